@@ -1,0 +1,170 @@
+"""Checks of what callers pass: each returns the argument made ready, or raises an error that names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.qtypes import QTYPES, QType
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
+CODES = tuple({row.storage for row in QTYPES.values()})
+
+_COMPUTE = {dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS}
+_COMPUTE |= {dtype: dtype for dtype in FLOATS}
+
+
+def as_input(x: Any, name: str = "x") -> NDArray[Any]:
+    """Return x as an ndarray of a dtype that can be quantized.
+
+    Raises
+    ------
+    TypeError
+        If its dtype is none of float32, float64 and the integers, or it is a masked array.
+    """
+    if type(x) is not np.ndarray:
+        if isinstance(x, np.ma.MaskedArray):
+            raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
+        x = np.asarray(x)
+    if x.dtype not in _COMPUTE and x.dtype.newbyteorder("=") not in _COMPUTE:
+        raise TypeError(f"{name} must be float32, float64 or an integer array, not {x.dtype}")
+    return x  # type: ignore[no-any-return]
+
+
+def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
+    return _COMPUTE.get(dtype) or _COMPUTE[dtype.newbyteorder("=")]
+
+
+def as_codes(codes: Any) -> NDArray[Any]:
+    """Return codes as an ndarray of int8, uint8, int16 or uint16.
+
+    Raises
+    ------
+    TypeError
+        If its dtype is another.
+    """
+    codes = np.asarray(codes)
+    if codes.dtype.newbyteorder("=") not in CODES:
+        raise TypeError(f"codes must be int8, uint8, int16 or uint16, not {codes.dtype}")
+    return codes
+
+
+def check_nan(nan: str) -> str:
+    """Return nan if it is one of the policies.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+    if nan not in ("raise", "zero"):
+        raise ValueError(f"nan must be 'raise' or 'zero', not {nan!r}")
+    return nan
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return out if a result of this shape and dtype can be written to it.
+
+    Raises
+    ------
+    TypeError
+        If it is not an ndarray, or of another dtype.
+    ValueError
+        If it has another shape or is read-only.
+    """
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
+    if out.dtype != dtype and out.dtype.newbyteorder("=") != dtype:
+        raise TypeError(f"out has dtype {out.dtype}, but the result has dtype {dtype}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    return out
+
+
+def as_scale(scale: Any, compute: np.dtype[Any]) -> NDArray[np.floating[Any]]:
+    """Return scale in the compute type, every value positive and finite there.
+
+    Raises
+    ------
+    TypeError
+        If it does not hold real numbers.
+    ValueError
+        If a value is zero, negative, NaN or infinite, or becomes so when it is rounded to the compute type.
+    """
+    given = np.asarray(scale)
+    if given.dtype.kind not in "fiu" or given.dtype.itemsize > 8:
+        raise TypeError(f"scale must be float32 or float64, not {given.dtype}")
+    if given.dtype == compute:
+        ready = given
+    else:
+        with np.errstate(over="ignore", under="ignore"):
+            ready = given.astype(compute)
+    if ready.size == 1:
+        if 0.0 < ready.item() < np.inf:
+            return ready
+    elif _all_positive_finite(ready):
+        return ready
+    bad = ~((ready > 0) & (ready < np.inf))
+    raise ValueError(
+        f"scale must be positive and finite in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
+        f"the first is {given[bad].flat[0]}"
+    )
+
+
+def _all_positive_finite(scale: NDArray[Any]) -> bool:
+    """Piece by piece, so that the temporaries stay in the cache however many blocks there are."""
+    flat = scale.reshape(-1)  # a copy if strided; scales are
+    return all(
+        bool(np.min(piece) > 0 and np.max(piece) < np.inf)  # false for NaN too, which both propagate
+        for piece in (flat[k : k + 65536] for k in range(0, flat.size, 65536))
+    )
+
+
+def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
+    """Return zero points in the storage dtype of the code format.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers.
+    ValueError
+        If one is not a code of the format, or their shape is not that of the scale.
+    """
+    given = np.asarray(zero_point)
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"zero_point must be of an integer dtype, not {given.dtype}")
+    if given.shape != shape and not (given.size == 1 and not shape):
+        raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
+    if given.size and (given.dtype != qtype.storage or qtype.packed):
+        least, most = int(given.min()), int(given.max())
+        if least < qtype.qmin or most > qtype.qmax:
+            raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
+    return given.astype(qtype.storage, copy=False)
+
+
+def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:
+    """Pass if parameters have the shape wanted, or are one number.
+
+    Raises
+    ------
+    ValueError
+        If not, naming both shapes.
+    """
+    if given != wanted and size != 1:
+        raise ValueError(f"{name} has shape {given}, but this axis and block_size need shape {wanted}")
+
+
+def without_overlap(x: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
+    """Return x, or a copy of it if out shares memory with it."""
+    if not np.may_share_memory(x, out):
+        return x
+    try:
+        return x.copy() if np.shares_memory(x, out, max_work=10_000) else x
+    except np.exceptions.TooHardError:
+        return x.copy()

@@ -1,0 +1,359 @@
+"""From arrays to kernels: memory order, tiles for what is not contiguous, which loop, which kernel."""
+
+from __future__ import annotations
+
+import functools
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numba import from_dtype, types
+from numpy.typing import NDArray
+
+from fastq.kernels import jit, lanes, parallel, spans
+from fastq.kernels.actions import SAW_INFINITE_RANGE, SAW_NAN, Action
+from fastq.kernels.errors import SUMS
+from fastq.kernels.plan import PLAN, Plan
+from fastq.layout import Layout, make_layout
+
+Array = NDArray[Any]
+
+# elements that a tile of strided input holds: 1 MiB of float32, half the L2 cache of a current core
+TILE = 1 << 18
+# elements of a block that is quantized right after it was reduced, while it is in the L2 cache
+FUSED = 1 << 17
+# bytes of output from which stores go past the cache: twice an L2 of 2 MiB a core. Dequantize of 2**26 on two cores
+# 2.1 times faster with it, of 2**18 (in cache) 1.5 times slower
+STREAMING = 1 << 23
+# minimum and maximum of each thread are kept side by side as long as they have no more numbers than this
+PARTIAL = 1 << 16
+# elements over which errors are added up before sums are added, so that the order does not depend on threads
+ERRORS_CHUNK = 1 << 16
+NARROW = 512  # rows of fewer elements than this are widened where they can be
+
+
+# --- kernels and plans ------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _kernel(
+    loop: Any, does: str, nan: str, scheme: str, block: int, *dtypes: np.dtype[Any]
+) -> int:
+    pointers = [types.CPointer(from_dtype(dtype)) for dtype in (*dtypes, np.dtype(np.float64))]
+    action = Action(does, nan, scheme, block)
+    return int(jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4).address)
+
+
+@functools.lru_cache(4096)
+def _plan(layout: Layout, lowest: int, highest: int, streaming: bool, parameters: int) -> Array:
+    plan = np.zeros(1, PLAN)
+    plan[0] = (layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept, parameters) + (
+        lowest,
+        highest,
+        streaming,
+        ERRORS_CHUNK,
+    )
+    return plan
+
+
+def _arrays(*arrays: Array | None) -> tuple[int, ...]:
+    return tuple(0 if array is None else id(array) for array in arrays)
+
+
+# --- memory order -----------------------------------------------------------------------------------------------------
+
+
+def _order(x: Array) -> tuple[int, ...] | None:
+    """Axes from the slowest to the fastest in memory, if x is contiguous in that order."""
+    flags = x.flags
+    if not flags.aligned or not x.dtype.isnative:
+        return None
+    if flags.c_contiguous:
+        return tuple(range(x.ndim))
+    order = tuple(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
+    return order if x.transpose(order).flags.c_contiguous else None
+
+
+def _common_order(x: Array, out: Array | None) -> tuple[int, ...] | None:
+    order = _order(x)
+    if order is None or out is None:
+        return order
+    direct = out.flags.aligned and out.dtype.isnative and out.transpose(order).flags.c_contiguous
+    return order if direct else None
+
+
+class _View:
+    """Arrays as kernels take them, and the way back for parameters.
+
+    `x` and `out` are transposed so that the layout fits; `direct` says that both are contiguous then, so that kernels can
+    work on them in place. Parameters are C-contiguous in the order of the transposed axes.
+    """
+
+    def __init__(self, x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int) -> None:
+        order = _common_order(x, out)
+        self.direct = order is not None
+        self.axes, self.block_size = axes, block_size
+        if not self._arrange(x, out, tuple(range(x.ndim)) if order is None else order):
+            self.direct = False
+            self._arrange(x, out, tuple(sorted(range(x.ndim), key=lambda axis: axis not in (axes or ()))))
+
+    def _arrange(self, x: Array, out: Array | None, order: tuple[int, ...]) -> bool:
+        self.natural = order == tuple(range(x.ndim))
+        self.order = order
+        axes = self.axes
+        if not self.natural:
+            x = x.transpose(order)
+            out = None if out is None else out.transpose(order)
+            axes = None if axes is None else tuple(sorted(order.index(axis) for axis in axes))
+        self.x, self.out = x, out
+        layout = make_layout(x.shape, axes, self.block_size)
+        if layout is None:
+            return False
+        self.layout = layout
+        return True
+
+    def _parameter_order(self) -> tuple[int, ...]:
+        if self.axes is None:
+            return ()
+        if self.block_size:
+            return self.order
+        return tuple(self.axes.index(axis) for axis in self.order if axis in self.axes)
+
+    def to_kernel(self, parameters: Array) -> Array:
+        """Parameters of the caller's shape as kernels take them."""
+        if self.natural or parameters.ndim < 2:
+            return np.ascontiguousarray(parameters)
+        return np.ascontiguousarray(parameters.transpose(self._parameter_order()))
+
+    def from_kernel(self, parameters: Array) -> Array:
+        """Parameters of kernels in the caller's shape, as a view."""
+        parameters = parameters.reshape(self.layout.shape)
+        if self.natural or parameters.ndim < 2:
+            return parameters
+        return parameters.transpose(np.argsort(self._parameter_order()))
+
+
+def _tiles(x: Array) -> Iterator[tuple[tuple[Any, ...], int, int]]:
+    """Indices of parts of x that follow each other in C order, and where each starts and ends."""
+    axis, inner = x.ndim, 1
+    while axis and inner * x.shape[axis - 1] <= TILE:
+        axis -= 1
+        inner *= x.shape[axis]
+    if not axis:
+        yield (), 0, x.size
+        return
+    rows, start = max(1, TILE // inner), 0
+    for index in np.ndindex(x.shape[: axis - 1]):
+        for row in range(0, x.shape[axis - 1], rows):
+            part = min(rows, x.shape[axis - 1] - row) * inner
+            yield (*index, slice(row, row + rows)), start, start + part
+            start += part
+
+
+def _run_tiles(kernel: int, view: _View, parameters: tuple[Array | None, ...], plan: Array) -> int:
+    """Run a kernel tile by tile, through buffers where memory is not contiguous."""
+    x, out, seen = view.x, view.out, 0
+    buffer = np.empty(min(TILE, x.size), x.dtype.newbyteorder("="))
+    result = None if out is None else np.empty(buffer.size, out.dtype.newbyteorder("="))
+    for index, start, stop in _tiles(x):
+        part = x[index]
+        np.copyto(buffer[: stop - start].reshape(part.shape), part)
+        seen |= parallel.run_serial(kernel, _arrays(buffer, result, *parameters, plan), start, stop, start)
+        if out is not None and result is not None:
+            out[index] = result[: stop - start].reshape(part.shape)
+    return seen
+
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+
+def minmax(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[Array, Array, int]:
+    """Smallest and largest element of each parameter's part of x, NaN as 0.0, and the bits of what was seen."""
+    view = _View(x, None, axes, block_size)
+    lo, hi, seen = _extents(view)
+    return view.from_kernel(lo), view.from_kernel(hi), seen
+
+
+def _identities(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    return (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
+
+
+def _extents(view: _View) -> tuple[Array, Array, int]:
+    x, dtype = view.x, view.x.dtype.newbyteorder("=")
+    layout, repeat = view.layout.widened(NARROW)
+    count = layout.parameters
+    grain = layout.block * layout.inner
+    alone = layout.owned and x.size // grain >= 4 * parallel.threads_for(x.size)  # each thread has blocks of its own
+    slots = parallel.threads_for(x.size) if view.direct and not alone else 1
+    if slots * count > PARTIAL:
+        slots = 1
+    most, least = _identities(dtype)
+    lo, hi = np.full((slots, count), most, dtype), np.full((slots, count), least, dtype)
+    loop = spans.spans if layout.inner == 1 else lanes.lanes
+    kernel = _kernel(loop, "minmax", "raise", "", 0, *[dtype] * 4)
+    plan = _plan(layout, 0, 0, False, 0 if alone else count)
+    arrays = _arrays(x, None, lo, hi, None, plan)
+    if not view.direct:
+        seen = _run_tiles(kernel, view, (lo, hi, None), plan)
+    elif alone or slots > 1:
+        seen = parallel.run(kernel, arrays, x.size, grain=grain if alone else 1)
+    else:
+        seen = parallel.run_serial(kernel, arrays, 0, x.size)
+    if slots * repeat > 1:
+        lo, hi = lo.reshape(slots * repeat, -1).min(axis=0), hi.reshape(slots * repeat, -1).max(axis=0)
+    lo += dtype.type(0)  # -0.0 or 0.0 would depend on which of them came first
+    hi += dtype.type(0)
+    return lo, hi, seen
+
+
+def parameters_of(
+    lo: Array, hi: Array, scheme: str, bounds: tuple[int, int], compute: np.dtype[Any], codes: np.dtype[Any]
+) -> tuple[Array, Array, int]:
+    """Scale and zero point of ranges, and the bits of what was seen."""
+    scale, zero = np.empty(lo.shape, compute), np.empty(lo.shape, codes)
+    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, lo.dtype, lo.dtype, compute, codes)
+    plan = _plan(Layout(1, 1, 1, 1, 1, 1, 1, ()), *bounds, False, 0)
+    seen = parallel.run_serial(kernel, _arrays(lo, hi, scale, zero, None, plan), 0, lo.size)
+    return scale, zero, seen
+
+
+def apply(
+    does: str,
+    x: Array,
+    out: Array,
+    scale: Array,
+    zero: Array,
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    bounds: tuple[int, int] = (0, 0),
+    nan: str = "raise",
+) -> int:
+    """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen."""
+    view = _View(x, out, axes, block_size)
+    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, False)
+
+
+def _apply(
+    view: _View, does: str, scale: Array, zero: Array, bounds: tuple[int, int], nan: str, backward: bool
+) -> int:
+    x, out = view.x, view.out
+    assert out is not None
+    layout, repeat = view.layout.widened(NARROW)
+    if repeat > 1:
+        scale, zero = np.tile(scale.reshape(-1), repeat), np.tile(zero.reshape(-1), repeat)
+    loop = spans.spans if layout.inner == 1 else lanes.lanes
+    kernel = _kernel(loop, does, nan, "", 0, *_native(x, out, scale, zero))
+    if not view.direct:
+        return _run_tiles(kernel, view, (scale, zero, None), _plan(layout, *bounds, False, 0))
+    plan = _plan(layout, *bounds, _streams(does, out), 0)
+    return parallel.run(kernel, _arrays(x, out, scale, zero, None, plan), x.size, backward=backward)
+
+
+def _native(*arrays: Array) -> tuple[np.dtype[Any], ...]:
+    dtypes = tuple(array.dtype for array in arrays)
+    return dtypes if all(dtype.isnative for dtype in dtypes) else tuple(dtype.newbyteorder("=") for dtype in dtypes)
+
+
+def _streams(does: str, out: Array) -> bool:
+    """Whether stores go past the cache; for codes of 8 bits that brought nothing."""
+    return does != "quantize" and out.nbytes >= STREAMING
+
+
+def by_range(
+    does: str,
+    x: Array,
+    out: Array,
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    scheme: str,
+    bounds: tuple[int, int],
+    nan: str,
+    compute: np.dtype[Any],
+    codes: np.dtype[Any],
+) -> tuple[Array, Array, int]:
+    """Quantize or fake quantize with parameters taken from x: scale, zero point and the bits of what was seen."""
+    view = _View(x, out, axes, block_size)
+    if _fits(view):
+        scale, zero, seen = _fused(view, does, scheme, bounds, nan, compute, codes)
+    else:
+        lo, hi, seen = _extents(view)
+        if nan == "zero":
+            seen &= ~SAW_NAN
+        scale, zero, infinite = parameters_of(lo, hi, scheme, bounds, compute, codes)
+        if not seen | infinite:
+            seen = _apply(view, does, scale, zero, bounds, nan, True)
+        seen |= infinite
+    return view.from_kernel(scale), view.from_kernel(zero), seen
+
+
+def _fits(view: _View) -> bool:
+    """Whether a block is still in the cache when it is quantized, and there are blocks enough for all threads."""
+    layout, size = view.layout, view.x.size
+    rows = layout.block * (1 if layout.inner == 1 else 64)
+    enough = layout.parameters >= 4 * parallel.threads_for(size) or size < parallel.PARALLEL_FROM
+    return view.direct and layout.owned and rows <= FUSED and enough
+
+
+def _fused(
+    view: _View, does: str, scheme: str, bounds: tuple[int, int], nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
+) -> tuple[Array, Array, int]:
+    x, out, layout = view.x, view.out, view.layout
+    assert out is not None
+    scale, zero = np.empty(layout.parameters, compute), np.empty(layout.parameters, codes)
+    plan = _plan(layout, *bounds, _streams(does, out), 0)
+    arrays = _arrays(x, out, scale, zero, None, plan)
+    dtypes = _native(x, out, scale, zero)
+    if layout.inner > 1:
+        columns = lanes.STRIPE * 64 // compute.itemsize
+        across = -(-layout.inner // columns)
+        units = layout.outer * layout.blocks * across
+        kernel = _kernel(lanes.stripes, does, nan, scheme, 0, *dtypes)
+        return scale, zero, parallel.run(kernel, arrays, units, size=layout.block * min(columns, layout.inner))
+    whole = layout.block if layout.block in WHOLE_BLOCKS and layout.outer == 1 else 0
+    kernel = _kernel(spans.spans, does, nan, scheme, whole, *dtypes)
+    grain = layout.block if layout.outer == 1 else layout.length
+    return scale, zero, parallel.run(kernel, arrays, x.size, grain=grain)
+
+
+WHOLE_BLOCKS = (16, 32, 64, 128)  # block sizes with a kernel of their own
+
+
+def compare(
+    x: Array, q: Array, scale: Array, zero: Array, axes: tuple[int, ...] | None, block_size: int, bounds: tuple[int, int]
+) -> tuple[Array, int]:
+    """Sums of the errors of q, codes or values, as an approximation of x, and the bits of what was seen."""
+    view = _View(x, q, axes, block_size)
+    x, layout = view.x, view.layout
+    scale, zero = view.to_kernel(scale), view.to_kernel(zero)
+    assert view.out is not None
+    sums = np.zeros((-(-x.size // ERRORS_CHUNK), SUMS))
+    loop = spans.spans if layout.inner == 1 else lanes.lanes
+    kernel = _kernel(loop, "compare", "raise", "", 0, *_native(x, q, scale, zero))
+    plan = _plan(layout, *bounds, False, 0)
+    if view.direct:
+        arrays = _arrays(x, view.out, scale, zero, sums, plan)
+        return sums, parallel.run(kernel, arrays, x.size, chunk=ERRORS_CHUNK)
+    return sums, _compare_tiles(kernel, view, scale, zero, sums, plan)
+
+
+def _compare_tiles(kernel: int, view: _View, scale: Array, zero: Array, sums: Array, plan: Array) -> int:
+    x, q, seen = view.x, view.out, 0
+    assert q is not None
+    for index, start, stop in _tiles(x):
+        parts = [np.ascontiguousarray(part[index], part.dtype.newbyteorder("=")) for part in (x, q)]
+        for first in range(start, stop, ERRORS_CHUNK):
+            last = min(first + ERRORS_CHUNK, stop)
+            seen |= parallel.run_serial(kernel, _arrays(*parts, scale, zero, sums, plan), first, last, start)
+    return seen
+
+
+def count_not_finite(x: Array) -> tuple[int, int]:
+    """How many elements are NaN, and how many infinite; tile by tile, for error messages."""
+    nan = infinite = 0
+    for index, _, _ in _tiles(x):
+        nan += int(np.count_nonzero(np.isnan(x[index])))
+        infinite += int(np.count_nonzero(np.isinf(x[index])))
+    return nan, infinite
+
+

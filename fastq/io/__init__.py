@@ -1,0 +1,1 @@
+"""Quantized checkpoints: .npy and .safetensors files, read and written tensor by tensor."""

@@ -1,0 +1,232 @@
+"""Tensors in .npy and .safetensors files: read one at a time through a memory map, written one at a time.
+
+The safetensors library checks a file's header, but it can't load float8 into NumPy, and it writes only what is all in
+memory; so the bytes are read and written here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+Array = NDArray[Any]
+
+DTYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U16": "<u2",
+    "U8": "u1",
+}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a safetensors dtype, bfloat16 by way of ml_dtypes."""
+    if name == "BF16":
+        import ml_dtypes
+
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    return np.dtype(DTYPES[name])
+
+
+def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:
+    """Return the safetensors name of a NumPy dtype of any byte order; None if it has none here."""
+    return next((name for name, code in DTYPES.items() if np.dtype(code) == dtype.newbyteorder("<")), None)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor as a safetensors header describes it.
+
+    Attributes
+    ----------
+    name : str
+        Unique in its file.
+    dtype : str
+        As safetensors spells it: F32, BF16, I8, ...
+    shape : tuple of int
+        Elements on each axis.
+    nbytes : int
+        Bytes of the data.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+def spec_of(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
+    """Return the spec of a tensor of one of the dtypes known here."""
+    return TensorSpec(name, dtype, shape, math.prod(shape) * numpy_dtype(dtype).itemsize)
+
+
+# Reading
+
+
+class Source(Protocol):
+    """A file of tensors.
+
+    Attributes
+    ----------
+    tensors : dict of str to TensorSpec
+        In the order of the file.
+    metadata : dict of str to str
+        The file's own.
+    """
+
+    tensors: dict[str, TensorSpec]
+    metadata: dict[str, str]
+
+    def load(self, name: str) -> Array:
+        """Return a tensor of one of the dtypes known here, read-only and mapped, not read."""
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor of any dtype."""
+
+
+class NpySource:
+    """The array of a .npy file, named for the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._array = np.asarray(np.lib.format.open_memmap(path, mode="r"))
+        name = path.stem.encode("utf-8", "replace").decode()
+        dtype = safetensors_dtype(self._array.dtype) or str(self._array.dtype)
+        self.tensors = {name: TensorSpec(name, dtype, self._array.shape, self._array.nbytes)}
+        self.metadata: dict[str, str] = {}
+
+    def load(self, name: str) -> Array:
+        """Return the array, in the byte and memory order of the file."""
+        return self._array
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return its bytes in C order."""
+        return _bytes(self._array)
+
+
+class SafetensorsSource:
+    """The tensors of a .safetensors file."""
+
+    def __init__(self, path: Path) -> None:
+        with safe_open(path, framework="numpy") as checked:
+            self.metadata: dict[str, str] = checked.metadata() or {}
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        entries = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
+        self.tensors = {name: _spec(name, entry) for name, entry in entries}
+        self._starts = {name: 8 + length + entry["data_offsets"][0] for name, entry in entries}
+        self._path = path
+
+    def load(self, name: str) -> Array:
+        """Return a tensor of one of the dtypes known here, mapped."""
+        spec = self.tensors[name]
+        return self.raw(name).view(numpy_dtype(spec.dtype)).reshape(spec.shape)
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor, mapped; one map a tensor, so that the pages read so far can go."""
+        nbytes = self.tensors[name].nbytes
+        if not nbytes:
+            return np.empty(0, np.uint8)
+        return np.asarray(np.memmap(self._path, np.uint8, "r", self._starts[name], (nbytes,)))
+
+
+def open_source(path: Path) -> Source:
+    """Return the tensors of the .npy or .safetensors file at `path`.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged.
+    """
+    try:
+        return NpySource(path) if path.suffix == ".npy" else SafetensorsSource(path)
+    except (SafetensorError, ValueError, EOFError) as error:
+        raise ValueError(f"{path.name} is not a readable {path.suffix} file: {error}") from error
+
+
+def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:
+    start, end = entry["data_offsets"]
+    return TensorSpec(name, entry["dtype"], tuple(entry["shape"]), end - start)
+
+
+# Writing
+
+
+class Layout:
+    """Where each tensor of a .safetensors file goes: the header, known before any data.
+
+    Raises
+    ------
+    ValueError
+        If two tensors have the same name.
+    """
+
+    def __init__(self, specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> None:
+        self.specs: dict[str, TensorSpec] = {}
+        for spec in sorted(specs, key=_alignment_first):
+            if spec.name in self.specs:
+                raise ValueError(f"two tensors would be named {spec.name!r}")
+            self.specs[spec.name] = spec
+        ends = np.cumsum([0, *(spec.nbytes for spec in self.specs.values())]).tolist()
+        offsets = dict(zip(self.specs, pairwise(ends), strict=True))
+        self.header = _header(self.specs.values(), offsets, metadata)
+        self.starts = {name: len(self.header) + start for name, (start, _) in offsets.items()}
+
+
+class SafetensorsWriter:
+    """Writes the tensors of a `Layout` into a file, in any order."""
+
+    def __init__(self, file: BinaryIO, layout: Layout) -> None:
+        self._file, self._layout = file, layout
+        file.write(layout.header)
+
+    def write(self, name: str, array: Array) -> None:
+        """Write a tensor; ValueError if its shape or dtype is not the promised one."""
+        spec = self._layout.specs[name]
+        if array.shape != spec.shape or array.dtype != numpy_dtype(spec.dtype):
+            raise ValueError(f"{name!r} is {array.dtype} of shape {array.shape}, not {spec.dtype} of {spec.shape}")
+        self.write_raw(name, _bytes(array))
+
+    def write_raw(self, name: str, data: NDArray[np.uint8]) -> None:
+        """Write the bytes of a tensor."""
+        self._file.seek(self._layout.starts[name])
+        self._file.write(data.data)
+
+
+def _alignment_first(spec: TensorSpec) -> tuple[float, str]:
+    """Sort key that puts wide elements first, which aligns all of them; the safetensors library does the same."""
+    return -spec.nbytes / spec.size if spec.size else -math.inf, spec.name
+
+
+def _header(specs: Iterable[TensorSpec], offsets: Mapping[str, tuple[int, int]], metadata: Mapping[str, str]) -> bytes:
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    for spec in specs:
+        entries[spec.name] = {"dtype": spec.dtype, "shape": spec.shape, "data_offsets": offsets[spec.name]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _bytes(array: Array) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

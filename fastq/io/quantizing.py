@@ -1,0 +1,159 @@
+"""A file of tensors into a file of quantized ones, one tensor in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fastq
+from fastq import reference
+from fastq.io.atomic import replacing
+from fastq.io.containers import Layout, SafetensorsWriter, Source, TensorSpec
+from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
+from fastq.measure import Speed, timed, warm_seconds
+from fastq.qarray import QuantizedArray
+from fastq.report import Row
+from fastq.scheme import Scheme
+
+Array = NDArray[Any]
+Progress = Callable[[int], None]
+
+# Shorter arrays take less time than the clock resolves well, and longer ones tell no more about NumPy.
+TIMED_FROM = 1 << 14
+NUMPY_SAMPLE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which floating tensors to quantize: those whose name fits a pattern of `include` and none of `exclude`."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+
+    def takes(self, spec: TensorSpec) -> bool:
+        """Return whether to quantize a tensor; one without elements has no range, so never."""
+        return spec.dtype in FLOATS and spec.size > 0 and self._names(spec.name)
+
+    def _names(self, name: str) -> bool:
+        included = any(fnmatchcase(name, pattern) for pattern in self.include)
+        return included and not any(fnmatchcase(name, pattern) for pattern in self.exclude)
+
+
+def quantize_file(
+    source: Source, out: Path, scheme: Scheme, choice: Choice, *, nan: str = "raise", progress: Progress
+) -> list[Row]:
+    """Write the tensors of `source` to the .safetensors file `out`, the chosen ones quantized, the others unchanged.
+
+    Parameters
+    ----------
+    source : Source
+        What to read.
+    out : Path
+        Appears whole, or after an error not at all.
+    scheme : Scheme
+        Fitted to each tensor's number of dimensions.
+    choice : Choice
+        Which tensors.
+    nan : {"raise", "zero"}
+        What to do with NaN.
+    progress : callable
+        Called with the bytes of each tensor when it is written.
+
+    Returns
+    -------
+    list of Row
+        One a tensor.
+
+    Raises
+    ------
+    ValueError
+        Naming the tensor that can't be quantized.
+    OSError
+        If `out` can't be written.
+    """
+    records = _planned(source, scheme, choice)
+    copied = [spec for name, spec in source.tensors.items() if name not in records]
+    quantized = [spec for name, record in records.items() for spec in stored_specs(name, record)]
+    layout = Layout([*copied, *quantized], {**source.metadata, KEY: to_metadata(records)})
+    with replacing(out) as file:
+        writer = SafetensorsWriter(file, layout)
+        rows = []
+        for name, spec in source.tensors.items():
+            rows.append(
+                _quantized(source, spec, records[name], writer, nan)
+                if name in records
+                else _copied(source, spec, writer)
+            )
+            progress(spec.nbytes)
+    return rows
+
+
+def _planned(source: Source, scheme: Scheme, choice: Choice) -> dict[str, Record]:
+    if KEY in source.metadata:
+        raise ValueError("it is quantized already")
+    records = {spec.name: _record(spec, scheme) for spec in source.tensors.values() if choice.takes(spec)}
+    if not records:
+        found = ", ".join(sorted({spec.dtype for spec in source.tensors.values()})) or "nothing"
+        raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name, holds {found}")
+    return records
+
+
+def _record(spec: TensorSpec, scheme: Scheme) -> Record:
+    try:
+        fitted = scheme.fitted(len(spec.shape))
+    except ValueError as error:
+        raise ValueError(f"tensor {spec.name!r}: {error}") from error
+    return Record(**fitted.arguments(), convention="onnx", original_dtype=spec.dtype, shape=spec.shape)
+
+
+def _quantized(source: Source, spec: TensorSpec, record: Record, writer: SafetensorsWriter, nan: str) -> Row:
+    """Quantize a tensor and write what is stored for it."""
+    scheme = Scheme(record.dtype, record.axis, record.block_size, record.symmetric)
+    x = _as_input(source.load(spec.name), nan)
+    try:
+        q = fastq.quantize(x, **scheme.arguments())
+    except ValueError as error:
+        raise ValueError(f"tensor {spec.name!r} {_reason(x, error)}") from error
+    arrays = encoded(spec.name, q, record)
+    for name, array in arrays.items():
+        writer.write(name, array)
+    errors = fastq.compare(x, q)
+    after = sum(array.nbytes for array in arrays.values())
+    shape, speed = _shape_text(spec.shape), _speed(x, q, scheme)
+    return Row(spec.name, shape, str(scheme), spec.nbytes, after, errors.sqnr_db, errors.max_abs_error, speed)
+
+
+def _copied(source: Source, spec: TensorSpec, writer: SafetensorsWriter) -> Row:
+    writer.write_raw(spec.name, source.raw(spec.name))
+    return Row(spec.name, _shape_text(spec.shape), "copied", spec.nbytes, spec.nbytes)
+
+
+def _as_input(x: Array, nan: str) -> Array:
+    """`x` in a dtype that fastq takes, with NaN replaced if they may be; float32 holds every half exactly."""
+    x = x if x.dtype.kind == "f" and x.dtype.itemsize >= 4 else x.astype(np.float32)
+    return np.where(np.isnan(x), x.dtype.type(0), x) if nan == "zero" and np.isnan(x).any() else x
+
+
+def _reason(x: Array, error: ValueError) -> str:
+    count = np.count_nonzero(np.isnan(x))
+    return f"has {count} NaN; --nan zero takes them as 0" if count else f"can't be quantized: {error}"
+
+
+def _speed(x: Array, q: QuantizedArray, scheme: Scheme) -> Speed | None:
+    """Time the tensor once more, and the reference on its first rows."""
+    rows = max(NUMPY_SAMPLE * len(x) // x.size, 1) if x.ndim else 1
+    if x.size < TIMED_FROM or x[:rows].size > 2 * NUMPY_SAMPLE:
+        return None
+    sample = x[:rows]
+    _, seconds = timed(lambda: reference.quantize(sample, **scheme.arguments()))
+    return Speed(x.size, warm_seconds(x, q, scheme, 1), seconds * x.size / sample.size)
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "scalar"

@@ -1,0 +1,223 @@
+"""How a quantized tensor is stored: tensors under the names of compressed-tensors, and the record that reads them back.
+
+A tensor `m.weight` becomes its codes `m.weight`, or for formats of fewer than 8 bits `m.weight_packed` (int32 words)
+and `m.weight_shape`; `m.weight_scale`; and unless the scheme is symmetric `m.weight_zero_point`. The scale has shape
+(1,) for the whole tensor, (C, 1) for the rows of a matrix, (rows, groups) for groups along them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fastq
+from fastq.io.containers import TensorSpec, safetensors_dtype, spec_of
+from fastq.qarray import Axis, QParams, QuantizedArray
+from fastq.qtypes import QType, as_qtype
+
+Array = NDArray[Any]
+
+KEY = "fastq"
+VERSION = 1
+FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What reads a quantized tensor back, beside the stored tensors.
+
+    Attributes
+    ----------
+    dtype : str
+        Code format.
+    axis, block_size, symmetric, convention
+        As in `fastq.QParams`.
+    original_dtype : str
+        What the tensor was, as safetensors spells it.
+    shape : tuple of int
+        Of the tensor.
+    """
+
+    dtype: str
+    axis: Axis
+    block_size: int
+    symmetric: bool
+    convention: str
+    original_dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def qtype(self) -> QType:
+        """The code format."""
+        return as_qtype(self.dtype)
+
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """Shape of the scale in a QuantizedArray."""
+        return self._blocks() if self.block_size else tuple(self.shape[a] for a in self._kept())
+
+    @property
+    def stored_param_shape(self) -> tuple[int, ...]:
+        """Shape of the scale in a file: as many dimensions as the tensor, or (1,) for the whole of it."""
+        if self.axis is None:
+            return (1,)
+        return self._blocks() if self.block_size else tuple(n if a in self._kept() else 1 for a, n in self._axes())
+
+    def _blocks(self) -> tuple[int, ...]:
+        return tuple(-(-n // self.block_size) if a in self._kept() else n for a, n in self._axes())
+
+    def _kept(self) -> list[int]:
+        axes = () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        return sorted(range(len(self.shape))[a] for a in axes)
+
+    def _axes(self) -> enumerate[int]:
+        return enumerate(self.shape)
+
+
+# The records of a file, as a string in its metadata
+
+
+def to_metadata(records: Mapping[str, Record]) -> str:
+    """Return the records as JSON."""
+    tensors = {name: asdict(record) for name, record in records.items()}
+    return json.dumps({"version": VERSION, "tensors": tensors}, separators=(",", ":"))
+
+
+def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
+    """Return the records in a file's metadata.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or they cannot be read.
+    """
+    if KEY not in metadata:
+        raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
+    try:
+        content = json.loads(metadata[KEY])
+        if content["version"] != VERSION:
+            raise ValueError(f"version {content['version']} is not {VERSION}, the one known here")
+        return {name: _record(entry) for name, entry in content["tensors"].items()}
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"its {KEY!r} metadata cannot be read: {error}") from error
+
+
+def _record(entry: dict[str, Any]) -> Record:
+    axis, shape = entry["axis"], tuple(entry["shape"])
+    record = Record(**{**entry, "axis": tuple(axis) if isinstance(axis, list) else axis, "shape": shape})
+    if record.original_dtype not in FLOATS:
+        raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
+    return record
+
+
+# What is stored for one tensor
+
+
+def stored_specs(name: str, record: Record) -> list[TensorSpec]:
+    """Return the tensors that are stored for the tensor `name`."""
+    scale_dtype = "F64" if record.original_dtype == "F64" else "F32"
+    specs = [*_codes_specs(name, record), spec_of(f"{name}_scale", scale_dtype, record.stored_param_shape)]
+    if record.symmetric:
+        return specs
+    dtype, shape = _plain_dtype(record.qtype), record.stored_param_shape
+    if _packs_zero_point(record):
+        dtype, shape = "I32", (*shape[:-2], _words(shape[-2], record.qtype), shape[-1])
+    return [*specs, spec_of(f"{name}_zero_point", dtype, shape)]
+
+
+def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
+    """Return the contents of those tensors."""
+    arrays: dict[str, Array] = {f"{name}_scale": q.scale.reshape(record.stored_param_shape)}
+    if record.qtype.packed:
+        arrays[f"{name}_packed"] = _to_words(q.codes, _row_length(record), record.qtype)
+        arrays[f"{name}_shape"] = np.array(record.shape, "<i8")
+    else:
+        arrays[name] = q.codes
+    if not record.symmetric:
+        arrays[f"{name}_zero_point"] = _encoded_zero_point(q.zero_point, record)
+    return arrays
+
+
+def decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
+    """Return the quantized array whose stored tensors `load` returns by name."""
+    codes = load(name) if not record.qtype.packed else _decoded_codes(load(f"{name}_packed"), record)
+    scale = load(f"{name}_scale").reshape(record.param_shape)
+    zero_point = _middle(record) if record.symmetric else _decoded_zero_point(load(f"{name}_zero_point"), record)
+    qparams = QParams(
+        scale, zero_point, record.qtype, record.axis, record.block_size, record.symmetric, record.convention
+    )
+    return QuantizedArray(codes, qparams, record.shape)
+
+
+def _middle(record: Record) -> Array:
+    return np.full(record.param_shape, record.qtype.middle, record.qtype.storage)
+
+
+def _decoded_codes(words: Array, record: Record) -> Array:
+    return _from_words(words, _row_length(record), record.qtype)
+
+
+def _codes_specs(name: str, record: Record) -> list[TensorSpec]:
+    if not record.qtype.packed:
+        return [spec_of(name, _plain_dtype(record.qtype), record.shape)]
+    words = (*record.shape[:-1], _words(_row_length(record), record.qtype))
+    return [spec_of(f"{name}_packed", "I32", words), spec_of(f"{name}_shape", "I64", (len(record.shape),))]
+
+
+def _plain_dtype(qtype: QType) -> str:
+    return str(safetensors_dtype(qtype.storage))
+
+
+def _row_length(record: Record) -> int:
+    return record.shape[-1] if record.shape else 1
+
+
+# Codes of fewer than 8 bits as compressed-tensors packs them: code - qmin, first code in the low bits, int32 words
+
+
+def _packs_zero_point(record: Record) -> bool:
+    """Whether zero points are packed too, along the rows: so it is done for channels and groups of a matrix."""
+    return record.qtype.packed and len(record.stored_param_shape) > 1
+
+
+def _encoded_zero_point(zero_point: Array, record: Record) -> Array:
+    stored = zero_point.reshape(record.stored_param_shape)
+    if not _packs_zero_point(record):
+        return stored
+    columns = np.swapaxes(stored, -1, -2)
+    packed = fastq.pack(columns, record.qtype)
+    return np.swapaxes(_to_words(packed, columns.shape[-1], record.qtype), -1, -2)
+
+
+def _decoded_zero_point(stored: Array, record: Record) -> Array:
+    if _packs_zero_point(record):
+        *outer, rows, columns = record.stored_param_shape
+        packed = _from_words(np.swapaxes(stored, -1, -2), rows, record.qtype)
+        stored = np.swapaxes(fastq.unpack(packed, record.qtype, shape=(*outer, columns, rows)), -1, -2)
+    return stored.reshape(record.param_shape)
+
+
+def _to_words(packed: Array, length: int, qtype: QType) -> Array:
+    shifted = packed ^ _shift(length, qtype)
+    padding = [(0, 0)] * (packed.ndim - 1) + [(0, -packed.shape[-1] % 4)]
+    return np.ascontiguousarray(np.pad(shifted, padding)).view("<i4")
+
+
+def _from_words(words: Array, length: int, qtype: QType) -> Array:
+    packed = np.ascontiguousarray(words).view(np.uint8)[..., : math.ceil(length * qtype.bits / 8)]
+    return packed ^ _shift(length, qtype)
+
+
+def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
+    """Return the bits that turn a row of packed codes into codes minus qmin, and back; the padding stays zero."""
+    return fastq.pack(np.full(length, qtype.qmin, qtype.storage), qtype)
+
+
+def _words(length: int, qtype: QType) -> int:
+    return math.ceil(length * qtype.bits / 32)

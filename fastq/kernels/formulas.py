@@ -1,0 +1,177 @@
+"""Each rule of the contract once, for a scalar and a Vec alike."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import types
+from numba.core.registry import cpu_target
+
+from fastq.kernels.simd import (
+    Vec,
+    any_lane,
+    by_type,
+    constant,
+    convert,
+    fma,
+    full_like,
+    inline,
+    maximum,
+    minimum,
+    rint,
+    select,
+)
+
+_TRIPLE, _CPU, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
+
+# without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
+HAS_FMA = "+fma" in _FEATURES or "aarch64" in _TRIPLE
+
+
+# --- values to codes --------------------------------------------------------------------------------------------------
+
+
+@inline
+def unclamped_code(x, scale, zero_point):
+    """``rint(x / scale) + zero_point``, every operand float."""
+    return rint(x / scale) + zero_point
+
+
+@inline
+def code_value(x, scale, zero_point, lowest, highest):
+    """``clamp(rint(x / scale) + zero_point)``, the QuantizeLinear of ONNX, as a whole float; every operand float.
+
+    Infinities and whatever lies far out of range saturate; NaN gives `lowest`.
+    """
+    return minimum(maximum(unclamped_code(x, scale, zero_point), lowest), highest)
+
+
+class Span(NamedTuple):
+    """One scale and zero point, made ready for many values: see `span`."""
+
+    scale: Any
+    zero_point: Any
+    reciprocal: Any
+    below: Any
+    above: Any
+
+
+@inline
+def span(scale, zero_point, lowest, highest):
+    """What `code_in_span` needs: the reciprocal, and the values whose codes are the lowest and the highest."""
+    below, above = (lowest - zero_point) * scale, (highest - zero_point) * scale
+    return Span(scale, zero_point, constant(1, scale) / scale, below, above)
+
+
+@by_type
+def suits_span(scale):
+    """Whether `code_in_span` equals `code_value` for this scale.
+
+    Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and no remainder
+    that can decide a tie is subnormal (its unit is 2**-48 scales).
+    """
+    smallest, largest = (2.0**-100, 2.0**100) if scale == types.float32 else (2.0**-900, 2.0**900)
+    return lambda scale: smallest < scale < largest
+
+
+@inline
+def code_in_span(x, s):
+    """`code_value` for a scale that `suits_span`, with fewer instructions: equal in every bit.
+
+    Values are clamped instead of codes: a value at a bound is divided to within 2**-24 of a whole number of codes, which
+    is what it rounds to. So the code is in range, that of NaN too, since `maximum` gives its second operand for it.
+    """
+    return rint(quotient(minimum(maximum(x, s.below), s.above), s)) + s.zero_point
+
+
+@by_type
+def quotient(x, s):
+    """The correctly rounded ``x / s.scale``.
+
+    With r the rounded reciprocal and q = x * r, ``fma(fma(-q, scale, x), r, q)`` is that quotient wherever nothing
+    overflows or underflows (Markstein 1990; Brisebarre, Muller and Raina 2004). tests/test_quotient.py proves it for
+    float32 by trying every pair of significands whose quotient is near enough to a rounding boundary to be in doubt.
+    7.0 against 4.4 Gelem/s for the division, one core, in cache.
+    """
+    if HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32:
+
+        def corrected(x, s):
+            first = x * s.reciprocal
+            return fma(fma(-first, s.scale, x), s.reciprocal, first)
+
+        return corrected
+    return lambda x, s: x / s.scale
+
+
+# --- codes to values --------------------------------------------------------------------------------------------------
+
+
+@inline
+def dequantize_value(code, scale, zero_point):
+    """``(code - zero_point) * scale``; the difference of two 16 bit codes is exact in float32."""
+    return (code - zero_point) * scale
+
+
+# --- a range to parameters --------------------------------------------------------------------------------------------
+
+
+@inline
+def asymmetric(lo, hi, lowest, highest):
+    """Scale and zero point of ``lo..hi`` widened to contain 0, as DynamicQuantizeLinear of ONNX takes them."""
+    zero = constant(0, lo)
+    lo, hi = minimum(lo, zero), maximum(hi, zero)
+    scale, usable = _usable(_step(lo, hi, highest - lowest))
+    zero_point = minimum(maximum(rint(lowest - lo / scale), lowest), highest)
+    return scale, select(usable, zero_point, zero)
+
+
+@inline
+def symmetric(lo, hi, lowest, highest):
+    """Scale and zero point of ``-m..m``, m the largest magnitude; `lowest` and `highest` are the codes of its ends."""
+    two = constant(2, lo)
+    scale, _ = _usable(maximum(maximum(-lo, hi), constant(0, lo)) / ((highest - lowest) / two))
+    return scale, full_like((lowest + highest) / two, lo)
+
+
+@inline
+def _usable(scale):
+    """The scale, 1 where it is below the smallest normal number, and whether it was not."""
+    usable = scale >= smallest_normal(scale)
+    return select(usable, scale, constant(1, scale)), usable
+
+
+@by_type
+def is_infinite(scale):
+    """Mask of the scales that a range with an infinite end gives."""
+    return lambda scale: scale == constant(float("inf"), scale)
+
+
+@by_type
+def smallest_normal(like):
+    """Smallest normal number of the lane type of `like`."""
+    dtype = like.dtype if isinstance(like, Vec) else like
+    tiny = 2.0**-126 if dtype == types.float32 else 2.0**-1022
+    return lambda like: constant(tiny, like)
+
+
+@by_type
+def _step(lo, hi, steps):
+    """``(hi - lo) / steps``, also where the difference overflows: then in float64, for float64 as two quotients."""
+    dtype = lo.dtype if isinstance(lo, Vec) else lo
+    if dtype == types.float64:
+
+        def step(lo, hi, steps):
+            distance = hi - lo
+            return select(distance < constant(float("inf"), lo), distance / steps, hi / steps - lo / steps)
+    else:
+
+        def step(lo, hi, steps):
+            distance = hi - lo
+            near = distance < constant(float("inf"), lo)
+            scale = distance / steps
+            if not any_lane(near ^ True):
+                return scale
+            wide = (convert(hi, types.float64) - convert(lo, types.float64)) / convert(steps, types.float64)
+            return select(near, scale, convert(wide, types.float32))
+
+    return step

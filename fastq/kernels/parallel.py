@@ -1,0 +1,273 @@
+"""When to run in parallel, and how.
+
+A kernel is a C function that works on a range of units. It is called for the whole range below `PARALLEL_FROM`, and
+above it threads claim chunks from a counter: threads of Numba's parallel region where its layer is safe to enter from
+any thread, threads of a pool of our own where it is not. Only one parallel region runs at a time; a caller that finds
+it taken runs alone, with the interpreter lock released.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.core import config
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.extending import intrinsic
+
+from fastq.kernels import jit
+from fastq.kernels.simd import advance, claim, inline, pointer, set_bits
+
+# elements; below it the serial kernel ends before a second thread has woken (2**14: 5 us alone, 7 us with two)
+PARALLEL_FROM = 1 << 16
+# elements in a chunk: small enough that a thread that is held up leaves little undone, large enough that claiming and
+# the seams between chunks cost nothing (2**26 on two cores: 12.2 ms with 2**16, 11.2 ms with 2**18, 10.9 ms in halves)
+CHUNK = 1 << 14, 1 << 18
+
+_INT = types.int64
+_DATA_OFFSET = object.__basicsize__  # of the data pointer in an ndarray: the first field of PyArrayObject, in NumPy's ABI
+
+
+# --- compiled drivers -------------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def _data(typingctx: Any, array: Any) -> Any:
+    """Address of the elements of the ndarray whose id() this is, 0 for 0: 0.03 us, where `ndarray.ctypes` takes 0.8."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        is_none = builder.icmp_unsigned("==", args[0], word(0))
+        somewhere = builder.alloca(word)
+        builder.store(word(0), somewhere)
+        field = builder.inttoptr(builder.add(args[0], word(_DATA_OFFSET)), word.as_pointer())
+        return builder.load(builder.select(is_none, somewhere, field))
+
+    return _INT(_INT), emit
+
+
+@intrinsic
+def _call(typingctx: Any, kernel: Any, integers: Any) -> Any:
+    """Call the kernel at an address; pointers are passed as integers, which every C ABI of a 64 bit CPU allows."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        values = [builder.extract_value(args[1], k) for k in range(integers.count)]
+        function = ir.FunctionType(word, [word] * (integers.count + 1))
+        action = word(0)
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), [action, *values])
+
+    return _INT(_INT, integers), emit
+
+
+def _once(kernel, src, dst, scale, zero, sums, plan, origin, start, stop):  # type: ignore[no-untyped-def]
+    pointers = (_data(src), _data(dst), _data(scale), _data(zero), _data(sums), _data(plan))
+    return _call(kernel, (*pointers, origin, start, stop, 0))
+
+
+@inline
+def _work(kernel, pointers, origin, stop, chunk, backward, progress, slot):  # type: ignore[no-untyped-def]
+    """Work on chunks until none is left. `progress` counts those that are taken, then has the bits of what was seen."""
+    chunks, seen = (stop + chunk - 1) // chunk, 0
+    k = claim(progress)
+    while k < chunks:
+        start = (chunks - 1 - k if backward else k) * chunk
+        seen |= _call(kernel, (*pointers, origin, start, min(start + chunk, stop), slot))
+        k = claim(progress)
+    set_bits(advance(progress, 1), seen)
+
+
+def _share(kernel, src, dst, scale, zero, sums, plan, origin, stop, chunk, backward, progress, slot):  # type: ignore[no-untyped-def]
+    pointers = (_data(src), _data(dst), _data(scale), _data(zero), _data(sums), _data(plan))
+    _work(kernel, pointers, origin, stop, chunk, backward, pointer(_data(progress), types.int64), slot)
+
+
+def _spread(kernel, src, dst, scale, zero, sums, plan, origin, stop, chunk, backward, progress, threads):  # type: ignore[no-untyped-def]
+    pointers = (_data(src), _data(dst), _data(scale), _data(zero), _data(sums), _data(plan))
+    where = pointer(_data(progress), types.int64)
+    for slot in prange(threads):
+        _work(kernel, pointers, origin, stop, chunk, backward, where, slot)
+
+
+@functools.cache
+def _once_compiled() -> Callable[..., int]:
+    return jit.callable_from_python(_once, *[_INT] * 10, nogil=True)
+
+
+@functools.cache
+def _share_compiled() -> Callable[..., int]:
+    return jit.callable_from_python(_share, *[_INT] * 13, nogil=True)
+
+
+@functools.cache
+def _spread_compiled() -> Callable[..., int]:
+    return jit.callable_from_python(_spread, *[_INT] * 13, parallel=True)
+
+
+# --- how many threads -------------------------------------------------------------------------------------------------
+
+
+def _cgroup_quota() -> float:
+    """CPUs that the control group allows, which neither the affinity nor Numba knows; 1e9 without a limit."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return 1e9 if quota == "max" else int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError):
+        folder = Path("/sys/fs/cgroup/cpu")
+        quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else 1e9
+    return 1e9
+
+
+def _module_loads(name: str) -> bool:
+    try:
+        importlib.import_module(f"numba.np.ufunc.{name}")
+    except ImportError:
+        return False
+    return True
+
+
+def _region_is_safe() -> bool:
+    """Whether Numba's threading layer may be entered from any thread; workqueue aborts the process at the second."""
+    if config.THREADING_LAYER == "workqueue":
+        return False
+    return _module_loads("tbbpool") or _module_loads("omppool")
+
+
+class _State:
+    """What this process knows of its threads; a forked child starts anew."""
+
+    def __init__(self) -> None:
+        self.most = int(config.NUMBA_NUM_THREADS)
+        self.threads = self.most if "NUMBA_NUM_THREADS" in os.environ else max(1, min(self.most, int(_cgroup_quota())))
+        self.forked = False
+        self.region_is_safe = _region_is_safe()
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop locks and threads, which do not come along through a fork."""
+        self.region = threading.Lock()
+        self.pool: ThreadPoolExecutor | None = None
+
+
+_state = _State()
+
+
+def set_num_threads(n: int) -> None:
+    """Set how many threads `run` uses, from 1 to the number that Numba starts with."""
+    if not 1 <= n <= _state.most:
+        raise ValueError(f"n must be from 1 to {_state.most}, not {n}; set NUMBA_NUM_THREADS before the start for more")
+    _state.threads = int(n)
+
+
+def get_num_threads() -> int:
+    """Return how many threads `run` uses."""
+    return _state.threads
+
+
+# --- which threads ----------------------------------------------------------------------------------------------------
+
+
+def _in_region(kernel: int, arguments: tuple[int, ...], progress: Any, threads: int) -> None:
+    _spread_compiled()(kernel, *arguments, id(progress), threads)
+    if numba.threading_layer() == "workqueue":  # for example because the library of the other layer did not start
+        _state.region_is_safe = False
+
+
+def _in_pool(kernel: int, arguments: tuple[int, ...], progress: Any, threads: int) -> None:
+    share = _share_compiled()
+    helpers = []
+    with contextlib.suppress(RuntimeError):  # no new threads while the interpreter shuts down
+        if _state.pool is None:
+            _state.pool = ThreadPoolExecutor(max(1, _state.most - 1), thread_name_prefix="fastq")
+        helpers = [_state.pool.submit(share, kernel, *arguments, id(progress), slot) for slot in range(1, threads)]
+    try:
+        share(kernel, *arguments, id(progress), 0)
+    finally:
+        for helper in helpers:  # they write to memory of the caller
+            helper.result()
+
+
+def threads_for(elements: int) -> int:
+    """Return how many threads `run` uses for so many elements, if no other caller has them."""
+    return _state.threads if elements >= PARALLEL_FROM else 1
+
+
+def run_serial(kernel: int, arrays: tuple[int, ...], start: int, stop: int, origin: int = 0) -> int:
+    """Run a kernel on units start..stop in this thread; return the bits of what it saw.
+
+    Parameters
+    ----------
+    kernel : int
+        Address.
+    arrays : tuple of int
+        The id() of src, dst, scale, zero point, sums and plan, 0 for none; the caller keeps them alive.
+    start, stop : int
+        Range of units.
+    origin : int
+        The element that src and dst begin with.
+    """
+    return _once_compiled()(kernel, *arrays, origin, start, stop)
+
+
+def run(
+    kernel: int, arrays: tuple[int, ...], stop: int, *, size: int = 1, grain: int = 1, chunk: int = 0, backward: bool = False
+) -> int:
+    """Run a kernel on units 0..stop with as many threads as that is worth; return the bits of what it saw.
+
+    Parameters
+    ----------
+    kernel, arrays, stop
+        As in `run_serial`.
+    size : int
+        Elements in a unit.
+    grain : int
+        Chunks are a multiple of so many units.
+    chunk : int
+        Units in a chunk, kept to by a single thread too; 0: as suits the number of threads.
+    backward : bool
+        Begin with the last chunk, which a pass before this one has left in the cache.
+    """
+    threads = threads_for(stop * size)
+    alone = threads == 1 or not _state.region.acquire(blocking=False)
+    if alone and not chunk:
+        return _once_compiled()(kernel, *arrays, 0, 0, stop)
+    try:
+        smallest, largest = CHUNK
+        chunk = chunk or -(-min(max(stop * size // (4 * threads), smallest), largest) // (size * grain)) * grain
+        progress = np.zeros(2, np.int64)
+        spread = _in_region if _state.region_is_safe and not _state.forked else _in_pool
+        if alone:
+            _share_compiled()(kernel, *arrays, 0, stop, chunk, backward, id(progress), 0)
+        else:
+            spread(kernel, (*arrays, 0, stop, chunk, backward), progress, threads)
+        return int(progress[1])
+    finally:
+        if not alone:
+            _state.region.release()
+
+
+def _forget_in_child() -> None:
+    _state.forked = True
+    _state.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
+    # a child of a process that was compiling in another thread would wait for ever for Numba's lock
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )

@@ -1,0 +1,228 @@
+"""Loops over contiguous runs with one scale and zero point each (inner == 1)."""
+
+from __future__ import annotations
+
+from fastq.kernels.actions import identities, nan_lanes, parameters, put_parameters, result, result_in_span, saw, suits, value_of
+from fastq.kernels.errors import add_errors
+from fastq.kernels.formulas import is_infinite, span
+from fastq.kernels.simd import (
+    Vec,
+    absolute,
+    advance,
+    any_lane,
+    by_type,
+    constant,
+    convert,
+    count,
+    dtype_of,
+    either_nan,
+    inline,
+    is_float,
+    lanes,
+    lanes_in,
+    lanes_like,
+    load,
+    lower,
+    maximum,
+    minimum,
+    misalignment,
+    prefetch,
+    reduce_max,
+    reduce_min,
+    store,
+    stream,
+    upper,
+)
+
+# elements: quantize of 2**25 float32 on one core, 2.7 Gelem/s without, 3.2 at 512, and no slower in cache
+AHEAD = 512
+
+
+def spans(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
+    """Do `action` to elements start..stop, run by run; src and dst hold the elements from `origin` on."""
+    src, dst = advance(src, -origin), advance(dst, -origin)
+    i, seen = start, 0
+    while i < stop:
+        outer = i // plan.length
+        first = outer * plan.length
+        block = (i - first) // plan.block
+        p = (outer // plan.cycle * plan.kept + outer % plan.kept) * plan.blocks + block
+        line, end = min(first + plan.length, stop), first + (block + 1) * plan.block
+        while i < line:
+            end = min(end, line)
+            seen |= visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot)
+            i, end, p = end, end + plan.block, p + 1
+    return seen
+
+
+@by_type
+def visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
+    """Do `action` to the run i..end, whose parameters have index p."""
+    if action.scheme:
+        return _whole_block if action.block else _by_range
+    return {"minmax": _merge_extent, "compare": _compare}.get(action.does, _by_parameters)
+
+
+# --- range ------------------------------------------------------------------------------------------------------------
+
+
+@by_type
+def nan_in_halves(action, x):
+    """Mask, half as long, of the lanes that may be NaN: one comparison looks at two registers."""
+    if is_float(x):
+        return lambda action, x: either_nan(lower(x), upper(x))
+    return lambda action, x: False
+
+
+@inline
+def extent(action, src, i, end):
+    """Smallest and largest element of src[i:end], NaN passed over, and whether there was one."""
+    wide, narrow = lanes_in(4, src), lanes_in(1, src)
+    # four registers are enough independent chains to hide the latency of a minimum
+    if end - i >= count(wide):
+        return _extent(action, src, i, end, wide)
+    if end - i >= count(narrow):
+        return _extent(action, src, i, end, narrow)
+    lo, hi = identities(src[i])
+    nan = False
+    while i < end:
+        x = src[i]
+        lo, hi, nan = minimum(x, lo), maximum(x, hi), nan | (x != x)
+        i += 1
+    return lo, hi, nan
+
+
+@inline
+def _extent(action, src, i, end, vec):
+    n = count(vec)
+    last = end - n
+    x = load(src, i, vec)
+    nans = nan_in_halves(action, x)
+    los, his = identities(x)
+    while True:
+        x = load(src, i, vec)
+        los, his = minimum(x, los), maximum(x, his)
+        nans = nans | nan_in_halves(action, x)
+        if i == last:
+            return reduce_min(los), reduce_max(his), any_lane(nans)
+        i = min(i + n, last)
+
+
+@inline
+def _merge_extent(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
+    lo, hi, nan = extent(action, src, i, end)
+    if nan:  # counted as 0.0; where NaN is refused the range is not used
+        lo, hi = minimum(lo, constant(0, lo)), maximum(hi, constant(0, hi))
+    p += slot * plan.parameters
+    scale[p], zero_point[p] = minimum(lo, scale[p]), maximum(hi, zero_point[p])
+    return saw(nan, False)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+@inline
+def _lanes_at(action, src, dst, s, like, vec, i):
+    """What the Vec at src[i] becomes, and which lanes have a NaN to report."""
+    prefetch(src, i + AHEAD)
+    x = load(src, i, vec)
+    return result_in_span(action, value_of(action, x, like), s, dst), nan_lanes(action, x)
+
+
+@inline
+def _apply(action, src, dst, plan, scale, zero_point, i, end, like):
+    """Write what src[i:end] becomes to dst[i:end]; return whether there was a NaN to report."""
+    vec = lanes(src, like, dst)
+    n = count(vec)
+    lowest, highest = convert(plan.lowest, dtype_of(like)), convert(plan.highest, dtype_of(like))
+    if end - i >= n and suits(action, scale):
+        s = span(scale, zero_point, lowest, highest)
+        last = end - n
+        y, nans = _lanes_at(action, src, dst, s, like, vec, i)
+        if plan.streaming:
+            store(dst, i, y)
+            i += n - misalignment(dst, i, lanes_like(vec, dst))
+            while i <= last:
+                y, nan = _lanes_at(action, src, dst, s, like, vec, i)
+                nans = nans | nan
+                stream(dst, i, y)
+                i += n
+            i = last
+        while True:
+            y, nan = _lanes_at(action, src, dst, s, like, vec, i)
+            nans = nans | nan
+            store(dst, i, y)
+            if i == last:
+                break
+            i = min(i + n, last)
+        return any_lane(nans)
+    nan = False
+    while i < end:
+        x = src[i]
+        nan |= any_lane(nan_lanes(action, x))
+        dst[i] = result(action, value_of(action, x, like), scale, zero_point, lowest, highest, dst)
+        i += 1
+    return nan
+
+
+@inline
+def _by_parameters(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
+    zero = convert(zero_point[p], dtype_of(scale))
+    return saw(_apply(action, src, dst, plan, scale[p], zero, i, end, scale), False)
+
+
+# --- range and values in one pass -------------------------------------------------------------------------------------
+
+
+@inline
+def _by_range(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
+    lo, hi, _ = extent(action, src, i, end)
+    step, zero = parameters(action, lo, hi, plan, scale)
+    put_parameters(action, scale, zero_point, p, step, zero)
+    return saw(_apply(action, src, dst, plan, step, zero, i, end, scale), is_infinite(step))
+
+
+@by_type
+def block_lanes(action, src):
+    """Vec type of a whole block."""
+    vec = Vec(src.dtype, action.block)
+    return lambda action, src: vec
+
+
+@by_type
+def extent_of(action, x):
+    """A range with the parameters of that of the lanes: for a symmetric scheme any that has their largest magnitude."""
+    if action.scheme == "symmetric" and is_float(x):
+
+        def magnitude(action, x):
+            most = reduce_max(absolute(x))
+            return -most, most
+
+        return magnitude
+    return lambda action, x: (reduce_min(x), reduce_max(x))
+
+
+@inline
+def _whole_block(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
+    """`_by_range` for a block of a size known when compiled, which stays in registers: 3 times faster for 32."""
+    x = load(src, i, block_lanes(action, src))
+    nan = any_lane(nan_lanes(action, x))
+    x = value_of(action, x, scale)
+    lo, hi = extent_of(action, x)
+    step, zero = parameters(action, lo, hi, plan, scale)
+    put_parameters(action, scale, zero_point, p, step, zero)
+    if suits(action, step):
+        lowest, highest = convert(plan.lowest, dtype_of(scale)), convert(plan.highest, dtype_of(scale))
+        store(dst, i, result_in_span(action, x, span(step, zero, lowest, highest), dst))
+    else:
+        _apply(action, src, dst, plan, step, zero, i, end, scale)
+    return saw(nan, is_infinite(step))
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@inline
+def _compare(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
+    zero = convert(zero_point[p], dtype_of(scale))
+    return add_errors(advance(src, i), advance(dst, i), scale[p], zero, sums, plan, i // plan.chunk, end - i)

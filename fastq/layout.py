@@ -1,0 +1,165 @@
+"""(shape, axis, block_size) -> Layout(outer, length, inner, ...): integers only."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+NEVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An array seen as (outer, length, inner) in C order, and which parameters belong to each part of it.
+
+    Along `length` run blocks of `block` rows, the last one of each outer index perhaps shorter. Outer index o, block b
+    and column i use parameter ``((o // cycle * kept + o % kept) * blocks + b) * inner + i``.
+
+    Attributes
+    ----------
+    outer, length, inner : int
+        The view.
+    block, blocks : int
+        Rows in a block, and blocks along `length`.
+    cycle, kept : int
+        Outer indices that share parameters: those that are the same modulo `kept` within a `cycle`.
+    shape : tuple of int
+        Shape of scale and zero point.
+    """
+
+    outer: int
+    length: int
+    inner: int
+    block: int
+    blocks: int
+    cycle: int
+    kept: int
+    shape: tuple[int, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameter sets."""
+        return math.prod(self.shape)
+
+    @property
+    def owned(self) -> bool:
+        """Whether each parameter belongs to one block of one outer index, and to no other part of the array."""
+        return self.kept == self.outer
+
+    def widened(self, least: int) -> tuple[Layout, int]:
+        """Rows side by side until `inner` is at least `least`, and how many repetitions of the parameters that takes.
+
+        A loop over rows of three elements would spend its time between rows. Only where every row has the same
+        parameters.
+        """
+        repeat = min(-(-least // self.inner), self.length)
+        if self.inner == 1 or repeat <= 1 or self.outer > 1 or self.blocks > 1:
+            return self, 1
+        length, inner = -(-self.length // repeat), self.inner * repeat
+        return Layout(1, length, inner, length, 1, NEVER, 1, (inner,)), repeat
+
+
+def kept_axes(axis: Any, ndim: int) -> tuple[int, ...] | None:
+    """Return the axes that keep their own parameters, sorted and not negative; None for one set for the array.
+
+    Raises
+    ------
+    AxisError
+        If an axis is out of bounds.
+    ValueError
+        If one is named twice.
+    TypeError
+        If axis is not an int, a tuple of int or None.
+    """
+    if axis is None:
+        return None
+    if isinstance(axis, bool | np.bool_) or (isinstance(axis, tuple) and any(isinstance(a, bool | np.bool_) for a in axis)):
+        raise TypeError(f"axis must be an int, a tuple of int or None, not {axis!r}")
+    try:
+        axes = tuple(operator.index(a) for a in axis) if isinstance(axis, tuple) else (operator.index(axis),)
+    except TypeError:
+        raise TypeError(f"axis must be an int, a tuple of int or None, not {axis!r}") from None
+    return tuple(sorted(normalize_axis_tuple(axes, ndim, "axis")))
+
+
+def check_block_size(block_size: Any, axis: Any) -> int:
+    """Return block_size as an int.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer, or is positive without one axis for the blocks to run along.
+    ValueError
+        If it is negative.
+    """
+    if isinstance(block_size, bool | np.bool_):
+        raise TypeError(f"block_size must be an int, not {block_size!r}")
+    try:
+        size = operator.index(block_size)
+    except TypeError:
+        raise TypeError(f"block_size must be an int, not {block_size!r}") from None
+    if size < 0:
+        raise ValueError(f"block_size must be 0 (no blocks) or positive, not {size}")
+    if size and (axis is None or isinstance(axis, tuple)):
+        raise TypeError(f"block_size={size} needs axis to be the one int along which blocks run, not {axis!r}")
+    return size
+
+
+def parameter_shape(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int) -> tuple[int, ...]:
+    """Return the shape of scale and zero point."""
+    if axes is None:
+        return ()
+    if not block_size:
+        return tuple(shape[a] for a in axes)
+    axis = axes[0]
+    return (*shape[:axis], -(-shape[axis] // block_size), *shape[axis + 1 :])
+
+
+@functools.lru_cache(4096)
+def make_layout(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int) -> Layout | None:
+    """Return the layout of a C-contiguous array that has elements; None where no such view exists.
+
+    That is so where more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
+    """
+    parameters = parameter_shape(shape, axes, block_size)
+    size = math.prod(shape)
+    if math.prod(parameters) == 1:
+        return Layout(1, size, 1, size, 1, NEVER, 1, parameters)
+    assert axes is not None
+    if block_size:
+        axis = axes[0]
+        outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        return _in_blocks(outer, length, inner, min(block_size, length), parameters)
+    return _in_channels([(kept, math.prod(sizes)) for kept, sizes in _groups(shape, axes)], parameters)
+
+
+def _groups(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bool, list[int]]]:
+    """Neighbouring axes of the same kind together; axes of one element belong to either kind."""
+    wide = [(axis in axes, size) for axis, size in enumerate(shape) if size > 1]
+    return [(kept, [size for _, size in group]) for kept, group in groupby(wide, key=operator.itemgetter(0))]
+
+
+def _in_blocks(outer: int, length: int, inner: int, block: int, shape: tuple[int, ...]) -> Layout:
+    if length % block == 0:
+        outer, length = 1, outer * length
+    return Layout(outer, length, inner, block, -(-length // block), NEVER, outer, shape)
+
+
+def _in_channels(groups: list[tuple[bool, int]], shape: tuple[int, ...]) -> Layout | None:
+    inner = groups.pop()[1] if groups[-1][0] else 1
+    length = groups.pop()[1] if groups else 1
+    first_kept = groups.pop(0)[1] if len(groups) == 3 or (groups and groups[0][0]) else 1
+    reduced = groups.pop(0)[1] if groups else 1
+    kept = groups.pop(0)[1] if groups else 1
+    if groups:
+        return None
+    if reduced == 1:
+        return _in_blocks(first_kept * kept, length, inner, length, shape)
+    return Layout(first_kept * reduced * kept, length, inner, length, 1, reduced * kept, kept, shape)

@@ -1,0 +1,1136 @@
+"""The reference against independent truth: exact rational arithmetic, ONNX's own test vectors, Python loops.
+
+Every check takes the implementation as its first argument, so that it holds for any module with the public functions.
+"""
+
+import itertools
+import math
+import re
+import warnings
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastq import reference
+from fastq.qarray import QParams, QuantizedArray
+from fastq.qtypes import QTYPES
+
+IMPLEMENTATIONS = [reference]
+FTYPES = [np.float32, np.float64]
+PACKED = [name for name, qtype in QTYPES.items() if qtype.packed]
+
+
+@pytest.fixture(params=IMPLEMENTATIONS, ids=lambda module: module.__name__, scope="session")
+def impl(request):
+    return request.param
+
+
+def dequantized(impl, q, **options):
+    return impl.dequantize(q, **options) if hasattr(impl, "dequantize") else q.dequantize(**options)
+
+
+def assert_same(actual, expected):
+    """Same dtype, shape and bits."""
+    assert isinstance(actual, np.ndarray)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    assert actual.tobytes() == expected.tobytes()
+
+
+# Exact arithmetic: a Fraction or an infinity, rounded to a float format after each operation
+
+FORMATS = {np.float32: (24, -126, 127), np.float64: (53, -1022, 1023)}
+
+
+def infinite(value):
+    # math.isinf raises OverflowError for a Fraction beyond float64.
+    return value in (math.inf, -math.inf)
+
+
+def rounded(value, ftype):
+    """The nearest number of `ftype`, ties to even."""
+    if value == 0 or infinite(value):
+        return value
+    precision, smallest, largest = FORMATS[ftype]
+    magnitude = abs(value)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    exponent -= magnitude < Fraction(2) ** exponent
+    step = Fraction(2) ** (max(exponent, smallest) - precision + 1)
+    nearest = round(value / step) * step
+    return nearest if abs(nearest) < Fraction(2) ** (largest + 1) else math.inf if value > 0 else -math.inf
+
+
+def exact_position(x, scale, zero_point, ftype):
+    """The code of x before it is clamped: an integer or an infinity."""
+    if infinite(x):
+        return x
+    quotient = rounded(rounded(Fraction(x), ftype) / Fraction(scale), ftype)
+    return quotient if infinite(quotient) else rounded(Fraction(round(quotient) + zero_point), ftype)
+
+
+def exact_code(x, scale, zero_point, first, last, ftype):
+    return int(min(max(exact_position(x, scale, zero_point, ftype), first), last))
+
+
+def exact_scale(lo, hi, qtype, symmetric, ftype):
+    if symmetric:
+        return rounded(max(-lo, hi) / (2 ** (qtype.bits - 1) - 1), ftype)
+    steps = 2**qtype.bits - 1
+    span = rounded(hi - lo, ftype)
+    if not infinite(span):
+        return rounded(span / steps, ftype)
+    if ftype is np.float64:
+        return rounded(rounded(hi / steps, ftype) - rounded(lo / steps, ftype), ftype)
+    return rounded(rounded(rounded(hi - lo, np.float64) / steps, np.float64), ftype)
+
+
+def exact_qparams(x, qtype, symmetric, ftype):
+    values = [rounded(Fraction(v), ftype) for v in x.tolist()]
+    lo, hi = min([Fraction(0), *values]), max([Fraction(0), *values])
+    scale = exact_scale(lo, hi, qtype, symmetric, ftype)
+    middle = 0 if qtype.signed else 2 ** (qtype.bits - 1)
+    if scale < Fraction(float(np.finfo(ftype).tiny)):
+        return 1.0, middle if symmetric else 0
+    position = round(rounded(qtype.qmin - rounded(lo / scale, ftype), ftype))
+    return float(scale), middle if symmetric else min(max(position, qtype.qmin), qtype.qmax)
+
+
+# Codes of fewer than 8 bits, bit by bit along the last axis
+
+
+def bitwise_packed(codes, bits):
+    packed = np.zeros((*codes.shape[:-1], math.ceil(codes.shape[-1] * bits / 8)), np.uint8)
+    for index in np.ndindex(codes.shape):
+        for bit in range(bits):
+            position = index[-1] * bits + bit
+            packed[(*index[:-1], position // 8)] |= (int(codes[index]) >> bit & 1) << position % 8
+    return packed
+
+
+def bitwise_unpacked(packed, qtype, shape):
+    codes = np.zeros(shape or (1,), np.int64)
+    for index in np.ndindex(codes.shape):
+        positions = range(index[-1] * qtype.bits, (index[-1] + 1) * qtype.bits)
+        bits = [int(packed[(*index[:-1], p // 8)]) >> p % 8 & 1 for p in positions]
+        weights = [2**i for i in range(qtype.bits)]
+        weights[-1] *= -1 if qtype.signed else 1
+        codes[index] = sum(b * w for b, w in zip(bits, weights, strict=True))
+    return codes.reshape(shape).astype(qtype.storage)
+
+
+def one_each(codes, qtype, shape):
+    """Stored codes as one an element, checking how they are stored."""
+    if qtype.packed:
+        assert codes.dtype == np.uint8
+        return bitwise_unpacked(codes, qtype, shape)
+    assert (codes.dtype, codes.shape) == (qtype.storage, shape)
+    return codes
+
+
+# Quantizing with given parameters
+
+
+def scales(ftype):
+    info = np.finfo(ftype)
+    plain = [1, 0.1, 1 / 3, 0.0237, 0.00214854861, 2**-5, 77.7]
+    extreme = [info.tiny, info.smallest_subnormal, 3 * info.smallest_subnormal, info.max, info.max / 1000]
+    return [ftype(s) for s in plain + extreme]
+
+
+def adversarial(scale, qtype, ftype, seed=0):
+    """Ties, integers and their neighbours on and beyond the code range; zeros, subnormals, the largest, infinity."""
+    info, reach = np.finfo(ftype), 2**qtype.bits + 3
+    ks = np.unique(np.r_[-reach:reach] if reach < 32 else np.random.default_rng(seed).integers(-reach, reach, 40))
+    with np.errstate(over="ignore", under="ignore"):
+        centres = (np.r_[ks, ks + 0.5, qtype.qmin - 0.5, qtype.qmax + 0.5].astype(ftype) * scale).astype(ftype)
+        near = [centres, np.nextafter(centres, ftype(np.inf)), np.nextafter(centres, ftype(-np.inf))]
+    special = [0.0, info.smallest_subnormal, info.tiny, info.tiny / 2, 1.0, 2.0**24, 2.0**31, info.max, np.inf]
+    return np.concatenate([*near, np.array(special, ftype), -np.array(special, ftype)])
+
+
+def check_codes(impl, dtype, ftype):
+    qtype = QTYPES[dtype]
+    for seed, (scale, zero_point) in enumerate(itertools.product(scales(ftype), (qtype.qmin, 0, 1, qtype.qmax))):
+        x = adversarial(scale, qtype, ftype, seed)
+        codes = one_each(impl.quantize_linear(x, scale, zero_point, dtype), qtype, x.shape)
+        expected = [exact_code(v, float(scale), zero_point, qtype.qmin, qtype.qmax, ftype) for v in x.tolist()]
+        np.testing.assert_array_equal(codes, expected, err_msg=f"{scale=} {zero_point=}")
+
+
+@pytest.mark.parametrize("ftype", FTYPES)
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_codes_are_exact(impl, dtype, ftype):
+    check_codes(impl, dtype, ftype)
+
+
+@pytest.mark.parametrize("width", [32, 64])
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_codes_of_any_floats_are_exact(impl, width, data):
+    ftype = FTYPES[width // 64]
+    qtype = QTYPES[data.draw(st.sampled_from(["int8", "uint8", "int16", "uint16"]))]
+    x = data.draw(st.lists(st.floats(width=width, allow_nan=False), max_size=8))
+    scale = data.draw(st.floats(width=width, min_value=float(np.finfo(ftype).smallest_subnormal), allow_infinity=False))
+    zero_point = data.draw(st.integers(qtype.qmin, qtype.qmax))
+    expected = [exact_code(v, scale, zero_point, qtype.qmin, qtype.qmax, ftype) for v in x]
+    codes = impl.quantize_linear(np.array(x, ftype), ftype(scale), zero_point, qtype)
+    assert_same(codes, np.array(expected, qtype.storage))
+
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+def integers(dtype, seed=0):
+    info = np.iinfo(dtype)
+    ends = [info.min, info.max, 0, 1, info.max // 2 + 1, info.max - 1]
+    sample = np.random.default_rng(seed).integers(info.min, info.max, 50, dtype=dtype, endpoint=True)
+    return np.concatenate([np.array(ends, dtype), sample, sample // dtype.type(64)])
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integer_input_is_first_rounded_to_the_compute_type(impl, name):
+    x = integers(np.dtype(name))
+    ftype = np.float32 if x.itemsize <= 2 else np.float64
+    for scale in (ftype(0.3), ftype(x.max()) / ftype(200)):
+        codes = impl.quantize_linear(x, scale, 3, "int8")
+        expected = [exact_code(v, float(scale), 3, -128, 127, ftype) for v in x.tolist()]
+        np.testing.assert_array_equal(codes, expected)
+
+
+def test_compute_type_follows_the_input_and_not_the_scale(impl):
+    x, scale = np.array([0.35, 0.25, 1.05]), 0.1
+    expected = [
+        exact_code(v, float(np.float32(scale)), 0, -128, 127, np.float32) for v in x.astype(np.float32).tolist()
+    ]
+    assert impl.quantize_linear(x.astype(np.float32), scale, dtype="int8").tolist() == expected
+    expected = [exact_code(v, scale, 0, -128, 127, np.float64) for v in x.tolist()]
+    assert impl.quantize_linear(x, scale, dtype="int8").tolist() == expected
+    p = impl.choose_qparams(x, "int8")
+    assert p.scale.dtype == np.float64
+    assert impl.quantize(x.astype(np.float32), qparams=p).scale.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_given_qparams_clamp_to_their_own_code_range(impl, dtype):
+    qtype, x = QTYPES[dtype], np.array([-np.inf, -1e30, 0, 1e30, np.inf], np.float32)
+    for symmetric in (False, True):
+        p = impl.choose_qparams(np.array([-1, 1], np.float32), dtype, symmetric=symmetric)
+        first, last = qtype.qmin + (symmetric and 1), qtype.qmax
+        codes = one_each(impl.quantize(x, qparams=p).codes, qtype, x.shape)
+        assert codes.tolist() == [first, first, int(p.zero_point), last, last]
+        codes = one_each(impl.quantize_linear(x, p.scale, p.zero_point, dtype), qtype, x.shape)
+        assert codes.tolist() == [qtype.qmin, qtype.qmin, int(p.zero_point), last, last]
+
+
+def test_code_format_defaults_to_that_of_zero_point_then_out_then_uint8(impl):
+    x = np.array([-3, 3], np.float32)
+    assert impl.quantize_linear(x, 1.0).dtype == np.uint8
+    assert impl.quantize_linear(x, 1.0, 2).dtype == np.uint8
+    assert impl.quantize_linear(x, 1.0, np.int16(2)).dtype == np.int16
+    assert impl.quantize_linear(x, 1.0, np.array(2, ">i2")).tolist() == [-1, 5]
+    assert impl.quantize_linear(x, 1.0, out=np.empty(2, np.int8)).dtype == np.int8
+    assert impl.quantize_linear(x, 1.0, np.int64(2), out=np.empty(2, np.int8)).dtype == np.int8
+    assert_same(impl.quantize_linear(x, 1.0, np.uint8(7), "int8"), np.array([4, 10], np.int8))
+
+
+def test_one_element_scale_of_any_shape_is_for_the_whole_array(impl):
+    for shape in ((), (1,), (1, 1, 1)):
+        for x in (np.float32(3), np.arange(4, dtype=np.float32), np.ones((2, 3), np.float32)):
+            codes = impl.quantize_linear(x, np.full(shape, 0.5), np.full(shape, 1))
+            assert_same(codes, np.asarray(np.asarray(x) * 2 + 1).astype(np.uint8))
+            for zero_point in (np.full(shape, 1), 1, [1]):
+                values = impl.dequantize_linear(codes, np.full(shape, 0.5), zero_point)
+                assert_same(values, np.asarray(x, np.float64))
+
+
+# Parameters from a range
+
+
+def ranges(ftype, seed=0):
+    info, rng = np.finfo(ftype), np.random.default_rng(seed)
+    ends = [0.0, 1.0, 0.1, info.tiny, info.smallest_subnormal, info.max, info.max / 2, 255 * info.tiny, 3e-5]
+    pairs = [(-a, b) for a in ends for b in ends] + [(0.5, 7), (-7, -0.5), (-0.0, -0.0), (0.3, 0.3)]
+    spread = rng.standard_normal((60, 2)) * 10.0 ** rng.integers(-30, 30, (60, 1))
+    return [np.array(pair, ftype) for pair in [*pairs, *spread]]
+
+
+def check_qparams(impl, dtype, ftype, arrays):
+    qtype = QTYPES[dtype]
+    for x, symmetric in itertools.product(arrays, (False, True)):
+        p = impl.choose_qparams(x, dtype, symmetric=symmetric)
+        scale, zero_point = exact_qparams(x, qtype, symmetric, ftype)
+        assert_same(p.scale, np.array(scale, ftype))
+        assert_same(p.zero_point, np.array(zero_point, qtype.storage))
+        assert (p.dtype, p.axis, p.block_size, p.symmetric, p.convention) == (qtype, None, 0, symmetric, "onnx")
+
+
+@pytest.mark.parametrize("ftype", FTYPES)
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_qparams_are_exact(impl, dtype, ftype):
+    check_qparams(impl, dtype, ftype, ranges(ftype))
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_qparams_of_integers_are_exact(impl, name):
+    x = integers(np.dtype(name))
+    arrays = [x, x[:1], x[1:2], x[2:3], x[3:5]]
+    check_qparams(impl, "int8", np.float32 if x.itemsize <= 2 else np.float64, arrays)
+
+
+@pytest.mark.parametrize("ftype", FTYPES)
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_quantize_uses_its_own_range(impl, dtype, ftype):
+    qtype, x = QTYPES[dtype], np.random.default_rng(1).standard_normal(200).astype(ftype)
+    for symmetric in (False, True):
+        scale, zero_point = exact_qparams(x, qtype, symmetric, ftype)
+        q = impl.quantize(x, dtype, symmetric=symmetric)
+        codes = [exact_code(v, scale, zero_point, *qtype.code_range(symmetric), ftype) for v in x.tolist()]
+        np.testing.assert_array_equal(one_each(q.codes, qtype, x.shape), codes)
+        assert (float(q.scale), int(q.zero_point), q.symmetric, q.shape) == (scale, zero_point, symmetric, x.shape)
+
+
+def test_floating_point_errors_stay_inside(impl):
+    x = np.array([3e38, -3e38, 1e-45, 0], np.float32)
+    with np.errstate(all="raise"):
+        for symmetric in (False, True):
+            q = impl.quantize(x, "int8", symmetric=symmetric)
+            dequantized(impl, q)
+            impl.compare(x, q)
+        impl.quantize_linear(x, 1e-30)
+        impl.quantize_linear(x, 1e30)
+        impl.dequantize_linear(np.array([200], np.uint8), np.float32(3e38))
+        impl.dequantize_linear(np.array([200], np.uint8), np.float64(1e300), dtype=np.float32)
+
+
+# Dequantizing
+
+
+@pytest.mark.parametrize("out_type", FTYPES)
+@pytest.mark.parametrize("ftype", FTYPES)
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16"])
+def test_values_are_exact(impl, name, ftype, out_type):
+    qtype = QTYPES[name]
+    codes = np.unique(np.linspace(qtype.qmin, qtype.qmax, 200).astype(qtype.storage))
+    for scale, zero_point in itertools.product(scales(ftype), (qtype.qmin, 0, 77, qtype.qmax)):
+        exact_values = [rounded((c - zero_point) * Fraction(float(scale)), ftype) for c in codes.tolist()]
+        expected = np.array([float(rounded(v, out_type)) for v in exact_values], out_type)
+        values = impl.dequantize_linear(codes, scale, zero_point, dtype=out_type)
+        # + 0.0, because a Fraction has no sign of zero
+        assert_same(values + out_type(0), expected + out_type(0))
+        q = QuantizedArray(codes, QParams(np.asarray(scale), np.array(zero_point, name), qtype), codes.shape)
+        assert_same(dequantized(impl, q, dtype=out_type), values)
+
+
+def test_dequantized_dtype_is_given_or_that_of_out_or_of_the_scale(impl):
+    codes = np.array([-3, 4], np.int8)
+    for scale, expected in [(1, np.float32), (0.5, np.float32), (np.float64(0.5), np.float64), ([0.5], np.float32)]:
+        assert impl.dequantize_linear(codes, scale).dtype == expected
+    assert impl.dequantize_linear(codes, 0.5, dtype="float64").dtype == np.float64
+    assert impl.dequantize_linear(codes, 0.5, out=np.empty(2)).dtype == np.float64
+    assert impl.dequantize_linear(codes.astype(">i2"), np.array(0.5, ">f8")).dtype == np.dtype("=f8")
+
+
+@pytest.mark.parametrize("dtype", QTYPES)
+@pytest.mark.parametrize("x_type", ["float32", "float64", "int8", "int64"])
+def test_fake_quantize_is_quantize_and_dequantize(impl, dtype, x_type):
+    x = (np.random.default_rng(2).standard_normal((4, 6)) * 40).astype(x_type)
+    ftype = np.float32 if x_type in ("float32", "int8") else np.float64
+    for options in ({}, {"axis": 0}, {"axis": 1, "block_size": 4, "symmetric": True}):
+        q = impl.quantize(x, dtype, **options)
+        codes = one_each(q.codes, QTYPES[dtype], x.shape)
+        expected = impl.dequantize_linear(codes, q.scale, q.zero_point, axis=q.axis, block_size=q.block_size)
+        assert expected.dtype == ftype
+        for values in (impl.fake_quantize(x, dtype, **options), impl.fake_quantize(x, qparams=q.qparams)):
+            assert_same(values, expected)
+        assert_same(dequantized(impl, q), expected)
+
+
+# Granularity: each slice on its own
+
+
+def slices(shape, axis, block_size):
+    """The index of each parameter and the slice of the array that it belongs to."""
+    whole = [slice(None)] * len(shape)
+    if block_size:
+        axis %= len(shape)
+        counts = [math.ceil(n / block_size) if a == axis else n for a, n in enumerate(shape)]
+        for index in np.ndindex(*counts):
+            block = slice(index[axis] * block_size, (index[axis] + 1) * block_size)
+            yield index, tuple(block if a == axis else i for a, i in enumerate(index))
+        return
+    kept = () if axis is None else sorted(a % len(shape) for a in np.atleast_1d(axis))
+    for index in np.ndindex(*(shape[a] for a in kept)):
+        where = list(whole)
+        for a, i in zip(kept, index, strict=True):
+            where[a] = i
+        yield index, tuple(where)
+
+
+GRANULARITIES = [
+    *(((3, 5, 7), axis, 0) for axis in (None, 0, 1, 2, -1, -3, (0, 1), (1, 0), (2,), (-1, 0), (0, 1, 2), ())),
+    *(((3, 5, 7), axis, block) for axis in (0, 1, -1) for block in (1, 2, 3, 4, 5, 7, 100)),
+    *(((13,), axis, block) for axis in (0, -1) for block in (0, 4, 13, 14)),
+    *(((2, 1, 3, 4), axis, block) for axis, block in ((1, 0), (1, 2), (2, 2), ((1, 3), 0))),
+    ((), None, 0),
+    ((), (), 0),
+]
+
+
+def granular_input(shape, dtype=np.float32):
+    rng = np.random.default_rng(3)
+    return (rng.standard_normal(shape) * 100.0 ** rng.uniform(-1, 1, shape) - 1).astype(dtype)
+
+
+def check_granularity(impl, shape, axis, block_size, dtype="int8", symmetric=False):
+    x, qtype = granular_input(shape), QTYPES[dtype]
+    options = {"axis": axis, "block_size": block_size}
+    p = impl.choose_qparams(x, dtype, symmetric=symmetric, **options)
+    q = impl.quantize(x, dtype, symmetric=symmetric, **options)
+    assert_same(q.scale, p.scale)
+    assert_same(q.zero_point, p.zero_point)
+    lo, hi = impl.minmax(x, **options)
+    linear = impl.quantize_linear(x, p.scale, p.zero_point, dtype, **options)
+    again = impl.quantize(x, qparams=p)
+    codes, linear, again = (one_each(c, qtype, shape) for c in (q.codes, linear, again.codes))
+    values = impl.dequantize_linear(codes, p.scale, p.zero_point, **options)
+    indices = []
+    for index, where in slices(shape, axis, block_size):
+        part = x[where]
+        own = impl.choose_qparams(part, dtype, symmetric=symmetric)
+        assert (p.scale[index], p.zero_point[index]) == (own.scale, own.zero_point)
+        assert (lo[index], hi[index]) == (part.min(), part.max())
+        own_codes = impl.quantize_linear(part, own.scale, own.zero_point, dtype)
+        np.testing.assert_array_equal(linear[where], one_each(own_codes, qtype, part.shape))
+        np.testing.assert_array_equal(codes[where], one_each(impl.quantize(part, qparams=own).codes, qtype, part.shape))
+        np.testing.assert_array_equal(again[where], codes[where])
+        np.testing.assert_array_equal(
+            values[where], impl.dequantize_linear(codes[where], own.scale, own.zero_point), strict=True
+        )
+        indices.append(index)
+    assert {a.shape for a in (p.scale, p.zero_point, lo, hi)} == {tuple(np.max(indices, axis=0, initial=-1) + 1)}
+
+
+@pytest.mark.parametrize(("shape", "axis", "block_size"), GRANULARITIES)
+def test_each_slice_is_quantized_on_its_own(impl, shape, axis, block_size):
+    check_granularity(impl, shape, axis, block_size)
+    check_granularity(impl, shape, axis, block_size, "uint8", symmetric=True)
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+@pytest.mark.parametrize(("axis", "block_size"), [(None, 0), (0, 0), (-1, 0), (-1, 3), (0, 2), ((0, 2), 0)])
+def test_each_slice_of_a_packed_format_is_quantized_on_its_own(impl, dtype, axis, block_size):
+    check_granularity(impl, (3, 5, 7), axis, block_size, dtype)
+
+
+def test_axis_and_block_size_are_kept(impl):
+    x = granular_input((2, 3, 4))
+    q = impl.quantize(x, "int8", axis=np.int64(1), block_size=np.int32(2), symmetric=True)
+    assert (q.axis, q.block_size, q.symmetric, q.convention, q.shape) == (1, 2, True, "onnx", (2, 3, 4))
+    assert impl.choose_qparams(x, "int8", axis=(0, 2)).axis == (0, 2)
+
+
+LAYOUTS = {
+    "fortran": np.asfortranarray,
+    "transposed": lambda x: np.ascontiguousarray(x.transpose(2, 0, 1)).transpose(1, 2, 0),
+    "strided": lambda x: np.repeat(x, 2, axis=2)[:, :, ::2],
+    "reversed": lambda x: x[::-1, :, ::-1].copy()[::-1, :, ::-1],
+    "broadcast": lambda x: np.broadcast_to(x[:1], x.shape),
+    "big-endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
+    "unaligned": lambda x: np.frombuffer(b"-" + x.tobytes(), np.uint8)[1:].view(x.dtype).reshape(x.shape),
+    "read-only": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
+    "nested list": lambda x: x.tolist(),
+    "subclass": lambda x: x.view(np.memmap),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layout_and_byte_order_do_not_matter(impl, layout, dtype):
+    x = LAYOUTS[layout](granular_input((3, 4, 5), dtype))
+    plain = np.array(x, dtype=np.asarray(x).dtype.newbyteorder("="), order="C")
+    for options in ({}, {"axis": 1}, {"axis": (0, 2)}, {"axis": -1, "block_size": 3}):
+        for actual, expected in zip(impl.minmax(x, **options), impl.minmax(plain, **options), strict=True):
+            assert_same(actual, expected)
+        for code_dtype in ("int8", "uint4"):
+            q, expected = (impl.quantize(a, code_dtype, **options) for a in (x, plain))
+            assert_same(q.codes, expected.codes)
+            assert_same(q.scale, expected.scale)
+            assert_same(impl.fake_quantize(x, code_dtype, **options), impl.fake_quantize(plain, code_dtype, **options))
+        assert impl.compare(x, q).clipped == impl.compare(plain, expected).clipped
+
+
+def test_codes_have_the_memory_order_of_the_input(impl):
+    x = granular_input((3, 4, 5))
+    for a in (x, np.asfortranarray(x), x.transpose(1, 2, 0)):
+        codes = impl.quantize(a, "int8", axis=0).codes
+        assert codes.strides == tuple(s // x.itemsize for s in a.strides)
+
+
+# NaN and empty input
+
+
+def test_nan_is_counted_or_taken_as_zero(impl):
+    x = granular_input((3, 5, 7))
+    x[0, 1, 2] = x[2, :, 6] = np.nan
+    zeroed = np.nan_to_num(x)
+    for options in ({}, {"axis": 1}, {"axis": 2, "block_size": 3}):
+        for call in (impl.quantize, impl.choose_qparams, impl.fake_quantize):
+            with pytest.raises(ValueError, match=r"x has 6 NaN"):
+                call(x, "int8", **options)
+        with pytest.raises(ValueError, match=r"x has 6 NaN"):
+            impl.minmax(x, **options)
+        q, expected = impl.quantize(x, "int8", nan="zero", **options), impl.quantize(zeroed, "int8", **options)
+        assert_same(q.codes, expected.codes)
+        assert_same(q.scale, expected.scale)
+        assert_same(impl.choose_qparams(x, "int8", nan="zero", **options).zero_point, expected.zero_point)
+        for actual, zero in zip(impl.minmax(x, nan="zero", **options), impl.minmax(zeroed, **options), strict=True):
+            assert_same(actual, zero)
+        fake = impl.fake_quantize(x, qparams=q.qparams, nan="zero")
+        assert_same(fake, dequantized(impl, q))
+    with pytest.raises(ValueError, match=r"x has 6 NaN"):
+        impl.quantize_linear(x, 0.1)
+    assert impl.quantize_linear([np.nan, 1], 0.5, 3, nan="zero").tolist() == [3, 5]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint4"])
+def test_empty_input_with_given_parameters_is_empty(impl, dtype):
+    p = impl.choose_qparams(np.float32(1), dtype)
+    for shape in ((0,), (0, 3), (3, 0), (2, 0, 4)):
+        x = np.empty(shape, np.float32)
+        q = impl.quantize(x, qparams=p)
+        assert (q.codes.size, q.shape, dequantized(impl, q).shape) == (0, shape, shape)
+        assert impl.quantize_linear(x, 0.1).shape == shape
+        assert impl.dequantize_linear(x.astype(np.int8), 0.1).shape == shape
+        assert impl.fake_quantize(x, qparams=p).shape == shape
+
+
+def test_no_ranges_is_not_a_range_of_nothing(impl):
+    x = np.empty((0, 3), np.float32)
+    for options, shape in [({"axis": 0}, (0,)), ({"axis": (0, 1)}, (0, 3)), ({"axis": 1, "block_size": 2}, (0, 2))]:
+        q = impl.quantize(x, "int8", **options)
+        assert (q.scale.shape, q.zero_point.shape, q.codes.shape) == (shape, shape, (0, 3))
+        assert [a.shape for a in impl.minmax(x, **options)] == [shape, shape]
+    for options in ({}, {"axis": 1}):
+        for call in (impl.minmax, lambda *a, **k: impl.choose_qparams(*a, "int8", **k)):
+            with pytest.raises(ValueError, match=r"zero-size|empty|no elements"):
+                call(x, **options)
+
+
+# minmax
+
+
+def numbers(name):
+    ftype = np.float64 if name == "float64" else np.float32
+    return integers(np.dtype(name)) if name in INTEGERS else adversarial(ftype(1), QTYPES["int8"], ftype)
+
+
+def check_minmax(impl):
+    for name in [*INTEGERS, "float32", "float64"]:
+        x = numbers(name)
+        for part in (x, x[:3], x[-3:]):
+            zero = np.zeros((), name)
+            for actual, expected in zip(impl.minmax(part), (min(part.tolist()), max(part.tolist())), strict=True):
+                assert_same(actual, np.asarray(np.array(expected, name) + zero))
+
+
+def test_minmax_is_that_of_python(impl):
+    check_minmax(impl)
+
+
+def test_minmax_of_infinities_and_zeros(impl):
+    assert [a.item() for a in impl.minmax([-np.inf, 1, np.inf])] == [-np.inf, np.inf]
+    for x in ([-0.0], [-0.0, 0.0], [0.0, -0.0], [[-0.0, 0.0]]):
+        for extreme in impl.minmax(x):
+            assert_same(extreme, np.zeros(()))
+    lo, hi = impl.minmax(np.array([[-0.0, 1], [-1, -0.0]]), axis=1, block_size=1)
+    assert not (np.signbit(lo) ^ (lo < 0)).any()
+    assert not (np.signbit(hi) ^ (hi < 0)).any()
+
+
+# compare
+
+
+def exact_measures(x, approximation):
+    x, approximation = ([float(v) for v in a.ravel().tolist()] for a in (x, approximation))
+    errors = [abs(a - b) for a, b in zip(x, approximation, strict=True)]
+    relative = [e / abs(v) for e, v in zip(errors, x, strict=True) if v != 0]
+    signal, noise = math.fsum(v * v for v in x), math.fsum(e * e for e in errors)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sqnr = 10 * np.log10(np.float64(signal) / noise)
+    return {
+        "mse": noise / len(x),
+        "sqnr_db": float(sqnr),
+        "max_abs_error": max(errors),
+        "mean_abs_error": math.fsum(errors) / len(x),
+        "max_relative_error": max(relative, default=0.0),
+        "mean_relative_error": math.fsum(relative) / len(relative) if relative else 0.0,
+    }
+
+
+def check_compare(impl):
+    for dtype, name in itertools.product(["int8", "uint16", "int4"], ["float32", "float64", "int16", "int64"]):
+        x = (granular_input((6, 50)) * 3).astype(name)
+        x[0, :10] = 0
+        for options in ({}, {"axis": 0}, {"axis": 1, "block_size": 7, "symmetric": True}):
+            q = impl.quantize(x, dtype, **options)
+            approximation = dequantized(impl, q)
+            for other in (q, approximation):
+                result = impl.compare(x, other)
+                for measure, expected in exact_measures(x, approximation).items():
+                    assert getattr(result, measure) == pytest.approx(expected, rel=1e-12), measure
+
+
+def test_measures_are_those_of_exact_sums(impl):
+    check_compare(impl)
+
+
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_clipped_counts_what_lies_outside_the_code_range(impl, dtype):
+    qtype = QTYPES[dtype]
+    for symmetric, ftype in itertools.product((False, True), FTYPES):
+        p = impl.choose_qparams(np.array([-1, 2], ftype), dtype, symmetric=symmetric)
+        scale, zero_point = float(p.scale), int(p.zero_point)
+        first, last = qtype.code_range(symmetric)
+        ks = np.array([first - 1, first - 0.5, first, last, last + 0.5, last + 1, last + 7]) - zero_point
+        x = np.array([*(ks * scale), 1e30, -1e30, 0], ftype)
+        positions = [exact_position(v, scale, zero_point, ftype) for v in x.tolist()]
+        clipped = impl.compare(x, impl.quantize(x, qparams=p)).clipped
+        assert clipped == sum(not first <= position <= last for position in positions)
+        assert isinstance(clipped, int)
+
+
+def test_compare_at_its_edges(impl):
+    x = np.array([0.0, 1, 2])
+    same = impl.compare(x, x)
+    assert (same.mse, same.sqnr_db, same.max_abs_error, same.mean_relative_error) == (0, math.inf, 0, 0)
+    assert same.clipped is None
+    nothing = impl.compare(x * 0, x * 0)
+    assert math.isnan(nothing.sqnr_db)
+    assert (nothing.max_relative_error, nothing.mean_relative_error) == (0, 0)
+    lost = impl.compare(x * 0, x)
+    assert (lost.sqnr_db, lost.max_relative_error) == (-math.inf, 0)
+    assert impl.compare(np.float32(3), np.float64(2)).mse == 1
+    assert impl.compare(np.uint8([0]), np.uint8([255])).max_abs_error == 255
+    assert all(isinstance(getattr(lost, name), float) for name in ("mse", "sqnr_db", "max_abs_error"))
+
+
+# Packing
+
+
+def check_packing(impl):
+    rng = np.random.default_rng(4)
+    for dtype, length in itertools.product(PACKED, (1, 2, 3, 4, 5, 8, 13)):
+        qtype = QTYPES[dtype]
+        for shape in ((length,), (3, length), (2, 1, length), (2, 0, length), (0, 0)):
+            codes = rng.integers(qtype.qmin, qtype.qmax, shape, endpoint=True).astype(qtype.storage)
+            packed = impl.pack(codes, dtype)
+            assert_same(packed, bitwise_packed(codes, qtype.bits))
+            assert_same(impl.unpack(packed, dtype, shape=shape), codes)
+            assert_same(impl.pack(codes.astype(">i8"), dtype), packed)
+            for axis in range(-len(shape), len(shape)):
+                packed = impl.pack(codes, dtype, axis=axis)
+                assert_same(packed, np.moveaxis(bitwise_packed(np.moveaxis(codes, axis, -1), qtype.bits), -1, axis))
+                assert_same(impl.unpack(packed, dtype, shape=shape, axis=axis), codes)
+
+
+def test_packing_is_that_of_a_bit_by_bit_loop(impl):
+    check_packing(impl)
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+def test_every_byte_unpacks_to_codes_that_pack_to_it(impl, dtype):
+    qtype, packed = QTYPES[dtype], np.arange(256, dtype=np.uint8)
+    shape = (256 * 8 // qtype.bits,)
+    codes = impl.unpack(packed, dtype, shape=shape)
+    assert_same(codes, bitwise_unpacked(packed, qtype, shape))
+    assert sorted(set(codes.tolist())) == list(range(qtype.qmin, qtype.qmax + 1))
+    assert_same(impl.pack(codes, dtype), packed)
+
+
+def test_first_code_takes_the_low_bits_and_the_last_byte_is_padded_with_zeros(impl):
+    assert impl.pack([1, 2, 3], "uint4").tolist() == [0x21, 0x03]
+    assert impl.pack([-1, -8, 7], "int4").tolist() == [0x8F, 0x07]
+    assert impl.pack([1, 2, 3, 0, 3], "uint2").tolist() == [0b00111001, 0b11]
+    assert impl.unpack(np.array([0x21, 0xF3], np.uint8), "uint4", shape=3).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+def test_zero_dimensional_codes_take_one_byte(impl, dtype):
+    assert_same(impl.pack(np.int64(1), dtype), np.array([1], np.uint8))
+    assert_same(impl.unpack(np.array([1], np.uint8), dtype, shape=()), np.array(1, QTYPES[dtype].storage))
+    q = impl.quantize(np.float32(0.7), dtype)
+    assert (q.codes.shape, q.shape, q.ndim, q.size) == ((1,), (), 0, 1)
+    assert_same(dequantized(impl, q), impl.fake_quantize(np.float32(0.7), dtype))
+
+
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_zero_dimensions_in_and_out(impl, dtype):
+    x = np.float32(0.7)
+    assert {a.shape for a in (*impl.minmax(x), impl.fake_quantize(x, dtype), impl.quantize(x, dtype).scale)} == {()}
+    if dtype not in PACKED:
+        codes = impl.quantize_linear(x, 0.1, dtype=dtype)
+        assert_same(codes, np.array(7, dtype))
+        assert_same(impl.dequantize_linear(codes, np.float32(0.5)), np.array(3.5, np.float32))
+
+
+# out=
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int4"])
+def test_out_takes_the_result_and_is_returned(impl, dtype):
+    x = granular_input((4, 6))
+    q = impl.quantize(x, dtype, axis=0)
+    linear = {"scale": q.scale, "zero_point": q.zero_point, "axis": 0}
+    plain = one_each(q.codes, QTYPES[dtype], x.shape)
+    calls = [
+        (q.codes, lambda out: impl.quantize(x, dtype, axis=0, out=out).codes),
+        (q.codes, lambda out: impl.quantize(x, qparams=q.qparams, out=out).codes),
+        (q.codes, lambda out: impl.quantize_linear(x, dtype=dtype, out=out, **linear)),
+        (dequantized(impl, q), lambda out: dequantized(impl, q, out=out)),
+        (dequantized(impl, q, dtype=np.float64), lambda out: dequantized(impl, q, out=out)),
+        (dequantized(impl, q), lambda out: impl.dequantize_linear(plain, out=out, **linear)),
+        (dequantized(impl, q), lambda out: impl.fake_quantize(x, dtype, axis=0, out=out)),
+    ]
+    for expected, call in calls:
+        rows, columns = expected.shape
+        strided = np.empty((rows, 2 * columns), expected.dtype)[::-1, ::2]
+        for out in (np.empty_like(expected), np.empty_like(expected, order="F"), strided):
+            assert call(out) is out
+            assert_same(out, expected)
+
+
+def test_out_may_overlap_the_input(impl):
+    memory = np.concatenate([granular_input((64,)), np.zeros(4, np.float32)])
+    x = memory[:64].copy()
+    for out in (memory[:64], memory[4:], memory[:64][::-1]):
+        memory[:64] = x
+        impl.fake_quantize(memory[:64], "int8", out=out)
+        assert_same(out, impl.fake_quantize(x, "int8"))
+    memory[:64] = x
+    out = memory.view(np.int8)[1:65]
+    impl.quantize_linear(memory[:64], 0.1, dtype="int8", out=out)
+    assert_same(out, impl.quantize_linear(x, 0.1, dtype="int8"))
+
+
+def test_zero_dimensional_out(impl):
+    out = np.empty((), np.int8)
+    assert impl.quantize(np.float32(1), "int8", out=out).codes is out
+    assert out == 127
+
+
+# ONNX's own test vectors
+
+ONNX_CASES = [
+    "dequantizelinear",
+    "dequantizelinear_axis",
+    "dequantizelinear_uint16",
+    "dequantizelinear_int16",
+    "dequantizelinear_uint4",
+    "dequantizelinear_int4",
+    "dequantizelinear_uint2",
+    "dequantizelinear_int2",
+    "dequantizelinear_blocked",
+    "dynamicquantizelinear",
+    "dynamicquantizelinear_max_adjusted",
+    "dynamicquantizelinear_min_adjusted",
+    "quantizelinear",
+    "quantizelinear_axis",
+    "quantizelinear_uint16",
+    "quantizelinear_int16",
+    "quantizelinear_uint4",
+    "quantizelinear_int4",
+    "quantizelinear_uint2",
+    "quantizelinear_int2",
+    "quantizelinear_blocked_asymmetric",
+    "quantizelinear_blocked_symmetric",
+]
+
+
+@pytest.fixture(scope="module")
+def onnx_cases():
+    pytest.importorskip("onnx", minversion="1.23", reason="onnx >= 1.23 makes the node test vectors in memory")
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in load_model_tests(kind="node")}
+
+
+def onnx_array(value):
+    """One vector; the 4-bit and 2-bit dtypes of ml_dtypes one code a byte."""
+    from onnx import TensorProto, numpy_helper
+
+    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+    return array.astype(QTYPES[array.dtype.name].storage) if array.dtype.name in PACKED else array
+
+
+def run_onnx_node(impl, node, inputs, dtype):
+    from onnx.helper import get_attribute_value
+
+    options = {a.name: get_attribute_value(a) for a in node.attribute if a.name in ("axis", "block_size")}
+    if node.op_type == "DynamicQuantizeLinear":
+        q = impl.quantize(*inputs, "uint8")
+        return q.codes, q.scale, q.zero_point
+    if node.op_type == "DequantizeLinear":
+        return (impl.dequantize_linear(*inputs, **options),)
+    codes = impl.quantize_linear(*inputs, dtype=dtype, **options)
+    return (one_each(codes, QTYPES[dtype], inputs[0].shape) if dtype else codes,)
+
+
+@pytest.mark.parametrize("name", ONNX_CASES)
+def test_onnx_node(impl, onnx_cases, name):
+    from onnx.helper import get_attribute_value
+
+    case = onnx_cases[f"test_{name}"]
+    (node,) = case.model.graph.node
+    explicit = any(a.name == "output_dtype" and get_attribute_value(a) for a in node.attribute)
+    for inputs, outputs in case.data_sets:
+        inputs, expected = [onnx_array(v) for v in inputs], [onnx_array(v) for v in outputs]
+        format_name = name.split("_")[-1]
+        dtype = format_name if format_name in PACKED else expected[0].dtype.name if explicit else None
+        for actual, wanted in zip(run_onnx_node(impl, node, inputs, dtype), expected, strict=True):
+            assert_same(actual, wanted)
+
+
+# Errors
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+CODES = X.astype(np.int8)
+P = QParams(np.array(0.1, np.float32), np.array(0, np.int8), QTYPES["int8"])
+P3 = QParams(np.ones(3, np.float32), np.zeros(3, np.int8), QTYPES["int8"], axis=1)
+Q = QuantizedArray(CODES, P, CODES.shape)
+AXIS_ERROR = np.exceptions.AxisError
+
+OPTIONED = {
+    "quantize": lambda impl, **k: impl.quantize(X, "int8", **k),
+    "choose_qparams": lambda impl, **k: impl.choose_qparams(X, "int8", **k),
+    "fake_quantize": lambda impl, **k: impl.fake_quantize(X, "int8", **k),
+    "minmax": lambda impl, **k: impl.minmax(X, **k),
+    "quantize_linear": lambda impl, **k: impl.quantize_linear(X, [0.1, 0.2, 0.3], **({"axis": 0} | k)),
+    "dequantize_linear": lambda impl, **k: impl.dequantize_linear(CODES, [0.1, 0.2, 0.3], **({"axis": 0} | k)),
+}
+BAD_GRANULARITY = [
+    ({"axis": 2}, AXIS_ERROR, "axis 2"),
+    ({"axis": -3}, AXIS_ERROR, "axis -3"),
+    ({"axis": (0, 5)}, AXIS_ERROR, "axis 5"),
+    ({"axis": (0, 0)}, ValueError, "axis"),
+    ({"axis": (1, -1)}, ValueError, "axis"),
+    ({"axis": 1.0}, TypeError, "axis"),
+    ({"axis": True}, TypeError, "axis"),
+    ({"axis": "0"}, TypeError, "axis"),
+    ({"axis": [0]}, TypeError, "axis"),
+    ({"axis": (0, 1.0)}, TypeError, "axis"),
+    ({"axis": (False,)}, TypeError, "axis"),
+    ({"axis": 2, "block_size": 2}, AXIS_ERROR, "axis 2"),
+    ({"axis": None, "block_size": 2}, TypeError, "block_size"),
+    ({"axis": (0, 1), "block_size": 2}, TypeError, "block_size"),
+    ({"axis": (0,), "block_size": 2}, TypeError, "block_size"),
+    ({"axis": 0, "block_size": -1}, ValueError, "block_size"),
+    ({"axis": 0, "block_size": 2.0}, TypeError, "block_size"),
+    ({"axis": 0, "block_size": True}, TypeError, "block_size"),
+    ({"axis": 0, "block_size": None}, TypeError, "block_size"),
+    ({"axis": 0, "block_size": "2"}, TypeError, "block_size"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "match"), BAD_GRANULARITY, ids=str)
+@pytest.mark.parametrize("function", OPTIONED)
+def test_wrong_axis_or_block_size(impl, function, options, error, match):
+    with pytest.raises(error, match=match):
+        OPTIONED[function](impl, **options)
+
+
+@pytest.mark.parametrize("function", set(OPTIONED) - {"dequantize_linear"})
+def test_wrong_nan(impl, function):
+    for nan in ("ignore", "", None, True):
+        with pytest.raises(ValueError, match="nan"):
+            OPTIONED[function](impl, nan=nan)
+
+
+@pytest.mark.parametrize("function", set(OPTIONED) - {"dequantize_linear", "minmax"})
+def test_wrong_convention(impl, function):
+    with pytest.raises(ValueError, match="convention"):
+        OPTIONED[function](impl, convention="excel")
+
+
+@pytest.mark.parametrize("function", set(OPTIONED))
+def test_options_are_keyword_only(impl, function):
+    call = getattr(impl, function)
+    positional = {"quantize_linear": 4, "dequantize_linear": 3, "minmax": 1}.get(function, 2)
+    with pytest.raises(TypeError, match="positional"):
+        call(*[X] * (positional + 1))
+
+
+BAD_INPUTS = {
+    "bool": np.ones(3, bool),
+    "complex64": np.ones(3, np.complex64),
+    "complex128": [1j],
+    "object": np.array([1, None], object),
+    "<U1": ["a"],
+    "S1": np.array([b"a"]),
+    "datetime64": np.array(["2020"], "M8[Y]"),
+    "timedelta64": np.array([1], "m8[s]"),
+    r"\[\('a'": np.zeros(2, [("a", "f4")]),
+    np.dtype(np.longdouble).name: np.ones(3, np.longdouble),
+    "masked": np.ma.masked_array([1.0, 2], [0, 1]),
+}
+TAKES_INPUT = {
+    "quantize": lambda impl, x: impl.quantize(x, "int8"),
+    "quantize qparams": lambda impl, x: impl.quantize(x, qparams=P),
+    "choose_qparams": lambda impl, x: impl.choose_qparams(x, "int8"),
+    "quantize_linear": lambda impl, x: impl.quantize_linear(x, 0.1),
+    "fake_quantize": lambda impl, x: impl.fake_quantize(x, "int8"),
+    "minmax": lambda impl, x: impl.minmax(x),
+    "compare": lambda impl, x: impl.compare(x, X),
+    "compare with": lambda impl, x: impl.compare(np.ones(np.shape(x), np.float32), x),
+    "dequantize_linear": lambda impl, x: impl.dequantize_linear(x, 0.1),
+    "pack": lambda impl, x: impl.pack(x, "int4"),
+    "unpack": lambda impl, x: impl.unpack(x, "int4", shape=(6,)),
+    "scale": lambda impl, x: impl.quantize_linear(X, x, axis=0),
+    "zero_point": lambda impl, x: impl.quantize_linear(X, [0.1] * len(x), x, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUTS)
+@pytest.mark.parametrize("function", TAKES_INPUT)
+def test_wrong_input_dtype(impl, function, name):
+    with pytest.raises(TypeError, match=name):
+        TAKES_INPUT[function](impl, BAD_INPUTS[name])
+
+
+ERRORS = [
+    # dtype and qparams
+    (lambda i: i.quantize(X, "int3"), TypeError, "dtype .*int3"),
+    (lambda i: i.quantize(X, np.float32), TypeError, "dtype .*float32"),
+    (lambda i: i.quantize(X, 8), TypeError, "dtype .*8"),
+    (lambda i: i.choose_qparams(X, "float8"), TypeError, "dtype .*float8"),
+    (lambda i: i.fake_quantize(X, np.int32), TypeError, "dtype .*int32"),
+    (lambda i: i.quantize_linear(X, 0.1, dtype="int64"), TypeError, "dtype .*int64"),
+    (lambda i: i.quantize(X), TypeError, "dtype and qparams"),
+    (lambda i: i.fake_quantize(X), TypeError, "dtype and qparams"),
+    (lambda i: i.quantize(X, "int8", qparams=P), TypeError, "dtype and qparams"),
+    (lambda i: i.fake_quantize(X, "int8", qparams=P), TypeError, "dtype and qparams"),
+    (lambda i: i.quantize(X, qparams=(0.1, 0)), TypeError, "qparams"),
+    (lambda i: i.quantize(X, qparams=P, axis=0), TypeError, "axis"),
+    (lambda i: i.quantize(X, qparams=P, block_size=2), TypeError, "block_size"),
+    (lambda i: i.quantize(X, qparams=P, symmetric=True), TypeError, "symmetric"),
+    (lambda i: i.quantize(X, qparams=P, convention="torch"), TypeError, "convention"),
+    (lambda i: i.fake_quantize(X, qparams=P, axis=0), TypeError, "axis"),
+    (lambda i: i.quantize(X, qparams=P3), ValueError, r"scale .*\(3,\).*\(4,\)"),
+    (lambda i: i.fake_quantize(X, qparams=P3), ValueError, r"scale .*\(3,\).*\(4,\)"),
+    (lambda i: i.quantize(X, qparams=replace(P, scale=np.array(0.0))), ValueError, "scale has 1 "),
+    (lambda i: i.quantize(X, qparams=replace(P, scale=np.array(1e-50))), ValueError, "scale has 1 "),
+    (lambda i: i.quantize(X, qparams=replace(P, zero_point=np.array(128))), ValueError, "zero_point"),
+    # scale
+    (lambda i: i.quantize_linear(X, 0.0), ValueError, "scale has 1 .*0.0"),
+    (lambda i: i.quantize_linear(X, -1), ValueError, "scale has 1 .*-1.0"),
+    (lambda i: i.quantize_linear(X, np.nan), ValueError, "scale has 1 .*nan"),
+    (lambda i: i.quantize_linear(X, [1, np.inf, -2, 1]), ValueError, "scale has 2 .*inf"),
+    (lambda i: i.quantize_linear(X, 1e-50), ValueError, "scale has 1 "),
+    (lambda i: i.quantize_linear(X, 1e50), ValueError, "scale has 1 "),
+    (lambda i: i.dequantize_linear(CODES, 1e50), ValueError, "scale has 1 "),
+    (lambda i: i.dequantize_linear(CODES, [1.0, 0.0, 0.0], axis=0), ValueError, "scale has 2 "),
+    (lambda i: i.quantize_linear(X, [1.0, 2, 3]), ValueError, r"scale .*\(3,\).*\(4,\)"),
+    (lambda i: i.quantize_linear(X, [1.0, 2, 3], axis=None), ValueError, r"scale .*\(3,\).*\(\)"),
+    (lambda i: i.quantize_linear(X, np.ones((3, 1, 1, 4)), axis=1), ValueError, r"scale .*\(3, 1, 1, 4\).*\(4,\)"),
+    (lambda i: i.quantize_linear(X, np.ones(4), axis=(0, 1)), ValueError, r"scale .*\(4,\).*\(3, 4\)"),
+    (lambda i: i.quantize_linear(X, np.ones((3, 3)), block_size=2), ValueError, r"scale .*\(3, 3\).*\(3, 2\)"),
+    (lambda i: i.dequantize_linear(CODES, [1.0, 2, 3]), ValueError, r"scale .*\(3,\).*\(4,\)"),
+    (lambda i: i.dequantize_linear(CODES, np.ones((2, 4)), block_size=2), ValueError, r"scale .*\(2, 4\).*\(3, 2\)"),
+    (lambda i: i.dequantize_linear(CODES, np.float16(1)), TypeError, "scale .*float16"),
+    (lambda i: i.dequantize_linear(CODES, np.int64(1)), TypeError, "scale .*int64"),
+    (lambda i: i.dequantize_linear(CODES, True), TypeError, "scale .*bool"),
+    (lambda i: i.dequantize_linear(CODES, "1"), TypeError, "scale"),
+    # zero_point
+    (lambda i: i.quantize_linear(X, 0.1, 1.0), TypeError, "zero_point .*float64"),
+    (lambda i: i.quantize_linear(X, 0.1, True), TypeError, "zero_point .*bool"),
+    (lambda i: i.quantize_linear(X, 0.1, 256), ValueError, "zero_point"),
+    (lambda i: i.quantize_linear(X, 0.1, -1), ValueError, "zero_point"),
+    (lambda i: i.quantize_linear(X, 0.1, np.uint8(128), "int8"), ValueError, "zero_point"),
+    (lambda i: i.quantize_linear(X, 0.1, np.uint64(2**64 - 1), "int8"), ValueError, "zero_point"),
+    (lambda i: i.quantize_linear(X, 0.1, 8, "int4"), ValueError, "zero_point"),
+    (lambda i: i.quantize_linear(X, np.ones(4), [0, 0, 0, 300]), ValueError, "zero_point"),
+    (lambda i: i.quantize_linear(X, np.ones(4), 0), ValueError, r"zero_point .*\(\).*\(4,\)"),
+    (lambda i: i.quantize_linear(X, np.ones(4), [1, 2, 3]), ValueError, r"zero_point .*\(3,\).*\(4,\)"),
+    (lambda i: i.dequantize_linear(CODES, 0.1, 1.0), TypeError, "zero_point"),
+    (lambda i: i.dequantize_linear(CODES, 0.1, 128), ValueError, "zero_point"),
+    (lambda i: i.dequantize_linear(CODES, np.ones(4), 0), ValueError, r"zero_point .*\(\).*\(4,\)"),
+    # codes and the output dtype
+    (lambda i: i.dequantize_linear(X, 0.1), TypeError, "codes .*float32"),
+    (lambda i: i.dequantize_linear(CODES.astype(np.int32), 0.1), TypeError, "codes .*int32"),
+    (lambda i: i.dequantize_linear([1, 2], 0.1), TypeError, "codes .*int64"),
+    (lambda i: i.dequantize_linear(CODES, 0.1, dtype=np.float16), TypeError, "dtype .*float16"),
+    (lambda i: i.dequantize_linear(CODES, 0.1, dtype=np.int8), TypeError, "dtype .*int8"),
+    (lambda i: dequantized(i, Q, dtype=np.int32), TypeError, "dtype .*int32"),
+    # ranges
+    (lambda i: i.quantize([1, np.inf], "int8"), ValueError, "x .*inf"),
+    (lambda i: i.choose_qparams([-np.inf, 0], "int8"), ValueError, "x .*inf"),
+    (lambda i: i.fake_quantize([[1, 2], [np.inf, 0]], "int8", axis=0), ValueError, "x .*inf"),
+    # compare
+    (lambda i: i.compare(X, X[:2]), ValueError, r"\(3, 4\).*\(2, 4\)"),
+    (lambda i: i.compare(X[0], Q), ValueError, r"\(4,\).*\(3, 4\)"),
+    (lambda i: i.compare([np.nan, 1, np.nan], [1, 1, 1]), ValueError, "x has 2 NaN"),
+    (lambda i: i.compare(np.empty((0, 3)), np.empty((0, 3))), ValueError, "x"),
+    # pack and unpack
+    (lambda i: i.pack([1], "int8"), TypeError, "dtype .*int8"),
+    (lambda i: i.pack([1], "int3"), TypeError, "dtype .*int3"),
+    (lambda i: i.pack([8], "int4"), ValueError, "codes"),
+    (lambda i: i.pack([-1], "uint2"), ValueError, "codes"),
+    (lambda i: i.pack(np.uint64([2**63]), "uint4"), ValueError, "codes"),
+    (lambda i: i.pack(CODES.astype(float), "int4"), TypeError, "codes .*float64"),
+    (lambda i: i.pack([[1]], "int4", axis=2), AXIS_ERROR, "axis 2"),
+    (lambda i: i.pack([1], "int4", axis=0.0), TypeError, "axis"),
+    (lambda i: i.pack([1], "int4", axis=None), TypeError, "axis"),
+    (lambda i: i.pack([1], "int4", axis=True), TypeError, "axis"),
+    (lambda i: i.unpack(CODES, "int4", shape=(3, 8)), TypeError, "packed .*int8"),
+    (lambda i: i.unpack(np.uint8([1]), "uint8", shape=(1,)), TypeError, "dtype .*uint8"),
+    (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(3,)), ValueError, r"packed .*\(1,\).*\(3,\)"),
+    (lambda i: i.unpack(np.uint8([[1]]), "uint4", shape=(2,)), ValueError, r"packed .*\(1, 1\).*\(2,\)"),
+    (lambda i: i.unpack(np.uint8([]), "uint4", shape=(-1,)), ValueError, "shape"),
+    (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(2,), axis=1), AXIS_ERROR, "axis 1"),
+    (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(2,), axis=None), TypeError, "axis"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "match"), ERRORS)
+def test_wrong_argument(impl, call, error, match):
+    with pytest.raises(error, match=match):
+        call(impl)
+
+
+WRITERS = {
+    "quantize": (np.int8, lambda impl, out: impl.quantize(X, "int8", out=out)),
+    "quantize qparams": (np.int8, lambda impl, out: impl.quantize(X, qparams=P, out=out)),
+    "quantize_linear": (np.int8, lambda impl, out: impl.quantize_linear(X, 0.1, dtype="int8", out=out)),
+    "dequantize_linear": (np.float32, lambda impl, out: impl.dequantize_linear(CODES, 0.1, out=out)),
+    "dequantize": (np.float32, lambda impl, out: dequantized(impl, Q, out=out)),
+    "fake_quantize": (np.float32, lambda impl, out: impl.fake_quantize(X, "int8", out=out)),
+}
+
+
+@pytest.mark.parametrize("function", WRITERS)
+def test_wrong_out(impl, function):
+    dtype, call = WRITERS[function]
+    read_only = np.empty(X.shape, dtype)
+    read_only.flags.writeable = False
+    with pytest.raises(ValueError, match="out is read-only"):
+        call(impl, read_only)
+    for shape in ((4, 3), (12,), (3, 4, 1)):
+        with pytest.raises(ValueError, match=f"out .*{re.escape(str(shape))}.*{re.escape('(3, 4)')}"):
+            call(impl, np.empty(shape, dtype))
+    for wrong in (np.int32, bool, np.complex64):
+        with pytest.raises(TypeError, match=np.dtype(wrong).name):
+            call(impl, np.empty(X.shape, wrong))
+    for other in (X.tolist(), "out", np.ma.masked_array(np.empty(X.shape, dtype))):
+        with pytest.raises(TypeError, match="out"):
+            call(impl, other)
+
+
+def test_wrong_out_names_both_dtypes(impl):
+    with pytest.raises(TypeError, match=r"out .*uint8.*int8"):
+        impl.quantize(X, "int8", out=np.empty(X.shape, np.uint8))
+    with pytest.raises(TypeError, match=r"out .*int8.*uint8"):
+        impl.quantize(X, "int4", out=np.empty((3, 2), np.int8))
+    with pytest.raises(TypeError, match=r"out .*float64.*float32"):
+        impl.fake_quantize(X, "int8", out=np.empty(X.shape, np.float64))
+    with pytest.raises(TypeError, match=r"out .*float64.*float32"):
+        impl.dequantize_linear(CODES, 0.1, dtype=np.float32, out=np.empty(X.shape))
+    with pytest.raises(ValueError, match=r"out .*\(3, 4\).*\(3, 2\)"):
+        impl.quantize(X, "int4", out=np.empty((3, 4), np.uint8))
+
+
+def test_errors_leave_out_alone(impl):
+    out = np.full((2,), 77, np.int8)
+    for call in (
+        lambda x: impl.quantize(x, "int8", out=out),
+        lambda x: impl.quantize_linear(x, 1.0, 0, "int8", out=out),
+    ):
+        with pytest.raises(ValueError, match="NaN"):
+            call(np.array([1, np.nan]))
+    assert out.tolist() == [77, 77]
+
+
+# The checks can fail: each of these mutants is wrong in one way, and is caught
+
+
+class PatchedNumPy:
+    def __init__(self, **changed):
+        self.__dict__.update(changed)
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+
+def half_away(x):
+    return np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x)
+
+
+def codes_int8(impl):
+    check_codes(impl, "int8", np.float32)
+
+
+def qparams_int8(impl):
+    check_qparams(impl, "int8", np.float32, ranges(np.float32))
+
+
+def granularity(impl):
+    check_granularity(impl, (3, 5, 7), -1, 3)
+
+
+NUMPY_MUTANTS = {
+    "codes floored": ({"rint": np.floor}, codes_int8),
+    "codes truncated": ({"rint": np.trunc}, codes_int8),
+    "codes half away": ({"rint": half_away}, codes_int8),
+    "codes narrow": ({"clip": lambda a, lo, hi: np.clip(a, lo + 1, hi)}, codes_int8),
+    "zero points floored": ({"rint": np.floor}, qparams_int8),
+    "zero points half away": ({"rint": half_away}, qparams_int8),
+    "overflow missed": ({"isinf": lambda a: np.zeros(np.shape(a), bool)}, qparams_int8),
+    "subnormal scales": ({"finfo": lambda t: SimpleNamespace(tiny=np.finfo(t).smallest_subnormal)}, qparams_int8),
+    "blocks shifted": ({"arange": lambda *a, **k: np.maximum(np.arange(*a, **k) - 1, 0)}, granularity),
+    "maxima of minima": ({"maximum": np.minimum}, check_minmax),
+    "medians": ({"mean": np.median}, check_compare),
+    "last code first": ({"arange": lambda *a, **k: np.arange(*a, **k)[::-1]}, check_packing),
+}
+
+
+@pytest.mark.parametrize("mutant", NUMPY_MUTANTS)
+def test_checks_catch_a_reference_with_another_numpy_function(monkeypatch, mutant):
+    changed, check = NUMPY_MUTANTS[mutant]
+    check(reference)
+    monkeypatch.setattr(reference, "np", PatchedNumPy(**changed))
+    with pytest.raises(AssertionError):
+        check(reference)
+
+
+def saturated(codes):
+    return np.clip(codes, -128, 127).astype(np.int8)
+
+
+FORMULA_MUTANTS = {
+    "reciprocal": lambda x, s, z: saturated(np.rint(x * (np.float32(1) / s)) + z),
+    "wider quotient": lambda x, s, z: saturated(np.rint(x.astype(np.float64) / np.float64(s)) + z),
+    "zero point inside the rounding": lambda x, s, z: saturated(np.rint(x / s + z)),
+    "zero point after the clamp": lambda x, s, z: np.clip(np.rint(x / s), -128, 127).astype(np.int64).astype(np.int8),
+    "wraps": lambda x, s, z: np.nan_to_num(np.clip(np.rint(x / s) + z, -1e9, 1e9)).astype(np.int64).astype(np.int8),
+    "cast before the clamp": lambda x, s, z: saturated(np.rint(x / s).astype(np.int32) + z),
+    "half up": lambda x, s, z: saturated(np.floor(x / s + np.float32(0.5)) + z),
+}
+
+
+def with_formula(formula):
+    def quantize_linear(x, scale, zero_point, dtype):
+        with np.errstate(all="ignore"):
+            return formula(x, scale, np.float32(zero_point))
+
+    return SimpleNamespace(quantize_linear=quantize_linear)
+
+
+@pytest.mark.parametrize("mutant", FORMULA_MUTANTS)
+def test_checks_catch_another_formula(mutant):
+    codes_int8(with_formula(lambda x, s, z: saturated(np.rint(x / s) + z)))
+    with pytest.raises(AssertionError):
+        codes_int8(with_formula(FORMULA_MUTANTS[mutant]))

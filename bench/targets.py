@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import memory
 import startup
+from interference import WORTH_A_REMARK, CpuTime, cores_used_by_others, cpu_time
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -106,16 +107,23 @@ class Bench:
         ready = [variant for variant in variants if self.prepared(work, size, variant)]
         turn = SLOW_TURN if work in SLOW_WORKS else TURNS[size]
         seconds: dict[Variant, list[float]] = {variant: [] for variant in ready}
-        start = time.perf_counter()
+        start, before = time.perf_counter(), self.cpu_time()
         for number in range(self.rounds):
             if number >= ROUNDS_AT_LEAST and time.perf_counter() - start > SECONDS_OF_A_CASE:
                 break
             for variant in ready[number % 2 :] + ready[: number % 2]:
                 answer = self.worker(variant.system).ask(do="time", variant=variant.name, **turn._asdict())
                 seconds[variant] += answer
+        others = cores_used_by_others(before, self.cpu_time())
+        if others > WORTH_A_REMARK:
+            self.remark(f"{work} {size}: other processes used {others:.1f} cores meanwhile")
         for system in {variant.system for variant in ready}:
             self.worker(system).ask(do="release")
         return {variant: Figures.of(each) for variant, each in seconds.items()}
+
+    def cpu_time(self) -> CpuTime | None:
+        """Note what has been used by the workers and by all."""
+        return cpu_time(worker.process.pid for worker in self.workers.values())
 
     def prepared(self, work: str, size: str, variant: Variant) -> bool:
         """Make one variant ready and compare its result with NumPy's."""

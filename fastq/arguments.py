@@ -25,13 +25,18 @@ def as_input(x: Any, name: str = "x") -> NDArray[Any]:
     TypeError
         If its dtype is none of float32, float64 and the integers, or it is a masked array.
     """
-    if type(x) is not np.ndarray:
-        if isinstance(x, np.ma.MaskedArray):
-            raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
-        x = np.asarray(x)
-    if x.dtype not in _COMPUTE and x.dtype.newbyteorder("=") not in _COMPUTE:
-        raise TypeError(f"{name} must be float32, float64 or an integer array, not {x.dtype}")
-    return x  # type: ignore[no-any-return]
+    array = _as_array(x, name)
+    if array.dtype not in _COMPUTE and array.dtype.newbyteorder("=") not in _COMPUTE:
+        raise TypeError(f"{name} must be float32, float64 or an integer array, not {array.dtype}")
+    return array
+
+
+def _as_array(x: Any, name: str) -> NDArray[Any]:
+    if type(x) is np.ndarray:
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
+    return np.asarray(x)
 
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -47,10 +52,10 @@ def as_codes(codes: Any) -> NDArray[Any]:
     TypeError
         If its dtype is another.
     """
-    codes = np.asarray(codes)
-    if codes.dtype.newbyteorder("=") not in CODES:
-        raise TypeError(f"codes must be int8, uint8, int16 or uint16, not {codes.dtype}")
-    return codes
+    array = _as_array(codes, "codes")
+    if array.dtype.newbyteorder("=") not in CODES:
+        raise TypeError(f"codes must be int8, uint8, int16 or uint16, not {array.dtype}")
+    return array
 
 
 def check_nan(nan: str) -> str:
@@ -137,6 +142,8 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
         If one is not a code of the format, or their shape is not that of the scale.
     """
     given = np.asarray(zero_point)
+    if given.dtype == qtype.storage and given.shape == shape and not qtype.packed:
+        return given
     if given.dtype.kind not in "iu":
         raise TypeError(f"zero_point must be of an integer dtype, not {given.dtype}")
     if given.shape != shape and not (given.size == 1 and not shape):
@@ -165,6 +172,7 @@ def without_overlap(x: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
     if not np.may_share_memory(x, out):
         return x
     try:
-        return x.copy() if np.shares_memory(x, out, max_work=10_000) else x
+        overlap = np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]
+        return x.copy() if overlap else x
     except np.exceptions.TooHardError:
         return x.copy()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import from_dtype, types
 from numpy.typing import NDArray
 
-from fastq.kernels import jit, lanes, parallel, spans
-from fastq.kernels.actions import SAW_INFINITE_RANGE, SAW_NAN, Action
+from fastq.kernels import SAW_NAN, jit, lanes, parallel, spans
+from fastq.kernels.actions import Action
 from fastq.kernels.errors import SUMS
 from fastq.kernels.plan import PLAN, Plan
 from fastq.layout import Layout, make_layout
@@ -30,6 +30,7 @@ STREAMING = 1 << 23
 PARTIAL = 1 << 16
 # elements over which errors are added up before sums are added, so that the order does not depend on threads
 ERRORS_CHUNK = 1 << 16
+WHOLE_BLOCKS = (16, 32, 64, 128)  # block sizes with a kernel of their own
 NARROW = 512  # rows of fewer elements than this are widened where they can be
 
 
@@ -37,24 +38,48 @@ NARROW = 512  # rows of fewer elements than this are widened where they can be
 
 
 @functools.cache
-def _kernel(
-    loop: Any, does: str, nan: str, scheme: str, block: int, *dtypes: np.dtype[Any]
-) -> int:
+def _kernel(loop: Any, does: str, nan: str, scheme: str, block: int, *dtypes: np.dtype[Any]) -> int:
+    """Address of a loop compiled for an action and dtypes of src, dst, scale and zero point."""
     pointers = [types.CPointer(from_dtype(dtype)) for dtype in (*dtypes, np.dtype(np.float64))]
     action = Action(does, nan, scheme, block)
-    return int(jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4).address)
+    return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
+
+
+def _plan(layout: Layout, bounds: tuple[int, int] = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:
+    plan = np.zeros(1, PLAN)
+    view = (layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept)
+    plan[0] = (*view, parameters, *bounds, streaming, ERRORS_CHUNK)
+    return plan
+
+
+def _loop(layout: Layout) -> Any:
+    return spans.spans if layout.inner == 1 else lanes.lanes
+
+
+class _Prepared(NamedTuple):
+    """All of a call with given parameters that its shapes and dtypes decide."""
+
+    kernel: int
+    plan: Array
+    repeat: int
 
 
 @functools.lru_cache(4096)
-def _plan(layout: Layout, lowest: int, highest: int, streaming: bool, parameters: int) -> Array:
-    plan = np.zeros(1, PLAN)
-    plan[0] = (layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept, parameters) + (
-        lowest,
-        highest,
-        streaming,
-        ERRORS_CHUNK,
-    )
-    return plan
+def _prepare(
+    does: str,
+    nan: str,
+    bounds: tuple[int, int],
+    shape: tuple[int, ...],
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    *dtypes: np.dtype[Any],
+) -> _Prepared:
+    layout = make_layout(shape, axes, block_size)
+    assert layout is not None
+    layout, repeat = layout.widened(NARROW)
+    # for codes of 8 bits stores past the cache brought nothing
+    streaming = does != "quantize" and math.prod(shape) * dtypes[1].itemsize >= STREAMING
+    return _Prepared(_kernel(_loop(layout), does, nan, "", 0, *dtypes), _plan(layout, bounds, streaming), repeat)
 
 
 def _arrays(*arrays: Array | None) -> tuple[int, ...]:
@@ -86,8 +111,8 @@ def _common_order(x: Array, out: Array | None) -> tuple[int, ...] | None:
 class _View:
     """Arrays as kernels take them, and the way back for parameters.
 
-    `x` and `out` are transposed so that the layout fits; `direct` says that both are contiguous then, so that kernels can
-    work on them in place. Parameters are C-contiguous in the order of the transposed axes.
+    `x` and `out` are transposed so that the layout fits; `direct` says that both are contiguous then, so that kernels
+    can work on them in place. Parameters are C-contiguous in the order of the transposed axes.
     """
 
     def __init__(self, x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int) -> None:
@@ -106,7 +131,7 @@ class _View:
             x = x.transpose(order)
             out = None if out is None else out.transpose(order)
             axes = None if axes is None else tuple(sorted(order.index(axis) for axis in axes))
-        self.x, self.out = x, out
+        self.x, self.out, self.transposed_axes = x, out, axes
         layout = make_layout(x.shape, axes, self.block_size)
         if layout is None:
             return False
@@ -135,7 +160,7 @@ class _View:
 
 
 def _tiles(x: Array) -> Iterator[tuple[tuple[Any, ...], int, int]]:
-    """Indices of parts of x that follow each other in C order, and where each starts and ends."""
+    """Yield indices of parts of x that follow each other in C order, and where each starts and ends."""
     axis, inner = x.ndim, 1
     while axis and inner * x.shape[axis - 1] <= TILE:
         axis -= 1
@@ -190,9 +215,8 @@ def _extents(view: _View) -> tuple[Array, Array, int]:
         slots = 1
     most, least = _identities(dtype)
     lo, hi = np.full((slots, count), most, dtype), np.full((slots, count), least, dtype)
-    loop = spans.spans if layout.inner == 1 else lanes.lanes
-    kernel = _kernel(loop, "minmax", "raise", "", 0, *[dtype] * 4)
-    plan = _plan(layout, 0, 0, False, 0 if alone else count)
+    kernel = _kernel(_loop(layout), "minmax", "raise", "", 0, *[dtype] * 4)
+    plan = _plan(layout, parameters=0 if alone else count)
     arrays = _arrays(x, None, lo, hi, None, plan)
     if not view.direct:
         seen = _run_tiles(kernel, view, (lo, hi, None), plan)
@@ -213,7 +237,7 @@ def parameters_of(
     """Scale and zero point of ranges, and the bits of what was seen."""
     scale, zero = np.empty(lo.shape, compute), np.empty(lo.shape, codes)
     kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, lo.dtype, lo.dtype, compute, codes)
-    plan = _plan(Layout(1, 1, 1, 1, 1, 1, 1, ()), *bounds, False, 0)
+    plan = _plan(Layout(1, 1, 1, 1, 1, 1, 1, ()), bounds)
     seen = parallel.run_serial(kernel, _arrays(lo, hi, scale, zero, None, plan), 0, lo.size)
     return scale, zero, seen
 
@@ -230,34 +254,35 @@ def apply(
     nan: str = "raise",
 ) -> int:
     """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen."""
+    if axes is None and _is_plain(x) and _is_plain(out):
+        prepared = _prepare(does, nan, bounds, x.shape, None, 0, x.dtype, out.dtype, scale.dtype, zero.dtype)
+        arrays = (id(x), id(out), id(scale), id(zero), 0, id(prepared.plan))
+        return parallel.run(prepared.kernel, arrays, x.size)
     view = _View(x, out, axes, block_size)
     return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, False)
 
 
-def _apply(
-    view: _View, does: str, scale: Array, zero: Array, bounds: tuple[int, int], nan: str, backward: bool
-) -> int:
+def _is_plain(x: Array) -> bool:
+    flags = x.flags
+    return flags.c_contiguous and flags.aligned and x.dtype.isnative
+
+
+def _apply(view: _View, does: str, scale: Array, zero: Array, bounds: tuple[int, int], nan: str, backward: bool) -> int:
     x, out = view.x, view.out
     assert out is not None
-    layout, repeat = view.layout.widened(NARROW)
-    if repeat > 1:
-        scale, zero = np.tile(scale.reshape(-1), repeat), np.tile(zero.reshape(-1), repeat)
-    loop = spans.spans if layout.inner == 1 else lanes.lanes
-    kernel = _kernel(loop, does, nan, "", 0, *_native(x, out, scale, zero))
+    prepared = _prepare(
+        does, nan, bounds, x.shape, view.transposed_axes, view.block_size, *_native(x, out, scale, zero)
+    )
+    if prepared.repeat > 1:
+        scale, zero = np.tile(scale.reshape(-1), prepared.repeat), np.tile(zero.reshape(-1), prepared.repeat)
     if not view.direct:
-        return _run_tiles(kernel, view, (scale, zero, None), _plan(layout, *bounds, False, 0))
-    plan = _plan(layout, *bounds, _streams(does, out), 0)
-    return parallel.run(kernel, _arrays(x, out, scale, zero, None, plan), x.size, backward=backward)
+        return _run_tiles(prepared.kernel, view, (scale, zero, None), prepared.plan)
+    return parallel.run(prepared.kernel, _arrays(x, out, scale, zero, None, prepared.plan), x.size, backward=backward)
 
 
 def _native(*arrays: Array) -> tuple[np.dtype[Any], ...]:
     dtypes = tuple(array.dtype for array in arrays)
     return dtypes if all(dtype.isnative for dtype in dtypes) else tuple(dtype.newbyteorder("=") for dtype in dtypes)
-
-
-def _streams(does: str, out: Array) -> bool:
-    """Whether stores go past the cache; for codes of 8 bits that brought nothing."""
-    return does != "quantize" and out.nbytes >= STREAMING
 
 
 def by_range(
@@ -274,63 +299,90 @@ def by_range(
 ) -> tuple[Array, Array, int]:
     """Quantize or fake quantize with parameters taken from x: scale, zero point and the bits of what was seen."""
     view = _View(x, out, axes, block_size)
-    if _fits(view):
-        scale, zero, seen = _fused(view, does, scheme, bounds, nan, compute, codes)
+    fused = None
+    if view.direct:
+        threads, dtypes = parallel.threads_for(x.size), (x.dtype, out.dtype, compute, codes)
+        fused = _prepare_fused(
+            does, nan, scheme, bounds, view.x.shape, view.transposed_axes, block_size, threads, *dtypes
+        )
+    if fused is not None:
+        count = view.layout.parameters
+        scale, zero = np.empty(count, compute), np.empty(count, codes)
+        arrays = (id(x), id(out), id(scale), id(zero), 0, id(fused.plan))  # memory is what counts, not the axes' order
+        seen = parallel.run(fused.kernel, arrays, fused.units, size=fused.size, grain=fused.grain)
     else:
-        lo, hi, seen = _extents(view)
-        if nan == "zero":
-            seen &= ~SAW_NAN
-        scale, zero, infinite = parameters_of(lo, hi, scheme, bounds, compute, codes)
-        if not seen | infinite:
-            seen = _apply(view, does, scale, zero, bounds, nan, True)
-        seen |= infinite
+        scale, zero, seen = _in_two_passes(view, does, scheme, bounds, nan, compute, codes)
     return view.from_kernel(scale), view.from_kernel(zero), seen
 
 
-def _fits(view: _View) -> bool:
-    """Whether a block is still in the cache when it is quantized, and there are blocks enough for all threads."""
-    layout, size = view.layout, view.x.size
-    rows = layout.block * (1 if layout.inner == 1 else 64)
-    enough = layout.parameters >= 4 * parallel.threads_for(size) or size < parallel.PARALLEL_FROM
-    return view.direct and layout.owned and rows <= FUSED and enough
-
-
-def _fused(
+def _in_two_passes(
     view: _View, does: str, scheme: str, bounds: tuple[int, int], nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
 ) -> tuple[Array, Array, int]:
-    x, out, layout = view.x, view.out, view.layout
-    assert out is not None
-    scale, zero = np.empty(layout.parameters, compute), np.empty(layout.parameters, codes)
-    plan = _plan(layout, *bounds, _streams(does, out), 0)
-    arrays = _arrays(x, out, scale, zero, None, plan)
-    dtypes = _native(x, out, scale, zero)
+    lo, hi, seen = _extents(view)
+    if nan == "zero":
+        seen &= ~SAW_NAN
+    scale, zero, infinite = parameters_of(lo, hi, scheme, bounds, compute, codes)
+    seen |= infinite
+    if not seen:
+        seen = _apply(view, does, scale, zero, bounds, nan, True)
+    return scale, zero, seen
+
+
+class _Fused(NamedTuple):
+    """A call that reads blocks once: units of work, elements in each, and how many units chunks are multiples of."""
+
+    kernel: int
+    plan: Array
+    units: int
+    size: int
+    grain: int
+
+
+@functools.lru_cache(4096)
+def _prepare_fused(
+    does: str,
+    nan: str,
+    scheme: str,
+    bounds: tuple[int, int],
+    shape: tuple[int, ...],
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    threads: int,
+    *dtypes: np.dtype[Any],
+) -> _Fused | None:
+    """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks."""
+    layout = make_layout(shape, axes, block_size)
+    assert layout is not None
+    columns = 1 if layout.inner == 1 else lanes.STRIPE * 64 // dtypes[2].itemsize
+    if not layout.owned or layout.block * columns > FUSED or (threads > 1 and layout.parameters < 4 * threads):
+        return None
+    plan = _plan(layout, bounds, does != "quantize" and math.prod(shape) * dtypes[1].itemsize >= STREAMING)
     if layout.inner > 1:
-        columns = lanes.STRIPE * 64 // compute.itemsize
-        across = -(-layout.inner // columns)
-        units = layout.outer * layout.blocks * across
+        units = layout.outer * layout.blocks * -(-layout.inner // columns)
         kernel = _kernel(lanes.stripes, does, nan, scheme, 0, *dtypes)
-        return scale, zero, parallel.run(kernel, arrays, units, size=layout.block * min(columns, layout.inner))
+        return _Fused(kernel, plan, units, layout.block * min(columns, layout.inner), 1)
     whole = layout.block if layout.block in WHOLE_BLOCKS and layout.outer == 1 else 0
     kernel = _kernel(spans.spans, does, nan, scheme, whole, *dtypes)
-    grain = layout.block if layout.outer == 1 else layout.length
-    return scale, zero, parallel.run(kernel, arrays, x.size, grain=grain)
-
-
-WHOLE_BLOCKS = (16, 32, 64, 128)  # block sizes with a kernel of their own
+    return _Fused(kernel, plan, math.prod(shape), 1, layout.block if layout.outer == 1 else layout.length)
 
 
 def compare(
-    x: Array, q: Array, scale: Array, zero: Array, axes: tuple[int, ...] | None, block_size: int, bounds: tuple[int, int]
+    x: Array,
+    q: Array,
+    scale: Array,
+    zero: Array,
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    bounds: tuple[int, int],
 ) -> tuple[Array, int]:
-    """Sums of the errors of q, codes or values, as an approximation of x, and the bits of what was seen."""
+    """Return sums of the errors of q, codes or values, as an approximation of x, and the bits of what was seen."""
     view = _View(x, q, axes, block_size)
     x, layout = view.x, view.layout
     scale, zero = view.to_kernel(scale), view.to_kernel(zero)
     assert view.out is not None
     sums = np.zeros((-(-x.size // ERRORS_CHUNK), SUMS))
-    loop = spans.spans if layout.inner == 1 else lanes.lanes
-    kernel = _kernel(loop, "compare", "raise", "", 0, *_native(x, q, scale, zero))
-    plan = _plan(layout, *bounds, False, 0)
+    kernel = _kernel(_loop(layout), "compare", "raise", "", 0, *_native(x, q, scale, zero))
+    plan = _plan(layout, bounds)
     if view.direct:
         arrays = _arrays(x, view.out, scale, zero, sums, plan)
         return sums, parallel.run(kernel, arrays, x.size, chunk=ERRORS_CHUNK)
@@ -355,5 +407,3 @@ def count_not_finite(x: Array) -> tuple[int, int]:
         nan += int(np.count_nonzero(np.isnan(x[index])))
         infinite += int(np.count_nonzero(np.isinf(x[index])))
     return nan, infinite
-
-

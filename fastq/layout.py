@@ -80,7 +80,9 @@ def kept_axes(axis: Any, ndim: int) -> tuple[int, ...] | None:
     """
     if axis is None:
         return None
-    if isinstance(axis, bool | np.bool_) or (isinstance(axis, tuple) and any(isinstance(a, bool | np.bool_) for a in axis)):
+    if isinstance(axis, bool | np.bool_) or (
+        isinstance(axis, tuple) and any(isinstance(a, bool | np.bool_) for a in axis)
+    ):
         raise TypeError(f"axis must be an int, a tuple of int or None, not {axis!r}")
     try:
         axes = tuple(operator.index(a) for a in axis) if isinstance(axis, tuple) else (operator.index(axis),)
@@ -99,6 +101,8 @@ def check_block_size(block_size: Any, axis: Any) -> int:
     ValueError
         If it is negative.
     """
+    if block_size == 0 and type(block_size) is int:
+        return 0
     if isinstance(block_size, bool | np.bool_):
         raise TypeError(f"block_size must be an int, not {block_size!r}")
     try:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fastq import arguments
 from fastq.compare import Comparison
 from fastq.conventions import Convention, as_convention
+from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
 from fastq.layout import check_block_size, kept_axes, parameter_shape
 from fastq.packing import pack, packed_shape, unpack
 from fastq.qarray import Axis, QParams, QuantizedArray
@@ -117,10 +118,10 @@ def choose_qparams(
 ) -> QParams:
     """Return the scale and zero point that `quantize` would take from an array.
 
-    With lo = min(x, 0) and hi = max(x, 0) of what one parameter belongs to: asymmetric,
-    ``scale = (hi - lo) / (qmax - qmin)`` and ``zero_point = clamp(rint(qmin - lo / scale))``, as ONNX's
-    DynamicQuantizeLinear; symmetric, ``scale = max(-lo, hi) / h`` with h codes on either side of the middle one. A scale
-    below the smallest normal number becomes 1.
+    With lo = min(x, 0) and hi = max(x, 0) of what one parameter belongs to: asymmetric, ``scale = (hi - lo) / (qmax -
+    qmin)`` and ``zero_point = clamp(rint(qmin - lo / scale))``, as ONNX's DynamicQuantizeLinear; symmetric, ``scale =
+    max(-lo, hi) / h`` with h codes on either side of the middle one. A scale below the smallest normal number becomes
+    1.
 
     Parameters
     ----------
@@ -152,7 +153,9 @@ def choose_qparams(
     execute = _execute()
     lo, hi, seen = execute.minmax(x, kept_axes(axis, x.ndim), empty.block_size)
     _refuse_nan(seen, nan, x)
-    scale, zero_point, seen = execute.parameters_of(lo, hi, *_scheme(empty), arguments.compute_dtype(x.dtype), empty.dtype.storage)
+    scale, zero_point, seen = execute.parameters_of(
+        lo, hi, *_scheme(empty), arguments.compute_dtype(x.dtype), empty.dtype.storage
+    )
     _refuse_infinite(seen, x)
     return _filled(empty, scale, zero_point)
 
@@ -338,7 +341,9 @@ def _dequantize(
     dtype: DTypeLike | None,
     out: Array | None,
 ) -> Array:
-    wanted = np.dtype(dtype if dtype is not None else scale.dtype if out is None else getattr(out, "dtype", scale.dtype))
+    wanted = np.dtype(
+        dtype if dtype is not None else scale.dtype if out is None else getattr(out, "dtype", scale.dtype)
+    )
     if wanted.newbyteorder("=") not in arguments.FLOATS:
         raise TypeError(f"{'out' if dtype is None else 'dtype'} must be float32 or float64, not {wanted}")
     values = np.empty_like(codes, wanted) if out is None else arguments.check_out(out, codes.shape, wanted)
@@ -446,10 +451,10 @@ def _as_values(q: ArrayLike) -> Array:
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
     noise, signal, total, relative = (math.fsum(sums[:, k]) for k in range(4))
     nonzero, clipped = (math.fsum(sums[:, k]) for k in (6, 7))
-    if noise == 0.0:
-        sqnr = math.inf if signal else math.nan
+    if signal and noise:
+        sqnr = 10.0 * (math.log10(signal) - math.log10(noise))  # their quotient may overflow
     else:
-        sqnr = 10.0 * math.log10(signal / noise) if signal else -math.inf
+        sqnr = math.nan if signal == noise else math.inf if signal else -math.inf
     return Comparison(
         mse=noise / size,
         sqnr_db=sqnr,
@@ -465,7 +470,12 @@ def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
 
 
 def _refuse_beside_qparams(dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: object) -> None:
-    given = {"dtype": dtype is not None, "axis": axis is not None, "block_size": block_size != 0, "symmetric": symmetric}
+    given = {
+        "dtype": dtype is not None,
+        "axis": axis is not None,
+        "block_size": block_size != 0,
+        "symmetric": symmetric,
+    }
     given["convention"] = convention != "onnx"
     if names := [name for name, present in given.items() if present]:
         raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
@@ -482,9 +492,7 @@ def _empty_params(
 
 
 def _filled(params: QParams, scale: Array, zero_point: Array) -> QParams:
-    return QParams(
-        scale, zero_point, params.dtype, params.axis, params.block_size, params.symmetric, params.convention
-    )
+    return QParams(scale, zero_point, params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
 
 
 def _scheme(params: QParams) -> tuple[str, tuple[int, int]]:
@@ -524,7 +532,7 @@ def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: s
 
 
 def _qtype_for(dtype: object, zero_point: object, out: object) -> QType:
-    """The code format: named, else that of the zero point, else that of out, else ONNX's default."""
+    """Return the code format: named, else that of the zero point, else that of out, else ONNX's default."""
     for candidate in (dtype, getattr(zero_point, "dtype", None), getattr(out, "dtype", None)):
         if candidate is not None:
             return as_qtype(candidate)
@@ -582,16 +590,14 @@ def _params_of_nothing(x: Array, empty: QParams) -> QParams:
 
 
 def _refuse_nan(seen: int, nan: str, x: Array) -> None:
-    execute = _execute()
-    if seen & execute.SAW_NAN and nan == "raise":
-        count, _ = execute.count_not_finite(x)
+    if seen & SAW_NAN and nan == "raise":
+        count, _ = _execute().count_not_finite(x)
         raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
 
 
 def _refuse_infinite(seen: int, x: Array) -> None:
-    execute = _execute()
-    if seen & execute.SAW_INFINITE_RANGE:
-        _, count = execute.count_not_finite(x)
+    if seen & SAW_INFINITE_RANGE:
+        _, count = _execute().count_not_finite(x)
         raise ValueError(f"x has {count} infinite values: their range has no scale; clip x, or pass qparams")
 
 

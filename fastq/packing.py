@@ -13,7 +13,7 @@ from fastq.qtypes import QType, as_qtype
 
 
 def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int = -1) -> tuple[int, ...]:
-    """Return the shape of packed codes: ``ceil(D * bits / 8)`` bytes along the axis; one byte for an array of rank 0."""
+    """Return the shape of packed codes: ``ceil(D * bits / 8)`` bytes along the axis; (1,) for rank 0."""
     sizes = list(shape) or [1]
     sizes[axis] = -(-sizes[axis] * qtype.bits // 8)
     return tuple(sizes)
@@ -67,7 +67,9 @@ def pack(codes: ArrayLike, dtype: str | QType | DTypeLike, *, axis: int = -1) ->
     if codes.dtype.kind not in "iu":
         raise TypeError(f"codes must be integers, not {codes.dtype}")
     if codes.size and (codes.min() < qtype.qmin or codes.max() > qtype.qmax):
-        raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {codes.min()}..{codes.max()}")
+        raise ValueError(
+            f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {codes.min()}..{codes.max()}"
+        )
     codes = np.atleast_1d(codes)
     axis = _axis(axis, codes.ndim)
     rows = np.moveaxis(codes, axis, -1)

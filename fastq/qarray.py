@@ -21,7 +21,8 @@ class QParams:
     ----------
     scale : ndarray of float32 or float64
         Shape () for the whole array, (C,) for one channel axis, the kept dimensions for a tuple of axes, and the
-        array's rank with ``ceil(D / block_size)`` on the block axis for blocks. In units of the array's values per code.
+        array's rank with ``ceil(D / block_size)`` on the block axis for blocks. In units of the array's values per
+        code.
     zero_point : ndarray of integers
         The code of 0.0, same shape as `scale`.
     dtype : QType

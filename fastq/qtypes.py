@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,27 +27,27 @@ class QType:
     bits: int
     signed: bool
 
-    @property
+    @cached_property
     def qmin(self) -> int:
         """Smallest code."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
-    @property
+    @cached_property
     def qmax(self) -> int:
         """Largest code."""
         return (1 << (self.bits - self.signed)) - 1
 
-    @property
+    @cached_property
     def middle(self) -> int:
         """The code of zero in a symmetric scheme: 0 for signed formats, the middle of the range for unsigned ones."""
         return 0 if self.signed else 1 << (self.bits - 1)
 
-    @property
+    @cached_property
     def storage(self) -> np.dtype[Any]:
         """NumPy dtype of an array that holds one code per element."""
         return np.dtype(f"{'int' if self.signed else 'uint'}{max(self.bits, 8)}")
 
-    @property
+    @cached_property
     def packed(self) -> bool:
         """Whether several codes share a byte in ``QuantizedArray.codes``."""
         return self.bits < 8
@@ -85,6 +86,8 @@ def as_qtype(dtype: object) -> QType:
     """
     if isinstance(dtype, QType):
         return dtype
+    if type(dtype) is str and dtype in QTYPES:
+        return QTYPES[dtype]
     try:
         name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[call-overload]
     except TypeError:

@@ -235,7 +235,7 @@ def pack(codes: ArrayLike, dtype: object, *, axis: int = -1) -> NDArray[np.uint8
     return _pack(codes, qtype, _normalised_index(axis, codes.ndim))
 
 
-def unpack(packed: ArrayLike, dtype: object, *, shape: int | tuple[int, ...], axis: int = -1) -> Array:
+def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], axis: int = -1) -> Array:
     """Return the codes in `packed`, one an element.
 
     Returns
@@ -246,7 +246,7 @@ def unpack(packed: ArrayLike, dtype: object, *, shape: int | tuple[int, ...], ax
     qtype, packed = _packed_format(dtype), _array(packed, "packed")
     if packed.dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {packed.dtype}")
-    shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    shape = tuple(shape)
     where = _normalised_index(axis, max(len(shape), 1))
     if min(shape, default=0) < 0 or packed.shape != _packed_shape(shape, qtype, where):
         raise ValueError(f"packed has shape {packed.shape}, which does not hold {qtype} codes of shape {shape}")

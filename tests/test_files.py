@@ -486,7 +486,7 @@ def test_axis_that_a_tensor_lacks(tmp_path, checkpoint):
 
 def test_quantized_twice(tmp_path, checkpoint):
     quantize_to(checkpoint, tmp_path / "q.safetensors", Scheme("int8"))
-    with pytest.raises(ValueError, match="^it is quantized already$"):
+    with pytest.raises(ValueError, match=r"^it is quantized already$"):
         quantize_to(tmp_path / "q.safetensors", tmp_path / "r.safetensors", Scheme("int8"))
     assert names(tmp_path) == ["in.safetensors", "q.safetensors"]
 

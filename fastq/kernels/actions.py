@@ -7,8 +7,21 @@ from typing import Any
 from numba import types
 from numba.core.extending import models, register_model
 
-from fastq.kernels import formulas
-from fastq.kernels.simd import Vec, bounded_to_integer, by_type, constant, convert, dtype_of, full_like, inline, is_float, is_nan, select, store
+from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN, formulas
+from fastq.kernels.simd import (
+    Vec,
+    bounded_to_integer,
+    by_type,
+    constant,
+    convert,
+    dtype_of,
+    full_like,
+    inline,
+    is_float,
+    is_nan,
+    select,
+    store,
+)
 
 
 class Action(types.Opaque):  # type: ignore[misc]
@@ -35,8 +48,6 @@ class Action(types.Opaque):  # type: ignore[misc]
 
 
 register_model(Action)(models.OpaqueModel)
-
-SAW_NAN, SAW_INFINITE_RANGE = 1, 2
 
 
 @inline

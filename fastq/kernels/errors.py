@@ -136,5 +136,3 @@ def one(where, k):
     if isinstance(where, types.CPointer):
         return lambda where, k: where[k]
     return lambda where, k: where
-
-

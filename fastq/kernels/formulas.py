@@ -67,8 +67,8 @@ def span(scale, zero_point, lowest, highest):
 def suits_span(scale):
     """Whether `code_in_span` equals `code_value` for this scale.
 
-    Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and no remainder
-    that can decide a tie is subnormal (its unit is 2**-48 scales).
+    Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and no
+    remainder that can decide a tie is subnormal (its unit is 2**-48 scales).
     """
     smallest, largest = (2.0**-100, 2.0**100) if scale == types.float32 else (2.0**-900, 2.0**900)
     return lambda scale: smallest < scale < largest
@@ -78,8 +78,9 @@ def suits_span(scale):
 def code_in_span(x, s):
     """`code_value` for a scale that `suits_span`, with fewer instructions: equal in every bit.
 
-    Values are clamped instead of codes: a value at a bound is divided to within 2**-24 of a whole number of codes, which
-    is what it rounds to. So the code is in range, that of NaN too, since `maximum` gives its second operand for it.
+    Values are clamped instead of codes: a value at a bound is divided to within 2**-24 of a whole number of codes,
+    which is what it rounds to. So the code is in range, that of NaN too, since `maximum` gives its second operand for
+    it.
     """
     return rint(quotient(minimum(maximum(x, s.below), s.above), s)) + s.zero_point
 

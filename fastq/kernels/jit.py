@@ -9,7 +9,7 @@ import os
 import types as python_types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
@@ -82,13 +82,18 @@ def _named_by_digest(function: Callable[..., Any], suffix: str = "") -> Callable
 
 
 @functools.cache
-def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> CFunc:
-    """Compile a function as a C function of these Numba types, or load it; its ``address`` is what is called."""
+def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> CFunc:
+    """Compile a function as a C function of these Numba types, or load it."""
     function = _named_by_digest(function)
     compiled = CFunc(function, (arguments, result), locals={}, options=OPTIONS)
     _enable_cache(compiled, function)
     compiled.compile()
     return compiled
+
+
+def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
+    """Address of `c_function`."""
+    return cast(int, c_function(function, result, *arguments).address)
 
 
 def callable_from_python(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
@@ -104,6 +109,6 @@ def callable_from_python(function: Callable[..., Any], *arguments: Any, **option
 def cache_directory() -> str:
     """Where compiled kernels are kept; empty where no folder can be written."""
     try:
-        return str(_Cache(_named_by_digest(kernel.__wrapped__)).cache_path)
+        return str(_Cache(_named_by_digest(c_function.__wrapped__)).cache_path)
     except Exception:
         return ""

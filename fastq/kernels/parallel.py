@@ -24,10 +24,9 @@ from llvmlite import ir
 from numba import prange, types
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.extending import intrinsic
 
 from fastq.kernels import jit
-from fastq.kernels.simd import advance, claim, inline, pointer, set_bits
+from fastq.kernels.simd import advance, claim, inline, intrinsic, pointer, set_bits
 
 # elements; below it the serial kernel ends before a second thread has woken (2**14: 5 us alone, 7 us with two)
 PARALLEL_FROM = 1 << 16
@@ -36,7 +35,9 @@ PARALLEL_FROM = 1 << 16
 CHUNK = 1 << 14, 1 << 18
 
 _INT = types.int64
-_DATA_OFFSET = object.__basicsize__  # of the data pointer in an ndarray: the first field of PyArrayObject, in NumPy's ABI
+_DATA_OFFSET = (
+    object.__basicsize__
+)  # of the data pointer in an ndarray: the first field of PyArrayObject, in NumPy's ABI
 
 
 # --- compiled drivers -------------------------------------------------------------------------------------------------
@@ -222,7 +223,14 @@ def run_serial(kernel: int, arrays: tuple[int, ...], start: int, stop: int, orig
 
 
 def run(
-    kernel: int, arrays: tuple[int, ...], stop: int, *, size: int = 1, grain: int = 1, chunk: int = 0, backward: bool = False
+    kernel: int,
+    arrays: tuple[int, ...],
+    stop: int,
+    *,
+    size: int = 1,
+    grain: int = 1,
+    chunk: int = 0,
+    backward: bool = False,
 ) -> int:
     """Run a kernel on units 0..stop with as many threads as that is worth; return the bits of what it saw.
 
@@ -240,6 +248,8 @@ def run(
         Begin with the last chunk, which a pass before this one has left in the cache.
     """
     threads = threads_for(stop * size)
+    if threads == 1 and not chunk:
+        return _once_compiled()(kernel, *arrays, 0, 0, stop)
     alone = threads == 1 or not _state.region.acquire(blocking=False)
     if alone and not chunk:
         return _once_compiled()(kernel, *arrays, 0, 0, stop)

@@ -7,8 +7,9 @@ Memory is reached through typed pointers. A formula written with these names is 
     def square_sum(x, y):
         return fma(x, x, y * y)      # float32, float64 or a Vec of either
 
-Operators ``+ - * / & | ^ ~ << >> < <= > >= == !=`` act lane by lane, and a scalar operand is broadcast. Comparisons give
-a mask, ``Vec(boolean, n)``. Nothing here has fast-math flags: each operation is the IEEE one, with the NaN rules stated.
+Operators ``+ - * / & | ^ ~ << >> < <= > >= == !=`` act lane by lane, and a scalar operand is broadcast. Comparisons
+give a mask, ``Vec(boolean, n)``. Nothing here has fast-math flags: each operation is the IEEE one, with the NaN rules
+stated.
 """
 
 from __future__ import annotations
@@ -20,14 +21,22 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.extending import intrinsic, models, overload, register_jitable, register_model
+from numba.core import cgutils, extending
+from numba.core.extending import models, overload, register_model
 from numba.core.typing import signature
 
-inline = register_jitable(inline="never", error_model="numpy")
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """Make an instruction for compiled code; Numba's decorator, whose annotation describes the function given to it."""
+    return extending.intrinsic(function)
 
 
-def by_type(choose: Callable[..., Any]) -> Callable[..., Any]:
+def inline(function: Callable[..., Any]) -> Any:
+    """Make a function for compiled code, which LLVM inlines."""
+    return extending.register_jitable(error_model="numpy")(function)
+
+
+def by_type(choose: Callable[..., Any]) -> Any:
     """Make a function for compiled code from one that takes the arguments' types and returns the implementation."""
 
     def chosen_when_compiled() -> None:
@@ -45,7 +54,8 @@ _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.bo
 class Vec(types.Type):  # type: ignore[misc]
     """Type of n lanes of `dtype`; a value, never boxed into Python.
 
-    As an argument of `load`, `full` and `convert` it names the lanes that are wanted; a scalar type stands there for one.
+    As an argument of `load`, `full` and `convert` it names the lanes that are wanted; a scalar type stands there for
+    one.
     """
 
     def __init__(self, dtype: types.Type, n: int) -> None:
@@ -76,7 +86,7 @@ def _like(kind: types.Type, dtype: types.Type) -> types.Type:
     return Vec(dtype, kind.n) if isinstance(kind, Vec) else dtype
 
 
-def _named(kind: types.Type) -> types.Type | None:
+def _named(kind: types.Type) -> Any:
     """Return the type that an argument names: a scalar type or a Vec type."""
     if isinstance(kind, types.NumberClass):
         return kind.dtype
@@ -330,7 +340,9 @@ def lanes_like(kind: Any, where: Any) -> Any:
 # --- lane by lane -----------------------------------------------------------------------------------------------------
 
 
-def _operation(emit_lanes: Callable[[Any, Any, list[Any]], Any], result_of: Callable[[Any], Any] = lambda kind: kind) -> Any:
+def _operation(
+    emit_lanes: Callable[[Any, Any, list[Any]], Any], result_of: Callable[[Any], Any] = lambda kind: kind
+) -> Any:
     """An intrinsic on operands of one lane type, scalars among them broadcast where any is a Vec."""
 
     def typed(typingctx: Any, *operands: Any) -> Any:
@@ -414,9 +426,9 @@ def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
 @intrinsic
 def is_nan(typingctx: Any, x: Any) -> Any:
     """Mask of the lanes that are NaN."""
-    return _operation(lambda builder, kind, v: builder.fcmp_unordered("uno", v[0], v[0]), lambda k: _like(k, types.boolean))(
-        typingctx, x
-    )
+    return _operation(
+        lambda builder, kind, v: builder.fcmp_unordered("uno", v[0], v[0]), lambda k: _like(k, types.boolean)
+    )(typingctx, x)
 
 
 @intrinsic
@@ -440,7 +452,13 @@ def select(typingctx: Any, mask: Any, a: Any, b: Any) -> Any:
             _splat(builder, v, _llvm(kind)) if isinstance(kind, Vec) and not isinstance(t, Vec) else v
             for v, t in zip(args[1:], wanted, strict=True)
         ]
-        test = args[0] if isinstance(mask, Vec) else builder.trunc(args[0], ir.IntType(1)) if args[0].type.width > 1 else args[0]
+        test = (
+            args[0]
+            if isinstance(mask, Vec)
+            else builder.trunc(args[0], ir.IntType(1))
+            if args[0].type.width > 1
+            else args[0]
+        )
         return builder.select(test, *chosen)
 
     return kind(mask, *wanted), emit
@@ -553,7 +571,7 @@ def convert(typingctx: Any, x: Any, dtype: Any) -> Any:
 
 @intrinsic
 def bounded_to_integer(typingctx: Any, x: Any, dtype: Any) -> Any:
-    """Whole part of float lanes as the integer `dtype`, for callers that have proved every lane, NaN lanes too, in range.
+    """Whole part of float lanes as the integer `dtype`, for callers that have proved every lane in range.
 
     Out of range LLVM's conversion is undefined; `saturate` is the form for everything else.
     """

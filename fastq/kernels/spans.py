@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from fastq.kernels.actions import identities, nan_lanes, parameters, put_parameters, result, result_in_span, saw, suits, value_of
+from fastq.kernels.actions import (
+    identities,
+    nan_lanes,
+    parameters,
+    put_parameters,
+    result,
+    result_in_span,
+    saw,
+    suits,
+    value_of,
+)
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import is_infinite, span
 from fastq.kernels.simd import (

@@ -1,0 +1,23 @@
+"""Settings that must stand before Numba is imported, and the fixtures that all tests share."""
+
+import os
+
+os.environ.setdefault("NUMBA_NUM_THREADS", "4")  # more than the machine may have: results must not depend on it
+
+import pytest
+
+from fastq.kernels import parallel
+
+
+@pytest.fixture
+def threads():
+    """Set how many threads work, on arrays of any size; put back afterwards."""
+    before, from_ = parallel.get_num_threads(), parallel.PARALLEL_FROM
+
+    def use(n):
+        parallel.set_num_threads(n)
+        parallel.PARALLEL_FROM = 1 if n > 1 else from_
+
+    yield use
+    parallel.set_num_threads(before)
+    parallel.PARALLEL_FROM = from_

@@ -1,0 +1,23 @@
+"""The examples in docstrings run and print what they say."""
+
+import doctest
+import importlib
+
+import pytest
+
+MODULES = ["fastq.ops", "fastq.packing", "fastq.qarray", "fastq.threads", "fastq.compare", "fastq.conventions", "fastq.qtypes"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_print_what_they_say(name):
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert failed == 0
+
+
+def test_every_public_function_has_an_example():
+    import fastq
+
+    functions = [getattr(fastq, name) for name in fastq.__all__ if callable(getattr(fastq, name))]
+    without = [f.__name__ for f in functions if f.__module__ == "fastq.ops" and ">>>" not in (f.__doc__ or "")]
+    assert functions
+    assert without == []

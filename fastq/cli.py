@@ -6,13 +6,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+    track,
+)
 
 from fastq import demo as demonstration
 from fastq import selfcheck, versions
@@ -172,18 +180,22 @@ def dequantize(source: Path, out: Path, force: bool) -> None:
 
 
 @cli.command()
-@click.option("--cases", type=click.IntRange(1), default=200, show_default=True, help="How many.")
+@click.option("--cases", type=click.IntRange(1), default=100, show_default=True, help="How many.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which series of cases.")
 @click.option("--first", type=click.IntRange(0), default=0, help="Where in the series to start.")
-def check(cases: int, seed: int, first: int) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Print every case before it runs: one may end the process.")
+def check(cases: int, seed: int, first: int, verbose: bool) -> None:
     """Compare the fast functions with the NumPy reference on random cases.
 
     Input dtypes, values, memory layouts, shapes and schemes are random; results have to agree in every bit. Prints
-    each case that does not, with the command that repeats it, and then exits with 1.
+    each case that does not, with the command that repeats it, and then exits with 1. The first run compiles many
+    kernels, about a second each.
     """
     start, wrong = time.perf_counter(), 0
-    for index in range(first, first + cases):
+    for index in _tracked(range(first, first + cases)):
         case = selfcheck.random_case(seed, index)
+        if verbose:
+            click.echo(f"{index}: {case}")
         names = selfcheck.mismatches(case)
         wrong += bool(names)
         if names:
@@ -214,12 +226,20 @@ def _failures(source: Path, out: Path) -> Iterator[None]:
         raise click.ClickException(f"{error.filename or out}: {error.strerror or error}") from error
 
 
+# Bars go to standard error, and only if that is a terminal.
+
+
 @contextmanager
 def _progress(source: Source) -> Iterator[Callable[[int], None]]:
-    """Show a bar of the bytes done on standard error, if that is a terminal."""
-    console = Console(stderr=True)
+    """Show how many of the bytes of `source` are done."""
     text, bar, done = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
     columns = (text, bar, done, TransferSpeedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("tensors", total=sum(spec.nbytes for spec in source.tensors.values()))
         yield lambda nbytes: progress.advance(task, nbytes)
+
+
+def _tracked(indices: range) -> Iterable[int]:
+    console = Console(stderr=True)
+    return track(indices, "cases", console=console, disable=not console.is_terminal)

@@ -209,8 +209,9 @@ def _extents(view: _View) -> tuple[Array, Array, int]:
     layout, repeat = view.layout.widened(NARROW)
     count = layout.parameters
     grain = layout.block * layout.inner
-    alone = layout.owned and x.size // grain >= 4 * parallel.threads_for(x.size)  # each thread has blocks of its own
-    slots = parallel.threads_for(x.size) if view.direct and not alone else 1
+    threads = parallel.threads_for(x.size)
+    alone = layout.owned and x.size // grain >= 4 * threads  # each thread has blocks of its own
+    slots = threads if view.direct and not alone else 1
     if slots * count > PARTIAL:
         slots = 1
     most, least = _identities(dtype)
@@ -221,7 +222,7 @@ def _extents(view: _View) -> tuple[Array, Array, int]:
     if not view.direct:
         seen = _run_tiles(kernel, view, (lo, hi, None), plan)
     elif alone or slots > 1:
-        seen = parallel.run(kernel, arrays, x.size, grain=grain if alone else 1)
+        seen = parallel.run(kernel, arrays, x.size, grain=grain if alone else 1, threads=threads)
     else:
         seen = parallel.run_serial(kernel, arrays, 0, x.size)
     if slots * repeat > 1:

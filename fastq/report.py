@@ -61,12 +61,13 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column], *, total: Row | 
     """Print one line per row, and the total below a rule, on standard output."""
     table = Table(box=SIMPLE_HEAD)
     for title, _ in columns:
-        table.add_column(title, justify="left" if title in TEXT else "right", overflow="fold")
+        table.add_column(title, justify="left" if title in TEXT else "right")
     for row in rows:
         table.add_row(*(text(row) for _, text in columns), end_section=row is rows[-1])
     if total is not None:
         table.add_row(*(text(total) for _, text in columns))
-    _console().print(table)
+    # At its natural width, whatever the terminal's: Rich would fold names and numbers to fit.
+    Console(markup=False, highlight=False, width=1000).print(table)
 
 
 def total_of(rows: Sequence[Row]) -> Row:
@@ -86,9 +87,3 @@ def total_of(rows: Sequence[Row]) -> Row:
 
 def _number(value: float | None, style: str) -> str:
     return "-" if value is None or math.isnan(value) else format(value, style)
-
-
-def _console() -> Console:
-    console = Console(markup=False, highlight=False)
-    # Where there is no terminal Rich takes 80 columns and would fold the names.
-    return console if console.is_terminal else Console(markup=False, highlight=False, width=1000)

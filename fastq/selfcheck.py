@@ -94,7 +94,7 @@ def _rng(seed: int, index: int) -> Generator:
 
 def _random_shape(rng: Generator) -> tuple[int, ...]:
     """Up to four dimensions and about 2**13 elements, now and then more than the parallel kernels start from."""
-    ndim = int(rng.integers(0, 5))
+    ndim = int(rng.choice(5, p=(0.05, 0.3, 0.35, 0.2, 0.1)))
     limit = (1 << (20 if rng.random() < 0.02 else 13)) ** (1 / max(ndim, 1))
     shape = np.exp(rng.uniform(0, math.log(limit), ndim)).round()
     return tuple(0 if rng.random() < 0.01 else int(n) for n in shape)
@@ -102,14 +102,15 @@ def _random_shape(rng: Generator) -> tuple[int, ...]:
 
 def _random_scheme(rng: Generator, ndim: int) -> Scheme:
     dtype, symmetric = str(rng.choice(list(QTYPES))), bool(rng.random() < 0.5)
-    kind = rng.choice(("tensor", "channel", "channels", "blocks")) if ndim else "tensor"
+    kind = rng.choice(("tensor", "channel", "channels", "blocks"), p=(0.2, 0.25, 0.15, 0.4)) if ndim else "tensor"
     if kind == "tensor":
         return Scheme(dtype, symmetric=symmetric)
     if kind == "channels":
         kept = rng.choice(ndim, rng.integers(0, ndim + 1), replace=False)
         return Scheme(dtype, axis=tuple(int(a) for a in kept), symmetric=symmetric)
-    block_size = int(rng.choice((1, 2, 7, 16, 32, 64, 100))) if kind == "blocks" else 0
-    return Scheme(dtype, int(rng.integers(-ndim, ndim)), block_size, symmetric)
+    axis = -1 if rng.random() < 0.5 else int(rng.integers(-ndim, ndim))
+    block_size = int(rng.choice((1, 2, 7, 16, 32, 64, 100, 128))) if kind == "blocks" else 0
+    return Scheme(dtype, axis, block_size, symmetric)
 
 
 # Values

@@ -265,14 +265,20 @@ def test_mismatches_are_counted_bit_for_bit():
 
 
 def test_check():
-    output = run("check", "--cases", 20, "--seed", 4)
-    assert re.fullmatch(r"20 cases of seed 4, 0 with differences, [\d.]+ s\n", output)
+    output = run("check", "--cases", 6, "--seed", 4)
+    assert re.fullmatch(r"6 cases of seed 4, 0 with differences, [\d.]+ s\n", output)
+
+
+def test_check_prints_every_case():
+    output = run("check", "--cases", 2, "--first", 7, "--verbose")
+    assert [line.split(":")[0] for line in output.splitlines()[:-1]] == ["7", "8"]
+    assert str(selfcheck.random_case(0, 8)) in output
 
 
 def test_check_fails_with_the_command_that_repeats_the_case(monkeypatch):
     monkeypatch.setattr(fastq, "quantize", flipped(fastq.quantize))
-    output = run("check", "--cases", 10, "--seed", 1, exit_code=1)
-    assert re.search(r"10 cases of seed 1, [1-9]\d* with differences", output)
+    output = run("check", "--cases", 3, "--seed", 1, exit_code=1)
+    assert re.search(r"3 cases of seed 1, [1-9]\d* with differences", output)
     command = re.search(r"^    fastq (check .*)$", output, re.MULTILINE)[1].split()
     again = run(*command, exit_code=1)
     assert again.splitlines()[1] == f"    fastq {' '.join(command)}"

@@ -290,6 +290,7 @@ ENTRY = json.loads(to_metadata({"a": Record("int8", 0, 0, True, "onnx", "F32", (
         ('{"version": 1}', "cannot be read: 'tensors'"),
         ('{"version": 1, "tensors": {"a": {}}}', "cannot be read: 'axis'"),
         (json.dumps({"version": 1, "tensors": {"a": ENTRY | {"more": 1}}}), "unexpected keyword argument"),
+        (json.dumps({"version": 1, "tensors": {"a": ENTRY | {"convention": "x"}}}), "convention must be one of"),
         (json.dumps({"version": 1, "tensors": {"a": ENTRY | {"original_dtype": "I8"}}}), "'I8' is not one of F64"),
     ],
 )
@@ -584,7 +585,14 @@ def with_entry(**changes):
         (lambda arrays, metadata: arrays.pop("w"), r"^'w' should be I8 of shape \(4, 6\), by its 'fastq' metadata$"),
         (lambda arrays, metadata: arrays.pop("w_scale"), r"^'w_scale' should be F32 of shape \(4, 1\)"),
         (lambda arrays, metadata: arrays.update(w=np.zeros((4, 6), np.uint8)), "^'w' should be I8"),
-        (lambda arrays, metadata: arrays.update(w_scale=-np.ones((4, 1), np.float32)), "^tensor 'w' can't be deq"),
+        (
+            lambda arrays, metadata: arrays.update(w_scale=-np.ones((4, 1), np.float32)),
+            "^tensor 'w' can't be deq.*scale",
+        ),
+        (
+            lambda arrays, metadata: arrays.update(w_scale=arrays["w_scale"] * np.float32(np.nan)),
+            "its scale is not pos",
+        ),
         (with_entry(shape=[4, 5]), "^'w' should be I8 of shape"),
         (with_entry(axis=7), "makes no sense"),
         (with_entry(axis="0"), "makes no sense"),
@@ -598,6 +606,15 @@ def test_file_that_fastq_did_not_write_so(tmp_path, quantized, change, message):
     with pytest.raises(ValueError, match=message):
         dequantize_file(open_source(quantized), tmp_path / "out.safetensors", progress=ignore)
     assert names(tmp_path) == ["q.safetensors"]
+
+
+def test_zero_point_out_of_range(tmp_path):
+    save_file({"w": np.arange(6, dtype=np.float32)}, tmp_path / "w.safetensors")
+    quantize_to(tmp_path / "w.safetensors", tmp_path / "q.safetensors", Scheme("int4"))
+    rewritten(tmp_path / "q.safetensors", lambda arrays, metadata: arrays.update(w_zero_point=np.array([8], np.int8)))
+    with pytest.raises(ValueError, match=r"^tensor 'w' can't be dequantized: its zero point is not within -8 \.\. 7$"):
+        dequantize_file(open_source(tmp_path / "q.safetensors"), tmp_path / "out.safetensors", progress=ignore)
+    assert names(tmp_path) == ["q.safetensors", "w.safetensors"]
 
 
 def test_npy_holds_one_array(tmp_path, quantized):

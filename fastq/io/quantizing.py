@@ -24,9 +24,11 @@ from fastq.scheme import Scheme
 Array = NDArray[Any]
 Progress = Callable[[int], None]
 
-# Shorter arrays take less time than the clock resolves well, and longer ones tell no more about NumPy.
+# Elements: fewer take less time than a clock resolves well, more tell no more about NumPy, and of as many in all the
+# best time is taken.
 TIMED_FROM = 1 << 14
 NUMPY_SAMPLE = 1 << 20
+REPEATED = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -150,9 +152,9 @@ def _speed(x: Array, q: QuantizedArray, scheme: Scheme) -> Speed | None:
     rows = max(NUMPY_SAMPLE * len(x) // x.size, 1) if x.ndim else 1
     if x.size < TIMED_FROM or x[:rows].size > 2 * NUMPY_SAMPLE:
         return None
-    sample = x[:rows]
+    sample, repeats = x[:rows], max(1, min(5, REPEATED // x.size))
     _, seconds = timed(lambda: reference.quantize(sample, **scheme.arguments()))
-    return Speed(x.size, warm_seconds(x, q, scheme, 1), seconds * x.size / sample.size)
+    return Speed(x.size, warm_seconds(x, q, scheme, repeats), seconds * x.size / sample.size)
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

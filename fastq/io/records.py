@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastq
+from fastq.conventions import as_convention
 from fastq.io.containers import TensorSpec, safetensors_dtype, spec_of
 from fastq.qarray import Axis, QParams, QuantizedArray
 from fastq.qtypes import QType, as_qtype
@@ -111,6 +112,7 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
 def _record(entry: dict[str, Any]) -> Record:
     axis, shape = entry["axis"], tuple(entry["shape"])
     record = Record(**{**entry, "axis": tuple(axis) if isinstance(axis, list) else axis, "shape": shape})
+    as_convention(record.convention)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
     return record
@@ -145,14 +147,22 @@ def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
 
 
 def decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
-    """Return the quantized array whose stored tensors `load` returns by name."""
+    """Return the quantized array whose stored tensors `load` returns by name; ValueError if it could not be one."""
     codes = load(name) if not record.qtype.packed else _decoded_codes(load(f"{name}_packed"), record)
     scale = load(f"{name}_scale").reshape(record.param_shape)
     zero_point = _middle(record) if record.symmetric else _decoded_zero_point(load(f"{name}_zero_point"), record)
+    _check(scale, zero_point, record.qtype)
     qparams = QParams(
         scale, zero_point, record.qtype, record.axis, record.block_size, record.symmetric, record.convention
     )
     return QuantizedArray(codes, qparams, record.shape)
+
+
+def _check(scale: Array, zero_point: Array, qtype: QType) -> None:
+    if not ((scale > 0) & (scale < np.inf)).all():
+        raise ValueError("its scale is not positive and finite")
+    if zero_point.min() < qtype.qmin or zero_point.max() > qtype.qmax:
+        raise ValueError(f"its zero point is not within {qtype.qmin} .. {qtype.qmax}")
 
 
 def _middle(record: Record) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
+import pickle
 import types as python_types
 from collections.abc import Callable
 from pathlib import Path
@@ -20,32 +20,39 @@ from numba.core.registry import CPUDispatcher
 OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy"}
 
 
-@functools.cache
-def _digest() -> str:
-    """Digest of every kernel source, the options and Numba's version.
-
-    Numba's cache key holds the bytecode of the compiled function alone: neither the functions that it calls nor the
-    options. With the digest in each kernel's name, machine code of another source is never found.
-    """
-    hasher = hashlib.sha256(f"{numba.__version__} {sorted(OPTIONS.items())}".encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+def _digest_of(folder: Path) -> str:
+    hasher = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(folder.glob("*.py")):
         hasher.update(path.read_bytes())
-    return hasher.hexdigest()[:16]
+    return hasher.hexdigest()
+
+
+# taken before the other kernel sources are imported, so that an edit meanwhile does not save old code under a new name
+_SOURCES = _digest_of(Path(__file__).parent)
 
 
 class _CheckedFile(IndexDataCacheFile):  # type: ignore[misc]
-    """Machine code behind a checksum, since Numba runs damaged code as it finds it."""
+    """A file for each signature: a checksum, since Numba runs damaged code as it finds it, then the key and the code.
 
-    def _save_data(self, name: str, data: Any) -> None:
-        content = self._dump(data)
-        with self._open_for_write(self._data_path(name)) as file:
+    Numba's index of data files is not used: of two processes that start together, each overwrites the other's, and an
+    entry may come to name the code of another signature.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        content = self._dump((key, data))
+        with self._open_for_write(self._path(key)) as file:
             file.write(hashlib.sha256(content).digest() + content)
 
-    def _load_data(self, name: str) -> Any:
-        content = Path(self._data_path(name)).read_bytes()
+    def load(self, key: Any) -> Any:
+        content = Path(self._path(key)).read_bytes()
         if hashlib.sha256(content[32:]).digest() != content[:32]:
-            raise ValueError(f"{name} is damaged")
-        return numba.core.caching.pickle.loads(content[32:])
+            return None
+        saved, data = pickle.loads(content[32:])
+        return data if saved == key else None
+
+    def _path(self, key: Any) -> str:
+        number = int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8])
+        return str(self._data_path(self._data_name(number)))
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
@@ -53,16 +60,12 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = _CheckedFile(self._cache_path, self._impl.filename_base, stamp)
+        self._cache_file = _CheckedFile(self._cache_path, self._impl.filename_base, None)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
+        with contextlib.suppress(Exception):  # there is no such file, it cannot be read, or another wrote it
             return super().load_overload(sig, target_context)
-        except Exception:  # whatever unpickling damaged bytes may raise
-            with contextlib.suppress(OSError):
-                os.unlink(self._cache_file._index_path)
-            return None
+        return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with contextlib.suppress(Exception):  # a full or read-only disk
@@ -74,17 +77,23 @@ def _enable_cache(compiled: Any, function: Callable[..., Any]) -> None:
         compiled._cache = _Cache(function)
 
 
-def _named_by_digest(function: Callable[..., Any], suffix: str = "") -> Callable[..., Any]:
+def _named_by_digest(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """Return the function under a name that nothing else has ever been compiled under.
+
+    Numba's cache key holds the bytecode of the compiled function alone: neither the functions that it calls nor the
+    options. With a digest of both in the name, machine code of another source is never found.
+    """
+    digest = hashlib.sha256(f"{_SOURCES} {sorted(options.items())}".encode()).hexdigest()[:16]
     code, scope = function.__code__, function.__globals__
     copy = python_types.FunctionType(code, scope, function.__name__, function.__defaults__, function.__closure__)
-    copy.__qualname__, copy.__module__ = f"{function.__qualname__}_{suffix}{_digest()}", function.__module__
+    copy.__qualname__, copy.__module__ = f"{function.__qualname__}_{digest}", function.__module__
     return copy
 
 
 @functools.cache
 def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> CFunc:
     """Compile a function as a C function of these Numba types, or load it."""
-    function = _named_by_digest(function)
+    function = _named_by_digest(function, OPTIONS)
     compiled = CFunc(function, (arguments, result), locals={}, options=OPTIONS)
     _enable_cache(compiled, function)
     compiled.compile()
@@ -98,8 +107,9 @@ def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
 
 def callable_from_python(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
     """Compile a function to be called from Python with these Numba types, or load it."""
-    function = _named_by_digest(function, "_".join(sorted(options)))
-    compiled = CPUDispatcher(function, locals={}, targetoptions=OPTIONS | options)
+    options = OPTIONS | options
+    function = _named_by_digest(function, options)
+    compiled = CPUDispatcher(function, locals={}, targetoptions=options)
     _enable_cache(compiled, function)
     compiled.compile(arguments)
     compiled.disable_compile()
@@ -109,6 +119,6 @@ def callable_from_python(function: Callable[..., Any], *arguments: Any, **option
 def cache_directory() -> str:
     """Where compiled kernels are kept; empty where no folder can be written."""
     try:
-        return str(_Cache(_named_by_digest(c_function.__wrapped__)).cache_path)
+        return str(_Cache(_named_by_digest(c_function.__wrapped__, OPTIONS)).cache_path)
     except Exception:
         return ""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import multiprocessing
+import operator
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from numba import prange, types
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
-from fastq.kernels import jit
+from fastq.kernels import forks, jit
 from fastq.kernels.simd import advance, claim, inline, intrinsic, pointer, set_bits
 
 # elements; below it the serial kernel ends before a second thread has woken (2**14: 5 us alone, 7 us with two)
@@ -119,31 +120,34 @@ def _spread_compiled() -> Callable[..., int]:
 # --- how many threads -------------------------------------------------------------------------------------------------
 
 
+_CGROUP = Path("/sys/fs/cgroup")
+
+
 def _cgroup_quota() -> float:
     """CPUs that the control group allows, which neither the affinity nor Numba knows; 1e9 without a limit."""
     with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
         return 1e9 if quota == "max" else int(quota) / int(period)
     with contextlib.suppress(OSError, ValueError):
-        folder = Path("/sys/fs/cgroup/cpu")
-        quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        quota, period = ((_CGROUP / f"cpu/cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         return int(quota) / int(period) if int(quota) > 0 else 1e9
     return 1e9
 
 
-def _module_loads(name: str) -> bool:
+def _layer() -> str:
+    """Name of Numba's threading layer, empty before the first parallel function of anyone has started it."""
     try:
-        importlib.import_module(f"numba.np.ufunc.{name}")
-    except ImportError:
-        return False
-    return True
+        return str(numba.threading_layer())
+    except ValueError:
+        return ""
 
 
 def _region_is_safe() -> bool:
     """Whether Numba's threading layer may be entered from any thread; workqueue aborts the process at the second."""
-    if config.THREADING_LAYER == "workqueue":
-        return False
-    return _module_loads("tbbpool") or _module_loads("omppool")
+    if config.THREADING_LAYER != "workqueue":
+        with contextlib.suppress(ValueError):  # the layer that was asked for cannot be loaded
+            numba.get_num_threads()  # starts the layer: which one it is depends on settings and on what can be loaded
+    return _layer() not in ("workqueue", "")
 
 
 class _State:
@@ -152,14 +156,16 @@ class _State:
     def __init__(self) -> None:
         self.most = int(config.NUMBA_NUM_THREADS)
         self.threads = self.most if "NUMBA_NUM_THREADS" in os.environ else max(1, min(self.most, int(_cgroup_quota())))
-        self.forked = False
-        self.region_is_safe = _region_is_safe()
+        # a layer that runs when this module is imported may have been started before a fork; GNU OpenMP ends the child
+        forked = forks.happened or (multiprocessing.parent_process() is not None and bool(_layer()))
+        self.region_is_safe = False if forked else None  # None: not known before the first use
         self.forget()
 
     def forget(self) -> None:
         """Drop locks and threads, which do not come along through a fork."""
         self.region = threading.Lock()
         self.pool: ThreadPoolExecutor | None = None
+        self.helpers = 0
 
 
 _state = _State()
@@ -167,9 +173,10 @@ _state = _State()
 
 def set_num_threads(n: int) -> None:
     """Set how many threads `run` uses, from 1 to the number that Numba starts with."""
+    n = operator.index(n)
     if not 1 <= n <= _state.most:
         raise ValueError(f"n must be from 1 to {_state.most}, not {n}; set NUMBA_NUM_THREADS before the start for more")
-    _state.threads = int(n)
+    _state.threads = n
 
 
 def get_num_threads() -> int:
@@ -180,24 +187,44 @@ def get_num_threads() -> int:
 # --- which threads ----------------------------------------------------------------------------------------------------
 
 
+def _may_enter_region() -> bool:
+    if _state.region_is_safe is None:
+        _state.region_is_safe = _region_is_safe()
+    return _state.region_is_safe
+
+
 def _in_region(kernel: int, arguments: tuple[int, ...], progress: Any, threads: int) -> None:
     _spread_compiled()(kernel, *arguments, id(progress), threads)
-    if numba.threading_layer() == "workqueue":  # for example because the library of the other layer did not start
-        _state.region_is_safe = False
 
 
 def _in_pool(kernel: int, arguments: tuple[int, ...], progress: Any, threads: int) -> None:
     share = _share_compiled()
-    helpers = []
-    with contextlib.suppress(RuntimeError):  # no new threads while the interpreter shuts down
-        if _state.pool is None:
-            _state.pool = ThreadPoolExecutor(max(1, _state.most - 1), thread_name_prefix="fastq")
-        helpers = [_state.pool.submit(share, kernel, *arguments, id(progress), slot) for slot in range(1, threads)]
+    helpers: list[Future[Any]] = []
     try:
+        with contextlib.suppress(RuntimeError):  # no new work while the interpreter shuts down
+            pool = _pool(threads - 1)
+            for slot in range(1, threads):
+                helpers.append(pool.submit(share, kernel, *arguments, id(progress), slot))
         share(kernel, *arguments, id(progress), 0)
-    finally:
-        for helper in helpers:  # they write to memory of the caller
+        for helper in helpers:
             helper.result()
+    except BaseException:  # an interrupt: wait nevertheless, since they write to memory of the caller
+        wait(helpers)
+        raise
+
+
+def _pool(helpers: int) -> ThreadPoolExecutor:
+    """Return a pool whose threads all run: `submit` queues its work before it fails for want of a thread."""
+    if _state.pool is None or _state.helpers < helpers:
+        pool = ThreadPoolExecutor(helpers, thread_name_prefix="fastq")
+        ready = threading.Barrier(helpers)
+        try:
+            for started in [pool.submit(ready.wait) for _ in range(helpers)]:
+                started.result()
+        finally:
+            ready.abort()  # lets go of those that wait for one that could not be started
+        _state.pool, _state.helpers = pool, helpers
+    return _state.pool
 
 
 def threads_for(elements: int) -> int:
@@ -230,6 +257,7 @@ def run(
     size: int = 1,
     grain: int = 1,
     chunk: int = 0,
+    threads: int = 0,
     backward: bool = False,
 ) -> int:
     """Run a kernel on units 0..stop with as many threads as that is worth; return the bits of what it saw.
@@ -244,10 +272,12 @@ def run(
         Chunks are a multiple of so many units.
     chunk : int
         Units in a chunk, kept to by a single thread too; 0: as suits the number of threads.
+    threads : int
+        How many threads; 0: `threads_for` as many elements.
     backward : bool
         Begin with the last chunk, which a pass before this one has left in the cache.
     """
-    threads = threads_for(stop * size)
+    threads = threads or threads_for(stop * size)
     if threads == 1 and not chunk:
         return _once_compiled()(kernel, *arrays, 0, 0, stop)
     alone = threads == 1 or not _state.region.acquire(blocking=False)
@@ -257,10 +287,10 @@ def run(
         smallest, largest = CHUNK
         chunk = chunk or -(-min(max(stop * size // (4 * threads), smallest), largest) // (size * grain)) * grain
         progress = np.zeros(2, np.int64)
-        spread = _in_region if _state.region_is_safe and not _state.forked else _in_pool
         if alone:
             _share_compiled()(kernel, *arrays, 0, stop, chunk, backward, id(progress), 0)
         else:
+            spread = _in_region if _may_enter_region() else _in_pool
             spread(kernel, (*arrays, 0, stop, chunk, backward), progress, threads)
         return int(progress[1])
     finally:
@@ -269,7 +299,7 @@ def run(
 
 
 def _forget_in_child() -> None:
-    _state.forked = True
+    _state.region_is_safe = False
     _state.forget()
 
 

@@ -81,6 +81,11 @@ def _lanes(kind: types.Type) -> types.Type:
     return types.unliteral(kind.dtype if isinstance(kind, Vec) else kind)
 
 
+def _width(kind: types.Type) -> int:
+    """Number of lanes of a scalar or Vec type."""
+    return kind.n if isinstance(kind, Vec) else 1
+
+
 def _like(kind: types.Type, dtype: types.Type) -> types.Type:
     """As many lanes as `kind`, of `dtype`."""
     return Vec(dtype, kind.n) if isinstance(kind, Vec) else dtype
@@ -176,7 +181,7 @@ def _store_with(streaming: bool) -> Any:
 
         def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             line = builder.store(args[2], _vector_address(builder, args[0], args[1], value))
-            line.align = where.dtype.bitwidth // 8 * value.n if streaming else 1
+            line.align = where.dtype.bitwidth // 8 * _width(value) if streaming else 1
             if streaming:
                 line.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
             return context.get_dummy_value()
@@ -221,9 +226,9 @@ def address_of(typingctx: Any, where: Any) -> Any:
 
 @by_type
 def misalignment(where: Any, index: Any, kind: Any) -> Any:
-    """Elements from the last address that is a multiple of the size of `kind`, a Vec type, to ``where[index]``."""
+    """Elements from the last address that is a multiple of the size of `kind` to ``where[index]``."""
     size = where.dtype.bitwidth // 8
-    whole = size * _named(kind).n
+    whole = size * _width(_named(kind))
     return lambda where, index, kind: (address_of(where) + index * size) % whole // size
 
 
@@ -318,8 +323,8 @@ def lanes_in(registers: Any, where: Any) -> Any:
 
 @by_type
 def count(kind: Any) -> Any:
-    """Number of lanes of a Vec type."""
-    n = _named(kind).n
+    """Number of lanes of a Vec type, 1 of a scalar type."""
+    n = _width(_named(kind))
     return lambda kind: n
 
 
@@ -332,9 +337,9 @@ def dtype_of(where: Any) -> Any:
 
 @by_type
 def lanes_like(kind: Any, where: Any) -> Any:
-    """Vec type of as many elements of `where` as the Vec type `kind` has lanes."""
-    vec = Vec(where.dtype, _named(kind).n)
-    return lambda kind, where: vec
+    """Vec type of as many elements of `where` as the Vec type `kind` has lanes; a scalar type for a scalar type."""
+    like = _like(_named(kind), where.dtype)
+    return lambda kind, where: like
 
 
 # --- lane by lane -----------------------------------------------------------------------------------------------------

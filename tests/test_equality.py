@@ -1,0 +1,160 @@
+"""Fast equals reference, byte for byte."""
+
+import itertools
+
+import numpy as np
+import pytest
+from catalogue import CODES, INPUTS, LAYOUTS, PACKED, same_bytes, same_quantized, specials, ties, values
+
+import fastq
+from fastq import reference
+
+SHAPE = (4, 6, 35)
+GRANULARITIES = [
+    {},
+    {"axis": 0},
+    {"axis": 1},
+    {"axis": -1},
+    {"axis": (0, 1)},
+    {"axis": (0, 2)},
+    {"axis": -1, "block_size": 16},
+    {"axis": -1, "block_size": 7},
+    {"axis": 1, "block_size": 4},
+    {"axis": 0, "block_size": 3},
+]
+
+
+def check_all(x, other, code, options):
+    """Every operation on x, with parameters of x on another array too."""
+    q, expected = fastq.quantize(x, code, **options), reference.quantize(x, code, **options)
+    same_quantized(q, expected)
+    same_bytes(q.dequantize(), reference.dequantize(expected))
+    same_bytes(fastq.fake_quantize(x, code, **options), reference.fake_quantize(x, code, **options))
+    again, expected_again = fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=q.qparams)
+    same_quantized(again, expected_again)
+    fake, expected_fake = fastq.fake_quantize(other, qparams=q.qparams), reference.fake_quantize(other, qparams=q.qparams)
+    same_bytes(fake, expected_fake)
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("dtype", INPUTS)
+def test_every_layout_granularity_scheme_and_thread_count(dtype, code, threads):
+    x, other = (values(dtype, np.prod(SHAPE), seed).reshape(SHAPE) for seed in (0, 1))
+    for options, symmetric, (layout, n) in itertools.product(GRANULARITIES, (False, True), zip_longest_cycle()):
+        threads(n)
+        check_all(LAYOUTS[layout](x), other, code, options | {"symmetric": symmetric})
+
+
+def zip_longest_cycle():
+    """Every layout with every number of threads would repeat most of the work: contiguous input meets them all."""
+    return [("c", 1), ("c", 2), ("c", 4), *((name, (1, 2, 4)[k % 3]) for k, name in enumerate(LAYOUTS) if name != "c")]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_with_every_thread_count(dtype, layout, threads):
+    x, other = (values(dtype, np.prod(SHAPE), seed).reshape(SHAPE) for seed in (2, 3))
+    for options, n in itertools.product(GRANULARITIES, (1, 2, 4)):
+        threads(n)
+        check_all(LAYOUTS[layout](x), other, "int8", options)
+
+
+@pytest.mark.parametrize("code", PACKED)
+def test_packed_formats(code):
+    x, other = (values("float32", np.prod(SHAPE), seed).reshape(SHAPE) for seed in (4, 5))
+    for options, symmetric in itertools.product(GRANULARITIES, (False, True)):
+        check_all(x, other, code, options | {"symmetric": symmetric})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", INPUTS)
+def test_minmax(dtype, layout, threads):
+    x = LAYOUTS[layout](values(dtype, np.prod(SHAPE), 6).reshape(SHAPE))
+    for options, n in itertools.product(GRANULARITIES, (1, 4)):
+        threads(n)
+        for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
+            same_bytes(actual, expected)
+
+
+@pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ties_specials_and_extreme_scales(dtype, code):
+    info = np.finfo(dtype)
+    scales = [1.0, 0.1, 1 / 3, 2.0**-7, 1e-30, 1e30, info.tiny, info.smallest_subnormal, info.max]
+    zero_points = [fastq.qtypes.as_qtype(code).qmin, 0, 3, fastq.qtypes.as_qtype(code).qmax]
+    for scale, zero_point in itertools.product(scales, zero_points):
+        with np.errstate(over="ignore", under="ignore"):
+            x = np.concatenate([ties(dtype, scale), specials(dtype), specials(dtype) * dtype(scale)])
+        actual = fastq.quantize_linear(x, dtype(scale), zero_point, code)
+        same_bytes(actual, reference.quantize_linear(x, dtype(scale), zero_point, code))
+        each = np.full(x.shape, scale, dtype)  # the loop of the lanes, with as many scales as elements
+        same_bytes(fastq.quantize_linear(x, each, np.full(x.shape, zero_point), code, axis=0), actual)
+        same_bytes(
+            fastq.dequantize_linear(actual, dtype(scale), zero_point),
+            reference.dequantize_linear(actual, dtype(scale), zero_point),
+        )
+
+
+def test_every_size_at_every_offset():
+    memory = values("float32", 300, 7)
+    for size, offset in itertools.product(range(1, 258), range(16)):
+        x = memory[offset : offset + size]
+        q = fastq.quantize(x, "int8")
+        expected = reference.quantize(x, "int8")
+        same_quantized(q, expected)
+        same_bytes(q.dequantize(), reference.dequantize(expected))
+
+
+@pytest.mark.parametrize("size", [1 << 16, (1 << 18) + 17, (1 << 21) + 5])
+def test_large_arrays_in_parallel_and_past_the_cache(size, threads):
+    x = values("float32", size, 8)
+    results = []
+    for n in (1, 2, 4):
+        threads(n)
+        q = fastq.quantize(x, "uint8")
+        results.append((q.codes.tobytes(), q.scale.tobytes(), q.dequantize().tobytes(), fastq.compare(x, q)))
+    assert results[0] == results[1] == results[2]
+    expected = reference.quantize(x, "uint8")
+    same_quantized(q, expected)
+    same_bytes(q.dequantize(), reference.dequantize(expected))
+    same_bytes(fastq.fake_quantize(x, "uint8"), reference.fake_quantize(x, "uint8"))
+
+
+@pytest.mark.parametrize("shape", [(2100, 1000), (3, 700_001), (1 << 21, 3), (70_000, 31)])
+@pytest.mark.parametrize("options", GRANULARITIES[:4:3] + [{"axis": 0}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 300}])
+def test_large_matrices(shape, options):
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    q, expected = fastq.quantize(x, "int8", **options), reference.quantize(x, "int8", **options)
+    same_quantized(q, expected)
+    same_bytes(q.dequantize(), reference.dequantize(expected))
+    strided = np.repeat(x, 2, axis=1)[:, ::2]
+    same_quantized(fastq.quantize(strided, "int8", **options), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+@pytest.mark.parametrize("code", ["int8", "uint16", "uint4"])
+def test_errors_of_an_approximation(dtype, code, threads):
+    x = (values(dtype, np.prod(SHAPE), 9) / 8).astype(dtype).reshape(SHAPE)
+    for options, (name, layout), n in itertools.product(GRANULARITIES, LAYOUTS.items(), (1, 2)):
+        threads(n)
+        q = fastq.quantize(x, code, **options)
+        actual, expected = fastq.compare(layout(x), q), reference.compare(layout(x), q)
+        assert actual.clipped == expected.clipped, name
+        assert actual.max_abs_error == expected.max_abs_error, name
+        assert actual.max_relative_error == expected.max_relative_error, name
+        for field in ("mse", "mean_abs_error", "mean_relative_error", "sqnr_db"):
+            assert getattr(actual, field) == pytest.approx(getattr(expected, field), rel=1e-11), (name, field)
+
+
+def test_nan_as_zero_in_both_loops_and_both_passes(threads):
+    x = values("float32", np.prod(SHAPE), 10).reshape(SHAPE).copy()
+    x[np.random.default_rng(1).random(SHAPE) < 0.1] = np.nan
+    x[0, 0] = np.nan
+    for options, n, symmetric in itertools.product(GRANULARITIES, (1, 4), (False, True)):
+        threads(n)
+        options = options | {"nan": "zero", "symmetric": symmetric}
+        same_quantized(fastq.quantize(x, "int8", **options), reference.quantize(x, "int8", **options))
+        same_bytes(fastq.fake_quantize(x, "uint8", **options), reference.fake_quantize(x, "uint8", **options))
+        del options["symmetric"]
+        for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
+            same_bytes(actual, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,20 @@ def as_input(x: Any, name: str = "x") -> NDArray[Any]:
     TypeError
         If its dtype is none of float32, float64 and the integers, or it is a masked array.
     """
-    array = _as_array(x, name)
+    array = as_array(x, name)
     if array.dtype not in _COMPUTE and array.dtype.newbyteorder("=") not in _COMPUTE:
         raise TypeError(f"{name} must be float32, float64 or an integer array, not {array.dtype}")
     return array
 
 
-def _as_array(x: Any, name: str) -> NDArray[Any]:
+def as_array(x: Any, name: str) -> NDArray[Any]:
+    """Return x as a plain ndarray.
+
+    Raises
+    ------
+    TypeError
+        If it is a masked array.
+    """
     if type(x) is np.ndarray:
         return x
     if isinstance(x, np.ma.MaskedArray):
@@ -52,7 +60,7 @@ def as_codes(codes: Any) -> NDArray[Any]:
     TypeError
         If its dtype is another.
     """
-    array = _as_array(codes, "codes")
+    array = as_array(codes, "codes")
     if array.dtype.newbyteorder("=") not in CODES:
         raise TypeError(f"codes must be int8, uint8, int16 or uint16, not {array.dtype}")
     return array
@@ -81,7 +89,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray
     ValueError
         If it has another shape or is read-only.
     """
-    if not isinstance(out, np.ndarray):
+    if type(out) is not np.ndarray and (not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray)):
         raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
@@ -102,9 +110,11 @@ def as_scale(scale: Any, compute: np.dtype[Any]) -> NDArray[np.floating[Any]]:
     ValueError
         If a value is zero, negative, NaN or infinite, or becomes so when it is rounded to the compute type.
     """
-    given = np.asarray(scale)
-    if given.dtype.kind not in "fiu" or given.dtype.itemsize > 8:
-        raise TypeError(f"scale must be float32 or float64, not {given.dtype}")
+    given = as_array(scale, "scale")
+    if given.dtype not in FLOATS and (hasattr(scale, "dtype") or given.dtype.kind not in "fiu"):
+        if given.dtype.newbyteorder("=") not in FLOATS:
+            raise TypeError(f"scale must be float32 or float64, not {given.dtype}")
+        given = given.astype(given.dtype.newbyteorder("="))
     if given.dtype == compute:
         ready = given
     else:
@@ -141,18 +151,24 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     ValueError
         If one is not a code of the format, or their shape is not that of the scale.
     """
-    given = np.asarray(zero_point)
+    given = as_array(zero_point, "zero_point")
     if given.dtype == qtype.storage and given.shape == shape and not qtype.packed:
         return given
     if given.dtype.kind not in "iu":
         raise TypeError(f"zero_point must be of an integer dtype, not {given.dtype}")
-    if given.shape != shape and not (given.size == 1 and not shape):
+    if given.shape != shape and not given.size == math.prod(shape) == 1:
         raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
     if given.size and (given.dtype != qtype.storage or qtype.packed):
         least, most = int(given.min()), int(given.max())
         if least < qtype.qmin or most > qtype.qmax:
             raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
     return given.astype(qtype.storage, copy=False)
+
+
+def scale_dtype(scale: Any) -> np.dtype[Any]:
+    """Return the type that values are computed in from raw scales: float64 for arrays of float64, else float32."""
+    given = getattr(scale, "dtype", None)
+    return np.dtype(np.float64 if given is not None and given.newbyteorder("=") == np.float64 else np.float32)
 
 
 def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:

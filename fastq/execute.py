@@ -362,7 +362,7 @@ def _prepare_fused(
         units = layout.outer * layout.blocks * -(-layout.inner // columns)
         kernel = _kernel(lanes.stripes, does, nan, scheme, 0, *dtypes)
         return _Fused(kernel, plan, units, layout.block * min(columns, layout.inner), 1)
-    whole = layout.block if layout.block in WHOLE_BLOCKS and layout.outer == 1 else 0
+    whole = layout.block if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0 else 0
     kernel = _kernel(spans.spans, does, nan, scheme, whole, *dtypes)
     return _Fused(kernel, plan, math.prod(shape), 1, layout.block if layout.outer == 1 else layout.length)
 

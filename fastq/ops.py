@@ -17,7 +17,7 @@ from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
 from fastq.layout import check_block_size, kept_axes, parameter_shape
 from fastq.packing import pack, packed_shape, unpack
 from fastq.qarray import Axis, QParams, QuantizedArray
-from fastq.qtypes import QType, as_qtype
+from fastq.qtypes import QTYPES, QType, as_qtype
 
 Array = NDArray[Any]
 
@@ -95,9 +95,10 @@ def quantize(
     arguments.check_nan(nan)
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
-        codes = _codes_for(x, qparams.dtype, out)
-        _with_parameters("quantize", x, codes, qparams, nan)
-        return QuantizedArray(_packed(codes, qparams.dtype, out), qparams, x.shape)
+        params = _checked(qparams, x.shape, arguments.compute_dtype(x.dtype))
+        codes = _codes_for(x, params.dtype, out)
+        _with_parameters("quantize", x, codes, params, nan)
+        return QuantizedArray(_packed(codes, params.dtype, out), params, x.shape)
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
     empty = _empty_params(x, dtype, axis, block_size, symmetric, convention)
@@ -269,7 +270,7 @@ def fake_quantize(
     values = np.empty_like(x, compute, subok=False) if out is None else arguments.check_out(out, x.shape, compute)
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
-        _with_parameters("fake", x, values, qparams, nan)
+        _with_parameters("fake", x, values, _checked(qparams, x.shape, compute), nan)
         return values
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
@@ -320,8 +321,7 @@ def dequantize_linear(
     array([-64. ,   0. ,  63.5], dtype=float32)
     """
     codes = arguments.as_codes(codes)
-    compute = np.dtype(np.float64) if getattr(scale, "dtype", None) == np.float64 else np.dtype(np.float32)
-    scale = arguments.as_scale(scale, compute)
+    scale = arguments.as_scale(scale, arguments.scale_dtype(scale))
     zero = _zero_point_for(zero_point, as_qtype(codes.dtype.newbyteorder("=")), scale)
     axes, block_size = _place(codes, scale, axis, block_size)
     return _dequantize(codes, scale, zero, axes, block_size, dtype, out)
@@ -329,7 +329,11 @@ def dequantize_linear(
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
-    return _dequantize(q.unpacked(), q.scale, q.zero_point, kept_axes(q.axis, q.ndim), q.block_size, dtype, out)
+    params, codes = _checked(q.qparams, q.shape, arguments.scale_dtype(q.scale)), arguments.as_codes(q.unpacked())
+    if codes.shape != q.shape:
+        raise ValueError(f"codes have shape {codes.shape}, but the array that they stand for has shape {q.shape}")
+    axes = kept_axes(params.axis, q.ndim) if params.scale.size > 1 else None
+    return _dequantize(codes, params.scale, params.zero_point, axes, q.block_size if axes else 0, dtype, out)
 
 
 def _dequantize(
@@ -430,9 +434,10 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     if not x.size:
         raise ValueError("x is empty: there is no error to measure")
     if isinstance(q, QuantizedArray):
-        bounds, axes = q.dtype.code_range(q.symmetric), kept_axes(q.axis, q.ndim)
-        approximation, scale, zero = q.unpacked(), q.scale, q.zero_point
-        sums, seen = _execute().compare(x, approximation, scale, zero, axes, q.block_size, bounds)
+        params = _checked(q.qparams, x.shape, arguments.scale_dtype(q.scale))
+        bounds, axes = q.dtype.code_range(q.symmetric), kept_axes(q.axis, q.ndim) if params.scale.size > 1 else None
+        approximation, block_size = q.unpacked(), q.block_size if axes else 0
+        sums, seen = _execute().compare(x, approximation, params.scale, params.zero_point, axes, block_size, bounds)
     else:
         approximation = _as_values(q)
         one, zero = np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8)
@@ -442,7 +447,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
 
 
 def _as_values(q: ArrayLike) -> Array:
-    values = np.asarray(q)
+    values = arguments.as_array(q, "q")
     if values.dtype.newbyteorder("=") not in arguments.FLOATS:
         raise TypeError(f"q must be a QuantizedArray, or an array of float32 or float64, not {values.dtype}")
     return values
@@ -486,7 +491,8 @@ def _empty_params(
 ) -> QParams:
     """Everything about parameters except their values."""
     qtype, block_size = as_qtype(dtype), check_block_size(block_size, axis)
-    kept_axes(axis, x.ndim)
+    axes = kept_axes(axis, x.ndim)
+    axis = axes if axes is None or isinstance(axis, tuple) else axes[0]
     nothing = np.empty(0, np.float32)
     return QParams(nothing, nothing, qtype, axis, block_size, bool(symmetric), as_convention(convention).name)  # type: ignore[arg-type]
 
@@ -514,28 +520,39 @@ def _by_range(does: str, x: Array, result: Array, empty: QParams, nan: str) -> Q
     return _filled(empty, scale, zero_point)
 
 
+def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
+    """Return parameters that belong to an array of this shape, the scale in the compute type."""
+    if not isinstance(params, QParams):
+        raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(params).__name__}")
+    scale = arguments.as_scale(params.scale, compute)
+    zero_point = arguments.as_zero_point(params.zero_point, params.dtype, scale.shape)
+    wanted = parameter_shape(shape, kept_axes(params.axis, len(shape)), params.block_size)
+    arguments.check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
+    if scale is params.scale and zero_point is params.zero_point:
+        return params
+    return _filled(params, scale, zero_point)
+
+
 def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: str) -> None:
-    axes = kept_axes(params.axis, x.ndim)
-    wanted = parameter_shape(x.shape, axes, params.block_size)
-    arguments.check_parameter_shape("qparams.scale", params.scale.shape, params.scale.size, wanted)
     if x.size == 0:
         return
-    scale = arguments.as_scale(params.scale, arguments.compute_dtype(x.dtype))
-    if scale.size == 1:
-        axes = None
+    axes = kept_axes(params.axis, x.ndim) if params.scale.size > 1 else None
     source = arguments.without_overlap(x, result)
     bounds = params.dtype.code_range(params.symmetric)
-    zero = params.zero_point
-    seen = _execute().apply(does, source, result, scale, zero, axes, params.block_size if axes else 0, bounds, nan)
+    block_size = params.block_size if axes else 0
+    seen = _execute().apply(does, source, result, params.scale, params.zero_point, axes, block_size, bounds, nan)
     if seen:
         _refuse_nan(seen, nan, source)
 
 
 def _qtype_for(dtype: object, zero_point: object, out: object) -> QType:
     """Return the code format: named, else that of the zero point, else that of out, else ONNX's default."""
-    for candidate in (dtype, getattr(zero_point, "dtype", None), getattr(out, "dtype", None)):
-        if candidate is not None:
-            return as_qtype(candidate)
+    if dtype is not None:
+        return as_qtype(dtype)
+    for array in (zero_point, out):
+        given = getattr(array, "dtype", None)
+        if given is not None and str(given.newbyteorder("=")) in QTYPES:
+            return as_qtype(given.newbyteorder("="))
     return as_qtype("uint8")
 
 

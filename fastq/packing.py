@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fastq.arguments import as_array
 from fastq.layout import kept_axes
 from fastq.qtypes import QType, as_qtype
 
@@ -63,7 +64,7 @@ def pack(codes: ArrayLike, dtype: str | QType | DTypeLike, *, axis: int = -1) ->
     >>> fastq.pack(np.array([1, -1, 7], np.int8), "int4")
     array([241,   7], dtype=uint8)
     """
-    qtype, codes = _qtype(dtype), np.asarray(codes)
+    qtype, codes = _qtype(dtype), as_array(codes, "codes")
     if codes.dtype.kind not in "iu":
         raise TypeError(f"codes must be integers, not {codes.dtype}")
     if codes.size and (codes.min() < qtype.qmin or codes.max() > qtype.qmax):
@@ -115,9 +116,11 @@ def unpack(
     >>> fastq.unpack(np.array([241, 7], np.uint8), "int4", shape=(3,))
     array([ 1, -1,  7], dtype=int8)
     """
-    qtype, packed = _qtype(dtype), np.asarray(packed)
+    qtype, packed = _qtype(dtype), as_array(packed, "packed")
     if packed.dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {packed.dtype}")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"shape must not have negative sizes: {shape}")
     rank = max(len(shape), 1)
     axis = _axis(axis, rank)
     if packed.shape != (wanted := packed_shape(shape, qtype, axis)):

@@ -5,7 +5,15 @@ import importlib
 
 import pytest
 
-MODULES = ["fastq.ops", "fastq.packing", "fastq.qarray", "fastq.threads", "fastq.compare", "fastq.conventions", "fastq.qtypes"]
+MODULES = [
+    "fastq.ops",
+    "fastq.packing",
+    "fastq.qarray",
+    "fastq.threads",
+    "fastq.compare",
+    "fastq.conventions",
+    "fastq.qtypes",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -32,7 +32,10 @@ def check_all(x, other, code, options):
     same_bytes(fastq.fake_quantize(x, code, **options), reference.fake_quantize(x, code, **options))
     again, expected_again = fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=q.qparams)
     same_quantized(again, expected_again)
-    fake, expected_fake = fastq.fake_quantize(other, qparams=q.qparams), reference.fake_quantize(other, qparams=q.qparams)
+    fake, expected_fake = (
+        fastq.fake_quantize(other, qparams=q.qparams),
+        reference.fake_quantize(other, qparams=q.qparams),
+    )
     same_bytes(fake, expected_fake)
 
 
@@ -95,6 +98,16 @@ def test_ties_specials_and_extreme_scales(dtype, code):
         )
 
 
+@pytest.mark.parametrize("block_size", [1, 2, 15, 16, 31, 32, 33, 64, 100, 128])
+def test_blocks_of_one_row_with_every_remainder(block_size):
+    memory = values("float32", 520, 11)
+    for size in (*range(1, 140), 511, 512, 513):
+        for symmetric in (False, True):
+            options = {"axis": 0, "block_size": block_size, "symmetric": symmetric}
+            x = memory[:size]
+            same_quantized(fastq.quantize(x, "int8", **options), reference.quantize(x, "int8", **options))
+
+
 def test_every_size_at_every_offset():
     memory = values("float32", 300, 7)
     for size, offset in itertools.product(range(1, 258), range(16)):
@@ -121,7 +134,9 @@ def test_large_arrays_in_parallel_and_past_the_cache(size, threads):
 
 
 @pytest.mark.parametrize("shape", [(2100, 1000), (3, 700_001), (1 << 21, 3), (70_000, 31)])
-@pytest.mark.parametrize("options", GRANULARITIES[:4:3] + [{"axis": 0}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 300}])
+@pytest.mark.parametrize(
+    "options", GRANULARITIES[:4:3] + [{"axis": 0}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 300}]
+)
 def test_large_matrices(shape, options):
     x = np.random.default_rng(0).standard_normal(shape, np.float32)
     q, expected = fastq.quantize(x, "int8", **options), reference.quantize(x, "int8", **options)

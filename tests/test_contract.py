@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fastq
 from fastq import reference
 from fastq.qarray import QParams, QuantizedArray
 from fastq.qtypes import QTYPES
 
-IMPLEMENTATIONS = [reference]
+IMPLEMENTATIONS = [reference, fastq]
 FTYPES = [np.float32, np.float64]
 PACKED = [name for name, qtype in QTYPES.items() if qtype.packed]
 

@@ -1,0 +1,111 @@
+"""Python code in a process of its own, so that an abort or a hang there fails one test and not all of them."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import fastq
+
+# what every piece of code can use
+SETUP = """
+import os, sys, threading, time, traceback
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+import fastq
+from fastq import reference
+
+class Case:
+    "One array, with what the reference makes of it."
+
+    def __init__(self, size, seed=0):
+        self.x = np.random.default_rng(seed).standard_normal(size, np.float32)
+        self.expected = self.results(reference)
+
+    def results(self, api):
+        q = api.quantize(self.x, "int8")
+        values = api.dequantize_linear(q.codes, q.scale, q.zero_point)
+        return [q.codes, q.scale, q.zero_point, values, *api.minmax(self.x)]
+
+    def check(self):
+        for actual, expected in zip(self.results(fastq), self.expected, strict=True):
+            assert actual.dtype == expected.dtype and actual.tobytes() == expected.tobytes()
+
+def in_threads(count, work):
+    "Call work in so many threads at once; raise what one of them raises."
+    ready = threading.Barrier(count)
+    with ThreadPoolExecutor(count) as threads:
+        for future in [threads.submit(lambda: (ready.wait(), work())) for _ in range(count)]:
+            future.result()
+
+def forked(work):
+    "Call work in a forked child; the child's id."
+    if pid := os.fork():
+        return pid
+    try:
+        work()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+def join(*children):
+    for pid in children:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert code == 0, f"a child ended with {code}"
+"""
+
+# after it, `compiled` has each kernel and driver that was compiled or loaded, and `hits` says which were loaded
+HITS = """
+from fastq.kernels import jit
+
+compiled = []
+
+def recorded(function):
+    def call(*args, **options):
+        compiled.append(function(*args, **options))
+        return compiled[-1]
+    return call
+
+jit.c_function, jit.callable_from_python = recorded(jit.c_function), recorded(jit.callable_from_python)
+
+def hits():
+    return [sum(c.stats.cache_hits.values()) if hasattr(c, "stats") else c.cache_hits for c in compiled]
+"""
+
+_SETTINGS = ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY")
+
+
+def start(code, *, setup=SETUP, options=(), package=Path(fastq.__file__).parent, **environment):
+    """Start Python on code, in a session of its own; environment variables of value "" are left out."""
+    env = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
+    env |= {name: str(value) for name, value in environment.items() if value != ""}
+    env["PYTHONPATH"] = str(package.parent)
+    return subprocess.Popen(
+        [sys.executable, *options, "-c", setup + dedent(code)],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process, timeout=60):
+    """Output of a process that has to end with exit code 0 and without a word on stderr."""
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes
+        output, errors = process.communicate()
+        raise AssertionError(f"still running after {timeout} s\n{output}\n{errors}") from None
+    assert (process.returncode, errors) == (0, ""), f"exit code {process.returncode}\n{output}\n{errors}"
+    return output
+
+
+def run(code, **arguments):
+    """Run Python on code; what it prints."""
+    return finish(start(code, **arguments))

@@ -84,6 +84,7 @@ def start(code, *, setup=SETUP, options=(), package=Path(fastq.__file__).parent,
     env = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
     env |= {name: str(value) for name, value in environment.items() if value != ""}
     env["PYTHONPATH"] = str(package.parent)
+    env["PYTHONWARNINGS"] = "ignore:This process:DeprecationWarning"  # Python 3.12 on, at a fork of several threads
     return subprocess.Popen(
         [sys.executable, *options, "-c", setup + dedent(code)],
         env=env,

@@ -5,15 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = [
-    "fastq.ops",
-    "fastq.packing",
-    "fastq.qarray",
-    "fastq.threads",
-    "fastq.compare",
-    "fastq.conventions",
-    "fastq.qtypes",
-]
+MODULES = [f"fastq.{name}" for name in ("ops", "packing", "qarray", "threads", "compare", "conventions", "qtypes")]
 
 
 @pytest.mark.parametrize("name", MODULES)

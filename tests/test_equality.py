@@ -32,11 +32,8 @@ def check_all(x, other, code, options):
     same_bytes(fastq.fake_quantize(x, code, **options), reference.fake_quantize(x, code, **options))
     again, expected_again = fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=q.qparams)
     same_quantized(again, expected_again)
-    fake, expected_fake = (
-        fastq.fake_quantize(other, qparams=q.qparams),
-        reference.fake_quantize(other, qparams=q.qparams),
-    )
-    same_bytes(fake, expected_fake)
+    fake = fastq.fake_quantize(other, qparams=q.qparams)
+    same_bytes(fake, reference.fake_quantize(other, qparams=q.qparams))
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -135,7 +132,7 @@ def test_large_arrays_in_parallel_and_past_the_cache(size, threads):
 
 @pytest.mark.parametrize("shape", [(2100, 1000), (3, 700_001), (1 << 21, 3), (70_000, 31)])
 @pytest.mark.parametrize(
-    "options", GRANULARITIES[:4:3] + [{"axis": 0}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 300}]
+    "options", [{}, {"axis": -1}, {"axis": 0}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 300}]
 )
 def test_large_matrices(shape, options):
     x = np.random.default_rng(0).standard_normal(shape, np.float32)

@@ -2,9 +2,14 @@
 
 import importlib
 import os
+import time
 
+import numpy as np
 import pytest
 from subprocesses import SETUP, run
+
+import fastq
+from fastq.kernels import parallel
 
 LAYERS = ["omp", "workqueue", ""]  # "": whatever Numba chooses
 
@@ -54,9 +59,9 @@ def require(layer):
 def test_eight_threads_at_once(call, layer):
     require(layer)
     code = """
-    import numba
-    from fastq.kernels.parallel import PARALLEL_FROM
-    cases = [Case(size, size) for size in (1, 1000, PARALLEL_FROM - 1, PARALLEL_FROM, 5 * PARALLEL_FROM + 3)]
+    from fastq.kernels import parallel
+    threshold = parallel.PARALLEL_FROM
+    cases = [Case(size, size) for size in (1, 1000, threshold - 1, threshold, 5 * threshold + 3)]
     sys.setswitchinterval(1e-5)
 
     def work():
@@ -64,11 +69,20 @@ def test_eight_threads_at_once(call, layer):
             for case in cases:
                 case.check()
 
+    inside, most = [], []
+
+    def recorded(function):
+        def call(*arguments):
+            inside.append(0)
+            most.append(len(inside))
+            function(*arguments)
+            inside.pop()
+        return call
+
+    parallel._in_region, parallel._in_pool = recorded(parallel._in_region), recorded(parallel._in_pool)
     in_threads(8, work)
-    try:
-        print(numba.threading_layer())
-    except ValueError:
-        print("none")
+    assert max(most) == 1  # one parallel region at a time
+    print(parallel._layer() or "none")
     """
     used = call(code, layer).strip()
     assert used == {"omp": "omp", "workqueue": "none"}.get(layer, used)
@@ -95,7 +109,7 @@ def test_beside_a_parallel_function_of_the_user(call, layer):
     other.join()
     assert runs > 10, runs
     """
-    call(USER.join([SETUP, ""]) and code, layer, setup=SETUP + USER)
+    call(code, layer, setup=SETUP + USER)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +124,446 @@ def test_beside_a_parallel_function_of_the_user(call, layer):
 )
 def test_layers_that_are_missing_or_lead_to_workqueue(cache, settings):
     code = """
-    import numba
-    case = Case(1 << 17)
-    case.check()
     from fastq.kernels import parallel
-    try:
-        safe = numba.threading_layer() != "workqueue"
-    except ValueError:
-        safe = False
-    assert (parallel._state.pool is None) == safe
+    Case(1 << 17).check()
+    assert (parallel._state.pool is None) == (parallel._layer() in ("tbb", "omp"))
     """
     run(code, NUMBA_CACHE_DIR=cache, NUMBA_NUM_THREADS=2, **settings)
+
+
+# Forks
+
+
+@needs_fork
+@pytest.mark.parametrize("layer", LAYERS)
+def test_use_then_fork_then_use_in_child_and_grandchild(call, layer):
+    require(layer)
+    code = """
+    cases = [Case(size, size) for size in (1000, 1 << 17)]
+
+    def work():
+        for case in cases:
+            case.check()
+
+    def work_and_fork():
+        work()
+        join(forked(work))
+        work()
+
+    work()
+    join(forked(work_and_fork), forked(work))
+    work()
+    """
+    call(code, layer)
+
+
+@needs_fork
+@pytest.mark.parametrize("layer", LAYERS)
+def test_pool_of_forked_processes(call, layer):
+    require(layer)
+    code = """
+    import multiprocessing
+    cases = [Case(1 << 17, seed) for seed in range(6)]
+
+    def work(k):
+        cases[k].check()
+        return k
+
+    cases[0].check()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(work, range(6)) == list(range(6))
+    """
+    call(code, layer)
+
+
+@needs_fork
+def test_fork_of_a_user_of_numba_who_has_only_imported_fastq(call):
+    require("omp")
+    code = """
+    user(ones)
+    assert "fastq.execute" not in sys.modules
+    join(forked(Case(1 << 17).check))
+    """
+    call(code, "omp", setup=SETUP + USER)
+
+
+@needs_fork
+def test_import_in_a_worker_of_a_user_of_numba(call):
+    require("omp")
+    code = """
+    import multiprocessing
+    import sys
+    import numpy as np
+
+    def work(size):
+        import fastq
+        x = np.linspace(-1, 1, size, dtype=np.float32)
+        return np.array_equal(fastq.quantize_linear(x, 1 / 128, 0, "int8"), np.clip(np.rint(x * 128), -128, 127))
+
+    user(np.ones(1 << 16))
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(work, [1000, 1 << 17]) == [True, True]
+    assert "fastq" not in sys.modules
+    """
+    call(code, "omp", setup=USER.replace("ones = np", "import numpy as np\nones = np"))
+
+
+@needs_fork
+def test_fork_while_another_thread_compiles(tmp_path):
+    code = """
+    dtypes = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "float64"]
+    fastq.minmax(np.ones(1, np.float32))
+
+    def compile_all():
+        for dtype in dtypes:
+            fastq.quantize_linear(np.ones(9, dtype), 1.0, 0, "int8")
+
+    def work(dtype):
+        lo, hi = fastq.minmax(np.arange(9, dtype=dtype))
+        assert (lo, hi) == (0, 8)
+
+    compiling = threading.Thread(target=compile_all)
+    compiling.start()
+    children = []
+    for dtype in dtypes[:3]:
+        time.sleep(0.1)
+        assert compiling.is_alive()
+        children.append(forked(lambda: work(dtype)))
+    join(*children)
+    compiling.join()
+    """
+    run(code, NUMBA_CACHE_DIR=tmp_path)
+
+
+@needs_fork
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_fork_while_other_threads_call(call, layer):
+    require(layer)
+    code = """
+    from fastq.kernels import parallel
+    case, done = Case(1 << 20), threading.Event()
+    case.check()
+    threads = [threading.Thread(target=lambda: [case.check() for _ in iter(done.is_set, True)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+
+    def work():
+        assert parallel._state.region.acquire(blocking=False)  # held by a thread that is not there any more
+        parallel._state.region.release()
+        case.check()
+
+    for _ in range(12):
+        join(forked(work))
+    done.set()
+    for thread in threads:
+        thread.join()
+    """
+    call(code, layer)
+
+
+# The end of the interpreter, and interruptions
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_call_at_exit(call, layer):
+    require(layer)
+    code = """
+    import atexit
+    case = Case(1 << 17)
+    case.check()
+    atexit.register(lambda: (case.check(), print("checked")))
+    """
+    assert call(code, layer) == "checked\n"
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_threads_that_outlive_the_main_one(call, layer):
+    require(layer)
+    code = """
+    case = Case(1 << 17)
+    case.check()
+
+    def work():
+        while threading.main_thread().is_alive():
+            case.check()
+        case.check()
+        print("checked")
+
+    threading.Thread(target=work).start()
+    time.sleep(0.1)
+    """
+    assert call(code, layer) == "checked\n"
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_daemon_threads_at_exit(call, layer):
+    require(layer)
+    code = """
+    case = Case(1 << 17)
+    case.check()
+
+    def work():
+        while True:
+            case.check()
+
+    for _ in range(4):
+        threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.2)
+    print("ends")
+    """
+    assert call(code, layer) == "ends\n"
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_thread_pool_of_the_user(call, layer):
+    require(layer)
+    code = """
+    cases = [Case(size, size) for size in (1000, 1 << 16, 1 << 18)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(Case.check, cases * 20))
+    """
+    call(code, layer)
+
+
+@pytest.mark.parametrize("start_that_fails", [1, 2, 3])
+def test_no_more_threads(call, start_that_fails):
+    code = f"""
+    case, other, starts = Case(1 << 18), Case(1 << 18, 1), 0
+    start = threading.Thread.start
+
+    def start_or_fail(self):
+        global starts
+        starts += 1
+        if starts == {start_that_fails}:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    threading.Thread.start = start_or_fail
+    codes = fastq.quantize_linear(case.x, 0.02, 0, "int8")
+    assert starts == {start_that_fails}
+    assert np.array_equal(codes, reference.quantize_linear(case.x, 0.02, 0, "int8"))
+    for _ in range(5):  # what was left undone would take part in this
+        other.check()
+    assert starts > {start_that_fails}
+    """
+    call(code, "workqueue")
+
+
+def test_interrupted_caller_waits_for_its_helpers(monkeypatch):
+    finished = []
+
+    def share(*arguments):
+        *_, slot = arguments
+        if slot == 0:
+            raise KeyboardInterrupt
+        time.sleep(0.1)
+        finished.append(slot)
+
+    monkeypatch.setattr(parallel, "_state", parallel._State())
+    monkeypatch.setattr(parallel, "_share_compiled", lambda: share)
+    with pytest.raises(KeyboardInterrupt):
+        parallel._in_pool(0, (), np.zeros(2, np.int64), 3)
+    assert sorted(finished) == [1, 2]
+
+
+# How many threads
+
+OPERATIONS = """
+def operations():
+    x = np.random.default_rng(0).standard_normal((1024, 1024), np.float32)
+    x[5, 7], x[100] = 80, 0
+    q = fastq.quantize(x, "int8")
+    rows = fastq.quantize(x, "uint8", axis=0)
+    yield "quantize", x, {"dtype": "int8"}
+    yield "quantize", x, {"dtype": "int8", "axis": 0, "symmetric": True}
+    yield "quantize", x, {"dtype": "uint8", "axis": -1}
+    yield "quantize", x, {"dtype": "int8", "axis": -1, "block_size": 32, "symmetric": True}
+    yield "quantize_linear", x, {"scale": 0.02, "zero_point": 3, "dtype": "int8"}
+    yield "fake_quantize", x, {"dtype": "int8"}
+    yield "minmax", x, {}
+    yield "minmax", x, {"axis": 1}
+    yield "minmax", x[:, ::2], {}
+    yield "dequantize_linear", q.codes, {"scale": q.scale, "zero_point": q.zero_point}
+    yield "dequantize_linear", rows.codes, {"scale": rows.scale, "zero_point": rows.zero_point, "axis": 0}
+    yield "compare", x, {"q": q}
+    yield "compare", x, {"q": rows}
+    yield "compare", x, {"q": q.dequantize()}
+
+def parts(result):
+    if isinstance(result, fastq.QuantizedArray):
+        return [result.codes, result.scale, result.zero_point]
+    if isinstance(result, fastq.Comparison):
+        return [np.array([result.mse, result.sqnr_db, result.max_abs_error, result.mean_abs_error,
+                          result.max_relative_error, result.mean_relative_error, result.clipped or 0])]
+    return result if isinstance(result, tuple) else [result]
+
+def results(api):
+    for name, x, arguments in operations():
+        yield [part.tobytes() for part in parts(getattr(api, name)(x, **arguments))]
+"""
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_results_do_not_depend_on_the_number_of_threads(call, layer):
+    require(layer)
+    code = """
+    from fastq.kernels import parallel
+    used = set()
+
+    def recorded(function):
+        def call(kernel, arguments, progress, threads):
+            used.add((function.__name__, threads))
+            function(kernel, arguments, progress, threads)
+        return call
+
+    parallel._in_region, parallel._in_pool = recorded(parallel._in_region), recorded(parallel._in_pool)
+    fastq.set_num_threads(1)
+    expected = list(results(fastq))
+    assert not used
+    for n in (2, 4, 3):
+        fastq.set_num_threads(n)
+        for operation, actual, one in zip(operations(), results(fastq), expected, strict=True):
+            assert actual == one, (n, operation)
+    for operation, actual, one in zip(operations(), results(reference), expected, strict=True):
+        if operation[0] != "compare":  # whose sums the reference takes in another order
+            assert actual == one, operation
+    print(sorted(used))
+    """
+    where = {"omp": "_in_region", "workqueue": "_in_pool"}[layer]
+    assert call(code, layer, setup=SETUP + OPERATIONS) == f"{[(where, n) for n in (2, 3, 4)]}\n"
+
+
+def test_number_changes_while_others_call(call):
+    code = """
+    case, done = Case(1 << 17), threading.Event()
+    sys.setswitchinterval(1e-6)
+
+    def change():
+        while not done.is_set():
+            for n in (1, 4, 2, 3):
+                fastq.set_num_threads(n)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    for _ in range(300):
+        case.check()
+    done.set()
+    changing.join()
+    """
+    call(code)
+
+
+def test_range_of_the_number_is_fixed_by_its_caller(monkeypatch):
+    """A minimum has a place for each thread: more of them than there were when it was made write past its end."""
+    asked = []
+
+    def more_and_more(elements):
+        asked.append(elements)
+        return 1 + len(asked)
+
+    monkeypatch.setattr(parallel, "threads_for", more_and_more)
+    fastq.minmax(np.ones(1 << 17, np.float32))
+    assert asked == [1 << 17]
+
+
+def test_number_of_threads_out_of_range():
+    most = parallel._state.most
+    for n in (0, -1, most + 1):
+        with pytest.raises(ValueError, match=rf"^n must be from 1 to {most}, not {n}; set NUMBA_NUM_THREADS"):
+            fastq.set_num_threads(n)
+    with pytest.raises(TypeError):
+        fastq.set_num_threads(1.5)
+
+
+def test_number_of_threads_is_that_of_the_process(call):
+    code = """
+    fastq.set_num_threads(3)
+    assert in_threads(2, lambda: fastq.get_num_threads()) is None
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(fastq.get_num_threads()))
+    thread.start()
+    thread.join()
+    print(seen)
+    """
+    assert call(code) == "[3]\n"
+
+
+def test_one_thread(call):
+    code = """
+    from fastq.kernels import parallel
+    Case(1 << 18).check()
+    print(fastq.get_num_threads(), parallel._layer() or "none", parallel._state.pool)
+    """
+    assert call(code, threads=1) == "1 none None\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no sched_setaffinity")
+def test_affinity(call):
+    code = """
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    Case(1 << 18).check()
+    print(fastq.get_num_threads())
+    try:
+        fastq.set_num_threads(2)
+    except ValueError as error:
+        print(error)
+    """
+    assert call(code, threads="").startswith("1\nn must be from 1 to 1, not 2")
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, 1e9),
+        ({"cpu.max": "max 100000\n"}, 1e9),
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "nonsense"}, 1e9),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1e9),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "400000\n"}, 1e9),
+    ],
+)
+def test_quota_of_the_control_group(monkeypatch, tmp_path, files, quota):
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(parallel, "_CGROUP", tmp_path)
+    assert parallel._cgroup_quota() == quota
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(50000, 1), (350000, 3), (9900000, 8)])
+def test_quota_limits_the_number_of_threads_unless_the_user_names_one(monkeypatch, tmp_path, quota, threads):
+    (tmp_path / "cpu.max").write_text(f"{quota} 100000")
+    monkeypatch.setattr(parallel, "_CGROUP", tmp_path)
+    monkeypatch.setattr(parallel.config, "NUMBA_NUM_THREADS", 8)
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    assert parallel._State().threads == threads
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "8")
+    assert parallel._State().threads == 8
+
+
+# Other settings
+
+
+def test_jit_disabled(tmp_path):
+    code = """
+    import numba
+    assert numba.config.DISABLE_JIT
+    for size in (1, 1000, 1 << 17):
+        Case(size).check()
+    """
+    run(code, NUMBA_CACHE_DIR=tmp_path, NUMBA_DISABLE_JIT=1, NUMBA_NUM_THREADS=2)
+
+
+def test_import_does_not_import_numba():
+    code = "import sys, fastq; print([name for name in ('numba', 'llvmlite') if name in sys.modules])"
+    assert run(code, setup="") == "[]\n"
+
+
+def test_no_warnings(call):
+    code = """
+    for size in (1000, 1 << 17):
+        Case(size).check()
+    """
+    run("import fastq, fastq.reference", setup="", options=["-X", "dev", "-W", "error"])
+    call(code, options=["-X", "dev", "-W", "error"])

@@ -4,12 +4,21 @@ Each table below has expressions as compiled code writes them and what they mean
 a type of lanes, a scalar type included, so a Vec and a scalar are held to the same results.
 """
 
+import hashlib
+import os
+import subprocess
+import sys
+import threading
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numba import cfunc, types
+from numba.core.errors import TypingError
+from numba.core.registry import cpu_target
 
+import fastq
 from fastq.kernels import simd
 from fastq.kernels.jit import OPTIONS
 from fastq.kernels.simd import Vec
@@ -18,8 +27,6 @@ NUMPY = {getattr(types, name): np.dtype(name) for name in ("float32", "float64")
 NUMPY |= {getattr(types, f"{u}int{bits}"): np.dtype(f"{u}int{bits}") for u in ("", "u") for bits in (8, 16, 32, 64)}
 FLOATS = [types.float32, types.float64]
 INTEGERS = [dtype for dtype in NUMPY if dtype not in FLOATS]
-WIDTHS = [1, 2, 8, 16, 64]
-
 
 SCOPE = {name: value for name, value in vars(simd).items() if not name.startswith("_")}
 SCOPE |= {str(dtype): dtype for dtype in NUMPY}
@@ -183,41 +190,28 @@ def operands(dtype):
         positive = [
             0,
             0.5,
+            1,
             1.5,
             2.5,
-            1,
             3.7,
-            info.eps,
             half,
-            info.smallest_subnormal,
+            2.0**31,
+            info.eps,
             info.tiny,
+            info.smallest_subnormal,
             info.max,
             np.inf,
-            2.0**31,
         ]
-        values = np.array(
-            [np.nan, -np.nan, *positive, *(-v for v in positive), np.nextafter(dtype.type(0.5), 0), 3, -3, 7], dtype
-        )
+        others = [np.nan, -np.nan, np.nextafter(dtype.type(0.5), 0), 3, -3, 7]
+        values = np.array([*positive, *(-x for x in positive), *others], dtype)
         random = np.ldexp(rng.standard_normal((3, 1024)), rng.integers(-8, 9, (3, 1024))).astype(dtype)
         random[2] = -(random[0] * random[1])
         shifts = np.zeros(2048, dtype)
     else:
         info = np.iinfo(dtype)
-        values = [
-            info.min,
-            info.min + 1,
-            info.max - 1,
-            info.max,
-            0,
-            1,
-            2,
-            3,
-            info.max // 2,
-            info.max // 2 + 1,
-            info.min // 2,
-        ]
+        ends = [info.min, info.min + 1, info.min // 2, info.max // 2, info.max // 2 + 1, info.max - 1, info.max]
         random = rng.integers(info.min, info.max, (3, 1024), dtype, endpoint=True)
-        values = np.concatenate([np.array(values, dtype), random[0, : 32 - len(values)]])
+        values = np.concatenate([np.array([*ends, 0, 1, 2, 3], dtype), random[0, :21]])
         shifts = rng.integers(0, info.bits, 2048).astype(dtype)
     pairs = np.stack([np.repeat(values, 32), np.tile(values, 32), rng.permutation(np.repeat(values, 32))])
     a, b, c = np.concatenate([pairs, random], 1)
@@ -243,31 +237,287 @@ def run(kind, rows, arrays, dtypes=None):
 
 
 def bits(array):
-    """The bits, with one NaN for all."""
-    array = np.ascontiguousarray(array).ravel()
-    return np.where(array != array, np.nan, array).astype(array.dtype).view(f"u{array.itemsize}")
+    """The bits, those of one NaN for all."""
+    array = np.array(array).ravel()
+    if array.dtype.kind == "f":
+        array[np.isnan(array)] = np.nan
+    return array.view(f"u{array.itemsize}")
 
 
-def check(kind):
-    """Compare every operation; return the bytes of the results."""
+def compare_operations(kind):
+    """Where each operation that differs from NumPy's does so, and the results."""
     rows, arrays = table(kind), operands(simd._lanes(kind))
     three = arrays["a"].dtype.type(3)
-    results, wrong = [], {}
-    for (expression, meaning, _), result in zip(rows, run(kind, rows, arrays), strict=True):
-        with np.errstate(all="ignore"):
-            expected = bits(meaning(**arrays, three=three))
-        actual = bits(result)[: expected.size]
-        if not np.array_equal(actual, expected):
-            wrong[expression] = np.flatnonzero(actual != expected)
-        results.append(actual.tobytes())
-    assert wrong == {}
-    return b"".join(results)
+    with np.errstate(all="ignore"):
+        expected = [meaning(**arrays, three=three) for _, meaning, _ in rows]
+    return compared(rows, run(kind, rows, arrays), expected)
 
 
-def kinds(dtypes, widths=WIDTHS):
-    return [kind for dtype in dtypes for kind in (dtype, *(Vec(dtype, n) for n in widths))]
+def compared(rows, results, expected):
+    wrong, actual = {}, []
+    for (expression, *_), result, wanted in zip(rows, results, expected, strict=True):
+        actual.append(bits(result)[: wanted.size])
+        if (differing := np.flatnonzero(actual[-1] != bits(wanted))).size:
+            wrong[expression] = differing
+    return wrong, b"".join(result.tobytes() for result in actual)
 
 
-@pytest.mark.parametrize("kind", kinds(NUMPY), ids=str)
+# each of the wider integers with some numbers of lanes only, since a table takes a second to compile
+WIDTHS = dict.fromkeys([*FLOATS, types.int8], [1, 2, 8, 16, 64])
+WIDTHS |= {types.int16: [64], types.int32: [1, 16], types.int64: [8, 16]}
+WIDTHS |= {types.uint8: [16, 64], types.uint16: [2], types.uint32: [16], types.uint64: [8]}
+KINDS = [kind for dtype in NUMPY for kind in (dtype, *(Vec(dtype, n) for n in WIDTHS[dtype]))]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_operations(kind):
-    check(kind)
+    assert compare_operations(kind)[0] == {}
+
+
+@pytest.mark.parametrize("kind", [Vec(dtype, n) for dtype in FLOATS for n in (2, 16)], ids=str)
+def test_reductions_with_nan_give_one_of_the_lanes(kind):
+    arrays = operands(kind.dtype)
+    rows = [(f"reduce_{which}(a)", None, f"i // {kind.n}") for which in ("min", "max")]
+    nan_rows = np.isnan(arrays["a"].reshape(-1, kind.n)).any(1)
+    assert nan_rows.any()
+    for result in run(kind, rows, arrays):
+        one, lanes = result[: nan_rows.size, None], arrays["a"].reshape(-1, kind.n)
+        assert ((one == lanes) | (np.isnan(one) & np.isnan(lanes))).any(1).all()
+
+
+def test_the_comparison_finds_a_wrong_operation(monkeypatch):
+    # for equal operands minimum gives b, which matters where they are zeros of both signs
+    monkeypatch.setitem(VALUES, "minimum(a, b)", lambda a, b, **_: np.where(a <= b, a, b))
+    monkeypatch.setitem(MASKS, "a < b", lambda a, b, **_: ~(a >= b))
+    monkeypatch.setitem(DOUBLED, "interleave(a, b)", lambda a, b, **_: np.stack([b, a], 2))
+    monkeypatch.setitem(FLOAT_VALUES, "fma(a, b, c)", lambda a, b, c, **_: a * b + c)
+    wrong, _ = compare_operations(Vec(types.float32, 2))
+    assert wrong.keys() == {"minimum(a, b)", "select(a < b, three, zero)", "interleave(a, b)", "fma(a, b, c)"}
+
+
+# --- conversion -------------------------------------------------------------------------------------------------------
+
+
+def compare_conversions(kind):
+    """`convert` to every type that the lanes may become, and of a mask to every type; as `compare_operations`."""
+    source = simd._lanes(kind)
+    arrays = operands(source)
+    values = {"a": arrays["a"], "a < b": arrays["a"] < arrays["b"]}
+    pairs = [("a", target) for target in NUMPY if source in INTEGERS or target in FLOATS]
+    pairs += [("a < b", target) for target in NUMPY]
+    rows = [(f"convert({value}, {target})", None, "i") for value, target in pairs]
+    with np.errstate(all="ignore"):
+        expected = [values[value].astype(NUMPY[target]) for value, target in pairs]
+    return compared(rows, run(kind, rows, arrays, [target for _, target in pairs]), expected)
+
+
+@pytest.mark.parametrize("kind", [k for dtype in NUMPY for k in (dtype, *(Vec(dtype, n) for n in (1, 8, 64)))], ids=str)
+def test_conversions(kind):
+    assert compare_conversions(kind)[0] == {}
+
+
+def limits(source, target):
+    """The numbers of `source` closest to the limits of the integer `target`, within them."""
+    dtype, info = NUMPY[source], np.iinfo(NUMPY[target])
+    highest = dtype.type(info.max)
+    return dtype.type(info.min), highest if int(highest) <= info.max else np.nextafter(highest, dtype.type(0))
+
+
+def compare_saturation(kind):
+    """`saturate` to every integer type and to narrower bounds, `bounded_to_integer`; as `compare_operations`."""
+    source = simd._lanes(kind)
+    arrays = operands(source)
+    x = arrays["a"]
+    x[1024:] *= np.exp2(np.arange(1024) % 64).astype(x.dtype)
+    ends = np.array([limits(source, target) for target in INTEGERS]).ravel()
+    near = np.concatenate([ends, np.nextafter(ends, -np.inf), np.nextafter(ends, np.inf)], dtype=x.dtype)
+    x[1024 : 1024 + near.size] = near
+    rows, expected = [], []
+    for k, target in enumerate(INTEGERS):
+        low, high = limits(source, target)
+        least, most = x.dtype.type(-100 if target.signed else 0), x.dtype.type(101)
+        arrays[f"low{k}"], arrays[f"high{k}"] = np.full_like(x, low), np.full_like(x, high)
+        arrays[f"x{k}"] = np.where(np.isnan(x), low, np.clip(x, low, high))
+        rows += [
+            (f"saturate(a, low{k}, high{k}, {target})", None, "i"),
+            (f"bounded_to_integer(x{k}, {target})", None, "i"),
+            (f"saturate(a, constant({least}, a), constant({most}, a), {target})", None, "i"),
+        ]
+        clamped = [arrays[f"x{k}"], arrays[f"x{k}"], np.where(np.isnan(x), least, np.clip(x, least, most))]
+        expected += [np.trunc(values).astype(NUMPY[target]) for values in clamped]
+    return compared(rows, run(kind, rows, arrays, np.repeat(INTEGERS, 3).tolist()), expected)
+
+
+@pytest.mark.parametrize(
+    "kind", [k for dtype in FLOATS for k in (dtype, *(Vec(dtype, n) for n in (1, 8, 64)))], ids=str
+)
+def test_saturation(kind):
+    assert compare_saturation(kind)[0] == {}
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def aligned(dtype, n, offset=0):
+    """Zeros that start `offset` bytes after a multiple of 4096."""
+    buffer = np.zeros(n * dtype.itemsize + 8192, np.uint8)
+    start = -buffer.ctypes.data % 4096 + offset
+    return buffer[start : start + n * dtype.itemsize].view(dtype)
+
+
+MEMORY = [*FLOATS, types.int8, types.uint16, types.int64, Vec(types.float32, 1), Vec(types.float64, 64)]
+MEMORY += [Vec(types.int64, 8), Vec(types.float32, 16), Vec(types.uint16, 2), Vec(types.int8, 64)]
+
+
+@pytest.mark.parametrize("kind", MEMORY, ids=str)
+def test_memory(kind):
+    dtype, n = simd._lanes(kind), simd._width(kind)
+    kernel = compiled(
+        [
+            "source, out, places = pointer(a, dtype), pointer(b, dtype), pointer(c, int64)",
+            "store(out, n, load(source, 3, kind))",  # neither is aligned to the Vec
+            "store(advance(out, 4 * n), -n, load(advance(source, 5), -1, kind))",
+            "stream(advance(out, 4 * n), n, load(source, 0, kind))",
+            "fence()",
+            "for i in range(-1, 2 * n + 2):",
+            "    store(places, i + 1, misalignment(out, i, kind))",
+            "store(places, 2 * n + 3, address_of(advance(out, -3)))",
+            "store(places, 2 * n + 4, count(kind))",
+            "prefetch(out, -(1 << 40))",
+            "prefetch(pointer(0, dtype), 0)",
+        ],
+        ["a", "b", "c"],
+        dtype=dtype,
+        kind=kind,
+        n=n,
+    )
+    itemsize = NUMPY[dtype].itemsize
+    for offset in (0, 1, itemsize):  # of what is read only: what is streamed has to be aligned
+        source, out, places = (
+            aligned(NUMPY[dtype], 2 * n + 8, offset),
+            aligned(NUMPY[dtype], 8 * n),
+            np.zeros(2 * n + 5, int),
+        )
+        source[:] = np.arange(1, len(source) + 1)
+        kernel.ctypes(*(array.ctypes.data for array in (source, out, places)))
+        rows = np.zeros((8, n), out.dtype)
+        rows[1], rows[3], rows[5] = source[3 : n + 3], source[4 : n + 4], source[:n]
+        np.testing.assert_array_equal(out, rows.ravel())
+        np.testing.assert_array_equal(places[: 2 * n + 3], np.arange(-1, 2 * n + 2) % n)
+        np.testing.assert_array_equal(places[2 * n + 3 :], [out.ctypes.data - 3 * itemsize, n])
+
+
+@pytest.mark.parametrize("kind", [types.float64, Vec(types.float32, 16)], ids=str)
+def test_streaming_bypasses_the_cache_and_trusts_the_alignment(kind):
+    body = ["stream(pointer(a, dtype), 0, load(pointer(a, dtype), 64, kind))"]
+    text = compiled(body, ["a"], dtype=simd._lanes(kind), kind=kind).inspect_llvm()
+    (line,) = [line for line in text.splitlines() if "!nontemporal" in line]
+    assert f"align {simd._width(kind) * simd._lanes(kind).bitwidth // 8}," in line
+
+
+def test_lane_types():
+    kernel = compiled(
+        [
+            "out, f32, f64, i8 = pointer(a, int64), pointer(a, float32), pointer(a, float64), pointer(a, int8)",
+            "store(out, 0, count(lanes(f32)))",
+            "store(out, 1, count(lanes(i8)))",
+            "store(out, 2, count(lanes(i8, f64)))",
+            "store(out, 3, count(lanes(f64, i8, f32)))",
+            "store(out, 4, count(lanes_in(4, f32)))",
+            "store(out, 5, count(lanes_like(lanes(f32), f64)))",
+            "store(out, 6, count(lanes_like(float32, i8)))",
+            "store(out, 7, misalignment(f64, 1, lanes_like(float32, f64)))",
+            "store(out, 8, convert(convert(300, dtype_of(i8)), int64))",
+            "store(out, 9, convert(convert(300, dtype_of(lanes(i8))), int64))",
+            "store(out, 10, convert(convert(300, dtype_of(int8)), int64))",
+        ],
+        ["a"],
+    )
+    out = np.zeros(11, np.int64)
+    kernel.ctypes(out.ctypes.data)
+    assert out.tolist() == [16, 64, 8, 8, 64, 16, 1, 0, 44, 44, 44]
+
+
+def test_claims_and_bits_of_many_threads_are_all_kept():
+    threads, each = 4, 1 << 15
+    kernel = compiled(
+        [
+            "counter, seen, out = pointer(a, int64), pointer(b, int64), pointer(c, int64)",
+            f"for i in range({each}):",
+            "    store(out, i, claim(counter))",
+            "for k in range(15):",
+            "    set_bits(advance(seen, 1), 1 << (15 * d + k))",
+        ],
+        ["a", "b", "c", "d"],
+    ).ctypes
+    counter, seen, out = np.array([5]), np.array([7, 1 << 62]), np.zeros((threads, each), np.int64)
+    start = threading.Barrier(threads)
+
+    def work(thread):
+        start.wait()
+        kernel(counter.ctypes.data, seen.ctypes.data, out[thread].ctypes.data, thread)
+
+    workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    np.testing.assert_array_equal(np.sort(out.ravel()), np.arange(5, 5 + threads * each))
+    assert (np.diff(out) > 0).all()
+    assert counter[0] == 5 + threads * each
+    assert seen.tolist() == [7, 1 << 62 | (1 << 60) - 1]
+
+
+# --- what does not compile --------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "float to integer": "convert(x8, int32)",
+    "scalar float to integer": "convert(load(p, 0, float32), int32)",
+    "load of another type": "load(p, 0, int32)",
+    "lanes in other numbers": "x8 + x16",
+    "lanes of other types": "minimum(x8, convert(x8, float64))",
+    "operands of other types": "fma(x8, x8, convert(x8, float64))",
+    "half of one lane and another": "join(x8, x16)",
+    "half of a scalar": "lower(load(p, 0, float32))",
+}
+
+
+@pytest.mark.parametrize("expression", REFUSED.values(), ids=REFUSED)
+def test_refused_when_compiled(expression):
+    body = ["p = pointer(a, float32)", "x8, x16 = load(p, 0, F32X8), load(p, 0, F32X16)", f"y = {expression}"]
+    scope = {"F32X8": Vec(types.float32, 8), "F32X16": Vec(types.float32, 16)}
+    compiled([*body[:2], "y = x8 + x8"], ["a"], **scope)
+    with pytest.raises(TypingError):
+        compiled(body, ["a"], **scope)
+
+
+def test_called_from_python():
+    with pytest.raises(NotImplementedError, match="reduce_min exists in compiled code only"):
+        simd.reduce_min(1.0)
+
+
+# --- any CPU ----------------------------------------------------------------------------------------------------------
+
+
+def digest():
+    """Digest of the results of some operations, compared with NumPy's on the way."""
+    results = [compare_operations(kind) for kind in (types.float32, Vec(types.float32, 16), Vec(types.float64, 2))]
+    results += [compare_operations(Vec(types.int8, 64))]
+    results += [compare_conversions(kind) for kind in (Vec(types.uint64, 8), Vec(types.float64, 8), types.int64)]
+    results += [compare_saturation(Vec(types.float32, 64))]
+    assert all(wrong == {} for wrong, _ in results)
+    return hashlib.sha256(b"".join(result for _, result in results)).hexdigest()
+
+
+def test_same_results_on_a_cpu_without_extensions():
+    path = os.pathsep.join([str(Path(fastq.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-W", "error", __file__], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["generic", digest()]
+
+
+if __name__ == "__main__":
+    _, cpu, features = cpu_target.target_context.codegen().magic_tuple()
+    assert "+" not in features, features
+    print(cpu, digest())

@@ -7,13 +7,15 @@ import functools
 import hashlib
 import pickle
 import types as python_types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import numba
+from numba.core import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
 # numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
@@ -90,13 +92,25 @@ def _named_by_digest(function: Callable[..., Any], options: dict[str, Any]) -> C
     return copy
 
 
+@contextlib.contextmanager
+def _enabled() -> Iterator[None]:
+    """Have Numba compile even if NUMBA_DISABLE_JIT is set: vectors exist in compiled code only."""
+    with global_compiler_lock:
+        disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
+        try:
+            yield
+        finally:
+            config.DISABLE_JIT = disabled
+
+
 @functools.cache
 def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> CFunc:
     """Compile a function as a C function of these Numba types, or load it."""
     function = _named_by_digest(function, OPTIONS)
     compiled = CFunc(function, (arguments, result), locals={}, options=OPTIONS)
     _enable_cache(compiled, function)
-    compiled.compile()
+    with _enabled():
+        compiled.compile()
     return compiled
 
 
@@ -111,7 +125,8 @@ def callable_from_python(function: Callable[..., Any], *arguments: Any, **option
     function = _named_by_digest(function, options)
     compiled = CPUDispatcher(function, locals={}, targetoptions=options)
     _enable_cache(compiled, function)
-    compiled.compile(arguments)
+    with _enabled():
+        compiled.compile(arguments)
     compiled.disable_compile()
     return compiled  # type: ignore[no-any-return]
 

@@ -39,7 +39,7 @@ def inline(function: Callable[..., Any]) -> Any:
 def by_type(choose: Callable[..., Any]) -> Any:
     """Make a function for compiled code from one that takes the arguments' types and returns the implementation."""
 
-    def chosen_when_compiled() -> None:
+    def chosen_when_compiled(*_: Any) -> None:
         raise NotImplementedError(f"{choose.__name__} exists in compiled code only")
 
     functools.update_wrapper(chosen_when_compiled, choose)
@@ -686,6 +686,6 @@ def _add(a: Any, b: Any) -> Any:
     return a + b
 
 
-reduce_min = _reduction("reduce_min", minimum, "Smallest lane; one that is NaN may or may not be passed over.")
-reduce_max = _reduction("reduce_max", maximum, "Largest lane; one that is NaN may or may not be passed over.")
+reduce_min = _reduction("reduce_min", minimum, "Smallest lane; any lane where one is NaN.")
+reduce_max = _reduction("reduce_max", maximum, "Largest lane; any lane where one is NaN.")
 reduce_sum = _reduction("reduce_sum", _add, "Sum of the lanes, halves added pairwise: the same order on every CPU.")

@@ -60,24 +60,28 @@ ORT_DYNAMIC = Variant("onnxruntime", "DynamicQuantizeLinear")
 FAISS = (Variant("faiss", "QT_8bit_uniform"), Variant("faiss", "QT_8bit"))
 JAX = (Variant("jax", "jit"), Variant("jax", "jit donated"))
 COMPILE = (Variant("torch", "compile"),)
-STORE, STREAM = Variant("roofline", "store"), Variant("roofline", "stream")
+STORE, STREAM, READ = (Variant("roofline", name) for name in ("store", "stream", "read"))
+# What a prefetch adds is no target; the rows show how far the machine goes.
+STORE_AHEAD, STREAM_AHEAD, READ_AHEAD = (Variant("roofline", f"{limit.name}, prefetch") for limit in (STORE, STREAM, READ))
 TORCH_DEQUANTIZE = tuple(Variant("torch", name) for name in ("dequantize", "decomposed", "compile"))
 TORCH_QUANTIZE = (Variant("torch", "aminmax + quantize_per_tensor"), Variant("torch", "quantize_per_tensor_dynamic"))
 
 TARGETS = (
     Target("quantize_linear", "large", 1.1, (ORT_QUANTIZE,)),
     Target("quantize_linear", "large", 0.85, (STORE, STREAM)),
+    Target("quantize_linear", "large", None, (STORE_AHEAD,)),
     Target("quantize_linear", "small", 1.0, (Variant("torch", "quantize_per_tensor"),)),
     Target("dequantize_linear", "large", 3.5, (ORT_DEQUANTIZE, *FAISS, *JAX)),
     Target("dequantize_linear", "large", 0.85, (STREAM,)),
+    Target("dequantize_linear", "large", None, (STREAM_AHEAD,)),
     Target("dequantize_linear", "small", 1.0, TORCH_DEQUANTIZE),
     Target("minmax", "large", 1.2, (Variant("torch", "aminmax"),)),
-    Target("minmax", "large", None, (Variant("roofline", "read"),)),
+    Target("minmax", "large", None, (READ, READ_AHEAD)),
     Target("minmax", "small", 2.0, (Variant("numpy", "min + max"),)),
     Target("quantize", "large", 1.1, (ORT_DYNAMIC,)),
     Target("quantize", "small", 2.0, TORCH_QUANTIZE),
     Target("fake_quantize", "large", 3.0, JAX),
-    Target("fake_quantize", "large", None, (STORE, STREAM)),
+    Target("fake_quantize", "large", None, (STORE, STREAM, STREAM_AHEAD)),
     Target("fake_quantize", "small", 2.5, COMPILE),
     Target("fake_quantize_range", "large", None, JAX),
     Target("fake_quantize_range", "small", None, COMPILE),

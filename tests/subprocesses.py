@@ -86,7 +86,7 @@ def start(code, *, setup=SETUP, options=(), package=Path(fastq.__file__).parent,
     env["PYTHONPATH"] = str(package.parent)
     env["PYTHONWARNINGS"] = "ignore:This process:DeprecationWarning"  # Python 3.12 on, at a fork of several threads
     return subprocess.Popen(
-        [sys.executable, *options, "-c", setup + dedent(code)],
+        [sys.executable, "-P", *options, "-c", setup + dedent(code)],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -187,21 +187,8 @@ def operands(dtype):
     if dtype.kind == "f":
         info = np.finfo(dtype)
         half = 2.0 ** (info.nmant - 1) + 0.5  # the largest numbers with a fraction
-        positive = [
-            0,
-            0.5,
-            1,
-            1.5,
-            2.5,
-            3.7,
-            half,
-            2.0**31,
-            info.eps,
-            info.tiny,
-            info.smallest_subnormal,
-            info.max,
-            np.inf,
-        ]
+        positive = [0.0, 0.5, 1, 1.5, 2.5, 3.7, half, 2.0**31]
+        positive += [info.eps, info.tiny, info.smallest_subnormal, info.max, np.inf]
         others = [np.nan, -np.nan, np.nextafter(dtype.type(0.5), 0), 3, -3, 7]
         values = np.array([*positive, *(-x for x in positive), *others], dtype)
         random = np.ldexp(rng.standard_normal((3, 1024)), rng.integers(-8, 9, (3, 1024))).astype(dtype)
@@ -263,9 +250,9 @@ def compared(rows, results, expected):
 
 
 # each of the wider integers with some numbers of lanes only, since a table takes a second to compile
-WIDTHS = dict.fromkeys([*FLOATS, types.int8], [1, 2, 8, 16, 64])
-WIDTHS |= {types.int16: [64], types.int32: [1, 16], types.int64: [8, 16]}
-WIDTHS |= {types.uint8: [16, 64], types.uint16: [2], types.uint32: [16], types.uint64: [8]}
+WIDTHS = {dtype: [1, 2, 8, 16, 64] for dtype in (*FLOATS, types.int8)}
+WIDTHS |= {types.int16: [64], types.int32: [1, 16], types.int64: [8]}
+WIDTHS |= {types.uint8: [16], types.uint16: [2], types.uint32: [64], types.uint64: [8]}
 KINDS = [kind for dtype in NUMPY for kind in (dtype, *(Vec(dtype, n) for n in WIDTHS[dtype]))]
 
 
@@ -311,7 +298,7 @@ def compare_conversions(kind):
     return compared(rows, run(kind, rows, arrays, [target for _, target in pairs]), expected)
 
 
-@pytest.mark.parametrize("kind", [k for dtype in NUMPY for k in (dtype, *(Vec(dtype, n) for n in (1, 8, 64)))], ids=str)
+@pytest.mark.parametrize("kind", [k for dtype in NUMPY for k in (dtype, Vec(dtype, 1), Vec(dtype, 16))], ids=str)
 def test_conversions(kind):
     assert compare_conversions(kind)[0] == {}
 
@@ -348,9 +335,7 @@ def compare_saturation(kind):
     return compared(rows, run(kind, rows, arrays, np.repeat(INTEGERS, 3).tolist()), expected)
 
 
-@pytest.mark.parametrize(
-    "kind", [k for dtype in FLOATS for k in (dtype, *(Vec(dtype, n) for n in (1, 8, 64)))], ids=str
-)
+@pytest.mark.parametrize("kind", [k for dtype in FLOATS for k in (dtype, Vec(dtype, 8), Vec(dtype, 64))], ids=str)
 def test_saturation(kind):
     assert compare_saturation(kind)[0] == {}
 
@@ -492,8 +477,8 @@ def test_refused_when_compiled(expression):
 
 
 def test_called_from_python():
-    with pytest.raises(NotImplementedError, match="reduce_min exists in compiled code only"):
-        simd.reduce_min(1.0)
+    with pytest.raises(NotImplementedError, match="count exists in compiled code only"):
+        simd.count(1.0)
 
 
 # --- any CPU ----------------------------------------------------------------------------------------------------------

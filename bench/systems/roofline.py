@@ -17,12 +17,16 @@ from works import Array, Results, Runner
 SOURCE = Path(__file__).with_name("roofline.c")
 LOOPS = {
     ("quantize_linear", "store"): 0,
-    ("quantize_linear", "stream"): 1,
-    ("dequantize_linear", "store"): 2,
-    ("dequantize_linear", "stream"): 3,
-    ("fake_quantize", "store"): 4,
-    ("fake_quantize", "stream"): 5,
-    ("minmax", "read"): 6,
+    ("quantize_linear", "store, prefetch"): 1,
+    ("quantize_linear", "stream"): 2,
+    ("dequantize_linear", "store"): 3,
+    ("dequantize_linear", "stream"): 4,
+    ("dequantize_linear", "stream, prefetch"): 5,
+    ("fake_quantize", "store"): 6,
+    ("fake_quantize", "stream"): 7,
+    ("fake_quantize", "stream, prefetch"): 8,
+    ("minmax", "read"): 9,
+    ("minmax", "read, prefetch"): 10,
 }
 THREADS = 2
 

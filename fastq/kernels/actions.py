@@ -124,7 +124,7 @@ def parameters(action, lo, hi, plan, scale):
 
     def of_range(action, lo, hi, plan, scale):
         lo, hi = convert(lo, compute), convert(hi, compute)
-        return formula(lo, hi, convert(plan.lowest, compute), convert(plan.highest, compute))
+        return formula(lo, hi, plan.lowest, plan.highest)
 
     return of_range
 

@@ -55,21 +55,21 @@ def as_float(x, scale):
 
 
 @inline
-def _measures(x, code, scale, zero_point, lowest, highest):
+def _measures(x, code, scale, zero_point, plan):
     wide, compute = convert(x, types.float64), as_float(x, scale)
     error = absolute(wide - convert(decoded(code, scale, zero_point), types.float64))
     magnitude = absolute(wide)
     nonzero = magnitude > constant(0, wide)
     relative = select(nonzero, error / magnitude, constant(0, wide))
     whole = unclamped_code(compute, scale, as_float(zero_point, scale))
-    clipped = (whole < lowest) | (whole > highest)
+    clipped = (whole < plan.lowest) | (whole > plan.highest)
     return error, magnitude, relative, convert(nonzero, types.float64), convert(clipped, types.float64)
 
 
 @inline
-def _add(total, x, code, scale, zero_point, lowest, highest):
+def _add(total, x, code, scale, zero_point, plan):
     e2, x2, abs_, rel, most, most_rel, some, clip = total
-    error, magnitude, relative, nonzero, clipped = _measures(x, code, scale, zero_point, lowest, highest)
+    error, magnitude, relative, nonzero, clipped = _measures(x, code, scale, zero_point, plan)
     return (
         e2 + error * error,
         x2 + magnitude * magnitude,
@@ -100,7 +100,6 @@ def add_errors(src, dst, scale, zero_point, sums, plan, chunk, size):
     """Add the errors of dst[:size], codes or values, as an approximation of src[:size] to the sums of a chunk."""
     vec = lanes(src, sums)
     n, first, k = count(vec), chunk * SUMS, 0
-    lowest, highest = as_float(plan.lowest, scale), as_float(plan.highest, scale)
     seen = False
     if size >= n:
         zero = full(0.0, lanes_like(vec, sums))
@@ -109,14 +108,14 @@ def add_errors(src, dst, scale, zero_point, sums, plan, chunk, size):
         while k <= size - n:
             x, code = load(src, k, vec), load(dst, k, lanes_like(vec, dst))
             nans = nans | nan(x)
-            total = _add(total, x, code, parameter(scale, k, vec), parameter(zero_point, k, vec), lowest, highest)
+            total = _add(total, x, code, parameter(scale, k, vec), parameter(zero_point, k, vec), plan)
             k += n
         seen = any_lane(nans)
         _put(sums, first, total)
     total = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     while k < size:
         seen |= src[k] != src[k]
-        total = _add(total, src[k], dst[k], one(scale, k), one(zero_point, k), lowest, highest)
+        total = _add(total, src[k], dst[k], one(scale, k), one(zero_point, k), plan)
         k += 1
     _put(sums, first, total)
     return saw(seen, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastq.kernels.actions import identities, nan_lanes, parameters, put_parameters, result, saw, value_of
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import is_infinite
+from fastq.kernels.plan import localize
 from fastq.kernels.simd import (
     Vec,
     advance,
@@ -40,7 +41,7 @@ def one_lane(where):
 
 def lanes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Do `action` to elements start..stop, row by row; src and dst hold the elements from `origin` on."""
-    src, dst = advance(src, -origin), advance(dst, -origin)
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, scale)
     i, seen = start, 0
     while i < stop:
         row = i // plan.inner
@@ -107,8 +108,7 @@ def _by_parameters(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
     x = load(src, i, vec)
     step = load(scale, p + i, lanes_like(vec, scale))
     zero = convert(load(zero_point, p + i, lanes_like(vec, zero_point)), compute)
-    lowest, highest = convert(plan.lowest, compute), convert(plan.highest, compute)
-    store(dst, i, result(action, value_of(action, x, scale), step, zero, lowest, highest, dst))
+    store(dst, i, result(action, value_of(action, x, scale), step, zero, plan.lowest, plan.highest, dst))
     return nan_lanes(action, x)
 
 
@@ -125,7 +125,7 @@ STRIPE = 4  # registers side by side: rows are read 256 bytes at a time, which k
 
 def stripes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Quantize (or fake quantize) stripes start..stop, each some columns of one block; the first block's come first."""
-    src, dst = advance(src, -origin), advance(dst, -origin)
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, scale)
     vec, vec_1 = lanes_in(STRIPE, scale), one_lane(src)
     n = count(vec)
     across = (plan.inner + n - 1) // n
@@ -159,13 +159,12 @@ def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, v
         i += plan.inner
     steps, zeros = parameters(action, los, his, plan, scale)
     put_parameters(action, scale, zero_point, p * plan.inner + column, steps, zeros)
-    lowest, highest = convert(plan.lowest, dtype_of(scale)), convert(plan.highest, dtype_of(scale))
     i = first * plan.inner + column
     nans = nan_lanes(action, x)
     for _ in range(rows):
         x = load(src, i, vec)
         nans = nans | nan_lanes(action, x)
-        store(dst, i, result(action, value_of(action, x, scale), steps, zeros, lowest, highest, dst))
+        store(dst, i, result(action, value_of(action, x, scale), steps, zeros, plan.lowest, plan.highest, dst))
         i += plan.inner
     return any_lane(nans), any_lane(is_infinite(steps))
 
@@ -175,7 +174,7 @@ def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, v
 
 def ranges(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Turn ranges start..stop, lowest values in src and highest in dst, into scale and zero point by the scheme."""
-    vec, infinite = one_lane(src), False
+    vec, infinite, plan = one_lane(src), False, localize(plan, scale)
     for p in range(start, stop):
         steps, zeros = parameters(action, load(src, p, vec), load(dst, p, vec), plan, scale)
         put_parameters(action, scale, zero_point, p, steps, zeros)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import from_dtype
+
+from fastq.kernels.simd import convert, dtype_of, inline
 
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter
@@ -14,3 +18,27 @@ PLAN = np.dtype(
 )
 
 Plan = from_dtype(PLAN)  # passed to a kernel as its address
+
+
+class Local(NamedTuple):
+    """A plan in registers: the compiler must read memory anew after each store, as it might have been overwritten."""
+
+    length: Any
+    inner: Any
+    block: Any
+    blocks: Any
+    cycle: Any
+    kept: Any
+    parameters: Any
+    lowest: Any
+    highest: Any
+    streaming: Any
+    chunk: Any
+
+
+@inline
+def localize(plan, scale):
+    """Read a plan; the codes' bounds in the dtype of `scale`."""
+    lowest, highest = convert(plan.lowest, dtype_of(scale)), convert(plan.highest, dtype_of(scale))
+    view = (plan.length, plan.inner, plan.block, plan.blocks, plan.cycle, plan.kept)
+    return Local(*view, plan.parameters, lowest, highest, plan.streaming != 0, plan.chunk)

@@ -15,6 +15,7 @@ from fastq.kernels.actions import (
 )
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import is_infinite, span
+from fastq.kernels.plan import localize
 from fastq.kernels.simd import (
     Vec,
     absolute,
@@ -50,7 +51,7 @@ AHEAD = 512
 
 def spans(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Do `action` to elements start..stop, run by run; src and dst hold the elements from `origin` on."""
-    src, dst = advance(src, -origin), advance(dst, -origin)
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, scale)
     i, seen = start, 0
     while i < stop:
         outer = i // plan.length
@@ -144,9 +145,8 @@ def _apply(action, src, dst, plan, scale, zero_point, i, end, like):
     """Write what src[i:end] becomes to dst[i:end]; return whether there was a NaN to report."""
     vec = lanes(src, like, dst)
     n = count(vec)
-    lowest, highest = convert(plan.lowest, dtype_of(like)), convert(plan.highest, dtype_of(like))
     if end - i >= n and suits(action, scale):
-        s = span(scale, zero_point, lowest, highest)
+        s = span(scale, zero_point, plan.lowest, plan.highest)
         last = end - n
         y, nans = _lanes_at(action, src, dst, s, like, vec, i)
         if plan.streaming:
@@ -170,7 +170,7 @@ def _apply(action, src, dst, plan, scale, zero_point, i, end, like):
     while i < end:
         x = src[i]
         nan |= any_lane(nan_lanes(action, x))
-        dst[i] = result(action, value_of(action, x, like), scale, zero_point, lowest, highest, dst)
+        dst[i] = result(action, value_of(action, x, like), scale, zero_point, plan.lowest, plan.highest, dst)
         i += 1
     return nan
 
@@ -222,8 +222,7 @@ def _whole_block(action, src, dst, scale, zero_point, sums, plan, p, i, end, slo
     step, zero = parameters(action, lo, hi, plan, scale)
     put_parameters(action, scale, zero_point, p, step, zero)
     if suits(action, step):
-        lowest, highest = convert(plan.lowest, dtype_of(scale)), convert(plan.highest, dtype_of(scale))
-        store(dst, i, result_in_span(action, x, span(step, zero, lowest, highest), dst))
+        store(dst, i, result_in_span(action, x, span(step, zero, plan.lowest, plan.highest), dst))
     else:
         _apply(action, src, dst, plan, step, zero, i, end, scale)
     return saw(nan, is_infinite(step))

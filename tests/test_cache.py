@@ -1,0 +1,299 @@
+"""The disk cache of compiled kernels: it is found again, it is never wrong, and no trouble with it reaches the user."""
+
+import shutil
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from subprocesses import HITS, SETUP, finish, run, start
+
+import fastq
+from fastq.kernels import jit
+
+PACKAGE = Path(fastq.__file__).parent
+SOURCES = sorted(path.name for path in (PACKAGE / "kernels").glob("*.py"))
+
+WORK = """
+x = np.linspace(-3, 3, 1001, dtype=np.float32)
+
+def check(dtype="int8"):
+    codes = fastq.quantize_linear(x, 0.03, 0, dtype)
+    assert np.array_equal(codes, reference.quantize_linear(x, 0.03, 0, dtype))
+    assert fastq.minmax(x) == (-3, 3)
+"""
+
+
+def check(cache, code="check()", **arguments):
+    """Check results in a process of its own; which kernels and drivers it loaded."""
+    output = run(dedent(code) + "\nprint(hits())", setup=SETUP + HITS + WORK, NUMBA_CACHE_DIR=cache, **arguments)
+    return eval(output.splitlines()[-1])
+
+
+def data_files(cache):
+    return sorted(cache.rglob("*.nbc"))
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    assert check(cache) == [0, 0, 0]  # two kernels and what calls them
+    return cache
+
+
+@pytest.fixture
+def cache(filled, tmp_path):
+    """A copy of a filled cache."""
+    return shutil.copytree(filled, tmp_path / "cache")
+
+
+# Found again
+
+
+def test_second_process_loads_what_the_first_compiled(filled):
+    assert check(filled) == [1, 1, 1]
+    assert len(data_files(filled)) == 3
+
+
+def test_parallel_drivers_are_found_too(tmp_path):
+    code = "fastq.minmax(np.ones(1 << 17, np.float32))"
+    for layer, known in (("omp", 0), ("omp", 1), ("workqueue", 0), ("workqueue", 1)):
+        settings = {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": 2}
+        kernel, driver = check(tmp_path, code, **settings)
+        assert (kernel, driver) == (known or layer == "workqueue", known)
+
+
+def test_processes_that_start_together(tmp_path):
+    code = """
+    from pathlib import Path
+    from fastq import execute
+    Path(os.environ["READY"]).touch()
+    while not Path(os.environ["GO"]).exists():
+        time.sleep(0.001)
+    check(os.environ["DTYPE"])
+    """
+    go, cache = tmp_path / "go", tmp_path / "cache"
+    dtypes = ["int8", "uint8", "int8"]
+    ready = [tmp_path / f"ready{k}" for k in range(len(dtypes))]
+    processes = [
+        start(code, setup=SETUP + WORK, NUMBA_CACHE_DIR=cache, GO=go, READY=path, DTYPE=dtype)
+        for path, dtype in zip(ready, dtypes, strict=True)
+    ]
+    while not all(path.exists() for path in ready) and all(process.poll() is None for process in processes):
+        pass
+    go.touch()
+    for process in processes:
+        finish(process)
+    assert check(cache, "check('int8'), check('uint8')") == [1, 1, 1, 1]
+    assert len(data_files(cache)) == len(list(cache.rglob("*.*"))) == 4
+
+
+# Never wrong
+
+
+def copy_of_the_package(folder):
+    return shutil.copytree(PACKAGE, folder / "fastq", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def test_edit_of_a_kernel_source_changes_results(tmp_path):
+    package, cache = copy_of_the_package(tmp_path), tmp_path / "cache"
+    formulas = package / "kernels" / "formulas.py"
+    code = """
+    codes = fastq.quantize_linear(np.full(9, 0.75, np.float32), 1.0, 0, "int8")
+    print(*set(codes.tolist()), *hits())
+    """
+
+    def result():
+        return run(code, setup=SETUP + HITS, package=package, NUMBA_CACHE_DIR=cache)
+
+    assert result() == "1 0 0\n"
+    edit(formulas, "    rint,\n", "    floor as rint,\n")
+    assert result() == "0 0 0\n"
+    assert result() == "0 1 1\n"
+    edit(formulas, "    floor as rint,\n", "    rint,\n")
+    assert result() == "1 1 1\n"
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_kernel_source_is_in_the_digest(tmp_path, name):
+    kernels = copy_of_the_package(tmp_path) / "kernels"
+    before = jit._digest_of(kernels)
+    assert before == jit._digest_of(PACKAGE / "kernels")
+    with (kernels / name).open("a") as source:
+        source.write("#\n")
+    assert jit._digest_of(kernels) != before
+
+
+def test_options_have_code_of_their_own(tmp_path):
+    """Numba's own cache gives every one of these the code of the first, which takes no value for a NaN."""
+    (tmp_path / "counting.py").write_text(
+        "def count(x):\n    n = 0\n    for value in x:\n        n += value != value\n    return n\n"
+    )
+    code = f"""
+    sys.path.insert(0, {str(tmp_path)!r})
+    from counting import count
+    from numba import float32
+    x = np.array([1, np.nan, 2, np.nan], np.float32)
+    loose = dict(fastmath={{"nnan"}})
+    for options in (loose, dict(fastmath={{"nsz"}}), dict(fastmath=False), dict(nogil=True), dict()):
+        counted = jit.callable_from_python(count, float32[::1], **options)(x)
+        assert counted == (0 if options == loose else 2), (options, counted)
+    print(hits())
+    """
+    for known in (0, 1):
+        assert run(code, setup=SETUP + HITS, NUMBA_CACHE_DIR=tmp_path / "cache") == f"{[known] * 5}\n"
+
+
+def test_actions_have_code_of_their_own(tmp_path):
+    """Same function, same dtypes: only the type of an argument that is nothing at run time says what to do."""
+    code = """
+    x = np.array([np.nan, 0.75, -2, 1], np.float32)
+    same = lambda a, b: a.codes.tobytes() + a.scale.tobytes() == b.codes.tobytes() + b.scale.tobytes()
+    for symmetric in (False, True):
+        arguments = dict(dtype="int8", axis=0, block_size=2, symmetric=symmetric, nan="zero")
+        assert same(fastq.quantize(x, **arguments), reference.quantize(x, **arguments))
+        try:
+            fastq.quantize(x, **arguments | {"nan": "raise"})
+        except ValueError as error:
+            assert "1 NaN" in str(error)
+        else:
+            raise AssertionError("NaN was taken")
+    """
+    for known in (0, 1):
+        assert check(tmp_path, code) == [known] * 5
+
+
+def test_other_cpu(cache):
+    assert check(cache, NUMBA_CPU_NAME="generic") == [0, 0, 0]
+    assert check(cache, NUMBA_CPU_NAME="generic") == [1, 1, 1]
+    assert check(cache) == [1, 1, 1]
+
+
+# Places that cannot be written
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    code = "from pathlib import Path\ncheck()\nassert Path(jit.cache_directory()).is_dir()"
+    package = copy_of_the_package(tmp_path)
+    check(tmp_path / "file" / "cache", code, package=package)
+    assert data_files(package)  # next to the sources instead, as Numba does
+
+
+def test_no_folder_can_be_made(tmp_path):
+    package = copy_of_the_package(tmp_path)
+    (package / "kernels" / "__pycache__").touch()
+    nowhere = package / "kernels" / "__pycache__" / "nowhere"
+    settings = {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "LOCALAPPDATA": nowhere}
+    code = "check()\nassert jit.cache_directory() == ''"
+    assert check(nowhere, code, package=package, **settings) == [0, 0, 0]
+    assert not data_files(tmp_path)
+
+
+def test_full_disk(tmp_path):
+    code = """
+    import resource
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    check()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    """
+    pytest.importorskip("resource", reason="this system has no limit on the size of a file")
+    cache = tmp_path / "cache"
+    assert check(cache, code) == [0, 0, 0]
+    assert not [path for path in cache.rglob("*") if path.is_file()]  # nothing half-written either
+    assert check(cache) == [0, 0, 0]
+    assert check(cache) == [1, 1, 1]
+
+
+def test_folder_removed_while_in_use(tmp_path):
+    code = f"""
+    import shutil
+    check("int8")
+    shutil.rmtree({str(tmp_path / "cache")!r})
+    check("uint8")
+    """
+    assert check(tmp_path / "cache", code) == [0, 0, 0, 0]
+
+
+# Damage
+
+
+def truncate(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) * 3 // 4] ^= 0x10
+    path.write_bytes(content)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, empty], ids=lambda damage: damage.__name__)
+def test_damaged_files_are_compiled_anew(cache, damage):
+    for path in data_files(cache):
+        damage(path)
+    assert check(cache) == [0, 0, 0]
+    assert check(cache) == [1, 1, 1]
+
+
+def test_file_of_another_kernel(cache):
+    kernels = [path for path in data_files(cache) if path.name.startswith("spans.spans")]
+    assert len(kernels) == 2
+    first, second = (path.read_bytes() for path in kernels)
+    kernels[0].write_bytes(second)
+    kernels[1].write_bytes(first)
+    assert sorted(check(cache)) == [0, 0, 1]
+    assert check(cache) == [1, 1, 1]
+
+
+def test_file_that_cannot_be_read(cache):
+    for path in data_files(cache):
+        path.unlink()
+        path.mkdir()
+    assert check(cache) == [0, 0, 0]
+
+
+def test_every_kind_of_damage(tmp_path):
+    """On a kernel that takes no time to compile, so that there can be many."""
+    (tmp_path / "tiny.py").write_text("def double(p, n):\n    return p[0] + n\n")
+    code = f"""
+    import ctypes
+    from pathlib import Path
+    sys.path.insert(0, {str(tmp_path)!r})
+    from numba import int64, types
+    from tiny import double
+
+    def loads():
+        "Whether the kernel was loaded; it works anyway."
+        jit.c_function.cache_clear()
+        compiled = jit.c_function(double, int64, types.CPointer(int64), int64)
+        assert compiled.ctypes(ctypes.byref(ctypes.c_int64(40)), 2) == 42
+        return compiled.cache_hits == 1
+
+    assert not loads()
+    path, = Path({str(tmp_path)!r}).rglob("*.nbc")
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    damaged = [content[:size] for size in (0, 1, 31, 32, 33, *rng.integers(34, len(content), 10), len(content) - 1)]
+    damaged += [content + b"x", content[:32] + content[33:], b"x" * len(content), bytes(len(content))]
+    for position in (0, 31, 32, 33, *rng.integers(34, len(content), 25), len(content) - 1):
+        flipped = bytearray(content)
+        flipped[position] ^= 1 << rng.integers(8)
+        damaged.append(bytes(flipped))
+    for piece in damaged:
+        path.write_bytes(piece)
+        assert not loads()
+        assert loads()
+    print(len(damaged))
+    """
+    assert run(code, setup=SETUP + "from fastq.kernels import jit\n", NUMBA_CACHE_DIR=tmp_path / "cache") == "50\n"

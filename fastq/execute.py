@@ -89,13 +89,15 @@ def _arrays(*arrays: Array | None) -> tuple[int, ...]:
 # --- memory order -----------------------------------------------------------------------------------------------------
 
 
+def _is_plain(x: Array) -> bool:
+    flags = x.flags
+    return flags.c_contiguous and flags.aligned and x.dtype.isnative
+
+
 def _order(x: Array) -> tuple[int, ...] | None:
     """Axes from the slowest to the fastest in memory, if x is contiguous in that order."""
-    flags = x.flags
-    if not flags.aligned or not x.dtype.isnative:
+    if not x.flags.aligned or not x.dtype.isnative:
         return None
-    if flags.c_contiguous:
-        return tuple(range(x.ndim))
     order = tuple(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
     return order if x.transpose(order).flags.c_contiguous else None
 
@@ -116,10 +118,11 @@ class _View:
     """
 
     def __init__(self, x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int) -> None:
-        order = _common_order(x, out)
-        self.direct = order is not None
         self.axes, self.block_size = axes, block_size
-        if not self._arrange(x, out, tuple(range(x.ndim)) if order is None else order):
+        plain = _is_plain(x) and (out is None or _is_plain(out))
+        order = tuple(range(x.ndim)) if plain else _common_order(x, out)
+        self.direct = order is not None
+        if not self._arrange(x, out, order or tuple(range(x.ndim))):
             self.direct = False
             self._arrange(x, out, tuple(sorted(range(x.ndim), key=lambda axis: axis not in (axes or ()))))
 
@@ -200,36 +203,62 @@ def minmax(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[Arr
     return view.from_kernel(lo), view.from_kernel(hi), seen
 
 
-def _identities(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    return (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
+def _identities(dtype: np.dtype[Any], size: int) -> Array:
+    """Return rows of the identity of a minimum and of a maximum."""
+    most, least = (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
+    return np.array([[most], [least]], dtype).repeat(size, axis=1)
+
+
+class _Extents(NamedTuple):
+    """A reduction to minima and maxima: partial results of `slots` threads, each for `repeat` parts side by side."""
+
+    kernel: int
+    fold: int
+    plan: Array
+    identities: Array | None
+    slots: int
+    width: int
+    repeat: int
+    grain: int
+    serial: bool
+
+
+@functools.lru_cache(4096)
+def _prepare_extents(
+    shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, threads: int, dtype: np.dtype[Any]
+) -> _Extents:
+    layout = make_layout(shape, axes, block_size)
+    assert layout is not None
+    layout, repeat = layout.widened(NARROW)
+    count, grain = layout.parameters, layout.block * layout.inner
+    alone = layout.owned and math.prod(shape) // grain >= 4 * threads  # each thread has blocks of its own
+    slots = 1 if alone or threads * count > PARTIAL else threads
+    kernel, fold = (_kernel(loop, "minmax", "raise", "", 0, *[dtype] * 4) for loop in (_loop(layout), lanes.fold))
+    plan = _plan(layout, parameters=0 if alone else count)
+    serial = threads == 1 or (slots == 1 and not alone)
+    identities = _identities(dtype, slots * count) if slots * count <= NARROW else None
+    return _Extents(kernel, fold, plan, identities, slots, count, repeat, grain if alone else 1, serial)
 
 
 def _extents(view: _View) -> tuple[Array, Array, int]:
-    x, dtype = view.x, view.x.dtype.newbyteorder("=")
-    layout, repeat = view.layout.widened(NARROW)
-    count = layout.parameters
-    grain = layout.block * layout.inner
-    threads = parallel.threads_for(x.size)
-    alone = layout.owned and x.size // grain >= 4 * threads  # each thread has blocks of its own
-    slots = threads if view.direct and not alone else 1
-    if slots * count > PARTIAL:
-        slots = 1
-    most, least = _identities(dtype)
-    lo, hi = np.full((slots, count), most, dtype), np.full((slots, count), least, dtype)
-    kernel = _kernel(_loop(layout), "minmax", "raise", "", 0, *[dtype] * 4)
-    plan = _plan(layout, parameters=0 if alone else count)
-    arrays = _arrays(x, None, lo, hi, None, plan)
+    x, (dtype,) = view.x, _native(view.x)
+    threads = parallel.threads_for(x.size) if view.direct else 1
+    prepared = _prepare_extents(x.shape, view.transposed_axes, view.block_size, threads, dtype)
+    if prepared.identities is None:
+        lo, hi = _identities(dtype, prepared.slots * prepared.width)
+    else:  # making them anew takes longer than reducing a thousand elements
+        lo, hi = prepared.identities.copy()
+    arrays = (id(x), 0, id(lo), id(hi), 0, id(prepared.plan))
     if not view.direct:
-        seen = _run_tiles(kernel, view, (lo, hi, None), plan)
-    elif alone or slots > 1:
-        seen = parallel.run(kernel, arrays, x.size, grain=grain if alone else 1, threads=threads)
+        seen = _run_tiles(prepared.kernel, view, (lo, hi, None), prepared.plan)
+    elif prepared.serial:
+        seen = parallel.run_serial(prepared.kernel, arrays, 0, x.size)
     else:
-        seen = parallel.run_serial(kernel, arrays, 0, x.size)
-    if slots * repeat > 1:
-        lo, hi = lo.reshape(slots * repeat, -1).min(axis=0), hi.reshape(slots * repeat, -1).max(axis=0)
-    lo += dtype.type(0)  # -0.0 or 0.0 would depend on which of them came first
-    hi += dtype.type(0)
-    return lo, hi, seen
+        seen = parallel.run(prepared.kernel, arrays, x.size, grain=prepared.grain)
+    count, rows = view.layout.parameters, prepared.slots * prepared.repeat
+    if rows > 1:
+        parallel.run_serial(prepared.fold, (id(lo), id(hi), *arrays[2:]), 0, count, rows)
+    return lo[:count], hi[:count], seen
 
 
 def parameters_of(
@@ -261,11 +290,6 @@ def apply(
         return parallel.run(prepared.kernel, arrays, x.size)
     view = _View(x, out, axes, block_size)
     return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, False)
-
-
-def _is_plain(x: Array) -> bool:
-    flags = x.flags
-    return flags.c_contiguous and flags.aligned and x.dtype.isnative
 
 
 def _apply(view: _View, does: str, scale: Array, zero: Array, bounds: tuple[int, int], nan: str, backward: bool) -> int:

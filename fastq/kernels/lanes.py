@@ -96,6 +96,7 @@ def nan_as_zero(x):
 @inline
 def _merge_extents(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
     x, nans = nan_as_zero(load(src, i, vec))
+    x = x + constant(0, x)  # -0.0 becomes 0.0, or which of the two is found would depend on the order
     p += slot * plan.parameters + i
     store(scale, p, minimum(x, load(scale, p, vec)))
     store(zero_point, p, maximum(x, load(zero_point, p, vec)))
@@ -180,3 +181,13 @@ def ranges(action, src, dst, scale, zero_point, sums, plan, origin, start, stop,
         put_parameters(action, scale, zero_point, p, steps, zeros)
         infinite |= any_lane(is_infinite(steps))
     return saw(False, infinite)
+
+
+def fold(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
+    """Bring minima and maxima of `origin` parts, `stop` of each one after the other, together in the first part."""
+    for p in range(start, stop):
+        lo, hi = scale[p], zero_point[p]
+        for part in range(1, origin):
+            lo, hi = minimum(scale[part * stop + p], lo), maximum(zero_point[part * stop + p], hi)
+        scale[p], zero_point[p] = lo, hi
+    return 0

@@ -124,6 +124,7 @@ def _merge_extent(action, src, dst, scale, zero_point, sums, plan, p, i, end, sl
     lo, hi, nan = extent(action, src, i, end)
     if nan:  # counted as 0.0; where NaN is refused the range is not used
         lo, hi = minimum(lo, constant(0, lo)), maximum(hi, constant(0, hi))
+    lo, hi = lo + constant(0, lo), hi + constant(0, hi)  # -0.0 becomes 0.0: which is found depends on the order
     p += slot * plan.parameters
     scale[p], zero_point[p] = minimum(lo, scale[p]), maximum(hi, zero_point[p])
     return saw(nan, False)

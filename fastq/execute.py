@@ -119,8 +119,13 @@ class _View:
 
     def __init__(self, x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int) -> None:
         self.axes, self.block_size = axes, block_size
-        plain = _is_plain(x) and (out is None or _is_plain(out))
-        order = tuple(range(x.ndim)) if plain else _common_order(x, out)
+        if _is_plain(x) and (out is None or _is_plain(out)):  # the short way, for small arrays
+            layout = make_layout(x.shape, axes, block_size)
+            if layout is not None:
+                self.x, self.out, self.transposed_axes, self.layout = x, out, axes, layout
+                self.natural = self.direct = True
+                return
+        order = _common_order(x, out)
         self.direct = order is not None
         if not self._arrange(x, out, order or tuple(range(x.ndim))):
             self.direct = False
@@ -254,7 +259,7 @@ def _extents(view: _View) -> tuple[Array, Array, int]:
     elif prepared.serial:
         seen = parallel.run_serial(prepared.kernel, arrays, 0, x.size)
     else:
-        seen = parallel.run(prepared.kernel, arrays, x.size, grain=prepared.grain)
+        seen = parallel.run(prepared.kernel, arrays, x.size, grain=prepared.grain, threads=threads)
     count, rows = view.layout.parameters, prepared.slots * prepared.repeat
     if rows > 1:
         parallel.run_serial(prepared.fold, (id(lo), id(hi), *arrays[2:]), 0, count, rows)
@@ -266,10 +271,15 @@ def parameters_of(
 ) -> tuple[Array, Array, int]:
     """Scale and zero point of ranges, and the bits of what was seen."""
     scale, zero = np.empty(lo.shape, compute), np.empty(lo.shape, codes)
-    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, lo.dtype, lo.dtype, compute, codes)
-    plan = _plan(Layout(1, 1, 1, 1, 1, 1, 1, ()), bounds)
+    kernel, plan = _prepare_ranges(scheme, bounds, lo.dtype, lo.dtype, compute, codes)
     seen = parallel.run_serial(kernel, _arrays(lo, hi, scale, zero, None, plan), 0, lo.size)
     return scale, zero, seen
+
+
+@functools.lru_cache(256)
+def _prepare_ranges(scheme: str, bounds: tuple[int, int], *dtypes: np.dtype[Any]) -> tuple[int, Array]:
+    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, *dtypes)
+    return kernel, _plan(Layout(1, 1, 1, 1, 1, 1, 1, ()), bounds)
 
 
 def apply(

@@ -76,6 +76,11 @@ QTYPES = {
 }
 
 
+# what callers write most often: np.dtype(...).name takes longer than all else in a call on a small array
+_KNOWN: dict[object, QType] = {row.name: row for row in QTYPES.values()}
+_KNOWN |= {key: row for row in QTYPES.values() if not row.packed for key in (row.storage, row.storage.type)}
+
+
 def as_qtype(dtype: object) -> QType:
     """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for.
 
@@ -84,10 +89,12 @@ def as_qtype(dtype: object) -> QType:
     TypeError
         If it is not one of the code formats.
     """
+    try:
+        return _KNOWN[dtype]
+    except (KeyError, TypeError):
+        pass
     if isinstance(dtype, QType):
         return dtype
-    if type(dtype) is str and dtype in QTYPES:
-        return QTYPES[dtype]
     try:
         name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[call-overload]
     except TypeError:

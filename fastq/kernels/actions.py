@@ -15,10 +15,12 @@ from fastq.kernels.simd import (
     constant,
     convert,
     dtype_of,
+    either_nan,
     full_like,
     inline,
     is_float,
     is_nan,
+    nearest,
     select,
     store,
 )
@@ -65,6 +67,14 @@ def nan_lanes(action, x):
 
 
 @by_type
+def nan_in_pair(action, x, y):
+    """Mask of the lanes where x or y has NaN to report: one comparison looks at both."""
+    if is_float(x) and action.nan == "raise":
+        return lambda action, x, y: either_nan(x, y)
+    return lambda action, x, y: False
+
+
+@by_type
 def value_of(action, x, like):
     """Input lanes in the compute type, that of the pointer `like`; NaN as 0.0 where the action says so."""
     if is_float(x) and action.nan == "zero":
@@ -87,10 +97,11 @@ def result_in_span(action, x, s, dst):
     dtype = dst.dtype
 
     def quantize(action, x, s, dst):
-        return bounded_to_integer(formulas.code_in_span(x, s), dtype)
+        steps = formulas.steps_in_span(x, s)
+        return convert(steps + nearest(s.zero_point), dtype)
 
     def fake(action, x, s, dst):
-        return formulas.dequantize_value(formulas.code_in_span(x, s), s.scale, s.zero_point)
+        return convert(formulas.steps_in_span(x, s), dtype) * s.scale
 
     def dequantize(action, x, s, dst):
         return convert(formulas.dequantize_value(x, s.scale, s.zero_point), dtype)

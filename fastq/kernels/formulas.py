@@ -18,6 +18,7 @@ from fastq.kernels.simd import (
     inline,
     maximum,
     minimum,
+    nearest,
     rint,
     select,
 )
@@ -58,14 +59,14 @@ class Span(NamedTuple):
 
 @inline
 def span(scale, zero_point, lowest, highest):
-    """What `code_in_span` needs: the reciprocal, and the values whose codes are the lowest and the highest."""
+    """What `steps_in_span` needs: the reciprocal, and the values whose codes are the lowest and the highest."""
     below, above = (lowest - zero_point) * scale, (highest - zero_point) * scale
     return Span(scale, zero_point, constant(1, scale) / scale, below, above)
 
 
 @by_type
 def suits_span(scale):
-    """Whether `code_in_span` equals `code_value` for this scale.
+    """Whether `steps_in_span` equals `code_value` for this scale.
 
     Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and no
     remainder that can decide a tie is subnormal (its unit is 2**-48 scales).
@@ -75,14 +76,13 @@ def suits_span(scale):
 
 
 @inline
-def code_in_span(x, s):
-    """`code_value` for a scale that `suits_span`, with fewer instructions: equal in every bit.
+def steps_in_span(x, s):
+    """``code - zero_point`` as int32 for a scale that `suits_span`: `code_value` with fewer instructions, bit for bit.
 
     Values are clamped instead of codes: a value at a bound is divided to within 2**-24 of a whole number of codes,
-    which is what it rounds to. So the code is in range, that of NaN too, since `maximum` gives its second operand for
-    it.
+    which is what it rounds to. So the code is in range, NaN's too: `maximum` gives its second operand for it.
     """
-    return rint(quotient(minimum(maximum(x, s.below), s.above), s)) + s.zero_point
+    return nearest(quotient(minimum(maximum(x, s.below), s.above), s))
 
 
 @by_type

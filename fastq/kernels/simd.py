@@ -594,6 +594,20 @@ def bounded_to_integer(typingctx: Any, x: Any, dtype: Any) -> Any:
     return result(x, dtype), emit
 
 
+@intrinsic
+def nearest(typingctx: Any, x: Any) -> Any:
+    """Nearest integer to float lanes, ties to even, as int32: one instruction, where `rint` and a conversion are three.
+
+    A lane that is NaN or out of range gives an integer that is not specified (llvm.lrint: never undefined).
+    """
+    result = _like(x, types.int32)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _call(builder, f"llvm.lrint.{_suffix(result)}.{_suffix(x)}", _llvm(result), [args[0]])
+
+    return result(x), emit
+
+
 @inline
 def saturate(x: Any, lowest: Any, highest: Any, dtype: Any) -> Any:
     """Float lanes clamped to ``lowest..highest`` and converted to the integer `dtype`, which must hold both bounds.

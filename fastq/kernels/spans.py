@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastq.kernels.actions import (
     identities,
+    nan_in_pair,
     nan_lanes,
     parameters,
     put_parameters,
@@ -108,8 +109,9 @@ def _extent(action, src, i, end, vec):
     n = count(vec)
     last = end - n
     x = load(src, i, vec)
-    nans = nan_in_halves(action, x)
     los, his = identities(x)
+    los, his, nans = minimum(x, los), maximum(x, his), nan_in_halves(action, x)
+    i = min(i + n - misalignment(src, i, vec), last)
     while True:
         x = load(src, i, vec)
         los, his = minimum(x, los), maximum(x, his)
@@ -133,6 +135,14 @@ def _merge_extent(action, src, dst, scale, zero_point, sums, plan, p, i, end, sl
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
+@by_type
+def wider(src, dst):
+    """The one of two pointers that has the wider elements, dst where they are the same."""
+    if src.dtype.bitwidth > dst.dtype.bitwidth:
+        return lambda src, dst: src
+    return lambda src, dst: dst
+
+
 @inline
 def _lanes_at(action, src, dst, s, like, vec, i):
     """What the Vec at src[i] becomes, and which lanes have a NaN to report."""
@@ -150,15 +160,24 @@ def _apply(action, src, dst, plan, scale, zero_point, i, end, like):
         s = span(scale, zero_point, plan.lowest, plan.highest)
         last = end - n
         y, nans = _lanes_at(action, src, dst, s, like, vec, i)
+        store(dst, i, y)
+        # whole cache lines from here on: NumPy's arrays begin 16 bytes after one, and lines cut in two cost double
+        i += n - misalignment(wider(src, dst), i, lanes_like(vec, wider(src, dst)))
         if plan.streaming:
-            store(dst, i, y)
-            i += n - misalignment(dst, i, lanes_like(vec, dst))
             while i <= last:
                 y, nan = _lanes_at(action, src, dst, s, like, vec, i)
                 nans = nans | nan
                 stream(dst, i, y)
                 i += n
-            i = last
+        while i <= last - n:  # two registers a turn share the test for NaN
+            x, x2 = load(src, i, vec), load(src, i + n, vec)
+            nans = nans | nan_in_pair(action, x, x2)
+            prefetch(src, i + AHEAD)
+            prefetch(src, i + n + AHEAD)
+            store(dst, i, result_in_span(action, value_of(action, x, like), s, dst))
+            store(dst, i + n, result_in_span(action, value_of(action, x2, like), s, dst))
+            i += 2 * n
+        i = min(i, last)
         while True:
             y, nan = _lanes_at(action, src, dst, s, like, vec, i)
             nans = nans | nan

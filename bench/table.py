@@ -62,7 +62,9 @@ JAX = (Variant("jax", "jit"), Variant("jax", "jit donated"))
 COMPILE = (Variant("torch", "compile"),)
 STORE, STREAM, READ = (Variant("roofline", name) for name in ("store", "stream", "read"))
 # What a prefetch adds is no target; the rows show how far the machine goes.
-STORE_AHEAD, STREAM_AHEAD, READ_AHEAD = (Variant("roofline", f"{limit.name}, prefetch") for limit in (STORE, STREAM, READ))
+STORE_AHEAD, STREAM_AHEAD, READ_AHEAD = (
+    Variant("roofline", f"{name}, prefetch") for name in ("store", "stream", "read")
+)
 TORCH_DEQUANTIZE = tuple(Variant("torch", name) for name in ("dequantize", "decomposed", "compile"))
 TORCH_QUANTIZE = (Variant("torch", "aminmax + quantize_per_tensor"), Variant("torch", "quantize_per_tensor_dynamic"))
 

@@ -2,7 +2,8 @@
 
 Ours and the peers run in processes of their own and take turns, so that what drifts in the machine drifts for all. A
 ratio compares the best time of ours with that of the fastest peer, and the medians likewise. Each result is compared
-with plain NumPy before it is timed. A target is met when the ratio of the bests is.
+with plain NumPy before it is timed. A target is met when the ratio of the bests is; "busy" says that other processes
+used the cores meanwhile, which has been seen to turn a NO into a yes.
 """
 
 from __future__ import annotations
@@ -85,9 +86,12 @@ class Bench:
         self.peers = table("work", "size", "peer", "best", "median", "ours x best", "ours x median")
         self.others = table("work", "best", "median", "target", "met", "note")
         self.remarks: list[str] = []
+        self.busy: set[tuple[str, str]] = set()
 
     def worker(self, system: str) -> Worker:
         """Start the system's process when it is first needed, or again when it has died."""
+        if system in self.workers and self.workers[system].process.poll() is not None:
+            self.workers.pop(system).close()
         if system not in self.workers:
             self.workers[system] = Worker(system)
         return self.workers[system]
@@ -105,6 +109,14 @@ class Bench:
     def measure(self, work: str, size: str, variants: Iterable[Variant]) -> Measured:
         """Prepare all, then take turns; who cannot run is remarked upon and left out."""
         ready = [variant for variant in variants if self.prepared(work, size, variant)]
+        try:
+            return self.rounds_of(work, size, ready)
+        except Absent as reason:
+            self.remark(f"{work} {size} was not finished: {reason}")
+            return {}
+
+    def rounds_of(self, work: str, size: str, ready: list[Variant]) -> Measured:
+        """Let the prepared variants take turns."""
         turn = SLOW_TURN if work in SLOW_WORKS else TURNS[size]
         seconds: dict[Variant, list[float]] = {variant: [] for variant in ready}
         start, before = time.perf_counter(), self.cpu_time()
@@ -112,11 +124,11 @@ class Bench:
             if number >= ROUNDS_AT_LEAST and time.perf_counter() - start > SECONDS_OF_A_CASE:
                 break
             for variant in ready[number % 2 :] + ready[: number % 2]:
-                answer = self.worker(variant.system).ask(do="time", variant=variant.name, **turn._asdict())
-                seconds[variant] += answer
+                seconds[variant] += self.worker(variant.system).ask(do="time", variant=variant.name, **turn._asdict())
         others = cores_used_by_others(before, self.cpu_time())
         if others > WORTH_A_REMARK:
-            self.remark(f"{work} {size}: other processes used {others:.1f} cores meanwhile")
+            self.remark(f"{work} {size}: other processes used {others:.1f} cores meanwhile, so measure it again")
+            self.busy.add((work, size))
         for system in {variant.system for variant in ready}:
             self.worker(system).ask(do="release")
         return {variant: Figures.of(each) for variant, each in seconds.items()}
@@ -170,21 +182,23 @@ def fastest(measured: Measured, peers: Iterable[Variant]) -> tuple[Variant, Figu
     return first, Figures(measured[first].best, min(measured[variant].median for variant in there))
 
 
-def target_row(target: Target, measured: Measured) -> list[str]:
+def target_row(target: Target, measured: Measured, *, busy: bool) -> list[str]:
     ours, peer = measured.get(OURS), fastest(measured, target.peers)
     row = [DESCRIPTIONS[target.work], target.size]
     row += [gelems(target.size, seconds) for seconds in ours] if ours else ["-", "-"]
     row += [str(peer[0]), *(gelems(target.size, s) for s in peer[1])] if peer else [missing(target), "-", "-"]
     if not (ours and peer):
-        return [*row, "-", "-", verdict(target.ratio, None)]
+        return [*row, "-", "-", verdict(target.ratio, None, busy=busy)]
     best, median = (theirs / mine for theirs, mine in zip(peer[1], ours, strict=True))
-    return [*row, f"{best:.2f}", f"{median:.2f}", verdict(target.ratio, best)]
+    return [*row, f"{best:.2f}", f"{median:.2f}", verdict(target.ratio, best, busy=busy)]
 
 
-def verdict(target: float | None, reached: float | None) -> str:
+def verdict(target: float | None, reached: float | None, *, busy: bool) -> str:
+    """Judge the ratio of the bests, with a warning when the machine was not ours alone."""
     if target is None:
         return "not judged"
-    return f">= {target:g} " + ("not measured" if reached is None else judged(reached >= target))
+    answer = "not measured" if reached is None else judged(reached >= target)
+    return f">= {target:g} {answer}{' (busy)' if busy else ''}"
 
 
 def missing(target: Target) -> str:
@@ -206,7 +220,7 @@ def throughput(bench: Bench, targets: list[Target]) -> None:
         bench.console.print(f"measuring {work} {size} ...", style="dim")
         measured = bench.measure(work, size, variants)
         for row in rows:
-            bench.targets.add_row(*target_row(row, measured))
+            bench.targets.add_row(*target_row(row, measured, busy=(work, size) in bench.busy))
         for cells in peer_rows(work, size, measured):
             bench.peers.add_row(*cells)
 

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,15 @@ class Worker:
         """Run the Child method named by `do` with the other arguments; Absent when it cannot."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
+            self.process.wait()
             self.errors.seek(0)
-            raise Absent("worker died: " + " ".join(self.errors.read().splitlines()[-1:]))
+            last_words = " ".join(self.errors.read().splitlines()[-1:])
+            raise Absent(f"worker ended with code {self.process.returncode}: {last_words}")
         answer = json.loads(line)
         if "absent" in answer:
             raise Absent(answer["absent"])
@@ -65,7 +69,8 @@ class Worker:
 
     def close(self) -> None:
         """Let the child end by itself."""
-        self.process.communicate()
+        with suppress(BrokenPipeError):
+            self.process.communicate()
         self.errors.close()
 
 

@@ -1,11 +1,12 @@
 """The disk cache of compiled kernels: it is found again, it is never wrong, and no trouble with it reaches the user."""
 
 import shutil
+import time
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from subprocesses import HITS, SETUP, finish, run, start
+from subprocesses import HITS, SETUP, finish, require, run, start
 
 import fastq
 from fastq.kernels import jit
@@ -24,9 +25,9 @@ def check(dtype="int8"):
 
 
 def check(cache, code="check()", **arguments):
-    """Check results in a process of its own; which kernels and drivers it loaded."""
-    output = run(dedent(code) + "\nprint(hits())", setup=SETUP + HITS + WORK, NUMBA_CACHE_DIR=cache, **arguments)
-    return eval(output.splitlines()[-1])
+    """Check results in a process of its own; whether it compiled its kernels and drivers or loaded them."""
+    output = run(dedent(code) + "\nprint(*hits())", setup=SETUP + HITS + WORK, NUMBA_CACHE_DIR=cache, **arguments)
+    return {"0": "compiled", "1": "loaded", "0 1": "some loaded"}[" ".join(sorted(set(output.split())))]
 
 
 def data_files(cache):
@@ -36,7 +37,7 @@ def data_files(cache):
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
-    assert check(cache) == [0, 0, 0]  # two kernels and what calls them
+    assert check(cache) == "compiled"
     return cache
 
 
@@ -50,16 +51,17 @@ def cache(filled, tmp_path):
 
 
 def test_second_process_loads_what_the_first_compiled(filled):
-    assert check(filled) == [1, 1, 1]
-    assert len(data_files(filled)) == 3
+    before = data_files(filled)
+    assert check(filled) == "loaded"
+    assert data_files(filled) == before
 
 
 def test_parallel_drivers_are_found_too(tmp_path):
+    require("omp")
     code = "fastq.minmax(np.ones(1 << 17, np.float32))"
-    for layer, known in (("omp", 0), ("omp", 1), ("workqueue", 0), ("workqueue", 1)):
-        settings = {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": 2}
-        kernel, driver = check(tmp_path, code, **settings)
-        assert (kernel, driver) == (known or layer == "workqueue", known)
+    for layer, first in (("omp", "compiled"), ("workqueue", "some loaded")):
+        for expected in (first, "loaded"):
+            assert check(tmp_path, code, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=2) == expected
 
 
 def test_processes_that_start_together(tmp_path):
@@ -79,12 +81,12 @@ def test_processes_that_start_together(tmp_path):
         for path, dtype in zip(ready, dtypes, strict=True)
     ]
     while not all(path.exists() for path in ready) and all(process.poll() is None for process in processes):
-        pass
+        time.sleep(0.01)
     go.touch()
     for process in processes:
         finish(process)
-    assert check(cache, "check('int8'), check('uint8')") == [1, 1, 1, 1]
-    assert len(data_files(cache)) == len(list(cache.rglob("*.*"))) == 4
+    assert check(cache, "check('int8'), check('uint8')") == "loaded"
+    assert data_files(cache) == sorted(path for path in cache.rglob("*") if path.is_file())  # no temporary file is left
 
 
 # Never wrong
@@ -164,14 +166,14 @@ def test_actions_have_code_of_their_own(tmp_path):
         else:
             raise AssertionError("NaN was taken")
     """
-    for known in (0, 1):
-        assert check(tmp_path, code) == [known] * 5
+    assert check(tmp_path, code) == "compiled"
+    assert check(tmp_path, code) == "loaded"
 
 
 def test_other_cpu(cache):
-    assert check(cache, NUMBA_CPU_NAME="generic") == [0, 0, 0]
-    assert check(cache, NUMBA_CPU_NAME="generic") == [1, 1, 1]
-    assert check(cache) == [1, 1, 1]
+    assert check(cache, NUMBA_CPU_NAME="generic") == "compiled"
+    assert check(cache, NUMBA_CPU_NAME="generic") == "loaded"
+    assert check(cache) == "loaded"
 
 
 # Places that cannot be written
@@ -191,7 +193,7 @@ def test_no_folder_can_be_made(tmp_path):
     nowhere = package / "kernels" / "__pycache__" / "nowhere"
     settings = {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "LOCALAPPDATA": nowhere}
     code = "check()\nassert jit.cache_directory() == ''"
-    assert check(nowhere, code, package=package, **settings) == [0, 0, 0]
+    assert check(nowhere, code, package=package, **settings) == "compiled"
     assert not data_files(tmp_path)
 
 
@@ -205,10 +207,10 @@ def test_full_disk(tmp_path):
     """
     pytest.importorskip("resource", reason="this system has no limit on the size of a file")
     cache = tmp_path / "cache"
-    assert check(cache, code) == [0, 0, 0]
+    assert check(cache, code) == "compiled"
     assert not [path for path in cache.rglob("*") if path.is_file()]  # nothing half-written either
-    assert check(cache) == [0, 0, 0]
-    assert check(cache) == [1, 1, 1]
+    assert check(cache) == "compiled"
+    assert check(cache) == "loaded"
 
 
 def test_folder_removed_while_in_use(tmp_path):
@@ -218,7 +220,7 @@ def test_folder_removed_while_in_use(tmp_path):
     shutil.rmtree({str(tmp_path / "cache")!r})
     check("uint8")
     """
-    assert check(tmp_path / "cache", code) == [0, 0, 0, 0]
+    assert check(tmp_path / "cache", code) == "compiled"
 
 
 # Damage
@@ -243,8 +245,8 @@ def empty(path):
 def test_damaged_files_are_compiled_anew(cache, damage):
     for path in data_files(cache):
         damage(path)
-    assert check(cache) == [0, 0, 0]
-    assert check(cache) == [1, 1, 1]
+    assert check(cache) == "compiled"
+    assert check(cache) == "loaded"
 
 
 def test_file_of_another_kernel(cache):
@@ -253,15 +255,15 @@ def test_file_of_another_kernel(cache):
     first, second = (path.read_bytes() for path in kernels)
     kernels[0].write_bytes(second)
     kernels[1].write_bytes(first)
-    assert sorted(check(cache)) == [0, 0, 1]
-    assert check(cache) == [1, 1, 1]
+    assert check(cache) == "some loaded"
+    assert check(cache) == "loaded"
 
 
 def test_file_that_cannot_be_read(cache):
     for path in data_files(cache):
         path.unlink()
         path.mkdir()
-    assert check(cache) == [0, 0, 0]
+    assert check(cache) == "compiled"
 
 
 def test_every_kind_of_damage(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastq.kernels.actions import identities, nan_lanes, parameters, put_parameters, result, saw, value_of
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import is_infinite
-from fastq.kernels.plan import localize
+from fastq.kernels.plan import AHEAD, localize
 from fastq.kernels.simd import (
     Vec,
     advance,
@@ -23,6 +23,7 @@ from fastq.kernels.simd import (
     load,
     maximum,
     minimum,
+    prefetch,
     select,
     store,
 )
@@ -95,6 +96,7 @@ def nan_as_zero(x):
 
 @inline
 def _merge_extents(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
+    prefetch(src, i + AHEAD)
     x, nans = nan_as_zero(load(src, i, vec))
     x = x + constant(0, x)  # -0.0 becomes 0.0, or which of the two is found would depend on the order
     p += slot * plan.parameters + i
@@ -106,6 +108,7 @@ def _merge_extents(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
 @inline
 def _by_parameters(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
     compute = dtype_of(scale)
+    prefetch(src, i + AHEAD)
     x = load(src, i, vec)
     step = load(scale, p + i, lanes_like(vec, scale))
     zero = convert(load(zero_point, p + i, lanes_like(vec, zero_point)), compute)

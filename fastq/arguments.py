@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from fastq.qtypes import QTYPES, QType
 
-FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
-INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
-CODES = tuple({row.storage for row in QTYPES.values()})
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+FLOATS: frozenset[np.dtype[Any]] = frozenset((_FLOAT32, _FLOAT64))
+INTEGERS: tuple[np.dtype[Any], ...] = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
+CODES = frozenset(row.storage for row in QTYPES.values())
 
-_COMPUTE = {dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS}
+_COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS}
 _COMPUTE |= {dtype: dtype for dtype in FLOATS}
 
 
@@ -61,7 +62,7 @@ def as_codes(codes: Any) -> NDArray[Any]:
         If its dtype is another.
     """
     array = as_array(codes, "codes")
-    if array.dtype.newbyteorder("=") not in CODES:
+    if array.dtype not in CODES and array.dtype.newbyteorder("=") not in CODES:
         raise TypeError(f"codes must be int8, uint8, int16 or uint16, not {array.dtype}")
     return array
 
@@ -171,8 +172,8 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
 
 def scale_dtype(scale: Any) -> np.dtype[Any]:
     """Return the type that values are computed in from raw scales: float64 for arrays of float64, else float32."""
-    given = getattr(scale, "dtype", None)
-    return np.dtype(np.float64 if given is not None and given.newbyteorder("=") == np.float64 else np.float32)
+    given = getattr(scale, "dtype", _FLOAT32)
+    return _FLOAT64 if given == _FLOAT64 or given.newbyteorder("=") == _FLOAT64 else _FLOAT32
 
 
 def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:
@@ -189,6 +190,8 @@ def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: 
 
 def without_overlap(x: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
     """Return x, or a copy of it if out shares memory with it."""
+    if x.base is None is out.base and x is not out:  # both own their memory
+        return x
     if not np.may_share_memory(x, out):
         return x
     try:

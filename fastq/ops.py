@@ -17,7 +17,7 @@ from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
 from fastq.layout import check_block_size, kept_axes, parameter_shape
 from fastq.packing import pack, packed_shape, unpack
 from fastq.qarray import Axis, QParams, QuantizedArray
-from fastq.qtypes import QTYPES, QType, as_qtype
+from fastq.qtypes import QType, as_qtype
 
 Array = NDArray[Any]
 
@@ -322,7 +322,7 @@ def dequantize_linear(
     """
     codes = arguments.as_codes(codes)
     scale = arguments.as_scale(scale, arguments.scale_dtype(scale))
-    zero = _zero_point_for(zero_point, as_qtype(codes.dtype.newbyteorder("=")), scale)
+    zero = _zero_point_for(zero_point, _qtype_of(codes), scale)
     axes, block_size = _place(codes, scale, axis, block_size)
     return _dequantize(codes, scale, zero, axes, block_size, dtype, out)
 
@@ -336,6 +336,11 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     return _dequantize(codes, params.scale, params.zero_point, axes, q.block_size if axes else 0, dtype, out)
 
 
+def _qtype_of(codes: Any) -> QType:
+    dtype = codes.dtype
+    return as_qtype(dtype if dtype.isnative else dtype.newbyteorder("="))
+
+
 def _dequantize(
     codes: Array,
     scale: Array,
@@ -345,10 +350,11 @@ def _dequantize(
     dtype: DTypeLike | None,
     out: Array | None,
 ) -> Array:
-    wanted = np.dtype(
-        dtype if dtype is not None else scale.dtype if out is None else getattr(out, "dtype", scale.dtype)
-    )
-    if wanted.newbyteorder("=") not in arguments.FLOATS:
+    if dtype is not None:
+        wanted = np.dtype(dtype)
+    else:
+        wanted = scale.dtype if out is None else getattr(out, "dtype", scale.dtype)
+    if wanted not in arguments.FLOATS and wanted.newbyteorder("=") not in arguments.FLOATS:
         raise TypeError(f"{'out' if dtype is None else 'dtype'} must be float32 or float64, not {wanted}")
     values = np.empty_like(codes, wanted) if out is None else arguments.check_out(out, codes.shape, wanted)
     if codes.size:
@@ -545,14 +551,14 @@ def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: s
         _refuse_nan(seen, nan, source)
 
 
-def _qtype_for(dtype: object, zero_point: object, out: object) -> QType:
+def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
     """Return the code format: named, else that of the zero point, else that of out, else ONNX's default."""
     if dtype is not None:
         return as_qtype(dtype)
     for array in (zero_point, out):
         given = getattr(array, "dtype", None)
-        if given is not None and str(given.newbyteorder("=")) in QTYPES:
-            return as_qtype(given.newbyteorder("="))
+        if given is not None and (given in arguments.CODES or given.newbyteorder("=") in arguments.CODES):
+            return _qtype_of(array)
     return as_qtype("uint8")
 
 

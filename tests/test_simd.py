@@ -314,7 +314,7 @@ def limits(source, target):
 
 
 def compare_saturation(kind):
-    """`saturate` to every integer type and to narrower bounds, `bounded_to_integer`, `nearest`: as `compare_operations`."""
+    """`saturate` to every integer type and to narrower bounds, `bounded_to_integer`, `nearest`; as above."""
     source = simd._lanes(kind)
     arrays = operands(source)
     x = arrays["a"]

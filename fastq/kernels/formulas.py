@@ -68,8 +68,8 @@ def span(scale, zero_point, lowest, highest):
 def suits_span(scale):
     """Whether `steps_in_span` equals `code_value` for this scale.
 
-    Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and no
-    remainder that can decide a tie is subnormal (its unit is 2**-48 scales).
+    Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and every
+    remainder that can decide a tie is exact (its unit is 2**-48 scales).
     """
     smallest, largest = (2.0**-100, 2.0**100) if scale == types.float32 else (2.0**-900, 2.0**900)
     return lambda scale: smallest < scale < largest

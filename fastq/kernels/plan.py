@@ -20,9 +20,9 @@ PLAN = np.dtype(
 Plan = from_dtype(PLAN)  # passed to a kernel as its address
 
 
-# How far ahead loops prefetch, in elements. 2**25 float32 on one core, without and with: minimum and maximum 3.6 and 5.4
-# Gelem/s, quantize 2.7 and 4.2, blocks of 32 1.5 and 2.9; in cache no difference. 128 to 512 are alike on two cores, 2048
-# is a tenth slower.
+# How far ahead loops prefetch, in elements. 2**25 float32 on one core, without and with: minimum and maximum 3.6 and
+# 5.4 Gelem/s, quantize 2.7 and 4.2, blocks of 32 1.5 and 2.9; in cache no difference. 128 to 512 are alike on two
+# cores, 2048 is a tenth slower.
 AHEAD = 256
 
 

@@ -7,9 +7,10 @@ Memory is reached through typed pointers. A formula written with these names is 
     def square_sum(x, y):
         return fma(x, x, y * y)      # float32, float64 or a Vec of either
 
-Operators ``+ - * / & | ^ ~ << >> < <= > >= == !=`` act lane by lane, and a scalar operand is broadcast. Comparisons
-give a mask, ``Vec(boolean, n)``. Nothing here has fast-math flags: each operation is the IEEE one, with the NaN rules
-stated.
+Operators ``+ - * / & | ^ ~ << >> < <= > >= == !=`` act lane by lane where LLVM has them for the lane type (no ``/``
+for integers, no ``&`` for floats), and a scalar operand is broadcast. Comparisons give a mask, ``Vec(boolean, n)``.
+Shuffles (`lower`, `upper`, `even`, `odd`, `reverse`, `join`, `interleave`) take a Vec only. Nothing here has fast-math
+flags: each operation is the IEEE one, with the NaN rules stated.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils, extending
 from numba.core.extending import models, overload, register_model
+from numba.core.imputils import lower_builtin
 from numba.core.typing import signature
+from numba.core.typing.templates import AbstractTemplate, infer_global
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
@@ -511,15 +514,18 @@ _OPERATORS: dict[Any, tuple[Callable[[Any, Any, list[Any]], Any], Callable[[Any]
 def _overload_operator(symbol: Any, emit_lanes: Any, result_of: Any) -> None:
     typed = _operation(emit_lanes, result_of)
 
-    @intrinsic
-    def apply(typingctx: Any, a: Any, b: Any) -> Any:
-        return typed(typingctx, a, b)
+    class Operator(AbstractTemplate):  # type: ignore[misc]
+        key = symbol
 
-    @overload(symbol, strict=False)
-    def operate(a: Any, b: Any) -> Any:
-        if isinstance(a, Vec) or isinstance(b, Vec):
-            return lambda a, b: apply(a, b)
-        return None
+        def generic(self, args: Any, kws: Any) -> Any:
+            return typed(self.context, *args)[0] if any(isinstance(arg, Vec) for arg in args) else None
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return typed(context, *sig.args)[1](context, builder, sig, args)
+
+    infer_global(symbol)(Operator)
+    for operands in ((Vec, Vec), (Vec, types.Any), (types.Any, Vec)):
+        lower_builtin(symbol, *operands)(lower)
 
 
 for _symbol, _row in _OPERATORS.items():
@@ -662,14 +668,6 @@ interleave = _joined("a0, b0, a1, b1, ...", "interleave", lambda n: [k for i in 
 
 
 @intrinsic
-def _only_lane(typingctx: Any, x: Any) -> Any:
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.extract_element(args[0], ir.IntType(32)(0))
-
-    return x.dtype(x), emit
-
-
-@intrinsic
 def any_lane(typingctx: Any, mask: Any) -> Any:
     """Whether any lane of a mask is true."""
 
@@ -682,24 +680,27 @@ def any_lane(typingctx: Any, mask: Any) -> Any:
     return types.boolean(mask), emit
 
 
-def _reduction(name: str, combine: Any, doc: str) -> Any:
-    def reduce(x: Any) -> Any:
-        if not isinstance(x, Vec):
-            return lambda x: x
-        if x.n == 1:
-            return lambda x: _only_lane(x)
-        return lambda x: reduction(combine(lower(x), upper(x)))
+def _reduction(name: str, combine: Callable[[Any, Any, list[Any]], Any], doc: str) -> Any:
+    def reduce(typingctx: Any, x: Any) -> Any:
+        if not _is_value(x):
+            return None
+
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            value, n = args[0], _width(x)
+            while n > 1:
+                n //= 2
+                halves = [_shuffle(builder, value, list(range(first, first + n))) for first in (0, n)]
+                value = combine(builder, x, halves)
+            return builder.extract_element(value, ir.IntType(32)(0)) if isinstance(x, Vec) else value
+
+        return _lanes(x)(types.unliteral(x)), emit
 
     reduce.__name__, reduce.__doc__ = name, doc
-    reduction = by_type(reduce)
-    return reduction
+    return intrinsic(reduce)
 
 
-@inline
-def _add(a: Any, b: Any) -> Any:
-    return a + b
-
-
-reduce_min = _reduction("reduce_min", minimum, "Smallest lane; any lane where one is NaN.")
-reduce_max = _reduction("reduce_max", maximum, "Largest lane; any lane where one is NaN.")
-reduce_sum = _reduction("reduce_sum", _add, "Sum of the lanes, halves added pairwise: the same order on every CPU.")
+reduce_min = _reduction("reduce_min", _extreme("<"), "Smallest lane; any lane where one is NaN.")
+reduce_max = _reduction("reduce_max", _extreme(">"), "Largest lane; any lane where one is NaN.")
+reduce_sum = _reduction(
+    "reduce_sum", _arithmetic("fadd", "add"), "Sum of the lanes, halves added pairwise: the same order on every CPU."
+)

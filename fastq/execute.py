@@ -396,8 +396,10 @@ def _prepare_fused(
         units = layout.outer * layout.blocks * -(-layout.inner // columns)
         kernel = _kernel(lanes.stripes, does, nan, scheme, 0, *dtypes)
         return _Fused(kernel, plan, units, layout.block * min(columns, layout.inner), 1)
-    whole = layout.block if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0 else 0
-    kernel = _kernel(spans.spans, does, nan, scheme, whole, *dtypes)
+    if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0:
+        kernel = _kernel(spans.blocks, does, nan, scheme, layout.block, *dtypes)
+        return _Fused(kernel, plan, layout.parameters, layout.block, 1)
+    kernel = _kernel(spans.spans, does, nan, scheme, 0, *dtypes)
     return _Fused(kernel, plan, math.prod(shape), 1, layout.block if layout.outer == 1 else layout.length)
 
 

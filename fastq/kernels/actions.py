@@ -38,7 +38,7 @@ class Action(types.Opaque):  # type: ignore[misc]
     scheme : str
         "": parameters are given; "asymmetric" or "symmetric": taken from the range of what they belong to.
     block : int
-        Elements in every block, where that is a number of lanes; 0: known only at run time.
+        Elements in every block, for the loop over blocks that fill registers; 0: known only at run time.
     """
 
     def __init__(self, name: str, nan: str = "raise", scheme: str = "", block: int = 0) -> None:
@@ -95,13 +95,13 @@ def suits(action, scale):
 def result_in_span(action, x, s, dst):
     """What compute values become under one prepared scale that suits it, in the dtype of `dst`."""
     dtype = dst.dtype
+    steps = formulas.steps_in_range if action.scheme == "symmetric" else formulas.steps_in_span
 
     def quantize(action, x, s, dst):
-        steps = formulas.steps_in_span(x, s)
-        return convert(steps + nearest(s.zero_point), dtype)
+        return convert(steps(x, s) + nearest(s.zero_point), dtype)
 
     def fake(action, x, s, dst):
-        return convert(formulas.steps_in_span(x, s), dtype) * s.scale
+        return convert(steps(x, s), dtype) * s.scale
 
     def dequantize(action, x, s, dst):
         return convert(formulas.dequantize_value(x, s.scale, s.zero_point), dtype)

@@ -85,6 +85,12 @@ def steps_in_span(x, s):
     return nearest(quotient(minimum(maximum(x, s.below), s.above), s))
 
 
+@inline
+def steps_in_range(x, s):
+    """`steps_in_span` for values of the symmetric range that the scale was taken from: there is nothing to clamp."""
+    return nearest(quotient(x, s))
+
+
 @by_type
 def quotient(x, s):
     """The correctly rounded ``x / s.scale``.

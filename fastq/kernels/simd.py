@@ -163,6 +163,21 @@ def _vector_address(builder: Any, where: Any, index: Any, vec: types.Type) -> An
 
 
 @intrinsic
+def scratch(typingctx: Any, count: Any, dtype: Any) -> Any:
+    """Pointer to so many elements, a literal, on the stack of the kernel, aligned to a cache line."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    element = _named(dtype)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        memory = cgutils.alloca_once(builder, ir.ArrayType(_llvm(element), count.literal_value))
+        memory.align = 64
+        return builder.bitcast(memory, _llvm(element).as_pointer())
+
+    return types.CPointer(element)(count, dtype), emit
+
+
+@intrinsic
 def load(typingctx: Any, where: Any, index: Any, kind: Any) -> Any:
     """Lanes ``where[index]`` onwards, as the Vec or scalar type `kind` names; no alignment is assumed."""
     if not isinstance(where, types.CPointer) or (result := _named(kind)) is None or _lanes(result) != where.dtype:

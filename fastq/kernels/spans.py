@@ -15,7 +15,7 @@ from fastq.kernels.actions import (
     value_of,
 )
 from fastq.kernels.errors import add_errors
-from fastq.kernels.formulas import is_infinite, span
+from fastq.kernels.formulas import Span, is_infinite, span
 from fastq.kernels.plan import AHEAD, localize
 from fastq.kernels.simd import (
     Vec,
@@ -41,6 +41,7 @@ from fastq.kernels.simd import (
     prefetch,
     reduce_max,
     reduce_min,
+    scratch,
     store,
     stream,
     upper,
@@ -68,7 +69,7 @@ def spans(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, 
 def visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
     """Do `action` to the run i..end, whose parameters have index p."""
     if action.scheme:
-        return _whole_block if action.block else _by_range
+        return _by_range
     return {"minmax": _merge_extent, "compare": _compare}.get(action.does, _by_parameters)
 
 
@@ -226,6 +227,24 @@ def _by_range(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
     return saw(_apply(action, src, dst, plan, step, zero, i, end, scale), is_infinite(step))
 
 
+# --- the same for blocks that fill registers --------------------------------------------------------------------------
+
+
+def blocks(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
+    """Do `action` to blocks start..stop, all of the size that the action names; ranges are taken from them."""
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, scale)
+    n = count(lanes(scale))
+    memory = scratch(5 * 16, dtype_of(scale))
+    p, seen = start, 0
+    while p <= stop - n:
+        seen |= _several_blocks(action, src, dst, scale, zero_point, plan, p, memory)
+        p += n
+    while p < stop:
+        seen |= _one_block(action, src, dst, scale, zero_point, plan, p)
+        p += 1
+    return seen
+
+
 @by_type
 def block_lanes(action, src):
     """Vec type of a whole block."""
@@ -247,20 +266,45 @@ def extent_of(action, x):
 
 
 @inline
-def _whole_block(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
-    """`_by_range` for a block of a size known when compiled, which stays in registers: 3 times faster for 32."""
-    prefetch(src, i + AHEAD)
-    prefetch(src, i + AHEAD + count(lanes_in(1, src)))
-    x = load(src, i, block_lanes(action, src))
+def _several_blocks(action, src, dst, scale, zero_point, plan, p, memory):
+    """As many blocks as a register has lanes: their parameters are computed side by side, 1.6 times faster for 32."""
+    vec, several = block_lanes(action, src), lanes(scale)
+    size, n = count(vec), count(several)
+    nans = nan_lanes(action, load(src, p * size, vec))
+    for k in range(n):
+        i = (p + k) * size
+        prefetch_lanes(src, i + AHEAD, lanes_in(1, src))
+        prefetch_lanes(src, i + AHEAD + size // 2, lanes_in(1, src))
+        x = load(src, i, vec)
+        nans = nans | nan_lanes(action, x)
+        memory[k], memory[n + k] = extent_of(action, value_of(action, x, scale))
+    steps, zeros = parameters(action, load(memory, 0, several), load(memory, n, several), plan, scale)
+    if not (suits(action, reduce_min(steps)) and suits(action, reduce_max(steps))):
+        seen = 0
+        for k in range(n):
+            seen |= _one_block(action, src, dst, scale, zero_point, plan, p + k)
+        return seen
+    put_parameters(action, scale, zero_point, p, steps, zeros)
+    s = span(steps, zeros, plan.lowest, plan.highest)
+    for k in range(5):
+        store(memory, k * n, s[k])
+    for k in range(n):
+        one = Span(memory[k], memory[n + k], memory[2 * n + k], memory[3 * n + k], memory[4 * n + k])
+        i = (p + k) * size
+        store(dst, i, result_in_span(action, value_of(action, load(src, i, vec), scale), one, dst))
+    return saw(any_lane(nans), False)
+
+
+@inline
+def _one_block(action, src, dst, scale, zero_point, plan, p):
+    vec = block_lanes(action, src)
+    i = p * count(vec)
+    x = load(src, i, vec)
     nan = any_lane(nan_lanes(action, x))
-    x = value_of(action, x, scale)
-    lo, hi = extent_of(action, x)
+    lo, hi = extent_of(action, value_of(action, x, scale))
     step, zero = parameters(action, lo, hi, plan, scale)
     put_parameters(action, scale, zero_point, p, step, zero)
-    if suits(action, step):
-        store(dst, i, result_in_span(action, x, span(step, zero, plan.lowest, plan.highest), dst))
-    else:
-        _apply(action, src, dst, plan, step, zero, i, end, scale)
+    _apply(action, src, dst, plan, step, zero, i, i + count(vec), scale)
     return saw(nan, is_infinite(step))
 
 

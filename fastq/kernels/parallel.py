@@ -38,9 +38,8 @@ CHUNK = 1 << 14, 1 << 18
 LINE = 8  # int64 in a cache line: counters of different threads do not share one
 
 _INT = types.int64
-_DATA_OFFSET = (
-    object.__basicsize__
-)  # of the data pointer in an ndarray: the first field of PyArrayObject, in NumPy's ABI
+# where an ndarray has the address of its elements: in the first field of PyArrayObject, which is part of NumPy's ABI
+_DATA_OFFSET = object.__basicsize__
 
 
 # --- compiled drivers -------------------------------------------------------------------------------------------------

@@ -177,6 +177,8 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
 def scale_dtype(scale: Any) -> np.dtype[Any]:
     """Return the type that values are computed in from raw scales: float64 for arrays of float64, else float32."""
     given = getattr(scale, "dtype", _FLOAT32)
+    if not isinstance(given, np.dtype):
+        given = np.asarray(scale).dtype
     return _FLOAT64 if given == _FLOAT64 or given.newbyteorder("=") == _FLOAT64 else _FLOAT32
 
 

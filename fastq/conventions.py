@@ -27,10 +27,9 @@ def as_convention(convention: str | Convention) -> Convention:
     Raises
     ------
     ValueError
-        If no row of the table has that name.
+        If it is no row of the table.
     """
-    if isinstance(convention, Convention):
-        return convention
-    if convention not in CONVENTIONS:
+    name = convention.name if isinstance(convention, Convention) else convention
+    if name not in CONVENTIONS or (name != convention and CONVENTIONS[name] != convention):
         raise ValueError(f"convention must be one of {', '.join(CONVENTIONS)}, not {convention!r}")
-    return CONVENTIONS[convention]
+    return CONVENTIONS[name]

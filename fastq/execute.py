@@ -26,7 +26,8 @@ FUSED = 1 << 17
 # bytes of output from which stores go past the cache: twice an L2 of 2 MiB a core. Dequantize of 2**26 on two cores
 # 2.1 times faster with it, of 2**18 (in cache) 1.5 times slower
 STREAMING = 1 << 23
-# minimum and maximum of each thread are kept side by side as long as they have no more numbers than this
+# minimum and maximum of each thread are kept side by side as long as they have no more numbers than this, 512 KiB of
+# float32; more channels than that are reduced by one thread, unless each belongs to one block
 PARTIAL = 1 << 16
 # elements over which errors are added up before sums are added, so that the order does not depend on threads
 ERRORS_CHUNK = 1 << 16
@@ -72,13 +73,14 @@ def _prepare(
     shape: tuple[int, ...],
     axes: tuple[int, ...] | None,
     block_size: int,
+    direct: bool,
     *dtypes: np.dtype[Any],
 ) -> _Prepared:
     layout = make_layout(shape, axes, block_size)
     assert layout is not None
     layout, repeat = layout.widened(NARROW)
     # for codes of 8 bits stores past the cache brought nothing
-    streaming = does != "quantize" and math.prod(shape) * dtypes[1].itemsize >= STREAMING
+    streaming = direct and does != "quantize" and math.prod(shape) * dtypes[1].itemsize >= STREAMING
     return _Prepared(_kernel(_loop(layout), does, nan, "", 0, *dtypes), _plan(layout, bounds, streaming), repeat)
 
 
@@ -155,14 +157,14 @@ class _View:
 
     def to_kernel(self, parameters: Array) -> Array:
         """Parameters of the caller's shape as kernels take them."""
-        if self.natural or parameters.ndim < 2:
+        if self.natural or parameters.ndim < 2 or parameters.size == 1:
             return np.ascontiguousarray(parameters)
         return np.ascontiguousarray(parameters.transpose(self._parameter_order()))
 
     def from_kernel(self, parameters: Array) -> Array:
         """Parameters of kernels in the caller's shape, as a view."""
         parameters = parameters.reshape(self.layout.shape)
-        if self.natural or parameters.ndim < 2:
+        if self.natural or parameters.ndim < 2 or parameters.size == 1:
             return parameters
         return parameters.transpose(np.argsort(self._parameter_order()))
 
@@ -214,6 +216,11 @@ def _identities(dtype: np.dtype[Any], size: int) -> Array:
     return np.array([[most], [least]], dtype).repeat(size, axis=1)
 
 
+def _owned_units(layout: Layout) -> int:
+    """Elements that chunks are multiples of so that no block is in two of them; the last of a row may be shorter."""
+    return (layout.block if layout.outer == 1 else layout.length) * layout.inner
+
+
 class _Extents(NamedTuple):
     """A reduction to minima and maxima: partial results of `slots` threads, each for `repeat` parts side by side."""
 
@@ -235,7 +242,7 @@ def _prepare_extents(
     layout = make_layout(shape, axes, block_size)
     assert layout is not None
     layout, repeat = layout.widened(NARROW)
-    count, grain = layout.parameters, layout.block * layout.inner
+    count, grain = layout.parameters, _owned_units(layout)
     alone = layout.owned and math.prod(shape) // grain >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > PARTIAL else threads
     kernel, fold = (_kernel(loop, "minmax", "raise", "", 0, *[dtype] * 4) for loop in (_loop(layout), lanes.fold))
@@ -266,13 +273,31 @@ def _extents(view: _View) -> tuple[Array, Array, int]:
     return lo[:count], hi[:count], seen
 
 
-def parameters_of(
-    lo: Array, hi: Array, scheme: str, bounds: tuple[int, int], compute: np.dtype[Any], codes: np.dtype[Any]
+def choose(
+    x: Array,
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    scheme: str,
+    bounds: tuple[int, int],
+    nan: str,
+    compute: np.dtype[Any],
+    codes: np.dtype[Any],
 ) -> tuple[Array, Array, int]:
-    """Scale and zero point of ranges, and the bits of what was seen."""
+    """Take scale and zero point from the range of x; the bits of what was seen."""
+    view = _View(x, None, axes, block_size)
+    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes)
+    return view.from_kernel(scale), view.from_kernel(zero), seen
+
+
+def _choose(
+    view: _View, scheme: str, bounds: tuple[int, int], nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
+) -> tuple[Array, Array, int]:
+    lo, hi, seen = _extents(view)
+    if nan == "zero":
+        seen &= ~SAW_NAN
     scale, zero = np.empty(lo.shape, compute), np.empty(lo.shape, codes)
     kernel, plan = _prepare_ranges(scheme, bounds, lo.dtype, lo.dtype, compute, codes)
-    seen = parallel.run_serial(kernel, _arrays(lo, hi, scale, zero, None, plan), 0, lo.size)
+    seen |= parallel.run_serial(kernel, _arrays(lo, hi, scale, zero, None, plan), 0, lo.size)
     return scale, zero, seen
 
 
@@ -295,7 +320,7 @@ def apply(
 ) -> int:
     """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen."""
     if axes is None and _is_plain(x) and _is_plain(out):
-        prepared = _prepare(does, nan, bounds, x.shape, None, 0, x.dtype, out.dtype, scale.dtype, zero.dtype)
+        prepared = _prepare(does, nan, bounds, x.shape, None, 0, True, x.dtype, out.dtype, scale.dtype, zero.dtype)
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(prepared.plan))
         return parallel.run(prepared.kernel, arrays, x.size)
     view = _View(x, out, axes, block_size)
@@ -306,7 +331,7 @@ def _apply(view: _View, does: str, scale: Array, zero: Array, bounds: tuple[int,
     x, out = view.x, view.out
     assert out is not None
     prepared = _prepare(
-        does, nan, bounds, x.shape, view.transposed_axes, view.block_size, *_native(x, out, scale, zero)
+        does, nan, bounds, x.shape, view.transposed_axes, view.block_size, view.direct, *_native(x, out, scale, zero)
     )
     if prepared.repeat > 1:
         scale, zero = np.tile(scale.reshape(-1), prepared.repeat), np.tile(zero.reshape(-1), prepared.repeat)
@@ -353,11 +378,7 @@ def by_range(
 def _in_two_passes(
     view: _View, does: str, scheme: str, bounds: tuple[int, int], nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
 ) -> tuple[Array, Array, int]:
-    lo, hi, seen = _extents(view)
-    if nan == "zero":
-        seen &= ~SAW_NAN
-    scale, zero, infinite = parameters_of(lo, hi, scheme, bounds, compute, codes)
-    seen |= infinite
+    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes)
     if not seen:
         seen = _apply(view, does, scale, zero, bounds, nan, True)
     return scale, zero, seen
@@ -400,7 +421,7 @@ def _prepare_fused(
         kernel = _kernel(spans.blocks, does, nan, scheme, layout.block, *dtypes)
         return _Fused(kernel, plan, layout.parameters, layout.block, 1)
     kernel = _kernel(spans.spans, does, nan, scheme, 0, *dtypes)
-    return _Fused(kernel, plan, math.prod(shape), 1, layout.block if layout.outer == 1 else layout.length)
+    return _Fused(kernel, plan, math.prod(shape), 1, _owned_units(layout))
 
 
 def compare(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-NEVER = 1 << 62
+NEVER = 1 << 62  # a cycle that no outer index reaches
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -101,10 +101,10 @@ def quantize(
         return QuantizedArray(_packed(codes, params.dtype, out), params, x.shape)
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
-    empty = _empty_params(x, dtype, axis, block_size, symmetric, convention)
-    codes = _codes_for(x, empty.dtype, out)
-    params = _by_range("quantize", x, codes, empty, nan)
-    return QuantizedArray(_packed(codes, empty.dtype, out), params, x.shape)
+    request = _request(x, dtype, axis, block_size, symmetric, convention)
+    codes = _codes_for(x, request.dtype, out)
+    params = _by_range("quantize", x, codes, request, nan)
+    return QuantizedArray(_packed(codes, request.dtype, out), params, x.shape)
 
 
 def choose_qparams(
@@ -148,17 +148,17 @@ def choose_qparams(
     """
     x = arguments.as_input(x)
     arguments.check_nan(nan)
-    empty = _empty_params(x, dtype, axis, block_size, symmetric, convention)
+    request = _request(x, dtype, axis, block_size, symmetric, convention)
     if x.size == 0:
-        return _params_of_nothing(x, empty)
-    execute = _execute()
-    lo, hi, seen = execute.minmax(x, kept_axes(axis, x.ndim), empty.block_size)
-    _refuse_nan(seen, nan, x)
-    scale, zero_point, seen = execute.parameters_of(
-        lo, hi, *_scheme(empty), arguments.compute_dtype(x.dtype), empty.dtype.storage
+        return _params_of_nothing(x, request)
+    axes, compute = kept_axes(axis, x.ndim), arguments.compute_dtype(x.dtype)
+    scale, zero_point, seen = _execute().choose(
+        x, axes, request.block_size, *_scheme(request), nan, compute, request.dtype.storage
     )
-    _refuse_infinite(seen, x)
-    return _filled(empty, scale, zero_point)
+    if seen:
+        _refuse_nan(seen, nan, x)
+        _refuse_infinite(seen, x)
+    return _filled(request, scale, zero_point)
 
 
 def quantize_linear(
@@ -218,7 +218,9 @@ def quantize_linear(
     axes, block_size = _place(x, scale, axis, block_size)
     codes = _codes_for(x, qtype, out)
     if x.size:
-        source = x if out is None else arguments.without_overlap(x, codes)
+        source = x
+        if out is not None:
+            source, scale, zero = (arguments.without_overlap(a, codes) for a in (x, scale, zero))
         execute = _execute()
         bounds = (qtype.qmin, qtype.qmax)
         seen = execute.apply("quantize", source, codes, scale, zero, axes, block_size, bounds, nan)
@@ -246,7 +248,7 @@ def fake_quantize(
     x, dtype, qparams, axis, block_size, symmetric, convention, nan
         As in `quantize`.
     out : ndarray, optional
-        Where to write: x's shape and the result's dtype; may be x itself.
+        Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
 
     Returns
     -------
@@ -274,7 +276,7 @@ def fake_quantize(
         return values
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
-    _by_range("fake", x, values, _empty_params(x, dtype, axis, block_size, symmetric, convention), nan)
+    _by_range("fake", x, values, _request(x, dtype, axis, block_size, symmetric, convention), nan)
     return values
 
 
@@ -329,11 +331,24 @@ def dequantize_linear(
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
-    params, codes = _checked(q.qparams, q.shape, arguments.scale_dtype(q.scale)), arguments.as_codes(q.unpacked())
-    if codes.shape != q.shape:
-        raise ValueError(f"codes have shape {codes.shape}, but the array that they stand for has shape {q.shape}")
-    axes = kept_axes(params.axis, q.ndim) if params.scale.size > 1 else None
-    return _dequantize(codes, params.scale, params.zero_point, axes, q.block_size if axes else 0, dtype, out)
+    params, codes = _checked(q.qparams, q.shape, arguments.scale_dtype(q.scale)), _codes_of(q)
+    axes, block_size = _axes_of(params, q.ndim)
+    return _dequantize(codes, params.scale, params.zero_point, axes, block_size, dtype, out)
+
+
+def _codes_of(q: QuantizedArray) -> Array:
+    codes = arguments.as_codes(q.unpacked())
+    if codes.shape != q.shape or _qtype_of(codes).storage != q.dtype.storage:
+        raise ValueError(
+            f"codes have shape {codes.shape} and dtype {codes.dtype}, "
+            f"but {q.dtype} codes of shape {q.shape} have dtype {q.dtype.storage}"
+        )
+    return codes
+
+
+def _axes_of(params: QParams, ndim: int) -> tuple[tuple[int, ...] | None, int]:
+    """Return axes and block size that parameters belong to; one number belongs to the whole array."""
+    return (kept_axes(params.axis, ndim), params.block_size) if params.scale.size > 1 else (None, 0)
 
 
 def _qtype_of(codes: Any) -> QType:
@@ -350,15 +365,15 @@ def _dequantize(
     dtype: DTypeLike | None,
     out: Array | None,
 ) -> Array:
-    if dtype is not None:
-        wanted = np.dtype(dtype)
-    else:
-        wanted = scale.dtype if out is None else getattr(out, "dtype", scale.dtype)
+    by_default = out.dtype if isinstance(out, np.ndarray) else scale.dtype
+    wanted = by_default if dtype is None else np.dtype(dtype)
     if wanted not in arguments.FLOATS and wanted.newbyteorder("=") not in arguments.FLOATS:
         raise TypeError(f"{'out' if dtype is None else 'dtype'} must be float32 or float64, not {wanted}")
     values = np.empty_like(codes, wanted) if out is None else arguments.check_out(out, codes.shape, wanted)
     if codes.size:
-        source = codes if out is None else arguments.without_overlap(codes, values)
+        source = codes
+        if out is not None:
+            source, scale, zero = (arguments.without_overlap(a, values) for a in (codes, scale, zero))
         _execute().apply("dequantize", source, values, scale, zero, axes, block_size)
     return values
 
@@ -441,8 +456,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         raise ValueError("x is empty: there is no error to measure")
     if isinstance(q, QuantizedArray):
         params = _checked(q.qparams, x.shape, arguments.scale_dtype(q.scale))
-        bounds, axes = q.dtype.code_range(q.symmetric), kept_axes(q.axis, q.ndim) if params.scale.size > 1 else None
-        approximation, block_size = q.unpacked(), q.block_size if axes else 0
+        bounds, approximation = q.dtype.code_range(q.symmetric), _codes_of(q)
+        axes, block_size = _axes_of(params, x.ndim)
         sums, seen = _execute().compare(x, approximation, params.scale, params.zero_point, axes, block_size, bounds)
     else:
         approximation = _as_values(q)
@@ -492,38 +507,48 @@ def _refuse_beside_qparams(dtype: object, axis: Axis, block_size: int, symmetric
         raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
 
 
-def _empty_params(
-    x: Array, dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: str | Convention
-) -> QParams:
+class _Request(NamedTuple):
     """Everything about parameters except their values."""
+
+    dtype: QType
+    axis: Axis
+    block_size: int
+    symmetric: bool
+    convention: str
+
+
+def _request(
+    x: Array, dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: str | Convention
+) -> _Request:
     qtype, block_size = as_qtype(dtype), check_block_size(block_size, axis)
     axes = kept_axes(axis, x.ndim)
     axis = axes if axes is None or isinstance(axis, tuple) else axes[0]
-    nothing = np.empty(0, np.float32)
-    return QParams(nothing, nothing, qtype, axis, block_size, bool(symmetric), as_convention(convention).name)  # type: ignore[arg-type]
+    if not isinstance(symmetric, bool | np.bool_):
+        raise TypeError(f"symmetric must be a bool, not {symmetric!r}")
+    return _Request(qtype, axis, block_size, bool(symmetric), as_convention(convention).name)
 
 
-def _filled(params: QParams, scale: Array, zero_point: Array) -> QParams:
+def _filled(params: QParams | _Request, scale: Array, zero_point: Array) -> QParams:
     return QParams(scale, zero_point, params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
 
 
-def _scheme(params: QParams) -> tuple[str, tuple[int, int]]:
+def _scheme(params: _Request) -> tuple[str, tuple[int, int]]:
     return ("symmetric" if params.symmetric else "asymmetric"), params.dtype.code_range(params.symmetric)
 
 
-def _by_range(does: str, x: Array, result: Array, empty: QParams, nan: str) -> QParams:
+def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str) -> QParams:
     if x.size == 0:
-        return _params_of_nothing(x, empty)
-    compute, storage = arguments.compute_dtype(x.dtype), empty.dtype.storage
+        return _params_of_nothing(x, request)
+    compute, storage = arguments.compute_dtype(x.dtype), request.dtype.storage
     source = arguments.without_overlap(x, result)
-    axes = kept_axes(empty.axis, x.ndim)
+    axes = kept_axes(request.axis, x.ndim)
     scale, zero_point, seen = _execute().by_range(
-        does, source, result, axes, empty.block_size, *_scheme(empty), nan, compute, storage
+        does, source, result, axes, request.block_size, *_scheme(request), nan, compute, storage
     )
     if seen:
         _refuse_nan(seen, nan, source)
         _refuse_infinite(seen, source)
-    return _filled(empty, scale, zero_point)
+    return _filled(request, scale, zero_point)
 
 
 def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
@@ -542,11 +567,10 @@ def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) ->
 def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: str) -> None:
     if x.size == 0:
         return
-    axes = kept_axes(params.axis, x.ndim) if params.scale.size > 1 else None
-    source = arguments.without_overlap(x, result)
+    axes, block_size = _axes_of(params, x.ndim)
+    source, scale, zero = (arguments.without_overlap(a, result) for a in (x, params.scale, params.zero_point))
     bounds = params.dtype.code_range(params.symmetric)
-    block_size = params.block_size if axes else 0
-    seen = _execute().apply(does, source, result, params.scale, params.zero_point, axes, block_size, bounds, nan)
+    seen = _execute().apply(does, source, result, scale, zero, axes, block_size, bounds, nan)
     if seen:
         _refuse_nan(seen, nan, source)
 
@@ -557,7 +581,7 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
         return as_qtype(dtype)
     for array in (zero_point, out):
         given = getattr(array, "dtype", None)
-        if given is not None and (given in arguments.CODES or given.newbyteorder("=") in arguments.CODES):
+        if isinstance(given, np.dtype) and (given in arguments.CODES or given.newbyteorder("=") in arguments.CODES):
             return _qtype_of(array)
     return as_qtype("uint8")
 
@@ -607,9 +631,9 @@ def _shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -
     return shape
 
 
-def _params_of_nothing(x: Array, empty: QParams) -> QParams:
-    shape = _shape_of_nothing(x, kept_axes(empty.axis, x.ndim), empty.block_size)
-    return _filled(empty, np.empty(shape, arguments.compute_dtype(x.dtype)), np.empty(shape, empty.dtype.storage))
+def _params_of_nothing(x: Array, request: _Request) -> QParams:
+    shape = _shape_of_nothing(x, kept_axes(request.axis, x.ndim), request.block_size)
+    return _filled(request, np.empty(shape, arguments.compute_dtype(x.dtype)), np.empty(shape, request.dtype.storage))
 
 
 def _refuse_nan(seen: int, nan: str, x: Array) -> None:

@@ -94,6 +94,8 @@ def as_qtype(dtype: object) -> QType:
     except (KeyError, TypeError):
         pass
     if isinstance(dtype, QType):
+        if QTYPES.get(dtype.name) != dtype:
+            raise TypeError(f"dtype must be one of {', '.join(QTYPES)}, not {dtype!r}")
         return dtype
     try:
         name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[call-overload]

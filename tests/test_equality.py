@@ -28,6 +28,9 @@ def check_all(x, other, code, options):
     """Every operation on x, with parameters of x on another array too."""
     q, expected = fastq.quantize(x, code, **options), reference.quantize(x, code, **options)
     same_quantized(q, expected)
+    chosen = fastq.choose_qparams(x, code, **options)
+    same_bytes(chosen.scale, expected.scale)
+    same_bytes(chosen.zero_point, expected.zero_point)
     same_bytes(q.dequantize(), reference.dequantize(expected))
     same_bytes(fastq.fake_quantize(x, code, **options), reference.fake_quantize(x, code, **options))
     again, expected_again = fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=q.qparams)
@@ -170,3 +173,51 @@ def test_nan_as_zero_in_both_loops_and_both_passes(threads):
         del options["symmetric"]
         for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
             same_bytes(actual, expected)
+
+
+def test_one_scale_of_any_rank_for_any_memory_order():
+    x = np.asfortranarray(values("float32", 24, 12).reshape(4, 6))
+    codes = fastq.quantize_linear(x, np.full((1, 1), 0.1, np.float32), np.full((1, 1), 3, np.int8), "int8")
+    same_bytes(codes, reference.quantize_linear(x, np.float32(0.1), 3, "int8"))
+    x = np.asfortranarray(values("float32", 20, 13).reshape(1, 1, 4, 5))
+    q, expected = fastq.quantize(x, "int8", axis=(0, 1)), reference.quantize(x, "int8", axis=(0, 1))
+    same_quantized(q, expected)
+    same_bytes(q.dequantize(), reference.dequantize(expected))
+
+
+def test_out_may_share_memory_with_any_argument():
+    x, rng = values("float32", 100, 14), np.random.default_rng(14)
+    scale, zero_point = rng.uniform(0.1, 1, 100).astype(np.float32), rng.integers(-9, 9, 100, np.int8)
+    expected = reference.quantize_linear(x, scale, zero_point, "int8", axis=0)
+    shared = zero_point.copy()
+    same_bytes(fastq.quantize_linear(x, scale, shared, "int8", axis=0, out=shared), expected)
+    expected = reference.dequantize_linear(zero_point, scale, axis=0)
+    shared = scale.copy()
+    same_bytes(fastq.dequantize_linear(zero_point, shared, axis=0, out=shared), expected)
+    expected = reference.fake_quantize(x, "int8", axis=0, block_size=7)
+    same_bytes(fastq.fake_quantize(x, "int8", axis=0, block_size=7, out=x), expected)
+
+
+@pytest.mark.parametrize("codes", [np.zeros(5, np.int8), np.zeros((2, 5), np.int8), np.zeros(9, np.uint8)])
+def test_codes_that_do_not_fit_their_shape_or_format(codes):
+    q = fastq.quantize(np.ones(9, np.float32), "int8")
+    wrong = fastq.QuantizedArray(codes, q.qparams, q.shape)
+    with pytest.raises(ValueError, match="codes have shape"):
+        wrong.dequantize()
+    with pytest.raises(ValueError, match="codes have shape"):
+        fastq.compare(np.ones(9, np.float32), wrong)
+
+
+@pytest.mark.parametrize("shape", [(4097, 100), (5, 7, 33), (3, 50, 4)])
+@pytest.mark.parametrize("block_size", [7, 32])
+def test_no_block_is_in_two_chunks(shape, block_size, threads):
+    """Two threads that widened the same range would lose one of the two."""
+    from fastq import execute
+    from fastq.layout import make_layout
+
+    for axis in range(len(shape)):
+        layout = make_layout(shape, (axis,), block_size)
+        unit = execute._owned_units(layout)
+        row = layout.length * layout.inner
+        starts = {o * row + b * layout.block * layout.inner for o in range(layout.outer) for b in range(layout.blocks)}
+        assert all(chunk in starts for chunk in range(0, layout.outer * row, unit))

@@ -48,7 +48,14 @@ for options in ({"axis": 0}, {"axis": 1}):
 FLOOR = ("formulas.py", "    rint,\n", "    floor,\n    rint,\n")
 
 MUTANTS = {
-    "floor for round, one scale a run": [FLOOR, ("formulas.py", "rint(quotient(", "floor(quotient(")],
+    "floor for round, one scale a run": [
+        FLOOR,
+        (
+            "formulas.py",
+            "nearest(quotient(minimum(maximum(x, s.below), s.above), s))",
+            "nearest(floor(quotient(minimum(maximum(x, s.below), s.above), s)))",
+        ),
+    ],
     "floor for round, one scale a lane": [FLOOR, ("formulas.py", "rint(x / scale)", "floor(x / scale)")],
     "reciprocal for quotient": [
         ("formulas.py", "return fma(fma(-first, s.scale, x), s.reciprocal, first)", "return first")

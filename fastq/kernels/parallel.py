@@ -27,7 +27,7 @@ from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
 from fastq.kernels import forks, jit
-from fastq.kernels.simd import advance, claim, inline, intrinsic, pointer, set_bits
+from fastq.kernels.simd import advance, claim, fence, inline, intrinsic, pointer, set_bits
 
 # elements; below it the serial kernel ends before a second thread has woken (2**14: 5 us alone, 7 us with two)
 PARALLEL_FROM = 1 << 16
@@ -95,6 +95,7 @@ def _work(kernel, pointers, origin, stop, chunk, backward, progress, slot, threa
             start = (last - 1 - k if backward else first + k) * chunk
             seen |= _call(kernel, (*pointers, origin, start, min(start + chunk, stop), slot))
             k = claim(taken)
+    fence()  # what was streamed comes before the end of the work, also for threads on other cores
     set_bits(progress, seen)
 
 

@@ -97,7 +97,7 @@ def quantize(
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
         params = _checked(qparams, x.shape, arguments.compute_dtype(x.dtype))
         codes = _codes_for(x, params.dtype, out)
-        _with_parameters("quantize", x, codes, params, nan)
+        _with_parameters("quantize", x, codes, params, nan, out)
         return QuantizedArray(_packed(codes, params.dtype, out), params, x.shape)
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
@@ -220,7 +220,7 @@ def quantize_linear(
     if x.size:
         source = x
         if out is not None:
-            source, scale, zero = (arguments.without_overlap(a, codes) for a in (x, scale, zero))
+            source, scale, zero = arguments.apart(codes, x, scale, zero)
         execute = _execute()
         bounds = (qtype.qmin, qtype.qmax)
         seen = execute.apply("quantize", source, codes, scale, zero, axes, block_size, bounds, nan)
@@ -272,7 +272,7 @@ def fake_quantize(
     values = np.empty_like(x, compute, subok=False) if out is None else arguments.check_out(out, x.shape, compute)
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
-        _with_parameters("fake", x, values, _checked(qparams, x.shape, compute), nan)
+        _with_parameters("fake", x, values, _checked(qparams, x.shape, compute), nan, out)
         return values
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
@@ -373,7 +373,7 @@ def _dequantize(
     if codes.size:
         source = codes
         if out is not None:
-            source, scale, zero = (arguments.without_overlap(a, values) for a in (codes, scale, zero))
+            source, scale, zero = arguments.apart(values, codes, scale, zero)
         _execute().apply("dequantize", source, values, scale, zero, axes, block_size)
     return values
 
@@ -496,15 +496,12 @@ def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
 
 
 def _refuse_beside_qparams(dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: object) -> None:
-    given = {
-        "dtype": dtype is not None,
-        "axis": axis is not None,
-        "block_size": block_size != 0,
-        "symmetric": symmetric,
-    }
-    given["convention"] = convention != "onnx"
-    if names := [name for name, present in given.items() if present]:
-        raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
+    if dtype is None and axis is None and block_size == 0 and symmetric is False and convention == "onnx":
+        return
+    left_alone = {"dtype": None, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx"}
+    given = (dtype, axis, block_size, symmetric, convention)
+    names = [name for (name, default), value in zip(left_alone.items(), given, strict=True) if value != default]
+    raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
 
 
 class _Request(NamedTuple):
@@ -540,7 +537,7 @@ def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str) -
     if x.size == 0:
         return _params_of_nothing(x, request)
     compute, storage = arguments.compute_dtype(x.dtype), request.dtype.storage
-    source = arguments.without_overlap(x, result)
+    (source,) = arguments.apart(result, x)
     axes = kept_axes(request.axis, x.ndim)
     scale, zero_point, seen = _execute().by_range(
         does, source, result, axes, request.block_size, *_scheme(request), nan, compute, storage
@@ -564,11 +561,13 @@ def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) ->
     return _filled(params, scale, zero_point)
 
 
-def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: str) -> None:
+def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: str, out: Array | None) -> None:
     if x.size == 0:
         return
     axes, block_size = _axes_of(params, x.ndim)
-    source, scale, zero = (arguments.without_overlap(a, result) for a in (x, params.scale, params.zero_point))
+    source, scale, zero = x, params.scale, params.zero_point
+    if out is not None:
+        source, scale, zero = arguments.apart(result, x, scale, zero)
     bounds = params.dtype.code_range(params.symmetric)
     seen = _execute().apply(does, source, result, scale, zero, axes, block_size, bounds, nan)
     if seen:

@@ -409,7 +409,7 @@ def _prepare_fused(
     """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks."""
     layout = make_layout(shape, axes, block_size)
     assert layout is not None
-    columns = 1 if layout.inner == 1 else lanes.STRIPE * 64 // dtypes[2].itemsize
+    columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES // dtypes[2].itemsize
     if not layout.owned or layout.block * columns > FUSED or (threads > 1 and layout.parameters < 4 * threads):
         return None
     plan = _plan(layout, bounds, does != "quantize" and math.prod(shape) * dtypes[1].itemsize >= STREAMING)

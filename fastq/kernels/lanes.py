@@ -7,6 +7,7 @@ from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.plan import AHEAD, localize
 from fastq.kernels.simd import (
+    REGISTER_BITS,
     Vec,
     advance,
     any_lane,
@@ -125,6 +126,7 @@ def _compare(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
 # --- range and values in one pass: stripes of a block -----------------------------------------------------------------
 
 STRIPE = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
+STRIPE_BYTES = STRIPE * REGISTER_BITS // 8
 
 
 def stripes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):

@@ -18,6 +18,7 @@ from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import Span, is_infinite, span
 from fastq.kernels.plan import AHEAD, localize
 from fastq.kernels.simd import (
+    REGISTER_BITS,
     Vec,
     absolute,
     advance,
@@ -105,7 +106,7 @@ def extent(action, src, i, end):
 @by_type
 def prefetch_lanes(src, i, vec):
     """Prefetch a register, or four."""
-    step = 512 // src.dtype.bitwidth
+    step = REGISTER_BITS // src.dtype.bitwidth
     if vec.instance_type.n == step:
         return lambda src, i, vec: prefetch(src, i)
 

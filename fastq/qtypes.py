@@ -8,33 +8,49 @@ from typing import Any
 
 import numpy as np
 
+from fastq.floats import FLOAT_FORMATS, FloatFormat
+
 
 @dataclass(frozen=True)
 class QType:
-    """An integer code format.
+    """A code format.
 
     Attributes
     ----------
     name : str
-        Name as ONNX and ml_dtypes spell it.
+        Name as ONNX and ml_dtypes spell it; formats with scales of their own as the OCP specification does.
     bits : int
         Width of one code.
     signed : bool
-        Whether codes are two's complement.
+        Whether codes are two's complement, or have a sign bit.
+    element : str
+        Name of the float format of a code; empty where codes are integers.
+    block_size : int
+        Elements that share a scale, where the format prescribes it; else 0.
+    scale_element : str
+        Name of the float format of a scale, where the format prescribes it; else empty.
     """
 
     name: str
     bits: int
-    signed: bool
+    signed: bool = True
+    element: str = ""
+    block_size: int = 0
+    scale_element: str = ""
+
+    @cached_property
+    def float_format(self) -> FloatFormat | None:
+        """The float format of a code, None where codes are integers."""
+        return FLOAT_FORMATS[self.element] if self.element else None
 
     @cached_property
     def qmin(self) -> int:
-        """Smallest code."""
+        """Smallest integer code."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @cached_property
     def qmax(self) -> int:
-        """Largest code."""
+        """Largest integer code."""
         return (1 << (self.bits - self.signed)) - 1
 
     @cached_property
@@ -44,7 +60,9 @@ class QType:
 
     @cached_property
     def storage(self) -> np.dtype[Any]:
-        """NumPy dtype of an array that holds one code per element."""
+        """NumPy dtype of an array that holds one code per element; of ml_dtypes for float formats."""
+        if self.element:
+            return FLOAT_FORMATS[self.element].dtype
         return np.dtype(f"{'int' if self.signed else 'uint'}{max(self.bits, 8)}")
 
     @cached_property
@@ -61,24 +79,39 @@ class QType:
         return self.name
 
 
-QTYPES = {
-    row.name: row
-    for row in (
-        QType("int8", 8, True),
-        QType("uint8", 8, False),
-        QType("int16", 16, True),
-        QType("uint16", 16, False),
-        QType("int4", 4, True),
-        QType("uint4", 4, False),
-        QType("int2", 2, True),
-        QType("uint2", 2, False),
-    )
-}
+def _integers() -> list[QType]:
+    widths = (8, 16, 4, 2, 1, 3, 5, 6, 7)
+    return [QType(f"{'' if signed else 'u'}int{bits}", bits, signed) for bits in widths for signed in (True, False)]
+
+
+def _floats() -> list[QType]:
+    return [QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits <= 8 and row.sign]
+
+
+_E8M0, _E4M3 = "float8_e8m0fnu", "float8_e4m3fn"
+
+# OCP Microscaling Formats (MX) 1.0, table 1; NVFP4 as in cuBLAS and TensorRT
+_MICROSCALING = [
+    QType("mxfp8_e5m2", 8, element="float8_e5m2", block_size=32, scale_element=_E8M0),
+    QType("mxfp8_e4m3", 8, element=_E4M3, block_size=32, scale_element=_E8M0),
+    QType("mxfp6_e3m2", 6, element="float6_e3m2fn", block_size=32, scale_element=_E8M0),
+    QType("mxfp6_e2m3", 6, element="float6_e2m3fn", block_size=32, scale_element=_E8M0),
+    QType("mxfp4", 4, element="float4_e2m1fn", block_size=32, scale_element=_E8M0),
+    QType("mxint8", 8, block_size=32, scale_element=_E8M0),
+    QType("nvfp4", 4, element="float4_e2m1fn", block_size=16, scale_element=_E4M3),
+]
+
+QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_MICROSCALING)}
 
 
 # what callers write most often: np.dtype(...).name takes longer than all else in a call on a small array
 _KNOWN: dict[object, QType] = {row.name: row for row in QTYPES.values()}
-_KNOWN |= {key: row for row in QTYPES.values() if not row.packed for key in (row.storage, row.storage.type)}
+_KNOWN |= {
+    key: row
+    for row in QTYPES.values()
+    if not (row.packed or row.element or row.block_size)
+    for key in (row.storage, row.storage.type)
+}
 
 
 def as_qtype(dtype: object) -> QType:

@@ -66,6 +66,23 @@ class Vec(types.Type):  # type: ignore[misc]
         super().__init__(name=f"Vec({dtype}, {n})")
 
 
+class Element(types.Type):  # type: ignore[misc]
+    """Type of what lies in memory in a form that no lane has: pointers to it count in elements of `bitwidth` bits.
+
+    Several that are narrower than a byte share one, the first in the lowest bits; a pointer to them is to a whole byte.
+    """
+
+    def __init__(self, name: str, bitwidth: int) -> None:
+        self.bitwidth = bitwidth
+        super().__init__(name=name)
+
+
+@register_model(Element)
+class _ElementModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, element: Element) -> None:
+        super().__init__(manager, element, _llvm(element))
+
+
 @register_model(Vec)
 class _VecModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, vec: Vec) -> None:
@@ -76,7 +93,7 @@ def _llvm(kind: types.Type) -> ir.Type:
     """LLVM type of a scalar or Vec type."""
     if isinstance(kind, Vec):
         return ir.VectorType(_llvm(kind.dtype), kind.n)
-    return _LLVM.get(kind) or ir.IntType(kind.bitwidth)
+    return _LLVM.get(kind) or ir.IntType(max(kind.bitwidth, 8))
 
 
 def _lanes(kind: types.Type) -> types.Type:
@@ -98,7 +115,11 @@ def _named(kind: types.Type) -> Any:
     """Return the type that an argument names: a scalar type or a Vec type."""
     if isinstance(kind, types.NumberClass):
         return kind.dtype
-    return kind.instance_type if isinstance(kind, types.TypeRef) and isinstance(kind.instance_type, Vec) else None
+    return (
+        kind.instance_type
+        if isinstance(kind, types.TypeRef) and isinstance(kind.instance_type, Vec | Element)
+        else None
+    )
 
 
 def _splat(builder: Any, value: Any, vector: ir.Type) -> Any:
@@ -149,11 +170,25 @@ def pointer(typingctx: Any, address: Any, dtype: Any) -> Any:
 
 
 @intrinsic
-def advance(typingctx: Any, where: Any, count: Any) -> Any:
-    """The pointer `count` elements further on."""
+def cast_pointer(typingctx: Any, where: Any, dtype: Any) -> Any:
+    """The same address as a pointer to `dtype`."""
+    result = types.CPointer(_named(dtype))
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.gep(args[0], [args[1]])
+        return builder.bitcast(args[0], context.get_value_type(result))
+
+    return result(where, dtype), emit
+
+
+@intrinsic
+def advance(typingctx: Any, where: Any, count: Any) -> Any:
+    """The pointer `count` elements further on, a whole number of bytes."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        step = args[1]
+        if where.dtype.bitwidth < 8:
+            step = builder.ashr(builder.mul(step, step.type(where.dtype.bitwidth)), step.type(3))
+        return builder.gep(args[0], [step])
 
     return where(where, types.intp), emit
 
@@ -596,6 +631,19 @@ def convert(typingctx: Any, x: Any, dtype: Any) -> Any:
 
 
 @intrinsic
+def bitcast(typingctx: Any, x: Any, dtype: Any) -> Any:
+    """The bits of x as lanes of `dtype`, as many as they fill, in the order they would have in memory."""
+    kind = types.unliteral(x)
+    target, bits = dtype.dtype, _lanes(kind).bitwidth * _width(kind)
+    result = Vec(target, bits // target.bitwidth) if isinstance(kind, Vec) else target
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], _llvm(result))
+
+    return result(kind, dtype), emit
+
+
+@intrinsic
 def bounded_to_integer(typingctx: Any, x: Any, dtype: Any) -> Any:
     """Whole part of float lanes as the integer `dtype`, for callers that have proved every lane in range.
 
@@ -639,10 +687,22 @@ def saturate(x: Any, lowest: Any, highest: Any, dtype: Any) -> Any:
     return bounded_to_integer(minimum(maximum(x, lowest), highest), dtype)
 
 
+@intrinsic
+def first(typingctx: Any, x: Any) -> Any:
+    """Lane 0."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.extract_element(args[0], ir.IntType(32)(0))
+
+    return x.dtype(x), emit
+
+
 # --- across lanes -----------------------------------------------------------------------------------------------------
 
 
-def _shuffled(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:
+def shuffled(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:
+    """Make an intrinsic that takes lanes of a Vec in the order that `lanes_of` gives for its number of lanes."""
+
     def across(typingctx: Any, x: Any) -> Any:
         if not isinstance(x, Vec):
             return None
@@ -657,11 +717,11 @@ def _shuffled(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:
     return intrinsic(across)
 
 
-lower = _shuffled("First half of the lanes.", "lower", lambda n: list(range(n // 2)))
-upper = _shuffled("Second half of the lanes.", "upper", lambda n: list(range(n // 2, n)))
-even = _shuffled("Lanes 0, 2, 4, ...", "even", lambda n: list(range(0, n, 2)))
-odd = _shuffled("Lanes 1, 3, 5, ...", "odd", lambda n: list(range(1, n, 2)))
-reverse = _shuffled("Lanes from the last to the first.", "reverse", lambda n: list(range(n))[::-1])
+lower = shuffled("First half of the lanes.", "lower", lambda n: list(range(n // 2)))
+upper = shuffled("Second half of the lanes.", "upper", lambda n: list(range(n // 2, n)))
+even = shuffled("Lanes 0, 2, 4, ...", "even", lambda n: list(range(0, n, 2)))
+odd = shuffled("Lanes 1, 3, 5, ...", "odd", lambda n: list(range(1, n, 2)))
+reverse = shuffled("Lanes from the last to the first.", "reverse", lambda n: list(range(n))[::-1])
 
 
 def _joined(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:

@@ -1,0 +1,276 @@
+"""Floats of 16 bits and fewer: from their bits to float32, and back with one rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.registry import cpu_target
+
+from fastq.kernels.simd import (
+    Element,
+    Vec,
+    bitcast,
+    by_type,
+    constant,
+    convert,
+    first,
+    full,
+    intrinsic,
+    is_nan,
+    maximum,
+    minimum,
+    select,
+)
+
+_TRIPLE, _CPU, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
+
+# without the instructions LLVM calls C functions, which are not linked
+HAS_HALF = "+f16c" in _FEATURES or "aarch64" in _TRIPLE
+
+
+class Minifloat(Element):
+    """Type of floats of a format: a sign bit (if `sign`), an exponent and a mantissa.
+
+    Parameters
+    ----------
+    name : str
+        Name of the format.
+    exponent, mantissa, bias : int
+        Width of the fields, and what is subtracted from the exponent.
+    largest : int
+        Bits of the largest finite number.
+    infinity, nan : int or None
+        Bits of infinity and of the NaN that a conversion gives; None where there is none.
+    saturate : bool
+        Whether a conversion gives the largest finite number for what is larger.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        exponent: int,
+        mantissa: int,
+        bias: int,
+        largest: int,
+        infinity: int | None,
+        nan: int | None,
+        saturate: bool = False,
+    ) -> None:
+        self.exponent, self.mantissa, self.bias = exponent, mantissa, bias
+        self.largest, self.infinity, self.nan = largest, infinity, nan
+        self.format, self.saturate = name, saturate or nan is None
+        bits = 1 + exponent + mantissa
+        self.bits = types.Integer.from_bitwidth(max(bits, 8), signed=False)
+        super().__init__(f"Minifloat({name}, {saturate})", bits)
+
+    @property
+    def without_negative_zero(self) -> bool:
+        """Whether the bits of -0.0 stand for NaN instead."""
+        return self.nan == 1 << (self.bitwidth - 1)
+
+    @property
+    def max(self) -> float:
+        """The largest finite number."""
+        fraction = self.largest % (1 << self.mantissa) / (1 << self.mantissa)
+        return float(2.0 ** ((self.largest >> self.mantissa) - self.bias) * (1 + fraction))
+
+
+# width, mantissa and exponent bias of the floats that have lanes
+_SOURCES = {types.float32: (types.int32, 23, 127), types.float64: (types.int64, 52, 1023)}
+
+
+@intrinsic
+def _bits_to_half(typingctx: Any, x: Any) -> Any:
+    """IEEE half bits as float32."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = builder.bitcast(args[0], ir.VectorType(ir.HalfType(), x.n))
+        return builder.fpext(half, ir.VectorType(ir.FloatType(), x.n))
+
+    return Vec(types.float32, x.n)(x), emit
+
+
+@intrinsic
+def _half_to_bits(typingctx: Any, x: Any) -> Any:
+    """Bits of float32 lanes rounded to IEEE half."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = builder.fptrunc(args[0], ir.VectorType(ir.HalfType(), x.n))
+        return builder.bitcast(half, ir.VectorType(ir.IntType(16), x.n))
+
+    return Vec(types.uint16, x.n)(x), emit
+
+
+def _format(kind: Any) -> Minifloat:
+    found: Minifloat = kind.instance_type
+    return found
+
+
+# --- to float32 -------------------------------------------------------------------------------------------------------
+
+
+@by_type
+def decode(bits: Any, kind: Any) -> Any:
+    """Bits of the Minifloat `kind` as float32; exact."""
+    form = _format(kind)
+    if not isinstance(bits, Vec):
+        one = Vec(bits, 1)
+        return lambda bits, kind: first(decode(full(bits, one), kind))
+    if form.format == "float16" and HAS_HALF:
+        return lambda bits, kind: _bits_to_half(bits)
+    if form.exponent == 8:
+        shift = 32 - form.bitwidth
+        return lambda bits, kind: bitcast(_word(bits) << constant(shift, _word(bits)), types.float32)
+    return _decode_by_fields(bits, kind)
+
+
+@by_type
+def _word(bits: Any) -> Any:
+    return lambda bits: convert(bits, types.int32)
+
+
+def _decode_by_fields(bits: Any, kind: Any) -> Any:
+    form = _format(kind)
+    magnitude, drop = (1 << (form.bitwidth - 1)) - 1, 23 - form.mantissa
+    rebias, step = (127 - form.bias) << 23, 2.0 ** (1 - form.bias - form.mantissa)
+    normal, to_sign, sign = 1 << form.mantissa, 32 - form.bitwidth, -(1 << 31)
+
+    def fields(bits, kind):  # type: ignore[no-untyped-def]
+        word = convert(bits, types.int32)
+        size = word & constant(magnitude, word)
+        whole = bitcast((size << constant(drop, word)) + constant(rebias, word), types.float32)
+        value = select(size < constant(normal, word), convert(size, types.float32) * constant(step, whole), whole)
+        value = _special(value, word, size, kind)
+        return bitcast(
+            bitcast(value, types.int32) | ((word << constant(to_sign, word)) & constant(sign, word)), types.float32
+        )
+
+    return fields
+
+
+@by_type
+def _special(value: Any, word: Any, size: Any, kind: Any) -> Any:
+    """The values with infinities and NaN where the bits say so."""
+    form = _format(kind)
+    infinite, nan, code = float("inf"), float("nan"), form.infinity if form.infinity is not None else form.nan
+    if form.infinity is not None:
+
+        def ieee(value, word, size, kind):  # type: ignore[no-untyped-def]
+            value = select(size == constant(code, word), constant(infinite, value), value)
+            return select(size > constant(code, word), constant(nan, value), value)
+
+        return ieee
+    if form.without_negative_zero:
+        return lambda value, word, size, kind: select(word == constant(code, word), constant(nan, value), value)
+    if form.nan is not None:
+        return lambda value, word, size, kind: select(size == constant(code, word), constant(nan, value), value)
+    return lambda value, word, size, kind: value
+
+
+# --- from float32 and float64 -----------------------------------------------------------------------------------------
+
+
+@by_type
+def encode(x: Any, kind: Any) -> Any:
+    """Bits of float lanes rounded to the Minifloat `kind`, ties to even.
+
+    Where the format saturates, what is too large becomes the largest finite number, as ONNX's table for the Cast
+    operator says: infinities too, except in formats without -0.0, where they become NaN. Where it does not, what is
+    too large becomes infinity, or NaN if there is none. NaN becomes the format's positive NaN; if there is none, the
+    result is the largest number.
+    """
+    form = _format(kind)
+    if not isinstance(x, Vec):
+        one = Vec(x, 1)
+        return lambda x, kind: first(encode(full(x, one), kind))
+    if form.format == "float16" and HAS_HALF and x.dtype == types.float32 and not form.saturate:
+        return lambda x, kind: _half_to_bits(select(is_nan(x), constant(float("nan"), x), x))
+    if form.exponent == 8 and x.dtype == types.float32:
+        return _encode_same_exponent(x, kind)
+    return _encode_by_addition(x, kind)
+
+
+def _encode_same_exponent(x: Any, kind: Any) -> Any:
+    """Round by adding half a unit to the bits, less the last bit kept being even; the carry may reach the exponent."""
+    form = _format(kind)
+    drop, nan, target = 32 - form.bitwidth, form.nan, form.bits
+    half = (1 << (drop - 1)) - 1
+
+    def rounded(x, kind):  # type: ignore[no-untyped-def]
+        word = bitcast(x, types.uint32)
+        shift, odd = constant(drop, word), constant(1, word)
+        code = (word + constant(half, word) + ((word >> shift) & odd)) >> shift
+        return convert(select(is_nan(x), constant(nan, word), code), target)
+
+    return rounded
+
+
+def _encode_by_addition(x: Any, kind: Any) -> Any:
+    """Round by adding a power of two whose last bit has the value of the last bit to keep.
+
+    That power follows the exponent of x, but not below that of the smallest normal number, so that subnormal results
+    come out right too; the sum less the power is a whole number, to which the exponent field is added.
+    """
+    form, (integer, mantissa, bias) = _format(kind), _SOURCES[x.dtype]
+    source, target, drop = x.dtype, form.bits, mantissa - form.mantissa
+    magnitude, exponents = (1 << (integer.bitwidth - 1)) - 1, ((1 << integer.bitwidth - mantissa - 1) - 1) << mantissa
+    smallest = (1 - form.bias + bias) << mantissa
+    power = drop << mantissa
+    limit = form.max if form.saturate else 2 * form.max
+
+    def added(x, kind):  # type: ignore[no-untyped-def]
+        word = bitcast(x, integer)
+        size = bitcast(word & constant(magnitude, word), source)
+        bounded = minimum(size, constant(limit, x))  # of NaN the limit
+        exponent = maximum(bitcast(bounded, integer) & constant(exponents, word), constant(smallest, word))
+        unit = exponent + constant(power, word)
+        steps = bitcast(bounded + bitcast(unit, source), integer) - unit
+        code = steps + ((exponent - constant(smallest, word)) >> constant(drop, word))
+        return convert(_with_sign(_with_special(code, size, kind), word, kind), target)
+
+    return added
+
+
+@by_type
+def _with_special(code: Any, size: Any, kind: Any) -> Any:
+    """Codes of magnitudes with overflow and NaN where they belong."""
+    form, infinite = _format(kind), float("inf")
+    largest, nan = form.largest, form.nan
+    over = form.nan if form.infinity is None else form.infinity
+    if nan is None:
+        return lambda code, size, kind: code
+    if not form.saturate:
+
+        def overflowing(code, size, kind):  # type: ignore[no-untyped-def]
+            code = select(code > constant(largest, code), constant(over, code), code)
+            return select(is_nan(size), constant(nan, code), code)
+
+        return overflowing
+    if form.without_negative_zero:
+        return lambda code, size, kind: select(size < constant(infinite, size), code, constant(nan, code))
+    return lambda code, size, kind: select(is_nan(size), constant(nan, code), code)
+
+
+@by_type
+def _with_sign(code: Any, word: Any, kind: Any) -> Any:
+    """Codes with the sign of the source's bits; NaN has none, nor has zero where -0.0 is no number."""
+    form = _format(kind)
+    shift, sign = word.dtype.bitwidth - form.bitwidth, 1 << (form.bitwidth - 1)
+    last = form.largest if form.infinity is None else form.infinity
+    if form.without_negative_zero:
+
+        def signed(code, word, kind):  # type: ignore[no-untyped-def]
+            negative = code | ((word >> constant(shift, word)) & constant(sign, word))
+            return select(code == constant(0, code), code, negative)
+
+        return signed
+    if form.nan is None:
+        return lambda code, word, kind: code | ((word >> constant(shift, word)) & constant(sign, word))
+
+    def with_nan(code, word, kind):  # type: ignore[no-untyped-def]
+        negative = code | ((word >> constant(shift, word)) & constant(sign, word))
+        return select(code > constant(last, code), code, negative)
+
+    return with_nan

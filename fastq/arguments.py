@@ -8,19 +8,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.qtypes import QTYPES, QType
+from fastq.floats import FLOAT_FORMATS
+from fastq.qtypes import QTYPES, QType, as_qtype
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-FLOATS: frozenset[np.dtype[Any]] = frozenset((_FLOAT32, _FLOAT64))
+FLOATS: frozenset[np.dtype[Any]] = frozenset((_FLOAT32, _FLOAT64, np.dtype(np.float16)))
 INTEGERS: tuple[np.dtype[Any], ...] = tuple(
     np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
-CODES = frozenset(row.storage for row in QTYPES.values())
+CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)
 
 _COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {
     dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS
 }
-_COMPUTE |= {dtype: dtype for dtype in FLOATS}
+_COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLOATS}
+
+
+def is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether values are of this dtype: float16, float32, float64, or bfloat16, which is known by its name."""
+    return dtype in FLOATS or dtype.newbyteorder("=") in FLOATS or dtype.name == "bfloat16"
+
+
+def as_real(dtype: Any, name: str) -> np.dtype[Any]:
+    """Return the dtype of values that a dtype or its name stands for.
+
+    Raises
+    ------
+    TypeError
+        If it is none of float16, bfloat16, float32 and float64.
+    """
+    wanted = FLOAT_FORMATS["bfloat16"].dtype if dtype == "bfloat16" else np.dtype(dtype)
+    if not is_real(wanted):
+        raise TypeError(f"{name} must be float16, bfloat16, float32 or float64, not {wanted}")
+    return wanted
 
 
 def as_input(x: Any, name: str = "x") -> NDArray[Any]:
@@ -29,11 +49,11 @@ def as_input(x: Any, name: str = "x") -> NDArray[Any]:
     Raises
     ------
     TypeError
-        If its dtype is none of float32, float64 and the integers, or it is a masked array.
+        If its dtype is none of float16, bfloat16, float32, float64 and the integers, or it is a masked array.
     """
     array = as_array(x, name)
-    if array.dtype not in _COMPUTE and array.dtype.newbyteorder("=") not in _COMPUTE:
-        raise TypeError(f"{name} must be float32, float64 or an integer array, not {array.dtype}")
+    if array.dtype not in _COMPUTE and array.dtype.newbyteorder("=") not in _COMPUTE and not is_real(array.dtype):
+        raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {array.dtype}")
     return array
 
 
@@ -54,34 +74,41 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
-    return _COMPUTE.get(dtype) or _COMPUTE[dtype.newbyteorder("=")]
+    return _COMPUTE.get(dtype) or _COMPUTE.get(dtype.newbyteorder("="), _FLOAT32)
 
 
-def as_codes(codes: Any) -> NDArray[Any]:
-    """Return codes as an ndarray of int8, uint8, int16 or uint16.
+def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
+    """Return codes as an ndarray with one code an element, and their format.
 
     Raises
     ------
     TypeError
-        If its dtype is another.
+        If their dtype is that of no format.
     """
     array = as_array(codes, "codes")
-    if array.dtype not in CODES and array.dtype.newbyteorder("=") not in CODES:
-        raise TypeError(f"codes must be int8, uint8, int16 or uint16, not {array.dtype}")
-    return array
+    dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+    if dtype not in CODES and dtype.name not in QTYPES:
+        raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {array.dtype}")
+    qtype = as_qtype(dtype)
+    return (array.astype(qtype.storage) if qtype.storage != dtype else array), qtype
 
 
-def check_nan(nan: str) -> str:
-    """Return nan if it is one of the policies.
+def check_nan(nan: str, qtype: QType | None = None) -> str:
+    """Return nan if it is one of the policies; "keep" is one for codes that have a NaN.
 
     Raises
     ------
     ValueError
         If it is not.
     """
-    if nan not in ("raise", "zero"):
-        raise ValueError(f"nan must be 'raise' or 'zero', not {nan!r}")
-    return nan
+    if nan == "raise" or nan == "zero":
+        return nan
+    if nan == "keep" and qtype is not None:
+        form = qtype.float_format
+        if (form is not None and form.nan is not None) or qtype.scale_element:
+            return nan
+        raise ValueError(f"nan='keep' needs codes that have a NaN, which {qtype} has not")
+    raise ValueError(f"nan must be 'raise', 'zero' or, for codes that have a NaN, 'keep', not {nan!r}")
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -119,8 +146,8 @@ def as_scale(scale: Any, compute: np.dtype[Any]) -> NDArray[np.floating[Any]]:
         return np.array(scale, compute)
     given = as_array(scale, "scale")
     if given.dtype not in FLOATS and (hasattr(scale, "dtype") or given.dtype.kind not in "fiu"):
-        if given.dtype.newbyteorder("=") not in FLOATS:
-            raise TypeError(f"scale must be float32 or float64, not {given.dtype}")
+        if not is_real(given.dtype):
+            raise TypeError(f"scale must be float16, bfloat16, float32 or float64, not {given.dtype}")
         given = given.astype(given.dtype.newbyteorder("="))
     if given.dtype == compute:
         ready = given
@@ -158,9 +185,13 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     ValueError
         If one is not a code of the format, or their shape is not that of the scale.
     """
+    if qtype.element:
+        return _as_float_zero(zero_point, qtype, shape)
     if type(zero_point) is int and not shape and qtype.qmin <= zero_point <= qtype.qmax:
         return np.array(zero_point, qtype.storage)
     given = as_array(zero_point, "zero_point")
+    if given.dtype.name == qtype.name:
+        given = given.astype(qtype.storage)
     if given.dtype == qtype.storage and given.shape == shape and not qtype.packed:
         return given
     if given.dtype.kind not in "iu":
@@ -172,6 +203,15 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
         if least < qtype.qmin or most > qtype.qmax:
             raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
     return given.astype(qtype.storage, copy=False)
+
+
+def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDArray[Any]:
+    given = as_array(zero_point, "zero_point")
+    if given.shape != shape and not given.size == math.prod(shape) == 1:
+        raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
+    if np.any(given.astype(np.float32) != 0):
+        raise ValueError(f"zero_point must be 0 for {qtype}: float codes have no other")
+    return np.zeros(given.shape, qtype.storage)
 
 
 def scale_dtype(scale: Any) -> np.dtype[Any]:

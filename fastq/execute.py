@@ -11,9 +11,12 @@ import numpy as np
 from numba import from_dtype, types
 from numpy.typing import NDArray
 
-from fastq.kernels import SAW_NAN, jit, lanes, parallel, spans
+from fastq.floats import FLOAT_FORMATS
+from fastq.kernels import SAW_NAN, jit, lanes, parallel, repack, spans
 from fastq.kernels.actions import Action
 from fastq.kernels.errors import SUMS
+from fastq.kernels.minifloats import Minifloat
+from fastq.kernels.packing import Bits
 from fastq.kernels.plan import PLAN, Plan
 from fastq.layout import Layout, make_layout
 
@@ -38,15 +41,75 @@ NARROW = 512  # rows of fewer elements than this are widened where they can be
 # --- kernels and plans ------------------------------------------------------------------------------------------------
 
 
+class Form(NamedTuple):
+    """How codes lie in memory, where a dtype does not say all of it.
+
+    Attributes
+    ----------
+    bits : int
+        Width of a code.
+    signed : bool
+        Whether it is two's complement.
+    element : str
+        Name of its float format, empty for integers.
+    saturate : bool
+        Whether what is too large for the float format becomes its largest number.
+    dense : bool
+        Whether codes of fewer than 8 bits share bytes.
+    highest_first : bool
+        Whether the first of eight codes of one bit is in the highest bit.
+    """
+
+    bits: int
+    signed: bool
+    element: str = ""
+    saturate: bool = True
+    dense: bool = True
+    highest_first: bool = False
+
+    @property
+    def packed(self) -> bool:
+        """Whether codes share bytes."""
+        return self.bits < 8 and self.dense
+
+    @property
+    def group(self) -> int:
+        """The least number of codes that fills whole bytes."""
+        return 8 // math.gcd(self.bits, 8)
+
+    @property
+    def apart(self) -> Form | np.dtype[Any]:
+        """The same codes, one in a byte."""
+        return self._replace(dense=False) if self.element else np.dtype(np.int8 if self.signed else np.uint8)
+
+
+Kind = np.dtype[Any] | Form  # what a kernel's pointer points to
+
+
 @functools.cache
-def _kernel(loop: Any, does: str, nan: str, scheme: str, block: int, *dtypes: np.dtype[Any]) -> int:
-    """Address of a loop compiled for an action and dtypes of src, dst, scale and zero point."""
-    pointers = [types.CPointer(from_dtype(dtype)) for dtype in (*dtypes, np.dtype(np.float64))]
-    action = Action(does, nan, scheme, block)
+def _element(kind: Kind) -> types.Type:
+    if isinstance(kind, Form) and not kind.element:
+        return Bits(kind.bits, kind.signed, kind.highest_first)
+    name = kind.element if isinstance(kind, Form) else kind.name
+    if name not in FLOAT_FORMATS:
+        return from_dtype(kind)
+    row = FLOAT_FORMATS[name]
+    how = (kind.saturate, kind.dense) if isinstance(kind, Form) else (False, True)
+    return Minifloat(name, row.exponent, row.mantissa, row.bias, row.largest, row.infinity, row.nan, *how)
+
+
+@functools.cache
+def _kernel(loop: Any, does: str, nan: str, scheme: str, block: int, code: Form | None, *kinds: Kind) -> int:
+    """Address of a loop compiled for an action, a form of float codes, and kinds of src, dst, scale and zero point."""
+    pointers = [types.CPointer(_element(kind)) for kind in (*kinds, np.dtype(np.float64))]
+    action = Action(does, nan, scheme, block, _element(code) if code is not None and code.element else None)
     return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
 
 
-def _plan(layout: Layout, bounds: tuple[int, int] = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:
+Bounds = tuple[float, float]  # the first and the last code in use
+
+
+def _plan(layout: Layout, bounds: Bounds = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:
     plan = np.zeros(1, PLAN)
     view = (layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept)
     plan[0] = (*view, parameters, *bounds, streaming, ERRORS_CHUNK)
@@ -69,19 +132,20 @@ class _Prepared(NamedTuple):
 def _prepare(
     does: str,
     nan: str,
-    bounds: tuple[int, int],
+    bounds: Bounds,
     shape: tuple[int, ...],
     axes: tuple[int, ...] | None,
     block_size: int,
     direct: bool,
-    *dtypes: np.dtype[Any],
+    code: Form | None,
+    *kinds: Kind,
 ) -> _Prepared:
     layout = make_layout(shape, axes, block_size)
     assert layout is not None
     layout, repeat = layout.widened(NARROW)
     # for codes of 8 bits stores past the cache brought nothing
-    streaming = direct and does != "quantize" and math.prod(shape) * dtypes[1].itemsize >= STREAMING
-    return _Prepared(_kernel(_loop(layout), does, nan, "", 0, *dtypes), _plan(layout, bounds, streaming), repeat)
+    streaming = direct and does != "quantize" and math.prod(shape) * _element(kinds[1]).bitwidth >= 8 * STREAMING
+    return _Prepared(_kernel(_loop(layout), does, nan, "", 0, code, *kinds), _plan(layout, bounds, streaming), repeat)
 
 
 def _arrays(*arrays: Array | None) -> tuple[int, ...]:
@@ -169,19 +233,19 @@ class _View:
         return parameters.transpose(np.argsort(self._parameter_order()))
 
 
-def _tiles(x: Array) -> Iterator[tuple[tuple[Any, ...], int, int]]:
-    """Yield indices of parts of x that follow each other in C order, and where each starts and ends."""
-    axis, inner = x.ndim, 1
-    while axis and inner * x.shape[axis - 1] <= TILE:
+def _tiles(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], int, int]]:
+    """Yield indices of parts of an array that follow each other in C order, and where each starts and ends."""
+    axis, inner = len(shape), 1
+    while axis and inner * shape[axis - 1] <= TILE:
         axis -= 1
-        inner *= x.shape[axis]
+        inner *= shape[axis]
     if not axis:
-        yield (), 0, x.size
+        yield (), 0, math.prod(shape)
         return
     rows, start = max(1, TILE // inner), 0
-    for index in np.ndindex(x.shape[: axis - 1]):
-        for row in range(0, x.shape[axis - 1], rows):
-            part = min(rows, x.shape[axis - 1] - row) * inner
+    for index in np.ndindex(shape[: axis - 1]):
+        for row in range(0, shape[axis - 1], rows):
+            part = min(rows, shape[axis - 1] - row) * inner
             yield (*index, slice(row, row + rows)), start, start + part
             start += part
 
@@ -191,7 +255,7 @@ def _run_tiles(kernel: int, view: _View, parameters: tuple[Array | None, ...], p
     x, out, seen = view.x, view.out, 0
     buffer = np.empty(min(TILE, x.size), x.dtype.newbyteorder("="))
     result = None if out is None else np.empty(buffer.size, out.dtype.newbyteorder("="))
-    for index, start, stop in _tiles(x):
+    for index, start, stop in _tiles(x.shape):
         part = x[index]
         np.copyto(buffer[: stop - start].reshape(part.shape), part)
         seen |= parallel.run_serial(kernel, _arrays(buffer, result, *parameters, plan), start, stop, start)
@@ -207,7 +271,12 @@ def minmax(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[Arr
     """Smallest and largest element of each parameter's part of x, NaN as 0.0, and the bits of what was seen."""
     view = _View(x, None, axes, block_size)
     lo, hi, seen = _extents(view)
-    return view.from_kernel(lo), view.from_kernel(hi), seen
+    return view.from_kernel(lo.astype(x.dtype, copy=False)), view.from_kernel(hi.astype(x.dtype, copy=False)), seen
+
+
+def _reduced(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which minima and maxima are held: float32 for smaller floats."""
+    return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
 
 
 def _identities(dtype: np.dtype[Any], size: int) -> Array:
@@ -245,10 +314,12 @@ def _prepare_extents(
     count, grain = layout.parameters, _owned_units(layout)
     alone = layout.owned and math.prod(shape) // grain >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > PARTIAL else threads
-    kernel, fold = (_kernel(loop, "minmax", "raise", "", 0, *[dtype] * 4) for loop in (_loop(layout), lanes.fold))
+    held = _reduced(dtype)
+    kernel = _kernel(_loop(layout), "minmax", "raise", "", 0, None, dtype, held, held, held)
+    fold = _kernel(lanes.fold, "minmax", "raise", "", 0, None, held, held, held, held)
     plan = _plan(layout, parameters=0 if alone else count)
     serial = threads == 1 or (slots == 1 and not alone)
-    identities = _identities(dtype, slots * count) if slots * count <= NARROW else None
+    identities = _identities(held, slots * count) if slots * count <= NARROW else None
     return _Extents(kernel, fold, plan, identities, slots, count, repeat, grain if alone else 1, serial)
 
 
@@ -257,7 +328,7 @@ def _extents(view: _View) -> tuple[Array, Array, int]:
     threads = parallel.threads_for(x.size) if view.direct else 1
     prepared = _prepare_extents(x.shape, view.transposed_axes, view.block_size, threads, dtype)
     if prepared.identities is None:
-        lo, hi = _identities(dtype, prepared.slots * prepared.width)
+        lo, hi = _identities(_reduced(dtype), prepared.slots * prepared.width)
     else:  # making them anew takes longer than reducing a thousand elements
         lo, hi = prepared.identities.copy()
     arrays = (id(x), 0, id(lo), id(hi), 0, id(prepared.plan))
@@ -278,7 +349,7 @@ def choose(
     axes: tuple[int, ...] | None,
     block_size: int,
     scheme: str,
-    bounds: tuple[int, int],
+    bounds: Bounds,
     nan: str,
     compute: np.dtype[Any],
     codes: np.dtype[Any],
@@ -290,10 +361,10 @@ def choose(
 
 
 def _choose(
-    view: _View, scheme: str, bounds: tuple[int, int], nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
+    view: _View, scheme: str, bounds: Bounds, nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
 ) -> tuple[Array, Array, int]:
     lo, hi, seen = _extents(view)
-    if nan == "zero":
+    if nan != "raise":
         seen &= ~SAW_NAN
     scale, zero = np.empty(lo.shape, compute), np.empty(lo.shape, codes)
     kernel, plan = _prepare_ranges(scheme, bounds, lo.dtype, lo.dtype, compute, codes)
@@ -302,8 +373,8 @@ def _choose(
 
 
 @functools.lru_cache(256)
-def _prepare_ranges(scheme: str, bounds: tuple[int, int], *dtypes: np.dtype[Any]) -> tuple[int, Array]:
-    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, *dtypes)
+def _prepare_ranges(scheme: str, bounds: Bounds, *dtypes: np.dtype[Any]) -> tuple[int, Array]:
+    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, None, *dtypes)
     return kernel, _plan(Layout(1, 1, 1, 1, 1, 1, 1, ()), bounds)
 
 
@@ -315,29 +386,56 @@ def apply(
     zero: Array,
     axes: tuple[int, ...] | None,
     block_size: int,
-    bounds: tuple[int, int] = (0, 0),
+    bounds: Bounds = (0, 0),
     nan: str = "raise",
+    code: Form | None = None,
 ) -> int:
-    """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen."""
+    """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen.
+
+    `code` is the form of the codes where their dtype does not say it.
+    """
+    if code is not None and code.packed and does != "fake":
+        return _apply_packed(does, x, out, (scale, zero), axes, block_size, bounds, nan, code)
     if axes is None and _is_plain(x) and _is_plain(out):
-        prepared = _prepare(does, nan, bounds, x.shape, None, 0, True, x.dtype, out.dtype, scale.dtype, zero.dtype)
+        kinds = _kinds(does, x.dtype, out.dtype, code)
+        prepared = _prepare(does, nan, bounds, x.shape, None, 0, True, code, *kinds, scale.dtype, zero.dtype)
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(prepared.plan))
         return parallel.run(prepared.kernel, arrays, x.size)
     view = _View(x, out, axes, block_size)
-    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, False)
+    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, code, False)
 
 
-def _apply(view: _View, does: str, scale: Array, zero: Array, bounds: tuple[int, int], nan: str, backward: bool) -> int:
+def _kinds(does: str, x: np.dtype[Any], out: np.dtype[Any], code: Form | None) -> tuple[Kind, Kind]:
+    """Return what src and dst of an action point to."""
+    return (code or x if does == "dequantize" else x), (code or out if does == "quantize" else out)
+
+
+def _apply(
+    view: _View,
+    does: str,
+    scale: Array,
+    zero: Array,
+    bounds: Bounds,
+    nan: str,
+    code: Form | None,
+    backward: bool,
+) -> int:
     x, out = view.x, view.out
     assert out is not None
-    prepared = _prepare(
-        does, nan, bounds, x.shape, view.transposed_axes, view.block_size, view.direct, *_native(x, out, scale, zero)
-    )
-    if prepared.repeat > 1:
-        scale, zero = np.tile(scale.reshape(-1), prepared.repeat), np.tile(zero.reshape(-1), prepared.repeat)
+    source, target, *others = _native(x, out, scale, zero)
+    kinds = _kinds(does, source, target, code)
+    where = (x.shape, view.transposed_axes, view.block_size, view.direct)
+    prepared = _prepare(does, nan, bounds, *where, code, *kinds, *others)
+    scale, zero = _repeated(scale, zero, prepared.repeat)
     if not view.direct:
         return _run_tiles(prepared.kernel, view, (scale, zero, None), prepared.plan)
     return parallel.run(prepared.kernel, _arrays(x, out, scale, zero, None, prepared.plan), x.size, backward=backward)
+
+
+def _repeated(scale: Array, zero: Array, repeat: int) -> tuple[Array, Array]:
+    if repeat == 1:
+        return scale, zero
+    return np.tile(scale.reshape(-1), repeat), np.tile(zero.reshape(-1), repeat)
 
 
 def _native(*arrays: Array) -> tuple[np.dtype[Any], ...]:
@@ -352,36 +450,209 @@ def by_range(
     axes: tuple[int, ...] | None,
     block_size: int,
     scheme: str,
-    bounds: tuple[int, int],
+    bounds: Bounds,
     nan: str,
     compute: np.dtype[Any],
     codes: np.dtype[Any],
+    code: Form | None = None,
 ) -> tuple[Array, Array, int]:
     """Quantize or fake quantize with parameters taken from x: scale, zero point and the bits of what was seen."""
-    view = _View(x, out, axes, block_size)
+    packed = code is not None and code.packed and does == "quantize"
+    view = _View(x, None if packed else out, axes, block_size)
     fused = None
-    if view.direct:
-        threads, dtypes = parallel.threads_for(x.size), (x.dtype, out.dtype, compute, codes)
+    if view.direct and not (packed and _in_bytes(x, out, x.shape, axes, block_size, code) is None):
+        threads, kinds = parallel.threads_for(x.size), (*_kinds(does, x.dtype, out.dtype, code), compute, codes)
         fused = _prepare_fused(
-            does, nan, scheme, bounds, view.x.shape, view.transposed_axes, block_size, threads, *dtypes
+            does, nan, scheme, bounds, view.x.shape, view.transposed_axes, block_size, threads, code, *kinds
         )
     if fused is not None:
         count = view.layout.parameters
         scale, zero = np.empty(count, compute), np.empty(count, codes)
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(fused.plan))  # memory is what counts, not the axes' order
         seen = parallel.run(fused.kernel, arrays, fused.units, size=fused.size, grain=fused.grain)
-    else:
-        scale, zero, seen = _in_two_passes(view, does, scheme, bounds, nan, compute, codes)
-    return view.from_kernel(scale), view.from_kernel(zero), seen
-
-
-def _in_two_passes(
-    view: _View, does: str, scheme: str, bounds: tuple[int, int], nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
-) -> tuple[Array, Array, int]:
+        return view.from_kernel(scale), view.from_kernel(zero), seen
     scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes)
-    if not seen:
-        seen = _apply(view, does, scale, zero, bounds, nan, True)
-    return scale, zero, seen
+    given = view.from_kernel(scale), view.from_kernel(zero)
+    if not seen and packed:
+        assert code is not None
+        seen = _apply_packed(does, x, out, given, axes, block_size, bounds, nan, code)
+    elif not seen:
+        seen = _apply(view, does, scale, zero, bounds, nan, code, True)
+    return *given, seen
+
+
+# --- codes that share bytes -------------------------------------------------------------------------------------------
+
+
+def _in_bytes(
+    x: Array, out: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, code: Form | None
+) -> Layout | None:
+    """Return the layout of packed codes where every row and every run of one parameter begins on a whole byte."""
+    assert code is not None
+    layout = make_layout(shape, axes, block_size)
+    if layout is None or not (_is_plain(x) and _is_plain(out)):
+        return None
+    runs = [shape[-1]] if shape and math.prod(shape[:-1]) > 1 else []
+    if layout.parameters > 1:
+        runs += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
+    return None if any(run % code.group for run in runs) else layout
+
+
+def _apply_packed(
+    does: str,
+    x: Array,
+    out: Array,
+    parameters: tuple[Array, Array],
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    bounds: Bounds,
+    nan: str,
+    code: Form,
+) -> int:
+    """Quantize to packed codes, or dequantize them: in place where bytes allow it, else tile by tile."""
+    shape = x.shape if does == "quantize" else out.shape
+    scale, zero = (np.ascontiguousarray(parameter) for parameter in parameters)
+    if _in_bytes(x, out, shape, axes, block_size, code) is not None:
+        kinds = (*_kinds(does, x.dtype, out.dtype, code), scale.dtype, zero.dtype)
+        prepared = _prepare(does, nan, bounds, shape, axes, block_size, True, code, *kinds)
+        scale, zero = _repeated(scale, zero, prepared.repeat)  # a name each, since kernels know arrays by their id()
+        arrays = _arrays(x, out, scale, zero, None, prepared.plan)
+        return parallel.run(prepared.kernel, arrays, math.prod(shape))
+    if make_layout(shape, axes, block_size) is None:
+        return _apply_apart(does, x, out, (scale, zero), axes, block_size, bounds, nan, code)
+    return _apply_packed_tiles(does, x, out, (scale, zero), axes, block_size, bounds, nan, code)
+
+
+def _apart_dtype(code: Form) -> np.dtype[Any]:
+    return code.apart if isinstance(code.apart, np.dtype) else np.dtype(np.uint8)
+
+
+def _apart_form(code: Form) -> Form | None:
+    return code.apart if isinstance(code.apart, Form) else None
+
+
+def _apply_apart(
+    does: str,
+    x: Array,
+    out: Array,
+    parameters: tuple[Array, Array],
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    bounds: Bounds,
+    nan: str,
+    code: Form,
+) -> int:
+    """Go through codes one in a byte, for the granularities that no view of the array in memory order has."""
+    form = _apart_form(code)
+    if does == "quantize":
+        codes = np.empty(x.shape, _apart_dtype(code))
+        seen = apply(does, x, codes, *parameters, axes, block_size, bounds, nan, form)
+        pack(codes, out, code)
+        return seen
+    codes = np.empty(out.shape, _apart_dtype(code))
+    unpack(x, codes, code)
+    return apply(does, codes, out, *parameters, axes, block_size, bounds, nan, form)
+
+
+def _apply_packed_tiles(
+    does: str,
+    x: Array,
+    out: Array,
+    parameters: tuple[Array, Array],
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    bounds: Bounds,
+    nan: str,
+    code: Form,
+) -> int:
+    quantizing, seen = does == "quantize", 0
+    shape, values = (x.shape, x.dtype) if quantizing else (out.shape, out.dtype)
+    values, codes_dtype = values.newbyteorder("="), _apart_dtype(code)
+    codes_kind: Kind = _apart_form(code) or codes_dtype
+    kinds = (values, codes_kind) if quantizing else (codes_kind, values)
+    scale, zero = parameters
+    prepared = _prepare(
+        does, nan, bounds, shape, axes, block_size, False, _apart_form(code), *kinds, scale.dtype, zero.dtype
+    )
+    parameters = _repeated(scale, zero, prepared.repeat)
+    for index, start, stop in _tiles(shape):
+        packed_index = _packed_index(index, shape, code)
+        if quantizing:
+            part = np.ascontiguousarray(x[index], values)
+            codes = np.empty(part.shape, codes_dtype)
+            arrays = _arrays(part, codes, *parameters, None, prepared.plan)
+            seen |= parallel.run_serial(prepared.kernel, arrays, start, stop, start)
+            packed = np.empty(out[packed_index].shape, np.uint8)
+            pack(codes, packed, code)
+            out[packed_index] = packed
+        else:
+            codes = np.empty(out[index].shape, codes_dtype)
+            unpack(x[packed_index], codes, code)
+            part = np.empty(codes.shape, values)
+            arrays = _arrays(codes, part, *parameters, None, prepared.plan)
+            seen |= parallel.run_serial(prepared.kernel, arrays, start, stop, start)
+            out[index] = part
+    return seen
+
+
+def _packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: Form) -> tuple[Any, ...]:
+    """Where the bytes of a tile are: tiles that part the last axis do so at whole bytes."""
+    if len(index) < len(shape) or not shape:
+        return index
+    *others, last = index
+    return (*others, slice(last.start * code.bits // 8, -(-last.stop * code.bits // 8)))
+
+
+def pack(codes: Array, packed: Array, code: Form) -> int:
+    """Pack codes along their last axis; the bits of what was seen."""
+    if _is_plain(codes) and _is_plain(packed):
+        return _repack(codes, packed, codes.shape, code, (codes.dtype, code))
+    seen = 0
+    for index, _, _ in _tiles(codes.shape):
+        part = np.ascontiguousarray(codes[index], codes.dtype.newbyteorder("="))
+        where = _packed_index(index, codes.shape, code)
+        whole = np.empty(packed[where].shape, np.uint8)
+        seen |= _repack(part, whole, part.shape, code, (part.dtype, code))
+        packed[where] = whole
+    return seen
+
+
+def unpack(packed: Array, codes: Array, code: Form) -> None:
+    """Write codes packed along the last axis one in a byte."""
+    if _is_plain(codes) and _is_plain(packed):
+        _repack(packed, codes, codes.shape, code, (code, codes.dtype))
+        return
+    for index, _, _ in _tiles(codes.shape):
+        part = np.ascontiguousarray(packed[_packed_index(index, codes.shape, code)])
+        whole = np.empty(codes[index].shape, codes.dtype)
+        _repack(part, whole, whole.shape, code, (code, codes.dtype))
+        codes[index] = whole
+
+
+# codes that a unit of work has where rows do not matter: whole bytes of any format
+REPACKED = 1 << 14
+
+
+def _repack(src: Array, dst: Array, shape: tuple[int, ...], code: Form, kinds: tuple[Kind, Kind]) -> int:
+    size, length = math.prod(shape), shape[-1] if shape else 1
+    if not size:
+        return 0
+    if length % code.group == 0 or size == length:
+        length = REPACKED
+    streaming = size * _element(kinds[1]).bitwidth >= 8 * STREAMING
+    kernel, plan = _prepare_repack(size, length, streaming, *kinds)
+    return parallel.run(kernel, _arrays(src, dst, None, None, None, plan), -(-size // length), size=length)
+
+
+@functools.lru_cache(4096)
+def _prepare_repack(size: int, length: int, streaming: bool, *kinds: Kind) -> tuple[int, Array]:
+    kinds = tuple(np.dtype(np.uint8) if getattr(kind, "name", "") in FLOAT_FORMATS else kind for kind in kinds)
+    kinds = tuple(Form(kind.bits, False) if isinstance(kind, Form) and kind.element else kind for kind in kinds)
+    kernel = _kernel(repack.rows, "repack", "raise", "", 0, None, *kinds, *[np.dtype(np.uint8)] * 2)
+    return kernel, _plan(Layout(1, length, 1, length, 1, 1, 1, ()), (0, 0), streaming, size)
+
+
+# --- ranges and values in one pass ------------------------------------------------------------------------------------
 
 
 class _Fused(NamedTuple):
@@ -399,28 +670,30 @@ def _prepare_fused(
     does: str,
     nan: str,
     scheme: str,
-    bounds: tuple[int, int],
+    bounds: Bounds,
     shape: tuple[int, ...],
     axes: tuple[int, ...] | None,
     block_size: int,
     threads: int,
-    *dtypes: np.dtype[Any],
+    code: Form | None,
+    *kinds: Kind,
 ) -> _Fused | None:
     """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks."""
     layout = make_layout(shape, axes, block_size)
     assert layout is not None
-    columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES // dtypes[2].itemsize
+    columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES * 8 // _element(kinds[2]).bitwidth
     if not layout.owned or layout.block * columns > FUSED or (threads > 1 and layout.parameters < 4 * threads):
         return None
-    plan = _plan(layout, bounds, does != "quantize" and math.prod(shape) * dtypes[1].itemsize >= STREAMING)
+    streaming = does != "quantize" and math.prod(shape) * _element(kinds[1]).bitwidth >= 8 * STREAMING
+    plan = _plan(layout, bounds, streaming)
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // columns)
-        kernel = _kernel(lanes.stripes, does, nan, scheme, 0, *dtypes)
+        kernel = _kernel(lanes.stripes, does, nan, scheme, 0, code, *kinds)
         return _Fused(kernel, plan, units, layout.block * min(columns, layout.inner), 1)
     if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0:
-        kernel = _kernel(spans.blocks, does, nan, scheme, layout.block, *dtypes)
+        kernel = _kernel(spans.blocks, does, nan, scheme, layout.block, code, *kinds)
         return _Fused(kernel, plan, layout.parameters, layout.block, 1)
-    kernel = _kernel(spans.spans, does, nan, scheme, 0, *dtypes)
+    kernel = _kernel(spans.spans, does, nan, scheme, 0, code, *kinds)
     return _Fused(kernel, plan, math.prod(shape), 1, _owned_units(layout))
 
 
@@ -431,15 +704,18 @@ def compare(
     zero: Array,
     axes: tuple[int, ...] | None,
     block_size: int,
-    bounds: tuple[int, int],
+    bounds: Bounds,
+    code: Form | None = None,
 ) -> tuple[Array, int]:
-    """Return sums of the errors of q, codes or values, as an approximation of x, and the bits of what was seen."""
+    """Return sums of the errors of q, codes one an element or values, and the bits of what was seen."""
     view = _View(x, q, axes, block_size)
     x, layout = view.x, view.layout
     scale, zero = view.to_kernel(scale), view.to_kernel(zero)
     assert view.out is not None
     sums = np.zeros((-(-x.size // ERRORS_CHUNK), SUMS))
-    kernel = _kernel(_loop(layout), "compare", "raise", "", 0, *_native(x, q, scale, zero))
+    source, target, *others = _native(x, q, scale, zero)
+    codes = target if code is None or not code.element else code.apart
+    kernel = _kernel(_loop(layout), "compare", "raise", "", 0, None, source, codes, *others)
     plan = _plan(layout, bounds)
     if view.direct:
         arrays = _arrays(x, view.out, scale, zero, sums, plan)
@@ -450,7 +726,7 @@ def compare(
 def _compare_tiles(kernel: int, view: _View, scale: Array, zero: Array, sums: Array, plan: Array) -> int:
     x, q, seen = view.x, view.out, 0
     assert q is not None
-    for index, start, stop in _tiles(x):
+    for index, start, stop in _tiles(x.shape):
         parts = [np.ascontiguousarray(part[index], part.dtype.newbyteorder("=")) for part in (x, q)]
         for first in range(start, stop, ERRORS_CHUNK):
             last = min(first + ERRORS_CHUNK, stop)
@@ -461,7 +737,7 @@ def _compare_tiles(kernel: int, view: _View, scale: Array, zero: Array, sums: Ar
 def count_not_finite(x: Array) -> tuple[int, int]:
     """How many elements are NaN, and how many infinite; tile by tile, for error messages."""
     nan = infinite = 0
-    for index, _, _ in _tiles(x):
+    for index, _, _ in _tiles(x.shape):
         nan += int(np.count_nonzero(np.isnan(x[index])))
         infinite += int(np.count_nonzero(np.isinf(x[index])))
     return nan, infinite

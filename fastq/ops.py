@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fastq import arguments
 from fastq.compare import Comparison
 from fastq.conventions import Convention, as_convention
+from fastq.floats import FLOAT_FORMATS
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
 from fastq.layout import check_block_size, kept_axes, parameter_shape
 from fastq.packing import pack, packed_shape, unpack
 from fastq.qarray import Axis, QParams, QuantizedArray
-from fastq.qtypes import QType, as_qtype
+from fastq.qtypes import QTYPES, QType, as_qtype
 
 Array = NDArray[Any]
 
@@ -41,6 +42,7 @@ def quantize(
     symmetric: bool = False,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    saturate: bool = True,
     out: Array | None = None,
 ) -> QuantizedArray:
     """Quantize an array, with parameters computed from it or given.
@@ -92,19 +94,19 @@ def quantize(
     array([0.01574803, 0.0023622 ], dtype=float32)
     """
     x = arguments.as_input(x)
-    arguments.check_nan(nan)
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
         params = _checked(qparams, x.shape, arguments.compute_dtype(x.dtype))
+        arguments.check_nan(nan, params.dtype)
         codes = _codes_for(x, params.dtype, out)
-        _with_parameters("quantize", x, codes, params, nan, out)
-        return QuantizedArray(_packed(codes, params.dtype, out), params, x.shape)
+        _with_parameters("quantize", x, codes, params, nan, saturate, out)
+        return QuantizedArray(codes, params, x.shape)
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
     request = _request(x, dtype, axis, block_size, symmetric, convention)
+    arguments.check_nan(nan, request.dtype)
     codes = _codes_for(x, request.dtype, out)
-    params = _by_range("quantize", x, codes, request, nan)
-    return QuantizedArray(_packed(codes, request.dtype, out), params, x.shape)
+    return QuantizedArray(codes, _by_range("quantize", x, codes, request, nan, saturate), x.shape)
 
 
 def choose_qparams(
@@ -147,18 +149,18 @@ def choose_qparams(
     (array(0.01, dtype=float32), array(100, dtype=uint8))
     """
     x = arguments.as_input(x)
-    arguments.check_nan(nan)
     request = _request(x, dtype, axis, block_size, symmetric, convention)
+    arguments.check_nan(nan, request.dtype)
     if x.size == 0:
         return _params_of_nothing(x, request)
     axes, compute = kept_axes(axis, x.ndim), arguments.compute_dtype(x.dtype)
     scale, zero_point, seen = _execute().choose(
-        x, axes, request.block_size, *_scheme(request), nan, compute, request.dtype.storage
+        x, axes, request.block_size, *_scheme(request), nan, compute, _zero_dtype(request.dtype)
     )
     if seen:
         _refuse_nan(seen, nan, x)
         _refuse_infinite(seen, x)
-    return _filled(request, scale, zero_point)
+    return _filled(request, scale, zero_point.view(request.dtype.storage))
 
 
 def quantize_linear(
@@ -171,6 +173,7 @@ def quantize_linear(
     block_size: int = 0,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    saturate: bool = True,
     out: Array | None = None,
 ) -> Array:
     """Quantize with raw parameters: ``saturate(rint(x / scale) + zero_point)``, the QuantizeLinear operator of ONNX.
@@ -210,9 +213,9 @@ def quantize_linear(
     array([-9,  0,  2, 99], dtype=int8)
     """
     x = arguments.as_input(x)
-    arguments.check_nan(nan)
     as_convention(convention)
     qtype = _qtype_for(dtype, zero_point, out)
+    arguments.check_nan(nan, qtype)
     scale = arguments.as_scale(scale, arguments.compute_dtype(x.dtype))
     zero = _zero_point_for(zero_point, qtype, scale)
     axes, block_size = _place(x, scale, axis, block_size)
@@ -222,11 +225,13 @@ def quantize_linear(
         if out is not None:
             source, scale, zero = arguments.apart(codes, x, scale, zero)
         execute = _execute()
-        bounds = (qtype.qmin, qtype.qmax)
-        seen = execute.apply("quantize", source, codes, scale, zero, axes, block_size, bounds, nan)
+        form = _form(qtype, saturate)
+        seen = execute.apply(
+            "quantize", source, codes, scale, _bits(zero), axes, block_size, qtype.code_range(False), nan, form
+        )
         if seen:
             _refuse_nan(seen, nan, source)
-    return _packed(codes, qtype, out)
+    return codes
 
 
 def fake_quantize(
@@ -239,6 +244,7 @@ def fake_quantize(
     symmetric: bool = False,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    saturate: bool = True,
     out: Array | None = None,
 ) -> Array:
     """Quantize and dequantize in one pass: the values that the codes of x would stand for.
@@ -267,16 +273,20 @@ def fake_quantize(
     array([0.        , 0.33333334, 1.        ], dtype=float32)
     """
     x = arguments.as_input(x)
-    arguments.check_nan(nan)
     compute = arguments.compute_dtype(x.dtype)
-    values = np.empty_like(x, compute, subok=False) if out is None else arguments.check_out(out, x.shape, compute)
+    wanted = x.dtype.newbyteorder("=") if arguments.is_real(x.dtype) else compute
+    values = np.empty_like(x, wanted, subok=False) if out is None else arguments.check_out(out, x.shape, wanted)
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
-        _with_parameters("fake", x, values, _checked(qparams, x.shape, compute), nan, out)
+        params = _checked(qparams, x.shape, compute)
+        arguments.check_nan(nan, params.dtype)
+        _with_parameters("fake", x, values, params, nan, saturate, out)
         return values
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
-    _by_range("fake", x, values, _request(x, dtype, axis, block_size, symmetric, convention), nan)
+    request = _request(x, dtype, axis, block_size, symmetric, convention)
+    arguments.check_nan(nan, request.dtype)
+    _by_range("fake", x, values, request, nan, saturate)
     return values
 
 
@@ -322,26 +332,32 @@ def dequantize_linear(
     >>> fastq.dequantize_linear(np.array([0, 128, 255], np.uint8), 0.5, np.uint8(128))
     array([-64. ,   0. ,  63.5], dtype=float32)
     """
-    codes = arguments.as_codes(codes)
+    codes, qtype = arguments.as_codes(codes)
+    given = getattr(scale, "dtype", None)
+    by_default = given if isinstance(given, np.dtype) and arguments.is_real(given) else None
     scale = arguments.as_scale(scale, arguments.scale_dtype(scale))
-    zero = _zero_point_for(zero_point, _qtype_of(codes), scale)
+    zero = _zero_point_for(zero_point, qtype, scale)
     axes, block_size = _place(codes, scale, axis, block_size)
-    return _dequantize(codes, scale, zero, axes, block_size, dtype, out)
+    params = QParams(scale, zero, qtype)
+    return _dequantize(codes, codes.shape, params, axes, block_size, dtype, by_default, out)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
     params, codes = _checked(q.qparams, q.shape, arguments.scale_dtype(q.scale)), _codes_of(q)
     axes, block_size = _axes_of(params, q.ndim)
-    return _dequantize(codes, params.scale, params.zero_point, axes, block_size, dtype, out)
+    return _dequantize(codes, q.shape, params, axes, block_size, dtype, None, out)
 
 
 def _codes_of(q: QuantizedArray) -> Array:
-    codes = arguments.as_codes(q.unpacked())
-    if codes.shape != q.shape or _qtype_of(codes).storage != q.dtype.storage:
+    """Return the codes of a QuantizedArray as they are stored, of the shape and dtype that its format asks for."""
+    wanted = packed_shape(q.shape, q.dtype) if q.dtype.packed else q.shape
+    storage = np.dtype(np.uint8) if q.dtype.packed else q.dtype.storage
+    codes = arguments.as_array(q.codes, "codes")
+    if codes.shape != wanted or codes.dtype.newbyteorder("=") != storage:
         raise ValueError(
             f"codes have shape {codes.shape} and dtype {codes.dtype}, "
-            f"but {q.dtype} codes of shape {q.shape} have dtype {q.dtype.storage}"
+            f"but {q.dtype} codes of shape {q.shape} have shape {wanted} and dtype {storage}"
         )
     return codes
 
@@ -358,23 +374,30 @@ def _qtype_of(codes: Any) -> QType:
 
 def _dequantize(
     codes: Array,
-    scale: Array,
-    zero: Array,
+    shape: tuple[int, ...],
+    params: QParams,
     axes: tuple[int, ...] | None,
     block_size: int,
     dtype: DTypeLike | None,
+    by_default: np.dtype[Any] | None,
     out: Array | None,
 ) -> Array:
-    by_default = out.dtype if isinstance(out, np.ndarray) else scale.dtype
-    wanted = by_default if dtype is None else np.dtype(dtype)
-    if wanted not in arguments.FLOATS and wanted.newbyteorder("=") not in arguments.FLOATS:
-        raise TypeError(f"{'out' if dtype is None else 'dtype'} must be float32 or float64, not {wanted}")
-    values = np.empty_like(codes, wanted) if out is None else arguments.check_out(out, codes.shape, wanted)
-    if codes.size:
-        source = codes
+    if dtype is not None:
+        wanted = arguments.as_real(dtype, "dtype")
+    elif isinstance(out, np.ndarray):
+        wanted = arguments.as_real(out.dtype, "out")
+    else:
+        wanted = by_default or params.scale.dtype
+    if out is not None:
+        values = arguments.check_out(out, shape, wanted)
+    else:
+        values = np.empty_like(codes, wanted) if codes.shape == shape else np.empty(shape, wanted)
+    if values.size:
+        source, scale, zero = codes, params.scale, params.zero_point
         if out is not None:
             source, scale, zero = arguments.apart(values, codes, scale, zero)
-        _execute().apply("dequantize", source, values, scale, zero, axes, block_size)
+        form = _form(params.dtype)
+        _execute().apply("dequantize", source, values, scale, _bits(zero), axes, block_size, code=form)
     return values
 
 
@@ -456,9 +479,11 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         raise ValueError("x is empty: there is no error to measure")
     if isinstance(q, QuantizedArray):
         params = _checked(q.qparams, x.shape, arguments.scale_dtype(q.scale))
-        bounds, approximation = q.dtype.code_range(q.symmetric), _codes_of(q)
+        bounds, approximation = q.dtype.code_range(q.symmetric), _bits(q.unpacked())
         axes, block_size = _axes_of(params, x.ndim)
-        sums, seen = _execute().compare(x, approximation, params.scale, params.zero_point, axes, block_size, bounds)
+        sums, seen = _execute().compare(
+            x, approximation, params.scale, _bits(params.zero_point), axes, block_size, bounds, _form(q.dtype)
+        )
     else:
         approximation = _as_values(q)
         one, zero = np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8)
@@ -469,8 +494,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
 
 def _as_values(q: ArrayLike) -> Array:
     values = arguments.as_array(q, "q")
-    if values.dtype.newbyteorder("=") not in arguments.FLOATS:
-        raise TypeError(f"q must be a QuantizedArray, or an array of float32 or float64, not {values.dtype}")
+    if not arguments.is_real(values.dtype):
+        raise TypeError(f"q must be a QuantizedArray, or a float array, not {values.dtype}")
     return values
 
 
@@ -522,6 +547,8 @@ def _request(
     axis = axes if axes is None or isinstance(axis, tuple) else axes[0]
     if not isinstance(symmetric, bool | np.bool_):
         raise TypeError(f"symmetric must be a bool, not {symmetric!r}")
+    if symmetric and qtype.bits == 1:
+        raise ValueError(f"symmetric=True needs codes on either side of zero, which {qtype} has not")
     return _Request(qtype, axis, block_size, bool(symmetric), as_convention(convention).name)
 
 
@@ -529,23 +556,49 @@ def _filled(params: QParams | _Request, scale: Array, zero_point: Array) -> QPar
     return QParams(scale, zero_point, params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
 
 
-def _scheme(params: _Request) -> tuple[str, tuple[int, int]]:
-    return ("symmetric" if params.symmetric else "asymmetric"), params.dtype.code_range(params.symmetric)
+def _scheme(params: _Request) -> tuple[str, tuple[float, float]]:
+    symmetric = params.symmetric or bool(params.dtype.element)
+    return ("symmetric" if symmetric else "asymmetric"), params.dtype.code_range(symmetric)
 
 
-def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str) -> QParams:
+def _form(qtype: QType, saturate: bool = True) -> Any:
+    """Return how codes lie in memory where their dtype does not say it, else None."""
+    if not (qtype.packed or qtype.element):
+        return None
+    return _execute().Form(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate)
+
+
+def _zero_dtype(qtype: QType) -> np.dtype[Any]:
+    return np.dtype(np.uint8) if qtype.element else qtype.storage
+
+
+def _bits(array: Array) -> Array:
+    """Return an array that kernels can read: that of a dtype of ml_dtypes as the bits of its elements."""
+    return array.view(np.uint8) if array.dtype.name in FLOAT_FORMATS and array.dtype.itemsize == 1 else array
+
+
+def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str, saturate: bool) -> QParams:
     if x.size == 0:
         return _params_of_nothing(x, request)
-    compute, storage = arguments.compute_dtype(x.dtype), request.dtype.storage
+    compute, storage = arguments.compute_dtype(x.dtype), _zero_dtype(request.dtype)
     (source,) = arguments.apart(result, x)
     axes = kept_axes(request.axis, x.ndim)
     scale, zero_point, seen = _execute().by_range(
-        does, source, result, axes, request.block_size, *_scheme(request), nan, compute, storage
+        does,
+        source,
+        result,
+        axes,
+        request.block_size,
+        *_scheme(request),
+        nan,
+        compute,
+        storage,
+        _form(request.dtype, saturate),
     )
     if seen:
         _refuse_nan(seen, nan, source)
         _refuse_infinite(seen, source)
-    return _filled(request, scale, zero_point)
+    return _filled(request, scale, zero_point.view(request.dtype.storage))
 
 
 def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
@@ -561,7 +614,9 @@ def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) ->
     return _filled(params, scale, zero_point)
 
 
-def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: str, out: Array | None) -> None:
+def _with_parameters(
+    does: str, x: Array, result: Array, params: QParams, nan: str, saturate: bool, out: Array | None
+) -> None:
     if x.size == 0:
         return
     axes, block_size = _axes_of(params, x.ndim)
@@ -569,7 +624,8 @@ def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: s
     if out is not None:
         source, scale, zero = arguments.apart(result, x, scale, zero)
     bounds = params.dtype.code_range(params.symmetric)
-    seen = _execute().apply(does, source, result, scale, zero, axes, block_size, bounds, nan)
+    form = _form(params.dtype, saturate)
+    seen = _execute().apply(does, source, result, scale, _bits(zero), axes, block_size, bounds, nan, form)
     if seen:
         _refuse_nan(seen, nan, source)
 
@@ -580,7 +636,7 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
         return as_qtype(dtype)
     for array in (zero_point, out):
         given = getattr(array, "dtype", None)
-        if isinstance(given, np.dtype) and (given in arguments.CODES or given.newbyteorder("=") in arguments.CODES):
+        if isinstance(given, np.dtype) and given.newbyteorder("=").name in QTYPES:
             return _qtype_of(array)
     return as_qtype("uint8")
 
@@ -603,24 +659,13 @@ def _place(x: Array, scale: Array, axis: Axis, block_size: int) -> tuple[tuple[i
 
 
 def _codes_for(x: Array, qtype: QType, out: Array | None) -> Array:
-    """Where to write codes one an element; packed formats are packed from there."""
+    """Where to write codes."""
     if qtype.packed:
-        if out is not None:
-            arguments.check_out(out, packed_shape(x.shape, qtype), np.dtype(np.uint8))
-        return np.empty_like(x, qtype.storage, subok=False)
+        shape, storage = packed_shape(x.shape, qtype), np.dtype(np.uint8)
+        return np.empty(shape, storage) if out is None else arguments.check_out(out, shape, storage)
     if out is None:
         return np.empty_like(x, qtype.storage, subok=False)
     return arguments.check_out(out, x.shape, qtype.storage)
-
-
-def _packed(codes: Array, qtype: QType, out: Array | None) -> Array:
-    if not qtype.packed:
-        return codes
-    packed = pack(codes, qtype)
-    if out is None:
-        return packed
-    out[...] = packed
-    return out
 
 
 def _shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[int, ...]:

@@ -1,14 +1,16 @@
-"""Codes of fewer than 8 bits: several a byte, first element in the low bits, as ONNX packs them."""
+"""Codes of fewer than 8 bits: dense, first element in the low bits, as ONNX and compressed-tensors pack them."""
 
 from __future__ import annotations
 
-import math
+import functools
+import importlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.arguments import as_array
+from fastq.kernels import SAW_OUT_OF_RANGE
 from fastq.layout import kept_axes
 from fastq.qtypes import QType, as_qtype
 
@@ -20,10 +22,14 @@ def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int = -1) -> tuple[
     return tuple(sizes)
 
 
-def _qtype(dtype: object) -> QType:
+def _qtype(dtype: object, bitorder: str) -> QType:
     qtype = as_qtype(dtype)
-    if not qtype.packed:
+    if not qtype.packed or qtype.block_size:
         raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
+    if bitorder not in ("little", "big"):
+        raise ValueError(f"bitorder must be 'little' or 'big', not {bitorder!r}")
+    if bitorder == "big" and qtype.bits > 1:
+        raise ValueError(f"bitorder='big' is defined for formats of one bit, not for {qtype}")
     return qtype
 
 
@@ -34,17 +40,45 @@ def _axis(axis: int, ndim: int) -> int:
     return axes[0]
 
 
-def pack(codes: ArrayLike, dtype: str | QType | DTypeLike, *, axis: int = -1) -> NDArray[np.uint8]:
-    """Pack codes along an axis, first element in the low bits, the last byte padded with zeros.
+@functools.cache
+def _execute() -> Any:
+    """Return the module that needs Numba, imported by the first call of an operation."""
+    return importlib.import_module("fastq.execute")
+
+
+def _form(qtype: QType, bitorder: str) -> Any:
+    return _execute().Form(qtype.bits, qtype.signed and not qtype.element, highest_first=bitorder == "big")
+
+
+def _as_integers(codes: ArrayLike, qtype: QType) -> NDArray[Any]:
+    """Return codes as integers; float codes as their bits."""
+    array = as_array(codes, "codes")
+    if array.dtype.kind in "iu" and not qtype.element:
+        return array
+    if array.dtype.name != qtype.name:
+        raise TypeError(f"codes must be {'integers' if not qtype.element else f'of dtype {qtype}'}, not {array.dtype}")
+    return array.view(np.uint8) if qtype.element else array.astype(qtype.storage)
+
+
+def pack(
+    codes: ArrayLike, dtype: str | QType | DTypeLike, *, axis: int = -1, bitorder: str = "little"
+) -> NDArray[np.uint8]:
+    """Pack codes along an axis without gaps, the last byte of each row padded with zeros.
+
+    Code k of a row has the bits from ``k * bits`` on of the row's bytes, counted from the lowest bit of the first byte:
+    what ONNX does for 4 and 2 bits, compressed-tensors for any width, and `numpy.packbits` with the same bit order
+    for 1.
 
     Parameters
     ----------
     codes : array_like of integers
-        Codes of the format, one an element.
+        Codes of the format, one an element; for float formats of fewer than 8 bits arrays of ml_dtypes.
     dtype : str, QType or dtype
-        "int4", "uint4", "int2" or "uint2".
+        A format of fewer than 8 bits: "int4", "uint4", "int2", "float4_e2m1fn", ...
     axis : int
         The axis along which neighbours share a byte.
+    bitorder : {"little", "big"}
+        For formats of one bit, whether the first of eight is in the lowest or the highest bit.
 
     Returns
     -------
@@ -64,44 +98,41 @@ def pack(codes: ArrayLike, dtype: str | QType | DTypeLike, *, axis: int = -1) ->
     >>> fastq.pack(np.array([1, -1, 7], np.int8), "int4")
     array([241,   7], dtype=uint8)
     """
-    qtype, codes = _qtype(dtype), as_array(codes, "codes")
-    if codes.dtype.kind not in "iu":
-        raise TypeError(f"codes must be integers, not {codes.dtype}")
-    if codes.size and (codes.min() < qtype.qmin or codes.max() > qtype.qmax):
+    qtype = _qtype(dtype, bitorder)
+    given = np.atleast_1d(_as_integers(codes, qtype))
+    axis = _axis(axis, given.ndim)
+    packed = np.empty(packed_shape(given.shape, qtype, axis), np.uint8)
+    seen = _execute().pack(np.moveaxis(given, axis, -1), np.moveaxis(packed, axis, -1), _form(qtype, bitorder))
+    if seen & SAW_OUT_OF_RANGE:
         raise ValueError(
-            f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {codes.min()}..{codes.max()}"
+            f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {given.min()}..{given.max()}"
         )
-    codes = np.atleast_1d(codes)
-    axis = _axis(axis, codes.ndim)
-    rows = np.moveaxis(codes, axis, -1)
-    packed = np.zeros(packed_shape(rows.shape, qtype), np.uint8)
-    per_byte, mask = 8 // qtype.bits, (1 << qtype.bits) - 1
-    for place in range(per_byte):
-        part = (rows[..., place::per_byte] & mask).astype(np.uint8)
-        packed[..., : part.shape[-1]] |= part << np.uint8(place * qtype.bits)
-    return np.moveaxis(packed, -1, axis)
+    return packed
 
 
 def unpack(
-    packed: ArrayLike, dtype: str | QType | DTypeLike, *, shape: tuple[int, ...], axis: int = -1
-) -> NDArray[np.integer[Any]]:
+    packed: ArrayLike,
+    dtype: str | QType | DTypeLike,
+    *,
+    shape: tuple[int, ...],
+    axis: int = -1,
+    bitorder: str = "little",
+) -> NDArray[Any]:
     """Return packed codes one an element: the inverse of `pack`.
 
     Parameters
     ----------
     packed : array_like of uint8
         What `pack` returns.
-    dtype : str, QType or dtype
-        "int4", "uint4", "int2" or "uint2".
+    dtype, axis, bitorder
+        As in `pack`.
     shape : tuple of int
         Shape of the codes.
-    axis : int
-        The axis along which neighbours share a byte.
 
     Returns
     -------
     ndarray of int8 or uint8
-        Shape `shape`.
+        Shape `shape`; for float formats an array of ml_dtypes.
 
     Raises
     ------
@@ -116,20 +147,14 @@ def unpack(
     >>> fastq.unpack(np.array([241, 7], np.uint8), "int4", shape=(3,))
     array([ 1, -1,  7], dtype=int8)
     """
-    qtype, packed = _qtype(dtype), as_array(packed, "packed")
+    qtype, packed = _qtype(dtype, bitorder), as_array(packed, "packed")
     if packed.dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {packed.dtype}")
     if any(size < 0 for size in shape):
         raise ValueError(f"shape must not have negative sizes: {shape}")
-    rank = max(len(shape), 1)
-    axis = _axis(axis, rank)
+    axis = _axis(axis, max(len(shape), 1))
     if packed.shape != (wanted := packed_shape(shape, qtype, axis)):
         raise ValueError(f"packed has shape {packed.shape}, but {qtype} codes of shape {tuple(shape)} pack to {wanted}")
-    rows = np.moveaxis(packed, axis, -1)
-    per_byte = 8 // qtype.bits
-    codes = np.empty((*rows.shape[:-1], rows.shape[-1] * per_byte), qtype.storage)
-    for place in range(per_byte):
-        high = rows << np.uint8(8 - qtype.bits * (place + 1))  # to the top of the byte, so that a sign comes along
-        codes[..., place::per_byte] = high.view(qtype.storage) >> (8 - qtype.bits)
-    length = math.prod(shape[axis : axis + 1])
-    return np.moveaxis(codes[..., :length], -1, axis).reshape(shape)
+    codes = np.empty(shape or (1,), np.uint8 if qtype.element else qtype.storage)
+    _execute().unpack(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), _form(qtype, bitorder))
+    return codes.reshape(shape).view(qtype.storage)

@@ -70,8 +70,13 @@ class QType:
         """Whether several codes share a byte in ``QuantizedArray.codes``."""
         return self.bits < 8
 
-    def code_range(self, symmetric: bool) -> tuple[int, int]:
-        """First and last code in use: the full range, or for a symmetric scheme as many codes below zero as above."""
+    def code_range(self, symmetric: bool) -> tuple[float, float]:
+        """First and last code in use: the full range, or for a symmetric scheme as many codes below zero as above.
+
+        Float codes are symmetric always.
+        """
+        if self.float_format is not None:
+            return -self.float_format.max, self.float_format.max
         half = (1 << (self.bits - 1)) - 1
         return (self.middle - half, self.middle + half) if symmetric else (self.qmin, self.qmax)
 

@@ -7,3 +7,4 @@ from fastq.kernels import forks as forks  # with `import fastq`, to know of ever
 
 SAW_NAN = 1
 SAW_INFINITE_RANGE = 2
+SAW_OUT_OF_RANGE = 4

@@ -8,6 +8,9 @@ from numba import types
 from numba.core.extending import models, register_model
 
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN, formulas
+from fastq.kernels.memory import held
+from fastq.kernels.minifloats import Minifloat, decode, encode
+from fastq.kernels.packing import Bits
 from fastq.kernels.simd import (
     Vec,
     bounded_to_integer,
@@ -39,14 +42,18 @@ class Action(types.Opaque):  # type: ignore[misc]
         "": parameters are given; "asymmetric" or "symmetric": taken from the range of what they belong to.
     block : int
         Elements in every block, for the loop over blocks that fill registers; 0: known only at run time.
+    code : Minifloat, optional
+        The float format of the codes; None where they are integers.
     """
 
-    def __init__(self, name: str, nan: str = "raise", scheme: str = "", block: int = 0) -> None:
-        self.does, self.nan, self.scheme, self.block = name, nan, scheme, block
-        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block})")
+    def __init__(
+        self, name: str, nan: str = "raise", scheme: str = "", block: int = 0, code: Minifloat | None = None
+    ) -> None:
+        self.does, self.nan, self.scheme, self.block, self.code = name, nan, scheme, block, code
+        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {code})")
 
     def __reduce__(self) -> Any:
-        return Action, (self.does, self.nan, self.scheme, self.block)
+        return Action, (self.does, self.nan, self.scheme, self.block, self.code)
 
 
 register_model(Action)(models.OpaqueModel)
@@ -94,37 +101,62 @@ def suits(action, scale):
 @by_type
 def result_in_span(action, x, s, dst):
     """What compute values become under one prepared scale that suits it, in the dtype of `dst`."""
-    dtype = dst.dtype
     steps = formulas.steps_in_range if action.scheme == "symmetric" else formulas.steps_in_span
+    code = action.code
 
     def quantize(action, x, s, dst):
-        return convert(steps(x, s) + nearest(s.zero_point), dtype)
+        return held(steps(x, s) + nearest(s.zero_point), dst)
+
+    def quantize_to_float(action, x, s, dst):
+        return held(formulas.float_quotient_in_span(x, s, code), dst)
 
     def fake(action, x, s, dst):
-        return convert(steps(x, s), dtype) * s.scale
+        return held(convert(steps(x, s), dtype_like(s.scale)) * s.scale, dst)
+
+    def fake_by_float(action, x, s, dst):
+        nearby = decode(encode(formulas.float_quotient_in_span(x, s, code), code), code)
+        return held(convert(nearby, dtype_like(s.scale)) * s.scale, dst)
 
     def dequantize(action, x, s, dst):
-        return convert(formulas.dequantize_value(x, s.scale, s.zero_point), dtype)
+        return held(formulas.dequantize_value(x, s.scale, s.zero_point), dst)
 
+    if code is not None:
+        return {"quantize": quantize_to_float, "fake": fake_by_float, "dequantize": dequantize}[action.does]
     return {"quantize": quantize, "fake": fake, "dequantize": dequantize}[action.does]
 
 
 @by_type
 def result(action, x, scale, zero_point, lowest, highest, dst):
     """What compute values become under any scales and zero points, in the dtype of `dst`."""
-    dtype = dst.dtype
+    code, integer = action.code, dst.dtype.held if isinstance(dst.dtype, Bits) else dst.dtype
 
     def quantize(action, x, scale, zero_point, lowest, highest, dst):
-        return bounded_to_integer(formulas.code_value(x, scale, zero_point, lowest, highest), dtype)
+        return bounded_to_integer(formulas.code_value(x, scale, zero_point, lowest, highest), integer)
+
+    def quantize_to_float(action, x, scale, zero_point, lowest, highest, dst):
+        return held(formulas.float_quotient(x, scale, code), dst)
 
     def fake(action, x, scale, zero_point, lowest, highest, dst):
-        code = formulas.code_value(x, scale, zero_point, lowest, highest)
-        return formulas.dequantize_value(code, scale, zero_point)
+        value = formulas.code_value(x, scale, zero_point, lowest, highest)
+        return held(formulas.dequantize_value(value, scale, zero_point), dst)
+
+    def fake_by_float(action, x, scale, zero_point, lowest, highest, dst):
+        nearby = decode(encode(formulas.float_quotient(x, scale, code), code), code)
+        return held(convert(nearby, dtype_like(scale)) * scale, dst)
 
     def dequantize(action, x, scale, zero_point, lowest, highest, dst):
-        return convert(formulas.dequantize_value(x, scale, zero_point), dtype)
+        return held(formulas.dequantize_value(x, scale, zero_point), dst)
 
+    if code is not None:
+        return {"quantize": quantize_to_float, "fake": fake_by_float, "dequantize": dequantize}[action.does]
     return {"quantize": quantize, "fake": fake, "dequantize": dequantize}[action.does]
+
+
+@by_type
+def dtype_like(x):
+    """Scalar type of the lanes of x."""
+    dtype = x.dtype if isinstance(x, Vec) else x
+    return lambda x: dtype
 
 
 @by_type

@@ -6,6 +6,8 @@ from numba import types
 
 from fastq.kernels.actions import saw
 from fastq.kernels.formulas import dequantize_value, unclamped_code
+from fastq.kernels.memory import fetch
+from fastq.kernels.minifloats import Minifloat
 from fastq.kernels.simd import (
     absolute,
     any_lane,
@@ -13,6 +15,7 @@ from fastq.kernels.simd import (
     constant,
     convert,
     count,
+    dtype_of,
     full,
     inline,
     is_float,
@@ -40,11 +43,13 @@ def parameter(where, k, vec):
 
 
 @by_type
-def decoded(code, scale, zero_point):
-    """The approximation that a code stands for; floats are the approximation itself."""
-    if is_float(code):
-        return lambda code, scale, zero_point: code
-    return lambda code, scale, zero_point: dequantize_value(as_float(code, scale), scale, as_float(zero_point, scale))
+def decoded(code, scale, zero_point, dst):
+    """The approximation that a code stands for; floats are the approximation itself, but for those that are codes."""
+    if is_float(code) and not (isinstance(dst.dtype, Minifloat) and dst.dtype.width <= 8):
+        return lambda code, scale, zero_point, dst: code
+    return lambda code, scale, zero_point, dst: dequantize_value(
+        as_float(code, scale), scale, as_float(zero_point, scale)
+    )
 
 
 @by_type
@@ -55,9 +60,9 @@ def as_float(x, scale):
 
 
 @inline
-def _measures(x, code, scale, zero_point, plan):
+def _measures(x, code, scale, zero_point, plan, dst):
     wide, compute = convert(x, types.float64), as_float(x, scale)
-    error = absolute(wide - convert(decoded(code, scale, zero_point), types.float64))
+    error = absolute(wide - convert(decoded(code, scale, zero_point, dst), types.float64))
     magnitude = absolute(wide)
     nonzero = magnitude > constant(0, wide)
     relative = select(nonzero, error / magnitude, constant(0, wide))
@@ -67,9 +72,9 @@ def _measures(x, code, scale, zero_point, plan):
 
 
 @inline
-def _add(total, x, code, scale, zero_point, plan):
+def _add(total, x, code, scale, zero_point, plan, dst):
     e2, x2, abs_, rel, most, most_rel, some, clip = total
-    error, magnitude, relative, nonzero, clipped = _measures(x, code, scale, zero_point, plan)
+    error, magnitude, relative, nonzero, clipped = _measures(x, code, scale, zero_point, plan, dst)
     return (
         e2 + error * error,
         x2 + magnitude * magnitude,
@@ -106,16 +111,17 @@ def add_errors(src, dst, scale, zero_point, sums, plan, chunk, size):
         total = (zero, zero, zero, zero, zero, zero, zero, zero)
         nans = is_nan(zero)
         while k <= size - n:
-            x, code = load(src, k, vec), load(dst, k, lanes_like(vec, dst))
+            x, code = fetch(src, k, vec), fetch(dst, k, lanes_like(vec, dst))
             nans = nans | nan(x)
-            total = _add(total, x, code, parameter(scale, k, vec), parameter(zero_point, k, vec), plan)
+            total = _add(total, x, code, parameter(scale, k, vec), parameter(zero_point, k, vec), plan, dst)
             k += n
         seen = any_lane(nans)
         _put(sums, first, total)
     total = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     while k < size:
-        seen |= src[k] != src[k]
-        total = _add(total, src[k], dst[k], one(scale, k), one(zero_point, k), plan)
+        x = fetch(src, k, dtype_of(src))
+        seen |= x != x
+        total = _add(total, x, fetch(dst, k, dtype_of(dst)), one(scale, k), one(zero_point, k), plan, dst)
         k += 1
     _put(sums, first, total)
     return saw(seen, False)

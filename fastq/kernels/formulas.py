@@ -10,6 +10,7 @@ from numba.core.registry import cpu_target
 from fastq.kernels.simd import (
     Vec,
     any_lane,
+    bitcast,
     by_type,
     constant,
     convert,
@@ -108,6 +109,49 @@ def quotient(x, s):
 
         return corrected
     return lambda x, s: x / s.scale
+
+
+# --- values to float codes --------------------------------------------------------------------------------------------
+
+
+@by_type
+def float_quotient(x, scale, code):
+    """``x / scale``, what a float code is the nearest of; ONNX adds the zero point, so -0.0 becomes 0.0, to some."""
+    if code.instance_type.nan is None:
+        return lambda x, scale, code: x / scale + constant(0, x)
+    return lambda x, scale, code: x / scale
+
+
+@by_type
+def float_quotient_in_span(x, s, code):
+    """`float_quotient` for a scale that `suits_span`, with x bounded so that nothing overflows.
+
+    Infinities have a code of their own in formats without -0.0: those divide.
+    """
+    form = code.instance_type
+    if form.without_negative_zero or not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
+        return lambda x, s, code: float_quotient(x, s.scale, code)
+    bound = form.max if form.saturate else 4 * form.max
+
+    def bounded(x, s, code):
+        limit = full_like(constant(bound, x) * s.scale, x)
+        near = quotient(maximum(-limit, minimum(limit, x)), s)  # of NaN itself, in this order
+        return _signed_like(near, x, code)
+
+    return bounded
+
+
+@by_type
+def _signed_like(near, x, code):
+    """The quotient with the sign that its correction takes from -0.0; or 0.0 for both zeros."""
+    if code.instance_type.nan is None:
+        return lambda near, x, code: near + constant(0, x)
+
+    def signed(near, x, code):
+        word = bitcast(x, types.int32)
+        return bitcast(bitcast(near, types.int32) | (word & constant(-(1 << 31), word)), types.float32)
+
+    return signed
 
 
 # --- codes to values --------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastq.kernels.actions import identities, nan_lanes, parameters, put_parameters, result, saw, value_of
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import is_infinite
+from fastq.kernels.memory import fetch, group_size, put
 from fastq.kernels.plan import AHEAD, localize
 from fastq.kernels.simd import (
     REGISTER_BITS,
@@ -32,10 +33,10 @@ from fastq.kernels.simd import lanes as lanes_of
 
 
 @by_type
-def one_lane(where):
-    """Vec type of one element of `where`."""
-    vec = Vec(where.dtype, 1)
-    return lambda where: vec
+def fewest_lanes(src, dst):
+    """Vec type of as few elements of src as fill whole bytes, there and in dst."""
+    vec = Vec(src.dtype, max(group_size(src), group_size(dst)))
+    return lambda src, dst: vec
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -68,10 +69,10 @@ def _row(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
     vec = lanes_of(src, scale, dst)
     n = count(vec)
     if end - i < n:
-        vec_1, nan = one_lane(src), False
+        few, nan = fewest_lanes(src, dst), False
         while i < end:
-            nan |= any_lane(piece(action, src, dst, scale, zero_point, plan, p, i, vec_1, slot))
-            i += 1
+            nan |= any_lane(piece(action, src, dst, scale, zero_point, plan, p, i, few, slot))
+            i += count(few)
         return saw(nan, False)
     last = end - n
     nans = piece(action, src, dst, scale, zero_point, plan, p, i, vec, slot)
@@ -98,11 +99,11 @@ def nan_as_zero(x):
 @inline
 def _merge_extents(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
     prefetch(src, i + AHEAD)
-    x, nans = nan_as_zero(load(src, i, vec))
+    x, nans = nan_as_zero(fetch(src, i, vec))
     x = x + constant(0, x)  # -0.0 becomes 0.0, or which of the two is found would depend on the order
     p += slot * plan.parameters + i
-    store(scale, p, minimum(x, load(scale, p, vec)))
-    store(zero_point, p, maximum(x, load(zero_point, p, vec)))
+    store(scale, p, minimum(x, load(scale, p, lanes_like(vec, scale))))
+    store(zero_point, p, maximum(x, load(zero_point, p, lanes_like(vec, scale))))
     return nans
 
 
@@ -110,10 +111,10 @@ def _merge_extents(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
 def _by_parameters(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
     compute = dtype_of(scale)
     prefetch(src, i + AHEAD)
-    x = load(src, i, vec)
+    x = fetch(src, i, vec)
     step = load(scale, p + i, lanes_like(vec, scale))
     zero = convert(load(zero_point, p + i, lanes_like(vec, zero_point)), compute)
-    store(dst, i, result(action, value_of(action, x, scale), step, zero, plan.lowest, plan.highest, dst))
+    put(dst, i, result(action, value_of(action, x, scale), step, zero, plan.lowest, plan.highest, dst))
     return nan_lanes(action, x)
 
 
@@ -132,7 +133,7 @@ STRIPE_BYTES = STRIPE * REGISTER_BITS // 8
 def stripes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Quantize (or fake quantize) stripes start..stop, each some columns of one block; the first block's come first."""
     src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, scale)
-    vec, vec_1 = lanes_in(STRIPE, scale), one_lane(src)
+    vec, few = lanes_in(STRIPE, scale), fewest_lanes(src, dst)
     n = count(vec)
     across = (plan.inner + n - 1) // n
     infinite, nan = False, False
@@ -148,19 +149,19 @@ def stripes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop
             nan, infinite = nan | seen[0], infinite | seen[1]
             continue
         while column < plan.inner:
-            seen = _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, vec_1)
+            seen = _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, few)
             nan, infinite = nan | seen[0], infinite | seen[1]
-            column += 1
+            column += count(few)
     return saw(nan, infinite)
 
 
 @inline
 def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, vec):
-    x = load(src, first * plan.inner + column, vec)
+    x = fetch(src, first * plan.inner + column, vec)
     los, his = identities(x)
     i = first * plan.inner + column
     for _ in range(rows):
-        x = load(src, i, vec)
+        x = fetch(src, i, vec)
         los, his = minimum(x, los), maximum(x, his)
         i += plan.inner
     steps, zeros = parameters(action, los, his, plan, scale)
@@ -168,9 +169,9 @@ def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, v
     i = first * plan.inner + column
     nans = nan_lanes(action, x)
     for _ in range(rows):
-        x = load(src, i, vec)
+        x = fetch(src, i, vec)
         nans = nans | nan_lanes(action, x)
-        store(dst, i, result(action, value_of(action, x, scale), steps, zeros, plan.lowest, plan.highest, dst))
+        put(dst, i, result(action, value_of(action, x, scale), steps, zeros, plan.lowest, plan.highest, dst))
         i += plan.inner
     return any_lane(nans), any_lane(is_infinite(steps))
 
@@ -180,7 +181,7 @@ def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, v
 
 def ranges(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Turn ranges start..stop, lowest values in src and highest in dst, into scale and zero point by the scheme."""
-    vec, infinite, plan = one_lane(src), False, localize(plan, scale)
+    vec, infinite, plan = fewest_lanes(src, dst), False, localize(plan, scale)
     for p in range(start, stop):
         steps, zeros = parameters(action, load(src, p, vec), load(dst, p, vec), plan, scale)
         put_parameters(action, scale, zero_point, p, steps, zeros)

@@ -6,10 +6,12 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core.extending import register_model
 from numba.core.registry import cpu_target
 
 from fastq.kernels.simd import (
     Element,
+    ElementModel,
     Vec,
     bitcast,
     by_type,
@@ -45,6 +47,8 @@ class Minifloat(Element):
         Bits of infinity and of the NaN that a conversion gives; None where there is none.
     saturate : bool
         Whether a conversion gives the largest finite number for what is larger.
+    dense : bool
+        Whether floats of fewer than 8 bits share bytes.
     """
 
     def __init__(
@@ -57,24 +61,28 @@ class Minifloat(Element):
         infinity: int | None,
         nan: int | None,
         saturate: bool = False,
+        dense: bool = True,
     ) -> None:
         self.exponent, self.mantissa, self.bias = exponent, mantissa, bias
         self.largest, self.infinity, self.nan = largest, infinity, nan
         self.format, self.saturate = name, saturate or nan is None
-        bits = 1 + exponent + mantissa
-        self.bits = types.Integer.from_bitwidth(max(bits, 8), signed=False)
-        super().__init__(f"Minifloat({name}, {saturate})", bits)
+        self.width = 1 + exponent + mantissa
+        self.bits = types.Integer.from_bitwidth(max(self.width, 8), signed=False)
+        super().__init__(f"Minifloat({name}, {saturate}, {dense})", self.width if dense else self.bits.bitwidth)
 
     @property
     def without_negative_zero(self) -> bool:
         """Whether the bits of -0.0 stand for NaN instead."""
-        return self.nan == 1 << (self.bitwidth - 1)
+        return self.nan == 1 << (self.width - 1)
 
     @property
     def max(self) -> float:
         """The largest finite number."""
         fraction = self.largest % (1 << self.mantissa) / (1 << self.mantissa)
         return float(2.0 ** ((self.largest >> self.mantissa) - self.bias) * (1 + fraction))
+
+
+register_model(Minifloat)(ElementModel)
 
 
 # width, mantissa and exponent bias of the floats that have lanes
@@ -121,7 +129,7 @@ def decode(bits: Any, kind: Any) -> Any:
     if form.format == "float16" and HAS_HALF:
         return lambda bits, kind: _bits_to_half(bits)
     if form.exponent == 8:
-        shift = 32 - form.bitwidth
+        shift = 32 - form.width
         return lambda bits, kind: bitcast(_word(bits) << constant(shift, _word(bits)), types.float32)
     return _decode_by_fields(bits, kind)
 
@@ -133,9 +141,9 @@ def _word(bits: Any) -> Any:
 
 def _decode_by_fields(bits: Any, kind: Any) -> Any:
     form = _format(kind)
-    magnitude, drop = (1 << (form.bitwidth - 1)) - 1, 23 - form.mantissa
+    magnitude, drop = (1 << (form.width - 1)) - 1, 23 - form.mantissa
     rebias, step = (127 - form.bias) << 23, 2.0 ** (1 - form.bias - form.mantissa)
-    normal, to_sign, sign = 1 << form.mantissa, 32 - form.bitwidth, -(1 << 31)
+    normal, to_sign, sign = 1 << form.mantissa, 32 - form.width, -(1 << 31)
 
     def fields(bits, kind):  # type: ignore[no-untyped-def]
         word = convert(bits, types.int32)
@@ -195,7 +203,7 @@ def encode(x: Any, kind: Any) -> Any:
 def _encode_same_exponent(x: Any, kind: Any) -> Any:
     """Round by adding half a unit to the bits, less the last bit kept being even; the carry may reach the exponent."""
     form = _format(kind)
-    drop, nan, target = 32 - form.bitwidth, form.nan, form.bits
+    drop, nan, target = 32 - form.width, form.nan, form.bits
     half = (1 << (drop - 1)) - 1
 
     def rounded(x, kind):  # type: ignore[no-untyped-def]
@@ -257,7 +265,7 @@ def _with_special(code: Any, size: Any, kind: Any) -> Any:
 def _with_sign(code: Any, word: Any, kind: Any) -> Any:
     """Codes with the sign of the source's bits; NaN has none, nor has zero where -0.0 is no number."""
     form = _format(kind)
-    shift, sign = word.dtype.bitwidth - form.bitwidth, 1 << (form.bitwidth - 1)
+    shift, sign = word.dtype.bitwidth - form.width, 1 << (form.width - 1)
     last = form.largest if form.infinity is None else form.infinity
     if form.without_negative_zero:
 

@@ -1,4 +1,4 @@
-"""The plan of one call as kernels read it: integers only."""
+"""The plan of one call as kernels read it: numbers only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from fastq.kernels.simd import convert, dtype_of, inline
 # ((o // cycle * kept + o % kept) * blocks + b) * inner + i.
 PLAN = np.dtype(
     [(name, np.int64) for name in ("length", "inner", "block", "blocks", "cycle", "kept", "parameters")]
-    + [(name, np.int64) for name in ("lowest", "highest", "streaming", "chunk")]
+    + [(name, np.float64) for name in ("lowest", "highest")]
+    + [(name, np.int64) for name in ("streaming", "chunk")]
 )
 
 Plan = from_dtype(PLAN)  # passed to a kernel as its address

@@ -77,8 +77,9 @@ class Element(types.Type):  # type: ignore[misc]
         super().__init__(name=name)
 
 
-@register_model(Element)
-class _ElementModel(models.PrimitiveModel):  # type: ignore[misc]
+class ElementModel(models.PrimitiveModel):  # type: ignore[misc]
+    """How Numba lowers an Element, to be registered for each subclass."""
+
     def __init__(self, manager: Any, element: Element) -> None:
         super().__init__(manager, element, _llvm(element))
 
@@ -124,10 +125,11 @@ def _named(kind: types.Type) -> Any:
 
 def _splat(builder: Any, value: Any, vector: ir.Type) -> Any:
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
-    return _shuffle(builder, first, [0] * vector.count)
+    return emit_shuffle(builder, first, [0] * vector.count)
 
 
-def _shuffle(builder: Any, value: Any, lanes: list[int], other: Any = None) -> Any:
+def emit_shuffle(builder: Any, value: Any, lanes: list[int], other: Any = None) -> Any:
+    """Emit the lanes of that order, counted through `value` and then `other`."""
     other = ir.Constant(value.type, ir.Undefined) if other is None else other
     return builder.shuffle_vector(value, other, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
 
@@ -185,12 +187,16 @@ def advance(typingctx: Any, where: Any, count: Any) -> Any:
     """The pointer `count` elements further on, a whole number of bytes."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        step = args[1]
-        if where.dtype.bitwidth < 8:
-            step = builder.ashr(builder.mul(step, step.type(where.dtype.bitwidth)), step.type(3))
-        return builder.gep(args[0], [step])
+        return _address(builder, where, *args)
 
     return where(where, types.intp), emit
+
+
+def _address(builder: Any, kind: types.CPointer, where: Any, index: Any) -> Any:
+    """Address of an element, or of the byte in which it begins."""
+    if kind.dtype.bitwidth < 8:
+        index = builder.ashr(builder.mul(index, index.type(kind.dtype.bitwidth)), index.type(3))
+    return builder.gep(where, [index])
 
 
 def _vector_address(builder: Any, where: Any, index: Any, vec: types.Type) -> Any:
@@ -290,7 +296,7 @@ def prefetch(typingctx: Any, where: Any, index: Any) -> Any:
     """Ask for the line of ``where[index]``; any address is allowed."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        i32, line = ir.IntType(32), builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
+        i32, line = ir.IntType(32), builder.bitcast(_address(builder, where, *args), ir.IntType(8).as_pointer())
         _call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, i32(0), i32(3), i32(1)])
         return context.get_dummy_value()
 
@@ -709,7 +715,7 @@ def shuffled(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:
         lanes = lanes_of(x.n)
 
         def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return _shuffle(builder, args[0], lanes)
+            return emit_shuffle(builder, args[0], lanes)
 
         return Vec(x.dtype, len(lanes))(x), emit
 
@@ -730,7 +736,7 @@ def _joined(doc: str, name: str, lanes_of: Callable[[int], list[int]]) -> Any:
             return None
 
         def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return _shuffle(builder, args[0], lanes_of(a.n), args[1])
+            return emit_shuffle(builder, args[0], lanes_of(a.n), args[1])
 
         return Vec(a.dtype, 2 * a.n)(a, b), emit
 
@@ -764,7 +770,7 @@ def _reduction(name: str, combine: Callable[[Any, Any, list[Any]], Any], doc: st
             value, n = args[0], _width(x)
             while n > 1:
                 n //= 2
-                halves = [_shuffle(builder, value, list(range(first, first + n))) for first in (0, n)]
+                halves = [emit_shuffle(builder, value, list(range(first, first + n))) for first in (0, n)]
                 value = combine(builder, x, halves)
             return builder.extract_element(value, ir.IntType(32)(0)) if isinstance(x, Vec) else value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numba import types
+
 from fastq.kernels.actions import (
     identities,
     nan_in_pair,
@@ -16,6 +18,8 @@ from fastq.kernels.actions import (
 )
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import Span, is_infinite, span
+from fastq.kernels.memory import fetch, group_of, put, put_streaming
+from fastq.kernels.minifloats import Minifloat
 from fastq.kernels.plan import AHEAD, localize
 from fastq.kernels.simd import (
     REGISTER_BITS,
@@ -32,7 +36,6 @@ from fastq.kernels.simd import (
     inline,
     is_float,
     lanes,
-    lanes_in,
     lanes_like,
     load,
     lower,
@@ -44,7 +47,6 @@ from fastq.kernels.simd import (
     reduce_min,
     scratch,
     store,
-    stream,
     upper,
 )
 
@@ -78,6 +80,16 @@ def visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
 
 
 @by_type
+def fetched_in(registers, src):
+    """Vec type of elements of src that fill so many registers, a literal, once they are fetched."""
+    if not isinstance(registers, types.IntegerLiteral):
+        return None
+    width = 32 if isinstance(src.dtype, Minifloat) else src.dtype.bitwidth
+    vec = Vec(src.dtype, registers.literal_value * REGISTER_BITS // width)
+    return lambda registers, src: vec
+
+
+@by_type
 def nan_in_halves(action, x):
     """Mask, half as long, of the lanes that may be NaN: one comparison looks at two registers."""
     if is_float(x):
@@ -88,16 +100,16 @@ def nan_in_halves(action, x):
 @inline
 def extent(action, src, i, end):
     """Smallest and largest element of src[i:end], NaN passed over, and whether there was one."""
-    wide, narrow = lanes_in(4, src), lanes_in(1, src)
+    wide, narrow = fetched_in(4, src), fetched_in(1, src)
     # four registers are enough independent chains to hide the latency of a minimum
     if end - i >= count(wide):
         return _extent(action, src, i, end, wide)
     if end - i >= count(narrow):
         return _extent(action, src, i, end, narrow)
-    lo, hi = identities(src[i])
+    lo, hi = identities(fetch(src, i, dtype_of(src)))
     nan = False
     while i < end:
-        x = src[i]
+        x = fetch(src, i, dtype_of(src))
         lo, hi, nan = minimum(x, lo), maximum(x, hi), nan | (x != x)
         i += 1
     return lo, hi, nan
@@ -105,31 +117,37 @@ def extent(action, src, i, end):
 
 @by_type
 def prefetch_lanes(src, i, vec):
-    """Prefetch a register, or four."""
-    step = REGISTER_BITS // src.dtype.bitwidth
-    if vec.instance_type.n == step:
-        return lambda src, i, vec: prefetch(src, i)
+    """Prefetch the lines that so many lanes fill."""
+    line = REGISTER_BITS // src.dtype.bitwidth
+    lines = max(1, vec.instance_type.n // line)
+
+    def one(src, i, vec):
+        prefetch(src, i)
+
+    def two(src, i, vec):
+        prefetch(src, i)
+        prefetch(src, i + line)
 
     def four(src, i, vec):
         prefetch(src, i)
-        prefetch(src, i + step)
-        prefetch(src, i + 2 * step)
-        prefetch(src, i + 3 * step)
+        prefetch(src, i + line)
+        prefetch(src, i + 2 * line)
+        prefetch(src, i + 3 * line)
 
-    return four
+    return {1: one, 2: two, 4: four}[lines]
 
 
 @inline
 def _extent(action, src, i, end, vec):
     n = count(vec)
     last = end - n
-    x = load(src, i, vec)
+    x = fetch(src, i, vec)
     los, his = identities(x)
     los, his, nans = minimum(x, los), maximum(x, his), nan_in_halves(action, x)
     i = min(i + n - misalignment(src, i, vec), last)
     while True:
         prefetch_lanes(src, i + AHEAD, vec)
-        x = load(src, i, vec)
+        x = fetch(src, i, vec)
         los, his = minimum(x, los), maximum(x, his)
         nans = nans | nan_in_halves(action, x)
         if i == last:
@@ -163,7 +181,7 @@ def wider(src, dst):
 def _lanes_at(action, src, dst, s, like, vec, i):
     """What the Vec at src[i] becomes, and which lanes have a NaN to report."""
     prefetch(src, i + AHEAD)
-    x = load(src, i, vec)
+    x = fetch(src, i, vec)
     return result_in_span(action, value_of(action, x, like), s, dst), nan_lanes(action, x)
 
 
@@ -171,44 +189,52 @@ def _lanes_at(action, src, dst, s, like, vec, i):
 def _apply(action, src, dst, plan, scale, zero_point, i, end, like):
     """Write what src[i:end] becomes to dst[i:end]; return whether there was a NaN to report."""
     vec = lanes(src, like, dst)
-    n = count(vec)
-    if end - i >= n and suits(action, scale):
-        s = span(scale, zero_point, plan.lowest, plan.highest)
-        last = end - n
-        y, nans = _lanes_at(action, src, dst, s, like, vec, i)
-        store(dst, i, y)
-        # whole cache lines from here on: NumPy's arrays begin 16 bytes after one, and lines cut in two cost double
-        i += n - misalignment(wider(src, dst), i, lanes_like(vec, wider(src, dst)))
+    n, nan = count(vec), False
+    stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
+    if stop - i >= n and suits(action, scale):
+        nan |= _apply_lanes(action, src, dst, plan, span(scale, zero_point, plan.lowest, plan.highest), i, stop, like)
+        i = stop
+    while i < end:
+        x = fetch(src, i, dtype_of(src))
+        nan |= any_lane(nan_lanes(action, x))
+        put(dst, i, result(action, value_of(action, x, like), scale, zero_point, plan.lowest, plan.highest, dst))
+        i += 1
+    return nan
+
+
+@inline
+def _apply_lanes(action, src, dst, plan, s, i, end, like):
+    vec = lanes(src, like, dst)
+    n, last = count(vec), end - count(vec)
+    y, nans = _lanes_at(action, src, dst, s, like, vec, i)
+    put(dst, i, y)
+    # whole cache lines from here on: NumPy's arrays begin 16 bytes after one, and lines cut in two cost double
+    aligned = n - misalignment(wider(src, dst), i, lanes_like(vec, wider(src, dst)))
+    if aligned % group_of(src) == 0 and aligned % group_of(dst) == 0:
+        i += aligned
         if plan.streaming:
             while i <= last:
                 y, nan = _lanes_at(action, src, dst, s, like, vec, i)
                 nans = nans | nan
-                stream(dst, i, y)
+                put_streaming(dst, i, y)
                 i += n
-        while i <= last - n:  # two registers a turn share the test for NaN
-            x, x2 = load(src, i, vec), load(src, i + n, vec)
-            nans = nans | nan_in_pair(action, x, x2)
-            prefetch(src, i + AHEAD)
-            prefetch(src, i + n + AHEAD)
-            store(dst, i, result_in_span(action, value_of(action, x, like), s, dst))
-            store(dst, i + n, result_in_span(action, value_of(action, x2, like), s, dst))
-            i += 2 * n
-        i = min(i, last)
-        while True:
-            y, nan = _lanes_at(action, src, dst, s, like, vec, i)
-            nans = nans | nan
-            store(dst, i, y)
-            if i == last:
-                break
-            i = min(i + n, last)
-        return any_lane(nans)
-    nan = False
-    while i < end:
-        x = src[i]
-        nan |= any_lane(nan_lanes(action, x))
-        dst[i] = result(action, value_of(action, x, like), scale, zero_point, plan.lowest, plan.highest, dst)
-        i += 1
-    return nan
+    while i <= last - n:  # two registers a turn share the test for NaN
+        x, x2 = fetch(src, i, vec), fetch(src, i + n, vec)
+        nans = nans | nan_in_pair(action, x, x2)
+        prefetch(src, i + AHEAD)
+        prefetch(src, i + n + AHEAD)
+        put(dst, i, result_in_span(action, value_of(action, x, like), s, dst))
+        put(dst, i + n, result_in_span(action, value_of(action, x2, like), s, dst))
+        i += 2 * n
+    i = min(i, last)
+    while True:
+        y, nan = _lanes_at(action, src, dst, s, like, vec, i)
+        nans = nans | nan
+        put(dst, i, y)
+        if i == last:
+            break
+        i = min(i + n, last)
+    return any_lane(nans)
 
 
 @inline
@@ -271,12 +297,11 @@ def _several_blocks(action, src, dst, scale, zero_point, plan, p, memory):
     """As many blocks as a register has lanes: their parameters are computed side by side, 1.6 times faster for 32."""
     vec, several = block_lanes(action, src), lanes(scale)
     size, n = count(vec), count(several)
-    nans = nan_lanes(action, load(src, p * size, vec))
+    nans = nan_lanes(action, fetch(src, p * size, vec))
     for k in range(n):
         i = (p + k) * size
-        prefetch_lanes(src, i + AHEAD, lanes_in(1, src))
-        prefetch_lanes(src, i + AHEAD + size // 2, lanes_in(1, src))
-        x = load(src, i, vec)
+        prefetch_lanes(src, i + AHEAD, vec)
+        x = fetch(src, i, vec)
         nans = nans | nan_lanes(action, x)
         memory[k], memory[n + k] = extent_of(action, value_of(action, x, scale))
     steps, zeros = parameters(action, load(memory, 0, several), load(memory, n, several), plan, scale)
@@ -292,7 +317,7 @@ def _several_blocks(action, src, dst, scale, zero_point, plan, p, memory):
     for k in range(n):
         one = Span(memory[k], memory[n + k], memory[2 * n + k], memory[3 * n + k], memory[4 * n + k])
         i = (p + k) * size
-        store(dst, i, result_in_span(action, value_of(action, load(src, i, vec), scale), one, dst))
+        put(dst, i, result_in_span(action, value_of(action, fetch(src, i, vec), scale), one, dst))
     return saw(any_lane(nans), False)
 
 
@@ -300,7 +325,7 @@ def _several_blocks(action, src, dst, scale, zero_point, plan, p, memory):
 def _one_block(action, src, dst, scale, zero_point, plan, p):
     vec = block_lanes(action, src)
     i = p * count(vec)
-    x = load(src, i, vec)
+    x = fetch(src, i, vec)
     nan = any_lane(nan_lanes(action, x))
     lo, hi = extent_of(action, value_of(action, x, scale))
     step, zero = parameters(action, lo, hi, plan, scale)

@@ -1,0 +1,100 @@
+"""From memory to lanes and back, whatever the form in memory: the one place that knows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+
+from fastq.kernels.minifloats import Minifloat, decode, encode
+from fastq.kernels.packing import Bits, fetch_code, pack_lanes, put_code, unpack_lanes
+from fastq.kernels.simd import Vec, by_type, cast_pointer, convert, load, store, stream
+
+
+def _packed(dtype: Any) -> Bits | None:
+    """Return the form of elements narrower than a byte."""
+    if isinstance(dtype, Minifloat) and dtype.bitwidth < 8:
+        return Bits(dtype.bitwidth, signed=False)
+    return dtype if isinstance(dtype, Bits) else None
+
+
+def group_size(where: Any) -> int:
+    """Return the least number of elements of a pointer type that fills whole bytes."""
+    packed = _packed(where.dtype)
+    return packed.group if packed else 1
+
+
+@by_type
+def group_of(where: Any) -> Any:
+    """The least number of elements that fills whole bytes."""
+    group = group_size(where)
+    return lambda where: group
+
+
+@by_type
+def fetch(where: Any, index: Any, kind: Any) -> Any:
+    """Elements ``where[index]`` onwards, as many as `kind` has lanes: small floats as float32, the rest as they are."""
+    dtype = where.dtype
+    if isinstance(dtype, Minifloat):
+        return lambda where, index, kind: decode(fetch_bits(where, index, kind), dtype)
+    return lambda where, index, kind: fetch_bits(where, index, kind)
+
+
+@by_type
+def fetch_bits(where: Any, index: Any, kind: Any) -> Any:
+    """Elements ``where[index]`` onwards, as many as `kind` has lanes: small floats as their bits."""
+    dtype, packed = where.dtype, _packed(where.dtype)
+    n = getattr(kind.instance_type, "n", 0) if isinstance(kind, types.TypeRef) else 0
+    if packed is not None and n:
+        vec, bits = Vec(types.uint8, n * packed.bitwidth // 8), packed.bitwidth
+        return lambda where, index, kind: unpack_lanes(
+            load(cast_pointer(where, types.uint8), index * bits >> 3, vec), packed
+        )
+    if packed is not None:
+        return lambda where, index, kind: fetch_code(cast_pointer(where, types.uint8), index, packed)
+    if isinstance(dtype, Minifloat):
+        word = dtype.bits
+        held = Vec(word, n) if n else word
+        return lambda where, index, kind: load(cast_pointer(where, word), index, held)
+    return lambda where, index, kind: load(where, index, kind)
+
+
+@by_type
+def put(where: Any, index: Any, value: Any) -> Any:
+    """Write lanes to ``where[index]`` onwards; they are in the form that `held` gives.
+
+    Elements that share bytes are written group by group, or one after the other.
+    """
+    dtype, packed = where.dtype, _packed(where.dtype)
+    if packed is not None and isinstance(value, Vec):
+        bits = packed.bitwidth
+        return lambda where, index, value: store(
+            cast_pointer(where, types.uint8), index * bits >> 3, pack_lanes(value, packed)
+        )
+    if packed is not None:
+        return lambda where, index, value: put_code(cast_pointer(where, types.uint8), index, value, packed)
+    if isinstance(dtype, Minifloat):
+        word = dtype.bits
+        return lambda where, index, value: store(cast_pointer(where, word), index, value)
+    return lambda where, index, value: store(where, index, value)
+
+
+@by_type
+def put_streaming(where: Any, index: Any, value: Any) -> Any:
+    """`put` past the cache, to an address aligned to the lanes; elements that share bytes go through it."""
+    if _packed(where.dtype) is not None:
+        return lambda where, index, value: put(where, index, value)
+    if isinstance(where.dtype, Minifloat):
+        word = where.dtype.bits
+        return lambda where, index, value: stream(cast_pointer(where, word), index, value)
+    return lambda where, index, value: stream(where, index, value)
+
+
+@by_type
+def held(value: Any, where: Any) -> Any:
+    """Lanes, in range, as `put` takes them for a pointer: floats rounded where the elements are small floats."""
+    dtype = where.dtype
+    if isinstance(dtype, Minifloat):
+        return lambda value, where: encode(value, dtype)
+    target = dtype.held if isinstance(dtype, Bits) else dtype
+    return lambda value, where: convert(value, target)

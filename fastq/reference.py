@@ -157,9 +157,9 @@ def dequantize_linear(
     codes = _array(codes, "codes")
     if codes.dtype.name not in QTYPES:
         raise TypeError(f"codes must be of the dtype of a code format, not {codes.dtype}")
-    qtype, given = as_qtype(codes.dtype), _scale(scale).dtype
+    qtype, given = as_qtype(codes.dtype), np.dtype(np.float32) if _is_python(scale) else _scale(scale).dtype
     p = _given_qparams(scale, zero_point, qtype, axis, block_size, codes.shape, _compute_type(given))
-    dtype = _output_dtype(dtype, out, np.dtype(np.float32) if _is_python(scale) else given)
+    dtype = _output_dtype(dtype, out, given)
     _check_out(out, codes.shape, dtype)
     return _delivered(_values(codes.astype(qtype.storage, copy=False), p), dtype, out)
 
@@ -685,9 +685,13 @@ def _asymmetric_scale(lo: Array, hi: Array, qtype: QType) -> Array:
 
 
 def _scale_of_overflowing_span(lo: Array, hi: Array, steps: np.floating[Any]) -> Array:
-    if lo.dtype == np.float64:
-        return np.asarray(hi / steps - lo / steps)
-    return np.asarray((hi.astype(np.float64) - lo.astype(np.float64)) / np.float64(steps)).astype(np.float32)
+    """Return the scale by way of wider numbers; where even that is too large, in formats of 1 bit, the largest."""
+    ftype = lo.dtype.type
+    if ftype is np.float64:
+        scale = np.asarray(hi / steps - lo / steps)
+    else:
+        scale = np.asarray((hi.astype(np.float64) - lo.astype(np.float64)) / np.float64(steps)).astype(ftype)
+    return np.asarray(np.minimum(scale, np.nextafter(ftype(np.inf), ftype(0))))
 
 
 @np.errstate(under="ignore")

@@ -93,11 +93,11 @@ def choose_qparams(
     axis, block_size = _granularity(qtype, axis, block_size)
     axis = _normalised(axis, block_size, x.ndim)
     _check_symmetric(qtype, symmetric)
-    number, spoiled = _nan_as_zero(x, _checked_nan(nan, qtype)), np.isnan(x)
-    lo, hi = _range(number, axis, block_size)
+    lo, hi = _range(_nan_as_zero(x, _checked_nan(nan, qtype)), axis, block_size)
     tensor_scale = None
     if qtype.block_size:
-        scale, tensor_scale = blocks.chosen_scale(np.maximum(-lo, hi), _any(spoiled, axis, block_size), qtype)
+        spoiled = _any(np.isnan(x) & (nan == "keep"), axis, block_size)
+        scale, tensor_scale = blocks.chosen_scale(np.maximum(-lo, hi), spoiled, qtype)
         zero_point = np.zeros(scale.shape)
     else:
         scale, zero_point = _linear_qparams(lo, hi, qtype, symmetric)
@@ -293,6 +293,7 @@ def _input(x: ArrayLike, name: str) -> Array:
     return x.astype(x.dtype.newbyteorder("="), copy=False)
 
 
+@np.errstate(invalid="ignore")  # signalling NaN
 def _widened(x: Array) -> Array:
     """Return 16-bit floats as float32, which holds them all; other dtypes as they are."""
     return x.astype(np.float32) if x.dtype.name in HALVES else x
@@ -705,7 +706,7 @@ def _symmetric_scale(lo: Array, hi: Array, qtype: QType) -> Array:
     return np.asarray(np.maximum(-lo, hi) / lo.dtype.type(last))
 
 
-@np.errstate(over="ignore", under="ignore")
+@np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
 def _positions(x: Array, p: QParams) -> Array:
     """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes."""
     ftype = _compute_type(x.dtype)

@@ -36,6 +36,7 @@ def decoded(codes: Array, row: FloatFormat) -> NDArray[np.float64]:
     return np.asarray(np.copysign(values, np.where(negative, -1.0, 1.0)))
 
 
+@np.errstate(invalid="ignore", under="ignore")  # signalling NaN
 def encoded(values: Array, row: FloatFormat, saturate: bool) -> Array:
     """Return the codes nearest to values, ties to even, as unsigned integers.
 
@@ -54,6 +55,7 @@ def encoded(values: Array, row: FloatFormat, saturate: bool) -> Array:
     return np.asarray(np.where(signed, code | sign, code).astype(unsigned(row)))
 
 
+@np.errstate(invalid="ignore", under="ignore")
 def magnitudes(values: Array, row: FloatFormat) -> NDArray[np.int64]:
     """Return the codes nearest to the absolute values as if exponents had no end; one too many for infinity."""
     absolute = np.abs(np.asarray(values, np.float64))

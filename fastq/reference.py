@@ -519,8 +519,17 @@ def _own_scale(p: QParams, qtype: QType) -> Array:
     if (blocks.steps(p) <= 0).any():
         raise ValueError(f"scale must be positive for {qtype}")
     if p.tensor_scale is not None:
-        _check_shape(_positive_scale(p.tensor_scale, np.float32), "tensor_scale", ())
+        _check_tensor_scale(_array(p.tensor_scale, "tensor_scale"))
     return scale
+
+
+def _check_tensor_scale(scale: Array) -> None:
+    least, most = blocks.NVFP4_TENSOR_SCALES
+    if scale.dtype != np.float32:
+        raise TypeError(f"tensor_scale must be float32, not {scale.dtype}")
+    _check_shape(scale, "tensor_scale", ())
+    if not least <= scale <= most:
+        raise ValueError(f"tensor_scale must be from {least} to {most}, not {scale}")
 
 
 def _zeros(zero_point: ArrayLike, qtype: QType) -> Array:

@@ -16,6 +16,8 @@ Array = NDArray[Any]
 
 MXINT8_STEPS = 64  # OCP Microscaling Formats (MX) 1.0, section 5.3.4: int8 elements have six fractional bits
 NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
+# Within these a scale of a block times that of the array, and the reciprocal of both, is a normal number.
+NVFP4_TENSOR_SCALES = (2.0**-120, 2.0**119)
 
 
 def is_microscaling(qtype: QType) -> bool:
@@ -53,11 +55,10 @@ def _shared_exponents(largest: Array, qtype: QType) -> Array:
 
 @np.errstate(over="ignore", under="ignore")
 def _tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
-    info, row = np.finfo(np.float32), FLOAT_FORMATS[qtype.element]
-    full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * row.max)
-    scale = np.minimum(np.float32(np.max(largest, initial=0) / full), info.max)
-    # The least step of a code has to be a normal number, or its reciprocal would overflow.
-    return np.array(1 if scale * np.float32(NVFP4_LEAST) < info.tiny else scale, np.float32)
+    full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * FLOAT_FORMATS[qtype.element].max)
+    scale = np.max(largest, initial=0) / full
+    least, most = NVFP4_TENSOR_SCALES
+    return np.array(1 if scale < least else min(scale, most), np.float32)
 
 
 @np.errstate(over="ignore", under="ignore")

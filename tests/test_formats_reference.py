@@ -542,8 +542,8 @@ def test_quantizing_again_with_the_same_parameters(dtype):
     same_bytes(reference.fake_quantize(x, dtype), reference.dequantize(q))
     beyond = reference.quantize(np.full_like(x, np.inf), qparams=q.qparams)
     assert reference.compare(x * 0 + np.float32(3e38), beyond).clipped > 0
-    wide = reference.fake_quantize(x.astype(np.float64), dtype)
-    assert wide.dtype == np.float64
+    wide = x.astype(np.float64) * 1e200
+    same_bytes(reference.fake_quantize(wide, dtype), reference.dequantize(reference.quantize(wide, dtype), dtype=float))
 
 
 @pytest.mark.parametrize("dtype", BLOCKS)
@@ -648,7 +648,8 @@ ERRORS = [
     (lambda i: with_own(i, "mxfp4", block_size=16), ValueError, "block_size .*32.*16"),
     (lambda i: with_own(i, "mxfp4", tensor_scale=np.array(1, np.float32)), ValueError, "tensor_scale .*mxfp4"),
     (lambda i: with_own(i, "nvfp4", scale=OWN["nvfp4"].scale * 0), ValueError, "scale .*positive"),
-    (lambda i: with_own(i, "nvfp4", tensor_scale=np.array(0, np.float32)), ValueError, "scale .*positive"),
+    (lambda i: with_own(i, "nvfp4", tensor_scale=np.array(0, np.float32)), ValueError, "tensor_scale .*0"),
+    (lambda i: with_own(i, "nvfp4", tensor_scale=np.array(2.0)), TypeError, "tensor_scale .*float32.*float64"),
     (lambda i: with_own(i, "nvfp4", tensor_scale=np.ones(2, np.float32)), ValueError, r"tensor_scale .*\(2,\)"),
     (lambda i: i.pack([1], "int3", bitorder="big"), ValueError, "bitorder.*int3"),
     (lambda i: i.unpack(np.uint8([1]), "uint4", shape=(1,), bitorder="big"), ValueError, "bitorder.*uint4"),

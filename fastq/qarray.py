@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,18 +14,30 @@ from fastq.qtypes import QType
 Axis = int | tuple[int, ...] | None
 
 
+def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype that is called like the codes of a format, if that is the one asked for."""
+    own = qtype.name if qtype.packed and not qtype.element else qtype.storage.name
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    if name != own:
+        raise TypeError(f"dtype must be {own}, that of the codes, not {name}")
+    found = qtype.storage if own == qtype.storage.name else getattr(importlib.import_module("ml_dtypes"), name, None)
+    if found is None:
+        raise TypeError(f"ml_dtypes has no dtype for {qtype} codes; without dtype they are {qtype.storage}")
+    return np.dtype(found)
+
+
 @dataclass(frozen=True, eq=False)
 class QParams:
     """Scale and zero point, and what they belong to.
 
     Attributes
     ----------
-    scale : ndarray of float32 or float64
+    scale : ndarray of float32 or float64, or of the dtype that the format prescribes
         Shape () for the whole array, (C,) for one channel axis, the kept dimensions for a tuple of axes, and the
         array's rank with ``ceil(D / block_size)`` on the block axis for blocks. In units of the array's values per
         code.
-    zero_point : ndarray of integers
-        The code of 0.0, same shape as `scale`.
+    zero_point : ndarray
+        The code of 0.0 in the storage dtype of the format, same shape as `scale`.
     dtype : QType
         The code format.
     axis : int, tuple of int or None
@@ -35,20 +48,24 @@ class QParams:
         Whether as many codes are used below the zero point as above it.
     convention : str
         Whose arithmetic the parameters follow.
+    tensor_scale : ndarray of float32 or None
+        Shape (): what every scale of an "nvfp4" array is multiplied with; None for other formats.
     """
 
-    scale: NDArray[np.floating[Any]]
-    zero_point: NDArray[np.integer[Any]]
+    scale: NDArray[Any]
+    zero_point: NDArray[Any]
     dtype: QType
     axis: Axis = None
     block_size: int = 0
     symmetric: bool = False
     convention: str = "onnx"
+    tensor_scale: NDArray[np.float32] | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of scale and zero point together."""
-        return self.scale.nbytes + self.zero_point.nbytes
+        """Bytes of scales and zero point together."""
+        scales = [self.scale] if self.tensor_scale is None else [self.scale, self.tensor_scale]
+        return sum(scale.nbytes for scale in scales) + self.zero_point.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +76,7 @@ class QuantizedArray:
     ----------
     codes : ndarray
         One code an element, in the memory order of the array that was quantized; formats of fewer than 8 bits are
-        packed along the last axis, first element in the low bits.
+        packed along the last axis without gaps, first element in the low bits.
     qparams : QParams
         Scale, zero point, format, axis, block size and convention; each is also an attribute here.
     shape : tuple of int
@@ -75,19 +92,24 @@ class QuantizedArray:
     array([-1.  ,  0.  ,  0.5 ,  1.55], dtype=float32)
     """
 
-    codes: NDArray[np.integer[Any]]
+    codes: NDArray[Any]
     qparams: QParams
     shape: tuple[int, ...]
 
     @property
-    def scale(self) -> NDArray[np.floating[Any]]:
+    def scale(self) -> NDArray[Any]:
         """Value of one code step."""
         return self.qparams.scale
 
     @property
-    def zero_point(self) -> NDArray[np.integer[Any]]:
+    def zero_point(self) -> NDArray[Any]:
         """The code of 0.0."""
         return self.qparams.zero_point
+
+    @property
+    def tensor_scale(self) -> NDArray[np.float32] | None:
+        """What every scale is multiplied with, in formats with two levels of scales."""
+        return self.qparams.tensor_scale
 
     @property
     def dtype(self) -> QType:
@@ -129,13 +151,30 @@ class QuantizedArray:
         """Bytes of codes, scale and zero point together."""
         return self.codes.nbytes + self.qparams.nbytes
 
-    def unpacked(self) -> NDArray[np.integer[Any]]:
-        """Codes one an element, shape `shape`: the codes themselves unless the format packs them."""
-        if not self.dtype.packed:
-            return self.codes
+    def unpacked(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """Return the codes one an element: the codes themselves unless the format packs them.
+
+        Parameters
+        ----------
+        dtype : str or dtype, optional
+            The dtype of ml_dtypes that is called like the format, such as "int4"; by default the storage dtype of the
+            format, int8 or uint8 for packed integers.
+
+        Returns
+        -------
+        ndarray
+            Shape `shape`.
+
+        Raises
+        ------
+        TypeError
+            If dtype is not that of the codes.
+        """
         from fastq import ops
 
-        return ops.unpack(self.codes, self.dtype, shape=self.shape)
+        wanted = None if dtype is None else _own_dtype(self.dtype, dtype)
+        codes = ops.unpack(self.codes, self.dtype, shape=self.shape) if self.dtype.packed else self.codes
+        return codes if wanted is None else codes.astype(wanted, copy=False)
 
     def dequantize(
         self, *, dtype: DTypeLike | None = None, out: NDArray[np.floating[Any]] | None = None

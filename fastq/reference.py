@@ -1,24 +1,29 @@
 """The public functions in plain NumPy, written from the contract alone: what the fast ones have to equal, bit for bit.
 
 Arguments, results and errors are those of the functions of the same names in `fastq`. Nothing here knows the kernels or
-the layout. Parameters are spread out to one an element, so the memory needed is several times the input.
+the layout. Parameters are spread out to one an element, so the memory needed is several times the input. Float formats
+are in `reference_floats`, the formats with scales of their own in `reference_blocks`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fastq import reference_blocks as blocks
+from fastq import reference_floats as floats
 from fastq.compare import Comparison
 from fastq.conventions import Convention, as_convention
+from fastq.floats import FLOAT_FORMATS
 from fastq.qarray import Axis, QParams, QuantizedArray
 from fastq.qtypes import QTYPES, QType, as_qtype
 
 Array = NDArray[Any]
+BitOrder = Literal["little", "big"]
 
 __all__ = [
     "choose_qparams",
@@ -33,7 +38,8 @@ __all__ = [
     "unpack",
 ]
 
-FLOATS = ("float32", "float64")
+HALVES = ("float16", "bfloat16")
+FLOATS = (*HALVES, "float32", "float64")
 
 
 # The public functions
@@ -49,6 +55,7 @@ def quantize(
     symmetric: bool = False,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    saturate: bool = True,
     out: Array | None = None,
 ) -> QuantizedArray:
     """Return the codes of `x`, with parameters computed from its range or given.
@@ -56,12 +63,13 @@ def quantize(
     Returns
     -------
     QuantizedArray
-        ``codes = clamp(rint(x / scale) + zero_point)``; arguments and errors as for `fastq.quantize`.
+        ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to
+        even; arguments and errors as for `fastq.quantize`.
     """
-    x = _input(x, "x")
+    x = _widened(_input(x, "x"))
     p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan)
     _check_out(out, _codes_shape(x.shape, p.dtype), _codes_dtype(p.dtype))
-    return QuantizedArray(_stored(_codes(_without_nan(x, nan), p), p.dtype, out), p, x.shape)
+    return QuantizedArray(_stored(_codes(_prepared(x, nan, p.dtype), p, saturate), p.dtype, out), p, x.shape)
 
 
 def choose_qparams(
@@ -81,17 +89,22 @@ def choose_qparams(
     QParams
         Its scale has the compute type of `x`; arguments and errors as for `fastq.choose_qparams`.
     """
-    x, qtype, name = _input(x, "x"), as_qtype(dtype), as_convention(convention).name
+    x, qtype, name = _widened(_input(x, "x")), as_qtype(dtype), as_convention(convention).name
+    axis, block_size = _granularity(qtype, axis, block_size)
     axis = _normalised(axis, block_size, x.ndim)
-    lo, hi = _range(_without_nan(x, nan), axis, block_size)
-    scale = _symmetric_scale(lo, hi, qtype) if symmetric else _asymmetric_scale(lo, hi, qtype)
-    degenerate = scale < np.finfo(scale.dtype).tiny
-    scale = np.where(degenerate, scale.dtype.type(1), scale)
-    if symmetric:
-        zero_point = np.full(scale.shape, qtype.middle)
+    _check_symmetric(qtype, symmetric)
+    lo, hi = _range(_nan_as_zero(x, _checked_nan(nan, qtype)), axis, block_size)
+    tensor_scale = None
+    if qtype.block_size:
+        spoiled = _any(np.isnan(x) & (nan == "keep"), axis, block_size)
+        scale, tensor_scale = blocks.chosen_scale(np.maximum(-lo, hi), spoiled, qtype)
+        zero_point = np.zeros(scale.shape)
     else:
-        zero_point = np.where(degenerate, 0, _asymmetric_zero_point(lo, scale, qtype))
-    return QParams(scale, zero_point.astype(qtype.storage), qtype, axis, int(block_size), bool(symmetric), name)
+        scale, zero_point = _linear_qparams(lo, hi, qtype, symmetric)
+    always = bool(symmetric or qtype.element or qtype.block_size)
+    return QParams(
+        scale, zero_point.astype(qtype.storage), qtype, axis, int(block_size), always, name, tensor_scale=tensor_scale
+    )
 
 
 def quantize_linear(
@@ -104,6 +117,7 @@ def quantize_linear(
     block_size: int = 0,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    saturate: bool = True,
     out: Array | None = None,
 ) -> Array:
     """Return the codes of `x` as ONNX's QuantizeLinear does.
@@ -111,15 +125,16 @@ def quantize_linear(
     Returns
     -------
     ndarray
-        ``clamp(rint(x / scale) + zero_point)``; arguments and errors as for `fastq.quantize_linear`.
+        ``clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even;
+        arguments and errors as for `fastq.quantize_linear`.
     """
-    x = _input(x, "x")
+    x = _widened(_input(x, "x"))
     _check_is_out(out)
     qtype = _code_format(dtype, zero_point, out)
     as_convention(convention)
     p = _given_qparams(scale, zero_point, qtype, axis, block_size, x.shape, _compute_type(x.dtype))
     _check_out(out, _codes_shape(x.shape, qtype), _codes_dtype(qtype))
-    return _stored(_codes(_without_nan(x, nan), p), qtype, out)
+    return _stored(_codes(_prepared(x, nan, qtype), p, saturate), qtype, out)
 
 
 def dequantize_linear(
@@ -140,13 +155,13 @@ def dequantize_linear(
         ``(codes - zero_point) * scale``; arguments and errors as for `fastq.dequantize_linear`.
     """
     codes = _array(codes, "codes")
-    if codes.dtype.name not in QTYPES or codes.dtype.kind not in "iu":
-        raise TypeError(f"codes must be int8, uint8, int16 or uint16, not {codes.dtype}")
-    ftype = np.float32 if _is_python(scale) else _scale(scale).dtype.type
-    p = _given_qparams(scale, zero_point, as_qtype(codes.dtype), axis, block_size, codes.shape, ftype)
-    dtype = _output_dtype(dtype, out, p.scale.dtype)
+    if codes.dtype.name not in QTYPES:
+        raise TypeError(f"codes must be of the dtype of a code format, not {codes.dtype}")
+    qtype, given = as_qtype(codes.dtype), np.dtype(np.float32) if _is_python(scale) else _scale(scale).dtype
+    p = _given_qparams(scale, zero_point, qtype, axis, block_size, codes.shape, _compute_type(given))
+    dtype = _output_dtype(dtype, out, given)
     _check_out(out, codes.shape, dtype)
-    return _delivered(_values(codes, p), dtype, out)
+    return _delivered(_values(codes.astype(qtype.storage, copy=False), p), dtype, out)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
@@ -159,9 +174,10 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     """
     if not isinstance(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
-    dtype = _output_dtype(dtype, out, q.scale.dtype)
+    ftype = np.float32 if q.dtype.block_size else _compute_type(_scale(q.scale).dtype)
+    dtype = _output_dtype(dtype, out, np.dtype(ftype) if q.dtype.block_size else q.scale.dtype)
     _check_out(out, q.shape, dtype)
-    return _delivered(_values(_unpacked(q), _checked(q.qparams, q.shape, q.scale.dtype.type)), dtype, out)
+    return _delivered(_values(_unpacked(q), _checked(q.qparams, q.shape, ftype)), dtype, out)
 
 
 def fake_quantize(
@@ -174,6 +190,7 @@ def fake_quantize(
     symmetric: bool = False,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    saturate: bool = True,
     out: Array | None = None,
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it.
@@ -181,12 +198,14 @@ def fake_quantize(
     Returns
     -------
     ndarray
-        In the compute type of `x`; arguments and errors as for `fastq.fake_quantize`.
+        Of the dtype of `x` for floats, else of its compute type; arguments and errors as for `fastq.fake_quantize`.
     """
     x = _input(x, "x")
+    wanted = np.dtype(x.dtype if x.dtype.name in FLOATS else _compute_type(x.dtype))
+    x = _widened(x)
     p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan)
-    _check_out(out, x.shape, p.scale.dtype)
-    return _delivered(_values(_codes(_without_nan(x, nan), p), p), p.scale.dtype, out)
+    _check_out(out, x.shape, wanted)
+    return _delivered(_values(_codes(_prepared(x, nan, p.dtype), p, saturate), p), wanted, out)
 
 
 def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
@@ -198,7 +217,9 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
         In the dtype of `x`; arguments and errors as for `fastq.minmax`.
     """
     x = _input(x, "x")
-    return _extremes(_without_nan(x, nan), _normalised(axis, block_size, x.ndim), block_size)
+    number = _nan_as_zero(_widened(x), _checked_nan(nan))
+    lo, hi = _extremes(number, _normalised(axis, block_size, x.ndim), block_size)
+    return lo.astype(x.dtype), hi.astype(x.dtype)
 
 
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
@@ -209,8 +230,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     Comparison
         Errors ``x - q`` in float64; arguments and errors as for `fastq.compare`.
     """
-    x = _input(x, "x")
-    approximation = dequantize(q) if isinstance(q, QuantizedArray) else _input(q, "q")
+    x = _widened(_input(x, "x"))
+    approximation = dequantize(q) if isinstance(q, QuantizedArray) else _widened(_input(q, "q"))
     if x.shape != approximation.shape:
         raise ValueError(f"x has shape {x.shape} and q has shape {approximation.shape}")
     if x.size == 0:
@@ -220,37 +241,39 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     return _measures(x.astype(np.float64), approximation.astype(np.float64), clipped)
 
 
-def pack(codes: ArrayLike, dtype: object, *, axis: int = -1) -> NDArray[np.uint8]:
-    """Return `codes` of fewer than 8 bits with several in a byte, the first in the low bits.
+def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
+    """Return `codes` of fewer than 8 bits without gaps between them, the first in the low bits.
 
     Returns
     -------
     ndarray of uint8
         ``ceil(D * bits / 8)`` long on `axis`; arguments and errors as for `fastq.pack`.
     """
-    qtype = _packed_format(dtype)
-    codes = np.atleast_1d(_integers(codes, "codes"))
-    if not _within(codes, qtype).all():
+    qtype = _packed_format(dtype, bitorder)
+    codes = np.atleast_1d(_float_codes(codes, qtype) if qtype.element else _integers(codes, "codes"))
+    if not (qtype.element or _within(codes, qtype).all()):
         raise ValueError(f"codes must lie in {qtype.qmin} .. {qtype.qmax} for {qtype}")
-    return _pack(codes, qtype, _normalised_index(axis, codes.ndim))
+    return _pack(codes, qtype, _normalised_index(axis, codes.ndim), bitorder)
 
 
-def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], axis: int = -1) -> Array:
+def unpack(
+    packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], axis: int = -1, bitorder: BitOrder = "little"
+) -> Array:
     """Return the codes in `packed`, one an element.
 
     Returns
     -------
-    ndarray of int8 or uint8
+    ndarray of int8, uint8 or a float format
         Of shape `shape`; arguments and errors as for `fastq.unpack`.
     """
-    qtype, packed = _packed_format(dtype), _array(packed, "packed")
+    qtype, packed = _packed_format(dtype, bitorder), _array(packed, "packed")
     if packed.dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {packed.dtype}")
     shape = tuple(shape)
     where = _normalised_index(axis, max(len(shape), 1))
     if min(shape, default=0) < 0 or packed.shape != _packed_shape(shape, qtype, where):
         raise ValueError(f"packed has shape {packed.shape}, which does not hold {qtype} codes of shape {shape}")
-    return _unpack(packed, qtype, shape, where)
+    return _unpack(packed, qtype, shape, where, bitorder)
 
 
 # Arguments
@@ -266,16 +289,29 @@ def _input(x: ArrayLike, name: str) -> Array:
     """Return `x` as an array of one of the input dtypes, in native byte order."""
     x = _array(x, name)
     if x.dtype.kind not in "iu" and x.dtype.name not in FLOATS:
-        raise TypeError(f"{name} must be float32, float64 or integers, not {x.dtype}")
+        raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or integers, not {x.dtype}")
     return x.astype(x.dtype.newbyteorder("="), copy=False)
+
+
+@np.errstate(invalid="ignore")  # signalling NaN
+def _widened(x: Array) -> Array:
+    """Return 16-bit floats as float32, which holds them all; other dtypes as they are."""
+    return x.astype(np.float32) if x.dtype.name in HALVES else x
 
 
 def _integers(a: ArrayLike, name: str) -> Array:
     a = _array(a, name)
-    if a.dtype.kind not in "iu" and a.dtype.name not in QTYPES:
+    if a.dtype.kind not in "iu" and (a.dtype.name not in QTYPES or QTYPES[a.dtype.name].element):
         raise TypeError(f"{name} must be integers, not {a.dtype}")
     # The 4-bit and 2-bit dtypes of ml_dtypes refuse to be compared with Python integers beyond int8.
     return a.astype(np.int16) if a.dtype.kind == "V" else a
+
+
+def _float_codes(a: ArrayLike, qtype: QType) -> Array:
+    a = _array(a, "codes")
+    if a.dtype != qtype.storage:
+        raise TypeError(f"codes must be {qtype.storage} for {qtype}, not {a.dtype}")
+    return a
 
 
 def _is_integer(value: object) -> bool:
@@ -314,16 +350,53 @@ def _normalised(axis: Axis, block_size: int, ndim: int) -> Axis:
     return tuple(kept)
 
 
+def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
+    """Return axis and block size, by default those that the format prescribes."""
+    if not qtype.block_size:
+        return axis, block_size
+    if block_size not in (0, qtype.block_size):
+        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
+    return (-1 if axis is None else axis), qtype.block_size
+
+
+def _check_symmetric(qtype: QType, symmetric: bool) -> None:
+    if symmetric and qtype.bits == 1:
+        raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
+
+
 def _compute_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
-    return np.float64 if dtype.itemsize > (4 if dtype.kind == "f" else 2) else np.float32
+    wide = dtype.itemsize > 2 if dtype.kind in "iu" else dtype.name == "float64"
+    return np.float64 if wide else np.float32
 
 
-def _without_nan(x: Array, nan: str) -> Array:
-    if nan not in ("raise", "zero"):
-        raise ValueError(f"nan must be 'raise' or 'zero', not {nan!r}")
+def _checked_nan(nan: str, qtype: QType | None = None) -> str:
+    """Return `nan` if it is a policy, and one that the format allows."""
+    if nan not in ("raise", "zero", "keep") or (nan == "keep" and qtype is None):
+        raise ValueError(f"nan must be 'raise', 'zero' or, for codes that have a NaN, 'keep', not {nan!r}")
+    if nan == "keep" and qtype is not None and not (qtype.block_size or _nan_code(qtype) is not None):
+        raise ValueError(f"nan='keep' needs a format with a NaN, and {qtype} has none")
+    return nan
+
+
+def _nan_code(qtype: QType) -> int | None:
+    return qtype.float_format.nan if qtype.float_format else None
+
+
+def _nan_as_zero(x: Array, nan: str) -> Array:
     if nan == "raise":
         _check_no_nan(x, "x has {} NaN; pass nan='zero' to take them as 0")
     return np.where(np.isnan(x), x.dtype.type(0), x)
+
+
+def _prepared(x: Array, nan: str, qtype: QType) -> Array:
+    """Return `x` as its codes are taken from; a block with a NaN to keep has a scale that makes it zeros."""
+    number = _nan_as_zero(x, _checked_nan(nan, qtype))
+    return x if nan == "keep" and not qtype.block_size else number
+
+
+def _check_saturate(saturate: bool) -> None:
+    if not isinstance(saturate, bool | np.bool_):
+        raise TypeError(f"saturate must be a bool, not {saturate!r}")
 
 
 def _check_no_nan(x: Array, message: str) -> None:
@@ -351,6 +424,8 @@ def _resolve(
         )
     if not isinstance(qparams, QParams):
         raise TypeError(f"qparams must be a QParams, not {type(qparams).__name__}")
+    if nan == "keep" and as_qtype(qparams.dtype).block_size:
+        raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qparams.dtype} are given")
     _check_defaults(
         axis=axis is None, block_size=block_size == 0, symmetric=not symmetric, convention=convention == "onnx"
     )
@@ -382,6 +457,8 @@ def _given_qparams(
     ftype: type[np.floating[Any]],
 ) -> QParams:
     """Return parameters given one by one, checked against an array of shape `shape`."""
+    if qtype.block_size:
+        raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
     scale = _scale(scale)
     zero_point = np.zeros(scale.shape, qtype.storage) if zero_point is None else _array(zero_point, "zero_point")
     return _checked(QParams(scale, zero_point, qtype, axis, block_size), shape, ftype)
@@ -398,28 +475,71 @@ def _scale(scale: ArrayLike) -> Array:
     if _is_python(scale) and values.dtype.kind in "iu":
         values = values.astype(np.float64)
     if values.dtype.name not in FLOATS:
-        raise TypeError(f"scale must be float32 or float64, not {values.dtype}")
+        raise TypeError(f"scale must be float16, bfloat16, float32 or float64, not {values.dtype}")
     return values
 
 
 def _checked(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[Any]]) -> QParams:
-    """Return `p` with a scale of type `ftype`, if it fits an array of shape `shape`."""
+    """Return `p` with a scale of type `ftype`, if it fits an array of shape `shape`; own scales stay as they are."""
     _check_granularity(p.axis, p.block_size)
-    given, zero_point, qtype = _scale(p.scale), _integers(p.zero_point, "zero_point"), as_qtype(p.dtype)
-    with np.errstate(over="ignore", under="ignore"):
-        scale = given.astype(ftype)
+    qtype = as_qtype(p.dtype)
+    _check_symmetric(qtype, p.symmetric and not qtype.element)
+    scale = _own_scale(p, qtype) if qtype.block_size else _positive_scale(p.scale, ftype)
+    if p.tensor_scale is not None and not (qtype.block_size and not blocks.is_microscaling(qtype)):
+        raise ValueError(f"tensor_scale must be None for {qtype}")
     if scale.size != 1:
         axis = _normalised(p.axis, p.block_size, len(shape))
         _check_shape(scale, "scale", _param_shape(shape, axis, p.block_size))
+    zero_point = _zeros(p.zero_point, qtype) if qtype.element else _integers(p.zero_point, "zero_point")
     # ONNX's own test vectors have a zero point of shape (1,) beside a scale of shape ().
     zero_point = zero_point.reshape(scale.shape) if zero_point.size == scale.size == 1 else zero_point
     _check_shape(zero_point, "zero_point", scale.shape)
+    if not (qtype.element or _within(zero_point, qtype).all()):
+        raise ValueError(f"zero_point must lie in {qtype.qmin} .. {qtype.qmax} for {qtype}")
+    return replace(p, scale=scale, zero_point=zero_point.astype(qtype.storage), dtype=qtype)
+
+
+def _positive_scale(given: ArrayLike, ftype: type[np.floating[Any]]) -> Array:
+    given = _scale(given)
+    with np.errstate(over="ignore", under="ignore"):
+        scale = given.astype(ftype)
     bad = given[~((scale > 0) & (scale < np.inf))]
     if bad.size:
         raise ValueError(f"scale has {bad.size} values that are not positive and finite, the first is {bad[0]}")
-    if not _within(zero_point, qtype).all():
-        raise ValueError(f"zero_point must lie in {qtype.qmin} .. {qtype.qmax} for {qtype}")
-    return replace(p, scale=scale, zero_point=zero_point.astype(qtype.storage), dtype=qtype)
+    return scale
+
+
+def _own_scale(p: QParams, qtype: QType) -> Array:
+    """Return the scales of a format that prescribes their dtype; a NaN among them marks a block."""
+    if p.block_size != qtype.block_size:
+        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {p.block_size}")
+    scale = _array(p.scale, "scale")
+    if scale.dtype != blocks.scale_dtype(qtype):
+        raise TypeError(f"scale must be {blocks.scale_dtype(qtype)} for {qtype}, not {scale.dtype}")
+    if (blocks.steps(p) <= 0).any():
+        raise ValueError(f"scale must be positive for {qtype}")
+    if p.tensor_scale is not None:
+        _check_tensor_scale(_array(p.tensor_scale, "tensor_scale"))
+    return scale
+
+
+def _check_tensor_scale(scale: Array) -> None:
+    least, most = blocks.NVFP4_TENSOR_SCALES
+    if scale.dtype != np.float32:
+        raise TypeError(f"tensor_scale must be float32, not {scale.dtype}")
+    _check_shape(scale, "tensor_scale", ())
+    if not least <= scale <= most:
+        raise ValueError(f"tensor_scale must be from {least} to {most}, not {scale}")
+
+
+def _zeros(zero_point: ArrayLike, qtype: QType) -> Array:
+    """Return the zero points of a float format, which are all zero."""
+    given = _array(zero_point, "zero_point")
+    if given.dtype.kind not in "iu" and given.dtype != qtype.storage:
+        raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {given.dtype}")
+    if np.count_nonzero(given.astype(np.float32)):
+        raise ValueError(f"zero_point must be zero for {qtype}")
+    return np.zeros(given.shape, qtype.storage)
 
 
 def _check_shape(a: Array, name: str, shape: tuple[int, ...]) -> None:
@@ -431,10 +551,14 @@ def _within(codes: Array, qtype: QType) -> NDArray[np.bool_]:
     return (codes >= qtype.qmin) & (codes <= qtype.qmax)
 
 
-def _packed_format(dtype: object) -> QType:
+def _packed_format(dtype: object, bitorder: BitOrder) -> QType:
     qtype = as_qtype(dtype)
     if not qtype.packed:
         raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
+    if bitorder not in ("little", "big"):
+        raise ValueError(f"bitorder must be 'little' or 'big', not {bitorder!r}")
+    if bitorder == "big" and qtype.bits > 1:
+        raise ValueError(f"bitorder='big' is for formats of 1 bit, not {qtype}")
     return qtype
 
 
@@ -462,15 +586,17 @@ def _output_dtype(dtype: DTypeLike | None, out: Array | None, default: np.dtype[
     _check_is_out(out)
     if dtype is None:
         dtype = default if out is None else out.dtype
-    wanted = np.dtype(dtype)
+    wanted = FLOAT_FORMATS["bfloat16"].dtype if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype)
     if wanted.name not in FLOATS:
-        raise TypeError(f"the dtype of the output must be float32 or float64, not {wanted}")
+        raise TypeError(f"the dtype of the output must be float16, bfloat16, float32 or float64, not {wanted}")
     return wanted.newbyteorder("=")
 
 
 def _delivered(values: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
     """Return `values` in `out`, or as an array of their own in their own memory order; an array even where 0-d."""
     out = np.empty_like(values, dtype) if out is None else out
+    if dtype.name in HALVES:
+        values = floats.cast(values, dtype.newbyteorder("="), FLOAT_FORMATS[dtype.name])
     with np.errstate(over="ignore", under="ignore"):
         out[...] = values
     return out
@@ -525,6 +651,11 @@ def _extremes(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
     return np.asarray(lo + zero), np.asarray(hi + zero)
 
 
+def _any(flags: NDArray[np.bool_], axis: Axis, block_size: int) -> Array:
+    shape = _param_shape(flags.shape, axis, block_size)
+    return np.zeros(shape, bool) if 0 in shape else _reduced(np.logical_or, flags, axis, block_size)
+
+
 def _reduced(ufunc: np.ufunc, x: Array, axis: Axis, block_size: int) -> Array:
     kept = _kept(axis)
     if block_size:
@@ -545,6 +676,17 @@ def _range(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
     return np.asarray(lo), np.asarray(hi)
 
 
+def _linear_qparams(lo: Array, hi: Array, qtype: QType, symmetric: bool) -> tuple[Array, Array]:
+    """Return scale and zero point; symmetric ones for float formats."""
+    middle = bool(symmetric or qtype.element)
+    scale = _symmetric_scale(lo, hi, qtype) if middle else _asymmetric_scale(lo, hi, qtype)
+    degenerate = scale < np.finfo(scale.dtype).tiny
+    scale = np.where(degenerate, scale.dtype.type(1), scale)
+    if middle:
+        return scale, np.full(scale.shape, 0 if qtype.element else qtype.middle)
+    return scale, np.where(degenerate, 0, _asymmetric_zero_point(lo, scale, qtype))
+
+
 @np.errstate(over="ignore", under="ignore")
 def _asymmetric_scale(lo: Array, hi: Array, qtype: QType) -> Array:
     steps = lo.dtype.type(qtype.qmax - qtype.qmin)
@@ -553,9 +695,13 @@ def _asymmetric_scale(lo: Array, hi: Array, qtype: QType) -> Array:
 
 
 def _scale_of_overflowing_span(lo: Array, hi: Array, steps: np.floating[Any]) -> Array:
-    if lo.dtype == np.float64:
-        return np.asarray(hi / steps - lo / steps)
-    return np.asarray((hi.astype(np.float64) - lo.astype(np.float64)) / np.float64(steps)).astype(np.float32)
+    """Return the scale by way of wider numbers; where even that is too large, in formats of 1 bit, the largest."""
+    ftype = lo.dtype.type
+    if ftype is np.float64:
+        scale = np.asarray(hi / steps - lo / steps)
+    else:
+        scale = np.asarray((hi.astype(np.float64) - lo.astype(np.float64)) / np.float64(steps)).astype(ftype)
+    return np.asarray(np.minimum(scale, np.nextafter(ftype(np.inf), ftype(0))))
 
 
 @np.errstate(under="ignore")
@@ -565,37 +711,58 @@ def _asymmetric_zero_point(lo: Array, scale: Array, qtype: QType) -> Array:
 
 @np.errstate(under="ignore")
 def _symmetric_scale(lo: Array, hi: Array, qtype: QType) -> Array:
-    _, last = qtype.code_range(symmetric=True)
-    return np.asarray(np.maximum(-lo, hi) / lo.dtype.type(last - qtype.middle))
+    last = qtype.float_format.max if qtype.float_format else qtype.code_range(symmetric=True)[1] - qtype.middle
+    return np.asarray(np.maximum(-lo, hi) / lo.dtype.type(last))
 
 
-@np.errstate(over="ignore", under="ignore")
+@np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
 def _positions(x: Array, p: QParams) -> Array:
-    """Return the codes of `x` as floats, before they are clamped."""
-    ftype = p.scale.dtype
-    scale, zero_point = (_spread(a.astype(ftype), x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    return np.asarray(np.rint(x.astype(ftype) / scale) + zero_point)
+    """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes."""
+    ftype = _compute_type(x.dtype)
+    scale, zero_point = (_spread(a, x.shape, p.axis, p.block_size) for a in (_steps(p), p.zero_point.astype(ftype)))
+    ratios = blocks.ratios(x.astype(ftype), scale, p) if p.dtype.block_size else x.astype(ftype) / scale
+    if not p.dtype.element:
+        return np.asarray(np.rint(ratios) + zero_point)
+    # ONNX adds the zero point of floats of fewer than 8 bits, so that -0.0 becomes 0.0, and only theirs.
+    return np.asarray(ratios + zero_point if p.dtype.packed and not p.dtype.block_size else ratios)
 
 
-def _codes(x: Array, p: QParams) -> Array:
-    codes = np.empty_like(x, p.dtype.storage)
-    codes[...] = np.clip(_positions(x, p), *p.dtype.code_range(p.symmetric))
+def _steps(p: QParams) -> Array:
+    return blocks.steps(p) if p.dtype.block_size else p.scale
+
+
+def _code_range(p: QParams) -> tuple[int, int]:
+    return p.dtype.code_range(p.symmetric or p.dtype.block_size > 0)
+
+
+def _codes(x: Array, p: QParams, saturate: bool) -> Array:
+    _check_saturate(saturate)
+    row, positions, codes = p.dtype.float_format, _positions(x, p), np.empty_like(x, p.dtype.storage)
+    if row is None:
+        codes[...] = np.clip(positions, *_code_range(p))
+    else:
+        keeps_range = saturate or p.dtype.block_size > 0
+        codes[...] = floats.encoded(positions, row, keeps_range).view(p.dtype.storage)
     return codes
 
 
 @np.errstate(over="ignore", under="ignore")
 def _values(codes: Array, p: QParams) -> Array:
-    ftype = p.scale.dtype
-    scale, zero_point = (_spread(a.astype(ftype), codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    return np.asarray((codes.astype(ftype) - zero_point) * scale)
+    steps = blocks.value_steps(p) if p.dtype.block_size else p.scale
+    ftype, row = steps.dtype, p.dtype.float_format
+    scale, zero_point = (_spread(a, codes.shape, p.axis, p.block_size) for a in (steps, p.zero_point.astype(ftype)))
+    values = codes.astype(ftype) - zero_point if row is None else floats.decoded(codes, row).astype(ftype)
+    return np.asarray(values * scale)
 
 
 # Error measures
 
 
 def _clipped(x: Array, p: QParams) -> int:
-    positions = _positions(x, _checked(p, x.shape, _compute_type(x.dtype)))
-    first, last = p.dtype.code_range(p.symmetric)
+    positions, row = _positions(x, _checked(p, x.shape, _compute_type(x.dtype))), p.dtype.float_format
+    if row is not None:
+        return int(np.count_nonzero(floats.magnitudes(positions, row) > row.largest))
+    first, last = _code_range(p)
     return int(np.count_nonzero((positions < first) | (positions > last)))
 
 
@@ -623,37 +790,23 @@ def _packed_shape(shape: tuple[int, ...], qtype: QType, axis: int) -> tuple[int,
     return tuple(packed)
 
 
-def _shifts(qtype: QType) -> NDArray[np.uint8]:
-    """Return where the codes of a byte start, first code first."""
-    return np.arange(0, 8, qtype.bits, dtype=np.uint8)
+def _pack(codes: Array, qtype: QType, axis: int, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
+    numbers = np.moveaxis(codes.view(np.uint8) if qtype.element else codes.astype(np.uint8), axis, -1)
+    bits = numbers[..., np.newaxis] >> np.arange(qtype.bits, dtype=np.uint8) & np.uint8(1)
+    packed = np.packbits(bits.reshape(*numbers.shape[:-1], numbers.shape[-1] * qtype.bits), axis=-1, bitorder=bitorder)
+    return np.asarray(np.moveaxis(packed, -1, axis), order="C")
 
 
-def _mask(qtype: QType) -> np.uint8:
-    return np.uint8((1 << qtype.bits) - 1)
-
-
-def _pack(codes: Array, qtype: QType, axis: int) -> NDArray[np.uint8]:
-    shifts = _shifts(qtype)
-    fields = np.moveaxis(codes, axis, -1).astype(np.uint8) & _mask(qtype)
-    padding = -fields.shape[-1] % shifts.size
-    fields = np.pad(fields, [(0, 0)] * (fields.ndim - 1) + [(0, padding)])
-    groups = fields.reshape(*fields.shape[:-1], fields.shape[-1] // shifts.size, shifts.size)
-    return np.asarray(np.moveaxis(np.bitwise_or.reduce(groups << shifts, axis=-1), -1, axis), order="C")
-
-
-def _unpack(packed: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...], axis: int) -> Array:
+def _unpack(packed: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...], axis: int, bitorder: BitOrder) -> Array:
     length = shape[axis] if shape else 1
     last = np.moveaxis(packed, axis, -1)
-    groups = (last[..., np.newaxis] >> _shifts(qtype)) & _mask(qtype)
-    fields = groups.reshape(*last.shape[:-1], last.shape[-1] * groups.shape[-1])[..., :length]
-    return np.asarray(np.moveaxis(_sign_extended(fields, qtype), -1, axis).reshape(shape), order="C")
-
-
-def _sign_extended(fields: NDArray[np.uint8], qtype: QType) -> Array:
-    if not qtype.signed:
-        return fields
-    sign = np.int8(1 << (qtype.bits - 1))
-    return (fields.astype(np.int8) ^ sign) - sign
+    bits = np.unpackbits(last, axis=-1, count=length * qtype.bits, bitorder=bitorder)
+    weights = 1 << np.arange(qtype.bits)
+    if qtype.signed and not qtype.element:
+        weights[-1] *= -1
+    numbers = bits.reshape(*last.shape[:-1], length, qtype.bits) @ weights
+    codes = numbers.astype(np.uint8).view(qtype.storage)
+    return np.asarray(np.moveaxis(codes, -1, axis).reshape(shape), order="C")
 
 
 def _unpacked(q: QuantizedArray) -> Array:

@@ -98,3 +98,6 @@ def same_quantized(actual, expected):
     same_bytes(actual.scale, expected.scale)
     same_bytes(actual.zero_point, expected.zero_point)
     same_bytes(actual.codes, expected.codes)
+    assert (actual.tensor_scale is None) == (expected.tensor_scale is None)
+    if expected.tensor_scale is not None:
+        same_bytes(actual.tensor_scale, expected.tensor_scale)

@@ -483,7 +483,7 @@ def _checked(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[Any]]) 
     """Return `p` with a scale of type `ftype`, if it fits an array of shape `shape`; own scales stay as they are."""
     _check_granularity(p.axis, p.block_size)
     qtype = as_qtype(p.dtype)
-    _check_symmetric(qtype, p.symmetric and not qtype.element)
+    _check_symmetric(qtype, p.symmetric)
     scale = _own_scale(p, qtype) if qtype.block_size else _positive_scale(p.scale, ftype)
     if p.tensor_scale is not None and not (qtype.block_size and not blocks.is_microscaling(qtype)):
         raise ValueError(f"tensor_scale must be None for {qtype}")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.floats import FLOAT_FORMATS
+from fastq.qarray import QParams
 from fastq.qtypes import QTYPES, QType, as_qtype
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -109,6 +110,19 @@ def check_nan(nan: str, qtype: QType | None = None) -> str:
             return nan
         raise ValueError(f"nan='keep' needs codes that have a NaN, which {qtype} has not")
     raise ValueError(f"nan must be 'raise', 'zero' or, for codes that have a NaN, 'keep', not {nan!r}")
+
+
+def check_saturate(saturate: object) -> bool:
+    """Return saturate if it is a bool.
+
+    Raises
+    ------
+    TypeError
+        If it is not.
+    """
+    if isinstance(saturate, bool | np.bool_):
+        return bool(saturate)
+    raise TypeError(f"saturate must be a bool, not {saturate!r}")
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -212,6 +226,48 @@ def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDA
     if np.any(given.astype(np.float32) != 0):
         raise ValueError(f"zero_point must be 0 for {qtype}: float codes have no other")
     return np.zeros(given.shape, qtype.storage)
+
+
+def as_own_scale(params: QParams) -> NDArray[Any]:
+    """Return the scales of a format that prescribes their dtype; a NaN among them marks a block.
+
+    Raises
+    ------
+    TypeError
+        If they are of another dtype.
+    ValueError
+        If the block size is another, or a scale is not positive.
+    """
+    qtype, wanted = params.dtype, FLOAT_FORMATS[params.dtype.scale_element].dtype
+    if params.block_size != qtype.block_size:
+        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {params.block_size}")
+    scale = as_array(params.scale, "scale")
+    if scale.dtype != wanted:
+        raise TypeError(f"scale must be {wanted} for {qtype}, not {scale.dtype}")
+    if FLOAT_FORMATS[qtype.scale_element].sign and np.any(scale.astype(np.float32) <= 0):
+        raise ValueError(f"scale must be positive for {qtype}")
+    return scale
+
+
+def check_tensor_scale(params: QParams, limits: tuple[float, float]) -> None:
+    """Pass if the format has a scale for the whole array, and this one is usable.
+
+    Raises
+    ------
+    TypeError
+        If it is not float32.
+    ValueError
+        If the format has none, it is not one number, or out of the limits.
+    """
+    scale = np.asarray(params.tensor_scale)
+    if not params.dtype.scale_element or not FLOAT_FORMATS[params.dtype.scale_element].sign:
+        raise ValueError(f"tensor_scale must be None for {params.dtype}")
+    if scale.dtype != np.float32:
+        raise TypeError(f"tensor_scale must be float32, not {scale.dtype}")
+    if scale.shape:
+        raise ValueError(f"tensor_scale has shape {scale.shape}, but it is one number: shape ()")
+    if not limits[0] <= scale <= limits[1]:
+        raise ValueError(f"tensor_scale must be from {limits[0]} to {limits[1]}, not {scale}")
 
 
 def scale_dtype(scale: Any) -> np.dtype[Any]:

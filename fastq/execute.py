@@ -15,7 +15,7 @@ from fastq.floats import FLOAT_FORMATS
 from fastq.kernels import SAW_NAN, jit, lanes, parallel, repack, spans
 from fastq.kernels.actions import Action
 from fastq.kernels.errors import SUMS
-from fastq.kernels.minifloats import Minifloat
+from fastq.kernels.minifloats import Minifloat, PowerOfTwo
 from fastq.kernels.packing import Bits
 from fastq.kernels.plan import PLAN, Plan
 from fastq.layout import Layout, make_layout
@@ -58,6 +58,8 @@ class Form(NamedTuple):
         Whether codes of fewer than 8 bits share bytes.
     highest_first : bool
         Whether the first of eight codes of one bit is in the highest bit.
+    units : int
+        Scales that are powers of two are those of the codes times two to this power.
     """
 
     bits: int
@@ -66,6 +68,7 @@ class Form(NamedTuple):
     saturate: bool = True
     dense: bool = True
     highest_first: bool = False
+    units: int = 0
 
     @property
     def packed(self) -> bool:
@@ -86,6 +89,13 @@ class Form(NamedTuple):
 Kind = np.dtype[Any] | Form  # what a kernel's pointer points to
 
 
+class Own(NamedTuple):
+    """Scales that a format prescribes: their form, and the scale of the whole array that they are in units of, or 0."""
+
+    form: Form
+    tensor: float = 0.0
+
+
 @functools.cache
 def _element(kind: Kind) -> types.Type:
     if isinstance(kind, Form) and not kind.element:
@@ -94,6 +104,8 @@ def _element(kind: Kind) -> types.Type:
     if name not in FLOAT_FORMATS:
         return from_dtype(kind)
     row = FLOAT_FORMATS[name]
+    if not row.sign:
+        return PowerOfTwo(row.bias + (kind.units if isinstance(kind, Form) else 0))
     how = (kind.saturate, kind.dense) if isinstance(kind, Form) else (False, True)
     return Minifloat(name, row.exponent, row.mantissa, row.bias, row.largest, row.infinity, row.nan, *how)
 
@@ -102,8 +114,16 @@ def _element(kind: Kind) -> types.Type:
 def _kernel(loop: Any, does: str, nan: str, scheme: str, block: int, code: Form | None, *kinds: Kind) -> int:
     """Address of a loop compiled for an action, a form of float codes, and kinds of src, dst, scale and zero point."""
     pointers = [types.CPointer(_element(kind)) for kind in (*kinds, np.dtype(np.float64))]
-    action = Action(does, nan, scheme, block, _element(code) if code is not None and code.element else None)
+    element = _element(code) if code is not None and code.element else None
+    compute, tensor = None, isinstance(kinds[2], Form) and kinds[2].element != "float8_e8m0fnu"
+    if isinstance(kinds[2], Form):
+        compute = types.float64 if does != "dequantize" and _is_wide(kinds[0]) else types.float32
+    action = Action(does, nan, scheme, block, element, compute, tensor)
     return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
+
+
+def _is_wide(kind: Kind) -> bool:
+    return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
 
 
 Bounds = tuple[float, float]  # the first and the last code in use
@@ -112,12 +132,21 @@ Bounds = tuple[float, float]  # the first and the last code in use
 def _plan(layout: Layout, bounds: Bounds = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:
     plan = np.zeros(1, PLAN)
     view = (layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept)
-    plan[0] = (*view, parameters, *bounds, streaming, ERRORS_CHUNK)
+    plan[0] = (*view, parameters, *bounds, 0.0, streaming, ERRORS_CHUNK)
     return plan
 
 
 def _loop(layout: Layout) -> Any:
     return spans.spans if layout.inner == 1 else lanes.lanes
+
+
+def _with_tensor(plan: Array, tensor: float) -> Array:
+    """Return a plan with the scale of the whole array, which is known only now."""
+    if not tensor:
+        return plan
+    plan = plan.copy()
+    plan["tensor"] = tensor
+    return plan
 
 
 class _Prepared(NamedTuple):
@@ -353,28 +382,43 @@ def choose(
     nan: str,
     compute: np.dtype[Any],
     codes: np.dtype[Any],
+    code: Form | None = None,
+    own: Own | None = None,
 ) -> tuple[Array, Array, int]:
     """Take scale and zero point from the range of x; the bits of what was seen."""
     view = _View(x, None, axes, block_size)
-    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes)
+    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes, code, own)
     return view.from_kernel(scale), view.from_kernel(zero), seen
 
 
+def _dtype_of_steps(compute: np.dtype[Any], own: Own | None) -> np.dtype[Any]:
+    return compute if own is None else np.dtype(np.uint8)
+
+
 def _choose(
-    view: _View, scheme: str, bounds: Bounds, nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
+    view: _View,
+    scheme: str,
+    bounds: Bounds,
+    nan: str,
+    compute: np.dtype[Any],
+    codes: np.dtype[Any],
+    code: Form | None,
+    own: Own | None,
 ) -> tuple[Array, Array, int]:
     lo, hi, seen = _extents(view)
     if nan != "raise":
         seen &= ~SAW_NAN
-    scale, zero = np.empty(lo.shape, compute), np.empty(lo.shape, codes)
-    kernel, plan = _prepare_ranges(scheme, bounds, lo.dtype, lo.dtype, compute, codes)
+    scale, zero = np.empty(lo.shape, _dtype_of_steps(compute, own)), np.zeros(lo.shape, codes)
+    steps = own.form if own else compute
+    kernel, plan = _prepare_ranges(scheme, bounds, code, lo.dtype, lo.dtype, steps, codes)
+    plan = _with_tensor(plan, own.tensor if own else 0.0)
     seen |= parallel.run_serial(kernel, _arrays(lo, hi, scale, zero, None, plan), 0, lo.size)
     return scale, zero, seen
 
 
 @functools.lru_cache(256)
-def _prepare_ranges(scheme: str, bounds: Bounds, *dtypes: np.dtype[Any]) -> tuple[int, Array]:
-    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, None, *dtypes)
+def _prepare_ranges(scheme: str, bounds: Bounds, code: Form | None, *kinds: Kind) -> tuple[int, Array]:
+    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, code, *kinds)
     return kernel, _plan(Layout(1, 1, 1, 1, 1, 1, 1, ()), bounds)
 
 
@@ -389,20 +433,21 @@ def apply(
     bounds: Bounds = (0, 0),
     nan: str = "raise",
     code: Form | None = None,
+    own: Own | None = None,
 ) -> int:
     """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen.
 
-    `code` is the form of the codes where their dtype does not say it.
+    `code` is the form of the codes where their dtype does not say it, `own` that of scales.
     """
     if code is not None and code.packed and does != "fake":
-        return _apply_packed(does, x, out, (scale, zero), axes, block_size, bounds, nan, code)
-    if axes is None and _is_plain(x) and _is_plain(out):
+        return _apply_packed(does, x, out, (scale, zero), axes, block_size, bounds, nan, code, own)
+    if axes is None and own is None and _is_plain(x) and _is_plain(out):
         kinds = _kinds(does, x.dtype, out.dtype, code)
         prepared = _prepare(does, nan, bounds, x.shape, None, 0, True, code, *kinds, scale.dtype, zero.dtype)
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(prepared.plan))
         return parallel.run(prepared.kernel, arrays, x.size)
     view = _View(x, out, axes, block_size)
-    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, code, False)
+    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, code, own, False)
 
 
 def _kinds(does: str, x: np.dtype[Any], out: np.dtype[Any], code: Form | None) -> tuple[Kind, Kind]:
@@ -418,18 +463,19 @@ def _apply(
     bounds: Bounds,
     nan: str,
     code: Form | None,
+    own: Own | None,
     backward: bool,
 ) -> int:
     x, out = view.x, view.out
     assert out is not None
-    source, target, *others = _native(x, out, scale, zero)
-    kinds = _kinds(does, source, target, code)
-    where = (x.shape, view.transposed_axes, view.block_size, view.direct)
-    prepared = _prepare(does, nan, bounds, *where, code, *kinds, *others)
+    source, target, steps, zeros = _native(x, out, scale, zero)
+    kinds = (*_kinds(does, source, target, code), own.form if own else steps, zeros)
+    prepared = _prepare(does, nan, bounds, x.shape, view.transposed_axes, view.block_size, view.direct, code, *kinds)
     scale, zero = _repeated(scale, zero, prepared.repeat)
+    plan = _with_tensor(prepared.plan, own.tensor if own else 0.0)
     if not view.direct:
-        return _run_tiles(prepared.kernel, view, (scale, zero, None), prepared.plan)
-    return parallel.run(prepared.kernel, _arrays(x, out, scale, zero, None, prepared.plan), x.size, backward=backward)
+        return _run_tiles(prepared.kernel, view, (scale, zero, None), plan)
+    return parallel.run(prepared.kernel, _arrays(x, out, scale, zero, None, plan), x.size, backward=backward)
 
 
 def _repeated(scale: Array, zero: Array, repeat: int) -> tuple[Array, Array]:
@@ -455,29 +501,32 @@ def by_range(
     compute: np.dtype[Any],
     codes: np.dtype[Any],
     code: Form | None = None,
+    own: Own | None = None,
 ) -> tuple[Array, Array, int]:
     """Quantize or fake quantize with parameters taken from x: scale, zero point and the bits of what was seen."""
     packed = code is not None and code.packed and does == "quantize"
     view = _View(x, None if packed else out, axes, block_size)
     fused = None
     if view.direct and not (packed and _in_bytes(x, out, x.shape, axes, block_size, code) is None):
-        threads, kinds = parallel.threads_for(x.size), (*_kinds(does, x.dtype, out.dtype, code), compute, codes)
+        threads, steps = parallel.threads_for(x.size), own.form if own else compute
+        kinds = (*_kinds(does, x.dtype, out.dtype, code), steps, codes)
         fused = _prepare_fused(
             does, nan, scheme, bounds, view.x.shape, view.transposed_axes, block_size, threads, code, *kinds
         )
     if fused is not None:
         count = view.layout.parameters
-        scale, zero = np.empty(count, compute), np.empty(count, codes)
-        arrays = (id(x), id(out), id(scale), id(zero), 0, id(fused.plan))  # memory is what counts, not the axes' order
+        scale, zero = np.empty(count, _dtype_of_steps(compute, own)), np.zeros(count, codes)
+        plan = _with_tensor(fused.plan, own.tensor if own else 0.0)
+        arrays = (id(x), id(out), id(scale), id(zero), 0, id(plan))  # memory is what counts, not the axes' order
         seen = parallel.run(fused.kernel, arrays, fused.units, size=fused.size, grain=fused.grain)
         return view.from_kernel(scale), view.from_kernel(zero), seen
-    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes)
+    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes, code, own)
     given = view.from_kernel(scale), view.from_kernel(zero)
     if not seen and packed:
         assert code is not None
-        seen = _apply_packed(does, x, out, given, axes, block_size, bounds, nan, code)
+        seen = _apply_packed(does, x, out, given, axes, block_size, bounds, nan, code, own)
     elif not seen:
-        seen = _apply(view, does, scale, zero, bounds, nan, code, True)
+        seen = _apply(view, does, scale, zero, bounds, nan, code, own, True)
     return *given, seen
 
 
@@ -508,19 +557,20 @@ def _apply_packed(
     bounds: Bounds,
     nan: str,
     code: Form,
+    own: Own | None,
 ) -> int:
     """Quantize to packed codes, or dequantize them: in place where bytes allow it, else tile by tile."""
     shape = x.shape if does == "quantize" else out.shape
     scale, zero = (np.ascontiguousarray(parameter) for parameter in parameters)
     if _in_bytes(x, out, shape, axes, block_size, code) is not None:
-        kinds = (*_kinds(does, x.dtype, out.dtype, code), scale.dtype, zero.dtype)
+        kinds = (*_kinds(does, x.dtype, out.dtype, code), own.form if own else scale.dtype, zero.dtype)
         prepared = _prepare(does, nan, bounds, shape, axes, block_size, True, code, *kinds)
         scale, zero = _repeated(scale, zero, prepared.repeat)  # a name each, since kernels know arrays by their id()
-        arrays = _arrays(x, out, scale, zero, None, prepared.plan)
-        return parallel.run(prepared.kernel, arrays, math.prod(shape))
+        plan = _with_tensor(prepared.plan, own.tensor if own else 0.0)
+        return parallel.run(prepared.kernel, _arrays(x, out, scale, zero, None, plan), math.prod(shape))
     if make_layout(shape, axes, block_size) is None:
-        return _apply_apart(does, x, out, (scale, zero), axes, block_size, bounds, nan, code)
-    return _apply_packed_tiles(does, x, out, (scale, zero), axes, block_size, bounds, nan, code)
+        return _apply_apart(does, x, out, (scale, zero), axes, block_size, bounds, nan, code, own)
+    return _apply_packed_tiles(does, x, out, (scale, zero), axes, block_size, bounds, nan, code, own)
 
 
 def _apart_dtype(code: Form) -> np.dtype[Any]:
@@ -541,17 +591,18 @@ def _apply_apart(
     bounds: Bounds,
     nan: str,
     code: Form,
+    own: Own | None,
 ) -> int:
     """Go through codes one in a byte, for the granularities that no view of the array in memory order has."""
     form = _apart_form(code)
     if does == "quantize":
         codes = np.empty(x.shape, _apart_dtype(code))
-        seen = apply(does, x, codes, *parameters, axes, block_size, bounds, nan, form)
+        seen = apply(does, x, codes, *parameters, axes, block_size, bounds, nan, form, own)
         pack(codes, out, code)
         return seen
     codes = np.empty(out.shape, _apart_dtype(code))
     unpack(x, codes, code)
-    return apply(does, codes, out, *parameters, axes, block_size, bounds, nan, form)
+    return apply(does, codes, out, *parameters, axes, block_size, bounds, nan, form, own)
 
 
 def _apply_packed_tiles(
@@ -564,6 +615,7 @@ def _apply_packed_tiles(
     bounds: Bounds,
     nan: str,
     code: Form,
+    own: Own | None,
 ) -> int:
     quantizing, seen = does == "quantize", 0
     shape, values = (x.shape, x.dtype) if quantizing else (out.shape, out.dtype)
@@ -571,16 +623,16 @@ def _apply_packed_tiles(
     codes_kind: Kind = _apart_form(code) or codes_dtype
     kinds = (values, codes_kind) if quantizing else (codes_kind, values)
     scale, zero = parameters
-    prepared = _prepare(
-        does, nan, bounds, shape, axes, block_size, False, _apart_form(code), *kinds, scale.dtype, zero.dtype
-    )
+    others = (own.form if own else scale.dtype, zero.dtype)
+    prepared = _prepare(does, nan, bounds, shape, axes, block_size, False, _apart_form(code), *kinds, *others)
     parameters = _repeated(scale, zero, prepared.repeat)
+    plan = _with_tensor(prepared.plan, own.tensor if own else 0.0)
     for index, start, stop in _tiles(shape):
         packed_index = _packed_index(index, shape, code)
         if quantizing:
             part = np.ascontiguousarray(x[index], values)
             codes = np.empty(part.shape, codes_dtype)
-            arrays = _arrays(part, codes, *parameters, None, prepared.plan)
+            arrays = _arrays(part, codes, *parameters, None, plan)
             seen |= parallel.run_serial(prepared.kernel, arrays, start, stop, start)
             packed = np.empty(out[packed_index].shape, np.uint8)
             pack(codes, packed, code)
@@ -589,7 +641,7 @@ def _apply_packed_tiles(
             codes = np.empty(out[index].shape, codes_dtype)
             unpack(x[packed_index], codes, code)
             part = np.empty(codes.shape, values)
-            arrays = _arrays(codes, part, *parameters, None, prepared.plan)
+            arrays = _arrays(codes, part, *parameters, None, plan)
             seen |= parallel.run_serial(prepared.kernel, arrays, start, stop, start)
             out[index] = part
     return seen
@@ -681,7 +733,8 @@ def _prepare_fused(
     """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks."""
     layout = make_layout(shape, axes, block_size)
     assert layout is not None
-    columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES * 8 // _element(kinds[2]).bitwidth
+    wide = (isinstance(kinds[2], np.dtype) and kinds[2].itemsize == 8) or _is_wide(kinds[0])
+    columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES // (8 if wide else 4)
     if not layout.owned or layout.block * columns > FUSED or (threads > 1 and layout.parameters < 4 * threads):
         return None
     streaming = does != "quantize" and math.prod(shape) * _element(kinds[1]).bitwidth >= 8 * STREAMING
@@ -706,6 +759,7 @@ def compare(
     block_size: int,
     bounds: Bounds,
     code: Form | None = None,
+    own: Own | None = None,
 ) -> tuple[Array, int]:
     """Return sums of the errors of q, codes one an element or values, and the bits of what was seen."""
     view = _View(x, q, axes, block_size)
@@ -713,10 +767,10 @@ def compare(
     scale, zero = view.to_kernel(scale), view.to_kernel(zero)
     assert view.out is not None
     sums = np.zeros((-(-x.size // ERRORS_CHUNK), SUMS))
-    source, target, *others = _native(x, q, scale, zero)
+    source, target, steps, zeros = _native(x, q, scale, zero)
     codes = target if code is None or not code.element else code.apart
-    kernel = _kernel(_loop(layout), "compare", "raise", "", 0, None, source, codes, *others)
-    plan = _plan(layout, bounds)
+    kernel = _kernel(_loop(layout), "compare", "raise", "", 0, None, source, codes, own.form if own else steps, zeros)
+    plan = _with_tensor(_plan(layout, bounds), own.tensor if own else 0.0)
     if view.direct:
         arrays = _arrays(x, view.out, scale, zero, sums, plan)
         return sums, parallel.run(kernel, arrays, x.size, chunk=ERRORS_CHUNK)

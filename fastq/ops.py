@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ def quantize(
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
         params = _checked(qparams, x.shape, arguments.compute_dtype(x.dtype))
-        arguments.check_nan(nan, params.dtype)
+        arguments.check_nan(nan, None if params.dtype.block_size else params.dtype)
         codes = _codes_for(x, params.dtype, out)
         _with_parameters("quantize", x, codes, params, nan, saturate, out)
         return QuantizedArray(codes, params, x.shape)
@@ -153,14 +154,23 @@ def choose_qparams(
     arguments.check_nan(nan, request.dtype)
     if x.size == 0:
         return _params_of_nothing(x, request)
-    axes, compute = kept_axes(axis, x.ndim), arguments.compute_dtype(x.dtype)
+    compute = arguments.compute_dtype(x.dtype)
+    tensor_scale = _tensor_scale(x, request.dtype, compute, nan)
     scale, zero_point, seen = _execute().choose(
-        x, axes, request.block_size, *_scheme(request), nan, compute, _zero_dtype(request.dtype)
+        x,
+        kept_axes(request.axis, x.ndim),
+        request.block_size,
+        *_scheme(request),
+        nan,
+        compute,
+        _zero_dtype(request.dtype),
+        _form(request.dtype),
+        _own(request.dtype, tensor_scale),
     )
     if seen:
         _refuse_nan(seen, nan, x)
         _refuse_infinite(seen, x)
-    return _filled(request, scale, zero_point.view(request.dtype.storage))
+    return _chosen(request, scale, zero_point, tensor_scale)
 
 
 def quantize_linear(
@@ -279,7 +289,7 @@ def fake_quantize(
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
         params = _checked(qparams, x.shape, compute)
-        arguments.check_nan(nan, params.dtype)
+        arguments.check_nan(nan, None if params.dtype.block_size else params.dtype)
         _with_parameters("fake", x, values, params, nan, saturate, out)
         return values
     if dtype is None:
@@ -387,7 +397,7 @@ def _dequantize(
     elif isinstance(out, np.ndarray):
         wanted = arguments.as_real(out.dtype, "out")
     else:
-        wanted = by_default or params.scale.dtype
+        wanted = by_default or arguments.scale_dtype(params.scale)
     if out is not None:
         values = arguments.check_out(out, shape, wanted)
     else:
@@ -396,8 +406,9 @@ def _dequantize(
         source, scale, zero = codes, params.scale, params.zero_point
         if out is not None:
             source, scale, zero = arguments.apart(values, codes, scale, zero)
-        form = _form(params.dtype)
-        _execute().apply("dequantize", source, values, scale, _bits(zero), axes, block_size, code=form)
+        form, own = _form(params.dtype), _own(params.dtype, params.tensor_scale)
+        parameters = _bits(scale), _bits(zero)
+        _execute().apply("dequantize", source, values, *parameters, axes, block_size, code=form, own=own)
     return values
 
 
@@ -481,9 +492,9 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         params = _checked(q.qparams, x.shape, arguments.scale_dtype(q.scale))
         bounds, approximation = q.dtype.code_range(q.symmetric), _bits(q.unpacked())
         axes, block_size = _axes_of(params, x.ndim)
-        sums, seen = _execute().compare(
-            x, approximation, params.scale, _bits(params.zero_point), axes, block_size, bounds, _form(q.dtype)
-        )
+        form, own = _form(q.dtype), _own(q.dtype, q.tensor_scale)
+        parameters = _bits(params.scale), _bits(params.zero_point)
+        sums, seen = _execute().compare(x, approximation, *parameters, axes, block_size, bounds, form, own)
     else:
         approximation = _as_values(q)
         one, zero = np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8)
@@ -542,29 +553,77 @@ class _Request(NamedTuple):
 def _request(
     x: Array, dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: str | Convention
 ) -> _Request:
-    qtype, block_size = as_qtype(dtype), check_block_size(block_size, axis)
+    qtype = as_qtype(dtype)
+    axis, block_size = _granularity(qtype, axis, block_size)
     axes = kept_axes(axis, x.ndim)
     axis = axes if axes is None or isinstance(axis, tuple) else axes[0]
     if not isinstance(symmetric, bool | np.bool_):
         raise TypeError(f"symmetric must be a bool, not {symmetric!r}")
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric=True needs codes on either side of zero, which {qtype} has not")
-    return _Request(qtype, axis, block_size, bool(symmetric), as_convention(convention).name)
+    always = bool(symmetric or qtype.element or qtype.block_size)
+    return _Request(qtype, axis, block_size, always, as_convention(convention).name)
+
+
+def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
+    """Return axis and block size, by default those that the format prescribes."""
+    if not qtype.block_size:
+        return axis, check_block_size(block_size, axis)
+    if block_size not in (0, qtype.block_size):
+        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
+    axis = -1 if axis is None else axis
+    return axis, check_block_size(qtype.block_size, axis)
 
 
 def _filled(params: QParams | _Request, scale: Array, zero_point: Array) -> QParams:
     return QParams(scale, zero_point, params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
 
 
+# how the scales of a block are taken from its range, by the format of the scales that a code format prescribes
+_SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
+
+
 def _scheme(params: _Request) -> tuple[str, tuple[float, float]]:
-    symmetric = params.symmetric or bool(params.dtype.element)
-    return ("symmetric" if symmetric else "asymmetric"), params.dtype.code_range(symmetric)
+    own = _SCHEMES.get(params.dtype.scale_element)
+    return own or ("symmetric" if params.symmetric else "asymmetric"), params.dtype.code_range(params.symmetric)
+
+
+def _own(qtype: QType, tensor_scale: Array | None = None) -> Any:
+    """Return the form of scales where the code format prescribes it, else None."""
+    if not qtype.scale_element:
+        return None
+    execute, form = _execute(), FLOAT_FORMATS[qtype.scale_element]
+    if form.sign:
+        return execute.Own(execute.Form(8, False, form.name), 1.0 if tensor_scale is None else float(tensor_scale))
+    return execute.Own(execute.Form(8, False, form.name, units=0 if qtype.element else qtype.bits - 2))
+
+
+# within these a scale of a block times that of the array, and the reciprocal of both, is a normal number
+_TENSOR_SCALES = 2.0**-120, 2.0**119
+
+
+def _tensor_scale(x: Array, qtype: QType, compute: np.dtype[Any], nan: str) -> NDArray[np.float32] | None:
+    """Return the scale of the whole array that makes its largest block scale the largest there is."""
+    if not qtype.scale_element or not FLOAT_FORMATS[qtype.scale_element].sign:
+        return None
+    lo, hi, seen = _execute().minmax(x, None, 0)
+    if nan == "raise":
+        _refuse_nan(seen, nan, x)
+    largest = np.maximum(np.maximum(-lo.astype(compute), hi.astype(compute)), compute.type(0))
+    if largest == np.inf:
+        _refuse_infinite(SAW_INFINITE_RANGE, x)
+    form = qtype.float_format
+    assert form is not None
+    least, most = _TENSOR_SCALES
+    scale = largest / compute.type(FLOAT_FORMATS[qtype.scale_element].max * form.max)
+    return np.array(1 if scale < least else min(scale, most), np.float32)
 
 
 def _form(qtype: QType, saturate: bool = True) -> Any:
     """Return how codes lie in memory where their dtype does not say it, else None."""
     if not (qtype.packed or qtype.element):
         return None
+    arguments.check_saturate(saturate)
     return _execute().Form(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate)
 
 
@@ -580,38 +639,50 @@ def _bits(array: Array) -> Array:
 def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str, saturate: bool) -> QParams:
     if x.size == 0:
         return _params_of_nothing(x, request)
-    compute, storage = arguments.compute_dtype(x.dtype), _zero_dtype(request.dtype)
+    compute = arguments.compute_dtype(x.dtype)
     (source,) = arguments.apart(result, x)
-    axes = kept_axes(request.axis, x.ndim)
+    tensor_scale = _tensor_scale(source, request.dtype, compute, nan)
     scale, zero_point, seen = _execute().by_range(
         does,
         source,
         result,
-        axes,
+        kept_axes(request.axis, x.ndim),
         request.block_size,
         *_scheme(request),
         nan,
         compute,
-        storage,
+        _zero_dtype(request.dtype),
         _form(request.dtype, saturate),
+        _own(request.dtype, tensor_scale),
     )
     if seen:
         _refuse_nan(seen, nan, source)
         _refuse_infinite(seen, source)
-    return _filled(request, scale, zero_point.view(request.dtype.storage))
+    return _chosen(request, scale, zero_point, tensor_scale)
+
+
+def _chosen(request: _Request, scale: Array, zero_point: Array, tensor_scale: NDArray[np.float32] | None) -> QParams:
+    """Return parameters as kernels wrote them, in the dtypes of the format."""
+    if request.dtype.scale_element:
+        scale = scale.view(FLOAT_FORMATS[request.dtype.scale_element].dtype)
+    params = _filled(request, scale, zero_point.view(request.dtype.storage))
+    return params if tensor_scale is None else replace(params, tensor_scale=tensor_scale)
 
 
 def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
     if not isinstance(params, QParams):
         raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(params).__name__}")
-    scale = arguments.as_scale(params.scale, compute)
+    own = bool(params.dtype.scale_element)
+    scale = arguments.as_own_scale(params) if own else arguments.as_scale(params.scale, compute)
+    if params.tensor_scale is not None:
+        arguments.check_tensor_scale(params, _TENSOR_SCALES)
     zero_point = arguments.as_zero_point(params.zero_point, params.dtype, scale.shape)
     wanted = parameter_shape(shape, kept_axes(params.axis, len(shape)), params.block_size)
     arguments.check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
     if scale is params.scale and zero_point is params.zero_point:
         return params
-    return _filled(params, scale, zero_point)
+    return replace(params, scale=scale, zero_point=zero_point)
 
 
 def _with_parameters(
@@ -624,8 +695,9 @@ def _with_parameters(
     if out is not None:
         source, scale, zero = arguments.apart(result, x, scale, zero)
     bounds = params.dtype.code_range(params.symmetric)
-    form = _form(params.dtype, saturate)
-    seen = _execute().apply(does, source, result, scale, _bits(zero), axes, block_size, bounds, nan, form)
+    form, own = _form(params.dtype, saturate), _own(params.dtype, params.tensor_scale)
+    parameters = _bits(scale), _bits(zero)
+    seen = _execute().apply(does, source, result, *parameters, axes, block_size, bounds, nan, form, own)
     if seen:
         _refuse_nan(seen, nan, source)
 

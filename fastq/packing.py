@@ -24,7 +24,7 @@ def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int = -1) -> tuple[
 
 def _qtype(dtype: object, bitorder: str) -> QType:
     qtype = as_qtype(dtype)
-    if not qtype.packed or qtype.block_size:
+    if not qtype.packed:
         raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
     if bitorder not in ("little", "big"):
         raise ValueError(f"bitorder must be 'little' or 'big', not {bitorder!r}")
@@ -55,8 +55,8 @@ def _as_integers(codes: ArrayLike, qtype: QType) -> NDArray[Any]:
     array = as_array(codes, "codes")
     if array.dtype.kind in "iu" and not qtype.element:
         return array
-    if array.dtype.name != qtype.name:
-        raise TypeError(f"codes must be {'integers' if not qtype.element else f'of dtype {qtype}'}, not {array.dtype}")
+    if array.dtype.name != (qtype.element or qtype.name):
+        raise TypeError(f"codes must be {qtype.element or 'integers'}, not {array.dtype}")
     return array.view(np.uint8) if qtype.element else array.astype(qtype.storage)
 
 

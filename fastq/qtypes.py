@@ -73,12 +73,12 @@ class QType:
     def code_range(self, symmetric: bool) -> tuple[float, float]:
         """First and last code in use: the full range, or for a symmetric scheme as many codes below zero as above.
 
-        Float codes are symmetric always.
+        Float codes and those in blocks with scales of their own are symmetric always.
         """
         if self.float_format is not None:
             return -self.float_format.max, self.float_format.max
         half = (1 << (self.bits - 1)) - 1
-        return (self.middle - half, self.middle + half) if symmetric else (self.qmin, self.qmax)
+        return (self.middle - half, self.middle + half) if symmetric or self.block_size else (self.qmin, self.qmax)
 
     def __str__(self) -> str:
         return self.name

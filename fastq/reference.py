@@ -731,8 +731,8 @@ def _steps(p: QParams) -> Array:
     return blocks.steps(p) if p.dtype.block_size else p.scale
 
 
-def _code_range(p: QParams) -> tuple[int, int]:
-    return p.dtype.code_range(p.symmetric or p.dtype.block_size > 0)
+def _code_range(p: QParams) -> tuple[float, float]:
+    return p.dtype.code_range(p.symmetric)
 
 
 def _codes(x: Array, p: QParams, saturate: bool) -> Array:

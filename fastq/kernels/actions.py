@@ -8,10 +8,12 @@ from numba import types
 from numba.core.extending import models, register_model
 
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN, formulas
-from fastq.kernels.memory import held
+from fastq.kernels.memory import fetch, held
+from fastq.kernels.memory import put as put_in
 from fastq.kernels.minifloats import Minifloat, decode, encode
 from fastq.kernels.packing import Bits
 from fastq.kernels.simd import (
+    REGISTER_BITS,
     Vec,
     bounded_to_integer,
     by_type,
@@ -37,23 +39,36 @@ class Action(types.Opaque):  # type: ignore[misc]
     name : str
         "minmax", "quantize", "dequantize", "fake" (quantize and dequantize) or "compare".
     nan : str
-        "raise": report NaN; "zero": take it for 0.0.
+        "raise": report NaN; "zero": take it for 0.0; "keep": give it the code of NaN.
     scheme : str
-        "": parameters are given; "asymmetric" or "symmetric": taken from the range of what they belong to.
+        "": parameters are given; "asymmetric", "symmetric", "microscaling" or "nvfp4": taken from the range of what
+        they belong to.
     block : int
         Elements in every block, for the loop over blocks that fill registers; 0: known only at run time.
     code : Minifloat, optional
         The float format of the codes; None where they are integers.
+    compute : Float, optional
+        The type to compute in; None: that of the scales.
+    tensor : bool
+        Whether scales are in units of one scale for the whole array, which then stands in place of the zero point.
     """
 
     def __init__(
-        self, name: str, nan: str = "raise", scheme: str = "", block: int = 0, code: Minifloat | None = None
+        self,
+        name: str,
+        nan: str = "raise",
+        scheme: str = "",
+        block: int = 0,
+        code: Minifloat | None = None,
+        compute: types.Float | None = None,
+        tensor: bool = False,
     ) -> None:
-        self.does, self.nan, self.scheme, self.block, self.code = name, nan, scheme, block, code
-        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {code})")
+        self.does, self.nan, self.scheme, self.block = name, nan, scheme, block
+        self.code, self.compute, self.tensor = code, compute, tensor
+        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {code}, {compute}, {tensor})")
 
     def __reduce__(self) -> Any:
-        return Action, (self.does, self.nan, self.scheme, self.block, self.code)
+        return Action, (self.does, self.nan, self.scheme, self.block, self.code, self.compute, self.tensor)
 
 
 register_model(Action)(models.OpaqueModel)
@@ -82,12 +97,35 @@ def nan_in_pair(action, x, y):
 
 
 @by_type
-def value_of(action, x, like):
-    """Input lanes in the compute type, that of the pointer `like`; NaN as 0.0 where the action says so."""
+def compute_of(action, scale):
+    """The type to compute in."""
+    compute = action.compute or scale.dtype
+    return lambda action, scale: compute
+
+
+@by_type
+def compute_lanes(action, scale, registers):
+    """Vec type of so many registers, a literal, of the type to compute in."""
+    if not isinstance(registers, types.IntegerLiteral):
+        return None
+    compute = action.compute or scale.dtype
+    vec = Vec(compute, registers.literal_value * REGISTER_BITS // compute.bitwidth)
+    return lambda action, scale, registers: vec
+
+
+@inline
+def step_at(action, scale, p, kind):
+    """Scales p onwards, as many as `kind` has lanes, in the type to compute in."""
+    return convert(fetch(scale, p, kind), compute_of(action, scale))
+
+
+@by_type
+def value_of(action, x, scale):
+    """Input lanes in the type to compute in; NaN as 0.0 where the action says so."""
+    compute = action.compute or scale.dtype
     if is_float(x) and action.nan == "zero":
-        return lambda action, x, like: select(is_nan(x), constant(0, x), x)
-    compute = like.dtype
-    return lambda action, x, like: convert(x, compute)
+        return lambda action, x, scale: select(is_nan(x), constant(0, x), x)
+    return lambda action, x, scale: convert(x, compute)
 
 
 @by_type
@@ -108,17 +146,17 @@ def result_in_span(action, x, s, dst):
         return held(steps(x, s) + nearest(s.zero_point), dst)
 
     def quantize_to_float(action, x, s, dst):
-        return held(formulas.float_quotient_in_span(x, s, code), dst)
+        return held(float_ratio_in_span(action, x, s), dst)
 
     def fake(action, x, s, dst):
-        return held(convert(steps(x, s), dtype_like(s.scale)) * s.scale, dst)
+        return held(convert(steps(x, s), formulas.lane_type(s.scale)) * s.scale, dst)
 
     def fake_by_float(action, x, s, dst):
-        nearby = decode(encode(formulas.float_quotient_in_span(x, s, code), code), code)
-        return held(convert(nearby, dtype_like(s.scale)) * s.scale, dst)
+        nearby = decode(encode(float_ratio_in_span(action, x, s), code), code)
+        return held(value_at(action, convert(nearby, formulas.lane_type(s.scale)), s.scale, s.zero_point), dst)
 
     def dequantize(action, x, s, dst):
-        return held(formulas.dequantize_value(x, s.scale, s.zero_point), dst)
+        return held(value_at(action, x, s.scale, s.zero_point), dst)
 
     if code is not None:
         return {"quantize": quantize_to_float, "fake": fake_by_float, "dequantize": dequantize}[action.does]
@@ -131,21 +169,23 @@ def result(action, x, scale, zero_point, lowest, highest, dst):
     code, integer = action.code, dst.dtype.held if isinstance(dst.dtype, Bits) else dst.dtype
 
     def quantize(action, x, scale, zero_point, lowest, highest, dst):
+        x, scale = without_nan_scale(action, x, scale)
         return bounded_to_integer(formulas.code_value(x, scale, zero_point, lowest, highest), integer)
 
     def quantize_to_float(action, x, scale, zero_point, lowest, highest, dst):
-        return held(formulas.float_quotient(x, scale, code), dst)
+        return held(float_ratio(action, x, scale, zero_point), dst)
 
     def fake(action, x, scale, zero_point, lowest, highest, dst):
-        value = formulas.code_value(x, scale, zero_point, lowest, highest)
+        x, usable = without_nan_scale(action, x, scale)
+        value = formulas.code_value(x, usable, zero_point, lowest, highest)
         return held(formulas.dequantize_value(value, scale, zero_point), dst)
 
     def fake_by_float(action, x, scale, zero_point, lowest, highest, dst):
-        nearby = decode(encode(formulas.float_quotient(x, scale, code), code), code)
-        return held(convert(nearby, dtype_like(scale)) * scale, dst)
+        nearby = decode(encode(float_ratio(action, x, scale, zero_point), code), code)
+        return held(value_at(action, convert(nearby, formulas.lane_type(scale)), scale, zero_point), dst)
 
     def dequantize(action, x, scale, zero_point, lowest, highest, dst):
-        return held(formulas.dequantize_value(x, scale, zero_point), dst)
+        return held(value_at(action, x, scale, zero_point), dst)
 
     if code is not None:
         return {"quantize": quantize_to_float, "fake": fake_by_float, "dequantize": dequantize}[action.does]
@@ -153,17 +193,83 @@ def result(action, x, scale, zero_point, lowest, highest, dst):
 
 
 @by_type
-def dtype_like(x):
-    """Scalar type of the lanes of x."""
-    dtype = x.dtype if isinstance(x, Vec) else x
-    return lambda x: dtype
+def without_nan_scale(action, x, scale):
+    """Values and scales, 0 and 1 where the scale marks a block that had NaN."""
+    if action.compute is None:
+        return lambda action, x, scale: (x, scale)
+
+    def without(action, x, scale):
+        marked = is_nan(scale)
+        return select(marked, constant(0, x), x), select(marked, constant(1, scale), scale)
+
+    return without
+
+
+@by_type
+def float_ratio(action, x, scale, zero_point):
+    """What a float code is the nearest of."""
+    code = action.code
+
+    def divided(action, x, scale, zero_point):
+        return formulas.float_quotient(x, scale, code)
+
+    def by_power(action, x, scale, zero_point):
+        x, scale = without_nan_scale(action, x, scale)
+        return x / scale
+
+    def in_units_of_tensor(action, x, scale, zero_point):
+        x, scale = without_nan_scale(action, x, scale)
+        return formulas.nvfp4_units(x, scale, zero_point)
+
+    if action.compute is not None:
+        return in_units_of_tensor if action.tensor else by_power
+    return divided
+
+
+@by_type
+def float_ratio_in_span(action, x, s):
+    """`float_ratio` for one prepared scale that suits it."""
+    code = action.code
+    if action.tensor:
+        return lambda action, x, s: formulas.nvfp4_units(x, s.scale, s.zero_point)
+    if action.compute is not None:
+        return lambda action, x, s: x * s.reciprocal  # exact, as scales are powers of two
+    return lambda action, x, s: formulas.float_quotient_in_span(x, s, code)
+
+
+@by_type
+def value_at(action, code, scale, zero_point):
+    """What a code stands for."""
+    if action.tensor:
+        return lambda action, code, scale, zero_point: code * (scale * zero_point)
+    return lambda action, code, scale, zero_point: formulas.dequantize_value(code, scale, zero_point)
+
+
+@by_type
+def zero_at(action, zero_point, p, kind, plan, scale):
+    """Zero points p onwards in the type to compute in, or what stands in their place."""
+    if action.tensor:
+        return lambda action, zero_point, p, kind, plan, scale: plan.tensor
+    return lambda action, zero_point, p, kind, plan, scale: convert(
+        fetch(zero_point, p, kind), compute_of(action, scale)
+    )
 
 
 @by_type
 def parameters(action, lo, hi, plan, scale):
     """Scale and zero point of a range by the action's scheme, in the dtype of `scale`."""
+    compute = action.compute or scale.dtype
+    if action.scheme == "microscaling":
+        below, kind = action.code.emax if action.code is not None else 0, scale.dtype
+        return lambda action, lo, hi, plan, scale: formulas.power_of_two(
+            convert(lo, compute), convert(hi, compute), below, kind
+        )
+    if action.scheme == "nvfp4":
+        kind, element = scale.dtype, action.code
+        return lambda action, lo, hi, plan, scale: formulas.nvfp4(
+            convert(lo, compute), convert(hi, compute), plan.tensor, kind, element
+        )
     formula = formulas.symmetric if action.scheme == "symmetric" else formulas.asymmetric
-    compute = scale.dtype
 
     def of_range(action, lo, hi, plan, scale):
         lo, hi = convert(lo, compute), convert(hi, compute)
@@ -173,13 +279,23 @@ def parameters(action, lo, hi, plan, scale):
 
 
 @by_type
+def for_nan(action, steps, nans):
+    """The scales, NaN where one belongs to a block with NaN that is to be kept."""
+    if action.nan == "keep" and action.compute is not None:
+        return lambda action, steps, nans: select(nans, constant(float("nan"), steps), steps)
+    return lambda action, steps, nans: steps
+
+
+@by_type
 def put_parameters(action, scale, zero_point, p, steps, zeros):
     """Write parameters p onwards, where the action has a place for them."""
     if action.does == "fake":
         return lambda action, scale, zero_point, p, steps, zeros: None
+    if action.tensor:
+        return lambda action, scale, zero_point, p, steps, zeros: put_in(scale, p, held(steps, scale))
 
     def put(action, scale, zero_point, p, steps, zeros):
-        store(scale, p, steps)
+        put_in(scale, p, held(steps, scale))
         store(zero_point, p, bounded_to_integer(zeros, dtype_of(zero_point)))
 
     return put

@@ -22,7 +22,6 @@ from fastq.kernels.simd import (
     is_nan,
     lanes,
     lanes_like,
-    load,
     maximum,
     reduce_max,
     reduce_sum,
@@ -38,7 +37,7 @@ SUMS = 8
 def parameter(where, k, vec):
     """Scales or zero points for lanes k onwards: one for all of them, or where `where` is a pointer, each its own."""
     if isinstance(where, types.CPointer):
-        return lambda where, k, vec: load(where, k, lanes_like(vec, where))
+        return lambda where, k, vec: fetch(where, k, lanes_like(vec, where))
     return lambda where, k, vec: where
 
 
@@ -139,5 +138,5 @@ def nan(x):
 def one(where, k):
     """Scale or zero point of element k."""
     if isinstance(where, types.CPointer):
-        return lambda where, k: where[k]
+        return lambda where, k: fetch(where, k, dtype_of(where))
     return lambda where, k: where

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from numba import types
 from numba.core.registry import cpu_target
 
+from fastq.kernels.minifloats import decode, encode, power_below
 from fastq.kernels.simd import (
     Vec,
     any_lane,
@@ -124,12 +125,9 @@ def float_quotient(x, scale, code):
 
 @by_type
 def float_quotient_in_span(x, s, code):
-    """`float_quotient` for a scale that `suits_span`, with x bounded so that nothing overflows.
-
-    Infinities have a code of their own in formats without -0.0: those divide.
-    """
+    """`float_quotient` for a scale that `suits_span`, with x bounded so that nothing overflows."""
     form = code.instance_type
-    if form.without_negative_zero or not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
+    if not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
         return lambda x, s, code: float_quotient(x, s.scale, code)
     bound = form.max if form.saturate else 4 * form.max
 
@@ -143,13 +141,13 @@ def float_quotient_in_span(x, s, code):
 
 @by_type
 def _signed_like(near, x, code):
-    """The quotient with the sign that its correction takes from -0.0; or 0.0 for both zeros."""
+    """The quotient with the sign of x, which its correction takes from -0.0 and perhaps NaN; or 0.0 for both zeros."""
     if code.instance_type.nan is None:
         return lambda near, x, code: near + constant(0, x)
 
     def signed(near, x, code):
-        word = bitcast(x, types.int32)
-        return bitcast(bitcast(near, types.int32) | (word & constant(-(1 << 31), word)), types.float32)
+        word, sign = bitcast(x, types.int32), constant(-(1 << 31), bitcast(x, types.int32))
+        return bitcast((bitcast(near, types.int32) & ~sign) | (word & sign), types.float32)
 
     return signed
 
@@ -185,6 +183,50 @@ def symmetric(lo, hi, lowest, highest):
 
 
 @inline
+def power_of_two(lo, hi, below, kind):
+    """Scale and zero point of a block by OCP Microscaling Formats (MX) 1.0, section 6.3.
+
+    ``2**(floor(log2(largest magnitude)) - below)`` with `below` the exponent of the largest number of the element.
+    """
+    zero = constant(0, lo)
+    return power_below(maximum(maximum(-lo, hi), zero), below, kind), full_like(zero, lo)
+
+
+NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
+
+
+@by_type
+def nvfp4(lo, hi, tensor, kind, element):
+    """Scale of a block in units of the array's scale, rounded to a float of `kind`, and what is in the zero's place.
+
+    ``clamp(largest magnitude / largest element / tensor)``, torchao's `nvfp4_quantize`.
+    """
+    least, most, elements = NVFP4_LEAST, kind.instance_type.max, element.instance_type.max
+
+    def rounded(lo, hi, tensor, kind, element):
+        zero = constant(0, lo)
+        largest = maximum(maximum(-lo, hi), zero)
+        scale = largest / constant(elements, lo) / tensor
+        scale = minimum(maximum(scale, constant(least, lo)), constant(most, lo))
+        return convert(decode(encode(scale, kind), kind), lane_type(lo)), full_like(tensor, lo)
+
+    return rounded
+
+
+@by_type
+def lane_type(x):
+    """Scalar type of the lanes of x."""
+    dtype = x.dtype if isinstance(x, Vec) else x
+    return lambda x: dtype
+
+
+@inline
+def nvfp4_units(x, scale, tensor):
+    """Values in units of elements, ``x * (1 / tensor / scale)`` as torchao; -0.0 becomes 0.0."""
+    return x * (constant(1, tensor) / tensor / scale) + constant(0, x)
+
+
+@inline
 def _usable(scale):
     """The scale, 1 where it is below the smallest normal number, and whether it was not."""
     usable = scale >= smallest_normal(scale)
@@ -207,22 +249,30 @@ def smallest_normal(like):
 
 @by_type
 def _step(lo, hi, steps):
-    """``(hi - lo) / steps``, also where the difference overflows: then in float64, for float64 as two quotients."""
+    """``(hi - lo) / steps``, also where the difference overflows: then in float64, for float64 as two quotients.
+
+    A single step may be larger than any number; it is the largest then.
+    """
     dtype = lo.dtype if isinstance(lo, Vec) else lo
+    largest, infinite = 2.0**128 - 2.0**104 if dtype == types.float32 else 1.7976931348623157e308, float("inf")
     if dtype == types.float64:
 
         def step(lo, hi, steps):
-            distance = hi - lo
-            return select(distance < constant(float("inf"), lo), distance / steps, hi / steps - lo / steps)
+            distance, infinity = hi - lo, constant(infinite, lo)
+            far = minimum(hi / steps - lo / steps, constant(largest, lo))
+            far = select((hi < infinity) & (lo > -infinity), far, infinity)
+            return select(distance < infinity, distance / steps, far)
     else:
 
         def step(lo, hi, steps):
-            distance = hi - lo
-            near = distance < constant(float("inf"), lo)
+            distance, infinity = hi - lo, constant(infinite, lo)
+            near = distance < infinity
             scale = distance / steps
             if not any_lane(near ^ True):
                 return scale
             wide = (convert(hi, types.float64) - convert(lo, types.float64)) / convert(steps, types.float64)
-            return select(near, scale, convert(wide, types.float32))
+            far = convert(minimum(wide, constant(largest, wide)), types.float32)
+            far = select((hi < infinity) & (lo > -infinity), far, infinity)
+            return select(near, scale, far)
 
     return step

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from fastq.kernels.actions import identities, nan_lanes, parameters, put_parameters, result, saw, value_of
+from fastq.kernels.actions import (
+    compute_lanes,
+    compute_of,
+    for_nan,
+    identities,
+    nan_lanes,
+    parameters,
+    put_parameters,
+    result,
+    saw,
+    step_at,
+    value_of,
+    zero_at,
+)
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.memory import fetch, group_size, put
@@ -14,13 +27,10 @@ from fastq.kernels.simd import (
     any_lane,
     by_type,
     constant,
-    convert,
     count,
-    dtype_of,
     inline,
     is_float,
     is_nan,
-    lanes_in,
     lanes_like,
     load,
     maximum,
@@ -44,7 +54,7 @@ def fewest_lanes(src, dst):
 
 def lanes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Do `action` to elements start..stop, row by row; src and dst hold the elements from `origin` on."""
-    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, scale)
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, compute_of(action, scale))
     i, seen = start, 0
     while i < stop:
         row = i // plan.inner
@@ -109,11 +119,10 @@ def _merge_extents(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
 
 @inline
 def _by_parameters(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
-    compute = dtype_of(scale)
     prefetch(src, i + AHEAD)
     x = fetch(src, i, vec)
-    step = load(scale, p + i, lanes_like(vec, scale))
-    zero = convert(load(zero_point, p + i, lanes_like(vec, zero_point)), compute)
+    step = step_at(action, scale, p + i, lanes_like(vec, scale))
+    zero = zero_at(action, zero_point, p + i, lanes_like(vec, zero_point), plan, scale)
     put(dst, i, result(action, value_of(action, x, scale), step, zero, plan.lowest, plan.highest, dst))
     return nan_lanes(action, x)
 
@@ -132,8 +141,8 @@ STRIPE_BYTES = STRIPE * REGISTER_BITS // 8
 
 def stripes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Quantize (or fake quantize) stripes start..stop, each some columns of one block; the first block's come first."""
-    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, scale)
-    vec, few = lanes_in(STRIPE, scale), fewest_lanes(src, dst)
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, compute_of(action, scale))
+    vec, few = compute_lanes(action, scale, STRIPE), fewest_lanes(src, dst)
     n = count(vec)
     across = (plan.inner + n - 1) // n
     infinite, nan = False, False
@@ -155,16 +164,27 @@ def stripes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop
     return saw(nan, infinite)
 
 
+@by_type
+def nan_to_keep(action, x):
+    """Mask of the lanes whose NaN makes a scale NaN."""
+    if is_float(x) and action.nan == "keep" and action.compute is not None:
+        return lambda action, x: is_nan(x)
+    return lambda action, x: False
+
+
 @inline
 def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, vec):
     x = fetch(src, first * plan.inner + column, vec)
     los, his = identities(x)
+    missing = nan_to_keep(action, x)
     i = first * plan.inner + column
     for _ in range(rows):
         x = fetch(src, i, vec)
         los, his = minimum(x, los), maximum(x, his)
+        missing = missing | nan_to_keep(action, x)
         i += plan.inner
     steps, zeros = parameters(action, los, his, plan, scale)
+    steps = for_nan(action, steps, missing)
     put_parameters(action, scale, zero_point, p * plan.inner + column, steps, zeros)
     i = first * plan.inner + column
     nans = nan_lanes(action, x)
@@ -181,7 +201,7 @@ def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, v
 
 def ranges(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Turn ranges start..stop, lowest values in src and highest in dst, into scale and zero point by the scheme."""
-    vec, infinite, plan = fewest_lanes(src, dst), False, localize(plan, scale)
+    vec, infinite, plan = fewest_lanes(src, dst), False, localize(plan, compute_of(action, scale))
     for p in range(start, stop):
         steps, zeros = parameters(action, load(src, p, vec), load(dst, p, vec), plan, scale)
         put_parameters(action, scale, zero_point, p, steps, zeros)

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from fastq.kernels.minifloats import Minifloat, decode, encode
+from fastq.kernels.minifloats import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
 from fastq.kernels.packing import Bits, fetch_code, pack_lanes, put_code, unpack_lanes
 from fastq.kernels.simd import Vec, by_type, cast_pointer, convert, load, store, stream
 
@@ -37,6 +37,8 @@ def fetch(where: Any, index: Any, kind: Any) -> Any:
     dtype = where.dtype
     if isinstance(dtype, Minifloat):
         return lambda where, index, kind: decode(fetch_bits(where, index, kind), dtype)
+    if isinstance(dtype, PowerOfTwo):
+        return lambda where, index, kind: decode_power(fetch_bits(where, index, kind), dtype)
     return lambda where, index, kind: fetch_bits(where, index, kind)
 
 
@@ -52,7 +54,7 @@ def fetch_bits(where: Any, index: Any, kind: Any) -> Any:
         )
     if packed is not None:
         return lambda where, index, kind: fetch_code(cast_pointer(where, types.uint8), index, packed)
-    if isinstance(dtype, Minifloat):
+    if isinstance(dtype, Minifloat | PowerOfTwo):
         word = dtype.bits
         held = Vec(word, n) if n else word
         return lambda where, index, kind: load(cast_pointer(where, word), index, held)
@@ -73,7 +75,7 @@ def put(where: Any, index: Any, value: Any) -> Any:
         )
     if packed is not None:
         return lambda where, index, value: put_code(cast_pointer(where, types.uint8), index, value, packed)
-    if isinstance(dtype, Minifloat):
+    if isinstance(dtype, Minifloat | PowerOfTwo):
         word = dtype.bits
         return lambda where, index, value: store(cast_pointer(where, word), index, value)
     return lambda where, index, value: store(where, index, value)
@@ -96,5 +98,7 @@ def held(value: Any, where: Any) -> Any:
     dtype = where.dtype
     if isinstance(dtype, Minifloat):
         return lambda value, where: encode(value, dtype)
+    if isinstance(dtype, PowerOfTwo):
+        return lambda value, where: encode_power(value, dtype)
     target = dtype.held if isinstance(dtype, Bits) else dtype
     return lambda value, where: convert(value, target)

@@ -19,6 +19,7 @@ from fastq.kernels.simd import (
     convert,
     first,
     full,
+    inline,
     intrinsic,
     is_nan,
     maximum,
@@ -76,10 +77,15 @@ class Minifloat(Element):
         return self.nan == 1 << (self.width - 1)
 
     @property
+    def emax(self) -> int:
+        """The exponent of the largest finite number."""
+        return (self.largest >> self.mantissa) - self.bias
+
+    @property
     def max(self) -> float:
         """The largest finite number."""
         fraction = self.largest % (1 << self.mantissa) / (1 << self.mantissa)
-        return float(2.0 ** ((self.largest >> self.mantissa) - self.bias) * (1 + fraction))
+        return float(2.0**self.emax * (1 + fraction))
 
 
 register_model(Minifloat)(ElementModel)
@@ -184,9 +190,8 @@ def _special(value: Any, word: Any, size: Any, kind: Any) -> Any:
 def encode(x: Any, kind: Any) -> Any:
     """Bits of float lanes rounded to the Minifloat `kind`, ties to even.
 
-    Where the format saturates, what is too large becomes the largest finite number, as ONNX's table for the Cast
-    operator says: infinities too, except in formats without -0.0, where they become NaN. Where it does not, what is
-    too large becomes infinity, or NaN if there is none. NaN becomes the format's positive NaN; if there is none, the
+    Where the format saturates, what is too large becomes the largest finite number, infinities too. Where it does
+    not, what is too large becomes infinity, or NaN if there is none. NaN keeps its sign; of a format without NaN the
     result is the largest number.
     """
     form = _format(kind)
@@ -194,23 +199,36 @@ def encode(x: Any, kind: Any) -> Any:
         one = Vec(x, 1)
         return lambda x, kind: first(encode(full(x, one), kind))
     if form.format == "float16" and HAS_HALF and x.dtype == types.float32 and not form.saturate:
-        return lambda x, kind: _half_to_bits(select(is_nan(x), constant(float("nan"), x), x))
+        return lambda x, kind: _half_to_bits(_canonical(x))
     if form.exponent == 8 and x.dtype == types.float32:
         return _encode_same_exponent(x, kind)
     return _encode_by_addition(x, kind)
+
+
+@by_type
+def _canonical(x: Any) -> Any:
+    """The lanes with every NaN but for its sign the same: what the CPU makes of the rest of its bits differs."""
+    quiet, sign = 0x7FC00000, -(1 << 31)
+
+    def canonical(x):  # type: ignore[no-untyped-def]
+        word = bitcast(x, types.int32)
+        return select(is_nan(x), bitcast((word & constant(sign, word)) | constant(quiet, word), types.float32), x)
+
+    return canonical
 
 
 def _encode_same_exponent(x: Any, kind: Any) -> Any:
     """Round by adding half a unit to the bits, less the last bit kept being even; the carry may reach the exponent."""
     form = _format(kind)
     drop, nan, target = 32 - form.width, form.nan, form.bits
-    half = (1 << (drop - 1)) - 1
+    half, sign = (1 << (drop - 1)) - 1, 1 << (form.width - 1)
 
     def rounded(x, kind):  # type: ignore[no-untyped-def]
         word = bitcast(x, types.uint32)
         shift, odd = constant(drop, word), constant(1, word)
         code = (word + constant(half, word) + ((word >> shift) & odd)) >> shift
-        return convert(select(is_nan(x), constant(nan, word), code), target)
+        quiet = ((word >> shift) & constant(sign, word)) | constant(nan, word)
+        return convert(select(is_nan(x), quiet, code), target)
 
     return rounded
 
@@ -244,41 +262,103 @@ def _encode_by_addition(x: Any, kind: Any) -> Any:
 @by_type
 def _with_special(code: Any, size: Any, kind: Any) -> Any:
     """Codes of magnitudes with overflow and NaN where they belong."""
-    form, infinite = _format(kind), float("inf")
+    form = _format(kind)
     largest, nan = form.largest, form.nan
     over = form.nan if form.infinity is None else form.infinity
     if nan is None:
         return lambda code, size, kind: code
-    if not form.saturate:
+    if form.saturate:
+        return lambda code, size, kind: select(is_nan(size), constant(nan, code), code)
 
-        def overflowing(code, size, kind):  # type: ignore[no-untyped-def]
-            code = select(code > constant(largest, code), constant(over, code), code)
-            return select(is_nan(size), constant(nan, code), code)
+    def overflowing(code, size, kind):  # type: ignore[no-untyped-def]
+        code = select(code > constant(largest, code), constant(over, code), code)
+        return select(is_nan(size), constant(nan, code), code)
 
-        return overflowing
-    if form.without_negative_zero:
-        return lambda code, size, kind: select(size < constant(infinite, size), code, constant(nan, code))
-    return lambda code, size, kind: select(is_nan(size), constant(nan, code), code)
+    return overflowing
 
 
 @by_type
 def _with_sign(code: Any, word: Any, kind: Any) -> Any:
-    """Codes with the sign of the source's bits; NaN has none, nor has zero where -0.0 is no number."""
+    """Codes with the sign of the source's bits; zero has none where -0.0 is no number."""
     form = _format(kind)
     shift, sign = word.dtype.bitwidth - form.width, 1 << (form.width - 1)
-    last = form.largest if form.infinity is None else form.infinity
-    if form.without_negative_zero:
 
-        def signed(code, word, kind):  # type: ignore[no-untyped-def]
-            negative = code | ((word >> constant(shift, word)) & constant(sign, word))
-            return select(code == constant(0, code), code, negative)
+    def signed(code, word, kind):  # type: ignore[no-untyped-def]
+        return code | ((word >> constant(shift, word)) & constant(sign, word))
 
+    if not form.without_negative_zero:
         return signed
-    if form.nan is None:
-        return lambda code, word, kind: code | ((word >> constant(shift, word)) & constant(sign, word))
+    signed_lanes = inline(signed)
+    return lambda code, word, kind: select(code == constant(0, code), code, signed_lanes(code, word, kind))
 
-    def with_nan(code, word, kind):  # type: ignore[no-untyped-def]
-        negative = code | ((word >> constant(shift, word)) & constant(sign, word))
-        return select(code > constant(last, code), code, negative)
 
-    return with_nan
+# --- powers of two ----------------------------------------------------------------------------------------------------
+
+
+class PowerOfTwo(Element):
+    """Type of exponents of 8 bits: b stands for ``2**(b - bias)``, 255 for NaN."""
+
+    def __init__(self, bias: int) -> None:
+        self.bias, self.bits = bias, types.uint8
+        super().__init__(f"PowerOfTwo({bias})", 8)
+
+
+register_model(PowerOfTwo)(ElementModel)
+
+_LEAST_POWER = 0x400000  # bits of 2.0**-127, a subnormal number: what exponent 0 stands for
+
+
+@by_type
+def decode_power(bits: Any, kind: Any) -> Any:
+    """The power of two as float32."""
+    if not isinstance(bits, Vec):
+        one = Vec(bits, 1)
+        return lambda bits, kind: first(decode_power(full(bits, one), kind))
+    rest, nan = 2.0 ** (127 - _format(kind).bias), float("nan")
+
+    def decoded(bits, kind):  # type: ignore[no-untyped-def]
+        word = convert(bits, types.int32)
+        power = maximum(word << constant(23, word), constant(_LEAST_POWER, word))
+        value = bitcast(power, types.float32) * constant(rest, types.float32(0))
+        return select(word == constant(255, word), constant(nan, value), value)
+
+    return decoded
+
+
+@by_type
+def encode_power(x: Any, kind: Any) -> Any:
+    """The exponent of a power of two that has one here; 255 for NaN and infinity."""
+    if not isinstance(x, Vec):
+        one = Vec(x, 1)
+        return lambda x, kind: first(encode_power(full(x, one), kind))
+    rest, dtype = 2.0 ** (_format(kind).bias - 127), types.uint8
+
+    def encoded(x, kind):  # type: ignore[no-untyped-def]
+        word = bitcast(convert(x * constant(rest, x), types.float32), types.int32)
+        return convert((word >> constant(23, word)) & constant(255, word), dtype)
+
+    return encoded
+
+
+@by_type
+def power_below(x: Any, below: Any, kind: Any) -> Any:
+    """The largest power of two that is not above a magnitude over ``2**below`` and has an exponent here.
+
+    Infinity stays what it is.
+    """
+    integer, mantissa, bias = _SOURCES[x.dtype if isinstance(x, Vec) else x]
+    if not isinstance(x, Vec):
+        one = Vec(x, 1)
+        return lambda x, below, kind: first(power_below(full(x, one), below, kind))
+    source, infinite = x.dtype, float("inf")
+    rest = 2.0 ** (127 - _format(kind).bias)
+    least = _LEAST_POWER if source == types.float32 else (bias - 127) << mantissa
+    most = (bias + 127) << mantissa
+
+    def power(x, below, kind):  # type: ignore[no-untyped-def]
+        word = bitcast(x, integer)
+        exponent = ((word >> constant(mantissa, word)) - constant(below, word)) << constant(mantissa, word)
+        bounded = minimum(maximum(exponent, constant(least, word)), constant(most, word))
+        return select(x == constant(infinite, x), x, bitcast(bounded, source) * constant(rest, x))
+
+    return power

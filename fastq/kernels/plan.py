@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import from_dtype
 
-from fastq.kernels.simd import convert, dtype_of, inline
+from fastq.kernels.simd import convert, inline
 
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter
 # ((o // cycle * kept + o % kept) * blocks + b) * inner + i.
 PLAN = np.dtype(
     [(name, np.int64) for name in ("length", "inner", "block", "blocks", "cycle", "kept", "parameters")]
-    + [(name, np.float64) for name in ("lowest", "highest")]
+    + [(name, np.float64) for name in ("lowest", "highest", "tensor")]
     + [(name, np.int64) for name in ("streaming", "chunk")]
 )
 
@@ -39,13 +39,15 @@ class Local(NamedTuple):
     parameters: Any
     lowest: Any
     highest: Any
+    tensor: Any
     streaming: Any
     chunk: Any
 
 
 @inline
-def localize(plan, scale):
-    """Read a plan; the codes' bounds in the dtype of `scale`."""
-    lowest, highest = convert(plan.lowest, dtype_of(scale)), convert(plan.highest, dtype_of(scale))
+def localize(plan, compute):
+    """Read a plan; the codes' bounds in the type `compute`."""
+    lowest, highest = convert(plan.lowest, compute), convert(plan.highest, compute)
     view = (plan.length, plan.inner, plan.block, plan.blocks, plan.cycle, plan.kept)
-    return Local(*view, plan.parameters, lowest, highest, plan.streaming != 0, plan.chunk)
+    tensor = convert(plan.tensor, compute)
+    return Local(*view, plan.parameters, lowest, highest, tensor, plan.streaming != 0, plan.chunk)

@@ -15,6 +15,7 @@ from fastq.kernels import SAW_NAN, jit, lanes, parallel, spans
 from fastq.kernels.actions import Action
 from fastq.kernels.errors import SUMS
 from fastq.kernels.plan import PLAN, Plan
+from fastq.kernels.rule import ONNX, Rule
 from fastq.layout import Layout, make_layout
 
 Array = NDArray[Any]
@@ -39,10 +40,10 @@ NARROW = 512  # rows of fewer elements than this are widened where they can be
 
 
 @functools.cache
-def _kernel(loop: Any, does: str, nan: str, scheme: str, block: int, *dtypes: np.dtype[Any]) -> int:
+def _kernel(loop: Any, does: str, nan: str, scheme: str, block: int, rule: Rule, *dtypes: np.dtype[Any]) -> int:
     """Address of a loop compiled for an action and dtypes of src, dst, scale and zero point."""
     pointers = [types.CPointer(from_dtype(dtype)) for dtype in (*dtypes, np.dtype(np.float64))]
-    action = Action(does, nan, scheme, block)
+    action = Action(does, nan, scheme, block, rule=rule)
     return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
 
 
@@ -69,6 +70,7 @@ class _Prepared(NamedTuple):
 def _prepare(
     does: str,
     nan: str,
+    rule: Rule,
     bounds: tuple[int, int],
     shape: tuple[int, ...],
     axes: tuple[int, ...] | None,
@@ -81,7 +83,7 @@ def _prepare(
     layout, repeat = layout.widened(NARROW)
     # for codes of 8 bits stores past the cache brought nothing
     streaming = direct and does != "quantize" and math.prod(shape) * dtypes[1].itemsize >= STREAMING
-    return _Prepared(_kernel(_loop(layout), does, nan, "", 0, *dtypes), _plan(layout, bounds, streaming), repeat)
+    return _Prepared(_kernel(_loop(layout), does, nan, "", 0, rule, *dtypes), _plan(layout, bounds, streaming), repeat)
 
 
 def _arrays(*arrays: Array | None) -> tuple[int, ...]:
@@ -245,7 +247,7 @@ def _prepare_extents(
     count, grain = layout.parameters, _owned_units(layout)
     alone = layout.owned and math.prod(shape) // grain >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > PARTIAL else threads
-    kernel, fold = (_kernel(loop, "minmax", "raise", "", 0, *[dtype] * 4) for loop in (_loop(layout), lanes.fold))
+    kernel, fold = (_kernel(loop, "minmax", "raise", "", 0, ONNX, *[dtype] * 4) for loop in (_loop(layout), lanes.fold))
     plan = _plan(layout, parameters=0 if alone else count)
     serial = threads == 1 or (slots == 1 and not alone)
     identities = _identities(dtype, slots * count) if slots * count <= NARROW else None
@@ -278,6 +280,7 @@ def choose(
     axes: tuple[int, ...] | None,
     block_size: int,
     scheme: str,
+    rule: Rule,
     bounds: tuple[int, int],
     nan: str,
     compute: np.dtype[Any],
@@ -285,25 +288,31 @@ def choose(
 ) -> tuple[Array, Array, int]:
     """Take scale and zero point from the range of x; the bits of what was seen."""
     view = _View(x, None, axes, block_size)
-    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes)
+    scale, zero, seen = _choose(view, scheme, rule, bounds, nan, compute, codes)
     return view.from_kernel(scale), view.from_kernel(zero), seen
 
 
 def _choose(
-    view: _View, scheme: str, bounds: tuple[int, int], nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
+    view: _View,
+    scheme: str,
+    rule: Rule,
+    bounds: tuple[int, int],
+    nan: str,
+    compute: np.dtype[Any],
+    codes: np.dtype[Any],
 ) -> tuple[Array, Array, int]:
     lo, hi, seen = _extents(view)
     if nan == "zero":
         seen &= ~SAW_NAN
     scale, zero = np.empty(lo.shape, compute), np.empty(lo.shape, codes)
-    kernel, plan = _prepare_ranges(scheme, bounds, lo.dtype, lo.dtype, compute, codes)
+    kernel, plan = _prepare_ranges(scheme, rule, bounds, lo.dtype, lo.dtype, compute, codes)
     seen |= parallel.run_serial(kernel, _arrays(lo, hi, scale, zero, None, plan), 0, lo.size)
     return scale, zero, seen
 
 
 @functools.lru_cache(256)
-def _prepare_ranges(scheme: str, bounds: tuple[int, int], *dtypes: np.dtype[Any]) -> tuple[int, Array]:
-    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, *dtypes)
+def _prepare_ranges(scheme: str, rule: Rule, bounds: tuple[int, int], *dtypes: np.dtype[Any]) -> tuple[int, Array]:
+    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, rule, *dtypes)
     return kernel, _plan(Layout(1, 1, 1, 1, 1, 1, 1, ()), bounds)
 
 
@@ -317,21 +326,41 @@ def apply(
     block_size: int,
     bounds: tuple[int, int] = (0, 0),
     nan: str = "raise",
+    rule: Rule = ONNX,
 ) -> int:
     """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen."""
     if axes is None and _is_plain(x) and _is_plain(out):
-        prepared = _prepare(does, nan, bounds, x.shape, None, 0, True, x.dtype, out.dtype, scale.dtype, zero.dtype)
+        prepared = _prepare(
+            does, nan, rule, bounds, x.shape, None, 0, True, x.dtype, out.dtype, scale.dtype, zero.dtype
+        )
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(prepared.plan))
         return parallel.run(prepared.kernel, arrays, x.size)
     view = _View(x, out, axes, block_size)
-    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, False)
+    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), rule, bounds, nan, False)
 
 
-def _apply(view: _View, does: str, scale: Array, zero: Array, bounds: tuple[int, int], nan: str, backward: bool) -> int:
+def _apply(
+    view: _View,
+    does: str,
+    scale: Array,
+    zero: Array,
+    rule: Rule,
+    bounds: tuple[int, int],
+    nan: str,
+    backward: bool,
+) -> int:
     x, out = view.x, view.out
     assert out is not None
     prepared = _prepare(
-        does, nan, bounds, x.shape, view.transposed_axes, view.block_size, view.direct, *_native(x, out, scale, zero)
+        does,
+        nan,
+        rule,
+        bounds,
+        x.shape,
+        view.transposed_axes,
+        view.block_size,
+        view.direct,
+        *_native(x, out, scale, zero),
     )
     if prepared.repeat > 1:
         scale, zero = np.tile(scale.reshape(-1), prepared.repeat), np.tile(zero.reshape(-1), prepared.repeat)
@@ -352,6 +381,7 @@ def by_range(
     axes: tuple[int, ...] | None,
     block_size: int,
     scheme: str,
+    rule: Rule,
     bounds: tuple[int, int],
     nan: str,
     compute: np.dtype[Any],
@@ -363,7 +393,7 @@ def by_range(
     if view.direct:
         threads, dtypes = parallel.threads_for(x.size), (x.dtype, out.dtype, compute, codes)
         fused = _prepare_fused(
-            does, nan, scheme, bounds, view.x.shape, view.transposed_axes, block_size, threads, *dtypes
+            does, nan, scheme, rule, bounds, view.x.shape, view.transposed_axes, block_size, threads, *dtypes
         )
     if fused is not None:
         count = view.layout.parameters
@@ -371,16 +401,23 @@ def by_range(
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(fused.plan))  # memory is what counts, not the axes' order
         seen = parallel.run(fused.kernel, arrays, fused.units, size=fused.size, grain=fused.grain)
     else:
-        scale, zero, seen = _in_two_passes(view, does, scheme, bounds, nan, compute, codes)
+        scale, zero, seen = _in_two_passes(view, does, scheme, rule, bounds, nan, compute, codes)
     return view.from_kernel(scale), view.from_kernel(zero), seen
 
 
 def _in_two_passes(
-    view: _View, does: str, scheme: str, bounds: tuple[int, int], nan: str, compute: np.dtype[Any], codes: np.dtype[Any]
+    view: _View,
+    does: str,
+    scheme: str,
+    rule: Rule,
+    bounds: tuple[int, int],
+    nan: str,
+    compute: np.dtype[Any],
+    codes: np.dtype[Any],
 ) -> tuple[Array, Array, int]:
-    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes)
+    scale, zero, seen = _choose(view, scheme, rule, bounds, nan, compute, codes)
     if not seen:
-        seen = _apply(view, does, scale, zero, bounds, nan, True)
+        seen = _apply(view, does, scale, zero, rule._replace(range=None), bounds, nan, True)
     return scale, zero, seen
 
 
@@ -399,6 +436,7 @@ def _prepare_fused(
     does: str,
     nan: str,
     scheme: str,
+    rule: Rule,
     bounds: tuple[int, int],
     shape: tuple[int, ...],
     axes: tuple[int, ...] | None,
@@ -415,12 +453,12 @@ def _prepare_fused(
     plan = _plan(layout, bounds, does != "quantize" and math.prod(shape) * dtypes[1].itemsize >= STREAMING)
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // columns)
-        kernel = _kernel(lanes.stripes, does, nan, scheme, 0, *dtypes)
+        kernel = _kernel(lanes.stripes, does, nan, scheme, 0, rule, *dtypes)
         return _Fused(kernel, plan, units, layout.block * min(columns, layout.inner), 1)
     if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0:
-        kernel = _kernel(spans.blocks, does, nan, scheme, layout.block, *dtypes)
+        kernel = _kernel(spans.blocks, does, nan, scheme, layout.block, rule, *dtypes)
         return _Fused(kernel, plan, layout.parameters, layout.block, 1)
-    kernel = _kernel(spans.spans, does, nan, scheme, 0, *dtypes)
+    kernel = _kernel(spans.spans, does, nan, scheme, 0, rule, *dtypes)
     return _Fused(kernel, plan, math.prod(shape), 1, _owned_units(layout))
 
 
@@ -432,6 +470,7 @@ def compare(
     axes: tuple[int, ...] | None,
     block_size: int,
     bounds: tuple[int, int],
+    rule: Rule = ONNX,
 ) -> tuple[Array, int]:
     """Return sums of the errors of q, codes or values, as an approximation of x, and the bits of what was seen."""
     view = _View(x, q, axes, block_size)
@@ -439,7 +478,7 @@ def compare(
     scale, zero = view.to_kernel(scale), view.to_kernel(zero)
     assert view.out is not None
     sums = np.zeros((-(-x.size // ERRORS_CHUNK), SUMS))
-    kernel = _kernel(_loop(layout), "compare", "raise", "", 0, *_native(x, q, scale, zero))
+    kernel = _kernel(_loop(layout), "compare", "raise", "", 0, rule, *_native(x, q, scale, zero))
     plan = _plan(layout, bounds)
     if view.direct:
         arrays = _arrays(x, view.out, scale, zero, sums, plan)

@@ -14,10 +14,12 @@ from fastq import arguments
 from fastq.compare import Comparison
 from fastq.conventions import Convention, as_convention
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
+from fastq.kernels.rule import Rule
 from fastq.layout import check_block_size, kept_axes, parameter_shape
 from fastq.packing import pack, packed_shape, unpack
 from fastq.qarray import Axis, QParams, QuantizedArray
 from fastq.qtypes import QType, as_qtype
+from fastq.rules import rule_of
 
 Array = NDArray[Any]
 
@@ -42,11 +44,12 @@ def quantize(
     convention: str | Convention = "onnx",
     nan: str = "raise",
     out: Array | None = None,
+    bits: int | None = None,
 ) -> QuantizedArray:
     """Quantize an array, with parameters computed from it or given.
 
-    ``codes = saturate(rint(x / scale) + zero_point)``, ties to even, with the parameters of `choose_qparams`; where a
-    block fits the cache it is read once.
+    ``codes = saturate(rint(x / scale) + zero_point)``, ties to even, or as the convention has it, with the parameters
+    of `choose_qparams`; where a block fits the cache it is read once.
 
     Parameters
     ----------
@@ -64,11 +67,13 @@ def quantize(
     symmetric : bool
         Zero point in the middle and as many codes below it as above.
     convention : str or Convention
-        Whose arithmetic to follow.
+        Whose arithmetic to follow: a name of ``fastq.CONVENTIONS``, or a `Convention` of your own.
     nan : {"raise", "zero"}
         Refuse NaN, or take it for 0.0.
     out : ndarray, optional
         Where to write the codes: x's shape and the format's storage dtype; packed shape for packed formats.
+    bits : int, optional
+        Use codes of so many bits, 2 or more, in the storage of `dtype`, one an element.
 
     Returns
     -------
@@ -94,14 +99,14 @@ def quantize(
     x = arguments.as_input(x)
     arguments.check_nan(nan)
     if qparams is not None:
-        _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
+        _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
         params = _checked(qparams, x.shape, arguments.compute_dtype(x.dtype))
         codes = _codes_for(x, params.dtype, out)
         _with_parameters("quantize", x, codes, params, nan, out)
         return QuantizedArray(_packed(codes, params.dtype, out), params, x.shape)
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
-    request = _request(x, dtype, axis, block_size, symmetric, convention)
+    request = _request(x, dtype, axis, block_size, symmetric, convention, bits)
     codes = _codes_for(x, request.dtype, out)
     params = _by_range("quantize", x, codes, request, nan)
     return QuantizedArray(_packed(codes, request.dtype, out), params, x.shape)
@@ -116,23 +121,24 @@ def choose_qparams(
     symmetric: bool = False,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    bits: int | None = None,
 ) -> QParams:
     """Return the scale and zero point that `quantize` would take from an array.
 
     With lo = min(x, 0) and hi = max(x, 0) of what one parameter belongs to: asymmetric, ``scale = (hi - lo) / (qmax -
     qmin)`` and ``zero_point = clamp(rint(qmin - lo / scale))``, as ONNX's DynamicQuantizeLinear; symmetric, ``scale =
     max(-lo, hi) / h`` with h codes on either side of the middle one. A scale below the smallest normal number becomes
-    1.
+    1. Other conventions: see `Convention`.
 
     Parameters
     ----------
-    x, dtype, axis, block_size, symmetric, convention, nan
+    x, dtype, axis, block_size, symmetric, convention, nan, bits
         As in `quantize`.
 
     Returns
     -------
     QParams
-        Scale of dtype float64 for float64 x and integers wider than 16 bits, else float32.
+        Scale of dtype float64 for float64 x, integers wider than 16 bits and conventions that keep it so, else float32.
 
     Raises
     ------
@@ -148,17 +154,15 @@ def choose_qparams(
     """
     x = arguments.as_input(x)
     arguments.check_nan(nan)
-    request = _request(x, dtype, axis, block_size, symmetric, convention)
+    request = _request(x, dtype, axis, block_size, symmetric, convention, bits)
     if x.size == 0:
         return _params_of_nothing(x, request)
-    axes, compute = kept_axes(axis, x.ndim), arguments.compute_dtype(x.dtype)
-    scale, zero_point, seen = _execute().choose(
-        x, axes, request.block_size, *_scheme(request), nan, compute, request.dtype.storage
-    )
+    axes = kept_axes(axis, x.ndim)
+    scale, zero_point, seen = _execute().choose(x, axes, request.block_size, *_scheme(request), nan, *request.stored)
     if seen:
         _refuse_nan(seen, nan, x)
         _refuse_infinite(seen, x)
-    return _filled(request, scale, zero_point)
+    return _filled(request, scale, zero_point, request.compute)
 
 
 def quantize_linear(
@@ -211,10 +215,11 @@ def quantize_linear(
     """
     x = arguments.as_input(x)
     arguments.check_nan(nan)
-    as_convention(convention)
+    row, compute = as_convention(convention), arguments.compute_dtype(x.dtype)
     qtype = _qtype_for(dtype, zero_point, out)
-    scale = arguments.as_scale(scale, arguments.compute_dtype(x.dtype))
-    zero = _zero_point_for(zero_point, qtype, scale)
+    row.check_format(qtype)
+    scale = arguments.as_scale(scale, row.scale_dtype(compute), row.signed_scale)
+    zero = _zero_point_for(zero_point, qtype, scale, row)
     axes, block_size = _place(x, scale, axis, block_size)
     codes = _codes_for(x, qtype, out)
     if x.size:
@@ -222,8 +227,8 @@ def quantize_linear(
         if out is not None:
             source, scale, zero = arguments.apart(codes, x, scale, zero)
         execute = _execute()
-        bounds = (qtype.qmin, qtype.qmax)
-        seen = execute.apply("quantize", source, codes, scale, zero, axes, block_size, bounds, nan)
+        bounds, rule = row.code_range(qtype, False), rule_of(row, qtype, False, compute)
+        seen = execute.apply("quantize", source, codes, scale, zero, axes, block_size, bounds, nan, rule)
         if seen:
             _refuse_nan(seen, nan, source)
     return _packed(codes, qtype, out)
@@ -240,12 +245,13 @@ def fake_quantize(
     convention: str | Convention = "onnx",
     nan: str = "raise",
     out: Array | None = None,
+    bits: int | None = None,
 ) -> Array:
     """Quantize and dequantize in one pass: the values that the codes of x would stand for.
 
     Parameters
     ----------
-    x, dtype, qparams, axis, block_size, symmetric, convention, nan
+    x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits
         As in `quantize`.
     out : ndarray, optional
         Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
@@ -271,12 +277,12 @@ def fake_quantize(
     compute = arguments.compute_dtype(x.dtype)
     values = np.empty_like(x, compute, subok=False) if out is None else arguments.check_out(out, x.shape, compute)
     if qparams is not None:
-        _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
+        _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
         _with_parameters("fake", x, values, _checked(qparams, x.shape, compute), nan, out)
         return values
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
-    _by_range("fake", x, values, _request(x, dtype, axis, block_size, symmetric, convention), nan)
+    _by_range("fake", x, values, _request(x, dtype, axis, block_size, symmetric, convention, bits), nan)
     return values
 
 
@@ -292,6 +298,7 @@ def dequantize_linear(
     axis: Axis = 1,
     block_size: int = 0,
     out: Array | None = None,
+    convention: str | Convention = "onnx",
 ) -> Array:
     """Dequantize with raw parameters: ``(codes - zero_point) * scale``, the DequantizeLinear operator of ONNX.
 
@@ -305,6 +312,8 @@ def dequantize_linear(
         Output dtype; that of `out`, else the scale's by default.
     out : ndarray, optional
         Where to write; the codes' shape.
+    convention : str or Convention
+        As in `quantize_linear`; one that keeps scales in float64 has the product taken in the output dtype.
 
     Returns
     -------
@@ -322,18 +331,24 @@ def dequantize_linear(
     >>> fastq.dequantize_linear(np.array([0, 128, 255], np.uint8), 0.5, np.uint8(128))
     array([-64. ,   0. ,  63.5], dtype=float32)
     """
-    codes = arguments.as_codes(codes)
-    scale = arguments.as_scale(scale, arguments.scale_dtype(scale))
-    zero = _zero_point_for(zero_point, _qtype_of(codes), scale)
+    codes, row = arguments.as_codes(codes), as_convention(convention)
+    compute, qtype = arguments.scale_dtype(scale), _qtype_of(codes)
+    row.check_format(qtype)
+    scale = arguments.as_scale(scale, row.scale_dtype(compute), row.signed_scale)
+    zero = _zero_point_for(zero_point, qtype, scale, row)
     axes, block_size = _place(codes, scale, axis, block_size)
-    return _dequantize(codes, scale, zero, axes, block_size, dtype, out)
+    wanted = _output_dtype(compute, dtype, out)
+    rule = rule_of(row, qtype, False, wanted if row.scale_dtype(wanted) != wanted else scale.dtype)
+    return _dequantize(codes, scale, zero, axes, block_size, wanted, out, row.code_range(qtype, False), rule)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
-    params, codes = _checked(q.qparams, q.shape, arguments.scale_dtype(q.scale)), _codes_of(q)
+    params, codes = _checked(q.qparams, q.shape, q.qparams.compute), _codes_of(q)
     axes, block_size = _axes_of(params, q.ndim)
-    return _dequantize(codes, params.scale, params.zero_point, axes, block_size, dtype, out)
+    wanted = _output_dtype(params.compute, dtype, out)
+    bounds, rule = _arithmetic(params)
+    return _dequantize(codes, params.scale, params.zero_point, axes, block_size, wanted, out, bounds, rule)
 
 
 def _codes_of(q: QuantizedArray) -> Array:
@@ -356,25 +371,31 @@ def _qtype_of(codes: Any) -> QType:
     return as_qtype(dtype if dtype.isnative else dtype.newbyteorder("="))
 
 
+def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Array | None) -> np.dtype[Any]:
+    by_default = out.dtype if isinstance(out, np.ndarray) else default
+    wanted = by_default if dtype is None else np.dtype(dtype)
+    if wanted not in arguments.FLOATS and wanted.newbyteorder("=") not in arguments.FLOATS:
+        raise TypeError(f"{'out' if dtype is None else 'dtype'} must be float32 or float64, not {wanted}")
+    return wanted
+
+
 def _dequantize(
     codes: Array,
     scale: Array,
     zero: Array,
     axes: tuple[int, ...] | None,
     block_size: int,
-    dtype: DTypeLike | None,
+    wanted: np.dtype[Any],
     out: Array | None,
+    bounds: tuple[int, int],
+    rule: Rule,
 ) -> Array:
-    by_default = out.dtype if isinstance(out, np.ndarray) else scale.dtype
-    wanted = by_default if dtype is None else np.dtype(dtype)
-    if wanted not in arguments.FLOATS and wanted.newbyteorder("=") not in arguments.FLOATS:
-        raise TypeError(f"{'out' if dtype is None else 'dtype'} must be float32 or float64, not {wanted}")
     values = np.empty_like(codes, wanted) if out is None else arguments.check_out(out, codes.shape, wanted)
     if codes.size:
         source = codes
         if out is not None:
             source, scale, zero = arguments.apart(values, codes, scale, zero)
-        _execute().apply("dequantize", source, values, scale, zero, axes, block_size)
+        _execute().apply("dequantize", source, values, scale, zero, axes, block_size, bounds, "raise", rule)
     return values
 
 
@@ -455,10 +476,11 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     if not x.size:
         raise ValueError("x is empty: there is no error to measure")
     if isinstance(q, QuantizedArray):
-        params = _checked(q.qparams, x.shape, arguments.scale_dtype(q.scale))
-        bounds, approximation = q.dtype.code_range(q.symmetric), _codes_of(q)
+        params = _checked(q.qparams, x.shape, q.qparams.compute)
+        (bounds, rule), approximation = _arithmetic(params), _codes_of(q)
         axes, block_size = _axes_of(params, x.ndim)
-        sums, seen = _execute().compare(x, approximation, params.scale, params.zero_point, axes, block_size, bounds)
+        scale, zero = params.scale, params.zero_point
+        sums, seen = _execute().compare(x, approximation, scale, zero, axes, block_size, bounds, rule)
     else:
         approximation = _as_values(q)
         one, zero = np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8)
@@ -495,11 +517,13 @@ def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
 # --- parts of the above -----------------------------------------------------------------------------------------------
 
 
-def _refuse_beside_qparams(dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: object) -> None:
-    if dtype is None and axis is None and block_size == 0 and symmetric is False and convention == "onnx":
+def _refuse_beside_qparams(
+    dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: object, bits: object
+) -> None:
+    given = (dtype, axis, block_size, symmetric, convention, bits)
+    if given == (None, None, 0, False, "onnx", None):
         return
-    left_alone = {"dtype": None, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx"}
-    given = (dtype, axis, block_size, symmetric, convention)
+    left_alone = {"dtype": None, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
     names = [name for (name, default), value in zip(left_alone.items(), given, strict=True) if value != default]
     raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
 
@@ -511,54 +535,84 @@ class _Request(NamedTuple):
     axis: Axis
     block_size: int
     symmetric: bool
-    convention: str
+    convention: str | Convention
+    compute: np.dtype[Any]
+
+    @property
+    def row(self) -> Convention:
+        """The convention itself."""
+        return as_convention(self.convention)
+
+    @property
+    def stored(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        """Types of scale and zero point."""
+        return self.row.scale_dtype(self.compute), self.row.zero_point_dtype(self.dtype, self.compute)
 
 
 def _request(
-    x: Array, dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: str | Convention
+    x: Array,
+    dtype: object,
+    axis: Axis,
+    block_size: int,
+    symmetric: bool,
+    convention: str | Convention,
+    bits: int | None,
 ) -> _Request:
     qtype, block_size = as_qtype(dtype), check_block_size(block_size, axis)
+    if bits is not None:
+        qtype = qtype.with_bits(bits)
     axes = kept_axes(axis, x.ndim)
     axis = axes if axes is None or isinstance(axis, tuple) else axes[0]
     if not isinstance(symmetric, bool | np.bool_):
         raise TypeError(f"symmetric must be a bool, not {symmetric!r}")
-    return _Request(qtype, axis, block_size, bool(symmetric), as_convention(convention).name)
+    as_convention(convention).check(qtype, bool(symmetric))
+    return _Request(qtype, axis, block_size, bool(symmetric), convention, arguments.compute_dtype(x.dtype))
 
 
-def _filled(params: QParams | _Request, scale: Array, zero_point: Array) -> QParams:
-    return QParams(scale, zero_point, params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
+def _filled(params: QParams | _Request, scale: Array, zero_point: Array, compute: np.dtype[Any]) -> QParams:
+    what = (params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
+    return QParams(scale, zero_point, *what, None if scale.dtype == compute else compute)
 
 
-def _scheme(params: _Request) -> tuple[str, tuple[int, int]]:
-    return ("symmetric" if params.symmetric else "asymmetric"), params.dtype.code_range(params.symmetric)
+def _scheme(params: _Request) -> tuple[str, Rule, tuple[int, int]]:
+    rule = rule_of(params.row, params.dtype, params.symmetric, params.compute, ranges=True)
+    name = "symmetric" if params.symmetric else "asymmetric"
+    return name, rule, params.row.code_range(params.dtype, params.symmetric)
+
+
+def _arithmetic(params: QParams) -> tuple[tuple[int, int], Rule]:
+    """Bounds of the codes, and the arithmetic that the parameters are used with."""
+    row = as_convention(params.convention)
+    bounds = row.code_range(params.dtype, params.symmetric)
+    return bounds, rule_of(row, params.dtype, params.symmetric, params.compute)
 
 
 def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str) -> QParams:
     if x.size == 0:
         return _params_of_nothing(x, request)
-    compute, storage = arguments.compute_dtype(x.dtype), request.dtype.storage
     (source,) = arguments.apart(result, x)
     axes = kept_axes(request.axis, x.ndim)
     scale, zero_point, seen = _execute().by_range(
-        does, source, result, axes, request.block_size, *_scheme(request), nan, compute, storage
+        does, source, result, axes, request.block_size, *_scheme(request), nan, *request.stored
     )
     if seen:
         _refuse_nan(seen, nan, source)
         _refuse_infinite(seen, source)
-    return _filled(request, scale, zero_point)
+    return _filled(request, scale, zero_point, request.compute)
 
 
 def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
     if not isinstance(params, QParams):
         raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(params).__name__}")
-    scale = arguments.as_scale(params.scale, compute)
-    zero_point = arguments.as_zero_point(params.zero_point, params.dtype, scale.shape)
+    row = as_convention(params.convention)
+    scale = arguments.as_scale(params.scale, row.scale_dtype(compute), row.signed_scale)
+    zero_point = _zero_point_for(params.zero_point, params.dtype, scale, row)
     wanted = parameter_shape(shape, kept_axes(params.axis, len(shape)), params.block_size)
     arguments.check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
-    if scale is params.scale and zero_point is params.zero_point:
+    if scale is params.scale and zero_point is params.zero_point and compute == params.compute:
         return params
-    return _filled(params, scale, zero_point)
+    return _filled(params, scale, zero_point, compute)
 
 
 def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: str, out: Array | None) -> None:
@@ -568,8 +622,8 @@ def _with_parameters(does: str, x: Array, result: Array, params: QParams, nan: s
     source, scale, zero = x, params.scale, params.zero_point
     if out is not None:
         source, scale, zero = arguments.apart(result, x, scale, zero)
-    bounds = params.dtype.code_range(params.symmetric)
-    seen = _execute().apply(does, source, result, scale, zero, axes, block_size, bounds, nan)
+    bounds, rule = _arithmetic(params)
+    seen = _execute().apply(does, source, result, scale, zero, axes, block_size, bounds, nan, rule)
     if seen:
         _refuse_nan(seen, nan, source)
 
@@ -585,10 +639,12 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
     return as_qtype("uint8")
 
 
-def _zero_point_for(zero_point: object, qtype: QType, scale: Array) -> Array:
+def _zero_point_for(zero_point: object, qtype: QType, scale: Array, row: Convention) -> Array:
     if zero_point is None:
-        return np.zeros(scale.shape, qtype.storage)
-    return arguments.as_zero_point(zero_point, qtype, scale.shape)
+        return np.zeros(scale.shape, row.zero_point_dtype(qtype, scale.dtype))
+    if row.zero_point == "integer":
+        return arguments.as_zero_point(zero_point, qtype, scale.shape)
+    return arguments.as_float_zero_point(zero_point, scale.dtype, scale.shape)
 
 
 def _place(x: Array, scale: Array, axis: Axis, block_size: int) -> tuple[tuple[int, ...] | None, int]:
@@ -632,7 +688,8 @@ def _shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -
 
 def _params_of_nothing(x: Array, request: _Request) -> QParams:
     shape = _shape_of_nothing(x, kept_axes(request.axis, x.ndim), request.block_size)
-    return _filled(request, np.empty(shape, arguments.compute_dtype(x.dtype)), np.empty(shape, request.dtype.storage))
+    scale, zero_point = (np.empty(shape, dtype) for dtype in request.stored)
+    return _filled(request, scale, zero_point, request.compute)
 
 
 def _refuse_nan(seen: int, nan: str, x: Array) -> None:

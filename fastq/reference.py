@@ -50,6 +50,7 @@ def quantize(
     convention: str | Convention = "onnx",
     nan: str = "raise",
     out: Array | None = None,
+    bits: int | None = None,
 ) -> QuantizedArray:
     """Return the codes of `x`, with parameters computed from its range or given.
 
@@ -59,7 +60,7 @@ def quantize(
         ``codes = clamp(rint(x / scale) + zero_point)``; arguments and errors as for `fastq.quantize`.
     """
     x = _input(x, "x")
-    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan)
+    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits)
     _check_out(out, _codes_shape(x.shape, p.dtype), _codes_dtype(p.dtype))
     return QuantizedArray(_stored(_codes(_without_nan(x, nan), p), p.dtype, out), p, x.shape)
 
@@ -73,6 +74,7 @@ def choose_qparams(
     symmetric: bool = False,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    bits: int | None = None,
 ) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for.
 
@@ -81,17 +83,15 @@ def choose_qparams(
     QParams
         Its scale has the compute type of `x`; arguments and errors as for `fastq.choose_qparams`.
     """
-    x, qtype, name = _input(x, "x"), as_qtype(dtype), as_convention(convention).name
+    x, qtype, row = _input(x, "x"), _format(dtype, bits), as_convention(convention)
+    row.check(qtype, symmetric)
     axis = _normalised(axis, block_size, x.ndim)
     lo, hi = _range(_without_nan(x, nan), axis, block_size)
-    scale = _symmetric_scale(lo, hi, qtype) if symmetric else _asymmetric_scale(lo, hi, qtype)
-    degenerate = scale < np.finfo(scale.dtype).tiny
-    scale = np.where(degenerate, scale.dtype.type(1), scale)
-    if symmetric:
-        zero_point = np.full(scale.shape, qtype.middle)
-    else:
-        zero_point = np.where(degenerate, 0, _asymmetric_zero_point(lo, scale, qtype))
-    return QParams(scale, zero_point.astype(qtype.storage), qtype, axis, int(block_size), bool(symmetric), name)
+    scale, zero_point = _parameters(lo, hi, row.under(symmetric), row.code_range(qtype, symmetric), symmetric)
+    scale = scale.astype(row.scale_dtype(lo.dtype))
+    zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
+    computed = None if scale.dtype == lo.dtype else lo.dtype
+    return QParams(scale, zero_point, qtype, axis, int(block_size), bool(symmetric), convention, computed)
 
 
 def quantize_linear(
@@ -116,8 +116,8 @@ def quantize_linear(
     x = _input(x, "x")
     _check_is_out(out)
     qtype = _code_format(dtype, zero_point, out)
-    as_convention(convention)
-    p = _given_qparams(scale, zero_point, qtype, axis, block_size, x.shape, _compute_type(x.dtype))
+    as_convention(convention).check_format(qtype)
+    p = _given_qparams(scale, zero_point, qtype, axis, block_size, convention, x.shape, _compute_type(x.dtype))
     _check_out(out, _codes_shape(x.shape, qtype), _codes_dtype(qtype))
     return _stored(_codes(_without_nan(x, nan), p), qtype, out)
 
@@ -131,6 +131,7 @@ def dequantize_linear(
     axis: Axis = 1,
     block_size: int = 0,
     out: Array | None = None,
+    convention: str | Convention = "onnx",
 ) -> Array:
     """Return the values of `codes`, one code an element, as ONNX's DequantizeLinear does.
 
@@ -143,8 +144,10 @@ def dequantize_linear(
     if codes.dtype.name not in QTYPES or codes.dtype.kind not in "iu":
         raise TypeError(f"codes must be int8, uint8, int16 or uint16, not {codes.dtype}")
     ftype = np.float32 if _is_python(scale) else _scale(scale).dtype.type
-    p = _given_qparams(scale, zero_point, as_qtype(codes.dtype), axis, block_size, codes.shape, ftype)
-    dtype = _output_dtype(dtype, out, p.scale.dtype)
+    dtype, qtype, row = _output_dtype(dtype, out, np.dtype(ftype)), as_qtype(codes.dtype), as_convention(convention)
+    row.check_format(qtype)
+    ftype = dtype.type if row.stored_type == "float64" else ftype
+    p = _given_qparams(scale, zero_point, qtype, axis, block_size, convention, codes.shape, ftype)
     _check_out(out, codes.shape, dtype)
     return _delivered(_values(codes, p), dtype, out)
 
@@ -159,9 +162,9 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     """
     if not isinstance(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
-    dtype = _output_dtype(dtype, out, q.scale.dtype)
+    dtype = _output_dtype(dtype, out, q.qparams.compute)
     _check_out(out, q.shape, dtype)
-    return _delivered(_values(_unpacked(q), _checked(q.qparams, q.shape, q.scale.dtype.type)), dtype, out)
+    return _delivered(_values(_unpacked(q), _checked(q.qparams, q.shape, q.qparams.compute.type)), dtype, out)
 
 
 def fake_quantize(
@@ -175,6 +178,7 @@ def fake_quantize(
     convention: str | Convention = "onnx",
     nan: str = "raise",
     out: Array | None = None,
+    bits: int | None = None,
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it.
 
@@ -184,9 +188,9 @@ def fake_quantize(
         In the compute type of `x`; arguments and errors as for `fastq.fake_quantize`.
     """
     x = _input(x, "x")
-    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan)
-    _check_out(out, x.shape, p.scale.dtype)
-    return _delivered(_values(_codes(_without_nan(x, nan), p), p), p.scale.dtype, out)
+    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits)
+    _check_out(out, x.shape, p.compute)
+    return _delivered(_values(_codes(_without_nan(x, nan), p), p), p.compute, out)
 
 
 def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
@@ -341,20 +345,24 @@ def _resolve(
     symmetric: bool,
     convention: str | Convention,
     nan: str,
+    bits: int | None,
 ) -> QParams:
     """Return the parameters to quantize `x` with: those given, or those of its range."""
     if (dtype is None) == (qparams is None):
         raise TypeError("exactly one of dtype and qparams is needed")
     if qparams is None:
         return choose_qparams(
-            x, dtype, axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, nan=nan
+            x, dtype, axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, nan=nan, bits=bits
         )
     if not isinstance(qparams, QParams):
         raise TypeError(f"qparams must be a QParams, not {type(qparams).__name__}")
     _check_defaults(
-        axis=axis is None, block_size=block_size == 0, symmetric=not symmetric, convention=convention == "onnx"
+        axis=axis is None,
+        block_size=block_size == 0,
+        symmetric=not symmetric,
+        convention=convention == "onnx",
+        bits=bits is None,
     )
-    as_convention(qparams.convention)
     return _checked(qparams, x.shape, _compute_type(x.dtype))
 
 
@@ -362,6 +370,11 @@ def _check_defaults(**is_default: bool) -> None:
     for name, default in is_default.items():
         if not default:
             raise TypeError(f"{name} can't be given together with qparams, which has its own")
+
+
+def _format(dtype: object, bits: int | None) -> QType:
+    qtype = as_qtype(dtype)
+    return qtype if bits is None else qtype.with_bits(bits)
 
 
 def _code_format(dtype: object, zero_point: ArrayLike | None, out: Array | None) -> QType:
@@ -378,13 +391,14 @@ def _given_qparams(
     qtype: QType,
     axis: Axis,
     block_size: int,
+    convention: str | Convention,
     shape: tuple[int, ...],
     ftype: type[np.floating[Any]],
 ) -> QParams:
     """Return parameters given one by one, checked against an array of shape `shape`."""
     scale = _scale(scale)
     zero_point = np.zeros(scale.shape, qtype.storage) if zero_point is None else _array(zero_point, "zero_point")
-    return _checked(QParams(scale, zero_point, qtype, axis, block_size), shape, ftype)
+    return _checked(QParams(scale, zero_point, qtype, axis, block_size, False, convention), shape, ftype)
 
 
 def _is_python(numbers: ArrayLike) -> bool:
@@ -405,21 +419,28 @@ def _scale(scale: ArrayLike) -> Array:
 def _checked(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[Any]]) -> QParams:
     """Return `p` with a scale of type `ftype`, if it fits an array of shape `shape`."""
     _check_granularity(p.axis, p.block_size)
-    given, zero_point, qtype = _scale(p.scale), _integers(p.zero_point, "zero_point"), as_qtype(p.dtype)
+    given, qtype, row = _scale(p.scale), as_qtype(p.dtype), as_convention(p.convention)
+    zero_point = (_integers if row.zero_point == "integer" else _array)(p.zero_point, "zero_point")
     with np.errstate(over="ignore", under="ignore"):
-        scale = given.astype(ftype)
+        scale = given.astype(row.scale_dtype(np.dtype(ftype)))
     if scale.size != 1:
         axis = _normalised(p.axis, p.block_size, len(shape))
         _check_shape(scale, "scale", _param_shape(shape, axis, p.block_size))
     # ONNX's own test vectors have a zero point of shape (1,) beside a scale of shape ().
     zero_point = zero_point.reshape(scale.shape) if zero_point.size == scale.size == 1 else zero_point
     _check_shape(zero_point, "zero_point", scale.shape)
-    bad = given[~((scale > 0) & (scale < np.inf))]
+    size = np.abs(scale) if row.signed_scale else scale
+    bad = given[~((size > 0) & (size < np.inf))]
     if bad.size:
         raise ValueError(f"scale has {bad.size} values that are not positive and finite, the first is {bad[0]}")
-    if not _within(zero_point, qtype).all():
+    if row.zero_point == "integer" and not _within(zero_point, qtype).all():
         raise ValueError(f"zero_point must lie in {qtype.qmin} .. {qtype.qmax} for {qtype}")
-    return replace(p, scale=scale, zero_point=zero_point.astype(qtype.storage), dtype=qtype)
+    with np.errstate(over="ignore", under="ignore"):
+        zero_point = zero_point.astype(row.zero_point_dtype(qtype, scale.dtype))
+    if not np.isfinite(zero_point).all():
+        raise ValueError("zero_point must be finite")
+    computed = None if scale.dtype == ftype else np.dtype(ftype)
+    return replace(p, scale=scale, zero_point=zero_point, dtype=qtype, computed=computed)
 
 
 def _check_shape(a: Array, name: str, shape: tuple[int, ...]) -> None:
@@ -532,70 +553,152 @@ def _reduced(ufunc: np.ufunc, x: Array, axis: Axis, block_size: int) -> Array:
     return np.asarray(ufunc.reduce(x, axis=tuple(a for a in range(x.ndim) if a not in kept)))
 
 
-# Arithmetic, all of it in the compute type
+# Arithmetic: parameters
 
 
 def _range(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
-    """Return the range of `x` widened to hold zero."""
+    """Return the range of `x` in its compute type."""
     ftype = _compute_type(x.dtype)
     lo, hi = (extreme.astype(ftype) for extreme in _extremes(x, axis, block_size))
-    lo, hi = np.minimum(lo, ftype(0)), np.maximum(hi, ftype(0))
     if np.isinf(lo).any() or np.isinf(hi).any():
         raise ValueError("x has infinite values, so its range has no scale")
     return np.asarray(lo), np.asarray(hi)
 
 
 @np.errstate(over="ignore", under="ignore")
-def _asymmetric_scale(lo: Array, hi: Array, qtype: QType) -> Array:
-    steps = lo.dtype.type(qtype.qmax - qtype.qmin)
+def _parameters(lo: Array, hi: Array, row: Convention, codes: tuple[int, int], symmetric: bool) -> tuple[Array, Array]:
+    """Return scale and zero point of a range, in the type that the convention computes them in."""
+    smallest = np.finfo(lo.dtype).tiny
+    ptype = np.float64 if row.parameter_type == "float64" else lo.dtype.type
+    lo, hi = lo.astype(ptype), hi.astype(ptype)
+    if row.includes_zero or symmetric:
+        lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
+    first, last = (ptype(code) for code in codes)
+    steps = last - first + ptype(row.divisor == "codes")
+    scale = _symmetric_scale(lo, hi, row, first, last, steps) if symmetric else _asymmetric_scale(lo, hi, steps)
+    floor = ptype(row.scale_floor or smallest)
+    degenerate = (np.abs(scale) if row.signed_scale else scale) < floor
+    instead = {
+        "one": ptype(1),
+        "floor": floor,
+        "value": np.where(np.abs(lo) < smallest, ptype(1), lo),
+    }[row.degenerate]
+    scale = np.where(degenerate, instead, scale)
+    if symmetric:
+        return scale, np.full_like(scale, np.rint((first + last) / 2))
+    if row.zero_point == "offset":
+        return scale, lo if row.offset_code == "lowest" else lo - first * scale
+    zero_point = _zero_point(lo, hi, scale, row, first, last)
+    if row.degenerate == "floor":
+        return scale, zero_point
+    beside = first if row.degenerate_zero_point == "lowest" and row.zero_point == "integer" else ptype(0)
+    return scale, np.where(degenerate, beside, zero_point)
+
+
+def _asymmetric_scale(lo: Array, hi: Array, steps: Any) -> Array:
     span = np.asarray(hi - lo)
     return np.where(np.isinf(span), _scale_of_overflowing_span(lo, hi, steps), span / steps)
 
 
-def _scale_of_overflowing_span(lo: Array, hi: Array, steps: np.floating[Any]) -> Array:
+def _scale_of_overflowing_span(lo: Array, hi: Array, steps: Any) -> Array:
     if lo.dtype == np.float64:
         return np.asarray(hi / steps - lo / steps)
     return np.asarray((hi.astype(np.float64) - lo.astype(np.float64)) / np.float64(steps)).astype(np.float32)
 
 
-@np.errstate(under="ignore")
-def _asymmetric_zero_point(lo: Array, scale: Array, qtype: QType) -> Array:
-    return np.asarray(np.clip(np.rint(lo.dtype.type(qtype.qmin) - lo / scale), qtype.qmin, qtype.qmax))
+def _symmetric_scale(lo: Array, hi: Array, row: Convention, first: Any, last: Any, steps: Any) -> Array:
+    if row.symmetric_extreme == "signed":
+        return np.asarray(np.where(hi > -lo, hi, lo) / (first - np.rint((first + last) / 2)))
+    return np.asarray(np.maximum(-lo, hi) / (steps / 2))
 
 
-@np.errstate(under="ignore")
-def _symmetric_scale(lo: Array, hi: Array, qtype: QType) -> Array:
-    _, last = qtype.code_range(symmetric=True)
-    return np.asarray(np.maximum(-lo, hi) / lo.dtype.type(last - qtype.middle))
+def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any, last: Any) -> Array:
+    """Return the codes of 0.0: whole and clamped, unless the convention has floats for them."""
+    end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
+    if row.zero_point == "float":
+        return np.asarray(code - end / scale)
+    if row.zero_point_rounded == "quotient":
+        zero_point = code - _rounded(end / scale, row.zero_point_rounding)
+    else:
+        zero_point = _rounded(code - end / scale, row.zero_point_rounding)
+    return np.asarray(np.clip(zero_point, first, last))
 
 
-@np.errstate(over="ignore", under="ignore")
+# Arithmetic: codes and values, in the compute type
+
+
+def _rounded(x: Array, how: str) -> Array:
+    """Return `x` rounded to whole numbers."""
+    if how == "half_away":
+        towards_zero = np.trunc(x)
+        return np.asarray(
+            towards_zero + np.where(np.abs(x - towards_zero) >= 0.5, np.copysign(1, x), 0).astype(x.dtype)
+        )
+    return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[how](x))
+
+
+def _rules(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[int, int]]:
+    """Return the convention of some parameters, the compute type, and the first and the last code."""
+    row = as_convention(p.convention)
+    return row.under(p.symmetric), p.compute, row.code_range(p.dtype, p.symmetric)
+
+
+@np.errstate(all="ignore")
 def _positions(x: Array, p: QParams) -> Array:
     """Return the codes of `x` as floats, before they are clamped."""
-    ftype = p.scale.dtype
-    scale, zero_point = (_spread(a.astype(ftype), x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    return np.asarray(np.rint(x.astype(ftype) / scale) + zero_point)
+    row, ftype, (first, last) = _rules(p)
+    stored, zero_point = (_spread(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
+    x, scale, zero_point, steps = (
+        x.astype(ftype),
+        stored.astype(ftype),
+        zero_point.astype(ftype),
+        ftype.type(last - first),
+    )
+    if row.zero_point == "offset":
+        x = x - zero_point
+        zero_point = ftype.type(first if row.offset_code == "lowest" else 0)
+    if row.quotient == "divide":
+        ratio = x / scale
+    elif row.quotient == "reciprocal":
+        ratio = x * (ftype.type(1) / scale)
+    elif row.quotient == "reciprocal_of_double":
+        ratio = x * (1.0 / stored.astype(np.float64)).astype(ftype)
+    else:
+        part = x / (stored.astype(np.float64) * float(steps)).astype(ftype)
+        ratio = part.astype(np.float64) * float(steps) if p.dtype.format in row.exact_product else part * steps
+    if row.zero_point_inside and row.zero_point != "offset":
+        return _rounded(ratio + zero_point, row.rounding)
+    return np.asarray(_rounded(ratio, row.rounding).astype(ftype) + zero_point)
 
 
 def _codes(x: Array, p: QParams) -> Array:
+    first, last = _rules(p)[2]
+    positions = _positions(x, p)
     codes = np.empty_like(x, p.dtype.storage)
-    codes[...] = np.clip(_positions(x, p), *p.dtype.code_range(p.symmetric))
+    codes[...] = np.where(positions > first, np.minimum(positions, last), first)  # NaN, of 0 * inf, counts as below
     return codes
 
 
 @np.errstate(over="ignore", under="ignore")
 def _values(codes: Array, p: QParams) -> Array:
-    ftype = p.scale.dtype
-    scale, zero_point = (_spread(a.astype(ftype), codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    return np.asarray((codes.astype(ftype) - zero_point) * scale)
+    row, ftype, (first, last) = _rules(p)
+    stored, zero_point = (_spread(a, codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
+    scale, zero_point, half = stored.astype(ftype), zero_point.astype(ftype), ftype.type(row.decode == "middle") / 2
+    if row.zero_point != "offset":
+        return np.asarray((codes.astype(ftype) - zero_point + half) * scale)
+    steps = codes.astype(ftype) - ftype.type(first if row.offset_code == "lowest" else 0) + half
+    if row.quotient != "range":
+        return np.asarray(steps * scale + zero_point)
+    count = ftype.type(last - first)
+    return np.asarray(steps / count * (stored.astype(np.float64) * float(count)).astype(ftype) + zero_point)
 
 
 # Error measures
 
 
 def _clipped(x: Array, p: QParams) -> int:
-    positions = _positions(x, _checked(p, x.shape, _compute_type(x.dtype)))
-    first, last = p.dtype.code_range(p.symmetric)
+    positions = _positions(x, _checked(p, x.shape, p.compute.type))
+    first, last = _rules(p)[2]
     return int(np.count_nonzero((positions < first) | (positions > last)))
 
 

@@ -8,13 +8,13 @@ from numba import types
 from numba.core.extending import models, register_model
 
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN, formulas
+from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.simd import (
     Vec,
     bounded_to_integer,
     by_type,
     constant,
     convert,
-    dtype_of,
     either_nan,
     full_like,
     inline,
@@ -39,14 +39,16 @@ class Action(types.Opaque):  # type: ignore[misc]
         "": parameters are given; "asymmetric" or "symmetric": taken from the range of what they belong to.
     block : int
         Elements in every block, for the loop over blocks that fill registers; 0: known only at run time.
+    rule : Rule
+        The arithmetic.
     """
 
-    def __init__(self, name: str, nan: str = "raise", scheme: str = "", block: int = 0) -> None:
-        self.does, self.nan, self.scheme, self.block = name, nan, scheme, block
-        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block})")
+    def __init__(self, name: str, nan: str = "raise", scheme: str = "", block: int = 0, rule: Rule = ONNX) -> None:
+        self.does, self.nan, self.scheme, self.block, self.rule = name, nan, scheme, block, rule
+        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {rule})")
 
     def __reduce__(self) -> Any:
-        return Action, (self.does, self.nan, self.scheme, self.block)
+        return Action, (self.does, self.nan, self.scheme, self.block, self.rule)
 
 
 register_model(Action)(models.OpaqueModel)
@@ -78,9 +80,10 @@ def nan_in_pair(action, x, y):
 def value_of(action, x, like):
     """Input lanes in the compute type, that of the pointer `like`; NaN as 0.0 where the action says so."""
     if is_float(x) and action.nan == "zero":
-        return lambda action, x, like: select(is_nan(x), constant(0, x), x)
-    compute = like.dtype
-    return lambda action, x, like: convert(x, compute)
+        return lambda action, x, like: convert(
+            select(is_nan(x), constant(0, x), x), formulas.compute_type(action, like)
+        )
+    return lambda action, x, like: convert(x, formulas.compute_type(action, like))
 
 
 @by_type
@@ -88,23 +91,25 @@ def suits(action, scale):
     """Whether `result_in_span` may be used for this scale."""
     if action.does == "dequantize":
         return lambda action, scale: True
-    return lambda action, scale: formulas.suits_span(scale)
+    return lambda action, scale: formulas.suits_span(action, scale)
 
 
 @by_type
 def result_in_span(action, x, s, dst):
     """What compute values become under one prepared scale that suits it, in the dtype of `dst`."""
     dtype = dst.dtype
-    steps = formulas.steps_in_range if action.scheme == "symmetric" else formulas.steps_in_span
+    fits = action.scheme == "symmetric" and action.rule.clamps_values and action.rule.range.fits
+    steps = formulas.steps_in_range if fits else formulas.steps_in_span
 
     def quantize(action, x, s, dst):
-        return convert(steps(x, s) + nearest(s.zero_point), dtype)
+        return convert(steps(action, x, s) + nearest(s.base), dtype)
 
     def fake(action, x, s, dst):
-        return convert(steps(x, s), dtype) * s.scale
+        done = convert(steps(action, x, s), formulas.compute_type(action, s.scale))
+        return convert(formulas.value_of_steps(action, formulas.from_origin(action, done, s), s), dtype)
 
     def dequantize(action, x, s, dst):
-        return convert(formulas.dequantize_value(x, s.scale, s.zero_point), dtype)
+        return convert(formulas.dequantize_value(action, x, s), dtype)
 
     return {"quantize": quantize, "fake": fake, "dequantize": dequantize}[action.does]
 
@@ -115,14 +120,16 @@ def result(action, x, scale, zero_point, lowest, highest, dst):
     dtype = dst.dtype
 
     def quantize(action, x, scale, zero_point, lowest, highest, dst):
-        return bounded_to_integer(formulas.code_value(x, scale, zero_point, lowest, highest), dtype)
+        s = formulas.span(action, scale, zero_point, lowest, highest)
+        return bounded_to_integer(formulas.code_value(action, x, s, lowest, highest), dtype)
 
     def fake(action, x, scale, zero_point, lowest, highest, dst):
-        code = formulas.code_value(x, scale, zero_point, lowest, highest)
-        return formulas.dequantize_value(code, scale, zero_point)
+        s = formulas.span(action, scale, zero_point, lowest, highest)
+        return convert(formulas.dequantize_value(action, formulas.code_value(action, x, s, lowest, highest), s), dtype)
 
     def dequantize(action, x, scale, zero_point, lowest, highest, dst):
-        return convert(formulas.dequantize_value(x, scale, zero_point), dtype)
+        s = formulas.span(action, scale, zero_point, lowest, highest)
+        return convert(formulas.dequantize_value(action, x, s), dtype)
 
     return {"quantize": quantize, "fake": fake, "dequantize": dequantize}[action.does]
 
@@ -131,11 +138,16 @@ def result(action, x, scale, zero_point, lowest, highest, dst):
 def parameters(action, lo, hi, plan, scale):
     """Scale and zero point of a range by the action's scheme, in the dtype of `scale`."""
     formula = formulas.symmetric if action.scheme == "symmetric" else formulas.asymmetric
-    compute = scale.dtype
+    stored = scale.dtype
+    compute = getattr(types, action.rule.compute) if action.rule.compute else stored
+    within = types.float64 if action.rule.range.double else compute
 
     def of_range(action, lo, hi, plan, scale):
-        lo, hi = convert(lo, compute), convert(hi, compute)
-        return formula(lo, hi, plan.lowest, plan.highest)
+        lo, hi = convert(convert(lo, compute), within), convert(convert(hi, compute), within)
+        lowest, highest = convert(plan.lowest, within), convert(plan.highest, within)
+        tiny = convert(formulas.smallest_normal(compute), within)
+        steps, zeros = formula(action, lo, hi, lowest, highest, tiny)
+        return convert(steps, stored), convert(zeros, stored)
 
     return of_range
 
@@ -148,9 +160,18 @@ def put_parameters(action, scale, zero_point, p, steps, zeros):
 
     def put(action, scale, zero_point, p, steps, zeros):
         store(scale, p, steps)
-        store(zero_point, p, bounded_to_integer(zeros, dtype_of(zero_point)))
+        store(zero_point, p, as_stored(zeros, zero_point))
 
     return put
+
+
+@by_type
+def as_stored(zeros, zero_point):
+    """Zero points in the dtype that they are kept in."""
+    dtype = zero_point.dtype
+    if isinstance(dtype, types.Float):
+        return lambda zeros, zero_point: convert(zeros, dtype)
+    return lambda zeros, zero_point: bounded_to_integer(zeros, dtype)
 
 
 @by_type

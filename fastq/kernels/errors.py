@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.kernels.actions import saw
-from fastq.kernels.formulas import dequantize_value, unclamped_code
+from fastq.kernels.formulas import compute_type, dequantize_value, span, unclamped_code
 from fastq.kernels.simd import (
     absolute,
     any_lane,
@@ -40,36 +40,30 @@ def parameter(where, k, vec):
 
 
 @by_type
-def decoded(code, scale, zero_point):
+def decoded(action, code, s):
     """The approximation that a code stands for; floats are the approximation itself."""
     if is_float(code):
-        return lambda code, scale, zero_point: code
-    return lambda code, scale, zero_point: dequantize_value(as_float(code, scale), scale, as_float(zero_point, scale))
-
-
-@by_type
-def as_float(x, scale):
-    """Codes in the type of the scale's lanes."""
-    dtype = getattr(scale, "dtype", scale)
-    return lambda x, scale: convert(x, dtype)
+        return lambda action, code, s: code
+    return lambda action, code, s: dequantize_value(action, convert(code, compute_type(action, s.scale)), s)
 
 
 @inline
-def _measures(x, code, scale, zero_point, plan):
-    wide, compute = convert(x, types.float64), as_float(x, scale)
-    error = absolute(wide - convert(decoded(code, scale, zero_point), types.float64))
+def _measures(action, x, code, scale, zero_point, plan):
+    s = span(action, scale, zero_point, plan.lowest, plan.highest)
+    wide, compute = convert(x, types.float64), convert(x, compute_type(action, scale))
+    error = absolute(wide - convert(decoded(action, code, s), types.float64))
     magnitude = absolute(wide)
     nonzero = magnitude > constant(0, wide)
     relative = select(nonzero, error / magnitude, constant(0, wide))
-    whole = unclamped_code(compute, scale, as_float(zero_point, scale))
-    clipped = (whole < plan.lowest) | (whole > plan.highest)
+    whole, dtype = unclamped_code(action, compute, s), compute_type(action, scale)
+    clipped = (whole < convert(plan.lowest, dtype)) | (whole > convert(plan.highest, dtype))
     return error, magnitude, relative, convert(nonzero, types.float64), convert(clipped, types.float64)
 
 
 @inline
-def _add(total, x, code, scale, zero_point, plan):
+def _add(action, total, x, code, scale, zero_point, plan):
     e2, x2, abs_, rel, most, most_rel, some, clip = total
-    error, magnitude, relative, nonzero, clipped = _measures(x, code, scale, zero_point, plan)
+    error, magnitude, relative, nonzero, clipped = _measures(action, x, code, scale, zero_point, plan)
     return (
         e2 + error * error,
         x2 + magnitude * magnitude,
@@ -96,7 +90,7 @@ def _put(sums, first, total):
 
 
 @inline
-def add_errors(src, dst, scale, zero_point, sums, plan, chunk, size):
+def add_errors(action, src, dst, scale, zero_point, sums, plan, chunk, size):
     """Add the errors of dst[:size], codes or values, as an approximation of src[:size] to the sums of a chunk."""
     vec = lanes(src, sums)
     n, first, k = count(vec), chunk * SUMS, 0
@@ -108,14 +102,14 @@ def add_errors(src, dst, scale, zero_point, sums, plan, chunk, size):
         while k <= size - n:
             x, code = load(src, k, vec), load(dst, k, lanes_like(vec, dst))
             nans = nans | nan(x)
-            total = _add(total, x, code, parameter(scale, k, vec), parameter(zero_point, k, vec), plan)
+            total = _add(action, total, x, code, parameter(scale, k, vec), parameter(zero_point, k, vec), plan)
             k += n
         seen = any_lane(nans)
         _put(sums, first, total)
     total = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     while k < size:
         seen |= src[k] != src[k]
-        total = _add(total, src[k], dst[k], one(scale, k), one(zero_point, k), plan)
+        total = _add(action, total, src[k], dst[k], one(scale, k), one(zero_point, k), plan)
         k += 1
     _put(sums, first, total)
     return saw(seen, False)

@@ -120,7 +120,7 @@ def _by_parameters(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
 @inline
 def _compare(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
     steps, zeros = advance(scale, p + i), advance(zero_point, p + i)
-    return add_errors(advance(src, i), advance(dst, i), steps, zeros, sums, plan, i // plan.chunk, end - i)
+    return add_errors(action, advance(src, i), advance(dst, i), steps, zeros, sums, plan, i // plan.chunk, end - i)
 
 
 # --- range and values in one pass: stripes of a block -----------------------------------------------------------------

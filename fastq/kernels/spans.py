@@ -15,7 +15,7 @@ from fastq.kernels.actions import (
     value_of,
 )
 from fastq.kernels.errors import add_errors
-from fastq.kernels.formulas import Span, is_infinite, span
+from fastq.kernels.formulas import Span, compute_type, is_infinite, span
 from fastq.kernels.plan import AHEAD, localize
 from fastq.kernels.simd import (
     REGISTER_BITS,
@@ -173,7 +173,7 @@ def _apply(action, src, dst, plan, scale, zero_point, i, end, like):
     vec = lanes(src, like, dst)
     n = count(vec)
     if end - i >= n and suits(action, scale):
-        s = span(scale, zero_point, plan.lowest, plan.highest)
+        s = span(action, scale, zero_point, plan.lowest, plan.highest)
         last = end - n
         y, nans = _lanes_at(action, src, dst, s, like, vec, i)
         store(dst, i, y)
@@ -235,7 +235,7 @@ def blocks(action, src, dst, scale, zero_point, sums, plan, origin, start, stop,
     """Do `action` to blocks start..stop, all of the size that the action names; ranges are taken from them."""
     src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, scale)
     n = count(lanes(scale))
-    memory = scratch(5 * 16, dtype_of(scale))
+    memory = scratch(6 * 16, dtype_of(scale))
     p, seen = start, 0
     while p <= stop - n:
         seen |= _several_blocks(action, src, dst, scale, zero_point, plan, p, memory)
@@ -256,7 +256,7 @@ def block_lanes(action, src):
 @by_type
 def extent_of(action, x):
     """A range with the parameters of that of the lanes: for a symmetric scheme any that has their largest magnitude."""
-    if action.scheme == "symmetric" and is_float(x):
+    if action.scheme == "symmetric" and is_float(x) and not action.rule.range.signed:
 
         def magnitude(action, x):
             most = reduce_max(absolute(x))
@@ -286,11 +286,18 @@ def _several_blocks(action, src, dst, scale, zero_point, plan, p, memory):
             seen |= _one_block(action, src, dst, scale, zero_point, plan, p + k)
         return seen
     put_parameters(action, scale, zero_point, p, steps, zeros)
-    s = span(steps, zeros, plan.lowest, plan.highest)
-    for k in range(5):
-        store(memory, k * n, s[k])
+    s, compute = span(action, steps, zeros, plan.lowest, plan.highest), compute_type(action, scale)
+    for k in range(6):
+        store(memory, k * n, convert(s[k], dtype_of(scale)))
     for k in range(n):
-        one = Span(memory[k], memory[n + k], memory[2 * n + k], memory[3 * n + k], memory[4 * n + k])
+        one = Span(
+            convert(memory[k], compute),
+            convert(memory[n + k], compute),
+            convert(memory[2 * n + k], compute),
+            convert(memory[3 * n + k], compute),
+            convert(memory[4 * n + k], compute),
+            convert(memory[5 * n + k], compute),
+        )
         i = (p + k) * size
         store(dst, i, result_in_span(action, value_of(action, load(src, i, vec), scale), one, dst))
     return saw(any_lane(nans), False)
@@ -315,4 +322,4 @@ def _one_block(action, src, dst, scale, zero_point, plan, p):
 @inline
 def _compare(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
     zero = convert(zero_point[p], dtype_of(scale))
-    return add_errors(advance(src, i), advance(dst, i), scale[p], zero, sums, plan, i // plan.chunk, end - i)
+    return add_errors(action, advance(src, i), advance(dst, i), scale[p], zero, sums, plan, i // plan.chunk, end - i)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq import arguments
 from fastq.compare import Comparison
-from fastq.conventions import Convention, as_convention
+from fastq.conventions import Convention, as_convention, part_of
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
 from fastq.kernels.rule import Rule
 from fastq.layout import check_block_size, kept_axes, parameter_shape
@@ -227,7 +227,8 @@ def quantize_linear(
         if out is not None:
             source, scale, zero = arguments.apart(codes, x, scale, zero)
         execute = _execute()
-        bounds, rule = row.code_range(qtype, False), rule_of(row, qtype, False, compute)
+        bounds = row.code_range(qtype, False)
+        rule = rule_of(row, qtype, False, part_of(axes, block_size), compute)
         seen = execute.apply("quantize", source, codes, scale, zero, axes, block_size, bounds, nan, rule)
         if seen:
             _refuse_nan(seen, nan, source)
@@ -338,7 +339,8 @@ def dequantize_linear(
     zero = _zero_point_for(zero_point, qtype, scale, row)
     axes, block_size = _place(codes, scale, axis, block_size)
     wanted = _output_dtype(compute, dtype, out)
-    rule = rule_of(row, qtype, False, wanted if row.scale_dtype(wanted) != wanted else scale.dtype)
+    product = wanted if row.stored_type == "float64" else scale.dtype
+    rule = rule_of(row, qtype, False, part_of(axes, block_size), product)
     return _dequantize(codes, scale, zero, axes, block_size, wanted, out, row.code_range(qtype, False), rule)
 
 
@@ -575,7 +577,8 @@ def _filled(params: QParams | _Request, scale: Array, zero_point: Array, compute
 
 
 def _scheme(params: _Request) -> tuple[str, Rule, tuple[int, int]]:
-    rule = rule_of(params.row, params.dtype, params.symmetric, params.compute, ranges=True)
+    part = part_of(params.axis, params.block_size)
+    rule = rule_of(params.row, params.dtype, params.symmetric, part, params.compute, ranges=True)
     name = "symmetric" if params.symmetric else "asymmetric"
     return name, rule, params.row.code_range(params.dtype, params.symmetric)
 
@@ -584,7 +587,8 @@ def _arithmetic(params: QParams) -> tuple[tuple[int, int], Rule]:
     """Bounds of the codes, and the arithmetic that the parameters are used with."""
     row = as_convention(params.convention)
     bounds = row.code_range(params.dtype, params.symmetric)
-    return bounds, rule_of(row, params.dtype, params.symmetric, params.compute)
+    part = part_of(params.axis, params.block_size)
+    return bounds, rule_of(row, params.dtype, params.symmetric, part, params.compute)
 
 
 def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str) -> QParams:

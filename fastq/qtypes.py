@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -93,13 +94,14 @@ class QType:
         ValueError
             If it is not from 2 to the width of this format.
         """
-        if not isinstance(bits, int | np.integer) or isinstance(bits, bool):
+        if isinstance(bits, bool | np.bool_ | float):
             raise TypeError(f"bits must be an int, not {bits!r}")
+        bits = operator.index(bits)
         if self.packed or self.element or self.block_size or self.container:
             raise TypeError(f"bits needs dtype to be int8, uint8, int16 or uint16, not {self}")
         if not 2 <= bits <= self.bits:
             raise ValueError(f"bits must be from 2 to {self.bits} for {self}, not {bits}")
-        return self if bits == self.bits else QType(f"{self}[{bits}]", int(bits), self.signed, container=self.name)
+        return self if bits == self.bits else QType(f"{self}[{bits}]", bits, self.signed, container=self.name)
 
     def code_range(self, symmetric: bool) -> tuple[int, int]:
         """First and last code in use: the full range, or for a symmetric scheme as many codes below zero as above."""

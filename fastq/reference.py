@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.compare import Comparison
-from fastq.conventions import Convention, as_convention
+from fastq.conventions import Convention, as_convention, part_of
 from fastq.qarray import Axis, QParams, QuantizedArray
 from fastq.qtypes import QTYPES, QType, as_qtype
 
@@ -87,7 +87,8 @@ def choose_qparams(
     row.check(qtype, symmetric)
     axis = _normalised(axis, block_size, x.ndim)
     lo, hi = _range(_without_nan(x, nan), axis, block_size)
-    scale, zero_point = _parameters(lo, hi, row.under(symmetric), row.code_range(qtype, symmetric), symmetric)
+    under = row.under(symmetric, part_of(axis, block_size))
+    scale, zero_point = _parameters(lo, hi, under, row.parameter_range(qtype, symmetric), symmetric)
     scale = scale.astype(row.scale_dtype(lo.dtype))
     zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
     computed = None if scale.dtype == lo.dtype else lo.dtype
@@ -398,6 +399,9 @@ def _given_qparams(
     """Return parameters given one by one, checked against an array of shape `shape`."""
     scale = _scale(scale)
     zero_point = np.zeros(scale.shape, qtype.storage) if zero_point is None else _array(zero_point, "zero_point")
+    _check_granularity(axis, block_size)
+    if scale.size == 1:
+        axis, block_size = None, 0
     return _checked(QParams(scale, zero_point, qtype, axis, block_size, False, convention), shape, ftype)
 
 
@@ -568,31 +572,37 @@ def _range(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
 @np.errstate(over="ignore", under="ignore")
 def _parameters(lo: Array, hi: Array, row: Convention, codes: tuple[int, int], symmetric: bool) -> tuple[Array, Array]:
     """Return scale and zero point of a range, in the type that the convention computes them in."""
-    smallest = np.finfo(lo.dtype).tiny
-    ptype = np.float64 if row.parameter_type == "float64" else lo.dtype.type
+    ftype = lo.dtype.type
+    ptype = np.float64 if row.parameter_type == "float64" else ftype
     lo, hi = lo.astype(ptype), hi.astype(ptype)
     if row.includes_zero or symmetric:
         lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
     first, last = (ptype(code) for code in codes)
     steps = last - first + ptype(row.divisor == "codes")
-    scale = _symmetric_scale(lo, hi, row, first, last, steps) if symmetric else _asymmetric_scale(lo, hi, steps)
-    floor = ptype(row.scale_floor or smallest)
-    degenerate = (np.abs(scale) if row.signed_scale else scale) < floor
-    instead = {
-        "one": ptype(1),
-        "floor": floor,
-        "value": np.where(np.abs(lo) < smallest, ptype(1), lo),
-    }[row.degenerate]
-    scale = np.where(degenerate, instead, scale)
     if symmetric:
-        return scale, np.full_like(scale, np.rint((first + last) / 2))
-    if row.zero_point == "offset":
-        return scale, lo if row.offset_code == "lowest" else lo - first * scale
-    zero_point = _zero_point(lo, hi, scale, row, first, last)
+        scale = _symmetric_scale(lo, hi, row, first, last, steps)
+    elif row.span_type == "compute":
+        scale = (hi.astype(ftype) - lo.astype(ftype)).astype(ptype) / steps
+    else:
+        scale = _asymmetric_scale(lo, hi, steps)
+    scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
+    floor = ptype(np.finfo(ftype).tiny if row.scale_floor is None else row.scale_floor)
+    size = np.abs(scale) if row.signed_scale else scale
+    degenerate = (size < floor) | (size == 0)
+    if row.degenerate == "value":
+        instead = np.where(np.abs(lo) < floor, ptype(1), lo)
+    else:
+        instead = np.full_like(lo, floor if row.degenerate == "floor" else row.degenerate)
+    scale = np.where(degenerate, instead, scale)
     if row.degenerate == "floor":
-        return scale, zero_point
+        degenerate = np.zeros_like(degenerate)
+    if symmetric:
+        middle = np.rint((first + last) / 2)
+        return scale, np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
+    if row.zero_point == "offset":
+        return scale, np.asarray(lo if row.offset_code == "lowest" else lo - first * scale)
     beside = first if row.degenerate_zero_point == "lowest" and row.zero_point == "integer" else ptype(0)
-    return scale, np.where(degenerate, beside, zero_point)
+    return scale, np.where(degenerate, beside, _zero_point(lo, hi, scale, row, first, last))
 
 
 def _asymmetric_scale(lo: Array, hi: Array, steps: Any) -> Array:
@@ -637,10 +647,26 @@ def _rounded(x: Array, how: str) -> Array:
     return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[how](x))
 
 
+def _fused(x: Array, factor: Array, term: Array) -> Array:
+    """Return ``x * factor + term`` of float32, rounded once.
+
+    The product is exact in float64. The sum is rounded to odd there: a second rounding then finds no tie that the exact
+    sum does not have (Boldo and Melquiond 2008).
+    """
+    product, addend = x.astype(np.float64) * factor, term.astype(np.float64)
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    even = np.asarray(total).view(np.int64) % 2 == 0
+    towards = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.asarray(np.where(np.isfinite(total) & (error != 0) & even, towards, total)).astype(np.float32)
+
+
 def _rules(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[int, int]]:
     """Return the convention of some parameters, the compute type, and the first and the last code."""
     row = as_convention(p.convention)
-    return row.under(p.symmetric), p.compute, row.code_range(p.dtype, p.symmetric)
+    under = row.under(p.symmetric, part_of(p.axis, p.block_size))
+    return under, p.compute, row.code_range(p.dtype, p.symmetric)
 
 
 @np.errstate(all="ignore")
@@ -665,7 +691,12 @@ def _positions(x: Array, p: QParams) -> Array:
         ratio = x * (1.0 / stored.astype(np.float64)).astype(ftype)
     else:
         part = x / (stored.astype(np.float64) * float(steps)).astype(ftype)
-        ratio = part.astype(np.float64) * float(steps) if p.dtype.format in row.exact_product else part * steps
+        ratio = part * steps
+    if row.fused and "reciprocal" in row.quotient and row.zero_point_inside and ftype == np.float32:
+        factor = (
+            ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
+        )
+        return _rounded(_fused(x, factor, zero_point), row.rounding)
     if row.zero_point_inside and row.zero_point != "offset":
         return _rounded(ratio + zero_point, row.rounding)
     return np.asarray(_rounded(ratio, row.rounding).astype(ftype) + zero_point)

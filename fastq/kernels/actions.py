@@ -142,11 +142,12 @@ def parameters(action, lo, hi, plan, scale):
     compute = getattr(types, action.rule.compute) if action.rule.compute else stored
     within = types.float64 if action.rule.range.double else compute
 
+    codes = action.rule.range.codes
+
     def of_range(action, lo, hi, plan, scale):
         lo, hi = convert(convert(lo, compute), within), convert(convert(hi, compute), within)
-        lowest, highest = convert(plan.lowest, within), convert(plan.highest, within)
-        tiny = convert(formulas.smallest_normal(compute), within)
-        steps, zeros = formula(action, lo, hi, lowest, highest, tiny)
+        lowest, highest = (plan.lowest, plan.highest) if codes is None else codes
+        steps, zeros = formula(action, lo, hi, convert(lowest, within), convert(highest, within), compute)
         return convert(steps, stored), convert(zeros, stored)
 
     return of_range

@@ -161,9 +161,6 @@ def ratio(action, x, s):
     """`x`, a distance, in steps: not rounded to whole ones."""
     if action.rule.quotient == "divide":
         return lambda action, x, s: x / s.scale
-    if action.rule.quotient == "range" and action.rule.exact:
-        # as float64 the product of a float32 is exact
-        return lambda action, x, s: convert(x / s.factor, types.float64) * convert(s.above, types.float64)
     if action.rule.quotient == "range":
         return lambda action, x, s: x / s.factor * s.above
     return lambda action, x, s: x * s.factor
@@ -172,6 +169,8 @@ def ratio(action, x, s):
 @by_type
 def unrounded(action, x, s):
     """`x` in steps from `base`, with the zero point where that is inside the rounding."""
+    if action.rule.fused and "reciprocal" in action.rule.quotient and lane_type(x) == types.float32:
+        return lambda action, x, s: fma(x, s.factor, s.zero_point)
     if action.rule.zero == "inside":
         return lambda action, x, s: ratio(action, x, s) + s.zero_point
     return lambda action, x, s: ratio(action, distance(action, x, s), s)
@@ -180,7 +179,7 @@ def unrounded(action, x, s):
 @inline
 def unclamped_code(action, x, s):
     """The whole number nearest to `x` by the rule, whether there is such a code or not, as a float."""
-    return convert(whole(action, unrounded(action, x, s)), compute_type(action, s.scale)) + s.base
+    return whole(action, unrounded(action, x, s)) + s.base
 
 
 @inline
@@ -220,16 +219,9 @@ def steps_in_span(action, x, s):
         return whole_int32(action, quotient(minimum(maximum(distance(action, x, s), s.below), s.above), s))
 
     def clamped_steps(action, x, s):
-        return whole_int32(action, clamp_steps(unrounded(action, x, s), s))
+        return whole_int32(action, minimum(maximum(unrounded(action, x, s), s.below), s.above))
 
     return clamped_values if action.rule.clamps_values else clamped_steps
-
-
-@by_type
-def clamp_steps(steps, s):
-    """Steps within the bounds, in their own type."""
-    dtype = lane_type(steps)
-    return lambda steps, s: minimum(maximum(steps, convert(s.below, dtype)), convert(s.above, dtype))
 
 
 @inline
@@ -304,22 +296,55 @@ def dequantize_value(action, code, s):
 
 
 @inline
-def asymmetric(action, lo, hi, lowest, highest, tiny):
-    """Scale and zero point of ``lo..hi`` by the action's rule; `tiny` is the smallest normal number of values."""
+def asymmetric(action, lo, hi, lowest, highest, compute):
+    """Scale and zero point of ``lo..hi`` by the action's rule; `compute` is the type of the values."""
     lo, hi = widened(action, lo, hi)
-    step = seen_infinite(action, lo, hi, _step(lo, hi, divisor(action, highest - lowest)))
-    scale, usable = _usable(action, step, lo, tiny)
+    step = seen_infinite(action, lo, hi, step_of_range(action, lo, hi, divisor(action, highest - lowest), compute))
+    scale, usable = _usable(action, rounded_scale(action, step, compute), lo, compute)
     return scale, zero_of_range(action, lo, hi, scale, usable, lowest, highest)
 
 
 @inline
-def symmetric(action, lo, hi, lowest, highest, tiny):
+def symmetric(action, lo, hi, lowest, highest, compute):
     """Scale and zero point of ``-m..m``, m the largest magnitude; `lowest` and `highest` are the codes of its ends."""
     zero, two = constant(0, lo), constant(2, lo)
     middle = rint((lowest + highest) / two)
-    scale = symmetric_step(action, minimum(lo, zero), maximum(hi, zero), lowest, highest, middle)
-    scale, _ = _usable(action, scale, lo, tiny)
-    return scale, full_like(middle, lo)
+    step = symmetric_step(action, minimum(lo, zero), maximum(hi, zero), lowest, highest, middle)
+    scale, usable = _usable(action, rounded_scale(action, step, compute), lo, compute)
+    return scale, middle_of_range(action, full_like(middle, lo), usable)
+
+
+@by_type
+def middle_of_range(action, middle, usable):
+    """The zero point of a symmetric scheme."""
+    if action.rule.range.zero_when_degenerate == "zero":
+        return lambda action, middle, usable: select(usable, middle, constant(0, middle))
+    return lambda action, middle, usable: middle
+
+
+@by_type
+def step_of_range(action, lo, hi, steps, compute):
+    """``(hi - lo) / steps``, the difference in the type of the values where the rule says so."""
+    if action.rule.range.span_in_compute:
+        return lambda action, lo, hi, steps, compute: (
+            convert(convert(hi, compute) - convert(lo, compute), lane_type_of(lo)) / steps
+        )
+    return lambda action, lo, hi, steps, compute: _step(lo, hi, steps)
+
+
+@by_type
+def lane_type_of(x):
+    """Lane type of lanes or a scalar."""
+    dtype = lane_type(x)
+    return lambda x: dtype
+
+
+@by_type
+def rounded_scale(action, scale, compute):
+    """The scale, rounded to the type of the values where the zero point is taken by that."""
+    if action.rule.range.rounds_scale:
+        return lambda action, scale, compute: convert(convert(scale, compute), lane_type_of(scale))
+    return lambda action, scale, compute: scale
 
 
 @by_type
@@ -390,26 +415,44 @@ def zero_of_nothing(action, lowest):
     return lambda action, lowest: constant(0, lowest)
 
 
+@inline
+def _usable(action, scale, lo, compute):
+    """The scale, another where it is degenerate, and whether the zero point may be taken by it."""
+    limit, size = smallest_scale(action, scale, compute), magnitude(action, scale)
+    usable = (size >= limit) & (size > constant(0, scale))
+    return select(usable, scale, instead(action, scale, lo, compute)), has_zero_point(action, usable)
+
+
 @by_type
-def _usable(action, scale, lo, tiny):
-    """The scale, another where it is degenerate, and whether it is not or needs no other zero point."""
-    ranged = action.rule.range
-    least = ranged.floor
+def smallest_scale(action, like, compute):
+    """The smallest scale that is not degenerate, in the lane type of `like`."""
+    normal = 2.0**-126 if compute.dtype == types.float32 else 2.0**-1022
+    least = normal if action.rule.range.floor is None else action.rule.range.floor
+    return lambda action, like, compute: constant(least, like)
 
-    def floor_instead(action, scale, lo, tiny):
-        limit = constant(least, scale) if least else tiny
-        return select(magnitude(action, scale) >= limit, scale, limit), True
 
-    def one_instead(action, scale, lo, tiny):
-        usable = magnitude(action, scale) >= (constant(least, scale) if least else tiny)
-        return select(usable, scale, constant(1, scale)), usable
+@by_type
+def instead(action, like, lo, compute):
+    """What a degenerate scale becomes."""
+    replacement = action.rule.range.degenerate
 
-    def value_instead(action, scale, lo, tiny):
-        usable = magnitude(action, scale) >= (constant(least, scale) if least else tiny)
-        value = select(absolute(lo) >= tiny, lo, constant(1, scale))
-        return select(usable, scale, value), usable
+    def value(action, like, lo, compute):
+        usable = absolute(lo) >= smallest_scale(action, like, compute)
+        return select(usable, lo, full_like(constant(1, like), lo))
 
-    return {"floor": floor_instead, "one": one_instead, "value": value_instead}[ranged.degenerate]
+    if replacement == "value":
+        return value
+    if replacement == "floor":
+        return lambda action, like, lo, compute: smallest_scale(action, like, compute)
+    return lambda action, like, lo, compute: constant(replacement, like)
+
+
+@by_type
+def has_zero_point(action, usable):
+    """Whether the zero point is taken by the scale: always where it became the floor."""
+    if action.rule.range.degenerate == "floor":
+        return lambda action, usable: usable | True
+    return lambda action, usable: usable
 
 
 @by_type
@@ -432,13 +475,6 @@ def seen_infinite(action, lo, hi, scale):
 def is_infinite(scale):
     """Mask of the scales that a range with an infinite end gives."""
     return absolute(scale) == constant(float("inf"), scale)
-
-
-@by_type
-def smallest_normal(dtype):
-    """Smallest normal number of a float type."""
-    tiny = 2.0**-126 if dtype.dtype == types.float32 else 2.0**-1022
-    return lambda dtype: tiny
 
 
 def lane_type(kind: Any) -> Any:

@@ -10,16 +10,22 @@ class RangeRule(NamedTuple):
 
     Attributes
     ----------
+    codes : tuple of int or None
+        First and last code that parameters are made for, where these are not the bounds of codes.
     widened : bool
         Whether the range is widened to contain 0.
     double : bool
         Whether the arithmetic is that of float64, else that of values.
+    span_in_compute : bool
+        Whether the difference of the ends is taken in the type of the values all the same.
+    rounds_scale : bool
+        Whether the scale is rounded to the type of the values before the zero point is taken by it.
     divisor : int
         What is added to the number of code steps to get the divisor of the range.
-    floor : float
-        Below it a scale is degenerate; 0.0: below the smallest normal number.
-    degenerate : str
-        What a degenerate scale becomes: "floor", "one", or "value", that of a constant array.
+    floor : float or None
+        Below it a scale is degenerate, and so is 0; None: the smallest normal number.
+    degenerate : float or str
+        What a degenerate scale becomes: a number, "floor", or "value", that of a constant array.
     signed : bool
         Whether a symmetric scale has the opposite sign of the value of largest magnitude.
     fits : bool
@@ -31,20 +37,24 @@ class RangeRule(NamedTuple):
     rounds_quotient : bool
         Whether the end of the range in steps is rounded before it is taken from the code, else the difference.
     zero_when_degenerate : str
-        Zero point beside a scale of 1 that stands for a degenerate one: "zero" or "lowest".
+        Zero point beside a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero"
+        (in both) or "lowest" (symmetric the middle).
     """
 
+    codes: tuple[int, int] | None = None
     widened: bool = True
     double: bool = False
+    span_in_compute: bool = False
+    rounds_scale: bool = False
     divisor: int = 0
-    floor: float = 0.0
-    degenerate: str = "one"
+    floor: float | None = None
+    degenerate: float | str = 1.0
     signed: bool = False
     fits: bool = True
     from_highest: bool = False
     rounding: str = "half_even"
     rounds_quotient: bool = False
-    zero_when_degenerate: str = "zero"
+    zero_when_degenerate: str = "scheme"
 
 
 class Rule(NamedTuple):
@@ -61,12 +71,12 @@ class Rule(NamedTuple):
     zero : str
         "code" (added to the rounded quotient), "inside" (added to it before it is rounded) or "offset" (in units of
         the values, taken from them).
+    fused : bool
+        Whether the product and a zero point inside are rounded once, in float32.
     lowest : bool
         Whether the offset is the value of the lowest code, else that of code 0.
     middle : bool
         Whether a code stands for the middle of its bucket.
-    exact : bool
-        Whether the product of "range" is not rounded.
     signed : bool
         Whether a scale may be negative.
     compute : str
@@ -78,9 +88,9 @@ class Rule(NamedTuple):
     quotient: str = "divide"
     rounding: str = "half_even"
     zero: str = "code"
+    fused: bool = False
     lowest: bool = False
     middle: bool = False
-    exact: bool = False
     signed: bool = False
     compute: str = ""
     range: RangeRule | None = None

@@ -106,7 +106,7 @@ def result_in_span(action, x, s, dst):
 
     def fake(action, x, s, dst):
         done = convert(steps(action, x, s), formulas.compute_type(action, s.scale))
-        return convert(formulas.value_of_steps(action, formulas.from_origin(action, done, s), s), dtype)
+        return convert(formulas.value_of_steps(action, done, s), dtype)
 
     def dequantize(action, x, s, dst):
         return convert(formulas.dequantize_value(action, x, s), dtype)

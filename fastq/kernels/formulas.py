@@ -105,75 +105,55 @@ def compute_type(action, like):
     return lambda action, like: dtype
 
 
-@inline
+@by_type
 def span(action, scale, zero_point, lowest, highest):
-    """Everything about a scale and zero point that `steps` needs, in the type of the arithmetic."""
-    dtype = compute_type(action, scale)
-    step, zero = convert(scale, dtype), convert(zero_point, dtype)
-    lowest, highest = convert(lowest, dtype), convert(highest, dtype)
-    base = base_code(action, zero, lowest)
-    below, above = bounds(action, step, lowest - base, highest - base)
-    return Span(step, zero, base, factor(action, scale, step, highest - lowest), below, above)
+    """Everything about a scale and zero point that `steps_in_span` needs, in the type of the arithmetic."""
+    rule, dtype = action.rule, getattr(types, action.rule.compute or str(lane_type(scale)))
+    from_zero_point, from_lowest, values = rule.zero == "code", rule.lowest, rule.clamps_values
+    by_range, by_double = rule.quotient == "range", rule.quotient == "reciprocal_of_double"
 
+    def prepared(action, scale, zero_point, lowest, highest):
+        step, zero = convert(scale, dtype), convert(zero_point, dtype)
+        lowest, highest = convert(lowest, dtype), convert(highest, dtype)
+        base = zero if from_zero_point else full_like(lowest if from_lowest else constant(0, lowest), zero)
+        below, above = lowest - base, highest - base
+        if values:
+            below, above = below * step, above * step
+        if by_range:
+            double = convert(scale, types.float64)
+            factor = convert(double * convert(highest - lowest, types.float64), dtype)
+        elif by_double:
+            double = convert(scale, types.float64)
+            factor = convert(constant(1, double) / double, dtype)
+        else:
+            factor = constant(1, step) / step
+        return Span(step, zero, base, factor, below, above)
 
-@by_type
-def base_code(action, zero_point, lowest):
-    """The code that steps are counted from."""
-    if action.rule.zero == "code":
-        return lambda action, zero_point, lowest: zero_point
-    if action.rule.lowest:
-        return lambda action, zero_point, lowest: full_like(lowest, zero_point)
-    return lambda action, zero_point, lowest: full_like(constant(0, lowest), zero_point)
-
-
-@by_type
-def bounds(action, scale, lowest, highest):
-    """Values whose codes are the lowest and the highest, or the steps of these codes where steps are clamped."""
-    if action.rule.clamps_values:
-        return lambda action, scale, lowest, highest: (lowest * scale, highest * scale)
-    return lambda action, scale, lowest, highest: (lowest, highest)
-
-
-@by_type
-def factor(action, stored, scale, count):
-    """The reciprocal of a scale, or the range of `count` steps; `stored` is the scale before it was converted."""
-    if action.rule.quotient == "range":
-        return lambda action, stored, scale, count: convert(
-            convert(stored, types.float64) * convert(count, types.float64), compute_type(action, stored)
-        )
-    if action.rule.quotient == "reciprocal_of_double":
-        return lambda action, stored, scale, count: convert(
-            constant(1, convert(stored, types.float64)) / convert(stored, types.float64), compute_type(action, stored)
-        )
-    return lambda action, stored, scale, count: constant(1, scale) / scale
-
-
-@by_type
-def distance(action, x, s):
-    """`x` from the zero point, where that is a value."""
-    if action.rule.zero == "offset":
-        return lambda action, x, s: x - s.zero_point
-    return lambda action, x, s: x
-
-
-@by_type
-def ratio(action, x, s):
-    """`x`, a distance, in steps: not rounded to whole ones."""
-    if action.rule.quotient == "divide":
-        return lambda action, x, s: x / s.scale
-    if action.rule.quotient == "range":
-        return lambda action, x, s: x / s.factor * s.above
-    return lambda action, x, s: x * s.factor
+    return prepared
 
 
 @by_type
 def unrounded(action, x, s):
     """`x` in steps from `base`, with the zero point where that is inside the rounding."""
-    if action.rule.fused and "reciprocal" in action.rule.quotient and lane_type(x) == types.float32:
-        return lambda action, x, s: fma(x, s.factor, s.zero_point)
-    if action.rule.zero == "inside":
-        return lambda action, x, s: ratio(action, x, s) + s.zero_point
-    return lambda action, x, s: ratio(action, distance(action, x, s), s)
+    rule = action.rule
+    offset, inside, fused = rule.zero == "offset", rule.zero == "inside", rule.fused and lane_type(x) == types.float32
+    divides, by_range = rule.quotient == "divide", rule.quotient == "range"
+    fused = fused and not divides
+
+    def steps(action, x, s):
+        if fused:
+            return fma(x, s.factor, s.zero_point)
+        if offset:
+            x = x - s.zero_point
+        if divides:
+            ratio = x / s.scale
+        elif by_range:
+            ratio = x / s.factor * s.above
+        else:
+            ratio = x * s.factor
+        return ratio + s.zero_point if inside else ratio
+
+    return steps
 
 
 @inline
@@ -214,9 +194,11 @@ def steps_in_span(action, x, s):
     Where values are clamped instead of codes, a value at a bound is divided to within 2**-24 of a whole number of
     codes, which is what it rounds to. So the code is in range, NaN's too: `maximum` gives its second operand for it.
     """
+    offset = action.rule.zero == "offset"
 
     def clamped_values(action, x, s):
-        return whole_int32(action, quotient(minimum(maximum(distance(action, x, s), s.below), s.above), s))
+        distance = x - s.zero_point if offset else x
+        return whole_int32(action, quotient(minimum(maximum(distance, s.below), s.above), s))
 
     def clamped_steps(action, x, s):
         return whole_int32(action, minimum(maximum(unrounded(action, x, s), s.below), s.above))
@@ -253,222 +235,127 @@ def quotient(x, s):
 
 
 @by_type
-def origin(action, s):
-    """The code that the steps of a code are counted from: a float where the zero point is inside the rounding."""
-    if action.rule.zero == "inside":
-        return lambda action, s: s.zero_point
-    return lambda action, s: s.base
-
-
-@by_type
-def from_origin(action, steps, s):
-    """Steps from `base` as steps from `origin`."""
-    if action.rule.zero == "inside":
-        return lambda action, steps, s: steps - s.zero_point
-    return lambda action, steps, s: steps
-
-
-@by_type
 def value_of_steps(action, steps, s):
-    """The value that a code so many steps from its `origin` stands for."""
-    if action.rule.middle:
-        return lambda action, steps, s: scaled(action, steps + constant(0.5, steps), s)
-    return lambda action, steps, s: scaled(action, steps, s)
+    """The value that lies so many steps from `base`."""
+    rule = action.rule
+    inside, middle, offset, by_range = (
+        rule.zero == "inside",
+        rule.middle,
+        rule.zero == "offset",
+        rule.quotient == "range",
+    )
 
+    def value(action, steps, s):
+        if inside:
+            steps = steps - s.zero_point
+        if middle:
+            steps = steps + constant(0.5, steps)
+        if by_range:
+            return steps / s.above * s.factor + s.zero_point
+        return steps * s.scale + s.zero_point if offset else steps * s.scale
 
-@by_type
-def scaled(action, steps, s):
-    """Steps as a value."""
-    if action.rule.zero != "offset":
-        return lambda action, steps, s: steps * s.scale
-    if action.rule.quotient == "range":
-        return lambda action, steps, s: steps / s.above * s.factor + s.zero_point
-    return lambda action, steps, s: steps * s.scale + s.zero_point
+    return value
 
 
 @inline
 def dequantize_value(action, code, s):
     """The value of a code; the difference of two 16 bit codes is exact in float32."""
-    return value_of_steps(action, code - origin(action, s), s)
+    return value_of_steps(action, code - s.base, s)
 
 
 # --- a range to parameters --------------------------------------------------------------------------------------------
 
 
-@inline
+# Of the branches below on constants of the rule one is compiled; a function each would double the time to compile.
+
+
+@by_type
 def asymmetric(action, lo, hi, lowest, highest, compute):
     """Scale and zero point of ``lo..hi`` by the action's rule; `compute` is the type of the values."""
-    lo, hi = widened(action, lo, hi)
-    step = seen_infinite(action, lo, hi, step_of_range(action, lo, hi, divisor(action, highest - lowest), compute))
-    scale, usable = _usable(action, rounded_scale(action, step, compute), lo, compute)
-    return scale, zero_of_range(action, lo, hi, scale, usable, lowest, highest)
+    ranged, within = action.rule.range, lane_type(lo)
+    widened, more, in_compute = ranged.widened, ranged.divisor, ranged.span_in_compute
+
+    def of_range(action, lo, hi, lowest, highest, compute):
+        zero, steps = constant(0, lo), highest - lowest + constant(more, lowest)
+        if widened:
+            lo, hi = minimum(lo, zero), maximum(hi, zero)
+        if in_compute:
+            step = convert(convert(hi, compute) - convert(lo, compute), within) / steps
+        else:
+            step = _step(lo, hi, steps)
+        if not widened:  # such a range may have two infinite ends, and their difference is NaN
+            step = select(is_infinite(lo) | is_infinite(hi), constant(float("inf"), lo), step)
+        scale, usable = _usable(action, step, lo, compute)
+        return scale, zero_of_range(action, lo, hi, scale, usable, lowest, highest)
+
+    return of_range
 
 
-@inline
+@by_type
 def symmetric(action, lo, hi, lowest, highest, compute):
     """Scale and zero point of ``-m..m``, m the largest magnitude; `lowest` and `highest` are the codes of its ends."""
-    zero, two = constant(0, lo), constant(2, lo)
-    middle = rint((lowest + highest) / two)
-    step = symmetric_step(action, minimum(lo, zero), maximum(hi, zero), lowest, highest, middle)
-    scale, usable = _usable(action, rounded_scale(action, step, compute), lo, compute)
-    return scale, middle_of_range(action, full_like(middle, lo), usable)
+    ranged = action.rule.range
+    signed, more, zero_beside = ranged.signed, ranged.divisor, ranged.zero_when_degenerate == "zero"
+
+    def of_range(action, lo, hi, lowest, highest, compute):
+        zero, two = constant(0, lo), constant(2, lo)
+        middle = rint((lowest + highest) / two)
+        if signed:
+            lo, hi = minimum(lo, zero), maximum(hi, zero)
+            step = select(hi > -lo, hi, lo) / (lowest - middle)
+        else:
+            step = maximum(maximum(-lo, hi), zero) / ((highest - lowest + constant(more, lowest)) / two)
+        scale, usable = _usable(action, step, lo, compute)
+        zero_point = full_like(middle, lo)
+        return scale, select(usable, zero_point, zero) if zero_beside else zero_point
+
+    return of_range
 
 
 @by_type
-def middle_of_range(action, middle, usable):
-    """The zero point of a symmetric scheme."""
-    if action.rule.range.zero_when_degenerate == "zero":
-        return lambda action, middle, usable: select(usable, middle, constant(0, middle))
-    return lambda action, middle, usable: middle
+def _usable(action, scale, lo, compute):
+    """The scale, rounded where the rule says so, another where it is degenerate, and whether it is not."""
+    rule, ranged, within = action.rule, action.rule.range, lane_type(scale)
+    rounds, signed, instead = ranged.rounds_scale, rule.signed, ranged.degenerate
+    normal = 2.0**-126 if compute.dtype == types.float32 else 2.0**-1022
+    least = normal if ranged.floor is None else ranged.floor
+    by_value, to_floor = instead == "value", instead == "floor"
+    other = least if isinstance(instead, str) else instead
 
+    def usable(action, scale, lo, compute):
+        if rounds:
+            scale = convert(convert(scale, compute), within)
+        size = absolute(scale) if signed else scale
+        usable = (size >= constant(least, scale)) & (size > constant(0, scale))
+        if by_value:
+            value = select(absolute(lo) >= constant(least, lo), lo, full_like(constant(1, lo), lo))
+            return select(usable, scale, value), usable
+        return select(usable, scale, constant(other, scale)), usable | to_floor
 
-@by_type
-def step_of_range(action, lo, hi, steps, compute):
-    """``(hi - lo) / steps``, the difference in the type of the values where the rule says so."""
-    if action.rule.range.span_in_compute:
-        return lambda action, lo, hi, steps, compute: (
-            convert(convert(hi, compute) - convert(lo, compute), lane_type_of(lo)) / steps
-        )
-    return lambda action, lo, hi, steps, compute: _step(lo, hi, steps)
-
-
-@by_type
-def lane_type_of(x):
-    """Lane type of lanes or a scalar."""
-    dtype = lane_type(x)
-    return lambda x: dtype
-
-
-@by_type
-def rounded_scale(action, scale, compute):
-    """The scale, rounded to the type of the values where the zero point is taken by that."""
-    if action.rule.range.rounds_scale:
-        return lambda action, scale, compute: convert(convert(scale, compute), lane_type_of(scale))
-    return lambda action, scale, compute: scale
-
-
-@by_type
-def symmetric_step(action, lo, hi, lowest, highest, middle):
-    """``m`` by half the steps; signed, the value of largest magnitude by the steps from the middle down."""
-    if action.rule.range.signed:
-        return lambda action, lo, hi, lowest, highest, middle: select(hi > -lo, hi, lo) / (lowest - middle)
-    return lambda action, lo, hi, lowest, highest, middle: (
-        maximum(maximum(-lo, hi), constant(0, lo)) / (divisor(action, highest - lowest) / constant(2, lo))
-    )
-
-
-@by_type
-def widened(action, lo, hi):
-    """The range, with 0 in it where the rule says so."""
-    if action.rule.range.widened:
-        return lambda action, lo, hi: (minimum(lo, constant(0, lo)), maximum(hi, constant(0, lo)))
-    return lambda action, lo, hi: (lo, hi)
-
-
-@by_type
-def divisor(action, steps):
-    """What the range is divided by: the number of steps, or of codes."""
-    if action.rule.range.divisor:
-        return lambda action, steps: steps + constant(1, steps)
-    return lambda action, steps: steps
+    return usable
 
 
 @by_type
 def zero_of_range(action, lo, hi, scale, usable, lowest, highest):
     """The zero point that belongs to a scale: a code, any float, or an offset."""
-    rule = action.rule
-
-    def code(action, lo, hi, scale, usable, lowest, highest):
-        zero_point = minimum(maximum(zero_of_end(action, lo, hi, scale, lowest, highest), lowest), highest)
-        return select(usable, zero_point, zero_of_nothing(action, lowest))
-
-    def any_float(action, lo, hi, scale, usable, lowest, highest):
-        return select(usable, zero_of_end(action, lo, hi, scale, lowest, highest), constant(0, lo))
+    rule, ranged = action.rule, action.rule.range
+    lowest_code, from_highest = rule.lowest, ranged.from_highest
+    rounds_quotient, beside_lowest = ranged.rounds_quotient, ranged.zero_when_degenerate == "lowest"
 
     def offset(action, lo, hi, scale, usable, lowest, highest):
-        return lo if rule.lowest else lo - lowest * scale
+        return lo if lowest_code else lo - lowest * scale
 
-    return offset if rule.zero == "offset" else code if rule.range.rounding else any_float
+    def any_float(action, lo, hi, scale, usable, lowest, highest):
+        zero_point = highest - hi / scale if from_highest else lowest - lo / scale
+        return select(usable, zero_point, constant(0, lo))
 
+    def code(action, lo, hi, scale, usable, lowest, highest):
+        end, steps = (highest, hi / scale) if from_highest else (lowest, lo / scale)
+        zero_point = end - rounded_zero(action, steps) if rounds_quotient else rounded_zero(action, end - steps)
+        beside = lowest if beside_lowest else constant(0, lowest)
+        return select(usable, minimum(maximum(zero_point, lowest), highest), beside)
 
-@by_type
-def zero_of_end(action, lo, hi, scale, lowest, highest):
-    """The code of 0.0 that gives an end of the range the code of that end."""
-    if action.rule.range.from_highest:
-        return lambda action, lo, hi, scale, lowest, highest: from_end(action, highest, hi / scale)
-    return lambda action, lo, hi, scale, lowest, highest: from_end(action, lowest, lo / scale)
-
-
-@by_type
-def from_end(action, code, steps):
-    """A code less the steps that it lies from 0.0, the difference rounded or the steps."""
-    if action.rule.range.rounds_quotient:
-        return lambda action, code, steps: code - rounded_zero(action, steps)
-    return lambda action, code, steps: rounded_zero(action, code - steps)
-
-
-@by_type
-def zero_of_nothing(action, lowest):
-    """Zero point beside a scale that stands for a degenerate one."""
-    if action.rule.range.zero_when_degenerate == "lowest":
-        return lambda action, lowest: lowest
-    return lambda action, lowest: constant(0, lowest)
-
-
-@inline
-def _usable(action, scale, lo, compute):
-    """The scale, another where it is degenerate, and whether the zero point may be taken by it."""
-    limit, size = smallest_scale(action, scale, compute), magnitude(action, scale)
-    usable = (size >= limit) & (size > constant(0, scale))
-    return select(usable, scale, instead(action, scale, lo, compute)), has_zero_point(action, usable)
-
-
-@by_type
-def smallest_scale(action, like, compute):
-    """The smallest scale that is not degenerate, in the lane type of `like`."""
-    normal = 2.0**-126 if compute.dtype == types.float32 else 2.0**-1022
-    least = normal if action.rule.range.floor is None else action.rule.range.floor
-    return lambda action, like, compute: constant(least, like)
-
-
-@by_type
-def instead(action, like, lo, compute):
-    """What a degenerate scale becomes."""
-    replacement = action.rule.range.degenerate
-
-    def value(action, like, lo, compute):
-        usable = absolute(lo) >= smallest_scale(action, like, compute)
-        return select(usable, lo, full_like(constant(1, like), lo))
-
-    if replacement == "value":
-        return value
-    if replacement == "floor":
-        return lambda action, like, lo, compute: smallest_scale(action, like, compute)
-    return lambda action, like, lo, compute: constant(replacement, like)
-
-
-@by_type
-def has_zero_point(action, usable):
-    """Whether the zero point is taken by the scale: always where it became the floor."""
-    if action.rule.range.degenerate == "floor":
-        return lambda action, usable: usable | True
-    return lambda action, usable: usable
-
-
-@by_type
-def magnitude(action, scale):
-    """A scale without its sign, where it may have one."""
-    if action.rule.signed:
-        return lambda action, scale: absolute(scale)
-    return lambda action, scale: scale
-
-
-@by_type
-def seen_infinite(action, lo, hi, scale):
-    """The scale, infinite where an end of the range is; a range without 0 may have two such ends and no difference."""
-    if action.rule.range.widened:
-        return lambda action, lo, hi, scale: scale
-    return lambda action, lo, hi, scale: select(is_infinite(lo) | is_infinite(hi), constant(float("inf"), scale), scale)
+    return offset if rule.zero == "offset" else code if ranged.rounding else any_float
 
 
 @inline

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastq.compare import Comparison
-from fastq.conventions import Convention
+from fastq.conventions import CONVENTIONS, Convention
 from fastq.ops import (
     choose_qparams,
     compare,
@@ -23,6 +23,7 @@ from fastq.versions import show_versions
 __version__ = "0.1.0"
 
 __all__ = [
+    "CONVENTIONS",
     "Comparison",
     "Convention",
     "QParams",

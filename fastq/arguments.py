@@ -146,8 +146,8 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray
     return out
 
 
-def as_scale(scale: Any, compute: np.dtype[Any]) -> NDArray[np.floating[Any]]:
-    """Return scale in the compute type, every value positive and finite there.
+def as_scale(scale: Any, compute: np.dtype[Any], signed: bool = False) -> NDArray[np.floating[Any]]:
+    """Return scale in the compute type, every value positive and finite there; signed: negative ones pass too.
 
     Raises
     ------
@@ -168,14 +168,15 @@ def as_scale(scale: Any, compute: np.dtype[Any]) -> NDArray[np.floating[Any]]:
     else:
         with np.errstate(over="ignore", under="ignore"):
             ready = given.astype(compute)
-    if ready.size == 1:
-        if 0.0 < ready.item() < np.inf:
+    size = np.abs(ready) if signed else ready
+    if size.size == 1:
+        if 0.0 < size.item() < np.inf:
             return ready
-    elif _all_positive_finite(ready):
+    elif _all_positive_finite(size):
         return ready
-    bad = ~((ready > 0) & (ready < np.inf))
+    bad, wanted = ~((size > 0) & (size < np.inf)), "finite and not zero" if signed else "positive and finite"
     raise ValueError(
-        f"scale must be positive and finite in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
+        f"scale must be {wanted} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
         f"the first is {given[bad].flat[0]}"
     )
 
@@ -206,13 +207,13 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     given = as_array(zero_point, "zero_point")
     if given.dtype.name == qtype.name:
         given = given.astype(qtype.storage)
-    if given.dtype == qtype.storage and given.shape == shape and not qtype.packed:
+    if given.dtype == qtype.storage and given.shape == shape and qtype.fills_storage:
         return given
     if given.dtype.kind not in "iu":
         raise TypeError(f"zero_point must be of an integer dtype, not {given.dtype}")
     if given.shape != shape and not given.size == math.prod(shape) == 1:
         raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
-    if given.size and (given.dtype != qtype.storage or qtype.packed):
+    if given.size and (given.dtype != qtype.storage or not qtype.fills_storage):
         least, most = int(given.min()), int(given.max())
         if least < qtype.qmin or most > qtype.qmax:
             raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
@@ -268,6 +269,28 @@ def check_tensor_scale(params: QParams, limits: tuple[float, float]) -> None:
         raise ValueError(f"tensor_scale has shape {scale.shape}, but it is one number: shape ()")
     if not limits[0] <= scale <= limits[1]:
         raise ValueError(f"tensor_scale must be from {limits[0]} to {limits[1]}, not {scale}")
+
+
+def as_float_zero_point(zero_point: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
+    """Return zero points of a convention that has floats for them, in a dtype.
+
+    Raises
+    ------
+    TypeError
+        If they are not real numbers.
+    ValueError
+        If one is not finite, or their shape is not that of the scale.
+    """
+    given = as_array(zero_point, "zero_point")
+    if given.dtype.kind not in "iuf":
+        raise TypeError(f"zero_point must be of a float or integer dtype, not {given.dtype}")
+    if given.shape != shape and not given.size == math.prod(shape) == 1:
+        raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
+    with np.errstate(over="ignore", under="ignore"):
+        ready = given.astype(dtype, copy=False)
+    if not np.isfinite(ready).all():
+        raise ValueError(f"zero_point must be finite in {dtype}, not {given[~np.isfinite(ready)].flat[0]}")
+    return ready
 
 
 def scale_dtype(scale: Any) -> np.dtype[Any]:

@@ -28,7 +28,7 @@ from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
 from fastq.qtypes import QTYPES
-from fastq.report import FIGURES, TENSOR, print_table, total_of
+from fastq.report import FIGURES, TENSOR, print_conventions, print_table, total_of
 from fastq.scheme import Scheme
 
 
@@ -208,6 +208,16 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
 def info() -> None:
     """Print versions, CPU, threads, threading layer and cache folder."""
     versions.show_versions()
+
+
+@cli.command()
+def conventions() -> None:
+    """Print whose arithmetic `fastq.quantize` can follow: one formula for codes and one for parameters each.
+
+    F is the compute type, lo and hi the ends of the range, qmin and qmax those of the codes, n = qmax - qmin. Where
+    schemes or granularities differ, the first formula is that of one asymmetric scale for an array.
+    """
+    print_conventions()
 
 
 # What runs around a command

@@ -18,6 +18,7 @@ from fastq.kernels.errors import SUMS
 from fastq.kernels.minifloats import Minifloat, PowerOfTwo
 from fastq.kernels.packing import Bits
 from fastq.kernels.plan import PLAN, Plan
+from fastq.kernels.rule import ONNX, Rule
 from fastq.layout import Layout, make_layout
 
 Array = NDArray[Any]
@@ -89,11 +90,35 @@ class Form(NamedTuple):
 Kind = np.dtype[Any] | Form  # what a kernel's pointer points to
 
 
-class Own(NamedTuple):
-    """Scales that a format prescribes: their form, and the scale of the whole array that they are in units of, or 0."""
+class How(NamedTuple):
+    """The arithmetic of a call, and how codes and scales lie in memory where their dtype does not say it.
 
-    form: Form
-    tensor: float = 0.0
+    Attributes
+    ----------
+    rule : Rule
+        The convention's arithmetic.
+    code : Form or None
+        The form of the codes; None: that of their dtype.
+    steps : Form or None
+        The form of the scales, where the format prescribes one.
+    """
+
+    rule: Rule = ONNX
+    code: Form | None = None
+    steps: Form | None = None
+
+    @property
+    def packed(self) -> bool:
+        """Whether codes share bytes."""
+        return self.code is not None and self.code.packed
+
+    @property
+    def given(self) -> How:
+        """The same where parameters are given."""
+        return self._replace(rule=self.rule._replace(range=None))
+
+
+PLAIN = How()
 
 
 @functools.cache
@@ -111,14 +136,15 @@ def _element(kind: Kind) -> types.Type:
 
 
 @functools.cache
-def _kernel(loop: Any, does: str, nan: str, scheme: str, block: int, code: Form | None, *kinds: Kind) -> int:
-    """Address of a loop compiled for an action, a form of float codes, and kinds of src, dst, scale and zero point."""
+def _kernel(loop: Any, does: str, nan: str, scheme: str, block: int, how: How, *kinds: Kind) -> int:
+    """Address of a loop compiled for an action and kinds of src, dst, scale and zero point."""
     pointers = [types.CPointer(_element(kind)) for kind in (*kinds, np.dtype(np.float64))]
-    element = _element(code) if code is not None and code.element else None
-    compute, tensor = None, isinstance(kinds[2], Form) and kinds[2].element != "float8_e8m0fnu"
-    if isinstance(kinds[2], Form):
-        compute = types.float64 if does != "dequantize" and _is_wide(kinds[0]) else types.float32
-    action = Action(does, nan, scheme, block, element, compute, tensor)
+    element = _element(how.code) if how.code is not None and how.code.element else None
+    rule, own = how.rule, ""
+    if how.steps is not None:
+        own = "tensor" if FLOAT_FORMATS[how.steps.element].sign else "power"
+        rule = rule._replace(compute="float64" if does != "dequantize" and _is_wide(kinds[0]) else "float32")
+    action = Action(does, nan, scheme, block, rule, element, own)
     return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
 
 
@@ -166,7 +192,7 @@ def _prepare(
     axes: tuple[int, ...] | None,
     block_size: int,
     direct: bool,
-    code: Form | None,
+    how: How,
     *kinds: Kind,
 ) -> _Prepared:
     layout = make_layout(shape, axes, block_size)
@@ -174,7 +200,7 @@ def _prepare(
     layout, repeat = layout.widened(NARROW)
     # for codes of 8 bits stores past the cache brought nothing
     streaming = direct and does != "quantize" and math.prod(shape) * _element(kinds[1]).bitwidth >= 8 * STREAMING
-    return _Prepared(_kernel(_loop(layout), does, nan, "", 0, code, *kinds), _plan(layout, bounds, streaming), repeat)
+    return _Prepared(_kernel(_loop(layout), does, nan, "", 0, how, *kinds), _plan(layout, bounds, streaming), repeat)
 
 
 def _arrays(*arrays: Array | None) -> tuple[int, ...]:
@@ -344,8 +370,8 @@ def _prepare_extents(
     alone = layout.owned and math.prod(shape) // grain >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > PARTIAL else threads
     held = _reduced(dtype)
-    kernel = _kernel(_loop(layout), "minmax", "raise", "", 0, None, dtype, held, held, held)
-    fold = _kernel(lanes.fold, "minmax", "raise", "", 0, None, held, held, held, held)
+    kernel = _kernel(_loop(layout), "minmax", "raise", "", 0, PLAIN, dtype, held, held, held)
+    fold = _kernel(lanes.fold, "minmax", "raise", "", 0, PLAIN, held, held, held, held)
     plan = _plan(layout, parameters=0 if alone else count)
     serial = threads == 1 or (slots == 1 and not alone)
     identities = _identities(held, slots * count) if slots * count <= NARROW else None
@@ -380,19 +406,15 @@ def choose(
     scheme: str,
     bounds: Bounds,
     nan: str,
-    compute: np.dtype[Any],
-    codes: np.dtype[Any],
-    code: Form | None = None,
-    own: Own | None = None,
+    steps: np.dtype[Any],
+    zeros: np.dtype[Any],
+    how: How = PLAIN,
+    tensor: float = 0.0,
 ) -> tuple[Array, Array, int]:
     """Take scale and zero point from the range of x; the bits of what was seen."""
     view = _View(x, None, axes, block_size)
-    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes, code, own)
+    scale, zero, seen = _choose(view, scheme, bounds, nan, steps, zeros, how, tensor)
     return view.from_kernel(scale), view.from_kernel(zero), seen
-
-
-def _dtype_of_steps(compute: np.dtype[Any], own: Own | None) -> np.dtype[Any]:
-    return compute if own is None else np.dtype(np.uint8)
 
 
 def _choose(
@@ -400,25 +422,24 @@ def _choose(
     scheme: str,
     bounds: Bounds,
     nan: str,
-    compute: np.dtype[Any],
-    codes: np.dtype[Any],
-    code: Form | None,
-    own: Own | None,
+    steps: np.dtype[Any],
+    zeros: np.dtype[Any],
+    how: How,
+    tensor: float,
 ) -> tuple[Array, Array, int]:
     lo, hi, seen = _extents(view)
     if nan != "raise":
         seen &= ~SAW_NAN
-    scale, zero = np.empty(lo.shape, _dtype_of_steps(compute, own)), np.zeros(lo.shape, codes)
-    steps = own.form if own else compute
-    kernel, plan = _prepare_ranges(scheme, bounds, code, lo.dtype, lo.dtype, steps, codes)
-    plan = _with_tensor(plan, own.tensor if own else 0.0)
+    scale, zero = np.empty(lo.shape, steps), np.zeros(lo.shape, zeros)
+    kernel, plan = _prepare_ranges(scheme, bounds, how, lo.dtype, lo.dtype, how.steps or steps, zeros)
+    plan = _with_tensor(plan, tensor)
     seen |= parallel.run_serial(kernel, _arrays(lo, hi, scale, zero, None, plan), 0, lo.size)
     return scale, zero, seen
 
 
 @functools.lru_cache(256)
-def _prepare_ranges(scheme: str, bounds: Bounds, code: Form | None, *kinds: Kind) -> tuple[int, Array]:
-    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, code, *kinds)
+def _prepare_ranges(scheme: str, bounds: Bounds, how: How, *kinds: Kind) -> tuple[int, Array]:
+    kernel = _kernel(lanes.ranges, "quantize", "raise", scheme, 0, how, *kinds)
     return kernel, _plan(Layout(1, 1, 1, 1, 1, 1, 1, ()), bounds)
 
 
@@ -432,22 +453,22 @@ def apply(
     block_size: int,
     bounds: Bounds = (0, 0),
     nan: str = "raise",
-    code: Form | None = None,
-    own: Own | None = None,
+    how: How = PLAIN,
+    tensor: float = 0.0,
 ) -> int:
     """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen.
 
-    `code` is the form of the codes where their dtype does not say it, `own` that of scales.
+    `tensor` is the scale of the whole array that scales are in units of, where there is one.
     """
-    if code is not None and code.packed and does != "fake":
-        return _apply_packed(does, x, out, (scale, zero), axes, block_size, bounds, nan, code, own)
-    if axes is None and own is None and _is_plain(x) and _is_plain(out):
-        kinds = _kinds(does, x.dtype, out.dtype, code)
-        prepared = _prepare(does, nan, bounds, x.shape, None, 0, True, code, *kinds, scale.dtype, zero.dtype)
+    if how.packed and does != "fake":
+        return _apply_packed(does, x, out, (scale, zero), axes, block_size, bounds, nan, how, tensor)
+    if axes is None and how.steps is None and _is_plain(x) and _is_plain(out):
+        kinds = _kinds(does, x.dtype, out.dtype, how.code)
+        prepared = _prepare(does, nan, bounds, x.shape, None, 0, True, how, *kinds, scale.dtype, zero.dtype)
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(prepared.plan))
         return parallel.run(prepared.kernel, arrays, x.size)
     view = _View(x, out, axes, block_size)
-    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, code, own, False)
+    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, how, tensor, False)
 
 
 def _kinds(does: str, x: np.dtype[Any], out: np.dtype[Any], code: Form | None) -> tuple[Kind, Kind]:
@@ -462,17 +483,17 @@ def _apply(
     zero: Array,
     bounds: Bounds,
     nan: str,
-    code: Form | None,
-    own: Own | None,
+    how: How,
+    tensor: float,
     backward: bool,
 ) -> int:
     x, out = view.x, view.out
     assert out is not None
     source, target, steps, zeros = _native(x, out, scale, zero)
-    kinds = (*_kinds(does, source, target, code), own.form if own else steps, zeros)
-    prepared = _prepare(does, nan, bounds, x.shape, view.transposed_axes, view.block_size, view.direct, code, *kinds)
+    kinds = (*_kinds(does, source, target, how.code), how.steps or steps, zeros)
+    prepared = _prepare(does, nan, bounds, x.shape, view.transposed_axes, view.block_size, view.direct, how, *kinds)
     scale, zero = _repeated(scale, zero, prepared.repeat)
-    plan = _with_tensor(prepared.plan, own.tensor if own else 0.0)
+    plan = _with_tensor(prepared.plan, tensor)
     if not view.direct:
         return _run_tiles(prepared.kernel, view, (scale, zero, None), plan)
     return parallel.run(prepared.kernel, _arrays(x, out, scale, zero, None, plan), x.size, backward=backward)
@@ -498,35 +519,34 @@ def by_range(
     scheme: str,
     bounds: Bounds,
     nan: str,
-    compute: np.dtype[Any],
-    codes: np.dtype[Any],
-    code: Form | None = None,
-    own: Own | None = None,
+    steps: np.dtype[Any],
+    zeros: np.dtype[Any],
+    how: How = PLAIN,
+    tensor: float = 0.0,
 ) -> tuple[Array, Array, int]:
     """Quantize or fake quantize with parameters taken from x: scale, zero point and the bits of what was seen."""
-    packed = code is not None and code.packed and does == "quantize"
+    packed = how.packed and does == "quantize"
     view = _View(x, None if packed else out, axes, block_size)
     fused = None
-    if view.direct and not (packed and _in_bytes(x, out, x.shape, axes, block_size, code) is None):
-        threads, steps = parallel.threads_for(x.size), own.form if own else compute
-        kinds = (*_kinds(does, x.dtype, out.dtype, code), steps, codes)
+    if view.direct and not (packed and _in_bytes(x, out, x.shape, axes, block_size, how) is None):
+        threads = parallel.threads_for(x.size)
+        kinds = (*_kinds(does, x.dtype, out.dtype, how.code), how.steps or steps, zeros)
         fused = _prepare_fused(
-            does, nan, scheme, bounds, view.x.shape, view.transposed_axes, block_size, threads, code, *kinds
+            does, nan, scheme, bounds, view.x.shape, view.transposed_axes, block_size, threads, how, *kinds
         )
     if fused is not None:
         count = view.layout.parameters
-        scale, zero = np.empty(count, _dtype_of_steps(compute, own)), np.zeros(count, codes)
-        plan = _with_tensor(fused.plan, own.tensor if own else 0.0)
+        scale, zero = np.empty(count, steps), np.zeros(count, zeros)
+        plan = _with_tensor(fused.plan, tensor)
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(plan))  # memory is what counts, not the axes' order
         seen = parallel.run(fused.kernel, arrays, fused.units, size=fused.size, grain=fused.grain)
         return view.from_kernel(scale), view.from_kernel(zero), seen
-    scale, zero, seen = _choose(view, scheme, bounds, nan, compute, codes, code, own)
+    scale, zero, seen = _choose(view, scheme, bounds, nan, steps, zeros, how, tensor)
     given = view.from_kernel(scale), view.from_kernel(zero)
     if not seen and packed:
-        assert code is not None
-        seen = _apply_packed(does, x, out, given, axes, block_size, bounds, nan, code, own)
+        seen = _apply_packed(does, x, out, given, axes, block_size, bounds, nan, how.given, tensor)
     elif not seen:
-        seen = _apply(view, does, scale, zero, bounds, nan, code, own, True)
+        seen = _apply(view, does, scale, zero, bounds, nan, how.given, tensor, True)
     return *given, seen
 
 
@@ -534,17 +554,17 @@ def by_range(
 
 
 def _in_bytes(
-    x: Array, out: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, code: Form | None
+    x: Array, out: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, how: How
 ) -> Layout | None:
     """Return the layout of packed codes where every row and every run of one parameter begins on a whole byte."""
-    assert code is not None
+    assert how.code is not None
     layout = make_layout(shape, axes, block_size)
     if layout is None or not (_is_plain(x) and _is_plain(out)):
         return None
     runs = [shape[-1]] if shape and math.prod(shape[:-1]) > 1 else []
     if layout.parameters > 1:
         runs += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
-    return None if any(run % code.group for run in runs) else layout
+    return None if any(run % how.code.group for run in runs) else layout
 
 
 def _apply_packed(
@@ -556,21 +576,21 @@ def _apply_packed(
     block_size: int,
     bounds: Bounds,
     nan: str,
-    code: Form,
-    own: Own | None,
+    how: How,
+    tensor: float,
 ) -> int:
     """Quantize to packed codes, or dequantize them: in place where bytes allow it, else tile by tile."""
     shape = x.shape if does == "quantize" else out.shape
     scale, zero = (np.ascontiguousarray(parameter) for parameter in parameters)
-    if _in_bytes(x, out, shape, axes, block_size, code) is not None:
-        kinds = (*_kinds(does, x.dtype, out.dtype, code), own.form if own else scale.dtype, zero.dtype)
-        prepared = _prepare(does, nan, bounds, shape, axes, block_size, True, code, *kinds)
+    if _in_bytes(x, out, shape, axes, block_size, how) is not None:
+        kinds = (*_kinds(does, x.dtype, out.dtype, how.code), how.steps or scale.dtype, zero.dtype)
+        prepared = _prepare(does, nan, bounds, shape, axes, block_size, True, how, *kinds)
         scale, zero = _repeated(scale, zero, prepared.repeat)  # a name each, since kernels know arrays by their id()
-        plan = _with_tensor(prepared.plan, own.tensor if own else 0.0)
+        plan = _with_tensor(prepared.plan, tensor)
         return parallel.run(prepared.kernel, _arrays(x, out, scale, zero, None, plan), math.prod(shape))
     if make_layout(shape, axes, block_size) is None:
-        return _apply_apart(does, x, out, (scale, zero), axes, block_size, bounds, nan, code, own)
-    return _apply_packed_tiles(does, x, out, (scale, zero), axes, block_size, bounds, nan, code, own)
+        return _apply_apart(does, x, out, (scale, zero), axes, block_size, bounds, nan, how, tensor)
+    return _apply_packed_tiles(does, x, out, (scale, zero), axes, block_size, bounds, nan, how, tensor)
 
 
 def _apart_dtype(code: Form) -> np.dtype[Any]:
@@ -590,19 +610,21 @@ def _apply_apart(
     block_size: int,
     bounds: Bounds,
     nan: str,
-    code: Form,
-    own: Own | None,
+    how: How,
+    tensor: float,
 ) -> int:
     """Go through codes one in a byte, for the granularities that no view of the array in memory order has."""
-    form = _apart_form(code)
+    code = how.code
+    assert code is not None
+    apart = how._replace(code=_apart_form(code))
     if does == "quantize":
         codes = np.empty(x.shape, _apart_dtype(code))
-        seen = apply(does, x, codes, *parameters, axes, block_size, bounds, nan, form, own)
+        seen = apply(does, x, codes, *parameters, axes, block_size, bounds, nan, apart, tensor)
         pack(codes, out, code)
         return seen
     codes = np.empty(out.shape, _apart_dtype(code))
     unpack(x, codes, code)
-    return apply(does, codes, out, *parameters, axes, block_size, bounds, nan, form, own)
+    return apply(does, codes, out, *parameters, axes, block_size, bounds, nan, apart, tensor)
 
 
 def _apply_packed_tiles(
@@ -614,19 +636,20 @@ def _apply_packed_tiles(
     block_size: int,
     bounds: Bounds,
     nan: str,
-    code: Form,
-    own: Own | None,
+    how: How,
+    tensor: float,
 ) -> int:
-    quantizing, seen = does == "quantize", 0
+    quantizing, seen, code = does == "quantize", 0, how.code
+    assert code is not None
     shape, values = (x.shape, x.dtype) if quantizing else (out.shape, out.dtype)
     values, codes_dtype = values.newbyteorder("="), _apart_dtype(code)
     codes_kind: Kind = _apart_form(code) or codes_dtype
     kinds = (values, codes_kind) if quantizing else (codes_kind, values)
     scale, zero = parameters
-    others = (own.form if own else scale.dtype, zero.dtype)
-    prepared = _prepare(does, nan, bounds, shape, axes, block_size, False, _apart_form(code), *kinds, *others)
+    others, apart = (how.steps or scale.dtype, zero.dtype), how._replace(code=_apart_form(code))
+    prepared = _prepare(does, nan, bounds, shape, axes, block_size, False, apart, *kinds, *others)
     parameters = _repeated(scale, zero, prepared.repeat)
-    plan = _with_tensor(prepared.plan, own.tensor if own else 0.0)
+    plan = _with_tensor(prepared.plan, tensor)
     for index, start, stop in _tiles(shape):
         packed_index = _packed_index(index, shape, code)
         if quantizing:
@@ -700,7 +723,7 @@ def _repack(src: Array, dst: Array, shape: tuple[int, ...], code: Form, kinds: t
 def _prepare_repack(size: int, length: int, streaming: bool, *kinds: Kind) -> tuple[int, Array]:
     kinds = tuple(np.dtype(np.uint8) if getattr(kind, "name", "") in FLOAT_FORMATS else kind for kind in kinds)
     kinds = tuple(Form(kind.bits, False) if isinstance(kind, Form) and kind.element else kind for kind in kinds)
-    kernel = _kernel(repack.rows, "repack", "raise", "", 0, None, *kinds, *[np.dtype(np.uint8)] * 2)
+    kernel = _kernel(repack.rows, "repack", "raise", "", 0, PLAIN, *kinds, *[np.dtype(np.uint8)] * 2)
     return kernel, _plan(Layout(1, length, 1, length, 1, 1, 1, ()), (0, 0), streaming, size)
 
 
@@ -717,6 +740,15 @@ class _Fused(NamedTuple):
     grain: int
 
 
+def _compute_size(how: How, kinds: tuple[Kind, ...]) -> int:
+    """Bytes of a number of the type that a kernel computes in."""
+    if how.rule.compute:
+        return np.dtype(how.rule.compute).itemsize
+    if isinstance(kinds[2], np.dtype):
+        return kinds[2].itemsize
+    return 8 if _is_wide(kinds[0]) else 4
+
+
 @functools.lru_cache(4096)
 def _prepare_fused(
     does: str,
@@ -727,26 +759,25 @@ def _prepare_fused(
     axes: tuple[int, ...] | None,
     block_size: int,
     threads: int,
-    code: Form | None,
+    how: How,
     *kinds: Kind,
 ) -> _Fused | None:
     """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks."""
     layout = make_layout(shape, axes, block_size)
     assert layout is not None
-    wide = (isinstance(kinds[2], np.dtype) and kinds[2].itemsize == 8) or _is_wide(kinds[0])
-    columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES // (8 if wide else 4)
+    columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES // _compute_size(how, kinds)
     if not layout.owned or layout.block * columns > FUSED or (threads > 1 and layout.parameters < 4 * threads):
         return None
     streaming = does != "quantize" and math.prod(shape) * _element(kinds[1]).bitwidth >= 8 * STREAMING
     plan = _plan(layout, bounds, streaming)
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // columns)
-        kernel = _kernel(lanes.stripes, does, nan, scheme, 0, code, *kinds)
+        kernel = _kernel(lanes.stripes, does, nan, scheme, 0, how, *kinds)
         return _Fused(kernel, plan, units, layout.block * min(columns, layout.inner), 1)
     if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0:
-        kernel = _kernel(spans.blocks, does, nan, scheme, layout.block, code, *kinds)
+        kernel = _kernel(spans.blocks, does, nan, scheme, layout.block, how, *kinds)
         return _Fused(kernel, plan, layout.parameters, layout.block, 1)
-    kernel = _kernel(spans.spans, does, nan, scheme, 0, code, *kinds)
+    kernel = _kernel(spans.spans, does, nan, scheme, 0, how, *kinds)
     return _Fused(kernel, plan, math.prod(shape), 1, _owned_units(layout))
 
 
@@ -758,8 +789,8 @@ def compare(
     axes: tuple[int, ...] | None,
     block_size: int,
     bounds: Bounds,
-    code: Form | None = None,
-    own: Own | None = None,
+    how: How = PLAIN,
+    tensor: float = 0.0,
 ) -> tuple[Array, int]:
     """Return sums of the errors of q, codes one an element or values, and the bits of what was seen."""
     view = _View(x, q, axes, block_size)
@@ -768,9 +799,10 @@ def compare(
     assert view.out is not None
     sums = np.zeros((-(-x.size // ERRORS_CHUNK), SUMS))
     source, target, steps, zeros = _native(x, q, scale, zero)
-    codes = target if code is None or not code.element else code.apart
-    kernel = _kernel(_loop(layout), "compare", "raise", "", 0, None, source, codes, own.form if own else steps, zeros)
-    plan = _with_tensor(_plan(layout, bounds), own.tensor if own else 0.0)
+    codes = target if how.code is None or not how.code.element else how.code.apart
+    kinds = (source, codes, how.steps or steps, zeros)
+    kernel = _kernel(_loop(layout), "compare", "raise", "", 0, how, *kinds)
+    plan = _with_tensor(_plan(layout, bounds), tensor)
     if view.direct:
         arrays = _arrays(x, view.out, scale, zero, sums, plan)
         return sums, parallel.run(kernel, arrays, x.size, chunk=ERRORS_CHUNK)

@@ -13,13 +13,15 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq import arguments
 from fastq.compare import Comparison
-from fastq.conventions import Convention, as_convention
+from fastq.conventions import Convention, as_convention, part_of
 from fastq.floats import FLOAT_FORMATS
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
+from fastq.kernels.rule import Rule
 from fastq.layout import check_block_size, kept_axes, parameter_shape
 from fastq.packing import pack, packed_shape, unpack
 from fastq.qarray import Axis, QParams, QuantizedArray
 from fastq.qtypes import QTYPES, QType, as_qtype
+from fastq.rules import rule_of
 
 Array = NDArray[Any]
 
@@ -45,11 +47,12 @@ def quantize(
     nan: str = "raise",
     saturate: bool = True,
     out: Array | None = None,
+    bits: int | None = None,
 ) -> QuantizedArray:
     """Quantize an array, with parameters computed from it or given.
 
-    ``codes = saturate(rint(x / scale) + zero_point)``, ties to even, with the parameters of `choose_qparams`; where a
-    block fits the cache it is read once.
+    ``codes = saturate(rint(x / scale) + zero_point)``, ties to even, or as the convention has it, with the parameters
+    of `choose_qparams`; where a block fits the cache it is read once.
 
     Parameters
     ----------
@@ -67,11 +70,13 @@ def quantize(
     symmetric : bool
         Zero point in the middle and as many codes below it as above.
     convention : str or Convention
-        Whose arithmetic to follow.
+        Whose arithmetic to follow: a name of ``fastq.CONVENTIONS``, or a `Convention` of your own.
     nan : {"raise", "zero"}
         Refuse NaN, or take it for 0.0.
     out : ndarray, optional
         Where to write the codes: x's shape and the format's storage dtype; packed shape for packed formats.
+    bits : int, optional
+        Use codes of so many bits, 2 or more, in the storage of `dtype`, one an element.
 
     Returns
     -------
@@ -96,7 +101,7 @@ def quantize(
     """
     x = arguments.as_input(x)
     if qparams is not None:
-        _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
+        _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
         params = _checked(qparams, x.shape, arguments.compute_dtype(x.dtype))
         arguments.check_nan(nan, None if params.dtype.block_size else params.dtype)
         codes = _codes_for(x, params.dtype, out)
@@ -104,7 +109,7 @@ def quantize(
         return QuantizedArray(codes, params, x.shape)
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
-    request = _request(x, dtype, axis, block_size, symmetric, convention)
+    request = _request(x, dtype, axis, block_size, symmetric, convention, bits)
     arguments.check_nan(nan, request.dtype)
     codes = _codes_for(x, request.dtype, out)
     return QuantizedArray(codes, _by_range("quantize", x, codes, request, nan, saturate), x.shape)
@@ -119,23 +124,24 @@ def choose_qparams(
     symmetric: bool = False,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    bits: int | None = None,
 ) -> QParams:
     """Return the scale and zero point that `quantize` would take from an array.
 
     With lo = min(x, 0) and hi = max(x, 0) of what one parameter belongs to: asymmetric, ``scale = (hi - lo) / (qmax -
     qmin)`` and ``zero_point = clamp(rint(qmin - lo / scale))``, as ONNX's DynamicQuantizeLinear; symmetric, ``scale =
     max(-lo, hi) / h`` with h codes on either side of the middle one. A scale below the smallest normal number becomes
-    1.
+    1. Other conventions: see `Convention`.
 
     Parameters
     ----------
-    x, dtype, axis, block_size, symmetric, convention, nan
+    x, dtype, axis, block_size, symmetric, convention, nan, bits
         As in `quantize`.
 
     Returns
     -------
     QParams
-        Scale of dtype float64 for float64 x and integers wider than 16 bits, else float32.
+        Scale of dtype float64 for float64 x, integers wider than 16 bits and conventions that keep it so, else float32.
 
     Raises
     ------
@@ -150,22 +156,14 @@ def choose_qparams(
     (array(0.01, dtype=float32), array(100, dtype=uint8))
     """
     x = arguments.as_input(x)
-    request = _request(x, dtype, axis, block_size, symmetric, convention)
+    request = _request(x, dtype, axis, block_size, symmetric, convention, bits)
     arguments.check_nan(nan, request.dtype)
     if x.size == 0:
         return _params_of_nothing(x, request)
-    compute = arguments.compute_dtype(x.dtype)
-    tensor_scale = _tensor_scale(x, request.dtype, compute, nan)
+    tensor_scale = _tensor_scale(x, request, nan)
+    axes = kept_axes(request.axis, x.ndim)
     scale, zero_point, seen = _execute().choose(
-        x,
-        kept_axes(request.axis, x.ndim),
-        request.block_size,
-        *_scheme(request),
-        nan,
-        compute,
-        _zero_dtype(request.dtype),
-        _form(request.dtype),
-        _own(request.dtype, tensor_scale),
+        x, axes, request.block_size, *_scheme(request, nan), *request.stored, request.how(), _as_factor(tensor_scale)
     )
     if seen:
         _refuse_nan(seen, nan, x)
@@ -223,11 +221,14 @@ def quantize_linear(
     array([-9,  0,  2, 99], dtype=int8)
     """
     x = arguments.as_input(x)
-    as_convention(convention)
+    row, compute = as_convention(convention), arguments.compute_dtype(x.dtype)
     qtype = _qtype_for(dtype, zero_point, out)
+    row.check_format(qtype)
+    if qtype.block_size:
+        raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
     arguments.check_nan(nan, qtype)
-    scale = arguments.as_scale(scale, arguments.compute_dtype(x.dtype))
-    zero = _zero_point_for(zero_point, qtype, scale)
+    scale = arguments.as_scale(scale, row.scale_dtype(compute), row.signed_scale)
+    zero = _zero_point_for(zero_point, qtype, scale, row)
     axes, block_size = _place(x, scale, axis, block_size)
     codes = _codes_for(x, qtype, out)
     if x.size:
@@ -235,10 +236,10 @@ def quantize_linear(
         if out is not None:
             source, scale, zero = arguments.apart(codes, x, scale, zero)
         execute = _execute()
-        form = _form(qtype, saturate)
-        seen = execute.apply(
-            "quantize", source, codes, scale, _bits(zero), axes, block_size, qtype.code_range(False), nan, form
-        )
+        bounds = row.code_range(qtype, False)
+        rule = rule_of(row, qtype, False, part_of(axes, block_size), compute)
+        how = _how(qtype, rule, saturate)
+        seen = execute.apply("quantize", source, codes, scale, _bits(zero), axes, block_size, bounds, nan, how)
         if seen:
             _refuse_nan(seen, nan, source)
     return codes
@@ -256,12 +257,13 @@ def fake_quantize(
     nan: str = "raise",
     saturate: bool = True,
     out: Array | None = None,
+    bits: int | None = None,
 ) -> Array:
     """Quantize and dequantize in one pass: the values that the codes of x would stand for.
 
     Parameters
     ----------
-    x, dtype, qparams, axis, block_size, symmetric, convention, nan
+    x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits
         As in `quantize`.
     out : ndarray, optional
         Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
@@ -287,14 +289,14 @@ def fake_quantize(
     wanted = x.dtype.newbyteorder("=") if arguments.is_real(x.dtype) else compute
     values = np.empty_like(x, wanted, subok=False) if out is None else arguments.check_out(out, x.shape, wanted)
     if qparams is not None:
-        _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention)
+        _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
         params = _checked(qparams, x.shape, compute)
         arguments.check_nan(nan, None if params.dtype.block_size else params.dtype)
         _with_parameters("fake", x, values, params, nan, saturate, out)
         return values
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
-    request = _request(x, dtype, axis, block_size, symmetric, convention)
+    request = _request(x, dtype, axis, block_size, symmetric, convention, bits)
     arguments.check_nan(nan, request.dtype)
     _by_range("fake", x, values, request, nan, saturate)
     return values
@@ -312,6 +314,7 @@ def dequantize_linear(
     axis: Axis = 1,
     block_size: int = 0,
     out: Array | None = None,
+    convention: str | Convention = "onnx",
 ) -> Array:
     """Dequantize with raw parameters: ``(codes - zero_point) * scale``, the DequantizeLinear operator of ONNX.
 
@@ -325,6 +328,8 @@ def dequantize_linear(
         Output dtype; that of `out`, else the scale's by default.
     out : ndarray, optional
         Where to write; the codes' shape.
+    convention : str or Convention
+        As in `quantize_linear`; one that keeps scales in float64 has the product taken in the output dtype.
 
     Returns
     -------
@@ -342,21 +347,28 @@ def dequantize_linear(
     >>> fastq.dequantize_linear(np.array([0, 128, 255], np.uint8), 0.5, np.uint8(128))
     array([-64. ,   0. ,  63.5], dtype=float32)
     """
-    codes, qtype = arguments.as_codes(codes)
-    given = getattr(scale, "dtype", None)
-    by_default = given if isinstance(given, np.dtype) and arguments.is_real(given) else None
-    scale = arguments.as_scale(scale, arguments.scale_dtype(scale))
-    zero = _zero_point_for(zero_point, qtype, scale)
+    (codes, qtype), row = arguments.as_codes(codes), as_convention(convention)
+    row.check_format(qtype)
+    given, compute = getattr(scale, "dtype", None), arguments.scale_dtype(scale)
+    by_default = given if isinstance(given, np.dtype) and arguments.is_real(given) else compute
+    scale = arguments.as_scale(scale, row.scale_dtype(compute), row.signed_scale)
+    zero = _zero_point_for(zero_point, qtype, scale, row)
     axes, block_size = _place(codes, scale, axis, block_size)
+    wanted = _output_dtype(by_default, dtype, out)
+    product = arguments.compute_dtype(wanted) if row.stored_type == "float64" else scale.dtype
+    rule = rule_of(row, qtype, False, part_of(axes, block_size), product)
     params = QParams(scale, zero, qtype)
-    return _dequantize(codes, codes.shape, params, axes, block_size, dtype, by_default, out)
+    return _dequantize(
+        codes, codes.shape, params, axes, block_size, wanted, out, row.code_range(qtype, False), _how(qtype, rule)
+    )
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
-    params, codes = _checked(q.qparams, q.shape, arguments.scale_dtype(q.scale)), _codes_of(q)
+    params, codes = _checked(q.qparams, q.shape, q.qparams.compute), _codes_of(q)
     axes, block_size = _axes_of(params, q.ndim)
-    return _dequantize(codes, q.shape, params, axes, block_size, dtype, None, out)
+    wanted = _output_dtype(params.compute, dtype, out)
+    return _dequantize(codes, q.shape, params, axes, block_size, wanted, out, *_arithmetic(params))
 
 
 def _codes_of(q: QuantizedArray) -> Array:
@@ -382,22 +394,23 @@ def _qtype_of(codes: Any) -> QType:
     return as_qtype(dtype if dtype.isnative else dtype.newbyteorder("="))
 
 
+def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Array | None) -> np.dtype[Any]:
+    if dtype is not None:
+        return arguments.as_real(dtype, "dtype")
+    return arguments.as_real(out.dtype, "out") if isinstance(out, np.ndarray) else default
+
+
 def _dequantize(
     codes: Array,
     shape: tuple[int, ...],
     params: QParams,
     axes: tuple[int, ...] | None,
     block_size: int,
-    dtype: DTypeLike | None,
-    by_default: np.dtype[Any] | None,
+    wanted: np.dtype[Any],
     out: Array | None,
+    bounds: tuple[float, float],
+    how: Any,
 ) -> Array:
-    if dtype is not None:
-        wanted = arguments.as_real(dtype, "dtype")
-    elif isinstance(out, np.ndarray):
-        wanted = arguments.as_real(out.dtype, "out")
-    else:
-        wanted = by_default or arguments.scale_dtype(params.scale)
     if out is not None:
         values = arguments.check_out(out, shape, wanted)
     else:
@@ -406,9 +419,8 @@ def _dequantize(
         source, scale, zero = codes, params.scale, params.zero_point
         if out is not None:
             source, scale, zero = arguments.apart(values, codes, scale, zero)
-        form, own = _form(params.dtype), _own(params.dtype, params.tensor_scale)
-        parameters = _bits(scale), _bits(zero)
-        _execute().apply("dequantize", source, values, *parameters, axes, block_size, code=form, own=own)
+        parameters, tensor = (_bits(scale), _bits(zero)), _as_factor(params.tensor_scale)
+        _execute().apply("dequantize", source, values, *parameters, axes, block_size, bounds, "raise", how, tensor)
     return values
 
 
@@ -489,12 +501,11 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     if not x.size:
         raise ValueError("x is empty: there is no error to measure")
     if isinstance(q, QuantizedArray):
-        params = _checked(q.qparams, x.shape, arguments.scale_dtype(q.scale))
-        bounds, approximation = q.dtype.code_range(q.symmetric), _bits(q.unpacked())
+        params = _checked(q.qparams, x.shape, q.qparams.compute)
+        (bounds, how), approximation = _arithmetic(params), _bits(q.unpacked())
         axes, block_size = _axes_of(params, x.ndim)
-        form, own = _form(q.dtype), _own(q.dtype, q.tensor_scale)
-        parameters = _bits(params.scale), _bits(params.zero_point)
-        sums, seen = _execute().compare(x, approximation, *parameters, axes, block_size, bounds, form, own)
+        parameters, tensor = (_bits(params.scale), _bits(params.zero_point)), _as_factor(params.tensor_scale)
+        sums, seen = _execute().compare(x, approximation, *parameters, axes, block_size, bounds, how, tensor)
     else:
         approximation = _as_values(q)
         one, zero = np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8)
@@ -531,11 +542,13 @@ def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
 # --- parts of the above -----------------------------------------------------------------------------------------------
 
 
-def _refuse_beside_qparams(dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: object) -> None:
-    if dtype is None and axis is None and block_size == 0 and symmetric is False and convention == "onnx":
+def _refuse_beside_qparams(
+    dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: object, bits: object
+) -> None:
+    given = (dtype, axis, block_size, symmetric, convention, bits)
+    if given == (None, None, 0, False, "onnx", None):
         return
-    left_alone = {"dtype": None, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx"}
-    given = (dtype, axis, block_size, symmetric, convention)
+    left_alone = {"dtype": None, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
     names = [name for (name, default), value in zip(left_alone.items(), given, strict=True) if value != default]
     raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
 
@@ -547,13 +560,40 @@ class _Request(NamedTuple):
     axis: Axis
     block_size: int
     symmetric: bool
-    convention: str
+    convention: str | Convention
+    compute: np.dtype[Any]
+
+    @property
+    def row(self) -> Convention:
+        """The convention itself."""
+        return as_convention(self.convention)
+
+    @property
+    def stored(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        """Types of scale and zero point."""
+        byte = np.dtype(np.uint8)
+        scale = byte if self.dtype.scale_element else self.row.scale_dtype(self.compute)
+        return scale, byte if self.dtype.element else self.row.zero_point_dtype(self.dtype, self.compute)
+
+    def how(self, saturate: bool = True) -> Any:
+        """Return the arithmetic, with that of parameters."""
+        part = part_of(self.axis, self.block_size)
+        rule = rule_of(self.row, self.dtype, self.symmetric, part, self.compute, ranges=True)
+        return _how(self.dtype, rule, saturate)
 
 
 def _request(
-    x: Array, dtype: object, axis: Axis, block_size: int, symmetric: bool, convention: str | Convention
+    x: Array,
+    dtype: object,
+    axis: Axis,
+    block_size: int,
+    symmetric: bool,
+    convention: str | Convention,
+    bits: int | None,
 ) -> _Request:
     qtype = as_qtype(dtype)
+    if bits is not None:
+        qtype = qtype.with_bits(bits)
     axis, block_size = _granularity(qtype, axis, block_size)
     axes = kept_axes(axis, x.ndim)
     axis = axes if axes is None or isinstance(axis, tuple) else axes[0]
@@ -562,7 +602,8 @@ def _request(
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric=True needs codes on either side of zero, which {qtype} has not")
     always = bool(symmetric or qtype.element or qtype.block_size)
-    return _Request(qtype, axis, block_size, always, as_convention(convention).name)
+    as_convention(convention).check(qtype, always)
+    return _Request(qtype, axis, block_size, always, convention, arguments.compute_dtype(x.dtype))
 
 
 def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
@@ -575,35 +616,55 @@ def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
     return axis, check_block_size(qtype.block_size, axis)
 
 
-def _filled(params: QParams | _Request, scale: Array, zero_point: Array) -> QParams:
-    return QParams(scale, zero_point, params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
+def _filled(params: QParams | _Request, scale: Array, zero_point: Array, compute: np.dtype[Any]) -> QParams:
+    what = (params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
+    return QParams(scale, zero_point, *what, None if scale.dtype == compute else compute)
 
 
 # how the scales of a block are taken from its range, by the format of the scales that a code format prescribes
 _SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
 
 
-def _scheme(params: _Request) -> tuple[str, tuple[float, float]]:
-    own = _SCHEMES.get(params.dtype.scale_element)
-    return own or ("symmetric" if params.symmetric else "asymmetric"), params.dtype.code_range(params.symmetric)
+def _scheme(request: _Request, nan: str) -> tuple[str, tuple[float, float], str]:
+    """Return how parameters are taken from a range, bounds of the codes, and what to do with NaN."""
+    name = _SCHEMES.get(request.dtype.scale_element) or ("symmetric" if request.symmetric else "asymmetric")
+    return name, request.row.code_range(request.dtype, request.symmetric), nan
 
 
-def _own(qtype: QType, tensor_scale: Array | None = None) -> Any:
+def _arithmetic(params: QParams, saturate: bool = True) -> tuple[tuple[float, float], Any]:
+    """Bounds of the codes, and the arithmetic that the parameters are used with."""
+    row = as_convention(params.convention)
+    part = part_of(params.axis, params.block_size)
+    rule = rule_of(row, params.dtype, params.symmetric, part, params.compute)
+    return row.code_range(params.dtype, params.symmetric), _how(params.dtype, rule, saturate)
+
+
+def _how(qtype: QType, rule: Rule, saturate: bool = True) -> Any:
+    """Return the arithmetic with the forms of codes and scales."""
+    return _execute().How(rule, _form(qtype, saturate), _own(qtype))
+
+
+def _own(qtype: QType) -> Any:
     """Return the form of scales where the code format prescribes it, else None."""
     if not qtype.scale_element:
         return None
-    execute, form = _execute(), FLOAT_FORMATS[qtype.scale_element]
-    if form.sign:
-        return execute.Own(execute.Form(8, False, form.name), 1.0 if tensor_scale is None else float(tensor_scale))
-    return execute.Own(execute.Form(8, False, form.name, units=0 if qtype.element else qtype.bits - 2))
+    form = FLOAT_FORMATS[qtype.scale_element]
+    units = 0 if qtype.element or form.sign else qtype.bits - 2
+    return _execute().Form(8, False, form.name, units=units)
+
+
+def _as_factor(tensor_scale: Array | None) -> float:
+    """Return the scale of the whole array as kernels take it."""
+    return 1.0 if tensor_scale is None else float(tensor_scale)
 
 
 # within these a scale of a block times that of the array, and the reciprocal of both, is a normal number
 _TENSOR_SCALES = 2.0**-120, 2.0**119
 
 
-def _tensor_scale(x: Array, qtype: QType, compute: np.dtype[Any], nan: str) -> NDArray[np.float32] | None:
+def _tensor_scale(x: Array, request: _Request, nan: str) -> NDArray[np.float32] | None:
     """Return the scale of the whole array that makes its largest block scale the largest there is."""
+    qtype, compute = request.dtype, request.compute
     if not qtype.scale_element or not FLOAT_FORMATS[qtype.scale_element].sign:
         return None
     lo, hi, seen = _execute().minmax(x, None, 0)
@@ -627,10 +688,6 @@ def _form(qtype: QType, saturate: bool = True) -> Any:
     return _execute().Form(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate)
 
 
-def _zero_dtype(qtype: QType) -> np.dtype[Any]:
-    return np.dtype(np.uint8) if qtype.element else qtype.storage
-
-
 def _bits(array: Array) -> Array:
     """Return an array that kernels can read: that of a dtype of ml_dtypes as the bits of its elements."""
     return array.view(np.uint8) if array.dtype.name in FLOAT_FORMATS and array.dtype.itemsize == 1 else array
@@ -639,21 +696,19 @@ def _bits(array: Array) -> Array:
 def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str, saturate: bool) -> QParams:
     if x.size == 0:
         return _params_of_nothing(x, request)
-    compute = arguments.compute_dtype(x.dtype)
     (source,) = arguments.apart(result, x)
-    tensor_scale = _tensor_scale(source, request.dtype, compute, nan)
+    tensor_scale = _tensor_scale(source, request, nan)
+    axes = kept_axes(request.axis, x.ndim)
     scale, zero_point, seen = _execute().by_range(
         does,
         source,
         result,
-        kept_axes(request.axis, x.ndim),
+        axes,
         request.block_size,
-        *_scheme(request),
-        nan,
-        compute,
-        _zero_dtype(request.dtype),
-        _form(request.dtype, saturate),
-        _own(request.dtype, tensor_scale),
+        *_scheme(request, nan),
+        *request.stored,
+        request.how(saturate),
+        _as_factor(tensor_scale),
     )
     if seen:
         _refuse_nan(seen, nan, source)
@@ -663,26 +718,32 @@ def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str, s
 
 def _chosen(request: _Request, scale: Array, zero_point: Array, tensor_scale: NDArray[np.float32] | None) -> QParams:
     """Return parameters as kernels wrote them, in the dtypes of the format."""
-    if request.dtype.scale_element:
-        scale = scale.view(FLOAT_FORMATS[request.dtype.scale_element].dtype)
-    params = _filled(request, scale, zero_point.view(request.dtype.storage))
-    return params if tensor_scale is None else replace(params, tensor_scale=tensor_scale)
+    qtype = request.dtype
+    if qtype.scale_element:
+        scale = scale.view(FLOAT_FORMATS[qtype.scale_element].dtype)
+    zero_point = zero_point.view(qtype.storage) if qtype.element else zero_point
+    params = _filled(request, scale, zero_point, request.compute)
+    return replace(params, tensor_scale=tensor_scale, computed=None) if qtype.scale_element else params
 
 
 def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
     if not isinstance(params, QParams):
         raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(params).__name__}")
-    own = bool(params.dtype.scale_element)
-    scale = arguments.as_own_scale(params) if own else arguments.as_scale(params.scale, compute)
+    row = as_convention(params.convention)
+    if params.dtype.scale_element:
+        scale = arguments.as_own_scale(params)
+    else:
+        scale = arguments.as_scale(params.scale, row.scale_dtype(compute), row.signed_scale)
     if params.tensor_scale is not None:
         arguments.check_tensor_scale(params, _TENSOR_SCALES)
-    zero_point = arguments.as_zero_point(params.zero_point, params.dtype, scale.shape)
+    zero_point = _zero_point_for(params.zero_point, params.dtype, scale, row)
     wanted = parameter_shape(shape, kept_axes(params.axis, len(shape)), params.block_size)
     arguments.check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
-    if scale is params.scale and zero_point is params.zero_point:
+    if scale is params.scale and zero_point is params.zero_point and compute == params.compute:
         return params
-    return replace(params, scale=scale, zero_point=zero_point)
+    computed = None if params.dtype.scale_element or scale.dtype == compute else compute
+    return replace(params, scale=scale, zero_point=zero_point, computed=computed)
 
 
 def _with_parameters(
@@ -694,10 +755,9 @@ def _with_parameters(
     source, scale, zero = x, params.scale, params.zero_point
     if out is not None:
         source, scale, zero = arguments.apart(result, x, scale, zero)
-    bounds = params.dtype.code_range(params.symmetric)
-    form, own = _form(params.dtype, saturate), _own(params.dtype, params.tensor_scale)
-    parameters = _bits(scale), _bits(zero)
-    seen = _execute().apply(does, source, result, *parameters, axes, block_size, bounds, nan, form, own)
+    bounds, how = _arithmetic(params, saturate)
+    parameters, tensor = (_bits(scale), _bits(zero)), _as_factor(params.tensor_scale)
+    seen = _execute().apply(does, source, result, *parameters, axes, block_size, bounds, nan, how, tensor)
     if seen:
         _refuse_nan(seen, nan, source)
 
@@ -713,10 +773,12 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
     return as_qtype("uint8")
 
 
-def _zero_point_for(zero_point: object, qtype: QType, scale: Array) -> Array:
+def _zero_point_for(zero_point: object, qtype: QType, scale: Array, row: Convention) -> Array:
     if zero_point is None:
-        return np.zeros(scale.shape, qtype.storage)
-    return arguments.as_zero_point(zero_point, qtype, scale.shape)
+        return np.zeros(scale.shape, row.zero_point_dtype(qtype, scale.dtype))
+    if row.zero_point == "integer":
+        return arguments.as_zero_point(zero_point, qtype, scale.shape)
+    return arguments.as_float_zero_point(zero_point, scale.dtype, scale.shape)
 
 
 def _place(x: Array, scale: Array, axis: Axis, block_size: int) -> tuple[tuple[int, ...] | None, int]:
@@ -749,7 +811,8 @@ def _shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -
 
 def _params_of_nothing(x: Array, request: _Request) -> QParams:
     shape = _shape_of_nothing(x, kept_axes(request.axis, x.ndim), request.block_size)
-    return _filled(request, np.empty(shape, arguments.compute_dtype(x.dtype)), np.empty(shape, request.dtype.storage))
+    scale, zero_point = (np.empty(shape, dtype) for dtype in request.stored)
+    return _filled(request, scale, zero_point, request.compute)
 
 
 def _refuse_nan(seen: int, nan: str, x: Array) -> None:

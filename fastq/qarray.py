@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fastq.conventions import Convention
 from fastq.qtypes import QType
 
 Axis = int | tuple[int, ...] | None
@@ -46,10 +47,12 @@ class QParams:
         Elements in a block; 0 where there are no blocks.
     symmetric : bool
         Whether as many codes are used below the zero point as above it.
-    convention : str
+    convention : str or Convention
         Whose arithmetic the parameters follow.
     tensor_scale : ndarray of float32 or None
         Shape (): what every scale of an "nvfp4" array is multiplied with; None for other formats.
+    computed : dtype, optional
+        Compute type of the values, where that is not the type of `scale`.
     """
 
     scale: NDArray[Any]
@@ -58,8 +61,15 @@ class QParams:
     axis: Axis = None
     block_size: int = 0
     symmetric: bool = False
-    convention: str = "onnx"
+    convention: str | Convention = "onnx"
+    computed: np.dtype[Any] | None = None
     tensor_scale: NDArray[np.float32] | None = None
+
+    @property
+    def compute(self) -> np.dtype[Any]:
+        """Compute type: that of the values, float32 or float64."""
+        given = self.computed or self.scale.dtype
+        return np.dtype(np.float64) if given == np.float64 else np.dtype(np.float32)
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +142,7 @@ class QuantizedArray:
         return self.qparams.symmetric
 
     @property
-    def convention(self) -> str:
+    def convention(self) -> str | Convention:
         """Whose arithmetic the codes follow."""
         return self.qparams.convention
 

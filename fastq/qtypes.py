@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,6 +30,8 @@ class QType:
         Elements that share a scale, where the format prescribes it; else 0.
     scale_element : str
         Name of the float format of a scale, where the format prescribes it; else empty.
+    container : str
+        Name of the format in whose storage codes of fewer bits lie, one an element; else empty.
     """
 
     name: str
@@ -37,6 +40,7 @@ class QType:
     element: str = ""
     block_size: int = 0
     scale_element: str = ""
+    container: str = ""
 
     @cached_property
     def float_format(self) -> FloatFormat | None:
@@ -63,12 +67,41 @@ class QType:
         """NumPy dtype of an array that holds one code per element; of ml_dtypes for float formats."""
         if self.element:
             return FLOAT_FORMATS[self.element].dtype
-        return np.dtype(f"{'int' if self.signed else 'uint'}{max(self.bits, 8)}")
+        return np.dtype(self.container or f"{'int' if self.signed else 'uint'}{max(self.bits, 8)}")
 
     @cached_property
     def packed(self) -> bool:
         """Whether several codes share a byte in ``QuantizedArray.codes``."""
-        return self.bits < 8
+        return self.bits < 8 and not self.container
+
+    @cached_property
+    def format(self) -> str:
+        """Name of the format whose storage codes have: that of the row, also where they use fewer bits of it."""
+        return self.container or self.name
+
+    @cached_property
+    def fills_storage(self) -> bool:
+        """Whether every value of the storage dtype is a code."""
+        return not self.packed and not self.container
+
+    def with_bits(self, bits: int) -> QType:
+        """Return the format of codes of so many bits in the storage of this one.
+
+        Raises
+        ------
+        TypeError
+            If bits is not an integer, or codes of this format are packed or floats.
+        ValueError
+            If it is not from 2 to the width of this format.
+        """
+        if isinstance(bits, bool | np.bool_ | float):
+            raise TypeError(f"bits must be an int, not {bits!r}")
+        bits = operator.index(bits)
+        if self.packed or self.element or self.block_size or self.container:
+            raise TypeError(f"bits needs dtype to be int8, uint8, int16 or uint16, not {self}")
+        if not 2 <= bits <= self.bits:
+            raise ValueError(f"bits must be from 2 to {self.bits} for {self}, not {bits}")
+        return self if bits == self.bits else QType(f"{self}[{bits}]", bits, self.signed, container=self.name)
 
     def code_range(self, symmetric: bool) -> tuple[float, float]:
         """First and last code in use: the full range, or for a symmetric scheme as many codes below zero as above.
@@ -132,7 +165,8 @@ def as_qtype(dtype: object) -> QType:
     except (KeyError, TypeError):
         pass
     if isinstance(dtype, QType):
-        if QTYPES.get(dtype.name) != dtype:
+        row = QTYPES.get(dtype.format)
+        if row != dtype and not (dtype.container and row and row.with_bits(dtype.bits) == dtype):
             raise TypeError(f"dtype must be one of {', '.join(QTYPES)}, not {dtype!r}")
         return dtype
     try:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fastq import reference_blocks as blocks
 from fastq import reference_floats as floats
 from fastq.compare import Comparison
-from fastq.conventions import Convention, as_convention
+from fastq.conventions import Convention, as_convention, part_of
 from fastq.floats import FLOAT_FORMATS
 from fastq.qarray import Axis, QParams, QuantizedArray
 from fastq.qtypes import QTYPES, QType, as_qtype
@@ -57,6 +57,7 @@ def quantize(
     nan: str = "raise",
     saturate: bool = True,
     out: Array | None = None,
+    bits: int | None = None,
 ) -> QuantizedArray:
     """Return the codes of `x`, with parameters computed from its range or given.
 
@@ -67,7 +68,7 @@ def quantize(
         even; arguments and errors as for `fastq.quantize`.
     """
     x = _widened(_input(x, "x"))
-    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan)
+    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits)
     _check_out(out, _codes_shape(x.shape, p.dtype), _codes_dtype(p.dtype))
     return QuantizedArray(_stored(_codes(_prepared(x, nan, p.dtype), p, saturate), p.dtype, out), p, x.shape)
 
@@ -81,6 +82,7 @@ def choose_qparams(
     symmetric: bool = False,
     convention: str | Convention = "onnx",
     nan: str = "raise",
+    bits: int | None = None,
 ) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for.
 
@@ -89,22 +91,23 @@ def choose_qparams(
     QParams
         Its scale has the compute type of `x`; arguments and errors as for `fastq.choose_qparams`.
     """
-    x, qtype, name = _widened(_input(x, "x")), as_qtype(dtype), as_convention(convention).name
+    x, qtype, row = _widened(_input(x, "x")), _format(dtype, bits), as_convention(convention)
     axis, block_size = _granularity(qtype, axis, block_size)
     axis = _normalised(axis, block_size, x.ndim)
     _check_symmetric(qtype, symmetric)
+    always = bool(symmetric or qtype.element or qtype.block_size)
+    row.check(qtype, always)
     lo, hi = _range(_nan_as_zero(x, _checked_nan(nan, qtype)), axis, block_size)
-    tensor_scale = None
+    where = (qtype, axis, int(block_size), always, convention)
     if qtype.block_size:
         spoiled = _any(np.isnan(x) & (nan == "keep"), axis, block_size)
         scale, tensor_scale = blocks.chosen_scale(np.maximum(-lo, hi), spoiled, qtype)
-        zero_point = np.zeros(scale.shape)
-    else:
-        scale, zero_point = _linear_qparams(lo, hi, qtype, symmetric)
-    always = bool(symmetric or qtype.element or qtype.block_size)
-    return QParams(
-        scale, zero_point.astype(qtype.storage), qtype, axis, int(block_size), always, name, tensor_scale=tensor_scale
-    )
+        return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=tensor_scale)
+    under = row.under(always, part_of(axis, block_size))
+    scale, zero_point = _parameters(lo, hi, under, row.parameter_range(qtype, always), always)
+    scale = scale.astype(row.scale_dtype(lo.dtype))
+    zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
+    return QParams(scale, zero_point, *where, None if scale.dtype == lo.dtype else lo.dtype)
 
 
 def quantize_linear(
@@ -131,8 +134,8 @@ def quantize_linear(
     x = _widened(_input(x, "x"))
     _check_is_out(out)
     qtype = _code_format(dtype, zero_point, out)
-    as_convention(convention)
-    p = _given_qparams(scale, zero_point, qtype, axis, block_size, x.shape, _compute_type(x.dtype))
+    as_convention(convention).check_format(qtype)
+    p = _given_qparams(scale, zero_point, qtype, axis, block_size, convention, x.shape, _compute_type(x.dtype))
     _check_out(out, _codes_shape(x.shape, qtype), _codes_dtype(qtype))
     return _stored(_codes(_prepared(x, nan, qtype), p, saturate), qtype, out)
 
@@ -146,6 +149,7 @@ def dequantize_linear(
     axis: Axis = 1,
     block_size: int = 0,
     out: Array | None = None,
+    convention: str | Convention = "onnx",
 ) -> Array:
     """Return the values of `codes`, one code an element, as ONNX's DequantizeLinear does.
 
@@ -158,8 +162,10 @@ def dequantize_linear(
     if codes.dtype.name not in QTYPES:
         raise TypeError(f"codes must be of the dtype of a code format, not {codes.dtype}")
     qtype, given = as_qtype(codes.dtype), np.dtype(np.float32) if _is_python(scale) else _scale(scale).dtype
-    p = _given_qparams(scale, zero_point, qtype, axis, block_size, codes.shape, _compute_type(given))
-    dtype = _output_dtype(dtype, out, given)
+    dtype, row = _output_dtype(dtype, out, given), as_convention(convention)
+    row.check_format(qtype)
+    ftype = _compute_type(dtype if row.stored_type == "float64" else given)
+    p = _given_qparams(scale, zero_point, qtype, axis, block_size, convention, codes.shape, ftype)
     _check_out(out, codes.shape, dtype)
     return _delivered(_values(codes.astype(qtype.storage, copy=False), p), dtype, out)
 
@@ -174,10 +180,9 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     """
     if not isinstance(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
-    ftype = np.float32 if q.dtype.block_size else _compute_type(_scale(q.scale).dtype)
-    dtype = _output_dtype(dtype, out, np.dtype(ftype) if q.dtype.block_size else q.scale.dtype)
+    dtype = _output_dtype(dtype, out, q.qparams.compute)
     _check_out(out, q.shape, dtype)
-    return _delivered(_values(_unpacked(q), _checked(q.qparams, q.shape, ftype)), dtype, out)
+    return _delivered(_values(_unpacked(q), _checked(q.qparams, q.shape, q.qparams.compute.type)), dtype, out)
 
 
 def fake_quantize(
@@ -192,6 +197,7 @@ def fake_quantize(
     nan: str = "raise",
     saturate: bool = True,
     out: Array | None = None,
+    bits: int | None = None,
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it.
 
@@ -203,7 +209,7 @@ def fake_quantize(
     x = _input(x, "x")
     wanted = np.dtype(x.dtype if x.dtype.name in FLOATS else _compute_type(x.dtype))
     x = _widened(x)
-    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan)
+    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits)
     _check_out(out, x.shape, wanted)
     return _delivered(_values(_codes(_prepared(x, nan, p.dtype), p, saturate), p), wanted, out)
 
@@ -414,22 +420,26 @@ def _resolve(
     symmetric: bool,
     convention: str | Convention,
     nan: str,
+    bits: int | None,
 ) -> QParams:
     """Return the parameters to quantize `x` with: those given, or those of its range."""
     if (dtype is None) == (qparams is None):
         raise TypeError("exactly one of dtype and qparams is needed")
     if qparams is None:
         return choose_qparams(
-            x, dtype, axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, nan=nan
+            x, dtype, axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, nan=nan, bits=bits
         )
     if not isinstance(qparams, QParams):
         raise TypeError(f"qparams must be a QParams, not {type(qparams).__name__}")
     if nan == "keep" and as_qtype(qparams.dtype).block_size:
         raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qparams.dtype} are given")
     _check_defaults(
-        axis=axis is None, block_size=block_size == 0, symmetric=not symmetric, convention=convention == "onnx"
+        axis=axis is None,
+        block_size=block_size == 0,
+        symmetric=not symmetric,
+        convention=convention == "onnx",
+        bits=bits is None,
     )
-    as_convention(qparams.convention)
     return _checked(qparams, x.shape, _compute_type(x.dtype))
 
 
@@ -437,6 +447,11 @@ def _check_defaults(**is_default: bool) -> None:
     for name, default in is_default.items():
         if not default:
             raise TypeError(f"{name} can't be given together with qparams, which has its own")
+
+
+def _format(dtype: object, bits: int | None) -> QType:
+    qtype = as_qtype(dtype)
+    return qtype if bits is None else qtype.with_bits(bits)
 
 
 def _code_format(dtype: object, zero_point: ArrayLike | None, out: Array | None) -> QType:
@@ -453,6 +468,7 @@ def _given_qparams(
     qtype: QType,
     axis: Axis,
     block_size: int,
+    convention: str | Convention,
     shape: tuple[int, ...],
     ftype: type[np.floating[Any]],
 ) -> QParams:
@@ -461,7 +477,10 @@ def _given_qparams(
         raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
     scale = _scale(scale)
     zero_point = np.zeros(scale.shape, qtype.storage) if zero_point is None else _array(zero_point, "zero_point")
-    return _checked(QParams(scale, zero_point, qtype, axis, block_size), shape, ftype)
+    _check_granularity(axis, block_size)
+    if scale.size == 1:
+        axis, block_size = None, 0
+    return _checked(QParams(scale, zero_point, qtype, axis, block_size, False, convention), shape, ftype)
 
 
 def _is_python(numbers: ArrayLike) -> bool:
@@ -482,28 +501,37 @@ def _scale(scale: ArrayLike) -> Array:
 def _checked(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[Any]]) -> QParams:
     """Return `p` with a scale of type `ftype`, if it fits an array of shape `shape`; own scales stay as they are."""
     _check_granularity(p.axis, p.block_size)
-    qtype = as_qtype(p.dtype)
+    qtype, row = as_qtype(p.dtype), as_convention(p.convention)
     _check_symmetric(qtype, p.symmetric)
-    scale = _own_scale(p, qtype) if qtype.block_size else _positive_scale(p.scale, ftype)
+    scale = _own_scale(p, qtype) if qtype.block_size else _usable_scale(p.scale, row, ftype)
     if p.tensor_scale is not None and not (qtype.block_size and not blocks.is_microscaling(qtype)):
         raise ValueError(f"tensor_scale must be None for {qtype}")
     if scale.size != 1:
         axis = _normalised(p.axis, p.block_size, len(shape))
         _check_shape(scale, "scale", _param_shape(shape, axis, p.block_size))
-    zero_point = _zeros(p.zero_point, qtype) if qtype.element else _integers(p.zero_point, "zero_point")
+    if qtype.element:
+        zero_point = _zeros(p.zero_point, qtype)
+    else:
+        zero_point = (_integers if row.zero_point == "integer" else _array)(p.zero_point, "zero_point")
     # ONNX's own test vectors have a zero point of shape (1,) beside a scale of shape ().
     zero_point = zero_point.reshape(scale.shape) if zero_point.size == scale.size == 1 else zero_point
     _check_shape(zero_point, "zero_point", scale.shape)
-    if not (qtype.element or _within(zero_point, qtype).all()):
+    if row.zero_point == "integer" and not (qtype.element or _within(zero_point, qtype).all()):
         raise ValueError(f"zero_point must lie in {qtype.qmin} .. {qtype.qmax} for {qtype}")
-    return replace(p, scale=scale, zero_point=zero_point.astype(qtype.storage), dtype=qtype)
+    with np.errstate(over="ignore", under="ignore"):
+        zero_point = zero_point.astype(row.zero_point_dtype(qtype, scale.dtype))
+    if not (qtype.element or np.isfinite(zero_point).all()):
+        raise ValueError("zero_point must be finite")
+    computed = None if qtype.block_size or scale.dtype == ftype else np.dtype(ftype)
+    return replace(p, scale=scale, zero_point=zero_point, dtype=qtype, computed=computed)
 
 
-def _positive_scale(given: ArrayLike, ftype: type[np.floating[Any]]) -> Array:
+def _usable_scale(given: ArrayLike, row: Convention, ftype: type[np.floating[Any]]) -> Array:
     given = _scale(given)
     with np.errstate(over="ignore", under="ignore"):
-        scale = given.astype(ftype)
-    bad = given[~((scale > 0) & (scale < np.inf))]
+        scale = given.astype(row.scale_dtype(np.dtype(ftype)))
+    size = np.abs(scale) if row.signed_scale else scale
+    bad = given[~((size > 0) & (size < np.inf))]
     if bad.size:
         raise ValueError(f"scale has {bad.size} values that are not positive and finite, the first is {bad[0]}")
     return scale
@@ -663,38 +691,62 @@ def _reduced(ufunc: np.ufunc, x: Array, axis: Axis, block_size: int) -> Array:
     return np.asarray(ufunc.reduce(x, axis=tuple(a for a in range(x.ndim) if a not in kept)))
 
 
-# Arithmetic, all of it in the compute type
+# Arithmetic: parameters
 
 
 def _range(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
-    """Return the range of `x` widened to hold zero."""
+    """Return the range of `x` in its compute type."""
     ftype = _compute_type(x.dtype)
     lo, hi = (extreme.astype(ftype) for extreme in _extremes(x, axis, block_size))
-    lo, hi = np.minimum(lo, ftype(0)), np.maximum(hi, ftype(0))
     if np.isinf(lo).any() or np.isinf(hi).any():
         raise ValueError("x has infinite values, so its range has no scale")
     return np.asarray(lo), np.asarray(hi)
 
 
-def _linear_qparams(lo: Array, hi: Array, qtype: QType, symmetric: bool) -> tuple[Array, Array]:
-    """Return scale and zero point; symmetric ones for float formats."""
-    middle = bool(symmetric or qtype.element)
-    scale = _symmetric_scale(lo, hi, qtype) if middle else _asymmetric_scale(lo, hi, qtype)
-    degenerate = scale < np.finfo(scale.dtype).tiny
-    scale = np.where(degenerate, scale.dtype.type(1), scale)
-    if middle:
-        return scale, np.full(scale.shape, 0 if qtype.element else qtype.middle)
-    return scale, np.where(degenerate, 0, _asymmetric_zero_point(lo, scale, qtype))
-
-
 @np.errstate(over="ignore", under="ignore")
-def _asymmetric_scale(lo: Array, hi: Array, qtype: QType) -> Array:
-    steps = lo.dtype.type(qtype.qmax - qtype.qmin)
+def _parameters(
+    lo: Array, hi: Array, row: Convention, codes: tuple[float, float], symmetric: bool
+) -> tuple[Array, Array]:
+    """Return scale and zero point of a range, in the type that the convention computes them in."""
+    ftype = lo.dtype.type
+    ptype = np.float64 if row.parameter_type == "float64" else ftype
+    lo, hi = lo.astype(ptype), hi.astype(ptype)
+    if row.includes_zero or symmetric:
+        lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
+    first, last = (ptype(code) for code in codes)
+    steps = last - first + ptype(row.divisor == "codes")
+    if symmetric:
+        scale = _symmetric_scale(lo, hi, row, first, last, steps)
+    elif row.span_type == "compute":
+        scale = (hi.astype(ftype) - lo.astype(ftype)).astype(ptype) / steps
+    else:
+        scale = _asymmetric_scale(lo, hi, steps)
+    scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
+    floor = ptype(np.finfo(ftype).tiny if row.scale_floor is None else row.scale_floor)
+    size = np.abs(scale) if row.signed_scale else scale
+    degenerate = (size < floor) | (size == 0)
+    if row.degenerate == "value":
+        instead = np.where(np.abs(lo) < floor, ptype(1), lo)
+    else:
+        instead = np.full_like(lo, floor if row.degenerate == "floor" else row.degenerate)
+    scale = np.where(degenerate, instead, scale)
+    if row.degenerate == "floor":
+        degenerate = np.zeros_like(degenerate)
+    if symmetric:
+        middle = np.rint((first + last) / 2)
+        return scale, np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
+    if row.zero_point == "offset":
+        return scale, np.asarray(lo if row.offset_code == "lowest" else lo - first * scale)
+    beside = first if row.degenerate_zero_point == "lowest" and row.zero_point == "integer" else ptype(0)
+    return scale, np.where(degenerate, beside, _zero_point(lo, hi, scale, row, first, last))
+
+
+def _asymmetric_scale(lo: Array, hi: Array, steps: Any) -> Array:
     span = np.asarray(hi - lo)
     return np.where(np.isinf(span), _scale_of_overflowing_span(lo, hi, steps), span / steps)
 
 
-def _scale_of_overflowing_span(lo: Array, hi: Array, steps: np.floating[Any]) -> Array:
+def _scale_of_overflowing_span(lo: Array, hi: Array, steps: Any) -> Array:
     """Return the scale by way of wider numbers; where even that is too large, in formats of 1 bit, the largest."""
     ftype = lo.dtype.type
     if ftype is np.float64:
@@ -704,65 +756,149 @@ def _scale_of_overflowing_span(lo: Array, hi: Array, steps: np.floating[Any]) ->
     return np.asarray(np.minimum(scale, np.nextafter(ftype(np.inf), ftype(0))))
 
 
-@np.errstate(under="ignore")
-def _asymmetric_zero_point(lo: Array, scale: Array, qtype: QType) -> Array:
-    return np.asarray(np.clip(np.rint(lo.dtype.type(qtype.qmin) - lo / scale), qtype.qmin, qtype.qmax))
+def _symmetric_scale(lo: Array, hi: Array, row: Convention, first: Any, last: Any, steps: Any) -> Array:
+    if row.symmetric_extreme == "signed":
+        return np.asarray(np.where(hi > -lo, hi, lo) / (first - np.rint((first + last) / 2)))
+    return np.asarray(np.maximum(-lo, hi) / (steps / 2))
 
 
-@np.errstate(under="ignore")
-def _symmetric_scale(lo: Array, hi: Array, qtype: QType) -> Array:
-    last = qtype.float_format.max if qtype.float_format else qtype.code_range(symmetric=True)[1] - qtype.middle
-    return np.asarray(np.maximum(-lo, hi) / lo.dtype.type(last))
+def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any, last: Any) -> Array:
+    """Return the codes of 0.0: whole and clamped, unless the convention has floats for them."""
+    end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
+    if row.zero_point == "float":
+        return np.asarray(code - end / scale)
+    if row.zero_point_rounded == "quotient":
+        zero_point = code - _rounded(end / scale, row.zero_point_rounding)
+    else:
+        zero_point = _rounded(code - end / scale, row.zero_point_rounding)
+    return np.asarray(np.clip(zero_point, first, last))
+
+
+# Arithmetic: codes and values, in the compute type
+
+
+def _rounded(x: Array, how: str) -> Array:
+    """Return `x` rounded to whole numbers."""
+    if how == "half_away":
+        towards_zero = np.trunc(x)
+        return np.asarray(
+            towards_zero + np.where(np.abs(x - towards_zero) >= 0.5, np.copysign(1, x), 0).astype(x.dtype)
+        )
+    return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[how](x))
+
+
+def _fused(x: Array, factor: Array, term: Array) -> Array:
+    """Return ``x * factor + term`` of float32, rounded once.
+
+    The product is exact in float64. The sum is rounded to odd there: a second rounding then finds no tie that the exact
+    sum does not have (Boldo and Melquiond 2008).
+    """
+    product, addend = x.astype(np.float64) * factor, term.astype(np.float64)
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    even = np.asarray(total).view(np.int64) % 2 == 0
+    towards = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.asarray(np.where(np.isfinite(total) & (error != 0) & even, towards, total)).astype(np.float32)
+
+
+def _rules(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]]:
+    """Return the convention of some parameters, the compute type, and the first and the last code."""
+    row = as_convention(p.convention)
+    under = row.under(p.symmetric, part_of(p.axis, p.block_size))
+    return under, p.compute, row.code_range(p.dtype, p.symmetric)
+
+
+@np.errstate(all="ignore")
+def _positions(x: Array, p: QParams) -> Array:
+    """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes."""
+    if p.dtype.element or p.dtype.block_size:
+        return _positions_by_format(x, p)
+    row, ftype, (first, last) = _rules(p)
+    stored, zero_point = (_spread(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
+    x, scale, zero_point, steps = (
+        x.astype(ftype),
+        stored.astype(ftype),
+        zero_point.astype(ftype),
+        ftype.type(last - first),
+    )
+    if row.zero_point == "offset":
+        x = x - zero_point
+        zero_point = ftype.type(first if row.offset_code == "lowest" else 0)
+    if row.quotient == "divide":
+        ratio = x / scale
+    elif row.quotient == "reciprocal":
+        ratio = x * (ftype.type(1) / scale)
+    elif row.quotient == "reciprocal_of_double":
+        ratio = x * (1.0 / stored.astype(np.float64)).astype(ftype)
+    else:
+        part = x / (stored.astype(np.float64) * float(steps)).astype(ftype)
+        ratio = part * steps
+    if row.fused and "reciprocal" in row.quotient and row.zero_point_inside and ftype == np.float32:
+        factor = (
+            ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
+        )
+        return _rounded(_fused(x, factor, zero_point), row.rounding)
+    if row.zero_point_inside and row.zero_point != "offset":
+        return _rounded(ratio + zero_point, row.rounding)
+    return np.asarray(_rounded(ratio, row.rounding).astype(ftype) + zero_point)
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
-def _positions(x: Array, p: QParams) -> Array:
-    """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes."""
-    ftype = _compute_type(x.dtype)
-    scale, zero_point = (_spread(a, x.shape, p.axis, p.block_size) for a in (_steps(p), p.zero_point.astype(ftype)))
-    ratios = blocks.ratios(x.astype(ftype), scale, p) if p.dtype.block_size else x.astype(ftype) / scale
+def _positions_by_format(x: Array, p: QParams) -> Array:
+    """Return the same for float codes and for formats with scales of their own, whose arithmetic no convention has."""
+    ftype, own = _compute_type(x.dtype), p.dtype.block_size > 0
+    scale = _spread(blocks.steps(p) if own else p.scale, x.shape, p.axis, p.block_size)
+    ratios = blocks.ratios(x.astype(ftype), scale, p) if own else x.astype(ftype) / scale
     if not p.dtype.element:
-        return np.asarray(np.rint(ratios) + zero_point)
+        return np.asarray(np.rint(ratios))
     # ONNX adds the zero point of floats of fewer than 8 bits, so that -0.0 becomes 0.0, and only theirs.
-    return np.asarray(ratios + zero_point if p.dtype.packed and not p.dtype.block_size else ratios)
-
-
-def _steps(p: QParams) -> Array:
-    return blocks.steps(p) if p.dtype.block_size else p.scale
-
-
-def _code_range(p: QParams) -> tuple[float, float]:
-    return p.dtype.code_range(p.symmetric)
+    return np.asarray(ratios + ftype(0) if p.dtype.packed and not own else ratios)
 
 
 def _codes(x: Array, p: QParams, saturate: bool) -> Array:
     _check_saturate(saturate)
-    row, positions, codes = p.dtype.float_format, _positions(x, p), np.empty_like(x, p.dtype.storage)
-    if row is None:
-        codes[...] = np.clip(positions, *_code_range(p))
-    else:
-        keeps_range = saturate or p.dtype.block_size > 0
-        codes[...] = floats.encoded(positions, row, keeps_range).view(p.dtype.storage)
+    form, positions, codes = p.dtype.float_format, _positions(x, p), np.empty_like(x, p.dtype.storage)
+    if form is not None:
+        codes[...] = floats.encoded(positions, form, saturate or p.dtype.block_size > 0).view(p.dtype.storage)
+        return codes
+    first, last = _rules(p)[2]
+    codes[...] = np.where(positions > first, np.minimum(positions, last), first)  # NaN, of 0 * inf, counts as below
     return codes
 
 
 @np.errstate(over="ignore", under="ignore")
 def _values(codes: Array, p: QParams) -> Array:
+    if p.dtype.element or p.dtype.block_size:
+        return _values_by_format(codes, p)
+    row, ftype, (first, last) = _rules(p)
+    stored, zero_point = (_spread(a, codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
+    scale, zero_point, half = stored.astype(ftype), zero_point.astype(ftype), ftype.type(row.decode == "middle") / 2
+    if row.zero_point != "offset":
+        return np.asarray((codes.astype(ftype) - zero_point + half) * scale)
+    steps = codes.astype(ftype) - ftype.type(first if row.offset_code == "lowest" else 0) + half
+    if row.quotient != "range":
+        return np.asarray(steps * scale + zero_point)
+    count = ftype.type(last - first)
+    return np.asarray(steps / count * (stored.astype(np.float64) * float(count)).astype(ftype) + zero_point)
+
+
+def _values_by_format(codes: Array, p: QParams) -> Array:
+    """Return the values of float codes and of codes with scales of the format's own."""
     steps = blocks.value_steps(p) if p.dtype.block_size else p.scale
     ftype, row = steps.dtype, p.dtype.float_format
-    scale, zero_point = (_spread(a, codes.shape, p.axis, p.block_size) for a in (steps, p.zero_point.astype(ftype)))
-    values = codes.astype(ftype) - zero_point if row is None else floats.decoded(codes, row).astype(ftype)
-    return np.asarray(values * scale)
+    scale = _spread(steps, codes.shape, p.axis, p.block_size)
+    return np.asarray((codes.astype(ftype) if row is None else floats.decoded(codes, row).astype(ftype)) * scale)
 
 
 # Error measures
 
 
 def _clipped(x: Array, p: QParams) -> int:
-    positions, row = _positions(x, _checked(p, x.shape, _compute_type(x.dtype))), p.dtype.float_format
-    if row is not None:
-        return int(np.count_nonzero(floats.magnitudes(positions, row) > row.largest))
-    first, last = _code_range(p)
+    positions, form = _positions(x, _checked(p, x.shape, p.compute.type)), p.dtype.float_format
+    if form is not None:
+        return int(np.count_nonzero(floats.magnitudes(positions, form) > form.largest))
+    first, last = _rules(p)[2]
     return int(np.count_nonzero((positions < first) | (positions > last)))
 
 

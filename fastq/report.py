@@ -10,7 +10,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from fastq.conventions import CONVENTIONS
 from fastq.measure import Speed
+from fastq.written import code_formula, scale_formula, zero_point_formula
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,16 @@ def print_table(rows: Sequence[Row], columns: Sequence[Column], *, total: Row | 
     if total is not None:
         table.add_row(*(text(total) for _, text in columns))
     # At its natural width, whatever the terminal's: Rich would fold names and numbers to fit.
+    Console(markup=False, highlight=False, width=1000).print(table)
+
+
+def print_conventions() -> None:
+    """Print a line per convention: name, formulas, system."""
+    table = Table("convention", "codes", "parameters", "system", box=SIMPLE_HEAD)
+    for row in CONVENTIONS.values():
+        first = row.under(False, "array")
+        parameters = f"scale = {scale_formula(first)}; {zero_point_formula(first)}"
+        table.add_row(row.name, code_formula(first), parameters, row.system)
     Console(markup=False, highlight=False, width=1000).print(table)
 
 

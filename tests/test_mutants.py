@@ -45,38 +45,82 @@ for options in ({"axis": 0}, {"axis": 1}):
         same_bytes(actual, expected)
 """
 
-FLOOR = ("formulas.py", "    rint,\n", "    floor,\n    rint,\n")
+RULES = """
+import dataclasses
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from catalogue import same_bytes, same_quantized, ties, values
+import fastq
+from fastq import reference
+
+assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
+below = np.nextafter(np.float32(0.5), np.float32(0)) * np.array([0.1, 1], np.float32)
+x = np.concatenate([ties(np.float32, 0.1, 140), ties(np.float32, 1.0, 140), below, values("float32", 99)])
+down = fastq.Convention("down", rounding="floor")
+for row in (fastq.CONVENTIONS["torch-fake-quantize"], fastq.CONVENTIONS["tflite"], down):
+    for scale in (np.float32(0.1), np.float32(1)):
+        codes = fastq.quantize_linear(x, scale, 3, "int8", convention=row)
+        same_bytes(codes, reference.quantize_linear(x, scale, 3, "int8", convention=row))
+reduced = dataclasses.replace(fastq.CONVENTIONS["onnxruntime"], reduce_range=True)
+for row in (fastq.CONVENTIONS["torch"], reduced, fastq.CONVENTIONS["faiss"]):
+    for y in (x, np.abs(x) * np.float32(1e-7), x * np.float32(0.37), np.abs(x) + 1):
+        actual, expected = fastq.quantize(y, "uint8", convention=row), reference.quantize(y, "uint8", convention=row)
+        same_quantized(actual, expected)
+        same_bytes(actual.dequantize(), reference.dequantize(expected))
+"""
 
 MUTANTS = {
     "floor for round, one scale a run": [
-        FLOOR,
         (
             "formulas.py",
-            "nearest(quotient(minimum(maximum(x, s.below), s.above), s))",
-            "nearest(floor(quotient(minimum(maximum(x, s.below), s.above), s)))",
-        ),
+            '"half_even": lambda action, x: nearest(x),',
+            '"half_even": lambda action, x: nearest(floor(x)),',
+        )
     ],
-    "floor for round, one scale a lane": [FLOOR, ("formulas.py", "rint(x / scale)", "floor(x / scale)")],
+    "floor for round, one scale a lane": [
+        ("formulas.py", '"half_even": lambda action, x: rint(x),', '"half_even": lambda action, x: floor(x),')
+    ],
     "reciprocal for quotient": [
-        ("formulas.py", "return fma(fma(-first, s.scale, x), s.reciprocal, first)", "return first")
+        ("formulas.py", "return fma(fma(-first, s.scale, x), s.factor, first)", "return first")
     ],
-    "no upper clamp": [("formulas.py", "minimum(maximum(x, s.below), s.above)", "maximum(x, s.below)")],
+    "no upper clamp": [
+        (
+            "formulas.py",
+            "minimum(maximum(distance, s.below), s.above)",
+            "maximum(distance, s.below)",
+        )
+    ],
     "no lower clamp, one scale a lane": [
-        ("formulas.py", "maximum(unclamped_code(x, scale, zero_point), lowest)", "unclamped_code(x, scale, zero_point)")
+        (
+            "formulas.py",
+            "maximum(unclamped_code(action, x, s), convert(lowest, dtype))",
+            "unclamped_code(action, x, s)",
+        )
     ],
-    "zero point inside the rounding": [("formulas.py", "rint(x / scale) + zero_point", "rint(x / scale + zero_point)")],
+    "zero point inside the rounding": [
+        (
+            "formulas.py",
+            "return whole(action, unrounded(action, x, s)) + s.base",
+            "return whole(action, unrounded(action, x, s) + s.base)",
+        )
+    ],
     "< for <= at the smallest scale": [
-        ("formulas.py", "scale >= smallest_normal(scale)", "scale > smallest_normal(scale)")
+        ("formulas.py", "(size >= constant(least, scale))", "(size > constant(least, scale))")
     ],
-    "zero point rounded down": [FLOOR, ("formulas.py", "rint(lowest - lo / scale)", "floor(lowest - lo / scale)")],
+    "zero point rounded down": [
+        ("formulas.py", "return _to_whole(action.rule.range.rounding)", 'return _to_whole("floor")')
+    ],
     "range not widened to zero": [
-        ("formulas.py", "lo, hi = minimum(lo, zero), maximum(hi, zero)", "lo, hi = minimum(lo, hi), maximum(hi, lo)")
+        ("formulas.py", "if widened:\n            lo, hi = minimum(lo, zero), maximum(hi, zero)\n", "")
     ],
-    "largest value for largest magnitude": [
-        ("formulas.py", "maximum(maximum(-lo, hi), constant(0, lo))", "maximum(hi, constant(0, lo))")
-    ],
+    "largest value for largest magnitude": [("formulas.py", "maximum(maximum(-lo, hi), zero)", "maximum(hi, zero)")],
     "products before the difference": [
-        ("formulas.py", "return (code - zero_point) * scale", "return code * scale - zero_point * scale")
+        (
+            "formulas.py",
+            "return value_of_steps(action, code - s.base, s)",
+            "return value_of_steps(action, code, s) - value_of_steps(action, s.base, s)",
+        )
     ],
     "tail dropped": [
         (
@@ -90,9 +134,50 @@ MUTANTS = {
 }
 
 
-def run_oracle(folder: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+RULE_MUTANTS = {
+    "half to even for half away from zero": [
+        (
+            "formulas.py",
+            '"half_away": lambda action, x: bounded_to_integer(to_half_away(x), types.int32),',
+            '"half_away": lambda action, x: nearest(x),',
+        )
+    ],
+    "a half for the number before it": [
+        (
+            "formulas.py",
+            "half = 0.5 - 2.0**-25 if lane_type(x) == types.float32 else 0.5 - 2.0**-54",
+            "half = 0.5",
+        )
+    ],
+    "truncated for rounded down": [
+        (
+            "formulas.py",
+            '"floor": lambda action, x: bounded_to_integer(floor(x), types.int32),',
+            '"floor": lambda action, x: bounded_to_integer(x, types.int32),',
+        )
+    ],
+    "quotient for product with the reciprocal": [("formulas.py", "ratio = x * s.factor", "ratio = x / s.scale")],
+    "product rounded before the sum": [
+        ("formulas.py", "fma(x, s.factor, s.zero_point)", "x * s.factor + s.zero_point")
+    ],
+    "scale for range": [("formulas.py", "x / s.factor * s.above", "x / s.scale")],
+    "edge for middle of a bucket": [("formulas.py", "steps = steps + constant(0.5, steps)", "steps = steps")],
+    "parameters made for the codes that are clamped to": [
+        ("actions.py", "(plan.lowest, plan.highest) if codes is None else codes", "(plan.lowest, plan.highest)")
+    ],
+    "smallest normal number for the floor": [
+        (
+            "formulas.py",
+            "least = normal if action.rule.range.floor is None else action.rule.range.floor",
+            "least = normal",
+        )
+    ],
+}
+
+
+def run_oracle(folder: Path, tmp_path: Path, oracle: str = ORACLE) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", ORACLE, str(Path(__file__).parent), str(folder)]
+    command = [sys.executable, "-c", oracle, str(Path(__file__).parent), str(folder)]
     return subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -104,19 +189,20 @@ def copy_of_package(tmp_path: Path) -> Path:
     return package
 
 
-def test_the_oracle_accepts_the_kernels_as_they_are(tmp_path):
-    done = run_oracle(copy_of_package(tmp_path), tmp_path)
+@pytest.mark.parametrize("oracle", [ORACLE, RULES], ids=["onnx", "rules"])
+def test_the_oracle_accepts_the_kernels_as_they_are(oracle, tmp_path):
+    done = run_oracle(copy_of_package(tmp_path), tmp_path, oracle)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [*MUTANTS, *RULE_MUTANTS])
 def test_the_oracle_refuses(name, tmp_path):
     package = copy_of_package(tmp_path)
-    for file, right, wrong in MUTANTS[name]:
+    for file, right, wrong in (MUTANTS | RULE_MUTANTS)[name]:
         path = package / "fastq" / "kernels" / file
         source = path.read_text()
         assert right in source
         path.write_text(source.replace(right, wrong))
-    done = run_oracle(package, tmp_path)
+    done = run_oracle(package, tmp_path, RULES if name in RULE_MUTANTS else ORACLE)
     assert done.returncode == 1, done.stderr
     assert "AssertionError: different" in done.stderr

@@ -12,6 +12,7 @@ from fastq.kernels.memory import fetch, held
 from fastq.kernels.memory import put as put_in
 from fastq.kernels.minifloats import Minifloat, decode, encode
 from fastq.kernels.packing import Bits
+from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.simd import (
     REGISTER_BITS,
     Vec,
@@ -19,7 +20,6 @@ from fastq.kernels.simd import (
     by_type,
     constant,
     convert,
-    dtype_of,
     either_nan,
     full_like,
     inline,
@@ -45,12 +45,13 @@ class Action(types.Opaque):  # type: ignore[misc]
         they belong to.
     block : int
         Elements in every block, for the loop over blocks that fill registers; 0: known only at run time.
+    rule : Rule
+        The arithmetic.
     code : Minifloat, optional
         The float format of the codes; None where they are integers.
-    compute : Float, optional
-        The type to compute in; None: that of the scales.
-    tensor : bool
-        Whether scales are in units of one scale for the whole array, which then stands in place of the zero point.
+    own : str
+        "power" where scales are powers of two as the format prescribes; "tensor" where they are in units of one scale
+        for the whole array, which then stands in place of the zero point; else "".
     """
 
     def __init__(
@@ -59,16 +60,16 @@ class Action(types.Opaque):  # type: ignore[misc]
         nan: str = "raise",
         scheme: str = "",
         block: int = 0,
+        rule: Rule = ONNX,
         code: Minifloat | None = None,
-        compute: types.Float | None = None,
-        tensor: bool = False,
+        own: str = "",
     ) -> None:
         self.does, self.nan, self.scheme, self.block = name, nan, scheme, block
-        self.code, self.compute, self.tensor = code, compute, tensor
-        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {code}, {compute}, {tensor})")
+        self.rule, self.code, self.own = rule, code, own
+        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {rule}, {code}, {own})")
 
     def __reduce__(self) -> Any:
-        return Action, (self.does, self.nan, self.scheme, self.block, self.code, self.compute, self.tensor)
+        return Action, (self.does, self.nan, self.scheme, self.block, self.rule, self.code, self.own)
 
 
 register_model(Action)(models.OpaqueModel)
@@ -97,35 +98,46 @@ def nan_in_pair(action, x, y):
 
 
 @by_type
-def compute_of(action, scale):
-    """The type to compute in."""
-    compute = action.compute or scale.dtype
-    return lambda action, scale: compute
-
-
-@by_type
 def compute_lanes(action, scale, registers):
     """Vec type of so many registers, a literal, of the type to compute in."""
     if not isinstance(registers, types.IntegerLiteral):
         return None
-    compute = action.compute or scale.dtype
+    compute = formulas.computes_in(action, scale)
     vec = Vec(compute, registers.literal_value * REGISTER_BITS // compute.bitwidth)
     return lambda action, scale, registers: vec
 
 
+@by_type
+def parameter_type(action, scale):
+    """The type of scales and zero points in registers: that in memory; of a format's own, the type to compute in."""
+    dtype = formulas.computes_in(action, scale) if action.own else scale.dtype
+    return lambda action, scale: dtype
+
+
 @inline
 def step_at(action, scale, p, kind):
-    """Scales p onwards, as many as `kind` has lanes, in the type to compute in."""
-    return convert(fetch(scale, p, kind), compute_of(action, scale))
+    """Scales p onwards, as many as `kind` has lanes."""
+    return convert(fetch(scale, p, kind), parameter_type(action, scale))
+
+
+@by_type
+def zero_at(action, zero_point, p, kind, plan, scale):
+    """Zero points p onwards, or what stands in their place."""
+    if action.own == "tensor":
+        return lambda action, zero_point, p, kind, plan, scale: plan.tensor
+    return lambda action, zero_point, p, kind, plan, scale: convert(
+        fetch(zero_point, p, kind), parameter_type(action, scale)
+    )
 
 
 @by_type
 def value_of(action, x, scale):
     """Input lanes in the type to compute in; NaN as 0.0 where the action says so."""
-    compute = action.compute or scale.dtype
     if is_float(x) and action.nan == "zero":
-        return lambda action, x, scale: select(is_nan(x), constant(0, x), x)
-    return lambda action, x, scale: convert(x, compute)
+        return lambda action, x, scale: convert(
+            select(is_nan(x), constant(0, x), x), formulas.compute_type(action, scale)
+        )
+    return lambda action, x, scale: convert(x, formulas.compute_type(action, scale))
 
 
 @by_type
@@ -133,30 +145,32 @@ def suits(action, scale):
     """Whether `result_in_span` may be used for this scale."""
     if action.does == "dequantize":
         return lambda action, scale: True
-    return lambda action, scale: formulas.suits_span(scale)
+    return lambda action, scale: formulas.suits_span(action, scale)
 
 
 @by_type
 def result_in_span(action, x, s, dst):
     """What compute values become under one prepared scale that suits it, in the dtype of `dst`."""
-    steps = formulas.steps_in_range if action.scheme == "symmetric" else formulas.steps_in_span
+    fits = action.scheme == "symmetric" and action.rule.clamps_values and action.rule.range.fits
+    steps = formulas.steps_in_range if fits else formulas.steps_in_span
     code = action.code
 
     def quantize(action, x, s, dst):
-        return held(steps(x, s) + nearest(s.zero_point), dst)
+        return held(steps(action, x, s) + nearest(s.base), dst)
 
     def quantize_to_float(action, x, s, dst):
         return held(float_ratio_in_span(action, x, s), dst)
 
     def fake(action, x, s, dst):
-        return held(convert(steps(x, s), formulas.lane_type(s.scale)) * s.scale, dst)
+        done = convert(steps(action, x, s), formulas.compute_type(action, s.scale))
+        return held(formulas.value_of_steps(action, done, s), dst)
 
     def fake_by_float(action, x, s, dst):
         nearby = decode(encode(float_ratio_in_span(action, x, s), code), code)
-        return held(value_at(action, convert(nearby, formulas.lane_type(s.scale)), s.scale, s.zero_point), dst)
+        return held(formulas.dequantize_value(action, convert(nearby, formulas.compute_type(action, s.scale)), s), dst)
 
     def dequantize(action, x, s, dst):
-        return held(value_at(action, x, s.scale, s.zero_point), dst)
+        return held(formulas.dequantize_value(action, x, s), dst)
 
     if code is not None:
         return {"quantize": quantize_to_float, "fake": fake_by_float, "dequantize": dequantize}[action.does]
@@ -170,22 +184,28 @@ def result(action, x, scale, zero_point, lowest, highest, dst):
 
     def quantize(action, x, scale, zero_point, lowest, highest, dst):
         x, scale = without_nan_scale(action, x, scale)
-        return bounded_to_integer(formulas.code_value(x, scale, zero_point, lowest, highest), integer)
+        s = formulas.span(action, scale, zero_point, lowest, highest)
+        return bounded_to_integer(formulas.code_value(action, x, s, lowest, highest), integer)
 
     def quantize_to_float(action, x, scale, zero_point, lowest, highest, dst):
-        return held(float_ratio(action, x, scale, zero_point), dst)
+        s = formulas.span(action, scale, zero_point, lowest, highest)
+        return held(float_ratio(action, x, s), dst)
 
     def fake(action, x, scale, zero_point, lowest, highest, dst):
         x, usable = without_nan_scale(action, x, scale)
-        value = formulas.code_value(x, usable, zero_point, lowest, highest)
-        return held(formulas.dequantize_value(value, scale, zero_point), dst)
+        s = formulas.span(action, usable, zero_point, lowest, highest)
+        value = formulas.code_value(action, x, s, lowest, highest)
+        s = formulas.span(action, scale, zero_point, lowest, highest)
+        return held(formulas.dequantize_value(action, value, s), dst)
 
     def fake_by_float(action, x, scale, zero_point, lowest, highest, dst):
-        nearby = decode(encode(float_ratio(action, x, scale, zero_point), code), code)
-        return held(value_at(action, convert(nearby, formulas.lane_type(scale)), scale, zero_point), dst)
+        s = formulas.span(action, scale, zero_point, lowest, highest)
+        nearby = decode(encode(float_ratio(action, x, s), code), code)
+        return held(formulas.dequantize_value(action, convert(nearby, formulas.compute_type(action, scale)), s), dst)
 
     def dequantize(action, x, scale, zero_point, lowest, highest, dst):
-        return held(value_at(action, x, scale, zero_point), dst)
+        s = formulas.span(action, scale, zero_point, lowest, highest)
+        return held(formulas.dequantize_value(action, x, s), dst)
 
     if code is not None:
         return {"quantize": quantize_to_float, "fake": fake_by_float, "dequantize": dequantize}[action.does]
@@ -195,7 +215,7 @@ def result(action, x, scale, zero_point, lowest, highest, dst):
 @by_type
 def without_nan_scale(action, x, scale):
     """Values and scales, 0 and 1 where the scale marks a block that had NaN."""
-    if action.compute is None:
+    if not action.own:
         return lambda action, x, scale: (x, scale)
 
     def without(action, x, scale):
@@ -206,59 +226,45 @@ def without_nan_scale(action, x, scale):
 
 
 @by_type
-def float_ratio(action, x, scale, zero_point):
+def float_ratio(action, x, s):
     """What a float code is the nearest of."""
     code = action.code
 
-    def divided(action, x, scale, zero_point):
-        return formulas.float_quotient(x, scale, code)
+    def divided(action, x, s):
+        return formulas.float_quotient(x, s.scale, code)
 
-    def by_power(action, x, scale, zero_point):
-        x, scale = without_nan_scale(action, x, scale)
+    def by_power(action, x, s):
+        x, scale = without_nan_scale(action, x, s.scale)
         return x / scale
 
-    def in_units_of_tensor(action, x, scale, zero_point):
-        x, scale = without_nan_scale(action, x, scale)
-        return formulas.nvfp4_units(x, scale, zero_point)
+    def in_units_of_tensor(action, x, s):
+        x, scale = without_nan_scale(action, x, s.scale)
+        return formulas.nvfp4_units(x, scale, s.zero_point)
 
-    if action.compute is not None:
-        return in_units_of_tensor if action.tensor else by_power
-    return divided
+    return {"": divided, "power": by_power, "tensor": in_units_of_tensor}[action.own]
 
 
 @by_type
 def float_ratio_in_span(action, x, s):
     """`float_ratio` for one prepared scale that suits it."""
     code = action.code
-    if action.tensor:
-        return lambda action, x, s: formulas.nvfp4_units(x, s.scale, s.zero_point)
-    if action.compute is not None:
-        return lambda action, x, s: x * s.reciprocal  # exact, as scales are powers of two
-    return lambda action, x, s: formulas.float_quotient_in_span(x, s, code)
 
+    def divided(action, x, s):
+        return formulas.float_quotient_in_span(x, s, code)
 
-@by_type
-def value_at(action, code, scale, zero_point):
-    """What a code stands for."""
-    if action.tensor:
-        return lambda action, code, scale, zero_point: code * (scale * zero_point)
-    return lambda action, code, scale, zero_point: formulas.dequantize_value(code, scale, zero_point)
+    def by_power(action, x, s):
+        return x * s.factor  # exact
 
+    def in_units_of_tensor(action, x, s):
+        return formulas.nvfp4_units(x, s.scale, s.zero_point)
 
-@by_type
-def zero_at(action, zero_point, p, kind, plan, scale):
-    """Zero points p onwards in the type to compute in, or what stands in their place."""
-    if action.tensor:
-        return lambda action, zero_point, p, kind, plan, scale: plan.tensor
-    return lambda action, zero_point, p, kind, plan, scale: convert(
-        fetch(zero_point, p, kind), compute_of(action, scale)
-    )
+    return {"": divided, "power": by_power, "tensor": in_units_of_tensor}[action.own]
 
 
 @by_type
 def parameters(action, lo, hi, plan, scale):
     """Scale and zero point of a range by the action's scheme, in the dtype of `scale`."""
-    compute = action.compute or scale.dtype
+    compute = formulas.computes_in(action, scale)
     if action.scheme == "microscaling":
         below, kind = action.code.emax if action.code is not None else 0, scale.dtype
         return lambda action, lo, hi, plan, scale: formulas.power_of_two(
@@ -270,10 +276,16 @@ def parameters(action, lo, hi, plan, scale):
             convert(lo, compute), convert(hi, compute), plan.tensor, kind, element
         )
     formula = formulas.symmetric if action.scheme == "symmetric" else formulas.asymmetric
+    stored = scale.dtype
+    within = types.float64 if action.rule.range.double else compute
+
+    codes = action.rule.range.codes
 
     def of_range(action, lo, hi, plan, scale):
-        lo, hi = convert(lo, compute), convert(hi, compute)
-        return formula(lo, hi, plan.lowest, plan.highest)
+        lo, hi = convert(convert(lo, compute), within), convert(convert(hi, compute), within)
+        lowest, highest = (plan.lowest, plan.highest) if codes is None else codes
+        steps, zeros = formula(action, lo, hi, convert(lowest, within), convert(highest, within), compute)
+        return convert(steps, stored), convert(zeros, stored)
 
     return of_range
 
@@ -281,7 +293,7 @@ def parameters(action, lo, hi, plan, scale):
 @by_type
 def for_nan(action, steps, nans):
     """The scales, NaN where one belongs to a block with NaN that is to be kept."""
-    if action.nan == "keep" and action.compute is not None:
+    if action.nan == "keep" and action.own:
         return lambda action, steps, nans: select(nans, constant(float("nan"), steps), steps)
     return lambda action, steps, nans: steps
 
@@ -291,14 +303,23 @@ def put_parameters(action, scale, zero_point, p, steps, zeros):
     """Write parameters p onwards, where the action has a place for them."""
     if action.does == "fake":
         return lambda action, scale, zero_point, p, steps, zeros: None
-    if action.tensor:
+    if action.own == "tensor":
         return lambda action, scale, zero_point, p, steps, zeros: put_in(scale, p, held(steps, scale))
 
     def put(action, scale, zero_point, p, steps, zeros):
         put_in(scale, p, held(steps, scale))
-        store(zero_point, p, bounded_to_integer(zeros, dtype_of(zero_point)))
+        store(zero_point, p, as_stored(zeros, zero_point))
 
     return put
+
+
+@by_type
+def as_stored(zeros, zero_point):
+    """Zero points in the dtype that they are kept in."""
+    dtype = zero_point.dtype
+    if isinstance(dtype, types.Float):
+        return lambda zeros, zero_point: convert(zeros, dtype)
+    return lambda zeros, zero_point: bounded_to_integer(zeros, dtype)
 
 
 @by_type

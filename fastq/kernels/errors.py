@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numba import types
 
-from fastq.kernels.actions import saw
-from fastq.kernels.formulas import dequantize_value, unclamped_code
+from fastq.kernels.actions import float_ratio, saw, step_at, zero_at
+from fastq.kernels.formulas import compute_type, dequantize_value, span, unclamped_code
 from fastq.kernels.memory import fetch
 from fastq.kernels.minifloats import Minifloat
 from fastq.kernels.simd import (
@@ -34,46 +34,68 @@ SUMS = 8
 
 
 @by_type
-def parameter(where, k, vec):
-    """Scales or zero points for lanes k onwards: one for all of them, or where `where` is a pointer, each its own."""
+def step_of(action, where, k, kind):
+    """Scales for lanes k onwards: one for all of them, or where `where` is a pointer, each its own."""
     if isinstance(where, types.CPointer):
-        return lambda where, k, vec: fetch(where, k, lanes_like(vec, where))
-    return lambda where, k, vec: where
+        return lambda action, where, k, kind: step_at(action, where, k, lanes_like(kind, where))
+    return lambda action, where, k, kind: where
 
 
 @by_type
-def decoded(code, scale, zero_point, dst):
+def zero_of(action, where, k, kind, plan, scale):
+    """Zero points for lanes k onwards, as `step_of`."""
+    if isinstance(where, types.CPointer):
+        return lambda action, where, k, kind, plan, scale: zero_at(
+            action, where, k, lanes_like(kind, where), plan, scale
+        )
+    return lambda action, where, k, kind, plan, scale: where
+
+
+@by_type
+def decoded(action, code, s, dst):
     """The approximation that a code stands for; floats are the approximation itself, but for those that are codes."""
     if is_float(code) and not (isinstance(dst.dtype, Minifloat) and dst.dtype.width <= 8):
-        return lambda code, scale, zero_point, dst: code
-    return lambda code, scale, zero_point, dst: dequantize_value(
-        as_float(code, scale), scale, as_float(zero_point, scale)
-    )
+        return lambda action, code, s, dst: code
+    return lambda action, code, s, dst: dequantize_value(action, convert(code, compute_type(action, s.scale)), s)
 
 
 @by_type
-def as_float(x, scale):
-    """Codes in the type of the scale's lanes."""
-    dtype = getattr(scale, "dtype", scale)
-    return lambda x, scale: convert(x, dtype)
+def beyond(action, x, s, plan, dst):
+    """Mask of the values whose codes were clamped."""
+    form = dst.dtype
+
+    def integer(action, x, s, plan, dst):
+        code, dtype = unclamped_code(action, x, s), compute_type(action, s.scale)
+        return (code < convert(plan.lowest, dtype)) | (code > convert(plan.highest, dtype))
+
+    def above(action, x, s, plan, dst):
+        return absolute(float_ratio(action, x, s)) > constant(bound, x)
+
+    def from_tie(action, x, s, plan, dst):
+        return absolute(float_ratio(action, x, s)) >= constant(bound, x)
+
+    if not isinstance(form, Minifloat) or form.width > 8:
+        return integer
+    bound = form.max + 2.0 ** (form.emax - form.mantissa - 1)  # half way to the number that would be next
+    return from_tie if form.largest % 2 else above
 
 
 @inline
-def _measures(x, code, scale, zero_point, plan, dst):
-    wide, compute = convert(x, types.float64), as_float(x, scale)
-    error = absolute(wide - convert(decoded(code, scale, zero_point, dst), types.float64))
+def _measures(action, x, code, scale, zero_point, plan, dst):
+    s = span(action, scale, zero_point, plan.lowest, plan.highest)
+    wide, compute = convert(x, types.float64), convert(x, compute_type(action, scale))
+    error = absolute(wide - convert(decoded(action, code, s, dst), types.float64))
     magnitude = absolute(wide)
     nonzero = magnitude > constant(0, wide)
     relative = select(nonzero, error / magnitude, constant(0, wide))
-    whole = unclamped_code(compute, scale, as_float(zero_point, scale))
-    clipped = (whole < plan.lowest) | (whole > plan.highest)
+    clipped = beyond(action, compute, s, plan, dst)
     return error, magnitude, relative, convert(nonzero, types.float64), convert(clipped, types.float64)
 
 
 @inline
-def _add(total, x, code, scale, zero_point, plan, dst):
+def _add(action, total, x, code, scale, zero_point, plan, dst):
     e2, x2, abs_, rel, most, most_rel, some, clip = total
-    error, magnitude, relative, nonzero, clipped = _measures(x, code, scale, zero_point, plan, dst)
+    error, magnitude, relative, nonzero, clipped = _measures(action, x, code, scale, zero_point, plan, dst)
     return (
         e2 + error * error,
         x2 + magnitude * magnitude,
@@ -100,7 +122,7 @@ def _put(sums, first, total):
 
 
 @inline
-def add_errors(src, dst, scale, zero_point, sums, plan, chunk, size):
+def add_errors(action, src, dst, scale, zero_point, sums, plan, chunk, size):
     """Add the errors of dst[:size], codes or values, as an approximation of src[:size] to the sums of a chunk."""
     vec = lanes(src, sums)
     n, first, k = count(vec), chunk * SUMS, 0
@@ -112,15 +134,18 @@ def add_errors(src, dst, scale, zero_point, sums, plan, chunk, size):
         while k <= size - n:
             x, code = fetch(src, k, vec), fetch(dst, k, lanes_like(vec, dst))
             nans = nans | nan(x)
-            total = _add(total, x, code, parameter(scale, k, vec), parameter(zero_point, k, vec), plan, dst)
+            steps, zeros = step_of(action, scale, k, vec), zero_of(action, zero_point, k, vec, plan, scale)
+            total = _add(action, total, x, code, steps, zeros, plan, dst)
             k += n
         seen = any_lane(nans)
         _put(sums, first, total)
     total = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     while k < size:
-        x = fetch(src, k, dtype_of(src))
+        one = dtype_of(src)
+        x = fetch(src, k, one)
         seen |= x != x
-        total = _add(total, x, fetch(dst, k, dtype_of(dst)), one(scale, k), one(zero_point, k), plan, dst)
+        step, zero = step_of(action, scale, k, one), zero_of(action, zero_point, k, one, plan, scale)
+        total = _add(action, total, x, fetch(dst, k, dtype_of(dst)), step, zero, plan, dst)
         k += 1
     _put(sums, first, total)
     return saw(seen, False)
@@ -132,11 +157,3 @@ def nan(x):
     if is_float(x):
         return lambda x: is_nan(x)
     return lambda x: x != x
-
-
-@by_type
-def one(where, k):
-    """Scale or zero point of element k."""
-    if isinstance(where, types.CPointer):
-        return lambda where, k: fetch(where, k, dtype_of(where))
-    return lambda where, k: where

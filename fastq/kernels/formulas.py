@@ -10,11 +10,15 @@ from numba.core.registry import cpu_target
 from fastq.kernels.minifloats import decode, encode, power_below
 from fastq.kernels.simd import (
     Vec,
+    absolute,
     any_lane,
     bitcast,
+    bounded_to_integer,
     by_type,
     constant,
     convert,
+    copysign,
+    floor,
     fma,
     full_like,
     inline,
@@ -23,6 +27,7 @@ from fastq.kernels.simd import (
     nearest,
     rint,
     select,
+    trunc,
 )
 
 _TRIPLE, _CPU, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
@@ -31,66 +36,187 @@ _TRIPLE, _CPU, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
 HAS_FMA = "+fma" in _FEATURES or "aarch64" in _TRIPLE
 
 
+# --- rounding ---------------------------------------------------------------------------------------------------------
+
+
+@by_type
+def to_half_away(x):
+    """`x` moved away from zero by the number before a half: its whole part is then that of C's round().
+
+    A whole half would carry 0.49999997 to 1; with this sum, rounded to even, ties still reach the next number.
+    """
+    half = 0.5 - 2.0**-25 if lane_type(x) == types.float32 else 0.5 - 2.0**-54
+    return lambda x: x + copysign(constant(half, x), x)
+
+
+def _to_whole(rounding: str) -> Any:
+    return {
+        "half_even": lambda action, x: rint(x),
+        "half_away": lambda action, x: trunc(to_half_away(x)),
+        "floor": lambda action, x: floor(x),
+        "trunc": lambda action, x: trunc(x),
+        "": lambda action, x: x,
+    }[rounding]
+
+
+@by_type
+def whole(action, x):
+    """`x` rounded to a whole float by the action's rule."""
+    return _to_whole(action.rule.rounding)
+
+
+@by_type
+def rounded_zero(action, x):
+    """A zero point rounded as the action's rule says, if at all."""
+    return _to_whole(action.rule.range.rounding)
+
+
+@by_type
+def whole_int32(action, x):
+    """`x`, which is in range, rounded to int32 by the action's rule."""
+    return {
+        "half_even": lambda action, x: nearest(x),
+        "half_away": lambda action, x: bounded_to_integer(to_half_away(x), types.int32),
+        "floor": lambda action, x: bounded_to_integer(floor(x), types.int32),
+        "trunc": lambda action, x: bounded_to_integer(x, types.int32),
+    }[action.rule.rounding]
+
+
 # --- values to codes --------------------------------------------------------------------------------------------------
 
 
-@inline
-def unclamped_code(x, scale, zero_point):
-    """``rint(x / scale) + zero_point``, every operand float."""
-    return rint(x / scale) + zero_point
-
-
-@inline
-def code_value(x, scale, zero_point, lowest, highest):
-    """``clamp(rint(x / scale) + zero_point)``, the QuantizeLinear of ONNX, as a whole float; every operand float.
-
-    Infinities and whatever lies far out of range saturate; NaN gives `lowest`.
-    """
-    return minimum(maximum(unclamped_code(x, scale, zero_point), lowest), highest)
-
-
 class Span(NamedTuple):
-    """One scale and zero point, made ready for many values: see `span`."""
+    """Scale and zero point of many values, or of as many lanes, made ready for them: see `span`.
+
+    `base` is the code that lies no steps from the zero point. `factor` is the reciprocal of the scale, or the range of
+    all codes. `below` and `above` are bounds of values where those are clamped, else of steps.
+    """
 
     scale: Any
     zero_point: Any
-    reciprocal: Any
+    base: Any
+    factor: Any
     below: Any
     above: Any
 
 
-@inline
-def span(scale, zero_point, lowest, highest):
-    """What `steps_in_span` needs: the reciprocal, and the values whose codes are the lowest and the highest."""
-    below, above = (lowest - zero_point) * scale, (highest - zero_point) * scale
-    return Span(scale, zero_point, constant(1, scale) / scale, below, above)
+def computes_in(action: Any, like: Any) -> Any:
+    """Return the type of the arithmetic: that of the rule, else that of the scale `like`, a pointer or lanes."""
+    return getattr(types, action.rule.compute) if action.rule.compute else lane_type(like)
 
 
 @by_type
-def suits_span(scale):
+def compute_type(action, like):
+    """Type of the arithmetic."""
+    dtype = computes_in(action, like)
+    return lambda action, like: dtype
+
+
+@by_type
+def span(action, scale, zero_point, lowest, highest):
+    """Everything about a scale and zero point that `steps_in_span` needs, in the type of the arithmetic."""
+    rule, dtype = action.rule, getattr(types, action.rule.compute or str(lane_type(scale)))
+    from_zero_point, from_lowest, values = rule.zero == "code", rule.lowest, rule.clamps_values
+    by_range, by_double = rule.quotient == "range", rule.quotient == "reciprocal_of_double"
+
+    def prepared(action, scale, zero_point, lowest, highest):
+        step, zero = convert(scale, dtype), convert(zero_point, dtype)
+        lowest, highest = convert(lowest, dtype), convert(highest, dtype)
+        base = zero if from_zero_point else full_like(lowest if from_lowest else constant(0, lowest), zero)
+        below, above = lowest - base, highest - base
+        if values:
+            below, above = below * step, above * step
+        if by_range:
+            double = convert(scale, types.float64)
+            factor = convert(double * convert(highest - lowest, types.float64), dtype)
+        elif by_double:
+            double = convert(scale, types.float64)
+            factor = convert(constant(1, double) / double, dtype)
+        else:
+            factor = constant(1, step) / step
+        return Span(step, zero, base, factor, below, above)
+
+    return prepared
+
+
+@by_type
+def unrounded(action, x, s):
+    """`x` in steps from `base`, with the zero point where that is inside the rounding."""
+    rule = action.rule
+    offset, inside, fused = rule.zero == "offset", rule.zero == "inside", rule.fused and lane_type(x) == types.float32
+    divides, by_range = rule.quotient == "divide", rule.quotient == "range"
+    fused = fused and not divides
+
+    def steps(action, x, s):
+        if fused:
+            return fma(x, s.factor, s.zero_point)
+        if offset:
+            x = x - s.zero_point
+        if divides:
+            ratio = x / s.scale
+        elif by_range:
+            ratio = x / s.factor * s.above
+        else:
+            ratio = x * s.factor
+        return ratio + s.zero_point if inside else ratio
+
+    return steps
+
+
+@inline
+def unclamped_code(action, x, s):
+    """The whole number nearest to `x` by the rule, whether there is such a code or not, as a float."""
+    return whole(action, unrounded(action, x, s)) + s.base
+
+
+@inline
+def code_value(action, x, s, lowest, highest):
+    """`unclamped_code` in `lowest..highest`, floats.
+
+    Infinities and whatever lies far out of range saturate; NaN gives `lowest`.
+    """
+    dtype = compute_type(action, s.scale)
+    return minimum(maximum(unclamped_code(action, x, s), convert(lowest, dtype)), convert(highest, dtype))
+
+
+@by_type
+def suits_span(action, scale):
     """Whether `steps_in_span` equals `code_value` for this scale.
 
     Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and every
-    remainder that can decide a tie is exact (its unit is 2**-48 scales).
+    remainder that can decide a tie is exact (its unit is 2**-48 scales). Where steps are clamped the formula is that
+    of `code_value` for any scale.
     """
-    smallest, largest = (2.0**-100, 2.0**100) if scale == types.float32 else (2.0**-900, 2.0**900)
-    return lambda scale: smallest < scale < largest
+    if not action.rule.clamps_values:
+        return lambda action, scale: not is_infinite(scale)
+    dtype = getattr(types, action.rule.compute or str(scale))
+    smallest, largest = (2.0**-100, 2.0**100) if dtype == types.float32 else (2.0**-900, 2.0**900)
+    return lambda action, scale: smallest < scale < largest
+
+
+@by_type
+def steps_in_span(action, x, s):
+    """``code - base`` as int32 for a scale that `suits_span`: `code_value` with fewer instructions, bit for bit.
+
+    Where values are clamped instead of codes, a value at a bound is divided to within 2**-24 of a whole number of
+    codes, which is what it rounds to. So the code is in range, NaN's too: `maximum` gives its second operand for it.
+    """
+    offset = action.rule.zero == "offset"
+
+    def clamped_values(action, x, s):
+        distance = x - s.zero_point if offset else x
+        return whole_int32(action, quotient(minimum(maximum(distance, s.below), s.above), s))
+
+    def clamped_steps(action, x, s):
+        return whole_int32(action, minimum(maximum(unrounded(action, x, s), s.below), s.above))
+
+    return clamped_values if action.rule.clamps_values else clamped_steps
 
 
 @inline
-def steps_in_span(x, s):
-    """``code - zero_point`` as int32 for a scale that `suits_span`: `code_value` with fewer instructions, bit for bit.
-
-    Values are clamped instead of codes: a value at a bound is divided to within 2**-24 of a whole number of codes,
-    which is what it rounds to. So the code is in range, NaN's too: `maximum` gives its second operand for it.
-    """
-    return nearest(quotient(minimum(maximum(x, s.below), s.above), s))
-
-
-@inline
-def steps_in_range(x, s):
+def steps_in_range(action, x, s):
     """`steps_in_span` for values of the symmetric range that the scale was taken from: there is nothing to clamp."""
-    return nearest(quotient(x, s))
+    return whole_int32(action, quotient(x, s))
 
 
 @by_type
@@ -105,8 +231,8 @@ def quotient(x, s):
     if HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32:
 
         def corrected(x, s):
-            first = x * s.reciprocal
-            return fma(fma(-first, s.scale, x), s.reciprocal, first)
+            first = x * s.factor
+            return fma(fma(-first, s.scale, x), s.factor, first)
 
         return corrected
     return lambda x, s: x / s.scale
@@ -155,31 +281,46 @@ def _signed_like(near, x, code):
 # --- codes to values --------------------------------------------------------------------------------------------------
 
 
-@inline
-def dequantize_value(code, scale, zero_point):
-    """``(code - zero_point) * scale``; the difference of two 16 bit codes is exact in float32."""
-    return (code - zero_point) * scale
+@by_type
+def value_of_steps(action, steps, s):
+    """The value that lies so many steps from `base`."""
+    rule = action.rule
+    inside, middle, offset, by_range = (
+        rule.zero == "inside",
+        rule.middle,
+        rule.zero == "offset",
+        rule.quotient == "range",
+    )
+
+    def value(action, steps, s):
+        if inside:
+            steps = steps - s.zero_point
+        if middle:
+            steps = steps + constant(0.5, steps)
+        if by_range:
+            return steps / s.above * s.factor + s.zero_point
+        return steps * s.scale + s.zero_point if offset else steps * s.scale
+
+    return value
+
+
+@by_type
+def dequantize_value(action, code, s):
+    """The value of a code; the difference of two 16 bit codes is exact in float32.
+
+    Codes with scales of their format's own are decoded in float32.
+    """
+    single = types.float32
+    if action.own == "tensor":
+        return lambda action, code, s: (
+            convert(code, single) * (convert(s.scale, single) * convert(s.zero_point, single))
+        )
+    if action.own == "power":
+        return lambda action, code, s: convert(code, single) * convert(s.scale, single)
+    return lambda action, code, s: value_of_steps(action, code - s.base, s)
 
 
 # --- a range to parameters --------------------------------------------------------------------------------------------
-
-
-@inline
-def asymmetric(lo, hi, lowest, highest):
-    """Scale and zero point of ``lo..hi`` widened to contain 0, as DynamicQuantizeLinear of ONNX takes them."""
-    zero = constant(0, lo)
-    lo, hi = minimum(lo, zero), maximum(hi, zero)
-    scale, usable = _usable(_step(lo, hi, highest - lowest))
-    zero_point = minimum(maximum(rint(lowest - lo / scale), lowest), highest)
-    return scale, select(usable, zero_point, zero)
-
-
-@inline
-def symmetric(lo, hi, lowest, highest):
-    """Scale and zero point of ``-m..m``, m the largest magnitude; `lowest` and `highest` are the codes of its ends."""
-    two = constant(2, lo)
-    scale, _ = _usable(maximum(maximum(-lo, hi), constant(0, lo)) / ((highest - lowest) / two))
-    return scale, full_like((lowest + highest) / two, lo)
 
 
 @inline
@@ -202,49 +343,125 @@ def nvfp4(lo, hi, tensor, kind, element):
     ``clamp(largest magnitude / largest element / tensor)``, torchao's `nvfp4_quantize`.
     """
     least, most, elements = NVFP4_LEAST, kind.instance_type.max, element.instance_type.max
+    compute = lane_type(lo)
 
     def rounded(lo, hi, tensor, kind, element):
         zero = constant(0, lo)
         largest = maximum(maximum(-lo, hi), zero)
         scale = largest / constant(elements, lo) / tensor
         scale = minimum(maximum(scale, constant(least, lo)), constant(most, lo))
-        return convert(decode(encode(scale, kind), kind), lane_type(lo)), full_like(tensor, lo)
+        return convert(decode(encode(scale, kind), kind), compute), full_like(tensor, lo)
 
     return rounded
 
 
-@by_type
-def lane_type(x):
-    """Scalar type of the lanes of x."""
-    dtype = x.dtype if isinstance(x, Vec) else x
-    return lambda x: dtype
-
-
 @inline
 def nvfp4_units(x, scale, tensor):
-    """Values in units of elements, ``x * (1 / tensor / scale)`` as torchao; -0.0 becomes 0.0."""
-    return x * (constant(1, tensor) / tensor / scale) + constant(0, x)
+    """Values in units of elements, ``x * (1 / tensor / scale)`` as torchao."""
+    return x * (constant(1, tensor) / tensor / scale)
+
+
+# Of the branches below on constants of the rule one is compiled; a function each would double the time to compile.
+
+
+@by_type
+def asymmetric(action, lo, hi, lowest, highest, compute):
+    """Scale and zero point of ``lo..hi`` by the action's rule; `compute` is the type of the values."""
+    ranged, within = action.rule.range, lane_type(lo)
+    widened, more, in_compute = ranged.widened, ranged.divisor, ranged.span_in_compute
+
+    def of_range(action, lo, hi, lowest, highest, compute):
+        zero, steps = constant(0, lo), highest - lowest + constant(more, lowest)
+        if widened:
+            lo, hi = minimum(lo, zero), maximum(hi, zero)
+        if in_compute:
+            step = convert(convert(hi, compute) - convert(lo, compute), within) / steps
+        else:
+            step = _step(lo, hi, steps)
+        if not widened:  # such a range may have two infinite ends, and their difference is NaN
+            step = select(is_infinite(lo) | is_infinite(hi), constant(float("inf"), lo), step)
+        scale, usable = _usable(action, step, lo, compute)
+        return scale, zero_of_range(action, lo, hi, scale, usable, lowest, highest)
+
+    return of_range
+
+
+@by_type
+def symmetric(action, lo, hi, lowest, highest, compute):
+    """Scale and zero point of ``-m..m``, m the largest magnitude; `lowest` and `highest` are the codes of its ends."""
+    ranged = action.rule.range
+    signed, more, zero_beside = ranged.signed, ranged.divisor, ranged.zero_when_degenerate == "zero"
+
+    def of_range(action, lo, hi, lowest, highest, compute):
+        zero, two = constant(0, lo), constant(2, lo)
+        middle = rint((lowest + highest) / two)
+        if signed:
+            lo, hi = minimum(lo, zero), maximum(hi, zero)
+            step = select(hi > -lo, hi, lo) / (lowest - middle)
+        else:
+            step = maximum(maximum(-lo, hi), zero) / ((highest - lowest + constant(more, lowest)) / two)
+        scale, usable = _usable(action, step, lo, compute)
+        zero_point = full_like(middle, lo)
+        return scale, select(usable, zero_point, zero) if zero_beside else zero_point
+
+    return of_range
+
+
+@by_type
+def _usable(action, scale, lo, compute):
+    """The scale, rounded where the rule says so, another where it is degenerate, and whether it is not."""
+    rule, ranged, within = action.rule, action.rule.range, lane_type(scale)
+    rounds, signed, instead = ranged.rounds_scale, rule.signed, ranged.degenerate
+    normal = 2.0**-126 if compute.dtype == types.float32 else 2.0**-1022
+    least = normal if ranged.floor is None else ranged.floor
+    by_value, to_floor = instead == "value", instead == "floor"
+    other = least if isinstance(instead, str) else instead
+
+    def usable(action, scale, lo, compute):
+        if rounds:
+            scale = convert(convert(scale, compute), within)
+        size = absolute(scale) if signed else scale
+        usable = (size >= constant(least, scale)) & (size > constant(0, scale))
+        if by_value:
+            value = select(absolute(lo) >= constant(least, lo), lo, full_like(constant(1, lo), lo))
+            return select(usable, scale, value), usable
+        return select(usable, scale, constant(other, scale)), usable | to_floor
+
+    return usable
+
+
+@by_type
+def zero_of_range(action, lo, hi, scale, usable, lowest, highest):
+    """The zero point that belongs to a scale: a code, any float, or an offset."""
+    rule, ranged = action.rule, action.rule.range
+    lowest_code, from_highest = rule.lowest, ranged.from_highest
+    rounds_quotient, beside_lowest = ranged.rounds_quotient, ranged.zero_when_degenerate == "lowest"
+
+    def offset(action, lo, hi, scale, usable, lowest, highest):
+        return lo if lowest_code else lo - lowest * scale
+
+    def any_float(action, lo, hi, scale, usable, lowest, highest):
+        zero_point = highest - hi / scale if from_highest else lowest - lo / scale
+        return select(usable, zero_point, constant(0, lo))
+
+    def code(action, lo, hi, scale, usable, lowest, highest):
+        end, steps = (highest, hi / scale) if from_highest else (lowest, lo / scale)
+        zero_point = end - rounded_zero(action, steps) if rounds_quotient else rounded_zero(action, end - steps)
+        beside = lowest if beside_lowest else constant(0, lowest)
+        return select(usable, minimum(maximum(zero_point, lowest), highest), beside)
+
+    return offset if rule.zero == "offset" else code if ranged.rounding else any_float
 
 
 @inline
-def _usable(scale):
-    """The scale, 1 where it is below the smallest normal number, and whether it was not."""
-    usable = scale >= smallest_normal(scale)
-    return select(usable, scale, constant(1, scale)), usable
-
-
-@by_type
 def is_infinite(scale):
     """Mask of the scales that a range with an infinite end gives."""
-    return lambda scale: scale == constant(float("inf"), scale)
+    return absolute(scale) == constant(float("inf"), scale)
 
 
-@by_type
-def smallest_normal(like):
-    """Smallest normal number of the lane type of `like`."""
-    dtype = like.dtype if isinstance(like, Vec) else like
-    tiny = 2.0**-126 if dtype == types.float32 else 2.0**-1022
-    return lambda like: constant(tiny, like)
+def lane_type(kind: Any) -> Any:
+    """Lane type of lanes, a pointer or a scalar."""
+    return types.unliteral(getattr(kind, "dtype", kind))
 
 
 @by_type

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastq.kernels.actions import (
     compute_lanes,
-    compute_of,
     for_nan,
     identities,
     nan_lanes,
+    parameter_type,
     parameters,
     put_parameters,
     result,
@@ -54,7 +54,7 @@ def fewest_lanes(src, dst):
 
 def lanes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Do `action` to elements start..stop, row by row; src and dst hold the elements from `origin` on."""
-    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, compute_of(action, scale))
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, parameter_type(action, scale))
     i, seen = start, 0
     while i < stop:
         row = i // plan.inner
@@ -130,7 +130,7 @@ def _by_parameters(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
 @inline
 def _compare(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
     steps, zeros = advance(scale, p + i), advance(zero_point, p + i)
-    return add_errors(advance(src, i), advance(dst, i), steps, zeros, sums, plan, i // plan.chunk, end - i)
+    return add_errors(action, advance(src, i), advance(dst, i), steps, zeros, sums, plan, i // plan.chunk, end - i)
 
 
 # --- range and values in one pass: stripes of a block -----------------------------------------------------------------
@@ -141,7 +141,7 @@ STRIPE_BYTES = STRIPE * REGISTER_BITS // 8
 
 def stripes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Quantize (or fake quantize) stripes start..stop, each some columns of one block; the first block's come first."""
-    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, compute_of(action, scale))
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, parameter_type(action, scale))
     vec, few = compute_lanes(action, scale, STRIPE), fewest_lanes(src, dst)
     n = count(vec)
     across = (plan.inner + n - 1) // n
@@ -167,7 +167,7 @@ def stripes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop
 @by_type
 def nan_to_keep(action, x):
     """Mask of the lanes whose NaN makes a scale NaN."""
-    if is_float(x) and action.nan == "keep" and action.compute is not None:
+    if is_float(x) and action.nan == "keep" and action.own:
         return lambda action, x: is_nan(x)
     return lambda action, x: False
 
@@ -201,7 +201,7 @@ def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, v
 
 def ranges(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Turn ranges start..stop, lowest values in src and highest in dst, into scale and zero point by the scheme."""
-    vec, infinite, plan = fewest_lanes(src, dst), False, localize(plan, compute_of(action, scale))
+    vec, infinite, plan = fewest_lanes(src, dst), False, localize(plan, parameter_type(action, scale))
     for p in range(start, stop):
         steps, zeros = parameters(action, load(src, p, vec), load(dst, p, vec), plan, scale)
         put_parameters(action, scale, zero_point, p, steps, zeros)

@@ -6,11 +6,11 @@ from numba import types
 
 from fastq.kernels.actions import (
     compute_lanes,
-    compute_of,
     for_nan,
     identities,
     nan_in_pair,
     nan_lanes,
+    parameter_type,
     parameters,
     put_parameters,
     result,
@@ -22,7 +22,7 @@ from fastq.kernels.actions import (
     zero_at,
 )
 from fastq.kernels.errors import add_errors
-from fastq.kernels.formulas import Span, is_infinite, span
+from fastq.kernels.formulas import Span, compute_type, is_infinite, span
 from fastq.kernels.memory import fetch, group_of, put, put_streaming
 from fastq.kernels.minifloats import Minifloat
 from fastq.kernels.plan import AHEAD, localize
@@ -58,7 +58,7 @@ from fastq.kernels.simd import (
 
 def spans(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Do `action` to elements start..stop, run by run; src and dst hold the elements from `origin` on."""
-    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, compute_of(action, scale))
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, parameter_type(action, scale))
     i, seen = start, 0
     while i < stop:
         outer = i // plan.length
@@ -197,7 +197,8 @@ def _apply(action, src, dst, plan, scale, zero_point, i, end, like):
     n, nan = count(vec), False
     stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
     if stop - i >= n and suits(action, scale):
-        nan |= _apply_lanes(action, src, dst, plan, span(scale, zero_point, plan.lowest, plan.highest), i, stop, like)
+        s = span(action, scale, zero_point, plan.lowest, plan.highest)
+        nan |= _apply_lanes(action, src, dst, plan, s, i, stop, like)
         i = stop
     while i < end:
         x = fetch(src, i, dtype_of(src))
@@ -268,9 +269,9 @@ def _by_range(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
 
 def blocks(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Do `action` to blocks start..stop, all of the size that the action names; ranges are taken from them."""
-    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, compute_of(action, scale))
+    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, parameter_type(action, scale))
     n = count(compute_lanes(action, scale, 1))
-    memory = scratch(5 * 16, compute_of(action, scale))
+    memory = scratch(6 * 16, compute_type(action, scale))
     p, seen = start, 0
     while p <= stop - n:
         seen |= _several_blocks(action, src, dst, scale, zero_point, plan, p, memory)
@@ -291,7 +292,10 @@ def block_lanes(action, src):
 @by_type
 def extent_of(action, x):
     """A range with the parameters of that of the lanes: for a symmetric scheme any that has their largest magnitude."""
-    if action.scheme in ("symmetric", "microscaling", "nvfp4") and is_float(x):
+    ranged = action.scheme in ("microscaling", "nvfp4") or (
+        action.scheme == "symmetric" and not action.rule.range.signed
+    )
+    if ranged and is_float(x):
 
         def magnitude(action, x):
             most = reduce_max(absolute(x))
@@ -304,7 +308,7 @@ def extent_of(action, x):
 @by_type
 def keeps_nan(action):
     """Whether a block with NaN has a scale of NaN, which is looked at block by block."""
-    keeps = action.nan == "keep" and action.compute is not None
+    keeps = action.nan == "keep" and action.own != ""
     return lambda action: keeps
 
 
@@ -335,11 +339,11 @@ def _several_blocks(action, src, dst, scale, zero_point, plan, p, memory):
             seen |= _one_block(action, src, dst, scale, zero_point, plan, p + k)
         return seen
     put_parameters(action, scale, zero_point, p, steps, zeros)
-    s = span(steps, zeros, plan.lowest, plan.highest)
-    for k in range(5):
+    s = span(action, steps, zeros, plan.lowest, plan.highest)
+    for k in range(6):
         store(memory, k * n, s[k])
     for k in range(n):
-        one = Span(memory[k], memory[n + k], memory[2 * n + k], memory[3 * n + k], memory[4 * n + k])
+        one = Span(memory[k], memory[n + k], memory[2 * n + k], memory[3 * n + k], memory[4 * n + k], memory[5 * n + k])
         i = (p + k) * size
         put(dst, i, result_in_span(action, value_of(action, fetch(src, i, vec), scale), one, dst))
     return saw(any_lane(nans), False)
@@ -364,8 +368,6 @@ def _one_block(action, src, dst, scale, zero_point, plan, p):
 
 @inline
 def _compare(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
-    step, zero = (
-        step_at(action, scale, p, dtype_of(scale)),
-        zero_at(action, zero_point, p, dtype_of(zero_point), plan, scale),
-    )
-    return add_errors(advance(src, i), advance(dst, i), step, zero, sums, plan, i // plan.chunk, end - i)
+    step = step_at(action, scale, p, dtype_of(scale))
+    zero = zero_at(action, zero_point, p, dtype_of(zero_point), plan, scale)
+    return add_errors(action, advance(src, i), advance(dst, i), step, zero, sums, plan, i // plan.chunk, end - i)

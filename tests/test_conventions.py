@@ -1,0 +1,325 @@
+"""Every convention of the table, and any that a user makes: fast equals reference, bit for bit."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from catalogue import same_bytes, same_quantized, specials, ties, values
+
+import fastq
+from fastq import reference
+from fastq.qtypes import as_qtype
+
+ROWS = fastq.CONVENTIONS
+SHAPE = (3, 5, 70)
+GRANULARITIES = [
+    {},
+    {"axis": 0},
+    {"axis": -1},
+    {"axis": -1, "block_size": 32},
+    {"axis": -1, "block_size": 33},
+]
+
+OWN = {
+    "everything unusual": fastq.Convention(
+        "everything unusual",
+        parameter_type="float64",
+        divisor="codes",
+        scale_floor=0.01,
+        degenerate="floor",
+        zero_point_end="highest",
+        zero_point_rounding="floor",
+        zero_point_rounded="quotient",
+        zero_point_inside=True,
+        rounding="floor",
+        narrow=(),
+    ),
+    "a float among the codes": fastq.Convention(
+        "a float among the codes",
+        schemes=("asymmetric",),
+        includes_zero=False,
+        zero_point="float",
+        zero_point_inside=True,
+        rounding="half_away",
+    ),
+    "middle of a bucket": fastq.Convention("middle of a bucket", rounding="floor", decode="middle", narrow=()),
+    "truncated reciprocal": fastq.Convention(
+        "truncated reciprocal",
+        quotient="reciprocal_of_double",
+        stored_type="float64",
+        rounding="trunc",
+        zero_point_rounding="trunc",
+        variants=(("symmetric", "rounding", "half_away"), ("blocks", "zero_point_inside", True)),
+    ),
+    "offset of code zero, rounded away": fastq.Convention(
+        "offset of code zero, rounded away",
+        schemes=("asymmetric",),
+        zero_point="offset",
+        offset_code="zero",
+        rounding="half_away",
+        reduce_range=True,
+        clamp="format",
+    ),
+}
+ALL = ROWS | OWN
+
+
+def schemes(row):
+    """Each scheme of a convention with a code format, of different ones where it has them: kernels take time."""
+    formats = row.formats or ("uint8", "int8")
+    return [(formats[k % len(formats)], scheme == "symmetric") for k, scheme in enumerate(row.schemes)]
+
+
+def array(dtype, seed=3):
+    """Values of all magnitudes, with rows of zeros, constants, and tiny and huge values."""
+    x = values(dtype, np.prod(SHAPE), seed).reshape(SHAPE)
+    if dtype.startswith("float"):
+        x = np.clip(x, -1e5, 1e5).astype(dtype)
+        x[0, 3], x[0, 4] = x[0, 3] * x.dtype.type(1e-40), x[0, 4] * x.dtype.type(1e30)
+    x[0, 0], x[0, 1], x[0, 2] = 0, 5, np.array(-3).astype(dtype)
+    return x
+
+
+def check(x, other, code, options):
+    q, expected = fastq.quantize(x, code, **options), reference.quantize(x, code, **options)
+    same_quantized(q, expected)
+    same_bytes(q.dequantize(), reference.dequantize(expected))
+    if options.get("axis") != -1:
+        same_bytes(fastq.fake_quantize(x, code, **options), reference.fake_quantize(x, code, **options))
+    same_quantized(fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=expected.qparams))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_granularity_in_one_pass_and_in_two(name):
+    row = ALL[name]
+    x, other = array("float32"), values("float32", np.prod(SHAPE), 4).reshape(SHAPE)
+    for (code, symmetric), options in itertools.product(schemes(row), GRANULARITIES):
+        check(x, other, code, options | {"symmetric": symmetric, "convention": row})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int16"])
+@pytest.mark.parametrize("name", ALL)
+def test_input_dtypes(name, dtype):
+    row, x = ALL[name], array(dtype)
+    code, symmetric = schemes(row)[-1]
+    check(x, x, code, {"axis": 0, "symmetric": symmetric, "convention": row})
+
+
+@pytest.mark.parametrize("code", ["int16", "uint16", "int4", "uint4", "int2", "uint2"])
+@pytest.mark.parametrize("name", ALL)
+def test_formats(name, code):
+    row, x = ALL[name], array("float32", 5)
+    if row.formats and code not in row.formats:
+        with pytest.raises(ValueError, match="dtype must be one of"):
+            fastq.quantize(x, code, convention=row)
+        return
+    options = {"axis": 0, "convention": row, "symmetric": "asymmetric" not in row.schemes}
+    same_quantized(fastq.quantize(x, code, **options), reference.quantize(x, code, **options))
+
+
+def scale_and_zero_points(row, code):
+    scale = np.float32(0.1)
+    if row.zero_point == "integer":
+        qtype = as_qtype(code)
+        return [(scale, zero) for zero in (qtype.qmin, 3, qtype.qmax)] + [(np.float32(1.0), 3)]
+    return [(scale, np.float32(-1.7)), (np.float32(1.0), np.float32(2.0)), (np.float32(1.0), np.float32(0.5))]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_ties_and_specials_under_given_parameters(name):
+    row = ALL[name]
+    code = schemes(row)[0][0]
+    for scale, zero_point in scale_and_zero_points(row, code):
+        x = np.concatenate([ties(np.float32, scale), specials(np.float32), ties(np.float32, scale) + np.float32(0.5)])
+        x = np.concatenate([x, x / np.float32(7)])
+        codes = fastq.quantize_linear(x, scale, zero_point, code, convention=row)
+        same_bytes(codes, reference.quantize_linear(x, scale, zero_point, code, convention=row))
+        each, zeros = np.full(x.shape, scale), np.full(x.shape, zero_point)
+        lanes = fastq.quantize_linear(x, each, zeros, code, axis=0, convention=row)
+        same_bytes(lanes, reference.quantize_linear(x, each, zeros, code, axis=0, convention=row))
+        if not as_qtype(code).packed:
+            back = fastq.dequantize_linear(codes, scale, zero_point, convention=row)
+            same_bytes(back, reference.dequantize_linear(codes, scale, zero_point, convention=row))
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 1000, 70_001])
+@pytest.mark.parametrize("name", ["torch", "tflite", "faiss", "textbook"])
+def test_sizes(name, size):
+    x = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    code, symmetric = schemes(ROWS[name])[0]
+    q, expected = (impl.quantize(x, code, convention=name, symmetric=symmetric) for impl in (fastq, reference))
+    same_quantized(q, expected)
+    same_bytes(q.dequantize(), reference.dequantize(expected))
+    actual, wanted = fastq.compare(x, q), reference.compare(x, expected)
+    assert (actual.clipped, actual.max_abs_error) == (wanted.clipped, wanted.max_abs_error)
+
+
+@pytest.mark.parametrize("name", ["torch", "onnxruntime", "torchao"])
+def test_half_of_the_codes(name):
+    row, x = dataclasses.replace(ROWS[name], reduce_range=True), array("float32")
+    for code, symmetric in schemes(row):
+        check(x, x * np.float32(3), code, {"convention": row, "symmetric": symmetric})
+    first, last = row.parameter_range(as_qtype("int8"), False)
+    assert (first, last) == ((-64, 64) if name == "onnxruntime" else (-64, 63))
+
+
+# half away from zero is C's round(), whose nearest neighbours below a half stay below
+def test_half_away_is_exact():
+    below = np.nextafter(np.float32(0.5), np.float32(0))
+    x = np.array([below, 0.5, 1.5, 2.5, -below, -0.5, -2.5, 8388607.5], np.float32)
+    row = fastq.Convention("half away", rounding="half_away")
+    assert fastq.quantize_linear(x, 1.0, 0, "int8", convention=row).tolist() == [0, 1, 2, 3, 0, -1, -3, 127]
+
+
+def test_negative_scales_of_matmul_nbits():
+    x = np.array([1.0, -0.5, 0.25, 0.0], np.float32)
+    q = fastq.quantize(x, "uint4", symmetric=True, convention="matmul-nbits")
+    assert q.scale == -0.125
+    assert q.zero_point == 8
+    assert q.unpacked().tolist() == [0, 12, 6, 8]
+    assert q.dequantize().tolist() == x.tolist()
+
+
+# Notebooks
+
+
+LESSON = np.array([[191.6, -13.5, 728.6], [92.14, 295.5, -184], [0, 684.6, 245.5]], np.float32)
+
+
+def test_lesson_scale_and_zero_point():
+    p = fastq.choose_qparams(LESSON, "int8", convention="textbook")
+    assert (float(p.scale), int(p.zero_point)) == (3.578823433670343, -77)
+
+
+def test_article_in_three_schemes():
+    x = np.array([0.21535037, 1.2962357, -1.0161772], np.float32)
+    p = fastq.choose_qparams(x, "int8", convention="textbook")
+    assert fastq.quantize_linear(x, p.scale, None, "int8", convention="textbook").tolist() == [24, 127, -112]
+    q = fastq.quantize(x, "int8", symmetric=True, convention="textbook")
+    assert q.codes.tolist() == [21, 127, -100]
+    assert float(q.scale) == pytest.approx(0.01020658016204834, rel=1e-15)
+    q = fastq.quantize(x, "int8", convention="textbook")
+    assert (q.codes.tolist(), int(q.zero_point)) == ([8, 127, -128], -16)
+    assert q.dequantize() == pytest.approx([0.21763885, 1.2967647, -1.0156479], rel=1e-7)
+    from_the_top = dataclasses.replace(ROWS["textbook"], zero_point_end="highest")
+    assert int(fastq.quantize(x, "int8", convention=from_the_top).zero_point) == -16
+
+
+def test_simple_scaling():
+    x = np.array([-10.0, -5.0, 0.0, 5.0, 10.0], np.float32)
+    scale = fastq.choose_qparams(x, "int8", convention="textbook").scale
+    assert fastq.quantize_linear(x, scale, None, "int8", convention="textbook").tolist() == [-127, -64, 0, 64, 127]
+    x = np.array([0, 1, 9, 10, 1000])
+    assert fastq.quantize(x, "uint8", convention="textbook").codes.tolist() == [0, 0, 2, 3, 255]
+
+
+def test_a_float_zero_point():
+    row = dataclasses.replace(ROWS["textbook"], zero_point="float", schemes=("asymmetric",))
+    p = fastq.choose_qparams(np.array([1.345, 2.087, 3.453], np.float32), "uint8", convention=row)
+    assert float(p.zero_point) == pytest.approx(-162.7016, abs=5e-5)
+    assert p.zero_point.dtype == np.float64
+
+
+@pytest.mark.parametrize("value", [5.0, -3.25, 0.0])
+def test_a_constant_is_its_own_scale(value):
+    x = np.full((2, 3), value, np.float32)
+    q = fastq.quantize(x, "int8", convention="textbook")
+    assert (float(q.scale), int(q.zero_point)) == (value or 1.0, 0)
+    assert np.array_equal(np.asarray(q), x)
+
+
+# The width of codes
+
+
+@pytest.mark.parametrize("bits", range(2, 17))
+def test_codes_of_any_width(bits):
+    x = array("float32", 6)[1]
+    for code, symmetric in itertools.product(("int8", "uint8", "int16", "uint16"), (False, True)):
+        if bits > as_qtype(code).bits:
+            continue
+        options = {"bits": bits, "symmetric": symmetric, "axis": -1}
+        q, expected = fastq.quantize(x, code, **options), reference.quantize(x, code, **options)
+        same_quantized(q, expected)
+        assert q.codes.dtype == np.dtype(code)
+        half = 1 << (bits - 1)
+        assert (q.dtype.qmin, q.dtype.qmax) == ((-half, half - 1) if code[0] == "i" else (0, 2 * half - 1))
+        assert q.codes.min() >= q.dtype.qmin
+        assert q.codes.max() <= q.dtype.qmax
+        same_bytes(q.dequantize(), reference.dequantize(expected))
+        same_quantized(fastq.quantize(x, qparams=q.qparams), reference.quantize(x, qparams=expected.qparams))
+
+
+@pytest.mark.parametrize("impl", [fastq, reference])
+@pytest.mark.parametrize(
+    ("code", "bits", "error"),
+    [("int8", 9, ValueError), ("int8", 1, ValueError), ("int8", True, TypeError), ("int4", 3, TypeError)],
+)
+def test_wrong_widths(impl, code, bits, error):
+    with pytest.raises(error, match="bits"):
+        impl.quantize(np.ones(3, np.float32), code, bits=bits)
+
+
+@pytest.mark.parametrize("impl", [fastq, reference])
+def test_zero_points_of_narrow_codes_are_checked(impl):
+    p = fastq.choose_qparams(np.ones(3, np.float32), "int8", bits=5)
+    wrong = dataclasses.replace(p, zero_point=np.array(99, np.int8))
+    with pytest.raises(ValueError, match="zero_point must"):
+        impl.quantize(np.ones(3, np.float32), qparams=wrong)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rounding": "nearest"}, "rounding must be one of"),
+        ({"quotient": "range"}, "quotient='range' needs"),
+        ({"zero_point": "float"}, "needs zero_point_inside=True"),
+        ({"zero_point": "offset"}, "no symmetric scheme"),
+        ({"formats": ("int9",)}, "formats must be"),
+        ({"schemes": ()}, "schemes must be"),
+        ({"scale_floor": -1.0}, "scale_floor must be"),
+        ({"degenerate": 0.0}, "degenerate must be"),
+        ({"degenerate": "floor", "scale_floor": 0.0}, "needs a scale_floor"),
+        ({"variants": (("sometimes", "rounding", "floor"),)}, "condition of variants"),
+        ({"variants": (("blocks", "name", "x"),)}, "variants may change"),
+        ({"variants": (("blocks", "rounding", "up"),)}, "rounding must be one of"),
+    ],
+)
+def test_wrong_fields(fields, message):
+    with pytest.raises(ValueError, match=message):
+        fastq.Convention("mine", **fields)
+
+
+@pytest.mark.parametrize("impl", [fastq, reference])
+def test_schemes_that_a_system_does_not_have(impl):
+    with pytest.raises(ValueError, match="symmetric must be False"):
+        impl.quantize(np.ones(3, np.float32), "uint8", symmetric=True, convention="faiss")
+
+
+@pytest.mark.parametrize("impl", [fastq, reference])
+@pytest.mark.parametrize("name", ["faiss", "cf", "textbook", "onnx"])
+def test_infinite_ranges(impl, name):
+    for x in ([np.inf, 1.0], [-np.inf, -np.inf], [np.inf] * 40):
+        with pytest.raises(ValueError, match="infinite"):
+            impl.quantize(np.array(x, np.float32), "uint8", convention=name)
+
+
+def test_two_conventions_of_one_arithmetic_share_their_kernels():
+    from fastq.rules import rule_of
+
+    mine = dataclasses.replace(ROWS["torchao"], name="mine")
+    float32 = np.dtype(np.float32)
+    first, second = (rule_of(row, as_qtype("int8"), False, "array", float32) for row in (ROWS["torchao"], mine))
+    assert first == second
+    assert hash(first) == hash(second)
+
+
+def test_the_page_is_that_of_the_table():
+    from fastq.written import page
+
+    docs = Path(__file__).parent.parent / "docs"
+    assert (docs / "conventions.md").read_text() == page(docs / "conventions.json"), "run python -m fastq.written"

@@ -3,7 +3,5 @@
 A kernel returns bits of what it saw.
 """
 
-from fastq.kernels import forks as forks  # with `import fastq`, to know of every fork from then on
-
 SAW_NAN = 1
 SAW_INFINITE_RANGE = 2

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq import arguments
-from fastq.compare import Comparison
+from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
 from fastq.layout import check_block_size, kept_axes, parameter_shape

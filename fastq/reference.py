@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.compare import Comparison
+from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention
 from fastq.qarray import Axis, QParams, QuantizedArray
 from fastq.qtypes import QTYPES, QType, as_qtype

@@ -27,7 +27,7 @@ def check(dtype="int8"):
 def check(cache, code="check()", **arguments):
     """Check results in a process of its own; whether it compiled its kernels and drivers or loaded them."""
     output = run(dedent(code) + "\nprint(*hits())", setup=SETUP + HITS + WORK, NUMBA_CACHE_DIR=cache, **arguments)
-    return {"0": "compiled", "1": "loaded"}[" ".join(sorted(set(output.split())))]
+    return {"0": "compiled", "1": "loaded", "0 1": "some loaded"}[" ".join(sorted(set(output.split())))]
 
 
 def data_files(cache):

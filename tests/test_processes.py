@@ -621,8 +621,23 @@ def test_jit_disabled(tmp_path):
     run(code, NUMBA_CACHE_DIR=tmp_path, NUMBA_DISABLE_JIT=1, NUMBA_NUM_THREADS=2)
 
 
-def test_import_does_not_import_numba():
-    code = "import sys, fastq; print([name for name in ('numba', 'llvmlite') if name in sys.modules])"
+def test_import_loads_nothing_else():
+    code = (
+        "import sys, fastq; print([m for m in sys.modules if m.startswith(('fastq.', 'numpy', 'numba', 'llvmlite'))])"
+    )
+    assert run(code, setup="") == "[]\n"
+
+
+def test_public_names_do_not_import_numba():
+    code = """
+    import sys, fastq
+    names = {}
+    exec("from fastq import *", names)
+    assert set(fastq.__all__) <= set(names) and set(fastq.__all__) <= set(dir(fastq))
+    assert all(getattr(fastq, name) is names[name] for name in fastq.__all__)
+    assert callable(fastq.compare) and not hasattr(fastq, "nothing_of_this_name")
+    print([name for name in ("numba", "llvmlite", "ml_dtypes") if name in sys.modules])
+    """
     assert run(code, setup="") == "[]\n"
 
 

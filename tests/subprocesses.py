@@ -70,7 +70,7 @@ def recorded(function):
         return compiled[-1]
     return call
 
-jit.c_function, jit.callable_from_python = recorded(jit.c_function), recorded(jit.callable_from_python)
+jit.c_function, jit.dispatcher = recorded(jit.c_function), recorded(jit.dispatcher)
 
 def hits():
     return [sum(c.stats.cache_hits.values()) if hasattr(c, "stats") else c.cache_hits for c in compiled]

@@ -115,7 +115,7 @@ def as_scale(scale: Any, compute: np.dtype[Any]) -> NDArray[np.floating[Any]]:
     ValueError
         If a value is zero, negative, NaN or infinite, or becomes so when it is rounded to the compute type.
     """
-    if type(scale) is float and 2.0**-126 < scale < 2.0**127:
+    if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
         return np.array(scale, compute)
     given = as_array(scale, "scale")
     if given.dtype not in FLOATS and (hasattr(scale, "dtype") or given.dtype.kind not in "fiu"):
@@ -160,6 +160,8 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     """
     if type(zero_point) is int and not shape and qtype.qmin <= zero_point <= qtype.qmax:
         return np.array(zero_point, qtype.storage)
+    if type(zero_point) is qtype.storage.type and not shape and not qtype.packed:
+        return np.array(zero_point)
     given = as_array(zero_point, "zero_point")
     if given.dtype == qtype.storage and given.shape == shape and not qtype.packed:
         return given

@@ -132,7 +132,7 @@ def dispatcher(function: Callable[..., Any], *arguments: Any, **options: Any) ->
 
 
 def callable_from_python(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
-    """Function to be called from Python with these types; to look at them first, as Numba does, takes 0.5 us for ten."""
+    """Function to be called from Python, without Numba's look at the types: 0.5 us less for ten integers."""
     (compiled,) = dispatcher(function, *arguments, **options).overloads.values()
     return compiled.entry_point  # type: ignore[no-any-return]
 

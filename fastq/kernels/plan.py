@@ -13,7 +13,7 @@ from fastq.kernels.simd import convert, dtype_of, inline
 # perhaps shorter. Outer index o, block b, column i use parameter
 # ((o // cycle * kept + o % kept) * blocks + b) * inner + i.
 PLAN = np.dtype(
-    [(name, np.int64) for name in ("length", "inner", "block", "blocks", "cycle", "kept", "parameters")]
+    [(name, np.int64) for name in ("outer", "length", "inner", "block", "blocks", "cycle", "kept", "parameters")]
     + [(name, np.int64) for name in ("lowest", "highest", "streaming", "chunk")]
 )
 
@@ -29,6 +29,7 @@ AHEAD = 256
 class Local(NamedTuple):
     """A plan in registers: the compiler must read memory anew after each store, as it might have been overwritten."""
 
+    outer: Any
     length: Any
     inner: Any
     block: Any
@@ -46,5 +47,5 @@ class Local(NamedTuple):
 def localize(plan, scale):
     """Read a plan; the codes' bounds in the dtype of `scale`."""
     lowest, highest = convert(plan.lowest, dtype_of(scale)), convert(plan.highest, dtype_of(scale))
-    view = (plan.length, plan.inner, plan.block, plan.blocks, plan.cycle, plan.kept)
+    view = (plan.outer, plan.length, plan.inner, plan.block, plan.blocks, plan.cycle, plan.kept)
     return Local(*view, plan.parameters, lowest, highest, plan.streaming != 0, plan.chunk)

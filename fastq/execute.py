@@ -253,7 +253,7 @@ def _prepare_extents(
     count, grain = layout.parameters, _owned_units(layout)
     alone = layout.owned and math.prod(shape) // grain >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > PARTIAL else threads
-    wide = slots < threads and layout.inner > PARTIAL // threads and not alone
+    wide = slots < threads and layout.inner > PARTIAL // threads and not alone and repeat == 1
     loops = lanes.columns if wide else _loop(layout), lanes.fold
     kernel, fold = (_kernel(loop, "minmax", "raise", "", 0, *[dtype] * 4) for loop in loops)
     plan = _plan(layout, parameters=count if slots > 1 else 0)

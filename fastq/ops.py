@@ -580,9 +580,16 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
         return as_qtype(dtype)
     for array in (zero_point, out):
         given = getattr(array, "dtype", None)
-        if isinstance(given, np.dtype) and (given in arguments.CODES or given.newbyteorder("=") in arguments.CODES):
-            return _qtype_of(array)
+        if isinstance(given, np.dtype) and (qtype := _qtype_in(given)) is not None:
+            return qtype
     return as_qtype("uint8")
+
+
+@functools.lru_cache(64)
+def _qtype_in(dtype: np.dtype[Any]) -> QType | None:
+    """Return the code format that arrays of this dtype hold, if there is one."""
+    native = dtype.newbyteorder("=")
+    return as_qtype(native) if native in arguments.CODES else None
 
 
 def _zero_point_for(zero_point: object, qtype: QType, scale: Array) -> Array:

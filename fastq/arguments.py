@@ -15,7 +15,7 @@ FLOATS: frozenset[np.dtype[Any]] = frozenset((_FLOAT32, _FLOAT64))
 INTEGERS: tuple[np.dtype[Any], ...] = tuple(
     np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
-CODES = frozenset(row.storage for row in QTYPES.values())
+CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)  # those of float codes need ml_dtypes
 
 _COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {
     dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS

@@ -17,7 +17,7 @@ FLOATS: frozenset[np.dtype[Any]] = frozenset((_FLOAT32, _FLOAT64, np.dtype(np.fl
 INTEGERS: tuple[np.dtype[Any], ...] = tuple(
     np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
-CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)
+CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)  # those of float codes need ml_dtypes
 
 _COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {
     dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS
@@ -156,7 +156,7 @@ def as_scale(scale: Any, compute: np.dtype[Any], signed: bool = False) -> NDArra
     ValueError
         If a value is zero, negative, NaN or infinite, or becomes so when it is rounded to the compute type.
     """
-    if type(scale) is float and 2.0**-126 < scale < 2.0**127:
+    if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
         return np.array(scale, compute)
     given = as_array(scale, "scale")
     if given.dtype not in FLOATS and (hasattr(scale, "dtype") or given.dtype.kind not in "fiu"):
@@ -204,6 +204,8 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
         return _as_float_zero(zero_point, qtype, shape)
     if type(zero_point) is int and not shape and qtype.qmin <= zero_point <= qtype.qmax:
         return np.array(zero_point, qtype.storage)
+    if type(zero_point) is qtype.storage.type and not shape and not qtype.packed:
+        return np.array(zero_point)
     given = as_array(zero_point, "zero_point")
     if given.dtype.name == qtype.name:
         given = given.astype(qtype.storage)

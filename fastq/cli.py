@@ -206,7 +206,7 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
 
 @cli.command()
 def info() -> None:
-    """Print versions, CPU, threads, threading layer and cache folder."""
+    """Print versions, CPU, threads and cache folder."""
     versions.show_versions()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq import arguments
-from fastq.compare import Comparison
+from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
 from fastq.floats import FLOAT_FORMATS
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
@@ -654,8 +654,8 @@ def _own(qtype: QType) -> Any:
 
 
 def _as_factor(tensor_scale: Array | None) -> float:
-    """Return the scale of the whole array as kernels take it."""
-    return 1.0 if tensor_scale is None else float(tensor_scale)
+    """Return the scale of the whole array as a number, 0 where there is none."""
+    return 0.0 if tensor_scale is None else float(tensor_scale)
 
 
 # within these a scale of a block times that of the array, and the reciprocal of both, is a normal number
@@ -768,9 +768,15 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
         return as_qtype(dtype)
     for array in (zero_point, out):
         given = getattr(array, "dtype", None)
-        if isinstance(given, np.dtype) and given.newbyteorder("=").name in QTYPES:
-            return _qtype_of(array)
+        if isinstance(given, np.dtype) and (qtype := _qtype_in(given)) is not None:
+            return qtype
     return as_qtype("uint8")
+
+
+@functools.lru_cache(64)
+def _qtype_in(dtype: np.dtype[Any]) -> QType | None:
+    """Return the code format that arrays of this dtype hold, if there is one."""
+    return QTYPES.get(dtype.newbyteorder("=").name)
 
 
 def _zero_point_for(zero_point: object, qtype: QType, scale: Array, row: Convention) -> Array:

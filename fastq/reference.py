@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq import reference_blocks as blocks
 from fastq import reference_floats as floats
-from fastq.compare import Comparison
+from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
 from fastq.floats import FLOAT_FORMATS
 from fastq.qarray import Axis, QParams, QuantizedArray

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-from typing import Any
 
 # Of LLVM's hundred features of a CPU, those that decide the width and the speed of the kernels.
 FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512vnni", "neon", "sve", "sve2")
 
 
 def collect() -> dict[str, str]:
-    """Return versions, CPU, threads, threading layer and cache folder, in the order to show them.
+    """Return versions, CPU, threads and cache folder, in the order to show them.
 
     Returns
     -------
@@ -32,7 +30,6 @@ def collect() -> dict[str, str]:
         "system": platform.platform(),
         "cpu": _cpu(),
         "threads": f"{fastq.get_num_threads()} of {os.cpu_count()}",
-        "threading layer": _threading_layer(),
         "cache": jit.cache_directory(),
     }
 
@@ -67,11 +64,3 @@ def _cpu() -> str:
     features = binding.get_host_cpu_features()
     present = [name for name in FEATURES if features.get(name)]
     return f"{binding.get_host_cpu_name()} ({', '.join(present) or 'no known vector features'})"
-
-
-def _threading_layer() -> str:
-    numba: Any = importlib.import_module("numba")
-    try:
-        return str(numba.threading_layer())
-    except ValueError:  # so it says until the first parallel call chooses a layer
-        return f"{numba.config.THREADING_LAYER} (not started yet)"

@@ -1,14 +1,11 @@
 """Python code in a process of its own, so that an abort or a hang there fails one test and not all of them."""
 
-import importlib
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
-
-import pytest
 
 import fastq
 
@@ -73,22 +70,13 @@ def recorded(function):
         return compiled[-1]
     return call
 
-jit.c_function, jit.callable_from_python = recorded(jit.c_function), recorded(jit.callable_from_python)
+jit.c_function, jit.dispatcher = recorded(jit.c_function), recorded(jit.dispatcher)
 
 def hits():
     return [sum(c.stats.cache_hits.values()) if hasattr(c, "stats") else c.cache_hits for c in compiled]
 """
 
-_SETTINGS = ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS", "NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY")
-
-
-def require(layer):
-    """Skip a test where Numba does not have a threading layer."""
-    if layer == "omp":
-        try:
-            importlib.import_module("numba.np.ufunc.omppool")
-        except ImportError:
-            pytest.skip("Numba cannot load libgomp here")
+_SETTINGS = ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS")
 
 
 def start(code, *, setup=SETUP, options=(), package=Path(fastq.__file__).parent, **environment):

@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from subprocesses import HITS, SETUP, finish, require, run, start
+from subprocesses import HITS, SETUP, finish, run, start
 
 import fastq
 from fastq.kernels import jit
@@ -57,11 +57,9 @@ def test_second_process_loads_what_the_first_compiled(filled):
 
 
 def test_parallel_drivers_are_found_too(tmp_path):
-    require("omp")
     code = "fastq.minmax(np.ones(1 << 17, np.float32))"
-    for layer, first in (("omp", "compiled"), ("workqueue", "some loaded")):
-        for expected in (first, "loaded"):
-            assert check(tmp_path, code, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=2) == expected
+    for expected in ("compiled", "loaded"):
+        assert check(tmp_path, code, NUMBA_NUM_THREADS=2) == expected
 
 
 def test_processes_that_start_together(tmp_path):

@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = [f"fastq.{name}" for name in ("ops", "packing", "qarray", "threads", "compare", "conventions", "qtypes")]
+MODULES = [f"fastq.{name}" for name in ("ops", "packing", "qarray", "threads", "comparison", "conventions", "qtypes")]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -79,6 +79,26 @@ def test_minmax(dtype, layout, threads):
             same_bytes(actual, expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
+    from fastq import execute
+
+    monkeypatch.setattr(execute, "PARTIAL", 1000)
+    monkeypatch.setattr(execute, "COLUMNS", 50)
+    loops = set()
+    kernel = execute._kernel
+    monkeypatch.setattr(execute, "_kernel", lambda loop, *which: loops.add(loop.__name__) or kernel(loop, *which))
+    for shape, axis in [((3, 701), 1), ((2, 3, 5, 600), (1, 3)), ((70, 300), 1), ((9, 7), 1), ((3, 5, 333), (0, 2))]:
+        x = values(dtype, np.prod(shape), 7).reshape(shape)
+        for n in (1, 2, 4):
+            threads(n)
+            execute._prepare_extents.cache_clear()
+            for actual, expected in zip(fastq.minmax(x, axis=axis), reference.minmax(x, axis=axis), strict=True):
+                same_bytes(actual, expected)
+    execute._prepare_extents.cache_clear()
+    assert "columns" in loops
+
+
 @pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ties_specials_and_extreme_scales(dtype, code):

@@ -1,16 +1,14 @@
 """Threads, forks, the end of the interpreter and settings, each in a process of its own."""
 
 import os
-import time
+import signal
 
 import numpy as np
 import pytest
-from subprocesses import SETUP, require, run
+from subprocesses import SETUP, run
 
 import fastq
 from fastq.kernels import parallel
-
-LAYERS = ["omp", "workqueue", ""]  # "": whatever Numba chooses
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -37,8 +35,8 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def call(cache):
-    def call(code, layer="", threads=4, **arguments):
-        return run(code, NUMBA_CACHE_DIR=cache, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=threads, **arguments)
+    def call(code, threads=4, **arguments):
+        return run(code, NUMBA_CACHE_DIR=cache, NUMBA_NUM_THREADS=threads, **arguments)
 
     return call
 
@@ -46,9 +44,7 @@ def call(cache):
 # Threads
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_eight_threads_at_once(call, layer):
-    require(layer)
+def test_eight_threads_at_once(call):
     code = """
     from fastq.kernels import parallel
     threshold = parallel.PARALLEL_FROM
@@ -60,28 +56,111 @@ def test_eight_threads_at_once(call, layer):
             for case in cases:
                 case.check()
 
-    inside, most = [], []
-
-    def recorded(function):
-        def call(*arguments):
-            inside.append(0)
-            most.append(len(inside))
-            function(*arguments)
-            inside.pop()
-        return call
-
-    parallel._in_region, parallel._in_pool = recorded(parallel._in_region), recorded(parallel._in_pool)
     in_threads(8, work)
-    assert max(most) == 1  # one parallel region at a time
-    print(parallel._layer() or "none")
     """
-    used = call(code, layer).strip()
-    assert used == {"omp": "omp", "workqueue": "none"}.get(layer, used)
+    call(code)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_beside_a_parallel_function_of_the_user(call, layer):
-    require(layer)
+@pytest.mark.parametrize("callers", [1, 3])
+def test_a_hundred_thousand_tiny_jobs(call, callers):
+    """Every interleaving of callers, workers that spin, park or come late, and numbers of threads that change."""
+    code = f"""
+    from fastq.kernels import parallel
+    parallel.PARALLEL_FROM, parallel.CHUNK = 1, (16, 64)
+    cases = [Case(size, size) for size in (1, 17, 100, 1000)]
+    done = threading.Event()
+
+    def work():
+        pauses = np.random.default_rng(0).integers(0, 400, 2000)
+        for k in range({100_000 // callers}):
+            case = cases[k % 4]
+            lo, hi = fastq.minmax(case.x)
+            assert lo == case.expected[4] and hi == case.expected[5]
+            codes = fastq.quantize_linear(case.x, case.expected[1], case.expected[2])
+            assert codes.tobytes() == case.expected[0].tobytes()
+            if k % 50 == 0:
+                time.sleep(pauses[k // 50 % 2000] / 1e6)
+
+    def change():
+        while not done.wait(0.001):
+            fastq.set_num_threads(int(np.random.default_rng().integers(1, 5)))
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        in_threads({callers}, work)
+    finally:
+        done.set()
+    """
+    call(code)
+
+
+def test_a_caller_that_finds_a_job_works_alone(call):
+    code = """
+    from fastq.kernels import parallel
+    case = Case(1 << 18)
+    case.check()
+    words = parallel._state.words.words
+    words[parallel.OWNER], gate = 1, words[parallel.GATE]
+    case.check()
+    assert words[parallel.OWNER] == 1 and words[parallel.GATE] == gate
+    words[parallel.OWNER] = 0
+    case.check()
+    assert words[parallel.OWNER] == 0 and words[parallel.GATE] != gate
+    """
+    call(code)
+
+
+# a kernel in Python, which the caller and workers call with the interpreter lock
+KERNEL = """
+import ctypes
+from fastq.kernels import parallel
+
+def run(kernel, chunks, threads=4):
+    "What parallel.run returns for a function of the start of a chunk and the slot that works on it."
+    words = [ctypes.c_int64] * 11
+    def call(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
+        assert stop == start + 1
+        return kernel(start, slot)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *words)(call)
+    return parallel.run(ctypes.cast(function, ctypes.c_void_p).value, (0,) * 6, chunks, chunk=1, threads=threads)
+"""
+
+
+@pytest.mark.parametrize("seconds", [0, 0.2], ids=["at once", "asleep"])
+def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
+    code = f"""
+    for _ in range(10 if {seconds} else 1000):
+        inside, ended = threading.Event(), []
+
+        def kernel(start, slot):
+            if slot == 0:
+                inside.wait()  # for a worker, and leave all else to it
+            else:
+                inside.set()
+                time.sleep({seconds})
+                ended.append(start)
+            return 1 << start
+
+        assert run(kernel, 4) == 15
+        assert ended  # before the call has
+    """
+    call(code, setup=SETUP + KERNEL)
+
+
+def test_every_chunk_is_done_once(call):
+    code = """
+    for k in range(300):
+        chunks, threads = k % 50 + 1, k % 3 + 2
+        done = []
+        run(lambda start, slot: done.append((start, slot)) or 0, chunks, threads)
+        assert sorted(start for start, _ in done) == list(range(chunks))
+        assert {slot for _, slot in done} <= set(range(threads))
+    """
+    call(code, setup=SETUP + KERNEL)
+
+
+def test_beside_a_parallel_function_of_the_user(call):
     code = """
     user(ones)
     case, done = Case(1 << 17), threading.Event()
@@ -100,35 +179,14 @@ def test_beside_a_parallel_function_of_the_user(call, layer):
     other.join()
     assert runs > 10, runs
     """
-    call(code, layer, setup=SETUP + USER)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"NUMBA_THREADING_LAYER": "tbb"},
-        {"NUMBA_THREADING_LAYER": "safe"},
-        {"NUMBA_THREADING_LAYER": "forksafe"},
-        {"NUMBA_THREADING_LAYER_PRIORITY": "workqueue omp tbb"},
-    ],
-    ids=lambda settings: next(iter(settings.values())),
-)
-def test_layers_that_are_missing_or_lead_to_workqueue(cache, settings):
-    code = """
-    from fastq.kernels import parallel
-    Case(1 << 17).check()
-    assert (parallel._state.pool is None) == (parallel._layer() in ("tbb", "omp"))
-    """
-    run(code, NUMBA_CACHE_DIR=cache, NUMBA_NUM_THREADS=2, **settings)
+    call(code, setup=SETUP + USER)
 
 
 # Forks
 
 
 @needs_fork
-@pytest.mark.parametrize("layer", LAYERS)
-def test_use_then_fork_then_use_in_child_and_grandchild(call, layer):
-    require(layer)
+def test_use_then_fork_then_use_in_child_and_grandchild(call):
     code = """
     cases = [Case(size, size) for size in (1000, 1 << 17)]
 
@@ -145,13 +203,28 @@ def test_use_then_fork_then_use_in_child_and_grandchild(call, layer):
     join(forked(work_and_fork), forked(work))
     work()
     """
-    call(code, layer)
+    call(code)
 
 
 @needs_fork
-@pytest.mark.parametrize("layer", LAYERS)
-def test_pool_of_forked_processes(call, layer):
-    require(layer)
+@pytest.mark.parametrize("pause", [0, 0.01], ids=["spinning", "parked"])
+def test_fork_and_exit_while_workers_wait(call, pause):
+    code = f"""
+    case = Case(1 << 17)
+    for _ in range(10):
+        case.check()
+        time.sleep({pause})
+        children = [forked(case.check) for _ in range(2)]
+        case.check()
+        join(*children)
+    case.check()
+    time.sleep({pause})
+    """
+    call(code)
+
+
+@needs_fork
+def test_pool_of_forked_processes(call):
     code = """
     import multiprocessing
     cases = [Case(1 << 17, seed) for seed in range(6)]
@@ -164,23 +237,21 @@ def test_pool_of_forked_processes(call, layer):
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(work, range(6)) == list(range(6))
     """
-    call(code, layer)
+    call(code)
 
 
 @needs_fork
 def test_fork_of_a_user_of_numba_who_has_only_imported_fastq(call):
-    require("omp")
     code = """
     user(ones)
     assert "fastq.execute" not in sys.modules
     join(forked(Case(1 << 17).check))
     """
-    call(code, "omp", setup=SETUP + USER)
+    call(code, setup=SETUP + USER)
 
 
 @needs_fork
 def test_import_in_a_worker_of_a_user_of_numba(call):
-    require("omp")
     code = """
     import multiprocessing
     import sys
@@ -196,7 +267,7 @@ def test_import_in_a_worker_of_a_user_of_numba(call):
         assert pool.map(work, [1000, 1 << 17]) == [True, True]
     assert "fastq" not in sys.modules
     """
-    call(code, "omp", setup=USER.replace("ones = np", "import numpy as np\nones = np"))
+    call(code, setup=USER.replace("ones = np", "import numpy as np\nones = np"))
 
 
 @needs_fork
@@ -227,9 +298,7 @@ def test_fork_while_another_thread_compiles(tmp_path):
 
 
 @needs_fork
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_fork_while_other_threads_call(call, layer):
-    require(layer)
+def test_fork_while_other_threads_call(call):
     code = """
     from fastq.kernels import parallel
     case, done = Case(1 << 20), threading.Event()
@@ -239,9 +308,10 @@ def test_fork_while_other_threads_call(call, layer):
         thread.start()
 
     def work():
-        assert parallel._state.region.acquire(blocking=False)  # held by a thread that is not there any more
-        parallel._state.region.release()
+        words = parallel._state.words  # those of the parent may be held by a thread that is not there any more
+        assert words.slots == 1 and words.words[parallel.OWNER] == 0
         case.check()
+        assert words.words[parallel.GATE] >> parallel.SEQUENCE_BIT > 0
 
     for _ in range(12):
         join(forked(work))
@@ -249,27 +319,23 @@ def test_fork_while_other_threads_call(call, layer):
     for thread in threads:
         thread.join()
     """
-    call(code, layer)
+    call(code)
 
 
 # The end of the interpreter, and interruptions
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_call_at_exit(call, layer):
-    require(layer)
+def test_call_at_exit(call):
     code = """
     import atexit
     case = Case(1 << 17)
     case.check()
     atexit.register(lambda: (case.check(), print("checked")))
     """
-    assert call(code, layer) == "checked\n"
+    assert call(code) == "checked\n"
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_threads_that_outlive_the_main_one(call, layer):
-    require(layer)
+def test_threads_that_outlive_the_main_one(call):
     code = """
     case = Case(1 << 17)
     case.check()
@@ -283,12 +349,10 @@ def test_threads_that_outlive_the_main_one(call, layer):
     threading.Thread(target=work).start()
     time.sleep(0.1)
     """
-    assert call(code, layer) == "checked\n"
+    assert call(code) == "checked\n"
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_daemon_threads_at_exit(call, layer):
-    require(layer)
+def test_daemon_threads_at_exit(call):
     code = """
     case = Case(1 << 17)
     case.check()
@@ -302,59 +366,62 @@ def test_daemon_threads_at_exit(call, layer):
     time.sleep(0.2)
     print("ends")
     """
-    assert call(code, layer) == "ends\n"
+    assert call(code) == "ends\n"
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_thread_pool_of_the_user(call, layer):
-    require(layer)
+def test_thread_pool_of_the_user(call):
     code = """
     cases = [Case(size, size) for size in (1000, 1 << 16, 1 << 18)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(Case.check, cases * 20))
     """
-    call(code, layer)
+    call(code)
 
 
-@pytest.mark.parametrize("start_that_fails", [1, 2, 3])
-def test_no_more_threads(call, start_that_fails):
+@pytest.mark.parametrize("failing", [[1], [2], [3], [1, 2, 3]])
+def test_no_more_threads(call, failing):
     code = f"""
-    case, other, starts = Case(1 << 18), Case(1 << 18, 1), 0
+    case, starts = Case(1 << 18), 0
     start = threading.Thread.start
 
     def start_or_fail(self):
         global starts
         starts += 1
-        if starts == {start_that_fails}:
+        if starts in {failing}:
             raise RuntimeError("can't start new thread")
         start(self)
 
     threading.Thread.start = start_or_fail
-    codes = fastq.quantize_linear(case.x, 0.02, 0, "int8")
-    assert starts == {start_that_fails}
-    assert np.array_equal(codes, reference.quantize_linear(case.x, 0.02, 0, "int8"))
-    for _ in range(5):  # what was left undone would take part in this
-        other.check()
-    assert starts > {start_that_fails}
+    for _ in range(5):
+        case.check()
+    assert starts == 3  # each is tried once
+    print(sum(thread.name.startswith("fastq") for thread in threading.enumerate()))
     """
-    call(code, "workqueue")
+    assert call(code) == f"{3 - len(failing)}\n"
 
 
-def test_interrupted_caller_waits_for_its_helpers(monkeypatch):
-    finished = []
-
-    def share(*arguments):
-        *_, slot = arguments
-        if slot == 0:
-            raise KeyboardInterrupt
-        time.sleep(0.1)
-        finished.append(slot)
-
-    monkeypatch.setattr(parallel, "_state", parallel._State())
-    monkeypatch.setattr(parallel, "_share_compiled", lambda: share)
-    with pytest.raises(KeyboardInterrupt):
-        parallel._in_pool(0, (), np.zeros(2, np.int64), 3)
-    assert sorted(finished) == [1, 2]
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
+def test_interrupted_calls(call):
+    """A call ends before its interrupt is raised: nobody writes to its memory afterwards, and the next call works."""
+    code = """
+    import signal
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    case, codes, interrupts = Case(1 << 22), np.empty(1 << 22, np.int8), 0
+    case.check()
+    for k in range(50):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.001 * (k % 7) + 1e-5)
+            for _ in range(1000):
+                fastq.quantize_linear(case.x, case.expected[1], case.expected[2], out=codes)
+        except KeyboardInterrupt:
+            interrupts += 1
+            codes[:] = 0
+            time.sleep(0.001)
+            assert not codes.any()
+        case.check()
+    assert interrupts == 50
+    """
+    call(code)
 
 
 # How many threads
@@ -394,34 +461,29 @@ def results(api):
 """
 
 
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_results_do_not_depend_on_the_number_of_threads(call, layer):
-    require(layer)
+def test_results_do_not_depend_on_the_number_of_threads(call):
     code = """
     from fastq.kernels import parallel
-    used = set()
+    words, used = parallel._state.words.words, set()
 
-    def recorded(function):
-        def call(kernel, arguments, progress, threads):
-            used.add((function.__name__, threads))
-            function(kernel, arguments, progress, threads)
-        return call
+    def recorded(api):
+        for result in results(api):
+            yield result
+            used.add(int(words[parallel.THREADS]))
 
-    parallel._in_region, parallel._in_pool = recorded(parallel._in_region), recorded(parallel._in_pool)
     fastq.set_num_threads(1)
-    expected = list(results(fastq))
-    assert not used
+    expected = list(recorded(fastq))
+    assert used == {0}
     for n in (2, 4, 3):
         fastq.set_num_threads(n)
-        for operation, actual, one in zip(operations(), results(fastq), expected, strict=True):
+        for operation, actual, one in zip(operations(), recorded(fastq), expected, strict=True):
             assert actual == one, (n, operation)
     for operation, actual, one in zip(operations(), results(reference), expected, strict=True):
         if operation[0] != "compare":  # whose sums the reference takes in another order
             assert actual == one, operation
     print(sorted(used))
     """
-    where = {"omp": "_in_region", "workqueue": "_in_pool"}[layer]
-    assert call(code, layer, setup=SETUP + OPERATIONS) == f"{[(where, n) for n in (2, 3, 4)]}\n"
+    assert call(code, setup=SETUP + OPERATIONS) == "[0, 2, 3, 4]\n"
 
 
 def test_number_changes_while_others_call(call):
@@ -483,9 +545,9 @@ def test_one_thread(call):
     code = """
     from fastq.kernels import parallel
     Case(1 << 18).check()
-    print(fastq.get_num_threads(), parallel._layer() or "none", parallel._state.pool)
+    print(fastq.get_num_threads(), parallel._state.words.slots, threading.active_count())
     """
-    assert call(code, threads=1) == "1 none None\n"
+    assert call(code, threads=1) == "1 1 1\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no sched_setaffinity")
@@ -500,6 +562,19 @@ def test_affinity(call):
         print(error)
     """
     assert call(code, threads="").startswith("1\nn must be from 1 to 1, not 2")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no sched_setaffinity")
+def test_more_threads_than_cpus(call):
+    code = """
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    cases = [Case(size, size) for size in (1 << 16, 1 << 18)]
+    assert fastq.get_num_threads() == 4
+    for _ in range(50):
+        for case in cases:
+            case.check()
+    """
+    call(code)
 
 
 @pytest.mark.parametrize(
@@ -546,8 +621,23 @@ def test_jit_disabled(tmp_path):
     run(code, NUMBA_CACHE_DIR=tmp_path, NUMBA_DISABLE_JIT=1, NUMBA_NUM_THREADS=2)
 
 
-def test_import_does_not_import_numba():
-    code = "import sys, fastq; print([name for name in ('numba', 'llvmlite') if name in sys.modules])"
+def test_import_loads_nothing_else():
+    code = (
+        "import sys, fastq; print([m for m in sys.modules if m.startswith(('fastq.', 'numpy', 'numba', 'llvmlite'))])"
+    )
+    assert run(code, setup="") == "[]\n"
+
+
+def test_public_names_do_not_import_numba():
+    code = """
+    import sys, fastq
+    names = {}
+    exec("from fastq import *", names)
+    assert set(fastq.__all__) <= set(names) and set(fastq.__all__) <= set(dir(fastq))
+    assert all(getattr(fastq, name) is names[name] for name in fastq.__all__)
+    assert callable(fastq.compare) and not hasattr(fastq, "nothing_of_this_name")
+    print([name for name in ("numba", "llvmlite", "ml_dtypes") if name in sys.modules])
+    """
     assert run(code, setup="") == "[]\n"
 
 

@@ -3,8 +3,6 @@
 A kernel returns bits of what it saw.
 """
 
-from fastq.kernels import forks as forks  # with `import fastq`, to know of every fork from then on
-
 SAW_NAN = 1
 SAW_INFINITE_RANGE = 2
 SAW_OUT_OF_RANGE = 4

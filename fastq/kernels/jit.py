@@ -119,8 +119,8 @@ def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
     return cast(int, c_function(function, result, *arguments).address)
 
 
-def callable_from_python(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
-    """Compile a function to be called from Python with these Numba types, or load it."""
+def dispatcher(function: Callable[..., Any], *arguments: Any, **options: Any) -> CPUDispatcher:
+    """Compile a function for Python with these Numba types, or load it."""
     options = OPTIONS | options
     function = _named_by_digest(function, options)
     compiled = CPUDispatcher(function, locals={}, targetoptions=options)
@@ -128,7 +128,13 @@ def callable_from_python(function: Callable[..., Any], *arguments: Any, **option
     with _enabled():
         compiled.compile(arguments)
     compiled.disable_compile()
-    return compiled  # type: ignore[no-any-return]
+    return compiled
+
+
+def callable_from_python(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
+    """Function to be called from Python, without Numba's look at the types: 0.5 us less for ten integers."""
+    (compiled,) = dispatcher(function, *arguments, **options).overloads.values()
+    return compiled.entry_point  # type: ignore[no-any-return]
 
 
 def cache_directory() -> str:

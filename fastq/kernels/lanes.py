@@ -58,13 +58,27 @@ def lanes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, 
     i, seen = start, 0
     while i < stop:
         row = i // plan.inner
-        outer = row // plan.length
-        block = (row - outer * plan.length) // plan.block
-        p = (outer // plan.cycle * plan.kept + outer % plan.kept) * plan.blocks + block
-        p = (p - row) * plan.inner  # element j of this row has parameter p + j
+        p = _parameters_of(plan, row)
         end = min((row + 1) * plan.inner, stop)
         seen |= visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot)
         i = end
+    return seen
+
+
+@inline
+def _parameters_of(plan, row):
+    """p, so that element j of this row has parameter p + j."""
+    outer = row // plan.length
+    block = (row - outer * plan.length) // plan.block
+    return ((outer // plan.cycle * plan.kept + outer % plan.kept) * plan.blocks + block - row) * plan.inner
+
+
+def columns(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
+    """Do `action` to columns start..stop of every row; src and dst hold all elements."""
+    plan, seen = localize(plan, parameter_type(action, scale)), 0
+    for row in range(plan.outer * plan.length):
+        p, first = _parameters_of(plan, row), row * plan.inner
+        seen |= visit(action, src, dst, scale, zero_point, sums, plan, p, first + start, first + stop, slot)
     return seen
 
 

@@ -13,7 +13,7 @@ from fastq.kernels.simd import convert, inline
 # perhaps shorter. Outer index o, block b, column i use parameter
 # ((o // cycle * kept + o % kept) * blocks + b) * inner + i.
 PLAN = np.dtype(
-    [(name, np.int64) for name in ("length", "inner", "block", "blocks", "cycle", "kept", "parameters")]
+    [(name, np.int64) for name in ("outer", "length", "inner", "block", "blocks", "cycle", "kept", "parameters")]
     + [(name, np.float64) for name in ("lowest", "highest", "tensor")]
     + [(name, np.int64) for name in ("streaming", "chunk")]
 )
@@ -30,6 +30,7 @@ AHEAD = 256
 class Local(NamedTuple):
     """A plan in registers: the compiler must read memory anew after each store, as it might have been overwritten."""
 
+    outer: Any
     length: Any
     inner: Any
     block: Any
@@ -48,6 +49,6 @@ class Local(NamedTuple):
 def localize(plan, compute):
     """Read a plan; the codes' bounds in the type `compute`."""
     lowest, highest = convert(plan.lowest, compute), convert(plan.highest, compute)
-    view = (plan.length, plan.inner, plan.block, plan.blocks, plan.cycle, plan.kept)
+    view = (plan.outer, plan.length, plan.inner, plan.block, plan.blocks, plan.cycle, plan.kept)
     tensor = convert(plan.tensor, compute)
     return Local(*view, plan.parameters, lowest, highest, tensor, plan.streaming != 0, plan.chunk)

@@ -324,6 +324,77 @@ def set_bits(typingctx: Any, where: Any, bits: Any) -> Any:
     return types.void(types.CPointer(types.int64), types.int64), emit
 
 
+_WORD = types.CPointer(types.int64)
+
+
+@intrinsic
+def atomic_load(typingctx: Any, where: Any) -> Any:
+    """``where[0]``; this and the five below happen in one order for all threads, with what is around them."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load_atomic(args[0], "seq_cst", 8)
+
+    return types.int64(_WORD), emit
+
+
+@intrinsic
+def atomic_store(typingctx: Any, where: Any, value: Any) -> Any:
+    """``where[0] = value``."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], args[0], "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(_WORD, types.int64), emit
+
+
+def _read_and_write(name: str, operation: str, doc: str) -> Any:
+    def typed(typingctx: Any, where: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.atomic_rmw(operation, args[0], args[1], "seq_cst")
+
+        return types.int64(_WORD, types.int64), emit
+
+    typed.__name__, typed.__doc__ = name, doc
+    return intrinsic(typed)
+
+
+atomic_add = _read_and_write("atomic_add", "add", "``where[0]`` before adding `value` to it.")
+atomic_or = _read_and_write("atomic_or", "or", "``where[0]`` before setting the bits of `value` in it.")
+exchange = _read_and_write("exchange", "xchg", "``where[0]`` before `value` takes its place.")
+
+
+@intrinsic
+def replace(typingctx: Any, where: Any, expected: Any, value: Any) -> Any:
+    """Put `value` into ``where[0]`` if `expected` is there; whether it was."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.extract_value(builder.cmpxchg(*args, "seq_cst", "seq_cst"), 1)
+
+    return types.boolean(_WORD, types.int64, types.int64), emit
+
+
+# what tells a CPU that this thread waits in a loop, by the first part of LLVM's name of the system
+_PAUSE: dict[str, tuple[str, list[int]]] = {
+    "x86_64": ("llvm.x86.sse2.pause", []),
+    "aarch64": ("llvm.aarch64.hint", [1]),
+    "arm64": ("llvm.aarch64.hint", [1]),
+}
+
+
+@intrinsic
+def pause(typingctx: Any) -> Any:
+    """Let the other thread of this core, and the bus, go first for a moment; nothing on CPUs without such a word."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        name, operands = _PAUSE.get(builder.module.triple.partition("-")[0], ("", []))
+        if name:
+            _call(builder, name, ir.VoidType(), [ir.IntType(32)(operand) for operand in operands])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
 @intrinsic
 def full(typingctx: Any, value: Any, kind: Any) -> Any:
     """`value` in every lane of `kind`."""

@@ -33,6 +33,7 @@ __all__ = [
     "dequantize_linear",
     "fake_quantize",
     "get_num_threads",
+    "gguf",
     "minmax",
     "pack",
     "quantize",
@@ -46,8 +47,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "reference":
+    if name in ("gguf", "reference"):
         import importlib
 
-        return importlib.import_module("fastq.reference")
+        return importlib.import_module(f"fastq.{name}")
     raise AttributeError(f"module 'fastq' has no attribute {name!r}")

@@ -1,0 +1,411 @@
+"""Loops over blocks of 32 values that are stored as GGUF stores them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import types
+from numba.core.extending import models, register_model
+
+from fastq.kernels import SAW_INFINITE_RANGE
+from fastq.kernels.minifloats import Minifloat, decode, encode
+from fastq.kernels.plan import AHEAD
+from fastq.kernels.simd import (
+    REGISTER_BITS,
+    Vec,
+    absolute,
+    advance,
+    any_lane,
+    bitcast,
+    bits_to_mask,
+    bounded_to_integer,
+    by_type,
+    cast_pointer,
+    constant,
+    convert,
+    either_nan,
+    full_like,
+    inline,
+    join,
+    load,
+    lower,
+    mask_to_bits,
+    maximum,
+    minimum,
+    misalignment,
+    prefetch,
+    reduce_max,
+    reduce_min,
+    scratch,
+    select,
+    store,
+    stream,
+    upper,
+)
+
+BLOCK = 32  # values in a block
+GROUP = 16  # blocks whose parameters are computed side by side, one a lane
+
+_F32 = Vec(types.float32, GROUP)
+_NIBBLES = Vec(types.uint8, BLOCK // 2)
+_STAGED = GROUP * BLOCK
+_SIGN = -(1 << 31)
+BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
+
+
+class Blocks(types.Opaque):  # type: ignore[misc]
+    """Type of an argument that is nothing at run time and says how blocks are stored.
+
+    Parameters
+    ----------
+    bits, extent, steps, zero
+        As `BlockFormat` of fastq.gguf_formats has them.
+    parameter : Minifloat
+        Format of the scale and the smallest value.
+    source : type
+        Scalar type of the values to quantize, or the Minifloat whose bits they are.
+    streaming : bool
+        Whether decoded values go past the cache.
+    """
+
+    def __init__(
+        self,
+        bits: int,
+        extent: str,
+        steps: int,
+        zero: int,
+        parameter: Minifloat,
+        source: types.Type = types.float32,
+        streaming: bool = False,
+    ) -> None:
+        self.row = (bits, extent, steps, zero, parameter, source, streaming)
+        self.bits, self.extent, self.steps, self.zero, self.parameter, self.source, self.streaming = self.row
+        self.head = 2 + 2 * (extent == "range")  # bytes before the codes and their fifth bits
+        self.nbytes = self.head + BLOCK * bits // 8
+        super().__init__(name=f"Blocks{self.row}")
+
+    def __reduce__(self) -> Any:
+        return Blocks, self.row
+
+
+register_model(Blocks)(models.OpaqueModel)
+
+
+@by_type
+def nbytes(form):
+    """Bytes of a block."""
+    n = form.nbytes
+    return lambda form: n
+
+
+# --- quantize ---------------------------------------------------------------------------------------------------------
+
+
+def quantize_blocks(form, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
+    """Quantize blocks start..stop; src and dst begin with block `origin`. Reports a block that has no finite scale."""
+    src, dst = advance(src, -origin * BLOCK), advance(dst, -origin * nbytes(form))
+    extents, lows = scratch(GROUP, types.float32), scratch(GROUP, types.float32)
+    store(extents, 0, full_like(0.0, load(extents, 0, _F32)))  # lanes that the last group leaves free
+    store(lows, 0, full_like(0.0, load(lows, 0, _F32)))
+    p, refused = start, False
+    while p < stop:
+        n = min(GROUP, stop - p)
+        refused |= _quantize_group(form, advance(src, p * BLOCK), advance(dst, p * nbytes(form)), n, extents, lows)
+        p += n
+    return SAW_INFINITE_RANGE * refused
+
+
+@inline
+def _quantize_group(form, src, dst, n, extents, lows):
+    """Up to 16 blocks: their parameters are computed side by side, and one division serves for all."""
+    scales, minima = scratch(GROUP, types.uint16), scratch(GROUP, types.uint16)
+    inverses, shifts = scratch(GROUP, types.float32), scratch(GROUP, types.float32)
+    for k in range(n):
+        prefetch_block(form, src, k * BLOCK + AHEAD)
+        extents[k], lows[k] = extent_of(form, values(form, src, k * BLOCK))
+    p = parameters(form, load(extents, 0, _F32), load(lows, 0, _F32))
+    store(scales, 0, p.scale)
+    store(minima, 0, p.minimum)
+    store(inverses, 0, p.inverse)
+    store(shifts, 0, p.shift)
+    for k in range(n):
+        codes = codes_of(form, values(form, src, k * BLOCK), inverses[k], shifts[k])
+        i = k * nbytes(form)
+        put_parameters(form, dst, i, scales[k], minima[k])
+        put_codes(form, dst, i, codes)
+    return any_lane(p.refused)
+
+
+@by_type
+def values(form, src, i):
+    """The block that begins with src[i], in float32."""
+    source, vec = form.source, Vec(src.dtype, BLOCK)
+    if isinstance(source, Minifloat):
+        return lambda form, src, i: decode(load(src, i, vec), source)
+    return lambda form, src, i: convert(load(src, i, vec), types.float32)
+
+
+@by_type
+def prefetch_block(form, src, i):
+    """Prefetch the lines of a block of values."""
+    line = REGISTER_BITS // src.dtype.bitwidth
+
+    def lines(form, src, i):
+        for k in range(0, BLOCK, line):
+            prefetch(src, i + k)
+
+    return lines
+
+
+@inline
+def _first_is_negative(x, found):
+    """Whether the first of the lanes in a mask has its sign bit set."""
+    at = mask_to_bits(found)
+    word = bitcast(x, types.int32)
+    return (mask_to_bits(word < constant(0, word)) & at & -at) != 0
+
+
+@by_type
+def extent_of(form, x):
+    """What the scale of a block is a fraction of, and what is taken off before; the first is NaN if a value is."""
+    if form.extent == "range":
+
+        def ends(form, x):
+            lo, hi = reduce_min(x), reduce_max(x)
+            size = absolute(lo)  # zeros of both signs: the first one counts
+            lo = select(_first_is_negative(x, x == lo), -size, size)
+            nan = any_lane(either_nan(lower(x), upper(x)))
+            return select(nan, constant(float("nan"), hi), maximum(hi, lo)), lo
+
+        return ends
+
+    def magnitude(form, x):
+        # as integers: the order is the same, and NaN is larger than everything
+        word = bitcast(x, types.int32)
+        sizes = word & constant(~_SIGN, word)
+        most = reduce_max(sizes)
+        size = bitcast(most, types.float32)
+        return signed(form, x, sizes == most, size), constant(0, size)
+
+    return magnitude
+
+
+@by_type
+def signed(form, x, found, size):
+    """The largest magnitude, for a "signed" format with the sign of the first lane that has it."""
+    if form.extent == "signed":
+        return lambda form, x, found, size: select(_first_is_negative(x, found), -size, size)
+    return lambda form, x, found, size: size
+
+
+class Parameters(NamedTuple):
+    """Of blocks side by side: what is stored, what `codes_of` needs, and which blocks have no finite parameters."""
+
+    scale: Any
+    minimum: Any
+    inverse: Any
+    shift: Any
+    refused: Any
+
+
+@inline
+def parameters(form, extent, lowest):
+    """Parameters from what `extent_of` gives. A reciprocal that overflows leaves every code 0."""
+    step = step_of(form, extent, lowest)
+    zero = full_like(constant(0, step), step)
+    inverse = select(step == zero, zero, constant(1, step) / step)
+    usable = absolute(inverse) < constant(float("inf"), step)
+    scale, least = half(form, step), half(form, lowest)
+    refused = is_special(form, scale) | is_special(form, least)
+    return Parameters(scale, least, select(usable, inverse, zero), shift_of(form, usable, lowest), refused)
+
+
+@by_type
+def step_of(form, extent, lowest):
+    """Scale before it is rounded to float16; the codes are taken with this one."""
+    steps = form.steps
+    if form.extent == "range":
+        return lambda form, extent, lowest: (extent - lowest) / constant(steps, extent)
+    return lambda form, extent, lowest: extent / constant(steps, extent)
+
+
+@by_type
+def half(form, x):
+    """Bits of a parameter as it is stored."""
+    parameter = form.parameter
+    return lambda form, x: encode(x, parameter)
+
+
+@by_type
+def is_special(form, bits):
+    """Mask of parameters that are infinite or NaN."""
+    infinity = form.parameter.infinity
+    return lambda form, bits: (bits & constant(infinity, bits)) == constant(infinity, bits)
+
+
+@by_type
+def shift_of(form, usable, lowest):
+    """What `codes_of` needs beside the reciprocal: the smallest value, or what to add before the fraction is cut."""
+    if form.extent == "signed":
+        half_up, least = form.zero + 0.5, 0.5
+        return lambda form, usable, lowest: select(usable, constant(half_up, lowest), full_like(least, lowest))
+    return lambda form, usable, lowest: lowest
+
+
+@by_type
+def codes_of(form, x, inverse, shift):
+    """Codes of a block as int32; in a block that is refused they are undefined."""
+    most = float(2**form.bits - 1)
+
+    def half_away(form, x, inverse, shift):
+        # half less one ulp, with the sign of x: the sum's fraction is cut to the nearest whole number, halves away
+        word = bitcast(x, types.int32)
+        towards = bitcast((word & constant(_SIGN, word)) | constant(BELOW_HALF, word), types.float32)
+        return bounded_to_integer(x * inverse + towards, types.int32)
+
+    def signed_extreme(form, x, inverse, shift):
+        return bounded_to_integer(minimum(x * inverse + shift, constant(most, x)), types.int32)
+
+    def from_lowest(form, x, inverse, shift):
+        return bounded_to_integer(minimum((x - shift) * inverse + constant(0.5, x), constant(most, x)), types.int32)
+
+    return {"magnitude": half_away, "signed": signed_extreme, "range": from_lowest}[form.extent]
+
+
+@by_type
+def put_parameters(form, dst, i, scale, least):
+    """Write what the block at dst[i] begins with."""
+    bits = form.parameter.bits
+
+    def one(form, dst, i, scale, least):
+        store(cast_pointer(advance(dst, i), bits), 0, scale)
+
+    def two(form, dst, i, scale, least):
+        where = cast_pointer(advance(dst, i), bits)
+        store(where, 0, scale)
+        store(where, 1, least)
+
+    return two if form.extent == "range" else one
+
+
+@by_type
+def put_codes(form, dst, i, codes):
+    """Write the codes of the block at dst[i]."""
+    head, bits = form.head, form.bits
+
+    def bytes_(form, dst, i, codes):
+        store(dst, i + head, convert(codes, types.uint8))
+
+    def nibbles(form, dst, i, codes):
+        put_nibbles(dst, i + head, codes)
+
+    def nibbles_and_fifth_bits(form, dst, i, codes):
+        store(cast_pointer(advance(dst, i + head), types.uint32), 0, mask_to_bits(codes > constant(15, codes)))
+        put_nibbles(dst, i + head + 4, codes)
+
+    return {8: bytes_, 4: nibbles, 5: nibbles_and_fifth_bits}[bits]
+
+
+@inline
+def put_nibbles(dst, i, codes):
+    """Write the four low bits of codes to dst[i] onwards, the first half of the codes in the low halves of bytes."""
+    low, high = lower(codes), upper(codes)
+    store(dst, i, convert((low & constant(15, low)) | (high << constant(4, high)), types.uint8))
+
+
+# --- dequantize -------------------------------------------------------------------------------------------------------
+
+
+def dequantize_blocks(form, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
+    """Decode blocks start..stop; src and dst begin with block `origin`."""
+    src, dst = advance(src, -origin * nbytes(form)), advance(dst, -origin * BLOCK)
+    p = stream_groups(form, src, dst, start, stop)
+    while p < stop:
+        put_values(form, src, p, dst, p * BLOCK)
+        p += 1
+    return 0
+
+
+@inline
+def put_values(form, src, p, dst, i):
+    """Decode block p to dst[i] onwards."""
+    at = p * nbytes(form)
+    prefetch(src, at + AHEAD)
+    store(dst, i, value_of(form, src, at))
+
+
+@by_type
+def value_of(form, src, i):
+    """Values of the block at src[i]."""
+    zero, parameter, bits = form.zero, form.parameter, form.parameter.bits
+
+    def scaled(form, src, i):
+        q = whole_codes(form, src, i)
+        where = cast_pointer(advance(src, i), bits)
+        return convert(q - constant(zero, q), types.float32) * decode(load(where, 0, bits), parameter)
+
+    def scaled_and_moved(form, src, i):
+        q = convert(whole_codes(form, src, i), types.float32)
+        where = cast_pointer(advance(src, i), bits)
+        return q * decode(load(where, 0, bits), parameter) + decode(load(where, 1, bits), parameter)
+
+    return scaled_and_moved if form.extent == "range" else scaled
+
+
+@by_type
+def whole_codes(form, src, i):
+    """Codes of the block at src[i] as int32."""
+    head, bits = form.head, form.bits
+    row = Vec(types.uint8, BLOCK)
+
+    def bytes_(form, src, i):
+        return convert(convert(load(src, i + head, row), types.int8), types.int32)
+
+    def nibbles(form, src, i):
+        return load_nibbles(src, i + head)
+
+    def nibbles_and_fifth_bits(form, src, i):
+        high = bits_to_mask(load(cast_pointer(advance(src, i + head), types.uint32), 0, types.uint32))
+        q = load_nibbles(src, i + head + 4)
+        return select(high, q | constant(16, q), q)
+
+    return {8: bytes_, 4: nibbles, 5: nibbles_and_fifth_bits}[bits]
+
+
+@inline
+def load_nibbles(src, i):
+    """What `put_nibbles` wrote to src[i] onwards."""
+    both = convert(load(src, i, _NIBBLES), types.int32)
+    return join(both & constant(15, both), both >> constant(4, both))
+
+
+@by_type
+def stream_groups(form, src, dst, start, stop):
+    """Decode whole groups of blocks from `start` on past the cache, where the form says so; where it ended."""
+    return _stream_groups if form.streaming else lambda form, src, dst, start, stop: start
+
+
+@inline
+def _stream_groups(form, src, dst, start, stop):
+    """Groups are decoded to the stack and written from there in whole lines of dst, wherever these begin.
+
+    The part of a line that a group ends with is kept before the next group.
+    """
+    if stop - start < GROUP:
+        return start
+    memory = scratch(GROUP + _STAGED, types.float32)
+    staged = advance(memory, GROUP)
+    line = misalignment(dst, start * BLOCK, _F32)
+    p, first = start, GROUP if line else 0
+    while p <= stop - GROUP:
+        for k in range(GROUP):
+            put_values(form, src, p + k, staged, k * BLOCK)
+        i = p * BLOCK
+        if first:
+            store(dst, i, load(staged, 0, _F32))
+        for k in range(first, _STAGED, GROUP):
+            stream(dst, i - line + k, load(staged, k - line, _F32))
+        store(memory, 0, load(staged, _STAGED - GROUP, _F32))
+        p, first = p + GROUP, 0
+    store(dst, p * BLOCK - GROUP, load(memory, 0, _F32))
+    return p

@@ -23,7 +23,9 @@ from fastq.kernels.simd import (
     cast_pointer,
     constant,
     convert,
+    dtype_of,
     either_nan,
+    even,
     full_like,
     inline,
     join,
@@ -33,9 +35,8 @@ from fastq.kernels.simd import (
     maximum,
     minimum,
     misalignment,
+    odd,
     prefetch,
-    reduce_max,
-    reduce_min,
     scratch,
     select,
     store,
@@ -48,7 +49,9 @@ GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 
 _F32 = Vec(types.float32, GROUP)
 _NIBBLES = Vec(types.uint8, BLOCK // 2)
-_STAGED = GROUP * BLOCK
+_STAGED = GROUP * BLOCK  # values that are decoded to the stack before they are streamed
+_STAGE = GROUP + _STAGED
+_ROOM = GROUP * 34  # bytes of a group of the largest blocks
 _SIGN = -(1 << 31)
 BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
 
@@ -104,36 +107,41 @@ def nbytes(form):
 def quantize_blocks(form, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports a block that has no finite scale."""
     src, dst = advance(src, -origin * BLOCK), advance(dst, -origin * nbytes(form))
-    extents, lows = scratch(GROUP, types.float32), scratch(GROUP, types.float32)
-    store(extents, 0, full_like(0.0, load(extents, 0, _F32)))  # lanes that the last group leaves free
-    store(lows, 0, full_like(0.0, load(lows, 0, _F32)))
+    values_of_few, bytes_of_few = scratch(_STAGED, dtype_of(src)), scratch(_ROOM, types.uint8)
     p, refused = start, False
     while p < stop:
-        n = min(GROUP, stop - p)
-        refused |= _quantize_group(form, advance(src, p * BLOCK), advance(dst, p * nbytes(form)), n, extents, lows)
-        p += n
+        x, y, blocks = advance(src, p * BLOCK), advance(dst, p * nbytes(form)), stop - p
+        if blocks < GROUP:  # by way of a group on the stack
+            x, y = values_of_few, bytes_of_few
+            for i in range(blocks * BLOCK):
+                x[i] = src[p * BLOCK + i]
+            for i in range(blocks * BLOCK, _STAGED):
+                x[i] = 0
+        refused |= _quantize_group(form, x, y)
+        if blocks < GROUP:
+            for i in range(blocks * nbytes(form)):
+                dst[p * nbytes(form) + i] = y[i]
+        p += GROUP
     return SAW_INFINITE_RANGE * refused
 
 
 @inline
-def _quantize_group(form, src, dst, n, extents, lows):
-    """Up to 16 blocks: their parameters are computed side by side, and one division serves for all."""
+def _quantize_group(form, src, dst):
+    """Sixteen blocks: their parameters are computed side by side, and one division serves for all."""
     scales, minima = scratch(GROUP, types.uint16), scratch(GROUP, types.uint16)
     inverses, shifts = scratch(GROUP, types.float32), scratch(GROUP, types.float32)
-    for k in range(n):
-        prefetch_block(form, src, k * BLOCK + AHEAD)
-        extents[k], lows[k] = extent_of(form, values(form, src, k * BLOCK))
-    p = parameters(form, load(extents, 0, _F32), load(lows, 0, _F32))
+    s = sides(form, src, 0, GROUP)
+    p = parameters(form, *extents(form, src, s))
     store(scales, 0, p.scale)
     store(minima, 0, p.minimum)
     store(inverses, 0, p.inverse)
     store(shifts, 0, p.shift)
-    for k in range(n):
+    for k in range(GROUP):
         codes = codes_of(form, values(form, src, k * BLOCK), inverses[k], shifts[k])
         i = k * nbytes(form)
         put_parameters(form, dst, i, scales[k], minima[k])
         put_codes(form, dst, i, codes)
-    return any_lane(p.refused)
+    return any_lane(p.refused | s.nan)
 
 
 @by_type
@@ -157,45 +165,118 @@ def prefetch_block(form, src, i):
     return lines
 
 
+class Sides(NamedTuple):
+    """Largest and smallest values, and which lanes met NaN; for "magnitude" the bits of the largest one, twice.
+
+    The bits are compared as integers: the order is the same, and NaN is larger than everything.
+    """
+
+    high: Any
+    low: Any
+    nan: Any
+
+
+@by_type
+def sides(form, src, i, blocks):
+    """The sides of so many blocks, a literal, from src[i] on, in lanes of one register that the blocks share.
+
+    Two registers become one, neighbours being merged, so that sixteen blocks take fifteen merges.
+    """
+    if not isinstance(blocks, types.IntegerLiteral):
+        return None
+    part = blocks.literal_value // 2
+    if not part:
+        return _sides_of_block
+
+    def of_halves(form, src, i, blocks):
+        return merged(form, sides(form, src, i, part), sides(form, src, i + part * BLOCK, part))
+
+    return of_halves
+
+
 @inline
-def _first_is_negative(x, found):
-    """Whether the first of the lanes in a mask has its sign bit set."""
-    at = mask_to_bits(found)
-    word = bitcast(x, types.int32)
-    return (mask_to_bits(word < constant(0, word)) & at & -at) != 0
+def _sides_of_block(form, src, i, blocks):
+    prefetch_block(form, src, i + AHEAD)
+    x = values(form, src, i)
+    return sides_of(form, lower(x), upper(x))
 
 
 @by_type
-def extent_of(form, x):
-    """What the scale of a block is a fraction of, and what is taken off before; the first is NaN if a value is."""
-    if form.extent == "range":
+def sides_of(form, a, b):
+    """Sides of two halves of a block."""
+    if form.extent == "magnitude":
 
-        def ends(form, x):
-            lo, hi = reduce_min(x), reduce_max(x)
-            size = absolute(lo)  # zeros of both signs: the first one counts
-            lo = select(_first_is_negative(x, x == lo), -size, size)
-            nan = any_lane(either_nan(lower(x), upper(x)))
-            return select(nan, constant(float("nan"), hi), maximum(hi, lo)), lo
+        def size(form, a, b):
+            word, word2 = bitcast(a, types.int32), bitcast(b, types.int32)
+            most = maximum(word & constant(~_SIGN, word), word2 & constant(~_SIGN, word))
+            return Sides(most, most, False)
 
-        return ends
+        return size
+    return lambda form, a, b: Sides(maximum(a, b), minimum(a, b), either_nan(a, b))
 
-    def magnitude(form, x):
-        # as integers: the order is the same, and NaN is larger than everything
+
+@by_type
+def merged(form, a, b):
+    """Sides of two registers of lanes, those of a before those of b."""
+    if form.extent == "magnitude":
+
+        def size(form, a, b):
+            both = join(a.high, b.high)
+            most = maximum(even(both), odd(both))
+            return Sides(most, most, False)
+
+        return size
+
+    def ends(form, a, b):
+        high, low = join(a.high, b.high), join(a.low, b.low)
+        return Sides(maximum(even(high), odd(high)), minimum(even(low), odd(low)), a.nan | b.nan)
+
+    return ends
+
+
+@by_type
+def extents(form, src, s):
+    """What the scales of a group are a fraction of, and what is taken off before."""
+
+    def magnitude(form, src, s):
+        size = bitcast(s.high, types.float32)
+        return size, full_like(constant(0, size), size)
+
+    def signed(form, src, s):
+        extent, zero = select(s.high > -s.low, s.high, s.low), full_like(constant(0, s.low), s.low)
+        if any_lane(s.high == -s.low):
+            extent = _with_first_signs(form, src, extent)
+        return extent, zero
+
+    def distance(form, src, s):
+        low = s.low
+        if any_lane(low == constant(0, low)):
+            low = _with_first_signs(form, src, low)
+        return maximum(s.high, low) - low, low
+
+    return {"magnitude": magnitude, "signed": signed, "range": distance}[form.extent]
+
+
+@inline
+def _with_first_signs(form, src, extreme):
+    """Extremes of a group, each with the sign that it has where it comes first in its block."""
+    memory = scratch(GROUP, types.float32)
+    store(memory, 0, extreme)
+    for k in range(GROUP):
+        x, size = values(form, src, k * BLOCK), absolute(memory[k])
         word = bitcast(x, types.int32)
-        sizes = word & constant(~_SIGN, word)
-        most = reduce_max(sizes)
-        size = bitcast(most, types.float32)
-        return signed(form, x, sizes == most, size), constant(0, size)
-
-    return magnitude
+        at = mask_to_bits(is_extreme(form, x, memory[k]))
+        negative = (mask_to_bits(word < constant(0, word)) & at & -at) != 0
+        memory[k] = select(negative, -size, size)
+    return load(memory, 0, _F32)
 
 
 @by_type
-def signed(form, x, found, size):
-    """The largest magnitude, for a "signed" format with the sign of the first lane that has it."""
+def is_extreme(form, x, extreme):
+    """Mask of the lanes where the extreme is, whatever its sign where that is in doubt."""
     if form.extent == "signed":
-        return lambda form, x, found, size: select(_first_is_negative(x, found), -size, size)
-    return lambda form, x, found, size: size
+        return lambda form, x, extreme: absolute(x) == absolute(extreme)
+    return lambda form, x, extreme: x == extreme
 
 
 class Parameters(NamedTuple):
@@ -210,8 +291,8 @@ class Parameters(NamedTuple):
 
 @inline
 def parameters(form, extent, lowest):
-    """Parameters from what `extent_of` gives. A reciprocal that overflows leaves every code 0."""
-    step = step_of(form, extent, lowest)
+    """Parameters from what `extents` gives. A reciprocal that overflows leaves every code 0."""
+    step = step_of(form, extent)
     zero = full_like(constant(0, step), step)
     inverse = select(step == zero, zero, constant(1, step) / step)
     usable = absolute(inverse) < constant(float("inf"), step)
@@ -221,12 +302,10 @@ def parameters(form, extent, lowest):
 
 
 @by_type
-def step_of(form, extent, lowest):
+def step_of(form, extent):
     """Scale before it is rounded to float16; the codes are taken with this one."""
     steps = form.steps
-    if form.extent == "range":
-        return lambda form, extent, lowest: (extent - lowest) / constant(steps, extent)
-    return lambda form, extent, lowest: extent / constant(steps, extent)
+    return lambda form, extent: extent / constant(steps, extent)
 
 
 @by_type
@@ -393,7 +472,7 @@ def _stream_groups(form, src, dst, start, stop):
     """
     if stop - start < GROUP:
         return start
-    memory = scratch(GROUP + _STAGED, types.float32)
+    memory = scratch(_STAGE, types.float32)
     staged = advance(memory, GROUP)
     line = misalignment(dst, start * BLOCK, _F32)
     p, first = start, GROUP if line else 0

@@ -410,7 +410,13 @@ def put_values(form, src, p, dst, i):
     """Decode block p to dst[i] onwards."""
     at = p * nbytes(form)
     prefetch(src, at + AHEAD)
-    store(dst, i, value_of(form, src, at))
+    value = value_of(form, src, at)
+    # stores of half a register: NumPy's arrays begin 16 bytes after a line, and whole registers would all cross one
+    first, second = lower(value), upper(value)
+    store(dst, i, lower(first))
+    store(dst, i + 8, upper(first))
+    store(dst, i + 16, lower(second))
+    store(dst, i + 24, upper(second))
 
 
 @by_type

@@ -67,7 +67,7 @@ def _in_blocks(x: Array, width: int) -> Array:
 
 
 def _run_tiles(kernel: int, src: Array, dst: Array) -> int:
-    width = src.shape[-1]
+    width: int = src.shape[-1]
     most = min(TILE, src.size) // width
     buffers = [np.empty((most, x.shape[-1]), x.dtype.newbyteorder("=")) for x in (src, dst)]
     for index, start, stop in _tiles(src):

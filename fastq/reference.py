@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fastq import reference_gguf as gguf
 from fastq.compare import Comparison
 from fastq.conventions import Convention, as_convention
 from fastq.qarray import Axis, QParams, QuantizedArray
@@ -26,6 +27,7 @@ __all__ = [
     "dequantize",
     "dequantize_linear",
     "fake_quantize",
+    "gguf",
     "minmax",
     "pack",
     "quantize",

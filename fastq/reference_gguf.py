@@ -22,13 +22,13 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     ndarray of uint8
         Arguments, result and errors as for `fastq.gguf.quantize`.
     """
-    form, data = as_block_format(qtype), np.asarray(data)
+    form, data = as_block_format(qtype), _array(data)
     if data.dtype.kind not in "iu" and data.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
         raise TypeError(f"data must be numbers of up to 64 bits, not {data.dtype}")
     rows = _rows(data, BLOCK)
     with np.errstate(all="ignore"):
         blocks = _blocks(rows.astype(np.float32), form)
-    return _delivered(blocks.reshape(*data.shape[:-1], -1), out)
+    return _delivered(blocks.reshape(*data.shape[:-1], data.shape[-1] // BLOCK * form.nbytes), out)
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
@@ -39,13 +39,19 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     ndarray of float32
         Arguments, result and errors as for `fastq.gguf.dequantize`.
     """
-    form, data = as_block_format(qtype), np.asarray(data)
+    form, data = as_block_format(qtype), _array(data)
     if data.dtype != np.uint8:
         raise TypeError(f"data must be uint8, not {data.dtype}")
     rows = np.ascontiguousarray(_rows(data, form.nbytes))
     with np.errstate(all="ignore"):
         values = _values(rows, form)
-    return _delivered(values.reshape(*data.shape[:-1], -1), out)
+    return _delivered(values.reshape(*data.shape[:-1], data.shape[-1] // form.nbytes * BLOCK), out)
+
+
+def _array(data: ArrayLike) -> Array:
+    if isinstance(data, np.ma.MaskedArray):
+        raise TypeError("data is a masked array, whose mask would be lost")
+    return np.asarray(data)
 
 
 def _rows(data: Array, width: int) -> Array:
@@ -55,13 +61,15 @@ def _rows(data: Array, width: int) -> Array:
     return data.reshape(-1, width)
 
 
-def _delivered(result: Array, out: Array | None) -> Array:
+def _delivered(result: Array, out: Any) -> Array:
     if out is None:
         return result
     if not isinstance(out, np.ndarray) or out.dtype != result.dtype:
         raise TypeError(f"out must be an ndarray of dtype {result.dtype}")
-    if out.shape != result.shape or not out.flags.writeable:
-        raise ValueError(f"out must be writable and have shape {result.shape}")
+    if out.shape != result.shape:
+        raise ValueError(f"out has shape {out.shape}, but the result has shape {result.shape}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
     out[...] = result
     return out
 
@@ -91,7 +99,8 @@ def _parameters(x: Array, form: BlockFormat) -> tuple[Array, Array]:
 
 
 def _take(x: Array, column: Array) -> Array:
-    return np.take_along_axis(x, column[:, None], axis=1)
+    taken: Array = np.take_along_axis(x, column[:, None], axis=1)
+    return taken
 
 
 def _codes(x: Array, scale: Array, least: Array, form: BlockFormat) -> Array:
@@ -102,8 +111,8 @@ def _codes(x: Array, scale: Array, least: Array, form: BlockFormat) -> Array:
         whole += np.copysign(np.abs(position - whole) >= 0.5, position)
     else:
         whole = np.trunc(position + np.float32(form.zero + 0.5))
-    codes = np.where(np.isinf(inverse), 0, whole)
-    return np.minimum(codes, 2**form.bits - 1).astype(np.int64)
+    codes: Array = np.minimum(np.where(np.isinf(inverse), 0, whole), 2**form.bits - 1).astype(np.int64)
+    return codes
 
 
 def _bytes(codes: Array, form: BlockFormat) -> list[Array]:

@@ -5,7 +5,9 @@ import importlib
 
 import pytest
 
-MODULES = [f"fastq.{name}" for name in ("ops", "packing", "qarray", "threads", "compare", "conventions", "qtypes")]
+MODULES = [
+    f"fastq.{name}" for name in ("ops", "gguf", "packing", "qarray", "threads", "compare", "conventions", "qtypes")
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -58,6 +58,19 @@ def of_ties(rng):
     return np.concatenate(blocks)
 
 
+def of_near_ties(rng):
+    """Numbers within two ulps of halves between codes, of any scale: what they become depends on every rounding."""
+    blocks = []
+    for steps in STEPS.values():
+        largest = rng.uniform(0.1, 10, (60, 1)) * rng.choice([-1, 1], (60, 1))
+        block = (largest * (rng.integers(-steps, steps, (60, 32)) + 0.5) / steps).astype(np.float32)
+        block = (block.view(np.int32) + rng.integers(-2, 3, block.shape, np.int32)).view(np.float32)
+        block[:, :1] = largest
+        block[:, 1] = rng.choice([0.0, 1.0], 60) * -block[:, 0]
+        blocks.append(block + np.float32(0))
+    return np.concatenate(blocks)
+
+
 def of_both_signs(rng):
     """The largest magnitude with both signs, in either order, anywhere in the block."""
     blocks = rng.uniform(-1, 1, (400, 32)).astype(np.float32)
@@ -79,7 +92,7 @@ def of_zeros():
 
 def blocks_of_all_kinds():
     rng = np.random.default_rng(5)
-    return np.concatenate([of_magnitudes(rng), of_ties(rng), of_both_signs(rng), of_zeros()])
+    return np.concatenate([of_magnitudes(rng), of_ties(rng), of_near_ties(rng), of_both_signs(rng), of_zeros()])
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -25,6 +25,12 @@ _SOURCES = {dtype.name for dtype in (*arguments.FLOATS, *arguments.INTEGERS)} | 
 
 
 @functools.cache
+def _is_source(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of this dtype, in any byte order, can be quantized."""
+    return dtype.name in _SOURCES
+
+
+@functools.cache
 def _execute() -> Any:
     """Return the module that needs Numba, imported by the first call of an operation."""
     return importlib.import_module("fastq.gguf_execute")
@@ -73,9 +79,9 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     array([  8,  32, 129, 133, 137, 141], dtype=uint8)
     """
     form, data = as_block_format(qtype), arguments.as_array(data, "data")
-    if data.dtype.name not in _SOURCES:
+    if not _is_source(data.dtype):
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
-    shape = _row(data, BLOCK, f"the {BLOCK} values of a block of {form}", form.nbytes)
+    shape = _shape(data, BLOCK, "values", form.nbytes, form)
     blocks = np.empty(shape, np.uint8) if out is None else arguments.check_out(out, shape, _UINT8)
     if data.size:
         (source,) = (data,) if out is None else arguments.apart(blocks, data)
@@ -119,7 +125,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     form, data = as_block_format(qtype), arguments.as_array(data, "data")
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
-    shape = _row(data, form.nbytes, f"the {form.nbytes} bytes of a block of {form}", BLOCK)
+    shape = _shape(data, form.nbytes, "bytes", BLOCK, form)
     values = np.empty(shape, np.float32) if out is None else arguments.check_out(out, shape, _FLOAT32)
     if data.size:
         (source,) = (data,) if out is None else arguments.apart(values, data)
@@ -127,7 +133,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     return values
 
 
-def _row(data: Array, width: int, what: str, becomes: int) -> tuple[int, ...]:
+def _shape(data: Array, width: int, what: str, becomes: int, form: BlockFormat) -> tuple[int, ...]:
     """Shape of the result, in which each `width` elements of a row become so many.
 
     Raises
@@ -135,9 +141,12 @@ def _row(data: Array, width: int, what: str, becomes: int) -> tuple[int, ...]:
     ValueError
         If rows are not a multiple of the width.
     """
-    if not data.ndim or data.shape[-1] % width:
-        raise ValueError(f"data has shape {data.shape}, but its last axis must be a multiple of {what}")
-    return (*data.shape[:-1], data.shape[-1] // width * becomes)
+    shape = data.shape
+    if not shape or shape[-1] % width:
+        raise ValueError(
+            f"data has shape {shape}, but its last axis must be a multiple of {width}, the {what} of a {form} block"
+        )
+    return (*shape[:-1], shape[-1] // width * becomes)
 
 
 def _refuse(data: Array, block: int, form: BlockFormat) -> None:

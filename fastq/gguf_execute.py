@@ -27,11 +27,11 @@ def _minifloat(name: str) -> Minifloat:
 
 
 @functools.cache
-def _kernel(loop: Any, form: BlockFormat, src: str, dst: str, streaming: bool = False) -> int:
-    """Address of a loop compiled for a format and the names of two dtypes."""
-    source = _minifloat(src) if src in FLOAT_FORMATS else from_dtype(np.dtype(src))
+def _kernel(loop: Any, form: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool = False) -> int:
+    """Address of a loop compiled for a format and two dtypes."""
+    source = _minifloat(src.name) if src.name in FLOAT_FORMATS else from_dtype(src.newbyteorder("="))
     kind = gguf.Blocks(form.bits, form.extent, form.steps, form.zero, _minifloat("float16"), source, streaming)
-    pointers = [types.CPointer(getattr(source, "bits", source)), types.CPointer(from_dtype(np.dtype(dst)))]
+    pointers = [types.CPointer(getattr(source, "bits", source)), types.CPointer(from_dtype(dst.newbyteorder("=")))]
     return jit.kernel(loop, types.int64, kind, *pointers, *[_NOTHING] * 4, *[types.int64] * 4)
 
 
@@ -41,14 +41,14 @@ def _arrays(src: Array, dst: Array) -> tuple[int, ...]:
 
 def quantize(data: Array, out: Array, form: BlockFormat) -> int:
     """Write the blocks of data to out; return the first block that has no finite scale, -1 where all have one."""
-    kernel = _kernel(gguf.quantize_blocks, form, data.dtype.name, "uint8")
+    kernel = _kernel(gguf.quantize_blocks, form, data.dtype, out.dtype)
     return _run(kernel, data, BLOCK, out, form.nbytes)
 
 
 def dequantize(data: Array, out: Array, form: BlockFormat) -> None:
     """Write the values of the blocks in data to out."""
     streaming = _is_plain(data) and _is_plain(out) and out.nbytes >= STREAMING
-    kernel = _kernel(gguf.dequantize_blocks, form, "uint8", "float32", streaming)
+    kernel = _kernel(gguf.dequantize_blocks, form, data.dtype, out.dtype, streaming)
     _run(kernel, data, form.nbytes, out, BLOCK)
 
 

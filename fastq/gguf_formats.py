@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from functools import cached_property
 
 BLOCK = 32  # values in a block
 
@@ -45,7 +46,7 @@ class BlockFormat:
         """Whether the smallest value is stored."""
         return self.extent == "range"
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of a block."""
         return 2 + 2 * self.has_minimum + BLOCK * self.bits // 8

@@ -9,7 +9,6 @@ from numba.core.extending import models, register_model
 
 from fastq.kernels import SAW_INFINITE_RANGE
 from fastq.kernels.minifloats import Minifloat, decode, encode
-from fastq.kernels.plan import AHEAD
 from fastq.kernels.simd import (
     REGISTER_BITS,
     Vec,
@@ -46,6 +45,10 @@ from fastq.kernels.simd import (
 
 BLOCK = 32  # values in a block
 GROUP = 16  # blocks whose parameters are computed side by side, one a lane
+
+# How far ahead to prefetch, in elements: while codes are written, for the extremes of the groups to come. 2**25 float32
+# on one core, median: 1.2 times (Q8_0) and 1.4 times (Q4_0) as fast as 256 ahead while extremes are looked for.
+AHEAD = 768
 
 _F32 = Vec(types.float32, GROUP)
 _NIBBLES = Vec(types.uint8, BLOCK // 2)
@@ -137,6 +140,7 @@ def _quantize_group(form, src, dst):
     store(inverses, 0, p.inverse)
     store(shifts, 0, p.shift)
     for k in range(GROUP):
+        prefetch_block(form, src, k * BLOCK + AHEAD)
         codes = codes_of(form, values(form, src, k * BLOCK), inverses[k], shifts[k])
         i = k * nbytes(form)
         put_parameters(form, dst, i, scales[k], minima[k])
@@ -196,7 +200,6 @@ def sides(form, src, i, blocks):
 
 @inline
 def _sides_of_block(form, src, i, blocks):
-    prefetch_block(form, src, i + AHEAD)
     x = values(form, src, i)
     return sides_of(form, lower(x), upper(x))
 
@@ -409,7 +412,7 @@ def dequantize_blocks(form, src, dst, scale, zero_point, sums, plan, origin, sta
 def put_values(form, src, p, dst, i):
     """Decode block p to dst[i] onwards."""
     at = p * nbytes(form)
-    prefetch(src, at + AHEAD)
+    prefetch(src, at + nbytes(form) * GROUP)
     value = value_of(form, src, at)
     # stores of half a register: NumPy's arrays begin 16 bytes after a line, and whole registers would all cross one
     first, second = lower(value), upper(value)

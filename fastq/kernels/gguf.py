@@ -56,7 +56,7 @@ _STAGED = GROUP * BLOCK  # values that are decoded to the stack before they are 
 _STAGE = GROUP + _STAGED
 _ROOM = GROUP * 34  # bytes of a group of the largest blocks
 _SIGN = -(1 << 31)
-BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
+_BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
 
 
 class Blocks(types.Opaque):  # type: ignore[misc]
@@ -81,8 +81,8 @@ class Blocks(types.Opaque):  # type: ignore[misc]
         steps: int,
         zero: int,
         parameter: Minifloat,
-        source: types.Type = types.float32,
-        streaming: bool = False,
+        source: types.Type,
+        streaming: bool,
     ) -> None:
         self.row = (bits, extent, steps, zero, parameter, source, streaming)
         self.bits, self.extent, self.steps, self.zero, self.parameter, self.source, self.streaming = self.row
@@ -342,7 +342,7 @@ def codes_of(form, x, inverse, shift):
     def half_away(form, x, inverse, shift):
         # half less one ulp, with the sign of x: the sum's fraction is cut to the nearest whole number, halves away
         word = bitcast(x, types.int32)
-        towards = bitcast((word & constant(_SIGN, word)) | constant(BELOW_HALF, word), types.float32)
+        towards = bitcast((word & constant(_SIGN, word)) | constant(_BELOW_HALF, word), types.float32)
         return bounded_to_integer(x * inverse + towards, types.int32)
 
     def signed_extreme(form, x, inverse, shift):

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastq import reference
+    from fastq import gguf, reference
     from fastq.comparison import Comparison
     from fastq.conventions import CONVENTIONS, Convention
     from fastq.ops import (
@@ -37,6 +37,7 @@ __all__ = [
     "dequantize_linear",
     "fake_quantize",
     "get_num_threads",
+    "gguf",
     "minmax",
     "pack",
     "quantize",
@@ -56,14 +57,15 @@ _ELSEWHERE = {
     "show_versions": "fastq.versions",
     "warmup": "fastq.threads",
 }
+_MODULES = ("gguf", "plot", "reference")
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import fastq` itself costs less than a tenth of NumPy's."""
+    if name in _MODULES:
+        return import_module(f"fastq.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'fastq' has no attribute {name!r}")
-    if name == "reference":
-        return import_module("fastq.reference")
     value = globals()[name] = getattr(import_module(_ELSEWHERE.get(name, "fastq.ops")), name)
     return value
 

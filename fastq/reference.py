@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq import reference_blocks as blocks
 from fastq import reference_floats as floats
+from fastq import reference_gguf as gguf
 from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
 from fastq.floats import FLOAT_FORMATS
@@ -31,6 +32,7 @@ __all__ = [
     "dequantize",
     "dequantize_linear",
     "fake_quantize",
+    "gguf",
     "minmax",
     "pack",
     "quantize",

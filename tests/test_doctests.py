@@ -5,7 +5,10 @@ import importlib
 
 import pytest
 
-MODULES = [f"fastq.{name}" for name in ("ops", "packing", "qarray", "threads", "comparison", "conventions", "qtypes")]
+MODULES = [
+    f"fastq.{name}"
+    for name in ("ops", "gguf", "packing", "qarray", "threads", "comparison", "conventions", "qtypes")
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -406,6 +406,27 @@ def test_streaming_bypasses_the_cache_and_trusts_the_alignment(kind):
     assert f"align {simd._width(kind) * simd._lanes(kind).bitwidth // 8}," in line
 
 
+@pytest.mark.parametrize("n", [8, 16, 32, 64])
+def test_masks_as_bits_of_an_integer(n):
+    word = types.Integer.from_bitwidth(n, signed=False)
+    kernel = compiled(
+        [
+            "x = load(pointer(a, int8), 0, kind)",
+            "found = mask_to_bits(x < constant(0, x))",
+            "store(pointer(b, word), 0, found)",
+            "store(pointer(c, int8), 0, select(bits_to_mask(found), x, constant(1, x)))",
+        ],
+        "abc",
+        kind=Vec(types.int8, n),
+        word=word,
+    )
+    x = np.random.default_rng(n).integers(-9, 9, n, np.int8)
+    found, chosen = np.zeros(n // 8, np.uint8), np.zeros(n, np.int8)
+    kernel.ctypes(x.ctypes.data, found.ctypes.data, chosen.ctypes.data)
+    np.testing.assert_array_equal(found, np.packbits(x < 0, bitorder="little"))
+    np.testing.assert_array_equal(chosen, np.where(x < 0, x, 1))
+
+
 def test_lane_types():
     kernel = compiled(
         [

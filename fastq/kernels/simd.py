@@ -857,3 +857,26 @@ reduce_max = _reduction("reduce_max", _extreme(">"), "Largest lane; any lane whe
 reduce_sum = _reduction(
     "reduce_sum", _arithmetic("fadd", "add"), "Sum of the lanes, halves added pairwise: the same order on every CPU."
 )
+
+
+@intrinsic
+def mask_to_bits(typingctx: Any, mask: Any) -> Any:
+    """A mask of 8, 16, 32 or 64 lanes as an unsigned integer, lane 0 the lowest bit."""
+    result = types.Integer.from_bitwidth(mask.n, signed=False)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], _llvm(result))
+
+    return result(mask), emit
+
+
+@intrinsic
+def bits_to_mask(typingctx: Any, bits: Any) -> Any:
+    """The mask of which an integer's bits are the lanes, the lowest bit lane 0."""
+    kind = types.unliteral(bits)
+    result = Vec(types.boolean, kind.bitwidth)
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], _llvm(result))
+
+    return result(kind), emit

@@ -1,0 +1,92 @@
+"""From arrays to the kernels of block formats: which kernel, in place or tile by tile, which block was refused."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numba import from_dtype, types
+from numpy.typing import NDArray
+
+from fastq.execute import STREAMING, TILE, _is_plain, _tiles
+from fastq.floats import FLOAT_FORMATS
+from fastq.gguf_formats import BLOCK, BlockFormat
+from fastq.kernels import gguf, jit, parallel
+from fastq.kernels.minifloats import Minifloat
+
+Array = NDArray[Any]
+
+_NOTHING = types.CPointer(types.int64)  # scales, zero points, sums and plan of other kernels
+
+
+@functools.cache
+def _minifloat(name: str) -> Minifloat:
+    row = FLOAT_FORMATS[name]
+    return Minifloat(name, row.exponent, row.mantissa, row.bias, row.largest, row.infinity, row.nan)
+
+
+@functools.cache
+def _kernel(loop: Any, form: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool = False) -> int:
+    """Address of a loop compiled for a format and two dtypes."""
+    source = _minifloat(src.name) if src.name in FLOAT_FORMATS else from_dtype(src.newbyteorder("="))
+    kind = gguf.Blocks(form.bits, form.extent, form.steps, form.zero, _minifloat("float16"), source, streaming)
+    pointers = [types.CPointer(getattr(source, "bits", source)), types.CPointer(from_dtype(dst.newbyteorder("=")))]
+    return jit.kernel(loop, types.int64, kind, *pointers, *[_NOTHING] * 4, *[types.int64] * 4)
+
+
+def _arrays(src: Array, dst: Array) -> tuple[int, ...]:
+    return (id(src), id(dst), 0, 0, 0, 0)
+
+
+def quantize(data: Array, out: Array, form: BlockFormat) -> int:
+    """Write the blocks of data to out; return the first block that has no finite scale, -1 where all have one."""
+    kernel = _kernel(gguf.quantize_blocks, form, data.dtype, out.dtype)
+    return _run(kernel, data, BLOCK, out, form.nbytes)
+
+
+def dequantize(data: Array, out: Array, form: BlockFormat) -> None:
+    """Write the values of the blocks in data to out."""
+    streaming = _is_plain(data) and _is_plain(out) and out.nbytes >= STREAMING
+    kernel = _kernel(gguf.dequantize_blocks, form, data.dtype, out.dtype, streaming)
+    _run(kernel, data, form.nbytes, out, BLOCK)
+
+
+def _run(kernel: int, src: Array, width: int, dst: Array, dst_width: int) -> int:
+    """Run a kernel on blocks of `width` elements of src, which become `dst_width` of dst; the first one reported."""
+    blocks = src.size // width
+    if _is_plain(src) and _is_plain(dst):
+        seen = parallel.run(kernel, _arrays(src, dst), blocks, size=BLOCK, grain=gguf.GROUP)
+        return _first_reported(kernel, src, dst, blocks) if seen else -1
+    return _run_tiles(kernel, _in_blocks(src, width), _in_blocks(dst, dst_width))
+
+
+def _in_blocks(x: Array, width: int) -> Array:
+    """View with an axis for the blocks of each row and one for what is in a block."""
+    return x.reshape(*x.shape[:-1], -1, width)
+
+
+def _run_tiles(kernel: int, src: Array, dst: Array) -> int:
+    width: int = src.shape[-1]
+    most = min(TILE, src.size) // width
+    buffers = [np.empty((most, x.shape[-1]), x.dtype.newbyteorder("=")) for x in (src, dst)]
+    for index, start, stop in _tiles(src):
+        part, blocks = src[index], (stop - start) // width
+        x, y = (buffer[:blocks] for buffer in buffers)
+        np.copyto(x.reshape(part.shape), part)
+        if parallel.run_serial(kernel, _arrays(x, y), 0, blocks):
+            return start // width + _first_reported(kernel, x, y, blocks)
+        dst[index] = y.reshape(*part.shape[:-1], dst.shape[-1])
+    return -1
+
+
+def _first_reported(kernel: int, src: Array, dst: Array, stop: int) -> int:
+    """Find the first of blocks 0..stop that a kernel reports, by halving."""
+    start = 0
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if parallel.run_serial(kernel, _arrays(src, dst), start, middle):
+            stop = middle
+        else:
+            start = middle
+    return start

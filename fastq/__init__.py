@@ -36,6 +36,7 @@ __all__ = [
     "get_num_threads",
     "minmax",
     "pack",
+    "plot",
     "quantize",
     "quantize_linear",
     "reference",
@@ -47,8 +48,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "reference":
+    if name in ("plot", "reference"):
         import importlib
 
-        return importlib.import_module("fastq.reference")
+        return importlib.import_module(f"fastq.{name}")
     raise AttributeError(f"module 'fastq' has no attribute {name!r}")

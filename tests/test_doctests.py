@@ -2,10 +2,12 @@
 
 import doctest
 import importlib
+from importlib.util import find_spec
 
 import pytest
 
 MODULES = [f"fastq.{name}" for name in ("ops", "packing", "qarray", "threads", "compare", "conventions", "qtypes")]
+MODULES += [pytest.param("fastq.plot", marks=pytest.mark.skipif(not find_spec("matplotlib"), reason="no matplotlib"))]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq import arguments
+from fastq.conventions import as_convention
 from fastq.ops import compare
 from fastq.qarray import QuantizedArray
 
@@ -80,10 +81,10 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
         _set_view(a, cells.shape)
     shared = _scale_of(np.stack([cells.original, cells.decoded]))
     _draw(axes[0], cells, cells.original, "viridis", shared, digits=4)
-    if cells.codes is None:
-        axes[1].set_axis_off()
-    else:
+    if isinstance(q, QuantizedArray):
         _draw(axes[1], cells, cells.codes, "cividis", _scale_of_codes(q), digits=5)
+    else:
+        axes[1].set_axis_off()
     _draw(axes[2], cells, cells.decoded, "viridis", shared, digits=4)
     _draw(axes[3], cells, cells.error, "RdBu_r", _scale_of(cells.error, centred=True), digits=2)
 
@@ -115,7 +116,7 @@ class _Cells(NamedTuple):
     shape: tuple[int, int]
     step: tuple[int, int]
     original: Array
-    codes: Array | None
+    codes: Array
     decoded: Array
     error: Array
 
@@ -126,7 +127,7 @@ def _folded(a: Array) -> Array:
 
 
 def _cells(x: Array, decoded: Array, codes: Array | None) -> _Cells:
-    """Return what to show of three matrices of one shape."""
+    """Return what to show of three matrices of one shape; codes of 0 where there are none."""
     rows, columns = x.shape
     step = (math.ceil(rows / CELLS), math.ceil(columns / CELLS))
     shown = np.empty((4, math.ceil(rows / step[0]), math.ceil(columns / step[1])))
@@ -138,7 +139,7 @@ def _cells(x: Array, decoded: Array, codes: Array | None) -> _Cells:
         shown[1][place] = 0 if codes is None else codes[tile][largest]
         shown[2][place] = approximation[largest]
         shown[3][place] = error[_largest(error, step[1])]
-    return _Cells(x.shape, step, shown[0], None if codes is None else shown[1], shown[2], shown[3])
+    return _Cells(x.shape, step, *shown)
 
 
 def _tiles(shape: tuple[int, int], step: tuple[int, int]) -> Iterator[tuple[tuple[int, slice], tuple[slice, slice]]]:
@@ -170,7 +171,8 @@ def _scheme(q: QuantizedArray | ArrayLike) -> str:
     if not isinstance(q, QuantizedArray):
         return "none: q is an array of values"
     if q.scale.size == 1:
-        return f"{q.dtype}, scale {q.scale.item():.4g}, zero point {q.zero_point.item():g}"
+        zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
+        return f"{q.dtype}, scale {q.scale.item():.4g}, {zero} {q.zero_point.item():.6g}"
     blocks = f", block_size={q.block_size}" if q.block_size else ""
     return f"{q.dtype}, axis={q.axis}{blocks}"
 
@@ -218,11 +220,11 @@ def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
     return AsinhNorm(3 * typical, lo, hi) if top > SPREAD * typical else Normalize(lo, hi)
 
 
-def _scale_of_codes(q: Any) -> Normalize:
+def _scale_of_codes(q: QuantizedArray) -> Normalize:
     """Return the colour scale of all codes that the scheme may use, so that unused ones are seen too."""
     from matplotlib.colors import Normalize
 
-    return Normalize(*q.dtype.code_range(q.symmetric))
+    return Normalize(*as_convention(q.convention).code_range(q.dtype, q.symmetric))
 
 
 def _draw(ax: Axes, cells: _Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:

@@ -91,6 +91,8 @@ def test_the_title_tells_shape_folding_and_cells(shape, described):
         ({"axis": 0}, "int8, axis=0"),
         ({"axis": -1, "block_size": 2}, "int8, axis=1, block_size=2"),
         ({"symmetric": True}, "int8, scale 5.737, zero point 0"),
+        ({"bits": 5}, "int8[5], scale 29.44, zero point -10"),
+        ({"convention": "cf"}, "int8, scale 3.593, offset 272.3"),
     ],
 )
 def test_the_title_tells_the_scheme(options, described):
@@ -174,6 +176,21 @@ def test_original_and_decoded_share_their_colours_and_the_error_is_centred():
     assert (codes.vmin, codes.vmax) == (1, 15)
     assert error.vmin == -error.vmax
     assert error.vmax == np.abs(x.astype(np.float64) - values).max()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "codes"),
+    [
+        ("uint8", {}, (0, 255)),
+        ("int8", {"symmetric": True}, (-127, 127)),
+        ("uint16", {"bits": 5}, (0, 31)),
+        ("int4", {}, (-8, 7)),
+        ("int8", {"convention": "cf"}, (-127, 127)),  # the lowest one is the fill value
+    ],
+)
+def test_the_colours_of_codes_are_those_of_all_codes_in_use(dtype, options, codes):
+    norm = fastq.plot.errors(COURSE, fastq.quantize(COURSE, dtype, **options))[1].images[0].norm
+    assert (norm.vmin, norm.vmax) == codes
 
 
 def test_a_far_outlier_does_not_hide_the_rest():

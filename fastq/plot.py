@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq import arguments
+from fastq.compare import Comparison
 from fastq.conventions import as_convention
 from fastq.ops import compare
 from fastq.qarray import QuantizedArray
@@ -33,10 +34,10 @@ LUMINANCE = np.array([0.299, 0.587, 0.114])  # of red, green and blue, ITU-R BT.
 def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None = None) -> NDArray[np.object_]:
     """Draw an array, its codes, what they decode to, and the error, side by side.
 
-    Arrays of more than 256 rows or columns are drawn in cells of several elements. A cell shows the element of the
-    largest magnitude and its code and decoded value, and in the last panel the largest error, so that no outlier is
-    lost. Small arrays have their numbers written into the cells. Colours follow the inverse hyperbolic sine where the
-    largest magnitude is more than 50 times the median.
+    Arrays of more than 256 rows or columns (of more than 64 rows, if wide and low) are drawn in cells of several
+    elements. A cell shows the element of the largest magnitude with its code and decoded value, and in the last panel
+    the largest error, so that no outlier is lost. Small arrays have their numbers written into the cells. Colours
+    follow the inverse hyperbolic sine where the largest magnitude is more than 50 times the median.
 
     Parameters
     ----------
@@ -77,26 +78,9 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     cells = _cells(_folded(x), _folded(decoded), None if codes is None else _folded(codes))
     axes = _new_axes(cells) if ax is None else _given_axes(ax)
 
-    for a in axes:
-        _set_view(a, cells.shape)
-    shared = _scale_of(np.stack([cells.original, cells.decoded]))
-    _draw(axes[0], cells, cells.original, "viridis", shared, digits=4)
-    if isinstance(q, QuantizedArray):
-        _draw(axes[1], cells, cells.codes, "cividis", _scale_of_codes(q), digits=5)
-    else:
-        axes[1].set_axis_off()
-    _draw(axes[2], cells, cells.decoded, "viridis", shared, digits=4)
-    _draw(axes[3], cells, cells.error, "RdBu_r", _scale_of(cells.error, centred=True), digits=2)
-
-    of_cells = "" if cells.step == (1, 1) else "\ncells: largest of {} x {}".format(*cells.step)
-    lines = (
-        f"original\n{_described(x)}{of_cells}",
-        f"codes\n{_scheme(q)}",
-        f"decoded\nSQNR {measured.sqnr_db:.2f} dB",
-        f"error\nat most {measured.max_abs_error:.3g}{of_cells}",
-    )
-    for a, line in zip(axes, lines, strict=True):
-        a.set_title(line, fontsize="medium")
+    _draw_panels(axes, cells, q)
+    for a, title in zip(axes, _titles(x, q, measured, cells.step), strict=True):
+        a.set_title(title, fontsize="medium")
     return axes
 
 
@@ -129,7 +113,7 @@ def _folded(a: Array) -> Array:
 def _cells(x: Array, decoded: Array, codes: Array | None) -> _Cells:
     """Return what to show of three matrices of one shape; codes of 0 where there are none."""
     rows, columns = x.shape
-    step = (math.ceil(rows / CELLS), math.ceil(columns / CELLS))
+    step = _step(x.shape)
     shown = np.empty((4, math.ceil(rows / step[0]), math.ceil(columns / step[1])))
     for place, tile in _tiles(x.shape, step):
         original, approximation = x[tile].astype(np.float64), decoded[tile].astype(np.float64)
@@ -140,6 +124,13 @@ def _cells(x: Array, decoded: Array, codes: Array | None) -> _Cells:
         shown[2][place] = approximation[largest]
         shown[3][place] = error[_largest(error, step[1])]
     return _Cells(x.shape, step, *shown)
+
+
+def _step(shape: tuple[int, int]) -> tuple[int, int]:
+    """Return how many elements a cell is high and wide, so that it gets a pixel at least."""
+    if _is_square(shape):
+        return (math.ceil(max(shape) / CELLS),) * 2
+    return math.ceil(shape[0] / (CELLS // STACKED if _is_stacked(shape) else CELLS)), math.ceil(shape[1] / CELLS)
 
 
 def _tiles(shape: tuple[int, int], step: tuple[int, int]) -> Iterator[tuple[tuple[int, slice], tuple[slice, slice]]]:
@@ -159,6 +150,18 @@ def _largest(tile: Array, step: int) -> tuple[Array, Array]:
     padded = np.pad(heights, (0, -heights.size % step), constant_values=-1.0).reshape(-1, step)
     column = padded.argmax(axis=1) + np.arange(0, heights.size, step)
     return row[column], column
+
+
+def _titles(
+    x: Array, q: QuantizedArray | ArrayLike, measured: Comparison, step: tuple[int, int]
+) -> tuple[str, str, str, str]:
+    of_cells = "" if step == (1, 1) else "\ncells: largest of {} x {}".format(*step)
+    return (
+        f"original\n{_described(x)}{of_cells}",
+        f"codes\n{_scheme(q)}",
+        f"decoded\nSQNR {measured.sqnr_db:.2f} dB",
+        f"error\nat most {measured.max_abs_error:.3g}{of_cells}",
+    )
 
 
 def _described(x: Array) -> str:
@@ -185,7 +188,7 @@ def _new_axes(cells: _Cells) -> NDArray[np.object_]:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     stacked = _is_stacked(cells.shape)
-    rows, columns, size = (4, 1, (10.0, 6.0)) if stacked else (1, 4, (16.0, 5.2))
+    rows, columns, size = (4, 1, (10.0, 7.0)) if stacked else (1, 4, (16.0, 5.2))
     engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
     _, axes = pyplot.subplots(rows, columns, figsize=size, layout=engine)
     return np.asarray(axes, object)
@@ -193,6 +196,11 @@ def _new_axes(cells: _Cells) -> NDArray[np.object_]:
 
 def _is_stacked(shape: tuple[int, int]) -> bool:
     return shape[1] >= STACKED * shape[0]
+
+
+def _is_square(shape: tuple[int, int]) -> bool:
+    """Return whether elements are drawn as high as wide, rather than the picture filling its place."""
+    return shape[0] / STACKED < shape[1] < STACKED * shape[0]
 
 
 def _given_axes(ax: ArrayLike) -> NDArray[np.object_]:
@@ -205,6 +213,19 @@ def _given_axes(ax: ArrayLike) -> NDArray[np.object_]:
     if wrong:
         raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
     return axes
+
+
+def _draw_panels(axes: NDArray[np.object_], cells: _Cells, q: QuantizedArray | ArrayLike) -> None:
+    for a in axes:
+        _set_view(a, cells.shape)
+    shared = _scale_of(np.stack([cells.original, cells.decoded]))
+    _draw(axes[0], cells, cells.original, "viridis", shared, digits=4)
+    if isinstance(q, QuantizedArray):
+        _draw(axes[1], cells, cells.codes, "cividis", _scale_of_codes(q), digits=5)
+    else:
+        axes[1].set_axis_off()
+    _draw(axes[2], cells, cells.decoded, "viridis", shared, digits=4)
+    _draw(axes[3], cells, cells.error, "RdBu_r", _scale_of(cells.error, centred=True), digits=2)
 
 
 def _scale_of(values: Array, *, centred: bool = False) -> Normalize:
@@ -242,7 +263,7 @@ def _set_view(ax: Axes, shape: tuple[int, int]) -> None:
 
     rows, columns = shape
     ax.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
-    ax.set_aspect("equal" if rows / STACKED < columns < STACKED * rows else "auto")
+    ax.set_aspect("equal" if _is_square(shape) else "auto")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
 

@@ -351,6 +351,16 @@ def test_lesson_3_errs_without_a_zero_point_1_2962_is_clipped_to_1_1517(impl):
     assert impl.compare(LESSON_3, impl.quantize(LESSON_3, qparams=p)).max_abs_error == as_printed(0.00228848, 8)
 
 
+def test_lesson_3_errs_an_outlier_pushes_no_value_out_of_the_codes_but_leaves_three_codes_to_the_rest(impl):
+    x = np.append(np.random.default_rng(0).uniform(-1, 1, 1000), 100)
+    q = impl.quantize(x, "int8", symmetric=True, convention="textbook")
+    assert impl.compare(x, q).clipped == 0
+    assert np.unique(q.codes).tolist() == [-1, 0, 1, 127]
+    half, step = 50 / 127, 100 / 127  # codes change there; the integral of the squared error over [0, 1]:
+    expected = (half**3 + half**3 + (1 - step) ** 3) / 3
+    assert mse(x[:-1], values_of(impl, q)[:-1]) == pytest.approx(expected, rel=0.1)
+
+
 def test_lesson_4_simple_scaling(impl):
     scale = impl.choose_qparams(SIMPLE, "int8", convention="textbook").scale
     codes = impl.quantize_linear(SIMPLE, scale, 0, "int8")

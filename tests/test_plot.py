@@ -77,7 +77,7 @@ def test_the_array_of_the_course_has_its_numbers_and_titles():
         ((5,), "5 float32 as 1 x 5"),
         ((2, 3), "2 x 3 float32"),
         ((4, 3, 2), "4 x 3 x 2 float32 as 12 x 2"),
-        ((600, 300), "600 x 300 float32\ncells: largest of 3 x 2"),
+        ((600, 300), "600 x 300 float32\ncells: largest of 3 x 3"),
     ],
 )
 def test_the_title_tells_shape_folding_and_cells(shape, described):
@@ -132,7 +132,9 @@ def largest_of_cells(matrix, chosen_by, step):
     return shown
 
 
-@pytest.mark.parametrize(("shape", "step"), [((257, 3), (2, 1)), ((300, 1030), (2, 5)), ((1, 2000), (1, 8))])
+@pytest.mark.parametrize(
+    ("shape", "step"), [((257, 3), (2, 1)), ((300, 1030), (5, 5)), ((1, 2000), (1, 8)), ((70, 280), (2, 2))]
+)
 def test_cells_show_their_largest_elements(shape, step):
     x = normal(*shape)
     q = fastq.quantize(x, "int8", axis=0)
@@ -240,6 +242,21 @@ def test_panels_have_one_size_and_all_is_within_the_figure(shape):
         box = part.get_tightbbox()
         assert inside.x0 <= box.x0 <= box.x1 <= inside.x1
         assert inside.y0 <= box.y0 <= box.y1 <= inside.y1
+
+
+@pytest.mark.parametrize(
+    "shape", [(512, 512), (500, 1999), (1999, 500), (500, 2000), (2000, 500), (1, 9999), (9999, 1)]
+)
+def test_every_cell_has_a_pixel(shape):
+    x = np.zeros(shape, np.float32)
+    axes = fastq.plot.errors(x, x)
+    (rows, columns), (high, wide) = (
+        shape,
+        (-(-n // cells) for n, cells in zip(shape, picture(axes[0]).shape, strict=True)),
+    )
+    for box in drawn_boxes(axes):
+        assert box.height >= rows / high
+        assert box.width >= columns / wide
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (8, 8), (12, 12), (1, 16)])

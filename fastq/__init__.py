@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastq import gguf, reference
+    from fastq import gguf, plot, reference
     from fastq.comparison import Comparison
     from fastq.conventions import CONVENTIONS, Convention
     from fastq.ops import (
@@ -40,6 +40,7 @@ __all__ = [
     "gguf",
     "minmax",
     "pack",
+    "plot",
     "quantize",
     "quantize_linear",
     "reference",

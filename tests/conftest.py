@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "4")  # more than the machine may have: results must not depend on it
+os.environ["MPLBACKEND"] = "Agg"  # pictures are drawn into memory
 
 import pytest
 

@@ -1,0 +1,322 @@
+"""What `fastq.plot.errors` draws, against pictures computed with NumPy alone."""
+
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import fastq
+
+pytest.importorskip("matplotlib", reason="matplotlib, the extra [plot], is not installed")
+from matplotlib import pyplot
+from matplotlib.colors import AsinhNorm, Normalize
+
+COURSE = np.array([[191.6, -13.5, 728.6], [92.14, 295.5, -184], [0, 684.6, 245.5]], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _no_figures_left():
+    yield
+    pyplot.close("all")
+
+
+def normal(*shape):
+    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+
+
+def picture(ax):
+    (image,) = ax.images
+    return np.asarray(image.get_array())
+
+
+def panels(x, q):
+    """The four matrices that a picture without downsampling shows."""
+    values, codes = (q.dequantize(), q.unpacked())
+    error = x.astype(np.float64) - values.astype(np.float64)
+    return [a.reshape(-1, x.shape[-1] if x.ndim else 1) for a in (x, codes, values, error)]
+
+
+def written(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+# What is shown
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4", "uint2", "int16"])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 3), (64, 48), (256, 256), (2, 3, 4), (2, 3, 4, 5)])
+def test_panels_show_the_four_matrices(shape, dtype):
+    x = np.asarray(normal(*shape))
+    q = fastq.quantize(x, dtype)
+    axes = fastq.plot.errors(x, q)
+    assert axes.shape == (4,)
+    for ax, expected in zip(axes, panels(x, q), strict=True):
+        np.testing.assert_array_equal(picture(ax), expected)
+
+
+def test_the_array_of_the_course_has_its_numbers_and_titles():
+    axes = fastq.plot.errors(COURSE, fastq.quantize(COURSE, "int8"))
+    assert written(axes[0]) == ["191.6", "-13.5", "728.6", "92.14", "295.5", "-184", "0", "684.6", "245.5"]
+    assert written(axes[1]) == ["-23", "-81", "127", "-51", "6", "-128", "-77", "114", "-8"]
+    assert written(axes[3]) == ["-1.7", "0.82", "-1.5", "-0.91", "-1.5", "-1.5", "0", "1", "-1.4"]
+    measured = fastq.compare(COURSE, fastq.quantize(COURSE, "int8"))
+    assert [ax.get_title() for ax in axes] == [
+        "original\n3 x 3 float32",
+        "codes\nint8, scale 3.579, zero point -77",
+        f"decoded\nSQNR {measured.sqnr_db:.2f} dB",
+        f"error\nat most {measured.max_abs_error:.3g}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "described"),
+    [
+        ((), "one number float32"),
+        ((5,), "5 float32 as 1 x 5"),
+        ((2, 3), "2 x 3 float32"),
+        ((4, 3, 2), "4 x 3 x 2 float32 as 12 x 2"),
+        ((600, 300), "600 x 300 float32\ncells: largest of 3 x 3"),
+    ],
+)
+def test_the_title_tells_shape_folding_and_cells(shape, described):
+    axes = fastq.plot.errors(np.ones(shape, np.float32), np.zeros(shape, np.float32))
+    assert axes[0].get_title() == f"original\n{described}"
+
+
+@pytest.mark.parametrize(
+    ("options", "described"),
+    [
+        ({"axis": 0}, "int8, axis=0"),
+        ({"axis": -1, "block_size": 2}, "int8, axis=1, block_size=2"),
+        ({"symmetric": True}, "int8, scale 5.737, zero point 0"),
+        ({"bits": 5}, "int8[5], scale 29.44, zero point -10"),
+        ({"convention": "cf"}, "int8, scale 3.593, offset 272.3"),
+    ],
+)
+def test_the_title_tells_the_scheme(options, described):
+    q = fastq.quantize(COURSE, "int8", **options)
+    assert fastq.plot.errors(COURSE, q)[1].get_title() == f"codes\n{described}"
+
+
+def test_an_array_of_values_leaves_the_codes_empty():
+    values = COURSE + np.float32(0.5)
+    axes = fastq.plot.errors(COURSE, values)
+    assert not axes[1].images
+    assert not axes[1].axison
+    assert "array of values" in axes[1].get_title()
+    np.testing.assert_array_equal(picture(axes[2]), values)
+    np.testing.assert_array_equal(picture(axes[3]), COURSE.astype(np.float64) - values)
+
+
+@pytest.mark.parametrize("arrange", [np.asfortranarray, lambda a: np.flip(a, 0), lambda a: a.astype(">f4")])
+def test_memory_layout_does_not_matter(arrange):
+    x = arrange(normal(6, 5, 4))
+    q = fastq.quantize(x, "int8", axis=1)
+    for ax, expected in zip(fastq.plot.errors(x, q), panels(x, q), strict=True):
+        np.testing.assert_array_equal(picture(ax), expected)
+
+
+# Large arrays
+
+
+def largest_of_cells(matrix, chosen_by, step):
+    """Of each cell the element of `matrix` where `chosen_by` has its largest magnitude, one cell after another."""
+    rows, columns = (range(0, n, s) for n, s in zip(matrix.shape, step, strict=True))
+    shown = np.empty((len(rows), len(columns)))
+    for i, r in enumerate(rows):
+        for j, c in enumerate(columns):
+            cell = (slice(r, r + step[0]), slice(c, c + step[1]))
+            shown[i, j] = matrix[cell].flat[np.abs(chosen_by[cell]).argmax()]
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("shape", "step"), [((257, 3), (2, 1)), ((300, 1030), (5, 5)), ((1, 2000), (1, 8)), ((70, 280), (2, 2))]
+)
+def test_cells_show_their_largest_elements(shape, step):
+    x = normal(*shape)
+    q = fastq.quantize(x, "int8", axis=0)
+    axes = fastq.plot.errors(x, q)
+    original, codes, decoded, error = panels(x, q)
+    chosen = (original, original, original, error)
+    for ax, matrix, by in zip(axes, (original, codes, decoded, error), chosen, strict=True):
+        # elements of equal magnitude may stand for each other
+        np.testing.assert_array_equal(np.abs(picture(ax)), np.abs(largest_of_cells(matrix, by, step)))
+        assert ax.get_xlim() == (-0.5, shape[1] - 0.5)
+        assert ax.get_ylim() == (shape[0] - 0.5, -0.5)
+        assert not ax.texts
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096), (1, 1 << 24), (1 << 23, 2)])
+def test_large_arrays_need_little_memory_and_keep_their_outlier(shape):
+    x = np.zeros(shape, np.float32)
+    x.flat[-12345] = 1e6
+    q = fastq.quantize(x, qparams=fastq.choose_qparams(np.array([-1.0, 1.0], np.float32), "int8"))
+    tracemalloc.start()
+    axes = fastq.plot.errors(x, q)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < q.dequantize().nbytes + 100e6  # the decoded values, a few tiles of 2**20 elements, the figure
+    assert max(picture(axes[3]).shape) <= 256
+    assert np.count_nonzero(picture(axes[3]) > 9e5) == 1
+    assert np.count_nonzero(picture(axes[0]) == 1e6) == 1
+
+
+# Colours
+
+
+def test_original_and_decoded_share_their_colours_and_the_error_is_centred():
+    x = normal(20, 20) + 3
+    original, codes, decoded, error = (
+        ax.images[0].norm for ax in fastq.plot.errors(x, fastq.quantize(x, "uint4", symmetric=True))
+    )
+    values = fastq.fake_quantize(x, "uint4", symmetric=True)
+    assert (original.vmin, original.vmax) == (min(x.min(), values.min()), max(x.max(), values.max()))
+    assert (decoded.vmin, decoded.vmax) == (original.vmin, original.vmax)
+    assert (codes.vmin, codes.vmax) == (1, 15)
+    assert error.vmin == -error.vmax
+    assert error.vmax == np.abs(x.astype(np.float64) - values).max()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "codes"),
+    [
+        ("uint8", {}, (0, 255)),
+        ("int8", {"symmetric": True}, (-127, 127)),
+        ("uint16", {"bits": 5}, (0, 31)),
+        ("int4", {}, (-8, 7)),
+        ("int8", {"convention": "cf"}, (-127, 127)),  # the lowest one is the fill value
+    ],
+)
+def test_the_colours_of_codes_are_those_of_all_codes_in_use(dtype, options, codes):
+    norm = fastq.plot.errors(COURSE, fastq.quantize(COURSE, dtype, **options))[1].images[0].norm
+    assert (norm.vmin, norm.vmax) == codes
+
+
+def test_a_far_outlier_does_not_hide_the_rest():
+    x = normal(64, 48)
+    q = fastq.quantize(x, "int8")
+    assert {type(ax.images[0].norm) for ax in fastq.plot.errors(x, q)} == {Normalize}
+    x[10, 20] = 1e4
+    norm = fastq.plot.errors(x, fastq.quantize(x, "int8"))[0].images[0].norm
+    assert isinstance(norm, AsinhNorm)
+    assert norm(1.0) - norm(-1.0) > 0.03  # on a linear scale 0.0002, less than one of 256 colours
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -1e30, 1e-40])
+def test_constant_arrays_are_drawn(value):
+    x = np.full((4, 4), value, np.float32)
+    axes = fastq.plot.errors(x, fastq.quantize(x, "int8"))
+    axes[0].figure.canvas.draw()
+    np.testing.assert_array_equal(picture(axes[0]), x)
+
+
+def test_infinite_elements_are_drawn():
+    x = np.array([[1.0, np.inf], [-np.inf, 2.0]], np.float32)
+    axes = fastq.plot.errors(x, fastq.quantize(x, qparams=fastq.choose_qparams(np.float32([-1, 2]), "int8")))
+    axes[0].figure.canvas.draw()
+    assert axes[0].images[0].norm.vmax == 2.0
+
+
+# The figure
+
+
+def drawn_boxes(axes):
+    axes[0].figure.canvas.draw()
+    return [ax.get_window_extent() for ax in axes]
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (12, 12), (64, 48), (4, 100), (5,), (100, 3)])
+def test_panels_have_one_size_and_all_is_within_the_figure(shape):
+    x = normal(*shape)
+    axes = fastq.plot.errors(x, fastq.quantize(x, "int8"))
+    sizes = np.array([(box.width, box.height) for box in drawn_boxes(axes)])
+    np.testing.assert_allclose(sizes, np.broadcast_to(sizes[0], sizes.shape), rtol=0.02)
+    assert sizes.min() > 20
+    inside = axes[0].figure.bbox
+    bars = [child for ax in axes for child in ax.child_axes]
+    assert len(bars) == 4
+    for part in (*axes, *bars):
+        box = part.get_tightbbox()
+        assert inside.x0 <= box.x0 <= box.x1 <= inside.x1
+        assert inside.y0 <= box.y0 <= box.y1 <= inside.y1
+
+
+@pytest.mark.parametrize(
+    "shape", [(512, 512), (500, 1999), (1999, 500), (500, 2000), (2000, 500), (1, 9999), (9999, 1)]
+)
+def test_every_cell_has_a_pixel(shape):
+    x = np.zeros(shape, np.float32)
+    axes = fastq.plot.errors(x, x)
+    (rows, columns), (high, wide) = (
+        shape,
+        (-(-n // cells) for n, cells in zip(shape, picture(axes[0]).shape, strict=True)),
+    )
+    for box in drawn_boxes(axes):
+        assert box.height >= rows / high
+        assert box.width >= columns / wide
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (8, 8), (12, 12), (1, 16)])
+def test_numbers_fit_their_cells(shape):
+    x = normal(*shape) * np.float32(-3e-5)
+    axes = fastq.plot.errors(x, fastq.quantize(x, "int8"))
+    for ax, box in zip(axes, drawn_boxes(axes), strict=True):
+        for text in ax.texts:
+            assert text.get_window_extent().width <= box.width / x.shape[1]
+            assert text.get_window_extent().height <= box.height / x.shape[0]
+    assert len(axes[1].texts) == x.size
+
+
+def test_wide_arrays_have_their_panels_under_each_other():
+    boxes = drawn_boxes(fastq.plot.errors(normal(50), normal(50)))
+    assert len({round(box.x0) for box in boxes}) == 1
+    assert len({round(box.y0) for box in boxes}) == 4
+    boxes = drawn_boxes(fastq.plot.errors(normal(50, 50), normal(50, 50)))
+    assert len({round(box.x0) for box in boxes}) == 4
+    assert len({round(box.y0) for box in boxes}) == 1
+
+
+@pytest.mark.parametrize("grid", [(1, 4), (2, 2), (4, 1)])
+def test_given_axes_are_drawn_on_and_keep_their_places(grid):
+    figure, given = pyplot.subplots(*grid)
+    places = [ax.get_subplotspec().get_position(figure).bounds for ax in given.ravel()]
+    axes = fastq.plot.errors(COURSE, fastq.quantize(COURSE, "int8"), ax=given)
+    assert axes.tolist() == given.ravel().tolist()
+    assert pyplot.get_fignums() == [figure.number]
+    assert [ax.get_position(original=True).bounds for ax in axes] == places
+    assert [picture(ax).shape for ax in axes] == [(3, 3)] * 4
+
+
+# Errors
+
+
+def test_wrong_arguments_are_named():
+    q = fastq.quantize(COURSE, "int8")
+    with pytest.raises(ValueError, match=r"x has shape \(2, 3\), but q has shape \(3, 3\)"):
+        fastq.plot.errors(COURSE[:2], q)
+    with pytest.raises(ValueError, match="x is empty"):
+        fastq.plot.errors(COURSE[:0], COURSE[:0])
+    with pytest.raises(TypeError, match="x must be float32"):
+        fastq.plot.errors(COURSE > 0, q)
+    with pytest.raises(TypeError, match="q must be a QuantizedArray"):
+        fastq.plot.errors(COURSE, COURSE > 0)
+    with pytest.raises(ValueError, match="1 NaN"):
+        fastq.plot.errors(np.where(COURSE == 0, np.float32(np.nan), COURSE), q)
+    with pytest.raises(ValueError, match="ax must be four Axes, not 3"):
+        fastq.plot.errors(COURSE, q, ax=pyplot.subplots(1, 3)[1])
+    with pytest.raises(TypeError, match="ax must be four Axes, not str, str, str, str"):
+        fastq.plot.errors(COURSE, q, ax=list("abcd"))
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'fastq-kernels\[plot\]'"):
+        fastq.plot.errors(COURSE, fastq.quantize(COURSE, "int8"))
+
+
+def test_importing_the_module_imports_neither_matplotlib_nor_numba():
+    code = "import sys, fastq; fastq.plot.errors; print(*({'matplotlib', 'numba'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""

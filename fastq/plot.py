@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq import arguments
-from fastq.compare import Comparison
+from fastq.comparison import Comparison
 from fastq.conventions import as_convention
 from fastq.ops import compare
 from fastq.qarray import QuantizedArray

@@ -865,7 +865,7 @@ def _codes(x: Array, p: QParams, saturate: bool) -> Array:
         codes[...] = floats.encoded(positions, form, saturate or p.dtype.block_size > 0).view(p.dtype.storage)
         return codes
     first, last = _rules(p)[2]
-    codes[...] = np.where(positions > first, np.minimum(positions, last), first)  # NaN, of 0 * inf, counts as below
+    codes[...] = np.clip(np.where(np.isnan(positions), first, positions), first, last)  # NaN of 0 * inf: the lowest
     return codes
 
 

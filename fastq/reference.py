@@ -706,7 +706,7 @@ def _codes(x: Array, p: QParams) -> Array:
     first, last = _rules(p)[2]
     positions = _positions(x, p)
     codes = np.empty_like(x, p.dtype.storage)
-    codes[...] = np.where(positions > first, np.minimum(positions, last), first)  # NaN, of 0 * inf, counts as below
+    codes[...] = np.clip(np.where(np.isnan(positions), first, positions), first, last)  # NaN of 0 * inf: the lowest
     return codes
 
 

@@ -194,17 +194,18 @@ def test_lesson_scale_and_zero_point():
 
 
 def test_article_in_three_schemes():
+    """The article takes the difference of the ends as a float32, the quotient as a float64."""
+    row = dataclasses.replace(ROWS["textbook"], span_type="compute")
     x = np.array([0.21535037, 1.2962357, -1.0161772], np.float32)
-    p = fastq.choose_qparams(x, "int8", convention="textbook")
-    assert fastq.quantize_linear(x, p.scale, None, "int8", convention="textbook").tolist() == [24, 127, -112]
-    q = fastq.quantize(x, "int8", symmetric=True, convention="textbook")
-    assert q.codes.tolist() == [21, 127, -100]
-    assert float(q.scale) == pytest.approx(0.01020658016204834, rel=1e-15)
-    q = fastq.quantize(x, "int8", convention="textbook")
-    assert (q.codes.tolist(), int(q.zero_point)) == ([8, 127, -128], -16)
-    assert q.dequantize() == pytest.approx([0.21763885, 1.2967647, -1.0156479], rel=1e-7)
-    from_the_top = dataclasses.replace(ROWS["textbook"], zero_point_end="highest")
-    assert int(fastq.quantize(x, "int8", convention=from_the_top).zero_point) == -16
+    scale = fastq.choose_qparams(x, "int8", convention=row).scale
+    assert float(scale) == 0.00906828525019627
+    assert fastq.quantize_linear(x, scale, None, "int8", convention=row).tolist() == [24, 127, -112]
+    q = fastq.quantize(x, "int8", symmetric=True, convention=row)
+    assert (q.codes.tolist(), float(q.scale)) == ([21, 127, -100], pytest.approx(0.01020658016204834, rel=1e-15))
+    for end in ("lowest", "highest"):
+        q = fastq.quantize(x, "int8", convention=dataclasses.replace(row, zero_point_end=end))
+        assert (q.codes.tolist(), int(q.zero_point)) == ([8, 127, -128], -16)
+        assert np.array_equal(q.dequantize(), np.array([0.21763885, 1.2967647, -1.0156479], np.float32))
 
 
 def test_simple_scaling():

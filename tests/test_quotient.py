@@ -36,8 +36,9 @@ import pytest
 from numba import cfunc, njit, types
 
 from fastq.kernels import formulas
+from fastq.kernels.actions import Action
 from fastq.kernels.jit import OPTIONS
-from fastq.kernels.simd import Vec, count, fma, inline, load, maximum, minimum, nearest, pointer, store
+from fastq.kernels.simd import Vec, count, fma, inline, intrinsic, load, maximum, minimum, nearest, pointer, store
 
 FIRST, LAST = 1 << 23, 1 << 24  # significands
 J_MAX = 8
@@ -46,25 +47,32 @@ ROOM = 32  # for the candidates of one S: 24 at most, where 8 is the power of tw
 
 F32X16 = Vec(types.float32, 16)
 NUMPY = {types.float32: np.float32, types.float64: np.float64}
+ACTION = Action("quantize")
+
+
+@intrinsic
+def action(typingctx):
+    """The rule of ONNX, as kernels get it."""
+    return ACTION(), lambda context, builder, sig, args: context.get_constant_null(ACTION)
 
 
 @inline
 def multiplied(x, s):
     """`quotient` without the correction."""
-    return x * s.reciprocal
+    return x * s.factor
 
 
 @inline
 def corrected_roughly(x, s):
     """`quotient` with a remainder that is rounded twice."""
-    first = x * s.reciprocal
-    return fma(x - first * s.scale, s.reciprocal, first)
+    first = x * s.factor
+    return fma(x - first * s.scale, s.factor, first)
 
 
 @inline
 def corrected_with_rough_reciprocal(x, s):
     """`quotient` with a reciprocal that is wrong by 2 ulp."""
-    reciprocal = s.reciprocal * np.float32(1 + 2.0**-22)
+    reciprocal = s.factor * np.float32(1 + 2.0**-22)
     first = x * reciprocal
     return fma(fma(-first, s.scale, x), reciprocal, first)
 
@@ -116,7 +124,7 @@ def count_wrong(quotient, significands):
             n = candidates(S, X, Q, K)
             for i in range(n):
                 x[i] = X[i]
-            s = formulas.span(np.float32(S), np.float32(0), np.float32(-128), np.float32(127))
+            s = formulas.span(action(), np.float32(S), np.float32(0), np.float32(-128), np.float32(127))
             for i in range(0, n, 16):
                 store(y_pointer, i, quotient(load(x_pointer, i, F32X16), s))
             for i in range(n):
@@ -175,7 +183,7 @@ def test_quotients_of_random_pairs():
         x, s, y = pointer(x_address, f32), pointer(s_address, f32), pointer(y_address, f32)
         for i in range(0, n, count(F32X16)):
             scales = load(s, i, F32X16)
-            store(y, i, formulas.quotient(load(x, i, F32X16), formulas.span(scales, scales, scales, scales)))
+            store(y, i, formulas.quotient(load(x, i, F32X16), formulas.span(action(), scales, scales, scales, scales)))
 
     rng = np.random.default_rng(1)
     n = 1 << 20
@@ -228,10 +236,10 @@ def compile_codes(kind, steps_in_span):
 
     def kernel(x_address, steps_address, codes_address, n, scale, zero_point, lowest, highest):
         x, steps, codes = pointer(x_address, dtype), pointer(steps_address, types.int32), pointer(codes_address, dtype)
-        s = formulas.span(scale, zero_point, lowest, highest)
+        s = formulas.span(action(), scale, zero_point, lowest, highest)
         for i in range(0, n, count(kind)):
-            store(steps, i, steps_in_span(load(x, i, kind), s))
-            store(codes, i, formulas.code_value(load(x, i, kind), scale, zero_point, lowest, highest))
+            store(steps, i, steps_in_span(action(), load(x, i, kind), s))
+            store(codes, i, formulas.code_value(action(), load(x, i, kind), s, lowest, highest))
 
     return compiled(kernel, *[types.intp] * 4, *[dtype] * 4), NUMPY[dtype]
 
@@ -264,15 +272,15 @@ def dropped(step):
     """`steps_in_span` with one step left out."""
 
     @inline
-    def without_correction(x, s):
-        return nearest(minimum(maximum(x, s.below), s.above) * s.reciprocal)
+    def without_correction(action, x, s):
+        return nearest(minimum(maximum(x, s.below), s.above) * s.factor)
 
     @inline
-    def without_clamp_above(x, s):
+    def without_clamp_above(action, x, s):
         return nearest(formulas.quotient(maximum(x, s.below), s))
 
     @inline
-    def without_clamp_below(x, s):
+    def without_clamp_below(action, x, s):
         return nearest(formulas.quotient(minimum(x, s.above), s))
 
     return {"correction": without_correction, "above": without_clamp_above, "below": without_clamp_below}[step]
@@ -287,7 +295,7 @@ def test_the_comparison_finds_wrong_codes(step):
 
 @pytest.mark.parametrize("dtype", EDGE, ids=lambda dtype: dtype.__name__)
 def test_suits_span(dtype):
-    suits = njit(lambda scale: formulas.suits_span(scale))
+    suits = njit(lambda scale: formulas.suits_span(action(), scale))
     low, high = np.ldexp(dtype(1), -EDGE[dtype]), np.ldexp(dtype(1), EDGE[dtype])
     assert all(suits(scale) for scale in scales(dtype))
     assert not any(suits(dtype(scale)) for scale in (low, high, low / 2, high * 2, 0.0, -1.0, np.inf, -np.inf, np.nan))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `rou
 rounded in F unless it says otherwise; `fma` is rounded once.
 
 Where a system is undefined or wraps, fastq is not: NaN is a `ValueError` (`nan="zero"` takes it for 0), a range with an
-infinity too; a range wider than float32 has a finite scale; codes saturate.
+infinity too; codes saturate, and a range wider than float32 has a finite scale or is a `ValueError`.
 
 A convention of your own is a `fastq.Convention`, or a row with fields changed:
 `dataclasses.replace(fastq.CONVENTIONS["torch"], reduce_range=True)`.
@@ -148,7 +149,8 @@ def _verification(compared: dict[str, Any] | None) -> list[str]:
     if compared is None:
         return ["- verified against: no system of this name"]
     verified = f"- verified against: {compared['version']}; {compared['values']:,} values, the same bytes"
-    return [verified, f"- where the system is undefined: {compared['undefined']}"]
+    undefined = f"- where the system is undefined: {compared['undefined']}"
+    return [textwrap.fill(line, 120, subsequent_indent="  ") for line in (verified, undefined)]
 
 
 def main() -> None:

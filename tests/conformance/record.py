@@ -1,4 +1,7 @@
-"""Compare fastq with every system that is installed, and write docs/conventions.json: what was compared with what."""
+"""Compare fastq with the systems that are installed, and write docs/conventions.json: what was compared with what.
+
+Conventions to compare are arguments; all by default.
+"""
 
 import json
 import sys
@@ -8,13 +11,15 @@ from check import compare
 from systems import SYSTEMS
 
 RECORD = Path(__file__).parents[2] / "docs" / "conventions.json"
+_SEPARATOR = {"system": "; ", "version": "; ", "undefined": " "}
 
 
 def main():
-    """Run the comparisons; conventions whose system is not installed keep what was recorded before."""
+    """Run the comparisons; conventions that are not compared keep what was recorded before."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     fresh = {}
-    for system in SYSTEMS:
+    chosen = sys.argv[1:] or [system.convention for system in SYSTEMS]
+    for system in (system for system in SYSTEMS if system.convention in chosen):
         if missing := system.missing():
             print(f"{system.convention}: {', '.join(missing)} is not installed")
             continue
@@ -30,7 +35,7 @@ def main():
         entry["values"] += report.values
         entry["undefined"] += [system.undefined]
     for name, entry in fresh.items():
-        joined = {key: "; ".join(dict.fromkeys(filter(None, value))) for key, value in entry.items() if key != "values"}
+        joined = {key: _SEPARATOR[key].join(dict.fromkeys(filter(None, entry[key]))) for key in _SEPARATOR}
         record[name] = joined | {"values": entry["values"]}
     RECORD.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
 

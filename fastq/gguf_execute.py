@@ -70,7 +70,7 @@ def _run_tiles(kernel: int, src: Array, dst: Array) -> int:
     width: int = src.shape[-1]
     most = min(TILE, src.size) // width
     buffers = [np.empty((most, x.shape[-1]), x.dtype.newbyteorder("=")) for x in (src, dst)]
-    for index, start, stop in _tiles(src):
+    for index, start, stop in _tiles(src.shape):
         part, blocks = src[index], (stop - start) // width
         x, y = (buffer[:blocks] for buffer in buffers)
         np.copyto(x.reshape(part.shape), part)

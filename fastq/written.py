@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,8 @@ def page(verified: Path) -> str:
     Parameters
     ----------
     verified : Path
-        docs/conventions.json: what the tests of conformance compared, ``{name: {"system", "version", "values"}}``; it
-        may be missing.
+        docs/conventions.json, which tests/conformance/record.py writes: what was compared with what, ``{name:
+        {"system", "version", "values", "undefined"}}``; it may be missing.
     """
     compared = json.loads(verified.read_text()) if verified.exists() else {}
     return _HEAD + "\n".join(_section(row, compared.get(row.name)) for row in CONVENTIONS.values())
@@ -120,6 +121,9 @@ Generated from the table in `fastq/conventions.py` by `python -m fastq.written`.
 F is the compute type of the values, `lo` and `hi` the ends of the range that a parameter belongs to, `qmin` and `qmax`
 the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero. Every operation is
 rounded in F unless it says otherwise; `fma` is rounded once.
+
+Where a system is undefined or wraps, fastq is not: NaN is a `ValueError` (`nan="zero"` takes it for 0), a range with an
+infinity too; codes saturate, and a range wider than float32 has a finite scale or is a `ValueError`.
 
 A convention of your own is a `fastq.Convention`, or a row with fields changed:
 `dataclasses.replace(fastq.CONVENTIONS["torch"], reduce_range=True)`.
@@ -138,13 +142,15 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
     ):
         lines += [f"- {title}: `{text}`{f' ({where})' if where else ''}" for text, where in in_every_case(row, formula)]
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")
-    return "\n".join([*lines, f"- {_verification(compared)}\n"])
+    return "\n".join([*lines, *_verification(compared), ""])
 
 
-def _verification(compared: dict[str, Any] | None) -> str:
+def _verification(compared: dict[str, Any] | None) -> list[str]:
     if compared is None:
-        return "not yet verified"
-    return f"verified against {compared['system']} {compared['version']}: {compared['values']:,} values"
+        return ["- verified against: no system of this name"]
+    verified = f"- verified against: {compared['version']}; {compared['values']:,} values, the same bytes"
+    undefined = f"- where the system is undefined: {compared['undefined']}"
+    return [textwrap.fill(line, 120, subsequent_indent="  ") for line in (verified, undefined)]
 
 
 def main() -> None:

@@ -1,0 +1,90 @@
+"""Matrices that tell one arithmetic from another: values on and next to the borders between two codes."""
+
+import numpy as np
+from oracle import by_fastq
+
+import fastq
+
+SHAPES = {"array": (1, 65_536), "channel": (256, 1024), "block": (1024, 256)}
+SPECIAL_SHAPE = (16, 4096)
+ULPS = 2
+
+
+def _ranges(rows, rng):
+    """Ends of ranges of many magnitudes: on both sides of 0, on one side, and symmetric."""
+    magnitude = 10.0 ** rng.uniform(-3, 3, (rows, 1))
+    share = rng.random((rows, 1))
+    ends = np.array([(-1, 1), (-1, 0.4), (-0.3, 1), (0.2, 1), (-1, -0.1), (0, 1)])[rng.integers(0, 6, rows)]
+    return ends * magnitude * np.hstack([share, np.ones_like(share)])
+
+
+def uniform(case, rng):
+    """Return a matrix for a case, each parameter's elements spread evenly over a range of their own."""
+    rows, columns = SHAPES[case.per]
+    groups = rows * columns // case.block_size if case.block_size else rows
+    lo, hi = np.hsplit(_ranges(groups, rng), 2)
+    x = (lo + (hi - lo) * rng.random((groups, rows * columns // groups))).astype(np.float32)
+    return _cut(x.reshape(rows, columns), case)
+
+
+def _cut(x, case):
+    return np.ascontiguousarray(x[:, :-5]) if case.ragged else x
+
+
+def _spread(parameters, case, shape):
+    """Return parameters, one for each element of a matrix."""
+    if case.per == "block":
+        return np.repeat(parameters, case.block_size, axis=1)[:, : shape[1]]
+    return np.broadcast_to(np.reshape(parameters, (-1, 1)), shape)
+
+
+def with_ties(x, case, system, rng):
+    """Put half of the elements on borders between codes or within `ULPS` of them, without changing a range.
+
+    Returns
+    -------
+    ndarray
+        The matrix.
+    int
+        How many elements were put there.
+    """
+    ours = by_fastq(x, case, system.convention)
+    lo, hi = (_spread(end, case, x.shape) for end in fastq.minmax(x, **case.granularity()))
+    steps = rng.choice([-system.tie, system.tie], x.shape) * _spread(ours.scale, case, x.shape).astype(np.float64)
+    border = (ours.values + steps).astype(np.float32)
+    for _ in range(ULPS):
+        towards = np.array([-np.inf, 0, np.inf], np.float32)[rng.integers(0, 3, x.shape)]
+        border = np.where(towards == 0, border, np.nextafter(border, towards))
+    moved = (rng.random(x.shape) < 0.55) & (x != lo) & (x != hi) & (lo < border) & (border < hi)
+    return np.where(moved, border, x), int(np.count_nonzero(moved))
+
+
+def _scaled(magnitude):
+    return lambda noise: (noise * magnitude).astype(np.float32)
+
+
+def _outlier(noise):
+    x = (noise * 1e-3).astype(np.float32)
+    x[..., 5] = 1e4
+    return x
+
+
+SPECIAL = {
+    "zeros": _scaled(0.0),
+    "constant": lambda noise: np.full(noise.shape, 3.7, np.float32),
+    "negative constant": lambda noise: np.full(noise.shape, -0.2, np.float32),
+    "outlier": _outlier,
+    "negative outlier": lambda noise: -_outlier(noise),
+    "small": _scaled(1e-8),
+    "very small": _scaled(1e-30),
+    "subnormal scale": _scaled(1e-36),
+    "subnormal": _scaled(1e-40),
+    "large": _scaled(1e30),
+    "nearly overflowing": _scaled(1.69e38),
+}
+
+
+def special(name, case, rng):
+    """Return a special matrix for a case."""
+    shape = np.minimum(SHAPES[case.per], SPECIAL_SHAPE)
+    return _cut(SPECIAL[name](rng.uniform(-1, 1, shape)), case)

@@ -1,0 +1,155 @@
+"""What a system is to these tests: cases that it has, and a function that quantizes as it does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import NamedTuple
+
+import numpy as np
+
+import fastq
+
+
+class Quantized(NamedTuple):
+    """What a system makes of an array; None for what it does not give away."""
+
+    codes: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    zero_point: np.ndarray | None = None
+    values: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to quantize a matrix of float32.
+
+    Attributes
+    ----------
+    dtype : str
+        Name of the code format.
+    symmetric : bool
+        The scheme.
+    per : {"array", "channel", "block"}
+        What has parameters of its own: the array, each row, or each `block_size` elements of a row.
+    block_size : int
+        Elements in a block.
+    ragged : bool
+        Whether the last block of each row is shorter.
+    option : str
+        Which of several functions of the system.
+    changes : tuple of (str, object)
+        Fields of the convention that differ from its row.
+    """
+
+    dtype: str
+    symmetric: bool = False
+    per: str = "array"
+    block_size: int = 0
+    ragged: bool = False
+    option: str = ""
+    changes: tuple[tuple[str, object], ...] = ()
+
+    def granularity(self):
+        """Return the arguments of fastq's functions that say what has parameters of its own."""
+        return {"axis": {"array": None, "channel": 0, "block": 1}[self.per], "block_size": self.block_size}
+
+    def __str__(self):
+        words = [self.dtype, "symmetric" if self.symmetric else "asymmetric", self.per, self.option]
+        words += [str(self.block_size)] * bool(self.block_size) + ["ragged"] * self.ragged
+        return "-".join(word for word in (*words, *(name for name, _ in self.changes)) if word)
+
+
+def grid(formats, per=("array", "channel", "block"), **fields):
+    """Return a Case for each format, scheme and granularity."""
+    return tuple(
+        Case(dtype, symmetric, part, 64 if part == "block" else 0, **fields)
+        for dtype in formats
+        for symmetric in (False, True)
+        for part in per
+    )
+
+
+@dataclass(frozen=True)
+class System:
+    """A system whose bytes fastq's convention has to give.
+
+    Attributes
+    ----------
+    convention : str
+        Row of `fastq.CONVENTIONS`.
+    distributions : tuple of str
+        What has to be installed.
+    quantize : callable
+        From a matrix and a Case to Quantized; from these and parameters if `given`.
+    cases : tuple of Case
+        What it has.
+    neighbour : str
+        The convention closest to it, whose codes must be seen to differ.
+    given : bool
+        Whether scale and zero point are fastq's, because the system computes none.
+    tie : float
+        Where the border between two codes lies, in steps from the value that a code decodes to.
+    except_for : tuple of str
+        Special arrays (`hard.SPECIAL`) for which its result is undefined.
+    undefined : str
+        What it does where it is undefined, and what fastq does instead.
+    """
+
+    convention: str
+    distributions: tuple[str, ...]
+    quantize: Callable[..., Quantized]
+    cases: tuple[Case, ...]
+    neighbour: str = "onnx"
+    given: bool = False
+    tie: float = 0.5
+    except_for: tuple[str, ...] = ()
+    undefined: str = ""
+
+    def missing(self):
+        """Return the distributions that are not installed."""
+        return [name for name in self.distributions if not _version(name)]
+
+    def version(self):
+        """Return what is installed, with versions."""
+        return ", ".join(f"{name} {_version(name)}" for name in self.distributions)
+
+
+def _version(distribution):
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def by_fastq(x, case, convention):
+    """Return what fastq makes of a matrix under a convention."""
+    row = replace(fastq.CONVENTIONS[convention], **dict(case.changes))
+    q = fastq.quantize(x, case.dtype, symmetric=case.symmetric, convention=row, **case.granularity())
+    codes = fastq.unpack(q.codes, case.dtype, shape=q.shape) if q.codes.shape != q.shape else q.codes
+    return Quantized(codes, q.scale, q.zero_point, q.dequantize())
+
+
+def by_system(system, x, case, ours):
+    """Return what the system makes of a matrix; it is told fastq's parameters where it computes none."""
+    return system.quantize(x, case, ours.scale, ours.zero_point) if system.given else system.quantize(x, case)
+
+
+def _bits(a):
+    """Return the bits of numbers as float64, which holds every code and float32; -0.0 counts as 0.0."""
+    return (np.asarray(a).astype(np.float64) + 0.0).view(np.uint64)
+
+
+def differences(ours, theirs):
+    """Return, for each part that the system gives away, how many elements differ.
+
+    A scale that fastq keeps in float64 for a system that keeps it in float32 is compared in float32. NaN stands for a
+    parameter that the system has not got.
+    """
+    counts = {}
+    for part, a, b in zip(Quantized._fields, ours, theirs, strict=True):
+        if b is None:
+            continue
+        assert a.shape == b.shape, f"{part} has shape {a.shape}, the system's {b.shape}"
+        a = a.astype(b.dtype) if a.dtype.kind == b.dtype.kind == "f" else a
+        counts[part] = int(np.count_nonzero((_bits(a) != _bits(b)) & ~np.isnan(b.astype(np.float64))))
+    return counts

@@ -1,0 +1,68 @@
+"""torchao and compressed-tensors, which quantize with operations of PyTorch on float tensors."""
+
+from oracle import Quantized, System, grid
+
+FORMATS = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7), "uint4": (0, 15)}
+
+
+def torchao(x, case):
+    """choose_qparams_affine, quantize_affine and dequantize_affine."""
+    import torch
+    from torchao.quantization import quant_primitives as ao
+
+    ends, dtype = FORMATS[case.dtype], torch.int8 if case.dtype.startswith("int") else torch.uint8
+    block = {"array": x.shape, "channel": (1, x.shape[1]), "block": (1, case.block_size)}[case.per]
+    mapping = ao.MappingType.SYMMETRIC if case.symmetric else ao.MappingType.ASYMMETRIC
+    tensor = torch.from_numpy(x)
+    scale, zero_point = ao.choose_qparams_affine(tensor, mapping, block, dtype, *ends, zero_point_dtype=torch.int32)
+    q = ao.quantize_affine(tensor, block, scale, zero_point, dtype, *ends)
+    values = ao.dequantize_affine(q, block, scale, zero_point, dtype, *ends)
+    shape = {"array": (), "channel": x.shape[:1], "block": (x.shape[0], -1)}[case.per]
+    return Quantized(q.numpy(), scale.numpy().reshape(shape), zero_point.numpy().reshape(shape), values.numpy())
+
+
+def compressed_tensors(x, case):
+    """calculate_qparams, quantize and dequantize."""
+    import torch
+    from compressed_tensors.quantization import QuantizationArgs
+    from compressed_tensors.quantization.lifecycle.forward import dequantize, quantize
+    from compressed_tensors.quantization.utils import calculate_qparams
+
+    strategy = {"array": "tensor", "channel": "channel", "block": "group"}[case.per]
+    args = QuantizationArgs(
+        num_bits=int(case.dtype.removeprefix("int")),
+        symmetric=case.symmetric,
+        strategy=strategy,
+        group_size=case.block_size or None,
+    )
+    tensor = torch.from_numpy(x)
+    groups = tensor.unflatten(-1, (-1, case.block_size)) if case.block_size else tensor
+    ends = (tensor.min(), tensor.max()) if case.per == "array" else (groups.amin(-1), groups.amax(-1))
+    ends = tuple(end[:, None] for end in ends) if case.per == "channel" else ends
+    scale, zero_point = calculate_qparams(*ends, args)
+    q = quantize(tensor, scale, zero_point, args, dtype=torch.int8)
+    values = dequantize(q, scale, zero_point, args)
+    shape = {"array": (), "channel": x.shape[:1], "block": scale.shape}[case.per]
+    return Quantized(q.numpy(), scale.numpy().reshape(shape), zero_point.numpy().reshape(shape), values.numpy())
+
+
+SYSTEMS = (
+    System(
+        "torchao",
+        ("torchao", "torch"),
+        torchao,
+        grid(FORMATS),
+        neighbour="torch",
+        undefined="NaN in the data makes the scale NaN and the zero point -2147483648; an infinity or a range wider "
+        "than float32 makes the scale inf and values NaN or inf.",
+    ),
+    System(
+        "compressed-tensors",
+        ("compressed-tensors", "torch"),
+        compressed_tensors,
+        grid(("int8", "int4")),
+        neighbour="torch",
+        undefined="NaN in the data makes the scale NaN, an infinity or a range wider than float32 makes it inf; "
+        "values are NaN. The zero point of an all zero range is a NaN converted to an integer: 0 on x86.",
+    ),
+)

@@ -86,7 +86,9 @@ class Form(NamedTuple):
     @property
     def apart(self) -> Form | np.dtype[Any]:
         """The same codes, one in a byte."""
-        return self._replace(dense=False) if self.element else np.dtype(np.int8 if self.signed else np.uint8)
+        if self.element:
+            return self._replace(dense=self.bits >= 8)
+        return np.dtype(np.int8 if self.signed else np.uint8)
 
 
 Kind = np.dtype[Any] | Form  # what a kernel's pointer points to
@@ -113,6 +115,12 @@ class How(NamedTuple):
     def packed(self) -> bool:
         """Whether codes share bytes."""
         return self.code is not None and self.code.packed
+
+    @property
+    def apart(self) -> How:
+        """The same for codes one in a byte."""
+        form = self.code and self.code.apart
+        return self._replace(code=form if isinstance(form, Form) else None)
 
     @property
     def given(self) -> How:
@@ -613,10 +621,6 @@ def _apart_dtype(code: Form) -> np.dtype[Any]:
     return code.apart if isinstance(code.apart, np.dtype) else np.dtype(np.uint8)
 
 
-def _apart_form(code: Form) -> Form | None:
-    return code.apart if isinstance(code.apart, Form) else None
-
-
 def _apply_apart(
     does: str,
     x: Array,
@@ -632,7 +636,7 @@ def _apply_apart(
     """Go through codes one in a byte, for the granularities that no view of the array in memory order has."""
     code = how.code
     assert code is not None
-    apart = how._replace(code=_apart_form(code))
+    apart = how.apart
     if does == "quantize":
         codes = np.empty(x.shape, _apart_dtype(code))
         seen = apply(does, x, codes, *parameters, axes, block_size, bounds, nan, apart, tensor)
@@ -659,10 +663,10 @@ def _apply_packed_tiles(
     assert code is not None
     shape, values = (x.shape, x.dtype) if quantizing else (out.shape, out.dtype)
     values, codes_dtype = values.newbyteorder("="), _apart_dtype(code)
-    codes_kind: Kind = _apart_form(code) or codes_dtype
+    codes_kind: Kind = how.apart.code or codes_dtype
     kinds = (values, codes_kind) if quantizing else (codes_kind, values)
     scale, zero = parameters
-    others, apart = (how.steps or scale.dtype, zero.dtype), how._replace(code=_apart_form(code))
+    others, apart = (how.steps or scale.dtype, zero.dtype), how.apart
     prepared = _prepare(does, nan, bounds, shape, axes, block_size, False, apart, *kinds, *others)
     parameters = _repeated(scale, zero, prepared.repeat)
     plan = _with_tensor(prepared.plan, tensor)

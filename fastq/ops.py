@@ -358,9 +358,8 @@ def dequantize_linear(
     product = arguments.compute_dtype(wanted) if row.stored_type == "float64" else scale.dtype
     rule = rule_of(row, qtype, False, part_of(axes, block_size), product)
     params = QParams(scale, zero, qtype)
-    return _dequantize(
-        codes, codes.shape, params, axes, block_size, wanted, out, row.code_range(qtype, False), _how(qtype, rule)
-    )
+    how, bounds = _how(qtype, rule).apart, row.code_range(qtype, False)
+    return _dequantize(codes, codes.shape, params, axes, block_size, wanted, out, bounds, how)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:

@@ -58,7 +58,7 @@ assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
 below = np.nextafter(np.float32(0.5), np.float32(0)) * np.array([0.1, 1], np.float32)
 x = np.concatenate([ties(np.float32, 0.1, 140), ties(np.float32, 1.0, 140), below, values("float32", 99)])
 down = fastq.Convention("down", rounding="floor")
-for row in (fastq.CONVENTIONS["torch-fake-quantize"], fastq.CONVENTIONS["tflite"], down):
+for row in (*(fastq.CONVENTIONS[name] for name in ("torch-fake-quantize", "torch", "tflite")), down):
     for scale in (np.float32(0.1), np.float32(1)):
         codes = fastq.quantize_linear(x, scale, 3, "int8", convention=row)
         same_bytes(codes, reference.quantize_linear(x, scale, 3, "int8", convention=row))
@@ -112,7 +112,11 @@ MUTANTS = {
         ("formulas.py", "return _to_whole(action.rule.range.rounding)", 'return _to_whole("floor")')
     ],
     "range not widened to zero": [
-        ("formulas.py", "if widened:\n            lo, hi = minimum(lo, zero), maximum(hi, zero)\n", "")
+        (
+            "formulas.py",
+            "lo, hi = minimum(lo, zero), maximum(hi, zero)\n        if in_compute",
+            "lo, hi = lo, hi\n        if in_compute",
+        )
     ],
     "largest value for largest magnitude": [("formulas.py", "maximum(maximum(-lo, hi), zero)", "maximum(hi, zero)")],
     "products before the difference": [

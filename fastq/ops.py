@@ -350,7 +350,7 @@ def dequantize_linear(
     (codes, qtype), row = arguments.as_codes(codes), as_convention(convention)
     row.check_format(qtype)
     given, compute = getattr(scale, "dtype", None), arguments.scale_dtype(scale)
-    by_default = given if isinstance(given, np.dtype) and arguments.is_real(given) else compute
+    by_default = given.newbyteorder("=") if isinstance(given, np.dtype) and arguments.is_real(given) else compute
     scale = arguments.as_scale(scale, row.scale_dtype(compute), row.signed_scale)
     zero = _zero_point_for(zero_point, qtype, scale, row)
     axes, block_size = _place(codes, scale, axis, block_size)

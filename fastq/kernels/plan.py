@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import from_dtype
+from numba import from_dtype, types
 
-from fastq.kernels.simd import convert, inline
+from fastq.kernels.simd import by_type, convert, inline
 
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter
@@ -45,10 +45,18 @@ class Local(NamedTuple):
     chunk: Any
 
 
+@by_type
+def in_type(value, compute):
+    """A float field in the type `compute`; as it is where that is an integer, in which nothing is computed."""
+    if isinstance(compute.dtype, types.Float):
+        return lambda value, compute: convert(value, compute)
+    return lambda value, compute: value
+
+
 @inline
 def localize(plan, compute):
-    """Read a plan; the codes' bounds in the type `compute`."""
-    lowest, highest = convert(plan.lowest, compute), convert(plan.highest, compute)
+    """Read a plan; its float fields in the type `compute`."""
+    lowest, highest = in_type(plan.lowest, compute), in_type(plan.highest, compute)
     view = (plan.outer, plan.length, plan.inner, plan.block, plan.blocks, plan.cycle, plan.kept)
-    tensor = convert(plan.tensor, compute)
+    tensor = in_type(plan.tensor, compute)
     return Local(*view, plan.parameters, lowest, highest, tensor, plan.streaming != 0, plan.chunk)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -202,6 +204,14 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
             click.echo(f"{', '.join(names)}: {case}\n    {case.command}")
     click.echo(f"{cases} cases of seed {seed}, {wrong} with differences, {time.perf_counter() - start:.1f} s")
     sys.exit(wrong > 0)
+
+
+@cli.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(arguments: tuple[str, ...]) -> None:
+    """Measure every operation beside other libraries and the memory's limit."""
+    name = "fastq._bench" if importlib.util.find_spec("fastq._bench") else "bench"  # installed, or in the repository
+    importlib.import_module(f"{name}.command").run.main(list(arguments), "fastq bench")
 
 
 @cli.command()

@@ -343,5 +343,5 @@ def test_collected_versions_are_text():
 
 def test_help_names_every_command():
     output = run("--help")
-    for command in ("demo", "quantize", "dequantize", "check", "info"):
+    for command in ("demo", "quantize", "dequantize", "check", "bench", "info"):
         assert re.search(rf"^  {command} ", output, re.MULTILINE)

@@ -1,0 +1,58 @@
+"""The limit of memory: the bytes of the case moved with as many threads as pay, by kernels that compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from .. import data
+from ..cases import OPERATIONS, Case, Pass
+from ..data import ALIGNMENT, Array
+from ..roofline.moves import PARALLEL_FROM, kernel, lines
+from . import Runner, own_threads
+
+
+def moved(streaming: bool, case: Case) -> Runner:
+    source, target = (memory(case, place) for place in (0, 1))
+    calls = [one_pass(part, streaming, source, target) for part in case.passes]
+
+    def call() -> None:
+        for run in calls:
+            run()
+
+    return Runner(call, dict, check=partial(unlike, case.passes[-1], source, target), keep=(source, target))
+
+
+def memory(case: Case, place: int) -> Array:
+    """Room for whole steps of what the passes read, or write, in a pattern of bytes."""
+    largest = max(bytes_of[place] for bytes_of in case.passes)
+    array = data.empty(largest + 64 * ALIGNMENT, np.uint8, aligned=True)
+    if place == 0:
+        array[:] = np.resize(np.arange(251, dtype=np.uint8), array.size)
+    return array
+
+
+def one_pass(bytes_of: Pass, streaming: bool, source: Array, target: Array) -> Callable[[], int]:
+    reads, writes, steps = lines(bytes_of)
+    threads = own_threads() if sum(bytes_of) >= PARALLEL_FROM else 1
+    run = kernel(reads, writes, streaming and writes > 0)
+    return partial(run, source.ctypes.data, target.ctypes.data, steps, threads)
+
+
+def unlike(bytes_of: Pass, source: Array, target: Array) -> str:
+    """Say whether the lines written are not the last ones read in each step."""
+    reads, writes, steps = lines(bytes_of)
+    if not writes:
+        return ""
+    read = source[: steps * reads * ALIGNMENT].reshape(steps, reads, ALIGNMENT)[:, -1:]
+    written = target[: steps * writes * ALIGNMENT].reshape(steps, writes, ALIGNMENT)
+    return "" if (written == read).all() else "lines were not moved"
+
+
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+    (operation, variant): partial(moved, variant == "stream")
+    for operation in OPERATIONS
+    for variant in ("store", "stream")
+}

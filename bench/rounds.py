@@ -1,0 +1,142 @@
+"""Interleaved rounds: every contender of a case takes its turn in each, so that what drifts, drifts for all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from .cases import Case
+from .interference import cores_used_by_others, cpu_time
+from .machine import available_memory
+from .peers import OURS, PEERS, Contender, contenders
+from .results import Measurement, Timing
+from .worker import Absent, Figures, Workers
+
+ROUNDS_AT_LEAST = 2
+# of a contender's arrays, over the bytes that must move: what its library keeps beside them
+MEMORY_FACTOR = 3
+
+
+@dataclass
+class Settings:
+    """How a run is measured.
+
+    Attributes
+    ----------
+    threads : int
+        For every contender.
+    peers : tuple of str
+        Who takes part.
+    rounds : int
+        Turns of each contender, at most.
+    turn : float
+        Seconds of a turn; at least one call is made.
+    budget : float
+        Seconds of the whole run, which are shared out to the cases.
+    """
+
+    threads: int
+    peers: tuple[str, ...] = tuple(PEERS)
+    rounds: int = 7
+    turn: float = 0.03
+    budget: float = 170.0
+
+
+@dataclass
+class Bench:
+    """A run: its workers, who is not there, and the time that is left."""
+
+    settings: Settings
+    workers: Workers
+    absent: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Start every peer, and note its version or why it is absent."""
+        for peer in self.settings.peers:
+            try:
+                self.versions[peer] = self.workers[peer].ask(do="version")
+            except Absent as reason:
+                self.absent[peer] = str(reason)
+
+    def measure(self, case: Case, seconds: float) -> Measurement:
+        """Prepare all, then take turns for so long; who cannot run is named and left out."""
+        deadline = time.perf_counter() + seconds
+        measurement = Measurement(case.name, self.settings.threads)
+        rows = contenders(case.work, self.settings.peers)
+        if reason := self.too_large(case, rows):
+            measurement.absent.update({row.name: reason for row in rows})
+            return measurement
+        ready = [row for row in rows if self.prepared(case, row, measurement)]
+        before = cpu_time(self.processes())
+        samples = self.rounds(ready, deadline, measurement)
+        others = cores_used_by_others(before, cpu_time(self.processes()))
+        self.release(ready)
+        timings = {name: Timing(*Figures.of(each), len(each)) for name, each in samples.items() if each}
+        return Measurement(case.name, self.settings.threads, timings, measurement.absent, round(others, 3))
+
+    def processes(self) -> list[int]:
+        """Ids of the workers' processes."""
+        return [worker.process.pid for worker in self.workers.of.values()]
+
+    def too_large(self, case: Case, rows: list[Contender]) -> str:
+        """Say so where the arrays of all contenders would not fit the memory."""
+        needed, available = MEMORY_FACTOR * case.bytes_moved * len(rows), available_memory()
+        return f"needs {needed >> 30} GiB of memory, {available >> 30} are there" if 0 < available < needed else ""
+
+    def prepared(self, case: Case, row: Contender, measurement: Measurement) -> bool:
+        """Make one contender ready and have its result checked."""
+        try:
+            if row.peer in self.absent:
+                raise Absent(self.absent[row.peer])
+            self.workers[row.peer].ask(do="prepare", case=case.name, variant=row.variant)
+        except Absent as reason:
+            measurement.absent[row.name] = str(reason)
+            return False
+        return True
+
+    def rounds(self, ready: list[Contender], deadline: float, measurement: Measurement) -> dict[str, list[float]]:
+        """Let the contenders take turns, each round beginning with another one."""
+        samples: dict[str, list[float]] = {row.name: [] for row in ready}
+        for number in range(self.settings.rounds):
+            if number >= ROUNDS_AT_LEAST and time.perf_counter() > deadline:
+                break
+            first = number % max(1, len(ready))
+            for row in ready[first:] + ready[:first]:
+                if row.name not in measurement.absent:
+                    samples[row.name] += self.turn(row, measurement)
+        return {name: each for name, each in samples.items() if name not in measurement.absent}
+
+    def turn(self, row: Contender, measurement: Measurement) -> list[float]:
+        """Time one contender; one that dies is named and left out from then on."""
+        try:
+            samples: list[float] = self.workers[row.peer].ask(
+                do="time", variant=row.variant, seconds=self.settings.turn
+            )
+        except Absent as reason:
+            measurement.absent[row.name] = str(reason)
+            return []
+        return samples
+
+    def release(self, ready: Iterable[Contender]) -> None:
+        """Have the memory of the case given back."""
+        for peer in {row.peer for row in ready}:
+            worker = self.workers.of.get(peer)
+            if worker is not None and worker.alive:
+                worker.ask(do="release")
+
+
+def measure_all(
+    bench: Bench, cases: list[Case], done: Callable[[Measurement], None], doing: Callable[[Case], None]
+) -> None:
+    """Measure the cases, each with its share of the time that is left; call `done` after each."""
+    deadline = time.perf_counter() + bench.settings.budget
+    for number, case in enumerate(cases):
+        left = deadline - time.perf_counter()
+        if left <= 0:
+            reason = f"out of time: the run had {bench.settings.budget:g} s"
+            done(Measurement(case.name, bench.settings.threads, absent={OURS: reason}))
+            continue
+        doing(case)
+        done(bench.measure(case, left / (len(cases) - number)))

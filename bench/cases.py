@@ -205,9 +205,9 @@ def chosen(patterns: Iterable[str]) -> list[Work]:
 
 
 def cases(works: Iterable[Work], sizes: Iterable[int]) -> Iterator[Case]:
-    """Every work at every size, the sizes of a work together."""
-    sizes = list(sizes)
-    return (Case(work, log2) for work in works for log2 in sizes)
+    """Every work at every size; the sizes one after the other, so that each work has some if time runs out."""
+    works = list(works)
+    return (Case(work, log2) for log2 in sizes for work in works)
 
 
 def case_of(name: str) -> Case:

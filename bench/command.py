@@ -186,6 +186,7 @@ def measured(settings: Settings, wanted: list[Case], json_file: Path | None) -> 
 
         def done(measurement: Any) -> None:
             results.measurements.append(measurement)
+            results.sort()
             progress.advance(task)
             if json_file:
                 results.write(json_file)

@@ -75,8 +75,13 @@ def piece_of_codes(case: Case) -> Array:
     work = case.work._replace(dtype="float32")
     x = piece_of_values(Case(work, case.log2))
     qtype = as_qtype(work.code)
-    codes = reference.quantize_linear(x, np.float32(SCALE * 256 / 2**qtype.bits), zero_point(work.code), qtype)
+    codes = reference.quantize_linear(x, scale(work.code), zero_point(work.code), qtype)
     return reference.unpack(codes, qtype, shape=x.shape) if qtype.packed else codes
+
+
+def scale(code: str) -> np.float32:
+    """The scale of the works with given parameters: SCALE for 8 bits, with fewer codes in proportion."""
+    return np.float32(SCALE * 2 ** (8 - as_qtype(code).bits))
 
 
 def zero_point(code: str) -> Array:
@@ -87,7 +92,7 @@ def zero_point(code: str) -> Array:
 
 def given_qparams(code: str, axis: int | None = None) -> QParams:
     """QParams of exactly SCALE and `zero_point`, which no range gives to the last bit."""
-    return QParams(np.array(SCALE, np.float32), zero_point(code), as_qtype(code), axis)
+    return QParams(np.array(scale(code)), zero_point(code), as_qtype(code), axis)
 
 
 def x(case: Case, *, aligned: bool = False) -> Array:

@@ -54,7 +54,7 @@ def save(results: Results, path: Path) -> None:
     for axis in axes.flat:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    order = [name for name in (*PEERS, "roofline") if name in handles]
+    order = [name for name in PEERS if name in handles]
     figure.legend(
         [handles[n] for n in order], order, loc="outside lower center", ncols=min(7, len(order)), frameon=False
     )

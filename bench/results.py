@@ -10,7 +10,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .cases import Case, case_of
+from .cases import WORKS, Case, case_of
 from .peers import CONTENDERS, NUMPY, OURS, ROOFLINES
 
 FORMAT = 1
@@ -119,6 +119,10 @@ class Results:
 
     def __getitem__(self, case: str) -> Measurement:
         return next(m for m in self.measurements if m.case == case)
+
+    def sort(self) -> None:
+        """Order the measurements as the table of cases does."""
+        self.measurements.sort(key=lambda m: (WORKS.index(m.of.work), m.of.log2))
 
     def get(self, case: str) -> Measurement | None:
         """The measurement of a case, None where it was not measured."""

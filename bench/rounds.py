@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from .cases import Case
 from .interference import cores_used_by_others, cpu_time
-from .machine import available_memory
+from .machine import available_memory, cores
 from .peers import OURS, PEERS, Contender, contenders
 from .results import Measurement, Timing
 from .worker import Absent, Figures, Workers
@@ -51,14 +52,18 @@ class Bench:
     workers: Workers
     absent: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    begun: float = field(default_factory=time.perf_counter)
 
     def start(self) -> None:
-        """Start every peer, and note its version or why it is absent."""
-        for peer in self.settings.peers:
-            try:
-                self.versions[peer] = self.workers[peer].ask(do="version")
-            except Absent as reason:
-                self.absent[peer] = str(reason)
+        """Start every peer, side by side, and note its version or why it is absent."""
+        in_threads(self.start_one, self.settings.peers)
+
+    def start_one(self, peer: str) -> None:
+        """Start one peer."""
+        try:
+            self.versions[peer] = self.workers[peer].ask(do="version")
+        except Absent as reason:
+            self.absent[peer] = str(reason)
 
     def measure(self, case: Case, seconds: float) -> Measurement:
         """Prepare all, then take turns for so long; who cannot run is named and left out."""
@@ -68,13 +73,16 @@ class Bench:
         if reason := self.too_large(case, rows):
             measurement.absent.update({row.name: reason for row in rows})
             return measurement
-        ready = [row for row in rows if self.prepared(case, row, measurement)]
+        of = {row.peer: [r for r in rows if r.peer == row.peer] for row in rows}
+        in_threads(lambda peer: [self.prepare(case, row, measurement) for row in of[peer]], of)
+        ready = [row for row in rows if row.name not in measurement.absent]
         before = cpu_time(self.processes())
         samples = self.rounds(ready, deadline, measurement)
         others = cores_used_by_others(before, cpu_time(self.processes()))
         self.release(ready)
         timings = {name: Timing(*Figures.of(each), len(each)) for name, each in samples.items() if each}
-        return Measurement(case.name, self.settings.threads, timings, measurement.absent, round(others, 3))
+        in_order = {row.name: timings[row.name] for row in rows if row.name in timings}
+        return Measurement(case.name, self.settings.threads, in_order, measurement.absent, round(others, 3))
 
     def processes(self) -> list[int]:
         """Ids of the workers' processes."""
@@ -85,7 +93,7 @@ class Bench:
         needed, available = MEMORY_FACTOR * case.bytes_moved * len(rows), available_memory()
         return f"needs {needed >> 30} GiB of memory, {available >> 30} are there" if 0 < available < needed else ""
 
-    def prepared(self, case: Case, row: Contender, measurement: Measurement) -> bool:
+    def prepare(self, case: Case, row: Contender, measurement: Measurement) -> None:
         """Make one contender ready and have its result checked."""
         try:
             if row.peer in self.absent:
@@ -93,8 +101,6 @@ class Bench:
             self.workers[row.peer].ask(do="prepare", case=case.name, variant=row.variant)
         except Absent as reason:
             measurement.absent[row.name] = str(reason)
-            return False
-        return True
 
     def rounds(self, ready: list[Contender], deadline: float, measurement: Measurement) -> dict[str, list[float]]:
         """Let the contenders take turns, each round beginning with another one."""
@@ -127,11 +133,18 @@ class Bench:
                 worker.ask(do="release")
 
 
+def in_threads(work: Callable[[str], object], peers: Iterable[str]) -> None:
+    """Do work for each peer, so that many at once: nothing is timed meanwhile."""
+    with ThreadPoolExecutor(cores()) as pool:
+        for _ in pool.map(work, peers):
+            pass
+
+
 def measure_all(
     bench: Bench, cases: list[Case], done: Callable[[Measurement], None], doing: Callable[[Case], None]
 ) -> None:
     """Measure the cases, each with its share of the time that is left; call `done` after each."""
-    deadline = time.perf_counter() + bench.settings.budget
+    deadline = bench.begun + bench.settings.budget
     for number, case in enumerate(cases):
         left = deadline - time.perf_counter()
         if left <= 0:

@@ -16,7 +16,7 @@ from fastq import QuantizedArray, reference
 
 from . import data
 from .cases import Case
-from .data import SCALE, Array, granularity, piece_of_codes, piece_of_values, zero_point
+from .data import SCALE, Array, granularity, piece_of_codes, piece_of_values, scale, zero_point
 
 Results = dict[str, Any]
 
@@ -35,7 +35,7 @@ def _minmax(case: Case) -> Results:
 
 def _quantize_linear(case: Case) -> Results:
     x, code = piece_of_values(case), case.work.code
-    return {"codes": reference.quantize_linear(x, np.float32(SCALE), zero_point(code), code)}
+    return {"codes": reference.quantize_linear(x, scale(code), zero_point(code), code)}
 
 
 def _dequantize_linear(case: Case) -> Results:
@@ -53,12 +53,12 @@ def _quantize(case: Case) -> Results:
     return found | ({} if case.work.symmetric else {"zero_point": q.zero_point})
 
 
-def _spread(scale: Array, case: Case) -> Array:
+def _spread(scales: Array, case: Case) -> Array:
     """The scale of each element, or an array that broadcasts to that."""
-    scale = scale.astype(np.float32)
+    scales = scales.astype(np.float32)
     if case.work.granularity == "rows":
-        return scale[:, None]
-    return np.repeat(scale, case.shape[1] // scale.shape[1], axis=1) if scale.ndim == 2 else scale
+        return scales[:, None]
+    return np.repeat(scales, case.shape[1] // scales.shape[1], axis=1) if scales.ndim == 2 else scales
 
 
 def _fake_quantize(case: Case) -> Results:

@@ -210,14 +210,18 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> None:
     """Measure every operation beside other libraries and the memory's limit."""
-    name = "fastq._bench" if importlib.util.find_spec("fastq._bench") else "bench"  # installed, or in the repository
-    importlib.import_module(f"{name}.command").run.main(list(arguments), "fastq bench")
+    importlib.import_module(f"{benchmark_package()}.command").run.main(list(arguments), "fastq bench")
 
 
 @cli.command()
 def info() -> None:
     """Print versions, CPU, threads, threading layer and cache folder."""
     versions.show_versions()
+
+
+def benchmark_package() -> str:
+    """Return the name of the package of `fastq bench`: part of what is installed, a folder of the repository."""
+    return "fastq._bench" if importlib.util.find_spec("fastq._bench") else "bench"
 
 
 # What runs around a command

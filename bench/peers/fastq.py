@@ -12,7 +12,7 @@ import fastq
 
 from .. import data
 from ..cases import Case
-from ..data import SCALE, zero_point
+from ..data import scale, zero_point
 from ..verify import EXACT, measures
 from . import Runner
 
@@ -40,7 +40,7 @@ def results(q: fastq.QuantizedArray) -> dict[str, Any]:
 
 
 def parameters(case: Case) -> tuple[np.float32, Any]:
-    return np.float32(SCALE), zero_point(case.work.code)[()]
+    return scale(case.work.code), zero_point(case.work.code)[()]
 
 
 def quantize_linear(case: Case) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from fastq.qtypes import as_qtype
 
 from .. import data
 from ..cases import Case
-from ..data import SCALE
+from ..data import scale
 from ..verify import EXACT
 from . import Runner
 
@@ -22,7 +22,7 @@ def quantize_linear(case: Case) -> Runner:
     work = data.empty(x.shape, np.float32, aligned=True)
 
     def call() -> np.ndarray:
-        np.divide(x, np.float32(SCALE), out=work)
+        np.divide(x, scale(case.work.code), out=work)
         np.clip(work, -largest, largest, out=work)
         return work.astype(qtype.storage)
 

@@ -27,8 +27,8 @@ def moved(streaming: bool, case: Case) -> Runner:
 
 def memory(case: Case, place: int) -> Array:
     """Room for whole steps of what the passes read, or write, in a pattern of bytes."""
-    largest = max(bytes_of[place] for bytes_of in case.passes)
-    array = data.empty(largest + 64 * ALIGNMENT, np.uint8, aligned=True)
+    moves = [lines(bytes_of) for bytes_of in case.passes]
+    array = data.empty(max(move[place] * move[2] for move in moves) * ALIGNMENT, np.uint8, aligned=True)
     if place == 0:
         array[:] = np.resize(np.arange(251, dtype=np.uint8), array.size)
     return array

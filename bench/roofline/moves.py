@@ -6,8 +6,8 @@ and the streaming-store bandwidth, at the ratio of bytes that a case has.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -19,7 +19,8 @@ from ..cases import Pass
 from ..data import ALIGNMENT
 
 LINE = Vec(types.uint8, ALIGNMENT)
-LARGEST_TERM = 9  # of the ratio between lines read and written: within a hundredth of that of the bytes
+READS_ALONE = 4  # lines in a step that writes none
+CLOSE = 0.02  # how near the ratio of lines is to that of bytes; nearer ones would be compiled for each size
 AHEAD = 2048  # bytes, as far as the kernels look
 # below it a second thread costs more than it brings
 PARALLEL_FROM = 1 << 17
@@ -30,11 +31,21 @@ Kernel = Callable[[int, int, int, int], int]
 def lines(bytes_of: Pass) -> tuple[int, int, int]:
     """Lines read and lines written in a step, and how many steps move the bytes of the pass."""
     if not bytes_of.written:
-        return 4, 0, -(-bytes_of.read // (4 * ALIGNMENT))
-    ratio = Fraction(bytes_of.read, bytes_of.written)
-    ratio = ratio.limit_denominator(LARGEST_TERM) if ratio >= 1 else 1 / (1 / ratio).limit_denominator(LARGEST_TERM)
-    reads, writes = ratio.numerator, ratio.denominator
+        reads, writes = READS_ALONE, 0
+    elif bytes_of.read >= bytes_of.written:
+        reads, writes = _terms(bytes_of.read / bytes_of.written)
+    else:
+        writes, reads = _terms(bytes_of.written / bytes_of.read)
     return reads, writes, -(-(bytes_of.read + bytes_of.written) // ((reads + writes) * ALIGNMENT))
+
+
+def _terms(ratio: float) -> tuple[int, int]:
+    """The least numerator and denominator that are as good as the ratio."""
+    for denominator in itertools.count(1):
+        numerator = round(ratio * denominator)
+        if abs(numerator / denominator - ratio) <= CLOSE * ratio:
+            break
+    return numerator, denominator
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import sys
 import time
@@ -24,6 +25,7 @@ from .worker import Workers
 DEFAULT_SIZES = (12, 18, 24)
 FULL_SIZES = (*range(10, 27, 2), 28)
 DEFAULT_BUDGET, FULL_BUDGET = 160.0, 500.0
+PLOTS = (".png", ".svg", ".pdf")
 WIDTH = 190  # of a table that is not for a terminal
 
 
@@ -63,6 +65,15 @@ def peers_of(ctx: Any, param: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in PEERS if not wanted or name in (OURS, *wanted))
 
 
+def drawable(ctx: Any, param: Any, path: Path | None) -> Path | None:
+    """Refuse a plot before anything is measured, where it could not be drawn."""
+    if path and path.suffix not in PLOTS:
+        raise click.BadParameter(f"{path.name!r} does not end in {', '.join(PLOTS)}")
+    if path and not importlib.util.find_spec("matplotlib"):
+        raise click.UsageError("--plot needs matplotlib: pip install 'fastq-kernels[plot]'")
+    return path
+
+
 def works_of(ctx: Any, param: Any, patterns: tuple[str, ...]) -> list[Any]:
     """Return the works that fit."""
     wanted = [pattern for text in patterns for pattern in text.split(",")]
@@ -82,6 +93,14 @@ def listed(ctx: Any, param: Any, value: bool) -> None:
 
 
 FILE = click.Path(dir_okay=False, path_type=Path)
+plot_option = functools.partial(
+    click.option,
+    "--plot",
+    "plot_file",
+    type=FILE,
+    callback=drawable,
+    help=f"Draw throughput against size ({', '.join(PLOTS)}).",
+)
 sizes_option = click.option(
     "--sizes", type=Sizes(), default=",".join(map(str, DEFAULT_SIZES)), show_default=True, help="Elements, as log2."
 )
@@ -113,7 +132,7 @@ def measuring(command: Any) -> Any:
 @click.command()
 @measuring
 @click.option("--json", "json_file", type=FILE, help="Keep the results; written after every case.")
-@click.option("--plot", "plot_file", type=FILE, help="Draw throughput against size (.png, .svg or .pdf).")
+@plot_option()
 @click.option("--every", is_flag=True, help="Print a row for each contender too.")
 @click.option("--full", is_flag=True, help="All sizes in ten minutes, and the sections beside throughput.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=listed, help="Print what there is.")
@@ -226,7 +245,7 @@ def report(results_file: Path) -> None:
 
 @main.command()
 @results_argument
-@click.option("--plot", "plot_file", type=FILE, required=True, help="Where to draw (.png, .svg or .pdf).")
+@plot_option(required=True)
 def plot(results_file: Path, plot_file: Path) -> None:
     """Draw stored results."""
     from . import plot as drawing

@@ -27,7 +27,6 @@ COLORS = {
 }
 ROOFLINE = "#555555"
 COLUMNS, PANEL = 3, (4.6, 3.4)
-FORMATS = (".png", ".svg", ".pdf")
 
 
 def save(results: Results, path: Path) -> None:

@@ -30,6 +30,7 @@ print(time.perf_counter() - start, imported - start)
 # The kernel of the call is run again through the driver as the call itself ran it, and once more on no elements: what
 # is left then is the driver, and what the call takes beyond both is Python.
 SMALL_CALL = """
+import ctypes
 import time
 import numpy as np
 import fastq
@@ -47,7 +48,7 @@ CALLS = {{
     "minmax": lambda: fastq.minmax(x),
 }}
 
-def seconds(call, number=2000, times=15):
+def seconds(call, number=200, times=150):
     best = []
     for _ in range(times):
         start = time.perf_counter()
@@ -56,22 +57,36 @@ def seconds(call, number=2000, times=15):
         best.append((time.perf_counter() - start) / number)
     return sorted(best)
 
-run = parallel.run
-for name, call in CALLS.items():
+# where the driver's arguments have the end of the work; before that, for the second one, its start
+DRIVERS = {{"run": 2, "run_serial": 3}}
+drivers = {{name: getattr(parallel, name) for name in DRIVERS}}
+
+def recorded(name, ran):
+    def driver(*arguments, **options):
+        # arrays come as ids: these references keep them alive
+        kept = [ctypes.cast(one, ctypes.py_object).value for one in arguments[1] if one]
+        ran.append((name, arguments, options, kept))
+        return drivers[name](*arguments, **options)
+    return driver
+
+for what, call in CALLS.items():
     call()
     ran = []
-    parallel.run = lambda *arguments, **options: ran.append((arguments, options)) or run(*arguments, **options)
-    kept = call()
-    parallel.run = run
+    for name in DRIVERS:
+        setattr(parallel, name, recorded(name, ran))
+    call()
+    for name, driver in drivers.items():
+        setattr(parallel, name, driver)
+    whole = [(drivers[name], arguments, options) for name, arguments, options, _ in ran]
+    nothing = [(drivers[name], arguments[: DRIVERS[name]] + (0,) + arguments[DRIVERS[name] + 1 :], options)
+               for name, arguments, options, _ in ran]
 
-    def again(stop=None):
-        for (kernel, arrays, whole, *rest), options in ran:
-            run(kernel, arrays, whole if stop is None else stop, *rest, **options)
+    def again(calls):
+        for driver, arguments, options in calls:
+            driver(*arguments, **options)
 
-    total = seconds(call)
-    with_kernel, without = seconds(again)[0], seconds(lambda: again(0))[0]
-    dispatch = without if ran else 0.0
-    print(name, total[0], total[len(total) // 2], dispatch, with_kernel - without, sep="|")
+    total, with_kernel, without = seconds(call), seconds(lambda: again(whole))[0], seconds(lambda: again(nothing))[0]
+    print(what, total[0], total[len(total) // 2], without, max(0.0, with_kernel - without), sep="|")
 """
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,10 @@ def listed(ctx: Any, param: Any, value: bool) -> None:
         ctx.exit()
 
 
+def _words(sizes: Iterable[int]) -> str:
+    return ",".join(map(str, sizes))
+
+
 FILE = click.Path(dir_okay=False, path_type=Path)
 plot_option = functools.partial(
     click.option,
@@ -101,9 +105,7 @@ plot_option = functools.partial(
     callback=drawable,
     help=f"Draw throughput against size ({', '.join(PLOTS)}).",
 )
-sizes_option = click.option(
-    "--sizes", type=Sizes(), default=",".join(map(str, DEFAULT_SIZES)), show_default=True, help="Elements, as log2."
-)
+sizes_option = click.option("--sizes", type=Sizes(), show_default=_words(DEFAULT_SIZES), help="Elements, as log2.")
 works_option = click.option(
     "-o", "--operations", "works", multiple=True, callback=works_of, metavar="PATTERN", help="What; default all."
 )
@@ -115,7 +117,7 @@ peers_option = click.option(
 )
 rounds_option = click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="At most.")
 budget_option = click.option(
-    "--seconds", "budget", type=float, default=DEFAULT_BUDGET, show_default=True, help="Time for all cases together."
+    "--seconds", "budget", type=float, show_default=f"{DEFAULT_BUDGET:g}", help="Time for all cases together."
 )
 
 
@@ -137,12 +139,12 @@ def measuring(command: Any) -> Any:
 @click.option("--full", is_flag=True, help="All sizes in ten minutes, and the sections beside throughput.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=listed, help="Print what there is.")
 def run(
-    sizes: tuple[int, ...],
+    sizes: tuple[int, ...] | None,
     works: list[Any],
     threads: int,
     peers: tuple[str, ...],
     rounds: int,
-    budget: float,
+    budget: float | None,
     json_file: Path | None,
     plot_file: Path | None,
     every: bool,
@@ -154,8 +156,9 @@ def run(
     timed. LOG2 is like 18, or 12,18, or 10-26:2; PATTERN fits an operation or a name that --list prints; several may
     be given, or one with commas.
     """
-    settings = Settings(threads, peers, rounds, budget=FULL_BUDGET if full else budget)
-    results = measured(settings, list(cases(works, FULL_SIZES if full else sizes)), json_file)
+    default_sizes, default_budget = (FULL_SIZES, FULL_BUDGET) if full else (DEFAULT_SIZES, DEFAULT_BUDGET)
+    settings = Settings(threads, peers, rounds, budget=default_budget if budget is None else budget)
+    results = measured(settings, list(cases(works, sizes or default_sizes)), json_file)
     if full:
         add_sections(results, threads, json_file)
     show.show(results, console(), everyone=every)
@@ -263,23 +266,27 @@ def show_stored(results_file: Path) -> None:
 @main.command()
 @measuring
 @click.option("--against", "results_file", type=FILE, callback=results_of, help="Default: those measured last.")
-def gate(results_file: Path, works: list[Any], sizes: tuple[int, ...], **options: Any) -> None:
+def gate(
+    results_file: Path,
+    sizes: tuple[int, ...] | None,
+    works: list[Any],
+    threads: int,
+    peers: tuple[str, ...],
+    rounds: int,
+    budget: float | None,
+) -> None:
     """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1."""
     from . import gate as gates
 
     before = read(results_file)
-    wanted = [case for case in cases(works, sizes) if before.get(case.name)]
-    now = measured(settings_of(**options), wanted, None)
+    wanted = [case for case in cases(works, sizes or DEFAULT_SIZES) if before.get(case.name)]
+    settings = Settings(threads, peers, rounds, budget=DEFAULT_BUDGET if budget is None else budget)
+    now = measured(settings, wanted, None)
     falls = list(gates.fallen(before, now))
     for fall in falls:
         click.echo(fall)
     click.echo(f"{len(gates.compared(before, now))} cases compared with {results_file.name}, {len(falls)} fell")
     sys.exit(bool(falls))
-
-
-def settings_of(threads: int, peers: tuple[str, ...], rounds: int, budget: float) -> Settings:
-    """Settings of a command's options."""
-    return Settings(threads, peers, rounds, budget=budget)
 
 
 @main.command()

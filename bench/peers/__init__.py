@@ -76,7 +76,9 @@ PEERS = {
         Peer("ml_dtypes", "ml_dtypes", "ml_dtypes", "does not saturate; the values here are in range"),
         Peer("ggml", "llama_cpp", "llama-cpp-python", "as gguf_py"),
         Peer("roofline", "numba", "numba", "moves the bytes of the case and computes nothing"),
-        Peer("roofline_c", "ctypes", "", "C with AVX-512 intrinsics; multiplies by the reciprocal of the scale"),
+        Peer(
+            "roofline_c", "ctypes", "", "C with AVX-512: moves the bytes, or multiplies by the reciprocal of the scale"
+        ),
     )
 }
 
@@ -115,6 +117,8 @@ CONTENDERS = (
     Contender("ggml", "", ("gguf_*", *_BLOCKS_OF_4_BITS)),
     Contender("roofline", "store", ("*",)),
     Contender("roofline", "stream", ("*quantize*", "*pack/*")),
+    Contender("roofline_c", "move", ("*",)),
+    Contender("roofline_c", "move, stream", ("*quantize*", "*pack/*")),
     *(Contender("roofline_c", variant, _GIVEN[:1]) for variant in ("store", "stream", "store, prefetch")),
     *(Contender("roofline_c", variant, _GIVEN[1:]) for variant in ("store", "stream", "stream, prefetch")),
     *(Contender("roofline_c", variant, ("minmax/*",)) for variant in ("read", "read, prefetch")),

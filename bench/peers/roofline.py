@@ -10,13 +10,19 @@ import numpy as np
 from .. import data
 from ..cases import OPERATIONS, Case, Pass
 from ..data import ALIGNMENT, Array
-from ..roofline.moves import PARALLEL_FROM, kernel, lines
+from ..roofline.moves import PARALLEL_FROM, Kernel, kernel, lines
 from . import Runner, own_threads
 
 
-def moved(streaming: bool, case: Case) -> Runner:
+def moved(make: Callable[[int, int, bool], Kernel], parallel_from: int, streaming: bool, case: Case) -> Runner:
+    """Move the bytes of every pass, with a kernel made for lines read and written; with threads from so many bytes."""
     source, target = (memory(case, place) for place in (0, 1))
-    calls = [one_pass(part, streaming, source, target) for part in case.passes]
+    calls = []
+    for bytes_of in case.passes:
+        reads, writes, steps = lines(bytes_of)
+        threads = own_threads() if sum(bytes_of) >= parallel_from else 1
+        run = make(reads, writes, streaming and writes > 0)
+        calls.append(partial(run, source.ctypes.data, target.ctypes.data, steps, threads))
 
     def call() -> None:
         for run in calls:
@@ -34,13 +40,6 @@ def memory(case: Case, place: int) -> Array:
     return array
 
 
-def one_pass(bytes_of: Pass, streaming: bool, source: Array, target: Array) -> Callable[[], int]:
-    reads, writes, steps = lines(bytes_of)
-    threads = own_threads() if sum(bytes_of) >= PARALLEL_FROM else 1
-    run = kernel(reads, writes, streaming and writes > 0)
-    return partial(run, source.ctypes.data, target.ctypes.data, steps, threads)
-
-
 def unlike(bytes_of: Pass, source: Array, target: Array) -> str:
     """Say whether the lines written are not the last ones read in each step."""
     reads, writes, steps = lines(bytes_of)
@@ -52,7 +51,7 @@ def unlike(bytes_of: Pass, source: Array, target: Array) -> str:
 
 
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    (operation, variant): partial(moved, variant == "stream")
+    (operation, variant): partial(moved, kernel, PARALLEL_FROM, variant == "stream")
     for operation in OPERATIONS
     for variant in ("store", "stream")
 }

@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 
 from .. import data
-from ..cases import Case
+from ..cases import OPERATIONS, Case
 from ..data import SCALE, ZERO_POINT
+from ..roofline.moves import Kernel
 from . import Runner, own_threads
+from .roofline import moved
 
 SOURCE = Path(__file__).parents[1] / "roofline" / "roofline.c"
+# bytes; it starts its threads at each call, 30 us
+PARALLEL_FROM = 1 << 21
 # the loops of roofline.c, in its order
 LOOPS = {
     key: index
@@ -59,6 +63,19 @@ def library() -> ctypes.CDLL:
         return ctypes.CDLL(str(target))
 
 
+def move(reads: int, writes: int, streaming: bool) -> Kernel:
+    """Bind the C function as a kernel of moves.py is called."""
+    run = library().roofline_move
+    run.restype = ctypes.c_int64
+    counts = [ctypes.c_size_t(reads), ctypes.c_size_t(writes), int(streaming)]
+
+    def kernel(source: int, target: int, steps: int, threads: int) -> int:
+        found: int = run(ctypes.c_void_p(source), ctypes.c_void_p(target), *counts, ctypes.c_size_t(steps), threads)
+        return found
+
+    return kernel
+
+
 def runner(variant: str, case: Case) -> Runner:
     operation = case.work.operation
     which, run = LOOPS[operation, variant], library().roofline_run
@@ -89,4 +106,8 @@ def results(operation: str, out: np.ndarray, bounds: np.ndarray) -> dict[str, An
     return {"codes" if operation == "quantize_linear" else "values": out}
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {key: partial(runner, key[1]) for key in LOOPS}
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {key: partial(runner, key[1]) for key in LOOPS} | {
+    (operation, variant): partial(moved, move, PARALLEL_FROM, variant == "move, stream")
+    for operation in OPERATIONS
+    for variant in ("move", "move, stream")
+}

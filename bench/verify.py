@@ -89,18 +89,12 @@ def _unpack(case: Case) -> Results:
 
 
 def _gguf_quantize(case: Case) -> Results:
-    """Bytes by gguf-py, which are the definition of the format."""
-    from gguf import GGMLQuantizationType, quants
-
-    return {"codes": quants.quantize(piece_of_values(case), GGMLQuantizationType[case.work.code])}
+    return {"codes": reference.gguf.quantize(piece_of_values(case), case.work.code)}
 
 
 def _gguf_dequantize(case: Case) -> Results:
-    from gguf import GGMLQuantizationType, quants
-
     encode = Case(case.work._replace(operation="gguf_quantize"), case.log2)
-    values = quants.dequantize(expected(encode)["codes"], GGMLQuantizationType[case.work.code])
-    return {"values": values, "step": SCALE}
+    return {"values": reference.gguf.dequantize(expected(encode)["codes"], case.work.code), "step": SCALE}
 
 
 EXPECTED: dict[str, Callable[[Case], Results]] = {

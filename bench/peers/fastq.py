@@ -84,41 +84,41 @@ def unpack(case: Case) -> Runner:
     return fresh(partial(fastq.unpack, data.packed(case), case.work.code, shape=case.shape), "bytes")
 
 
-def gguf_quantize(case: Case) -> Runner:
-    return fresh(partial(fastq.gguf.quantize, data.x(case), case.work.code), "codes")
+def gguf_quantize(case: Case) -> Callable[..., Any]:
+    return partial(fastq.gguf.quantize, data.x(case), case.work.code)
 
 
-def gguf_dequantize(case: Case) -> Runner:
-    return fresh(partial(fastq.gguf.dequantize, data.blocks(case), case.work.code), "values")
+def gguf_dequantize(case: Case) -> Callable[..., Any]:
+    return partial(fastq.gguf.dequantize, data.blocks(case), case.work.code)
 
 
-LINEAR: dict[str, tuple[Callable[[Case], Callable[..., Any]], str]] = {
+SIMPLE: dict[str, tuple[Callable[[Case], Callable[..., Any]], str]] = {
     "quantize_linear": (quantize_linear, "codes"),
     "dequantize_linear": (dequantize_linear, "values"),
     "fake_quantize": (fake_quantize, "values"),
     "fake_quantize_range": (fake_quantize_range, "values"),
+    "gguf_quantize": (gguf_quantize, "codes"),
+    "gguf_dequantize": (gguf_dequantize, "values"),
 }
 
 
-def linear_into(operation: str, case: Case) -> Runner:
-    make, result = LINEAR[operation]
+def simple_into(operation: str, case: Case) -> Runner:
+    make, result = SIMPLE[operation]
     return into(make(case), result, data.out(case, result))
 
 
-def linear_fresh(operation: str, case: Case) -> Runner:
-    make, result = LINEAR[operation]
+def simple_fresh(operation: str, case: Case) -> Runner:
+    make, result = SIMPLE[operation]
     return fresh(make(case), result)
 
 
 BUILDERS: dict[tuple[str, str], Runs] = {
-    **{(operation, ""): partial(linear_into, operation) for operation in LINEAR},
-    **{(operation, "allocating"): partial(linear_fresh, operation) for operation in LINEAR},
+    **{(operation, ""): partial(simple_into, operation) for operation in SIMPLE},
+    **{(operation, "allocating"): partial(simple_fresh, operation) for operation in SIMPLE},
     ("quantize", ""): lambda case: quantized(partial(quantize(case), out=data.out(case, "codes"))),
     ("quantize", "allocating"): lambda case: quantized(quantize(case)),
     ("minmax", ""): minmax,
     ("compare", ""): compare,
     ("pack", ""): pack,
     ("unpack", ""): unpack,
-    ("gguf_quantize", ""): gguf_quantize,
-    ("gguf_dequantize", ""): gguf_dequantize,
 }

@@ -22,8 +22,9 @@ from .results import Results, read, stored
 from .rounds import Bench, Settings, measure_all
 from .worker import Workers
 
-DEFAULT_SIZES = (12, 18, 24)
-FULL_SIZES = (*range(10, 27, 2), 28)
+DEFAULT_SIZES = (24, 18, 12)
+# in this order, so that the sizes of the targets are measured if time runs out
+FULL_SIZES, LARGEST, LARGEST_WORKS = (26, 18, 24, 12, 22, 20, 16, 14, 10), 28, WORKS[:3]
 DEFAULT_BUDGET, FULL_BUDGET = 160.0, 500.0
 PLOTS = (".png", ".svg", ".pdf")
 WIDTH = 190  # of a table that is not for a terminal
@@ -158,7 +159,10 @@ def run(
     """
     default_sizes, default_budget = (FULL_SIZES, FULL_BUDGET) if full else (DEFAULT_SIZES, DEFAULT_BUDGET)
     settings = Settings(threads, peers, rounds, budget=default_budget if budget is None else budget)
-    results = measured(settings, list(cases(works, sizes or default_sizes)), json_file)
+    wanted = [*cases(works, sizes or default_sizes)]
+    if full and not sizes:
+        wanted += [Case(work, LARGEST) for work in works if work in LARGEST_WORKS]
+    results = measured(settings, wanted, json_file)
     if full:
         add_sections(results, threads, json_file)
     show.show(results, console(), everyone=every)

@@ -10,7 +10,7 @@ from .cases import WORKS, Case
 from .peers import PEERS
 from .results import Measurement, Results, Rival, geometric_mean
 from .show import gelems, remarks, times
-from .targets import LARGE, ROOFLINE_SHARE, SMALL, verdicts
+from .targets import LARGE, ROOFLINE_SHARE, SMALL, two_threads, verdicts
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = Path("docs/performance.md"), Path("README.md")
@@ -191,27 +191,36 @@ def targets(results: Results) -> str:
 
 
 def limits(results: Results) -> str:
-    """Which limit holds where the best peer, or the share of the roofline, was not reached."""
-    rows = []
+    """Which limit holds where the best peer, or the wanted share of the roofline, was not reached."""
+    threads, rows = two_threads(results), []
     for m in results.measurements:
         rival, roof = m.best_peer(), m.roofline()
-        lost = m.ratio(rival)
-        if m.of.log2 < 12 or lost is None or lost >= 1:
-            continue
-        share, theirs = m.ratio(roof), roof.best / rival.best if roof and rival else None
-        rows.append(
-            [m.of.work.title, f"2^{m.of.log2}", times(lost), rival.name, times(share), times(theirs), _limit(m)]
-        )
-    columns = ("work", "elements", "x peer", "peer", "our share of the roofline", "the peer's share", "limit")
-    return markdown(columns, rows) if rows else "None: no case is slower than the best peer."
+        lost, share = m.ratio(rival), m.ratio(roof)
+        slower = lost is not None and lost < 1 and m.of.log2 >= 12
+        if slower or (share is not None and share < ROOFLINE_SHARE and m.of.log2 == LARGE):
+            theirs = roof.best / rival.best if roof and rival else None
+            name = rival.name if rival else "-"
+            shown = [times(lost), name, times(share), times(theirs), times(threads.get(m.case))]
+            rows.append([m.of.work.title, f"2^{m.of.log2}", *shown, _limit(m)])
+    columns = (
+        "work",
+        "elements",
+        "x peer",
+        "peer",
+        "our share of the roofline",
+        "the peer's",
+        "x with 2 threads",
+        "limit",
+    )
+    return markdown(columns, rows) if rows else "None."
 
 
 def _limit(m: Measurement) -> str:
     """Memory, where we move the bytes as fast as the machine does; the call, where the array takes less than it."""
-    share, ours = m.ratio(m.roofline()), m.ours()
+    share = m.ratio(m.roofline())
     if share is not None and share >= ROOFLINE_SHARE:
         return "memory"
-    return "the cost of a call" if ours.best < CALL else "instructions"
+    return "the cost of a call" if m.ours().best < CALL else "instructions"
 
 
 CALL = 10e-6  # seconds below which most of a call is not the kernel: see the table of small calls

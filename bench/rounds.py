@@ -69,7 +69,7 @@ class Bench:
         """Prepare all, then take turns for so long; who cannot run is named and left out."""
         deadline = time.perf_counter() + seconds
         measurement = Measurement(case.name, self.settings.threads)
-        rows = contenders(case.work, self.settings.peers)
+        rows = contenders(case, self.settings.peers)
         if reason := self.too_large(case, rows):
             measurement.absent.update({row.name: reason for row in rows})
             return measurement

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from .cases import Case, Work
+from .cases import Case, Work, case_of
 from .peers import CONTENDERS
 from .results import Measurement, Results, Rival, geometric_mean
 
@@ -182,12 +182,21 @@ def _everywhere(results: Results) -> Iterator[Verdict]:
 
 
 def _scaling(results: Results) -> Iterator[Verdict]:
-    """Issue 4: one to two threads, at 2^18."""
-    times = {(row["case"], row["threads"]): row for row in results.sections.get("scaling", [])}
-    for case, threads in times:
-        if threads == 1 and (case, 2) in times and case.endswith(f"/2^{SMALL}"):
-            ratio = times[case, 1]["best"] / times[case, 2]["best"]
-            yield _at_least(4, f"{case}, 2 threads", "1 thread", TWO_THREADS, ratio)
+    """Issue 4: one to two threads from 2^18 on, the least of each work's sizes that memory does not limit."""
+    least: dict[Work, tuple[float, int]] = {}
+    for name, ratio in two_threads(results).items():
+        case, measurement = case_of(name), results.get(name)
+        share = measurement.ratio(measurement.roofline()) if measurement else None
+        if case.log2 >= SMALL and (share is None or share < ROOFLINE_SHARE):
+            least[case.work] = min((ratio, case.log2), least.get(case.work, (ratio, case.log2)))
+    for work, (ratio, log2) in least.items():
+        yield _at_least(4, f"{work.title}, 2 threads, 2^{log2}", "1 thread", TWO_THREADS, ratio)
+
+
+def two_threads(results: Results) -> dict[str, float]:
+    """How many times two threads are as fast as one, by case."""
+    best = {(row["case"], row["threads"]): row["best"] for row in results.sections.get("scaling", []) if "best" in row}
+    return {case: best[case, 1] / best[case, 2] for case, threads in best if threads == 1 and (case, 2) in best}
 
 
 def _waiting(results: Results) -> Iterator[Verdict]:

@@ -18,7 +18,7 @@ from .peers import PEERS, Contender, contenders
 from .worker import Absent, Workers
 
 SECONDS = 0.1
-ROWS = [(case, row) for case in cases(chosen([]), DEFAULT_SIZES) for row in contenders(case.work, tuple(PEERS))]
+ROWS = [(case, row) for case in cases(chosen([]), DEFAULT_SIZES) for row in contenders(case, tuple(PEERS))]
 
 
 class Clock:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from ..cases import Work
+from ..cases import LOG2_SIZES, Case
 
 OURS = "fastq"
 NUMPY = "numpy"
@@ -35,13 +35,15 @@ class Runner(NamedTuple):
 class Contender(NamedTuple):
     """A way in which a peer does some works; `works` are shell patterns of their names.
 
-    One that `allocates` returns fresh memory at each call.
+    One that `allocates` returns fresh memory at each call; one that would take minutes, or more memory than there is,
+    has a `largest` size, as log2.
     """
 
     peer: str
     variant: str
     works: tuple[str, ...]
     allocates: bool = False
+    largest: int = LOG2_SIZES[-1]
 
     @property
     def name(self) -> str:
@@ -91,8 +93,8 @@ _FLOATS = ("quantize_linear/float32/float*",)
 CONTENDERS = (
     Contender("fastq", "", ("*",)),
     Contender("fastq", "allocating", ("*quantize*",), True),
-    Contender("numpy", "", ("minmax/*", "compare/*", *_GIVEN, *_RANGE, *_SYMMETRIC, "pack/*", "unpack/*")),
-    Contender("numpy", "", ("quantize_linear/*float16/int8/*",)),
+    Contender("numpy", "", ("minmax/*", *_GIVEN, *_RANGE, *_SYMMETRIC, "quantize_linear/*float16/int8/*", "*pack/*")),
+    Contender("numpy", "", ("compare/*",), True, 26),
     Contender("naive_numba", "", ("minmax/*", *_GIVEN, *_RANGE, *_SYMMETRIC, "pack/*", "unpack/*")),
     Contender("numexpr", "", _GIVEN),
     Contender("torch_eager", "quantize_per_tensor", ("quantize_linear/float32/int8/tensor",), True),
@@ -102,17 +104,16 @@ CONTENDERS = (
     Contender("torch_eager", "aminmax + quantize_per_tensor", ("quantize/float32/uint8/tensor",), True),
     Contender("torch_eager", "quantize_per_tensor_dynamic", ("quantize/float32/uint8/tensor",), True),
     Contender("torch_eager", "fake_quantize", ("fake_quantize/*",), True),
-    Contender("torch_compile", "", (*_GIVEN[:2], "fake_*", "quantize/float32/int8/*")),
-    Contender("torch_compile", "", ("quantize_linear/*float16/int8/*",)),
+    Contender("torch_compile", "", (*_GIVEN[:2], "fake_*", *_SYMMETRIC, "quantize_linear/*float16/int8/*")),
     Contender("jax_jit", "", (*_GIVEN, "fake_*", "minmax/*"), True),
     Contender("jax_jit", "donated", ("dequantize_linear/*", "fake_*")),
     Contender("onnxruntime", "QuantizeLinear", ("quantize_linear/float32/int8/tensor",)),
     Contender("onnxruntime", "DequantizeLinear", ("dequantize_linear/float32/int8/tensor",)),
     Contender("onnxruntime", "DynamicQuantizeLinear", ("quantize/float32/uint8/tensor",)),
-    Contender("onnxruntime", "pack_bytes_to_4bit", ("pack/int8/int4/*",), True),
+    Contender("onnxruntime", "pack_bytes_to_4bit", ("pack/int8/int4/*",), True, 20),
     Contender("faiss", "QT_8bit_uniform", ("dequantize_linear/float32/int8/tensor",)),
     Contender("faiss", "QT_8bit", ("dequantize_linear/float32/int8/tensor",)),
-    Contender("gguf_py", "", ("gguf_*", *_BLOCKS_OF_4_BITS, "quantize/float32/mxfp4/*"), True),
+    Contender("gguf_py", "", ("gguf_*", *_BLOCKS_OF_4_BITS, "quantize/float32/mxfp4/*"), True, 26),
     Contender("ml_dtypes", "astype", _FLOATS, True),
     Contender("ggml", "", ("gguf_*", *_BLOCKS_OF_4_BITS)),
     Contender("roofline", "store", ("*",)),
@@ -125,9 +126,13 @@ CONTENDERS = (
 )
 
 
-def contenders(work: Work, peers: tuple[str, ...]) -> list[Contender]:
-    """Return the rows of these peers that do a work, in the order of the table."""
-    return [row for row in CONTENDERS if row.peer in peers and any(fnmatchcase(work.name, p) for p in row.works)]
+def contenders(case: Case, peers: tuple[str, ...]) -> list[Contender]:
+    """Return the rows of these peers that do a case, in the order of the table."""
+    return [
+        row
+        for row in CONTENDERS
+        if row.peer in peers and case.log2 <= row.largest and any(fnmatchcase(case.work.name, p) for p in row.works)
+    ]
 
 
 def own_threads() -> int:

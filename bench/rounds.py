@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from .cases import Case
 from .interference import cores_used_by_others, cpu_time
@@ -15,6 +17,7 @@ from .results import Measurement, Timing
 from .worker import Absent, Figures, Workers
 
 ROUNDS_AT_LEAST = 2
+ENDED_AT_MOST = 3  # crashes and hangs of a peer's process
 # of a contender's arrays, over the bytes that must move: what its library keeps beside them
 MEMORY_FACTOR = 3
 
@@ -52,6 +55,7 @@ class Bench:
     workers: Workers
     absent: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    ended: Counter[str] = field(default_factory=Counter)
     begun: float = field(default_factory=time.perf_counter)
 
     def start(self) -> None:
@@ -93,12 +97,23 @@ class Bench:
         needed, available = MEMORY_FACTOR * case.bytes_moved * len(rows), available_memory()
         return f"needs {needed >> 30} GiB of memory, {available >> 30} are there" if 0 < available < needed else ""
 
+    def ask(self, peer: str, **request: object) -> Any:
+        """Ask a peer; one whose process has ended too often is not asked again."""
+        if peer in self.absent:
+            raise Absent(self.absent[peer])
+        worker = self.workers[peer]
+        try:
+            return worker.ask(**request)
+        except Absent as reason:
+            self.ended[peer] += not worker.alive
+            if self.ended[peer] >= ENDED_AT_MOST:
+                self.absent[peer] = f"given up after {ENDED_AT_MOST} times: {reason}"
+            raise
+
     def prepare(self, case: Case, row: Contender, measurement: Measurement) -> None:
         """Make one contender ready and have its result checked."""
         try:
-            if row.peer in self.absent:
-                raise Absent(self.absent[row.peer])
-            self.workers[row.peer].ask(do="prepare", case=case.name, variant=row.variant)
+            self.ask(row.peer, do="prepare", case=case.name, variant=row.variant)
         except Absent as reason:
             measurement.absent[row.name] = str(reason)
 
@@ -117,9 +132,7 @@ class Bench:
     def turn(self, row: Contender, measurement: Measurement) -> list[float]:
         """Time one contender; one that dies is named and left out from then on."""
         try:
-            samples: list[float] = self.workers[row.peer].ask(
-                do="time", variant=row.variant, seconds=self.settings.turn
-            )
+            samples: list[float] = self.ask(row.peer, do="time", variant=row.variant, seconds=self.settings.turn)
         except Absent as reason:
             measurement.absent[row.name] = str(reason)
             return []

@@ -187,6 +187,8 @@ class Child:
 
     def time(self, variant: str, seconds: float) -> list[float]:
         """Seconds of a call, sampled for so long, after calls that are not counted; at least one sample."""
+        if variant not in self.runners:
+            raise Missing("its process ended and was started again")
         samples = list(sampled(self.runners[variant].call, seconds))
         settle()
         return samples

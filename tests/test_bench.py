@@ -230,11 +230,34 @@ def test_absent_peer_is_named(monkeypatch):
 class Refusing(dict):
     """Workers of which each refuses all."""
 
+    alive = True
+
     def __missing__(self, peer):
         return self
 
     def ask(self, **request):
         raise worker.Absent("not installed")
+
+
+class Crashing(Refusing):
+    """Workers of which each ends when it has to prepare something."""
+
+    alive, asked = False, 0
+
+    def ask(self, **request):
+        self.asked += 1
+        if request["do"] == "version":
+            return "1.0"
+        raise worker.Absent("its process ended")
+
+
+def test_a_peer_that_ends_again_and_again_is_given_up():
+    bench = rounds.Bench(rounds.Settings(1, ("numpy",)), Crashing())
+    bench.workers.of = {}
+    bench.start()
+    reasons = [bench.measure(LINEAR, 1.0).absent["numpy"] for _ in range(5)]
+    assert reasons == ["its process ended"] * 3 + ["given up after 3 times: its process ended"] * 2
+    assert bench.workers.asked == 4
 
 
 def test_absent_peers_are_in_the_results_and_the_remarks():

@@ -52,13 +52,14 @@ def peak_of(runner: Runner) -> int:
     reset_high_water_mark()
     before = high_water_mark()
     returned = runner.call()
-    return high_water_mark() - before - returned_bytes(returned)
+    after = high_water_mark()
+    return after - before - made_bytes(returned, getattr(runner.call, "keywords", {}).get("out"))
 
 
-def returned_bytes(returned: Any) -> int:
-    """Bytes of arrays that the call made for its caller; `codes` were given to it."""
-    if isinstance(returned, np.ndarray) and returned.flags.owndata:
-        return returned.nbytes
+def made_bytes(returned: Any, out: Any) -> int:
+    """Bytes of the arrays that the call made for its caller beside out: results without out=, scales and zero points."""
+    if isinstance(returned, np.ndarray):
+        return 0 if returned is out else returned.nbytes
     return sum(np.asarray(getattr(returned, name, ())).nbytes for name in ("scale", "zero_point"))
 
 

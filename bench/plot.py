@@ -21,8 +21,8 @@ COLORS = {
     "jax_jit": "#9467bd",
     "onnxruntime": "#2ca02c",
     "faiss": "#e377c2",
-    "gguf_py": "#1f77b4",
-    "ml_dtypes": "#9467bd",
+    "gguf_py": "#1a237e",
+    "ml_dtypes": "#00695c",
     "ggml": "#bcbd22",
 }
 ROOFLINE = "#555555"
@@ -37,7 +37,8 @@ def save(results: Results, path: Path) -> None:
     ValueError
         If there is nothing to draw.
     """
-    works = list(dict.fromkeys(m.of.work for m in results.measurements if m.timings))
+    shown = [m for m in results.measurements if m.ours() or m.best_peer()]
+    works = list(dict.fromkeys(m.of.work for m in shown))
     if not works:
         raise ValueError("results hold no case that was measured")
     columns = min(COLUMNS, len(works))
@@ -45,7 +46,7 @@ def save(results: Results, path: Path) -> None:
     size = columns * PANEL[0], rows * PANEL[1] + 1
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis, work in zip(axes.flat, works, strict=False):
-        panel(axis, [m for m in results.measurements if m.of.work == work and m.timings], results.machine["caches"])
+        panel(axis, [m for m in shown if m.of.work == work], results.machine["caches"])
     for axis in axes.flat[len(works) :]:
         axis.set_visible(False)
     figure.suptitle(f"{results.machine['cpu']}, {results.settings['threads']} threads: Gelem/s, best of all rounds")
@@ -71,6 +72,8 @@ def panel(axis: Any, measurements: list[Measurement], caches: dict[str, dict[str
     axis.plot(list(roof), list(roof.values()), "--", color=ROOFLINE, linewidth=1.2, label="roofline", zorder=2)
     axis.set_title(measurements[0].of.work.title, fontsize=10)
     axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, max(high, 12 * low))  # a decade at least, so that there are numbers
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
     sizes = [m.of.log2 for m in measurements]

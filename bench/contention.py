@@ -1,7 +1,7 @@
-"""A short run while another process computes on one of the cores: no call may take longer than serial execution would.
+"""A short run while another process computes on one of the cores: no call may take longer than serial execution does.
 
-`python -m bench contention` prints, for each case, the median, the 99th percentile and the longest of many calls under
-the load, and the median of the same call alone on one thread.
+`python -m bench contention` prints, for each case, the median, the 99th percentile and the longest of many calls with
+all threads under the load, beside those of calls on one thread; the two take turns.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from .cases import Case, Work
 from .peers import OURS
-from .worker import PYTHON, Worker
+from .worker import PYTHON, Worker, Workers
 
 LOG2 = 22
-SECONDS = 1.0
+TURN, TURNS = 0.25, 4
 CASES = tuple(
     Case(work, LOG2)
     for work in (
@@ -50,32 +50,32 @@ def percentile(seconds: list[float], percent: int) -> float:
 
 
 def rows(threads: int) -> Iterator[dict[str, Any]]:
-    """Times of many calls under the load, and of the serial call."""
+    """Times of many calls on one thread and on all, alone and under the load."""
     core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    for case in CASES:
-        serial = _times(case, 1)
-        free = _times(case, threads)
-        with competing(core):
-            loaded = _times(case, threads)
-            one = _times(case, 1)
-        yield {
-            "case": case.name,
-            "threads": threads,
-            "serial": statistics.median(serial),
-            "free": statistics.median(free),
-            "median": statistics.median(loaded),
-            "p99": percentile(loaded, 99),
-            "longest": max(loaded),
-            "calls": len(loaded),
-            "serial_p99": percentile(one, 99),
-        }
+    with Workers(1) as one, Workers(threads) as all_:
+        for case in CASES:
+            sides = (one[OURS], all_[OURS])
+            for worker in sides:
+                worker.ask(do="prepare", case=case.name, variant="")
+            serial, free = _in_turns(sides)
+            with competing(core):
+                serial_loaded, loaded = _in_turns(sides)
+            yield {
+                "case": case.name,
+                "threads": threads,
+                "serial": statistics.median(serial),
+                "free": statistics.median(free),
+                "median": statistics.median(loaded),
+                "p99": percentile(loaded, 99),
+                "longest": max(loaded),
+                "calls": len(loaded),
+                "serial_p99": percentile(serial_loaded, 99),
+            }
 
 
-def _times(case: Case, threads: int) -> list[float]:
-    worker = Worker(OURS, threads)
-    try:
-        worker.ask(do="prepare", case=case.name, variant="")
-        samples: list[float] = worker.ask(do="time", variant="", seconds=SECONDS)
-    finally:
-        worker.close()
+def _in_turns(sides: tuple[Worker, Worker]) -> tuple[list[float], list[float]]:
+    samples: tuple[list[float], list[float]] = ([], [])
+    for _ in range(TURNS):
+        for worker, mine in zip(sides, samples, strict=True):
+            mine += worker.ask(do="time", variant="", seconds=TURN)
     return samples

@@ -57,7 +57,7 @@ def peak_of(runner: Runner) -> int:
 
 
 def made_bytes(returned: Any, out: Any) -> int:
-    """Bytes of the arrays that the call made for its caller beside out: results without out=, scales and zero points."""
+    """Bytes of the arrays that the call made for its caller beside out: whole results, scales and zero points."""
     if isinstance(returned, np.ndarray):
         return 0 if returned is out else returned.nbytes
     return sum(np.asarray(getattr(returned, name, ())).nbytes for name in ("scale", "zero_point"))

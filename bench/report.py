@@ -268,23 +268,24 @@ def small_calls(results: Results) -> str:
     return markdown(("us", "best", "median", "Python", "dispatch", "kernel"), rows) if rows else NOT_MEASURED
 
 
-_CONTENTION = ("serial", "free", "median", "p99", "longest")
+_CONTENTION = ("serial", "free", "median", "p99", "longest", "serial_p99")
 
 
 def contention(results: Results) -> str:
     """Calls beside a busy process."""
     rows = [
-        [row["case"], *(f"{row[key] * 1e3:.2f}" for key in _CONTENTION), times(row["p99"] / row["serial"])]
+        [row["case"], *(f"{row[key] * 1e3:.2f}" for key in _CONTENTION), times(row["p99"] / row["serial_p99"])]
         for row in results.sections.get("contention", [])
     ]
     columns = (
         "ms",
-        "serial, alone",
-        "all threads, alone",
-        "beside: median",
+        "one thread, alone",
+        "all, alone",
+        "all, beside it",
         "99th percentile",
         "longest",
-        "99th / serial",
+        "99th of one thread",
+        "all over one",
     )
     return markdown(columns, rows) if rows else NOT_MEASURED
 

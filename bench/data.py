@@ -1,7 +1,7 @@
 """What the contenders are given: the same numbers in every process, in memory whose pages are all present.
 
-Large arrays repeat one piece of `PERIOD` elements. So the right answer is the reference's for that piece, repeated,
-whatever the size of the array.
+The contenders of one process share them: so many do not fit the memory otherwise. Large arrays repeat one piece of
+`PERIOD` elements. So the right answer is the reference's for that piece, repeated, whatever the size of the array.
 """
 
 from __future__ import annotations
@@ -95,22 +95,26 @@ def given_qparams(code: str, axis: int | None = None) -> QParams:
     return QParams(np.array(scale(code)), zero_point(code), as_qtype(code), axis)
 
 
+@lru_cache(maxsize=1)
 def x(case: Case, *, aligned: bool = False) -> Array:
     """Values of the case's shape."""
     return repeated(piece_of_values(period(case)), case.elements >> period(case).log2, aligned=aligned)
 
 
+@lru_cache(maxsize=1)
 def codes(case: Case, *, aligned: bool = False) -> Array:
     """Codes one an element, of the case's shape."""
     return repeated(piece_of_codes(period(case)), case.elements >> period(case).log2, aligned=aligned)
 
 
+@lru_cache(maxsize=1)
 def packed(case: Case, *, aligned: bool = False) -> Array:
     """Codes several a byte, of as many rows as the case has."""
     piece = reference.pack(piece_of_codes(period(case)), case.work.code)
     return repeated(piece, case.elements >> period(case).log2, aligned=aligned)
 
 
+@lru_cache(maxsize=1)
 def blocks(case: Case, *, aligned: bool = False) -> Array:
     """Blocks of the GGUF format, of as many rows as the case has."""
     from .verify import expected
@@ -121,7 +125,14 @@ def blocks(case: Case, *, aligned: bool = False) -> Array:
 
 
 def out(case: Case, what: str, *, aligned: bool = False) -> Array:
-    """Memory for a result: "values", "codes" in their storage, or "bytes" (codes one a byte)."""
+    """Memory for a result: "values", "codes" in their storage, or "bytes" (codes one a byte); what it held is gone."""
+    array = _out(case, what, aligned)
+    array.view(np.uint8).fill(1)
+    return array
+
+
+@lru_cache(maxsize=2)
+def _out(case: Case, what: str, aligned: bool) -> Array:
     rows, code = case.shape[0], case.work.code
     if what == "values":
         return empty(case.shape, dtype_of(case.work.dtype), aligned=aligned)
@@ -130,6 +141,18 @@ def out(case: Case, what: str, *, aligned: bool = False) -> Array:
     if code in GGUF_BYTES or as_qtype(code).packed:
         return empty((rows, case.nbytes("codes") // rows), np.uint8, aligned=aligned)
     return empty(case.shape, as_qtype(code).storage, aligned=aligned)
+
+
+@lru_cache(maxsize=2)
+def room(nbytes: int, name: str) -> Array:
+    """Aligned bytes for any use."""
+    return empty(nbytes, np.uint8, aligned=True)
+
+
+def forget() -> None:
+    """Give back the memory of inputs and results."""
+    for kept in (x, codes, packed, blocks, room, _out):
+        kept.cache_clear()
 
 
 def granularity(case: Case) -> dict[str, Any]:

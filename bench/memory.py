@@ -116,6 +116,7 @@ def main(name: str, variant: str) -> None:
     for _ in range(3):
         warm.call()
     full = VARIANTS[variant](full_case)
+    data.forget()
     data.piece_of_values.cache_clear()
     data.piece_of_codes.cache_clear()
     print(json.dumps(peak_of(full)))

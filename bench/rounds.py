@@ -18,8 +18,8 @@ from .worker import Absent, Figures, Workers
 
 ROUNDS_AT_LEAST = 2
 ENDED_AT_MOST = 3  # crashes and hangs of a peer's process
-# of a contender's arrays, over the bytes that must move: what its library keeps beside them
-MEMORY_FACTOR = 3
+# of what a peer holds over the bytes of the case: copies of its library's own
+MEMORY_FACTOR = 1.5
 
 
 @dataclass
@@ -94,7 +94,8 @@ class Bench:
 
     def too_large(self, case: Case, rows: list[Contender]) -> str:
         """Say so where the arrays of all contenders would not fit the memory."""
-        needed, available = MEMORY_FACTOR * case.bytes_moved * len(rows), available_memory()
+        peers = len({row.peer for row in rows})
+        needed, available = int(MEMORY_FACTOR * sum(case.passes[-1]) * peers), available_memory()
         return f"needs {needed >> 30} GiB of memory, {available >> 30} are there" if 0 < available < needed else ""
 
     def ask(self, peer: str, **request: object) -> Any:

@@ -195,7 +195,10 @@ class Child:
 
     def release(self) -> None:
         """Give the memory back before another case begins."""
+        from .data import forget
+
         self.runners.clear()
+        forget()
 
 
 @cache

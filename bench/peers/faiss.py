@@ -29,8 +29,8 @@ def trained(kind: str) -> Array:
 
 def decoder(kind: str, case: Case) -> Runner:
     faiss.omp_set_num_threads(own_threads())
-    codes = data.codes(case, aligned=True).view(np.uint8)
-    codes ^= np.uint8(128)
+    codes = data.out(case, "bytes", aligned=True).view(np.uint8)
+    np.bitwise_xor(data.codes(case, aligned=True).view(np.uint8), np.uint8(128), out=codes)
     values = data.out(case, "values", aligned=True)
     quantizer = faiss.ScalarQuantizer(DIMENSION, getattr(faiss.ScalarQuantizer, kind))
     faiss.copy_array_to_vector(trained(kind), quantizer.trained)

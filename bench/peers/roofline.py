@@ -34,9 +34,8 @@ def moved(make: Callable[[int, int, bool], Kernel], parallel_from: int, streamin
 def memory(case: Case, place: int) -> Array:
     """Room for whole steps of what the passes read, or write, in a pattern of bytes."""
     moves = [lines(bytes_of) for bytes_of in case.passes]
-    array = data.empty(max(move[place] * move[2] for move in moves) * ALIGNMENT, np.uint8, aligned=True)
-    if place == 0:
-        array[:] = np.resize(np.arange(251, dtype=np.uint8), array.size)
+    array = data.room(max(move[place] * move[2] for move in moves) * ALIGNMENT, ("source", "target")[place])
+    array[:] = 0 if place else np.resize(np.arange(1, 252, dtype=np.uint8), array.size)
     return array
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from .cases import WORKS, Case
-from .peers import PEERS
-from .results import Measurement, Results, Rival, geometric_mean
+from .peers import PEERS, ROOFLINES
+from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .show import gelems, remarks, times
 from .targets import LARGE, ROOFLINE_SHARE, SMALL, two_threads, verdicts
 
@@ -58,10 +59,14 @@ def readme(text: str, results: Results) -> str:
 
 
 def markdown(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table; the first column is at the left."""
-    columns = list(columns)
-    lines = [columns, ["---"] + ["---:"] * (len(columns) - 1), *rows]
+    """A table; columns of numbers are at the right."""
+    columns, rows = list(columns), [list(row) for row in rows]
+    rules = ["---:" if all(_NUMBER.match(row[k]) for row in rows) else "---" for k in range(len(columns))]
+    lines = [columns, rules, *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+_NUMBER = re.compile(r"-$|[<>= ]*-?[\d.,]+")
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -181,6 +186,19 @@ def summary(results: Results) -> str:
         below = sum(ratio < 1 for ratio in ratios)
         rows.append([name, str(len(ratios)), times(mean), times(min(ratios, default=None)), str(below)])
     return markdown(("fastq, times", "cases", "geometric mean", "lowest", "below 1"), rows)
+
+
+def allocation(results: Results) -> str:
+    """What a fresh result costs, at the largest size that was measured."""
+    both = [m for m in results.measurements if m.ours() and m.ours(allocating=True)]
+    largest = max((m.of.log2 for m in both), default=0)
+    rows = [
+        [m.of.work.title, *(f"{seconds * 1e3:.3g}" for seconds in pair), times(pair[1] / pair[0])]
+        for m in both
+        if m.of.log2 == largest
+        for pair in [(m.ours().best, m.ours(allocating=True).best)]
+    ]
+    return markdown((f"ms for 2^{largest} elements", "out=", "no out=", "times"), rows) if rows else NOT_MEASURED
 
 
 def targets(results: Results) -> str:
@@ -304,12 +322,14 @@ def absent(results: Results) -> str:
 
 
 def peers(results: Results) -> str:
-    """Who is measured, and how the arithmetic differs."""
-    rows = [
-        [f"`{row.name}`", results.versions.get(row.name, "absent") or "-", row.convention or "the reference's"]
-        for row in PEERS.values()
-    ]
-    return markdown(("contender", "version", "arithmetic"), rows)
+    """Who is measured, in how many cases the results were the reference's, and what is known of the arithmetic."""
+    rows = []
+    for row in PEERS.values():
+        checked = [name for m in results.measurements for name in m.timings if peer_of(name) == row.name]
+        same = [name for m in results.measurements for name in m.exact if peer_of(name) == row.name]
+        equal = "-" if row.name in ROOFLINES else f"{len(same)} of {len(checked)}"
+        rows.append([f"`{row.name}`", results.versions.get(row.name, "absent") or "-", equal, row.convention or "-"])
+    return markdown(("contender", "version", "bit for bit the reference's", "arithmetic"), rows)
 
 
 NOT_MEASURED = "Not measured in these results."
@@ -319,6 +339,7 @@ PARTS: dict[str, Callable[[Results], str]] = {
     "speed": speed_table,
     "targets": targets,
     "limits": limits,
+    "allocation": allocation,
     "throughput": throughput,
     "scaling": scaling,
     "small_calls": small_calls,

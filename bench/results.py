@@ -48,6 +48,8 @@ class Measurement:
         By the contender's name.
     absent : dict of str to str
         Why a contender was not measured.
+    exact : list of str
+        The contenders whose results were the reference's, bit for bit.
     others : float
         Cores that processes outside the benchmark used meanwhile.
     """
@@ -56,6 +58,7 @@ class Measurement:
     threads: int
     timings: dict[str, Timing] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    exact: list[str] = field(default_factory=list)
     others: float = 0.0
 
     @property

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .cases import Case
@@ -86,7 +86,7 @@ class Bench:
         self.release(ready)
         timings = {name: Timing(*Figures.of(each), len(each)) for name, each in samples.items() if each}
         in_order = {row.name: timings[row.name] for row in rows if row.name in timings}
-        return Measurement(case.name, self.settings.threads, in_order, measurement.absent, round(others, 3))
+        return replace(measurement, timings=in_order, others=round(others, 3))
 
     def processes(self) -> list[int]:
         """Ids of the workers' processes."""
@@ -114,7 +114,8 @@ class Bench:
     def prepare(self, case: Case, row: Contender, measurement: Measurement) -> None:
         """Make one contender ready and have its result checked."""
         try:
-            self.ask(row.peer, do="prepare", case=case.name, variant=row.variant)
+            if self.ask(row.peer, do="prepare", case=case.name, variant=row.variant):
+                measurement.exact.append(row.name)
         except Absent as reason:
             measurement.absent[row.name] = str(reason)
 

@@ -179,11 +179,13 @@ class Child:
             return importlib.metadata.version(self.peer.distribution)
         return ""
 
-    def prepare(self, case: str, variant: str) -> float:
-        """Build, call once and compare with the reference; seconds of a second call."""
+    def prepare(self, case: str, variant: str) -> bool:
+        """Build, call once and compare with the reference; whether the results are the reference's, bit for bit."""
+        from .verify import EXACT, differences
+
         self.runners.pop(variant, None)
-        self.runners[variant] = checked(self.peer.name, case_of(case), variant)
-        return _seconds(self.runners[variant].call, 1)
+        runner = self.runners[variant] = checked(self.peer.name, case_of(case), variant)
+        return runner.check is None and not differences(case_of(case), runner.results(), EXACT)
 
     def time(self, variant: str, seconds: float) -> list[float]:
         """Seconds of a call, sampled for so long, after calls that are not counted; at least one sample."""

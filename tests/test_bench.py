@@ -312,6 +312,7 @@ def test_run(measured):
     ]
     for m in made.measurements:
         assert m.absent == {}
+        assert {"fastq", "numpy"} <= set(m.exact) <= set(m.timings)
         assert {"fastq", "numpy", "naive_numba", "roofline store"} <= set(m.timings)
         assert all(0 < t.best <= t.median and t.samples > 0 for t in m.timings.values())
         assert m.best_peer().best == min(m.timings[name].best for name in ("numpy", "naive_numba"))

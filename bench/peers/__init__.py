@@ -52,15 +52,13 @@ class Contender(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A library: which module tells that it is there, whose version, and what its arithmetic is if not ONNX's."""
+    """A library: which module tells that it is there, whose version, and what is known of its arithmetic."""
 
     name: str
     module: str
     distribution: str
     convention: str = ""
 
-
-RECIPROCAL = "multiplies by the reciprocal of the scale: another code at some ties"
 
 PEERS = {
     row.name: row
@@ -69,10 +67,10 @@ PEERS = {
         Peer("numpy", "numpy", "numpy"),
         Peer("naive_numba", "numba", "numba"),
         Peer("numexpr", "numexpr", "numexpr"),
-        Peer("torch_eager", "torch", "torch", RECIPROCAL),
-        Peer("torch_compile", "torch", "torch", "may multiply by a reciprocal: another code at some ties"),
-        Peer("jax_jit", "jax", "jax", RECIPROCAL),
-        Peer("onnxruntime", "onnxruntime", "onnxruntime", RECIPROCAL),
+        Peer("torch_eager", "torch", "torch", "quantizes with the reciprocal of the scale: another code at some ties"),
+        Peer("torch_compile", "torch", "torch"),
+        Peer("jax_jit", "jax", "jax"),
+        Peer("onnxruntime", "onnxruntime", "onnxruntime"),
         Peer("faiss", "faiss", "faiss-cpu", "decodes with a multiply and an add: values to a hundredth of a step"),
         Peer("gguf_py", "gguf", "gguf", "Q4_0 and MXFP4 choose other scales: values within two steps of ours"),
         Peer("ml_dtypes", "ml_dtypes", "ml_dtypes", "does not saturate; the values here are in range"),

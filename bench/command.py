@@ -283,6 +283,8 @@ def gate(
     from . import gate as gates
 
     before = read(results_file)
+    if (stored_threads := before.settings["threads"]) != threads:
+        raise click.UsageError(f"{results_file.name} was measured with --threads {stored_threads}, not {threads}")
     wanted = [case for case in cases(works, sizes or DEFAULT_SIZES) if before.get(case.name)]
     settings = Settings(threads, peers, rounds, budget=DEFAULT_BUDGET if budget is None else budget)
     now = measured(settings, wanted, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -83,7 +84,7 @@ class Bench:
         before = cpu_time(self.processes())
         samples = self.rounds(ready, deadline, measurement)
         others = cores_used_by_others(before, cpu_time(self.processes()))
-        self.release(ready)
+        self.release(of)
         timings = {name: Timing(*Figures.of(each), len(each)) for name, each in samples.items() if each}
         in_order = {row.name: timings[row.name] for row in rows if row.name in timings}
         return replace(measurement, timings=in_order, others=round(others, 3))
@@ -140,12 +141,13 @@ class Bench:
             return []
         return samples
 
-    def release(self, ready: Iterable[Contender]) -> None:
+    def release(self, peers: Iterable[str]) -> None:
         """Have the memory of the case given back."""
-        for peer in {row.peer for row in ready}:
+        for peer in peers:
             worker = self.workers.of.get(peer)
             if worker is not None and worker.alive:
-                worker.ask(do="release")
+                with contextlib.suppress(Absent):
+                    worker.ask(do="release")
 
 
 def in_threads(work: Callable[[str], object], peers: Iterable[str]) -> None:

@@ -397,6 +397,8 @@ def test_gate_command_measures_the_cases_that_are_stored(measured):
     easy.write(path)
     options = ["--sizes", "10", "-o", "minmax", "-t", "1", "-c", "numpy", "--rounds", "1"]
     assert "1 cases compared with easy.json, 0 fell" in invoke(command.main, "gate", "--against", path, *options)
+    wrong = invoke(command.main, "gate", "--against", path, *options, "-t", "3", exit_code=2)
+    assert "easy.json was measured with --threads 1, not 3" in wrong
     hard = slower(made, 1e-6, *(m.case for m in made.measurements))
     hard.write(path)
     assert "1 fell" in invoke(command.main, "gate", "--against", path, *options, exit_code=1)

@@ -22,7 +22,7 @@ def describe() -> dict[str, Any]:
         "cores": cores(),
         "caches": caches(),
         "memory": memory(),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])} {platform.machine()}",
         "python": platform.python_version(),
     }
 

@@ -49,7 +49,9 @@ def save(results: Results, path: Path) -> None:
         panel(axis, [m for m in shown if m.of.work == work], results.machine["caches"])
     for axis in axes.flat[len(works) :]:
         axis.set_visible(False)
-    figure.suptitle(f"{results.machine['cpu']}, {results.settings['threads']} threads: Gelem/s, best of all rounds")
+    threads = results.settings["threads"]
+    who = f"{results.machine['cpu']}, {threads} thread{'s' * (threads > 1)}"
+    figure.suptitle(f"{who}: Gelem/s against elements, best of all rounds")
     handles: dict[str, Any] = {}
     for axis in axes.flat:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):

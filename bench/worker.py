@@ -220,7 +220,7 @@ def checked(peer: str, case: Case, variant: str) -> Runner:
         runner.call()
     except (TypeError, AttributeError, NotImplementedError) as error:
         if peer == OURS:
-            raise Missing(f"fastq does not do this: {_words(error)}") from error
+            raise Missing(f"does not do this: {_words(error)}") from error
         raise
     try:
         wrong = runner.check() if runner.check else differences(case, runner.results(), runner.within)

@@ -197,7 +197,7 @@ def test_what_fastq_does_not_do_is_absent(monkeypatch):
 
     monkeypatch.setitem(worker.builders("fastq"), ("quantize_linear", ""), build)
     answer = worker.reply(worker.Child("fastq"), {"do": "prepare", "case": LINEAR.name, "variant": ""})
-    assert answer == {"absent": "fastq does not do this: TypeError: x must be float32"}
+    assert answer == {"absent": "does not do this: TypeError: x must be float32"}
 
 
 def test_lines_of_the_roofline_are_the_bytes_of_the_case():

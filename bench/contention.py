@@ -1,67 +1,81 @@
-"""How long calls stall while another process wants one of the cores.
+"""A short run while another process computes on one of the cores: no call may take longer than serial execution does.
 
-    python bench/contention.py [seconds]
-
-Times single calls of quantize_linear with one thread and with all of them, in turns, beside a process that computes
-without end on one core, and prints the best, median and 99th percentile. The aim: no percentile above that of one
-thread.
+`python -m bench contention` prints, for each case, the median, the 99th percentile and the longest of many calls with
+all threads under the load, beside those of calls on one thread; the two take turns.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import statistics
 import subprocess
-import sys
-import time
+from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
+from .cases import Case, Work
+from .peers import OURS
+from .worker import PYTHON, Worker, Workers
 
-import fastq
-
-SIZES = 1 << 16, 1 << 18, 1 << 20
-TURN = 0.25  # seconds of calls with one number of threads
-
-
-def busy_process() -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
-    return process
-
-
-def seconds_of_calls(size: int, threads: int) -> list[float]:
-    fastq.set_num_threads(threads)
-    x, out = np.linspace(-3, 3, size, dtype=np.float32), np.empty(size, np.int8)
-    scale, zero_point = np.float32(0.02), np.int8(3)
-    end, seconds, before = time.perf_counter() + TURN, [], 0.0
-    while before < end:
-        before = time.perf_counter()
-        fastq.quantize_linear(x, scale, zero_point, out=out)
-        seconds.append(time.perf_counter() - before)
-    return seconds
+LOG2 = 22
+TURN, TURNS = 0.25, 4
+CASES = tuple(
+    Case(work, LOG2)
+    for work in (
+        Work("minmax"),
+        Work("quantize_linear"),
+        Work("quantize", code="uint8"),
+        Work("quantize", granularity="rows"),
+    )
+)
+SPIN = "while True: pass"
 
 
-def main(seconds: float = 3.0) -> None:
-    most = fastq.get_num_threads()
-    for competitor in (False, True):
-        process = busy_process() if competitor else None
-        try:
-            for size in SIZES:
-                samples: dict[int, list[float]] = {1: [], most: []}
-                for _ in range(round(seconds / TURN / 2)):
-                    for threads, calls in samples.items():
-                        calls += seconds_of_calls(size, threads)
-                for threads, calls in samples.items():
-                    best, median, last, worst = np.percentile(calls, [0, 50, 99, 100]) * 1e6
-                    print(
-                        f"{'beside a busy process' if competitor else 'alone':22} {size:8} elements {threads:3} threads"
-                        f"  best {best:7.1f}  median {median:7.1f}  99 % {last:8.1f}  worst {worst:8.1f} us"
-                    )
-        finally:
-            if process is not None:
-                process.kill()
-                process.wait()
+@contextlib.contextmanager
+def competing(core: int | None) -> Iterator[None]:
+    """Compute on one core in another process, until the block ends."""
+    load = subprocess.Popen([*PYTHON, "-c", SPIN])
+    try:
+        if core is not None and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(load.pid, {core})
+        yield
+    finally:
+        load.kill()
+        load.wait()
 
 
-if __name__ == "__main__":
-    main(*map(float, sys.argv[1:]))
+def percentile(seconds: list[float], percent: int) -> float:
+    """The time that so many percent of the calls do not exceed."""
+    return sorted(seconds)[min(len(seconds) - 1, len(seconds) * percent // 100)]
+
+
+def rows(threads: int) -> Iterator[dict[str, Any]]:
+    """Times of many calls on one thread and on all, alone and under the load."""
+    core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    with Workers(1) as one, Workers(threads) as all_:
+        for case in CASES:
+            sides = (one[OURS], all_[OURS])
+            for worker in sides:
+                worker.ask(do="prepare", case=case.name, variant="")
+            serial, free = _in_turns(sides)
+            with competing(core):
+                serial_loaded, loaded = _in_turns(sides)
+            yield {
+                "case": case.name,
+                "threads": threads,
+                "serial": statistics.median(serial),
+                "free": statistics.median(free),
+                "median": statistics.median(loaded),
+                "p99": percentile(loaded, 99),
+                "longest": max(loaded),
+                "calls": len(loaded),
+                "serial_p99": percentile(serial_loaded, 99),
+            }
+
+
+def _in_turns(sides: tuple[Worker, Worker]) -> tuple[list[float], list[float]]:
+    samples: tuple[list[float], list[float]] = ([], [])
+    for _ in range(TURNS):
+        for worker, mine in zip(sides, samples, strict=True):
+            mine += worker.ask(do="time", variant="", seconds=TURN)
+    return samples

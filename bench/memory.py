@@ -1,29 +1,36 @@
 """Peak memory of one call beyond its input and output, from the kernel's own high-water mark of resident memory.
 
-`python memory.py SYSTEM WORK VARIANT` measures in a fresh process: everything is allocated and touched, the same call
-has run on a small array, then the mark is reset and read around one call at full size. What the call returns beside
-out= (scales and zero points) is output and not counted. Linux only; the kernel counts to within some 100 KiB.
+`python -m bench.memory CASE [strided|temporary]` measures in a fresh process: everything is allocated and touched, the
+same call has run on a smaller array, then the mark is reset and read around one call at full size. What the call
+returns beside out= (scales and zero points) is output and not counted. Linux only; the kernel counts to within some
+100 KiB.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import importlib
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import works
-from worker import Absent, child_environment
-from works import Runner
 
-WARM, FULL = "medium", "large"
+import fastq
+
+from . import data
+from .cases import WORKS, Case, case_of
+from .peers import OURS, Runner
+from .worker import PYTHON, builders, child_environment
+
+WARM, FULL = 20, 26
 RESET_HIGH_WATER_MARK = "5"
+MIB = 1 << 20
 
 
 def high_water_mark() -> int:
@@ -45,50 +52,73 @@ def peak_of(runner: Runner) -> int:
     reset_high_water_mark()
     before = high_water_mark()
     returned = runner.call()
-    return high_water_mark() - before - parameter_bytes(returned)
+    after = high_water_mark()
+    return after - before - made_bytes(returned, getattr(runner.call, "keywords", {}).get("out"))
 
 
-def parameter_bytes(returned: Any) -> int:
+def made_bytes(returned: Any, out: Any) -> int:
+    """Bytes of the arrays that the call made for its caller beside out: whole results, scales and zero points."""
+    if isinstance(returned, np.ndarray):
+        return 0 if returned is out else returned.nbytes
     return sum(np.asarray(getattr(returned, name, ())).nbytes for name in ("scale", "zero_point"))
 
 
-class Temporary:
+def strided(case: Case) -> Runner:
+    """Every other column of an array twice as wide."""
+    rows, columns = case.shape
+    x = data.empty((rows, 2 * columns), np.float32)[:, ::2]
+    x[...] = data.x(case)
+    call = partial(fastq.quantize_linear, x, np.float32(data.SCALE), np.int8(data.ZERO_POINT))
+    return Runner(partial(call, out=data.out(case, "codes")), dict)
+
+
+def temporary(case: Case) -> Runner:
     """A call whose peak is known, to see that the measurement can fail: one temporary array of the input's size."""
+    x, out = data.x(case), data.out(case, "values")
 
-    def __init__(self, size: str) -> None:
-        self.x = works.flat(size)
-        self.out = works.like(self.x, np.float32)
+    def call() -> None:
+        np.add(x * np.float32(2), x, out=out)
 
-    def call(self) -> None:
-        """Add by way of a temporary."""
-        np.add(self.x * np.float32(2), self.x, out=self.out)
+    return Runner(call, dict)
 
 
-def build(system: str, work: str, variant: str, size: str) -> Runner:
-    if system == "numpy":
-        made = Temporary(size)
-        return Runner(made.call, dict)
-    builders = importlib.import_module(f"systems.{system}").BUILDERS
-    runner: Runner = builders[work, variant](size)
-    return runner
+def into_or_fresh(case: Case) -> Runner:
+    """The call of the benchmark."""
+    return builders(OURS)[case.work.operation, ""](case)
 
 
-def measure(system: str, work: str, variant: str) -> int:
-    """Measure in a process of its own."""
-    command = [sys.executable, __file__, system, work, variant]
-    done = subprocess.run(command, capture_output=True, text=True, env=child_environment(), check=False)
+VARIANTS = {"": into_or_fresh, "strided": strided, "temporary": temporary}
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """Peak of every work of the table, of strided input, and of the call whose peak is known."""
+    for work in WORKS:
+        yield {"what": work.name} | measured(Case(work, FULL), "")
+    linear = Case(WORKS[1], FULL)
+    yield {"what": f"{linear.work.name}, strided input"} | measured(linear, "strided")
+    yield {"what": "NumPy with one temporary, 256 MiB"} | measured(linear, "temporary")
+
+
+def measured(case: Case, variant: str) -> dict[str, Any]:
+    """Measure in a process of its own: MiB, or why that is not possible."""
+    command = [*PYTHON, "-m", f"{__package__}.memory", case.name, variant]
+    env = child_environment(2)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=300)
     if done.returncode:
-        raise Absent(f"cannot run: {done.stderr.strip().splitlines()[-1]}")
-    return int(json.loads(done.stdout))
+        return {"mib": None, "absent": done.stderr.strip().splitlines()[-1][:200]}
+    return {"mib": round(json.loads(done.stdout) / MIB, 3)}
 
 
-def main(system: str, work: str, variant: str) -> None:
-    warm = build(system, work, variant, WARM)
+def main(name: str, variant: str) -> None:
+    """Print the bytes of a case."""
+    full_case = case_of(name)
+    warm = VARIANTS[variant](full_case._replace(log2=WARM))
     for _ in range(3):
         warm.call()
-    full = build(system, work, variant, FULL)
-    works.values.cache_clear()
-    works.codes.cache_clear()
+    full = VARIANTS[variant](full_case)
+    data.forget()
+    data.piece_of_values.cache_clear()
+    data.piece_of_codes.cache_clear()
     print(json.dumps(peak_of(full)))
 
 

@@ -1,15 +1,19 @@
-"""What a user waits for before the first result: the import, and the first call with and without a disk cache."""
+"""What a user waits for: the import, the first call cold and from the cache, and one small call in its three parts."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from worker import Absent, child_environment
+from .worker import PYTHON, Absent, Figures, child_environment
+
+IMPORTS_TIMED = 9
+FIRST_CALLS_TIMED = 3
+FIRST_CALL_ELEMENTS = (1_000, 1 << 20)
+SMALL = 1_000
 
 IMPORT = "import time; start = time.perf_counter(); import {module}; print(time.perf_counter() - start)"
 FIRST_CALL = """
@@ -23,41 +27,112 @@ imported = time.perf_counter()
 fastq.quantize_linear(x, np.float32(0.05), np.int8(3))
 print(time.perf_counter() - start, imported - start)
 """
+# The kernel of the call is run again through the driver as the call itself ran it, and once more on no elements: what
+# is left then is the driver, and what the call takes beyond both is Python.
+SMALL_CALL = """
+import ctypes
+import time
+import numpy as np
+import fastq
+from fastq.kernels import parallel
+
+x = np.linspace(-5, 5, {elements}, dtype=np.float32)
+codes = np.empty(x.shape, np.int8)
+scale, zero_point = np.float32(0.05), np.int8(3)
+q = fastq.quantize(x, "int8")
+values = np.empty_like(x)
+CALLS = {{
+    "quantize_linear, out=": lambda: fastq.quantize_linear(x, scale, zero_point, out=codes),
+    "dequantize_linear, out=": lambda: fastq.dequantize_linear(codes, scale, zero_point, out=values),
+    "quantize": lambda: fastq.quantize(x, "int8"),
+    "minmax": lambda: fastq.minmax(x),
+}}
+
+def seconds(call, number=200, times=150):
+    best = []
+    for _ in range(times):
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        best.append((time.perf_counter() - start) / number)
+    return sorted(best)
+
+# where the driver's arguments have the end of the work; before that, for the second one, its start
+DRIVERS = {{"run": 2, "run_serial": 3}}
+drivers = {{name: getattr(parallel, name) for name in DRIVERS}}
+
+def recorded(name, ran):
+    def driver(*arguments, **options):
+        # arrays come as ids: these references keep them alive
+        kept = [ctypes.cast(one, ctypes.py_object).value for one in arguments[1] if one]
+        ran.append((name, arguments, options, kept))
+        return drivers[name](*arguments, **options)
+    return driver
+
+for what, call in CALLS.items():
+    call()
+    ran = []
+    for name in DRIVERS:
+        setattr(parallel, name, recorded(name, ran))
+    call()
+    for name, driver in drivers.items():
+        setattr(parallel, name, driver)
+    whole = [(drivers[name], arguments, options) for name, arguments, options, _ in ran]
+    nothing = [(drivers[name], arguments[: DRIVERS[name]] + (0,) + arguments[DRIVERS[name] + 1 :], options)
+               for name, arguments, options, _ in ran]
+
+    def again(calls):
+        for driver, arguments, options in calls:
+            driver(*arguments, **options)
+
+    total, with_kernel, without = seconds(call), seconds(lambda: again(whole))[0], seconds(lambda: again(nothing))[0]
+    print(what, total[0], total[len(total) // 2], without, max(0.0, with_kernel - without), sep="|")
+"""
 
 
-class FirstCall(NamedTuple):
-    """Seconds from `import fastq` to the first result, and how many of them `import numba` takes."""
-
-    total: float
-    numba: float
-
-
-def run(code: str, **environment: str) -> list[float]:
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, env=child_environment() | environment, check=False)
+def _run(code: str, **environment: str) -> str:
+    command, env = [*PYTHON, "-c", code], child_environment(1) | environment
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=300)
     if done.returncode:
         raise Absent(f"cannot run: {done.stderr.strip().splitlines()[-1]}")
-    return [float(word) for word in done.stdout.split()]
+    return done.stdout
 
 
-def imports(modules: list[str], times: int) -> dict[str, list[float]]:
+def imports(modules: tuple[str, ...] = ("numpy", "fastq"), times: int = IMPORTS_TIMED) -> Iterator[dict[str, Any]]:
     """Seconds of each import in fresh processes, interleaved; a first round fills the bytecode and file caches."""
     seconds: dict[str, list[float]] = {module: [] for module in modules}
     for _ in range(times + 1):
         for module in modules:
-            seconds[module] += run(IMPORT.format(module=module))
-    return {module: each[1:] for module, each in seconds.items()}
+            seconds[module].append(float(_run(IMPORT.format(module=module))))
+    for module, each in seconds.items():
+        yield {"what": f"import {module}"} | Figures.of(each[1:])._asdict()
 
 
-def first_calls(elements: int, times: int) -> tuple[list[FirstCall], list[FirstCall]]:
-    """Time the first call with an empty cache folder, and in the next process with what that one left there."""
-    cold, warm = [], []
+def first_calls(elements: int, times: int = FIRST_CALLS_TIMED) -> Iterator[dict[str, Any]]:
+    """Time the first call with an empty cache folder, and in the next process with what that one left there.
+
+    The seconds are from `import fastq` to the result; `numba` of them are `import numba`.
+    """
+    seconds: dict[str, list[list[float]]] = {"cold": [], "from the cache": []}
     code = FIRST_CALL.format(elements=elements)
     for _ in range(times):
         with tempfile.TemporaryDirectory() as folder:
-            cache = {"NUMBA_CACHE_DIR": folder}
-            cold.append(FirstCall(*run(code, **cache)))
-            if not any(Path(where, name) for where, _, names in os.walk(folder) for name in names):
-                raise Absent("nothing was written into NUMBA_CACHE_DIR")
-            warm.append(FirstCall(*run(code, **cache)))
-    return cold, warm
+            for name, each in seconds.items():
+                if name != "cold" and not any(path.is_file() for path in Path(folder).rglob("*")):
+                    raise Absent("nothing was written into NUMBA_CACHE_DIR")
+                each.append([float(word) for word in _run(code, NUMBA_CACHE_DIR=folder).split()])
+    for name, each in seconds.items():
+        totals, numba = zip(*each, strict=True)
+        figures = Figures.of(list(totals))._asdict()
+        yield (
+            {"what": f"first call, {elements:,} elements, {name}"} | figures | {"numba": Figures.of(list(numba)).median}
+        )
+
+
+def small_calls(elements: int = SMALL) -> Iterator[dict[str, Any]]:
+    """One call on few elements: seconds in all, in Numba's dispatch and the driver, in the kernel, and in Python."""
+    for line in _run(SMALL_CALL.format(elements=elements)).splitlines():
+        name, *words = line.split("|")
+        best, median, dispatch, kernel = map(float, words)
+        parts = {"python": max(0.0, best - dispatch - kernel), "dispatch": dispatch, "kernel": kernel}
+        yield {"what": f"{name}, {elements:,} elements", "best": best, "median": median} | parts

@@ -1,6 +1,8 @@
-"""One process for each system, driven over a pipe, so that no thread pool disturbs another's.
+"""One process for each peer, driven over a pipe, so that no thread pool disturbs another's.
 
-The parent asks for one thing at a time (`Worker.ask`); the child (`python worker.py SYSTEM`) answers in a line of JSON.
+The parent asks for one thing at a time (`Worker.ask`); the child (`python -m bench.worker PEER`) answers in a line of
+JSON. A child that crashes or hangs is reported as absent, and started again for the next case.
+
 After timing, a child answers only when its threads have stopped spinning, so that an idle worker takes no core from the
 next one. The waiting policies stay as they come, because the peers are fastest so: at 2^18 elements
 OMP_WAIT_POLICY=PASSIVE made torch 2 to 5 times slower, ACTIVE changed nothing, and allow_spinning=0 made onnxruntime
@@ -9,114 +11,238 @@ up to 2 times slower.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.metadata
 import json
 import os
+import queue
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import works
-from works import Runner
+from .cases import Case, case_of
+from .peers import OURS, PEERS, Runner
 
-HERE = Path(__file__).parent
-THREADS = "2"
+ANSWER_WITHIN = 120.0
+NOT_INSTALLED = "not installed"
 SPINNING_AT_MOST = 0.05
 SETTLED_WITHIN = 0.5
+# a sample of less would measure the clock; more than so many tell nothing new
+SAMPLE_AT_LEAST, SAMPLES_AT_MOST = 20e-6, 400
+WARM_SHARE = 0.25
 
 
 class Absent(Exception):
-    """The system is not there to be measured; the message says why."""
+    """The peer is not there to be measured; the message says why."""
+
+
+class Missing(Exception):
+    """In the child: what is asked for does not exist in this version of fastq."""
+
+
+class Figures(NamedTuple):
+    """The best and the median time of a call, in seconds."""
+
+    best: float
+    median: float
+
+    @classmethod
+    def of(cls, seconds: list[float]) -> Figures:
+        """Summarise samples."""
+        return cls(min(seconds), statistics.median(seconds))
 
 
 class Worker:
     """The parent's end of the pipe."""
 
-    def __init__(self, system: str) -> None:
-        self.system = system
+    def __init__(self, peer: str, threads: int, *, within: float = ANSWER_WITHIN) -> None:
+        self.peer, self.within = peer, within
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by close)
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker.py"), system],
+            [*PYTHON, "-m", f"{__package__}.worker", peer],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env=child_environment(),
+            env=child_environment(threads),
         )
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as answers:
+            for line in answers:
+                self.lines.put(line)
+        self.lines.put("")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child still runs."""
+        return self.process.poll() is None
 
     def ask(self, **request: Any) -> Any:
         """Run the Child method named by `do` with the other arguments; Absent when it cannot."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
-        line = self.process.stdout.readline()
+        try:
+            line = self.lines.get(timeout=self.within)
+        except queue.Empty:
+            self.process.kill()
+            self.process.wait()
+            raise Absent(f"no answer within {self.within:g} s") from None
         if not line:
             self.process.wait()
             self.errors.seek(0)
             last_words = " ".join(self.errors.read().splitlines()[-1:])
-            raise Absent(f"worker ended with code {self.process.returncode}: {last_words}")
+            raise Absent(f"its process ended with code {self.process.returncode}: {last_words}".rstrip(": "))
         answer = json.loads(line)
         if "absent" in answer:
             raise Absent(answer["absent"])
         return answer["result"]
 
     def close(self) -> None:
-        """Let the child end by itself."""
-        with suppress(BrokenPipeError):
-            self.process.communicate()
+        """Let the child end by itself, or end it."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.reader.join(1)
         self.errors.close()
 
 
-def child_environment() -> dict[str, str]:
-    """Two threads for everybody, and this tree's fastq before any other."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"), THREADS)
-    path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
-    return os.environ | threads | {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
+class Workers:
+    """The workers of a run, started when they are first needed, and again when they have died."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.of: dict[str, Worker] = {}
+
+    def __getitem__(self, peer: str) -> Worker:
+        if peer in self.of and not self.of[peer].alive:
+            self.of.pop(peer).close()
+        if peer not in self.of:
+            self.of[peer] = Worker(peer, self.threads)
+        return self.of[peer]
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.of.values():
+            worker.close()
+
+
+# not from the current folder, where any file could be in the way of a module
+PYTHON = (sys.executable, "-P")
+# the folder that the package `bench` or `fastq` is in
+ROOT = Path(__file__).parents[__package__.count(".") + 1]
+
+
+def child_environment(threads: int) -> dict[str, str]:
+    """So many threads for everybody, and this tree's fastq before any other."""
+    names = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return os.environ | dict.fromkeys(names, str(threads)) | {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
+
+
+# --- the child --------------------------------------------------------------------------------------------------------
 
 
 class Child:
-    """The child's end: holds at most one runner for each variant."""
+    """The child's end: holds one runner for each variant."""
 
-    def __init__(self, system: str) -> None:
-        self.system = system
+    def __init__(self, peer: str) -> None:
+        self.peer = PEERS[peer]
         self.runners: dict[str, Runner] = {}
 
     def version(self) -> str:
-        """Import the system and tell which one it is."""
-        self.module()
-        return str(getattr(sys.modules.get(self.system), "__version__", ""))
+        """Import the peer and tell which one it is."""
+        importlib.import_module(self.peer.module)
+        builders(self.peer.name)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+            return importlib.metadata.version(self.peer.distribution)
+        return ""
 
-    def module(self) -> Any:
-        """Find the module that builds this system's runners."""
-        return importlib.import_module(f"systems.{self.system}")
+    def prepare(self, case: str, variant: str) -> bool:
+        """Build, call once and compare with the reference; whether the results are the reference's, bit for bit."""
+        from .verify import EXACT, differences
 
-    def prepare(self, work: str, size: str, variant: str, check: bool = True) -> str:
-        """Build, call once and compare with plain NumPy: '' when equal."""
         self.runners.pop(variant, None)
-        runner = self.module().BUILDERS[work, variant](size)
-        runner.call()
-        self.runners[variant] = runner
-        return works.differences(work, size, runner.results()) if check else ""
+        runner = self.runners[variant] = checked(self.peer.name, case_of(case), variant)
+        return runner.check is None and not differences(case_of(case), runner.results(), EXACT)
 
-    def time(self, variant: str, warm: int, samples: int, number: int) -> list[float]:
-        """Seconds of one call: `samples` of them, each the mean over `number` calls."""
-        call = self.runners[variant].call
-        for _ in range(warm):
-            call()
-        seconds = [_seconds(call, number) for _ in range(samples)]
+    def time(self, variant: str, seconds: float) -> list[float]:
+        """Seconds of a call, sampled for so long, after calls that are not counted; at least one sample."""
+        if variant not in self.runners:
+            raise Missing("its process ended and was started again")
+        samples = list(sampled(self.runners[variant].call, seconds))
         settle()
-        return seconds
+        return samples
 
     def release(self) -> None:
-        """Give the memory back before another work begins."""
+        """Give the memory back before another case begins."""
+        from .data import forget
+
         self.runners.clear()
+        forget()
+
+
+@cache
+def builders(peer: str) -> dict[tuple[str, str], Callable[[Case], Runner]]:
+    """What the module of a peer builds."""
+    module = importlib.import_module(f".peers.{peer}", __package__)
+    made: dict[tuple[str, str], Callable[[Case], Runner]] = module.BUILDERS
+    return made
+
+
+def checked(peer: str, case: Case, variant: str) -> Runner:
+    """Build a runner that has been called once and whose results are right."""
+    from .verify import differences
+
+    try:
+        runner = builders(peer)[case.work.operation, variant](case)
+        runner.call()
+    except (TypeError, AttributeError, NotImplementedError) as error:
+        if peer == OURS:
+            raise Missing(f"does not do this: {_words(error)}") from error
+        raise
+    try:
+        wrong = runner.check() if runner.check else differences(case, runner.results(), runner.within)
+    except (TypeError, AttributeError, NotImplementedError) as error:
+        raise Missing(f"nothing to compare with: {_words(error)}") from error
+    if wrong:
+        raise ValueError(f"WRONG {wrong}")
+    return runner
+
+
+def sampled(call: Callable[[], Any], seconds: float) -> Iterator[float]:
+    """Time calls for so many seconds: each sample is the mean of as many calls as the clock needs."""
+    once = _seconds(call, 1)
+    deadline = time.perf_counter() + WARM_SHARE * seconds
+    while time.perf_counter() < deadline:
+        once = min(once, _seconds(call, 1))
+    number = max(1, int(SAMPLE_AT_LEAST / once))
+    deadline = time.perf_counter() + (1 - WARM_SHARE) * seconds
+    for _ in range(SAMPLES_AT_MOST):
+        yield _seconds(call, number)
+        if time.perf_counter() > deadline:
+            return
 
 
 def _seconds(call: Callable[[], Any], number: int) -> float:
@@ -137,19 +263,28 @@ def settle() -> None:
             return
 
 
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
 def reply(child: Child, request: dict[str, Any]) -> dict[str, Any]:
+    """Answer a request, with the reason where that is not possible."""
     try:
         return {"result": getattr(child, request.pop("do"))(**request)}
+    except Missing as error:
+        return {"absent": str(error)}
     except ModuleNotFoundError as error:
-        return {"absent": "not installed" if error.name == child.system else f"cannot run: {error}"}
+        name = error.name or ""
+        return {"absent": NOT_INSTALLED if name == child.peer.module else f"needs {name}, which is not installed"}
     except Exception as error:
-        return {"absent": f"cannot run: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"}
+        return {"absent": _words(error)}
 
 
-def main(system: str) -> None:
+def main(peer: str) -> None:
+    """Answer until the pipe is closed; what libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    child = Child(system)
+    child = Child(peer)
     for line in sys.stdin:
         answers.write(json.dumps(reply(child, json.loads(line))) + "\n")
         answers.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -204,6 +206,13 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
     sys.exit(wrong > 0)
 
 
+@cli.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(arguments: tuple[str, ...]) -> None:
+    """Measure every operation beside other libraries and the memory's limit."""
+    importlib.import_module(f"{benchmark_package()}.command").run.main(list(arguments), "fastq bench")
+
+
 @cli.command()
 def info() -> None:
     """Print versions, CPU, threads and cache folder."""
@@ -218,6 +227,11 @@ def conventions() -> None:
     schemes or granularities differ, the first formula is that of one asymmetric scale for an array.
     """
     print_conventions()
+
+
+def benchmark_package() -> str:
+    """Return the name of the package of `fastq bench`: part of what is installed, a folder of the repository."""
+    return "fastq._bench" if importlib.util.find_spec("fastq._bench") else "bench"
 
 
 # What runs around a command

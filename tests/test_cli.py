@@ -343,5 +343,15 @@ def test_collected_versions_are_text():
 
 def test_help_names_every_command():
     output = run("--help")
-    for command in ("demo", "quantize", "dequantize", "check", "info"):
+    for command in ("demo", "quantize", "dequantize", "check", "bench", "info"):
         assert re.search(rf"^  {command} ", output, re.MULTILINE)
+
+
+# Bench
+
+
+def test_bench():
+    output = run("bench", "--list")
+    assert "quantize_linear/float32/int8/tensor" in output
+    assert "onnxruntime" in output
+    assert "Usage: fastq bench" in run("bench", "--help")

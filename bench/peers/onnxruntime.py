@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import works
 from onnx import TensorProto, helper
-from works import SCALE, ZERO_POINT, Array, Runner
+from onnxruntime.quantization.quant_utils import pack_bytes_to_4bit
+
+from .. import data
+from ..cases import Case
+from ..data import SCALE, ZERO_POINT, Array
+from ..verify import EXACT
+from . import Runner, own_threads
 
 OPSET, IR_VERSION = 21, 10
-THREADS = 2
 
 
 def parameters() -> list[Any]:
@@ -33,7 +37,7 @@ def model(operator: str, x: Array, outputs: dict[str, Array], constants: list[An
 
 def bound(operator: str, x: Array, outputs: dict[str, Array], constants: list[Any]) -> Runner:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = THREADS
+    options.intra_op_num_threads = own_threads()
     content = model(operator, x, outputs, constants)
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
@@ -43,28 +47,34 @@ def bound(operator: str, x: Array, outputs: dict[str, Array], constants: list[An
     return Runner(partial(session.run_with_iobinding, binding), lambda: outputs, keep=(x, outputs))
 
 
-def quantize_linear(size: str) -> Runner:
-    x = works.flat(size, aligned=True)
-    return bound("QuantizeLinear", x, {"codes": works.like(x, np.int8, aligned=True)}, parameters())
+def quantize_linear(case: Case) -> Runner:
+    x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
+    return bound("QuantizeLinear", x, {"codes": codes}, parameters())
 
 
-def dequantize_linear(size: str) -> Runner:
-    codes = works.flat_codes(size, aligned=True)
-    return bound("DequantizeLinear", codes, {"values": works.like(codes, np.float32, aligned=True)}, parameters())
+def dequantize_linear(case: Case) -> Runner:
+    codes, values = data.codes(case, aligned=True), data.out(case, "values", aligned=True)
+    return bound("DequantizeLinear", codes, {"values": values}, parameters())
 
 
-def quantize(size: str) -> Runner:
-    x = works.flat(size, aligned=True)
+def quantize(case: Case) -> Runner:
     outputs = {
-        "codes": works.like(x, np.uint8, aligned=True),
+        "codes": data.out(case, "codes", aligned=True),
         "scale": np.zeros((), np.float32),
         "zero_point": np.zeros((), np.uint8),
     }
-    return bound("DynamicQuantizeLinear", x, outputs, [])
+    return bound("DynamicQuantizeLinear", data.x(case, aligned=True), outputs, [])
 
 
-BUILDERS: dict[tuple[str, str], Callable[[str], Runner]] = {
+def pack(case: Case) -> Runner:
+    """Pack with the Python loop of the quantization tool."""
+    call = partial(pack_bytes_to_4bit, data.codes(case).tobytes())
+    return Runner(call, lambda: {"codes": np.frombuffer(call(), np.uint8)}, EXACT)
+
+
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("quantize_linear", "QuantizeLinear"): quantize_linear,
     ("dequantize_linear", "DequantizeLinear"): dequantize_linear,
     ("quantize", "DynamicQuantizeLinear"): quantize,
+    ("pack", "pack_bytes_to_4bit"): pack,
 }

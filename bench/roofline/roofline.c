@@ -1,4 +1,5 @@
-/* The limit of the machine: each work of one pass as AVX-512 intrinsics do it, split evenly over threads.
+/* The limit of the machine: each work of one pass as AVX-512 intrinsics do it, split evenly over threads; and, as
+   roofline_move, so many cache lines read and written in turn with nothing computed.
    quantize multiplies by the reciprocal of the scale, so it may be off by one code at a tie; that makes it a limit, not a rival.
    The pointers are 64-byte aligned and n is a multiple of 64 times the number of threads. */
 #include <immintrin.h>
@@ -186,4 +187,56 @@ int roofline_run(int which, const void *in, void *out, size_t n, float scale, in
         range[1] = t && range[1] > shares[t].job.high ? range[1] : shares[t].job.high;
     }
     return 0;
+}
+
+typedef struct {
+    const char *in;
+    char *out;
+    size_t reads, writes, first, last;
+    int streaming;
+    __m512i mixed;
+} move_t;
+
+/* Read `reads` lines and write the last of them `writes` times, step by step. What was read is mixed, so that it is. */
+static void *do_move(void *argument) {
+    move_t *m = argument;
+    __m512i line = _mm512_setzero_si512(), mixed = line;
+    for (size_t step = m->first; step < m->last; step++) {
+        const char *in = m->in + 64 * m->reads * step;
+        char *out = m->out + 64 * m->writes * step;
+        for (size_t k = 0; k < m->reads; k++) {
+            prefetch(in + 64 * k, AHEAD);
+            line = _mm512_load_si512(in + 64 * k);
+            mixed = _mm512_xor_si512(mixed, line);
+        }
+        for (size_t k = 0; k < m->writes; k++)
+            if (m->streaming)
+                _mm512_stream_si512((__m512i *)(out + 64 * k), line);
+            else
+                _mm512_store_si512(out + 64 * k, line);
+    }
+    _mm_sfence();
+    m->mixed = mixed;
+    return NULL;
+}
+
+/* Move `steps` steps; the result depends on all that was read. */
+int64_t roofline_move(const void *in, void *out, size_t reads, size_t writes, int streaming, size_t steps, int threads) {
+    move_t shares[MAX_THREADS];
+    pthread_t ids[MAX_THREADS];
+    int64_t mixed = 0;
+    if (threads < 1 || threads > MAX_THREADS)
+        return -1;
+    for (size_t t = 0; t < (size_t)threads; t++) {
+        size_t first = steps * t / (size_t)threads, last = steps * (t + 1) / (size_t)threads;
+        shares[t] = (move_t){in, out, reads, writes, first, last, streaming, _mm512_setzero_si512()};
+        if (t > 0 && pthread_create(&ids[t], NULL, do_move, &shares[t]))
+            return -1;
+    }
+    do_move(&shares[0]);
+    for (int t = 1; t < threads; t++)
+        pthread_join(ids[t], NULL);
+    for (int t = 0; t < threads; t++)
+        mixed ^= _mm512_reduce_add_epi64(shares[t].mixed);
+    return mixed;
 }

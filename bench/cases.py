@@ -1,0 +1,225 @@
+"""The one table of what is measured: operation, dtype, code format and granularity, at every size.
+
+A `Work` is a row of the table; a `Case` is a work at a size, with its shape and the bytes that have to move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from fastq.qtypes import QTYPES
+
+ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+GGUF_BLOCK = 32
+GGUF_BYTES = {"Q8_0": 34, "Q4_0": 18}  # of one block, its float16 scale included
+COLUMNS = 4096
+ROWS_AT_LEAST = 16
+LOG2_SIZES = range(10, 29)
+
+
+class Pass(NamedTuple):
+    """Bytes that one pass over memory reads and writes."""
+
+    read: int
+    written: int
+
+
+class Granularity(NamedTuple):
+    """What shares a scale: the arguments of fastq, and how many scales a (rows, columns) array has."""
+
+    axis: int | None
+    block_size: int
+    count: Callable[[int, int], int]
+
+
+GRANULARITIES = {
+    "tensor": Granularity(None, 0, lambda rows, columns: 1),
+    "rows": Granularity(0, 0, lambda rows, columns: rows),
+    "columns": Granularity(-1, 0, lambda rows, columns: columns),
+    "blocks32": Granularity(-1, 32, lambda rows, columns: rows * columns // 32),
+}
+
+
+class Operation(NamedTuple):
+    """Which bytes an operation must move: of values, of codes and of the parameters that it computes.
+
+    An operation that `twice` reads its input, where the range is not known before all of it was read.
+    """
+
+    read: str
+    written: str
+    twice: tuple[str, ...] = ()
+    title: str = ""
+
+
+OPERATIONS = {
+    "minmax": Operation("values", "", title="minmax"),
+    "quantize_linear": Operation("values", "codes", title="quantize_linear"),
+    "dequantize_linear": Operation("codes", "values", title="dequantize_linear"),
+    # a range along columns ends with the last row
+    "quantize": Operation("values", "codes parameters", ("tensor", "columns"), title="quantize"),
+    "fake_quantize": Operation("values", "values", title="fake_quantize"),
+    "fake_quantize_range": Operation("values", "values", ("tensor",), title="fake_quantize, own range"),
+    "compare": Operation("values codes", "", title="compare"),
+    "pack": Operation("bytes", "codes", title="pack"),
+    "unpack": Operation("codes", "bytes", title="unpack"),
+    "gguf_quantize": Operation("values", "codes", title="gguf.quantize"),
+    "gguf_dequantize": Operation("codes", "values", title="gguf.dequantize"),
+}
+
+
+class Work(NamedTuple):
+    """A row of the table."""
+
+    operation: str
+    dtype: str = "float32"
+    code: str = "int8"
+    granularity: str = "tensor"
+
+    @property
+    def name(self) -> str:
+        """Name for the command line and the results: "quantize/float32/int8/rows"."""
+        return "/".join(self)
+
+    @property
+    def title(self) -> str:
+        """Words for tables: what differs from float32, int8 and one scale is said."""
+        format_ = [] if self.operation == "minmax" else [self.code]
+        parts = [*([self.dtype] if self.dtype not in ("float32", "int8") else []), *format_]
+        parts += [self.granularity] if self.granularity != "tensor" else []
+        return " ".join([OPERATIONS[self.operation].title, *parts])
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether zero is in the middle of the codes: where channels or blocks have scales of their own."""
+        return self.granularity != "tensor"
+
+    @property
+    def prescribed(self) -> bool:
+        """Whether the code format prescribes blocks and scales."""
+        return self.code in GGUF_BYTES or QTYPES[self.code].block_size > 0
+
+
+WORKS = (
+    Work("minmax"),
+    Work("quantize_linear"),
+    Work("dequantize_linear"),
+    Work("quantize", code="uint8"),
+    Work("fake_quantize"),
+    Work("fake_quantize_range", code="uint8"),
+    Work("quantize", granularity="rows"),
+    Work("quantize", granularity="columns"),
+    Work("quantize", granularity="blocks32"),
+    Work("compare", code="uint8"),
+    Work("quantize_linear", "float16"),
+    Work("quantize_linear", "bfloat16"),
+    Work("quantize", code="int4", granularity="blocks32"),
+    Work("quantize", code="mxfp4", granularity="blocks32"),
+    Work("quantize_linear", code="float8_e4m3fn"),
+    Work("quantize_linear", code="float8_e5m2"),
+    Work("quantize_linear", code="float4_e2m1fn"),
+    Work("pack", "int8", "int4"),
+    Work("unpack", "int8", "int4"),
+    Work("gguf_quantize", code="Q8_0", granularity="blocks32"),
+    Work("gguf_quantize", code="Q4_0", granularity="blocks32"),
+    Work("gguf_dequantize", code="Q8_0", granularity="blocks32"),
+    Work("gguf_dequantize", code="Q4_0", granularity="blocks32"),
+)
+
+
+class Case(NamedTuple):
+    """A work on 2**log2 elements."""
+
+    work: Work
+    log2: int
+
+    @property
+    def name(self) -> str:
+        """Name of the work and the size: "quantize/float32/int8/rows/2^18"."""
+        return f"{self.work.name}/2^{self.log2}"
+
+    @property
+    def elements(self) -> int:
+        """Elements of the array."""
+        return 1 << self.log2
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns: 4096 columns as soon as that leaves 16 rows."""
+        columns = min(COLUMNS, self.elements // ROWS_AT_LEAST)
+        return self.elements // columns, columns
+
+    def nbytes(self, what: str) -> int:
+        """Bytes of the arrays that are named: values, codes, bytes (codes one a byte), parameters."""
+        return sum(self._sizes[name] for name in what.split())
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        count = GRANULARITIES[self.work.granularity].count(*self.shape)
+        return {
+            "values": self.elements * ITEMSIZES.get(self.work.dtype, 1),
+            "codes": code_bytes(self.work.code, self.elements),
+            "bytes": self.elements,
+            "parameters": count * parameter_bytes(self.work.code),
+        }
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes over memory that cannot be avoided."""
+        operation = OPERATIONS[self.work.operation]
+        read, written = self.nbytes(operation.read), self.nbytes(operation.written)
+        first = (Pass(read, 0),) if self.work.granularity in operation.twice else ()
+        return (*first, Pass(read, written))
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that must move, of all passes."""
+        return sum(map(sum, self.passes))
+
+
+def code_bytes(code: str, elements: int) -> int:
+    """Bytes of so many codes."""
+    if code in GGUF_BYTES:
+        return elements // GGUF_BLOCK * GGUF_BYTES[code]
+    return elements * QTYPES[code].bits // 8
+
+
+def parameter_bytes(code: str) -> int:
+    """Bytes of a scale and a zero point: one where the format prescribes the scale, whose zero point is constant."""
+    if code in GGUF_BYTES:
+        return 0
+    qtype = QTYPES[code]
+    return 1 if qtype.scale_element else 4 + max(1, qtype.bits // 8)
+
+
+def chosen(patterns: Iterable[str]) -> list[Work]:
+    """Works whose operation or name fits one of the shell patterns; all where there is none."""
+    patterns = list(patterns)
+    return [
+        work
+        for work in WORKS
+        if not patterns or any(fnmatchcase(name, p) for p in patterns for name in (work.operation, work.name))
+    ]
+
+
+def cases(works: Iterable[Work], sizes: Iterable[int]) -> Iterator[Case]:
+    """Every work at every size; the sizes one after the other, so that each work has some if time runs out."""
+    works = list(works)
+    return (Case(work, log2) for log2 in sizes for work in works)
+
+
+def case_of(name: str) -> Case:
+    """The case of a name.
+
+    Raises
+    ------
+    ValueError
+        If the name is not that of a row of the table at a size.
+    """
+    work, _, size = name.rpartition("/2^")
+    found = [row for row in WORKS if row.name == work]
+    if not found or not size.isdigit():
+        raise ValueError(f"case must be a name such as {Case(WORKS[0], 18).name!r}, not {name!r}")
+    return Case(found[0], int(size))

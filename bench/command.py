@@ -1,0 +1,331 @@
+"""The command line: `fastq bench` is `run`; `python -m bench` has the rest."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from . import contention, machine, memory, scaling, show, startup
+from .cases import LOG2_SIZES, WORKS, Case, cases, chosen
+from .peers import OURS, PEERS
+from .results import Results, read, stored
+from .rounds import Bench, Settings, measure_all
+from .worker import Workers
+
+DEFAULT_SIZES = (24, 18, 12)
+# in this order, so that the sizes of the targets are measured if time runs out
+FULL_SIZES, LARGEST, LARGEST_WORKS = (26, 18, 24, 12, 22, 20, 16, 14, 10), 28, WORKS[:3]
+DEFAULT_BUDGET, FULL_BUDGET = 160.0, 500.0
+PLOTS = (".png", ".svg", ".pdf")
+WIDTH = 190  # of a table that is not for a terminal
+
+
+def console() -> Console:
+    """Standard output, at its natural width where it is no terminal."""
+    made = Console()
+    return made if made.is_terminal else Console(width=WIDTH)
+
+
+class Sizes(click.ParamType):
+    """Sizes as powers of two: "12,18" or "10-26:2" or both."""
+
+    name = "LOG2"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        """Return the powers."""
+        if isinstance(value, tuple):
+            return value
+        sizes: list[int] = []
+        try:
+            for part in value.split(","):
+                span, _, step = part.partition(":")
+                first, _, last = span.partition("-")
+                sizes += range(int(first), int(last or first) + 1, int(step or 1))
+        except ValueError:
+            self.fail(f"{value!r} is not like 18 or 12,18 or 10-26:2")
+        if any(size not in LOG2_SIZES for size in sizes) or not sizes:
+            self.fail(f"{value!r} is not within {LOG2_SIZES[0]} to {LOG2_SIZES[-1]}")
+        return tuple(sizes)
+
+
+def peers_of(ctx: Any, param: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the peers that are named, ours always among them; all where none is named."""
+    wanted = [name for text in names for name in text.split(",")]
+    if unknown := [name for name in wanted if name not in PEERS]:
+        raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(PEERS)}")
+    return tuple(name for name in PEERS if not wanted or name in (OURS, *wanted))
+
+
+def drawable(ctx: Any, param: Any, path: Path | None) -> Path | None:
+    """Refuse a plot before anything is measured, where it could not be drawn."""
+    if path and path.suffix not in PLOTS:
+        raise click.BadParameter(f"{path.name!r} does not end in {', '.join(PLOTS)}")
+    if path and not importlib.util.find_spec("matplotlib"):
+        raise click.UsageError("--plot needs matplotlib: pip install 'fastq-kernels[plot]'")
+    return path
+
+
+def works_of(ctx: Any, param: Any, patterns: tuple[str, ...]) -> list[Any]:
+    """Return the works that fit."""
+    wanted = [pattern for text in patterns for pattern in text.split(",")]
+    if not (found := chosen(wanted)):
+        raise click.BadParameter(f"no work fits {', '.join(wanted)}; --list prints them")
+    return found
+
+
+def listed(ctx: Any, param: Any, value: bool) -> None:
+    """Print the table of cases and who takes part, and leave."""
+    if value:
+        for work in WORKS:
+            click.echo(f"{work.name:42} {work.title}")
+        for peer in PEERS.values():
+            click.echo(f"{peer.name:42} {peer.convention}")
+        ctx.exit()
+
+
+def _words(sizes: Iterable[int]) -> str:
+    return ",".join(map(str, sizes))
+
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+plot_option = functools.partial(
+    click.option,
+    "--plot",
+    "plot_file",
+    type=FILE,
+    callback=drawable,
+    help=f"Draw throughput against size ({', '.join(PLOTS)}).",
+)
+sizes_option = click.option("--sizes", type=Sizes(), show_default=_words(DEFAULT_SIZES), help="Elements, as log2.")
+works_option = click.option(
+    "-o", "--operations", "works", multiple=True, callback=works_of, metavar="PATTERN", help="What; default all."
+)
+threads_option = click.option(
+    "-t", "--threads", type=click.IntRange(1), default=machine.cores, show_default="all", help="Of every contender."
+)
+peers_option = click.option(
+    "-c", "--contenders", "peers", multiple=True, callback=peers_of, metavar="NAMES", help="Who; default all."
+)
+rounds_option = click.option("--rounds", type=click.IntRange(1), default=7, show_default=True, help="At most.")
+budget_option = click.option(
+    "--seconds", "budget", type=float, show_default=f"{DEFAULT_BUDGET:g}", help="Time for all cases together."
+)
+
+
+options = (sizes_option, works_option, threads_option, peers_option, rounds_option, budget_option)
+
+
+def measuring(command: Any) -> Any:
+    """Give a command the options of a measurement."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@measuring
+@click.option("--json", "json_file", type=FILE, help="Keep the results; written after every case.")
+@plot_option()
+@click.option("--every", is_flag=True, help="Print a row for each contender too.")
+@click.option("--full", is_flag=True, help="All sizes in ten minutes, and the sections beside throughput.")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=listed, help="Print what there is.")
+def run(
+    sizes: tuple[int, ...] | None,
+    works: list[Any],
+    threads: int,
+    peers: tuple[str, ...],
+    rounds: int,
+    budget: float | None,
+    json_file: Path | None,
+    plot_file: Path | None,
+    every: bool,
+    full: bool,
+) -> None:
+    """Measure every operation beside the peers and beside what the memory allows.
+
+    Each peer runs in a process of its own and all take turns. Every result is compared with the reference before it is
+    timed. LOG2 is like 18, or 12,18, or 10-26:2; PATTERN fits an operation or a name that --list prints; several may
+    be given, or one with commas.
+    """
+    default_sizes, default_budget = (FULL_SIZES, FULL_BUDGET) if full else (DEFAULT_SIZES, DEFAULT_BUDGET)
+    settings = Settings(threads, peers, rounds, budget=default_budget if budget is None else budget)
+    wanted = [*cases(works, sizes or default_sizes)]
+    if full and not sizes:
+        wanted += [Case(work, LARGEST) for work in works if work in LARGEST_WORKS]
+    results = measured(settings, wanted, json_file)
+    if full:
+        add_sections(results, threads, json_file)
+    show.show(results, console(), everyone=every)
+    if plot_file:
+        from . import plot
+
+        plot.save(results, plot_file)
+
+
+def add_sections(results: Results, threads: int, json_file: Path | None) -> None:
+    """Measure what is beside throughput; a part that fails is remarked upon and left out."""
+    for name, rows in sections(threads).items():
+        Console(stderr=True).print(f"measuring {name} ...", style="dim")
+        results.sections[name] = []
+        try:
+            for row in rows:
+                results.sections[name].append(row)
+        except Exception as error:  # whatever it is, what was measured so far is kept
+            results.remarks.append(f"{name} was not finished: {type(error).__name__}: {error}")
+        if json_file:
+            results.write(json_file)
+
+
+def sections(threads: int) -> dict[str, Iterator[dict[str, Any]]]:
+    """The parts beside throughput, by name."""
+    small = (startup.small_calls(), startup.imports(), *map(startup.first_calls, startup.FIRST_CALL_ELEMENTS))
+    return {
+        "scaling": scaling.rows(threads),
+        "startup": itertools.chain(*small),
+        "contention": contention.rows(threads),
+        "memory": memory.rows(),
+    }
+
+
+def measured(settings: Settings, wanted: list[Case], json_file: Path | None) -> Results:
+    """Measure cases with a progress bar, and keep the results after each."""
+    started = time.strftime("%Y-%m-%d %H:%M:%S")
+    chosen_settings = {"rounds": settings.rounds, "turn": settings.turn, "budget": settings.budget}
+    results = Results(machine.describe(), {}, chosen_settings | {"threads": settings.threads}, started)
+    bar = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Workers(settings.threads) as workers, Progress(*columns, console=bar, disable=not bar.is_terminal) as progress:
+        task = progress.add_task("starting the peers", total=len(wanted))
+        bench = Bench(settings, workers)
+        bench.start()
+        results.versions = bench.versions
+
+        def done(measurement: Any) -> None:
+            results.measurements.append(measurement)
+            results.sort()
+            progress.advance(task)
+            if json_file:
+                results.write(json_file)
+
+        measure_all(bench, wanted, done, lambda case: progress.update(task, description=case.name))
+    return results
+
+
+def results_of(ctx: Any, param: Any, path: Path | None) -> Path:
+    """Return the file that is named, or else the stored results that were measured last."""
+    path = path or stored()
+    if path is None:
+        raise click.UsageError("there are no stored results: python -m bench run --full --json bench/results/NAME.json")
+    if not path.is_file():
+        raise click.BadParameter(f"there is no file {str(path)!r}")
+    return path
+
+
+@click.group()
+def main() -> None:
+    """Measure fastq."""
+
+
+main.add_command(run)
+results_argument = click.argument("results_file", metavar="[JSON]", required=False, type=FILE, callback=results_of)
+
+
+@main.command()
+@results_argument
+def report(results_file: Path) -> None:
+    """Write docs/performance.md and the README's table from stored results, by default those measured last."""
+    from . import report as pages
+
+    for path in pages.write(read(results_file), results_file.name):
+        click.echo(f"{path} written")
+
+
+@main.command()
+@results_argument
+@plot_option(required=True)
+def plot(results_file: Path, plot_file: Path) -> None:
+    """Draw stored results."""
+    from . import plot as drawing
+
+    drawing.save(read(results_file), plot_file)
+
+
+@main.command(name="show")
+@results_argument
+def show_stored(results_file: Path) -> None:
+    """Print the tables of stored results."""
+    show.show(read(results_file), console(), everyone=True)
+
+
+@main.command()
+@measuring
+@click.option("--against", "results_file", type=FILE, callback=results_of, help="Default: those measured last.")
+def gate(
+    results_file: Path,
+    sizes: tuple[int, ...] | None,
+    works: list[Any],
+    threads: int,
+    peers: tuple[str, ...],
+    rounds: int,
+    budget: float | None,
+) -> None:
+    """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1."""
+    from . import gate as gates
+
+    before = read(results_file)
+    if (stored_threads := before.settings["threads"]) != threads:
+        raise click.UsageError(f"{results_file.name} was measured with --threads {stored_threads}, not {threads}")
+    wanted = [case for case in cases(works, sizes or DEFAULT_SIZES) if before.get(case.name)]
+    settings = Settings(threads, peers, rounds, budget=DEFAULT_BUDGET if budget is None else budget)
+    now = measured(settings, wanted, None)
+    falls = list(gates.fallen(before, now))
+    for fall in falls:
+        click.echo(fall)
+    click.echo(f"{len(gates.compared(before, now))} cases compared with {results_file.name}, {len(falls)} fell")
+    sys.exit(bool(falls))
+
+
+@main.command()
+@click.option("--from", "results_file", type=FILE, help="Judge these results instead of measuring.")
+@threads_option
+@rounds_option
+@click.option("--seconds", "budget", type=float, default=300.0, show_default=True, help="Time for all cases together.")
+@click.option("--json", "json_file", type=FILE, help="Keep the results.")
+def targets(results_file: Path | None, threads: int, rounds: int, budget: float, json_file: Path | None) -> None:
+    """Print what fastq must reach beside what it reaches, measured in one run."""
+    from . import targets as wanted
+
+    if results_file:
+        results = read(results_file)
+    else:
+        results = measured(Settings(threads, rounds=rounds, budget=budget), wanted.needed(), json_file)
+        add_sections(results, threads, json_file)
+    words = {True: "[green]yes[/]", False: "[red]NO[/]", None: ""}
+    rows = ([str(v.issue), v.what, v.rival, v.wanted, v.reached, words[v.met]] for v in wanted.verdicts(results))
+    console().print(show.table(("issue", "work", "contender", "wanted", "reached", "met"), rows))
+    for line in show.remarks(results):
+        console().print(f"- {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+def printed(name: str, threads: int) -> None:
+    """Measure one section and print its rows."""
+    for row in sections(threads)[name]:
+        click.echo("  ".join(f"{key} {_number(value)}" for key, value in row.items()))
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+for _name in ("scaling", "startup", "contention", "memory"):
+    main.command(name=_name, help=f"Measure {_name} alone.")(threads_option(functools.partial(printed, _name)))

@@ -1,0 +1,163 @@
+"""What the contenders are given: the same numbers in every process, in memory whose pages are all present.
+
+The contenders of one process share them: so many do not fit the memory otherwise. Large arrays repeat one piece of
+`PERIOD` elements. So the right answer is the reference's for that piece, repeated, whatever the size of the array.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq import QParams, reference
+from fastq.qtypes import as_qtype
+
+from .cases import GGUF_BYTES, GRANULARITIES, Case
+
+Array = NDArray[Any]
+
+SCALE = 0.05
+ZERO_POINT = 3
+SEED = 20240607
+PERIOD = 18  # log2; 64 rows of 4096
+ALIGNMENT = 64
+
+
+def period(case: Case) -> Case:
+    """The case of the piece that the arrays of `case` repeat."""
+    return case._replace(log2=min(case.log2, PERIOD))
+
+
+def empty(shape: int | tuple[int, ...], dtype: Any, *, aligned: bool = False) -> Array:
+    """Memory whose pages are all present; at NumPy's own alignment (16 bytes for large arrays) or at 64 bytes."""
+    size, dtype = int(np.prod(shape)), np.dtype(dtype)
+    if aligned:
+        raw = np.empty(size * dtype.itemsize + ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        array = raw[start : start + size * dtype.itemsize].view(dtype).reshape(shape)
+    else:
+        array = np.empty(shape, dtype)
+    array.view(np.uint8).fill(1)
+    return array
+
+
+def repeated(piece: Array, times: int, *, aligned: bool = False) -> Array:
+    """The piece so many times, in memory of its own: flat for a flat piece, else one below the other."""
+    out = empty((times * piece.shape[0], *piece.shape[1:]), piece.dtype, aligned=aligned)
+    out.reshape(times, *piece.shape)[...] = piece
+    return out
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of a name, or that of ml_dtypes."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+@lru_cache(maxsize=4)
+def piece_of_values(case: Case) -> Array:
+    """Normal deviates: a few in a thousand of them are beyond the int8 range of SCALE and ZERO_POINT."""
+    x = np.random.default_rng(SEED).standard_normal(case.shape, dtype=np.float32)
+    x *= np.float32(2)
+    return x.astype(dtype_of(case.work.dtype))
+
+
+@lru_cache(maxsize=4)
+def piece_of_codes(case: Case) -> Array:
+    """What dequantize_linear, compare, pack and unpack start from: codes of the values, one an element."""
+    work = case.work._replace(dtype="float32")
+    x = piece_of_values(Case(work, case.log2))
+    qtype = as_qtype(work.code)
+    codes = reference.quantize_linear(x, scale(work.code), zero_point(work.code), qtype)
+    return reference.unpack(codes, qtype, shape=x.shape) if qtype.packed else codes
+
+
+def scale(code: str) -> np.float32:
+    """The scale of the works with given parameters: SCALE for 8 bits, with fewer codes in proportion."""
+    return np.float32(SCALE * 2 ** (8 - as_qtype(code).bits))
+
+
+def zero_point(code: str) -> Array:
+    """The zero point of the works with given parameters: 3 beyond the middle for 8 bits, none for floats."""
+    qtype = as_qtype(code)
+    return np.array(0 if qtype.element or qtype.bits < 8 else qtype.middle + ZERO_POINT).astype(qtype.storage)
+
+
+def given_qparams(code: str, axis: int | None = None) -> QParams:
+    """QParams of exactly SCALE and `zero_point`, which no range gives to the last bit."""
+    return QParams(np.array(scale(code)), zero_point(code), as_qtype(code), axis)
+
+
+@lru_cache(maxsize=1)
+def x(case: Case, *, aligned: bool = False) -> Array:
+    """Values of the case's shape."""
+    return repeated(piece_of_values(period(case)), case.elements >> period(case).log2, aligned=aligned)
+
+
+@lru_cache(maxsize=1)
+def codes(case: Case, *, aligned: bool = False) -> Array:
+    """Codes one an element, of the case's shape."""
+    return repeated(piece_of_codes(period(case)), case.elements >> period(case).log2, aligned=aligned)
+
+
+@lru_cache(maxsize=1)
+def packed(case: Case, *, aligned: bool = False) -> Array:
+    """Codes several a byte, of as many rows as the case has."""
+    piece = reference.pack(piece_of_codes(period(case)), case.work.code)
+    return repeated(piece, case.elements >> period(case).log2, aligned=aligned)
+
+
+@lru_cache(maxsize=1)
+def blocks(case: Case, *, aligned: bool = False) -> Array:
+    """Blocks of the GGUF format, of as many rows as the case has."""
+    from .verify import expected
+
+    encode = case.work._replace(operation="gguf_quantize")
+    piece = expected(Case(encode, period(case).log2))["codes"]
+    return repeated(piece, case.elements >> period(case).log2, aligned=aligned)
+
+
+def out(case: Case, what: str, *, aligned: bool = False) -> Array:
+    """Memory for a result: "values", "codes" in their storage, or "bytes" (codes one a byte); what it held is gone."""
+    array = _out(case, what, aligned)
+    array.view(np.uint8).fill(1)
+    return array
+
+
+@lru_cache(maxsize=2)
+def _out(case: Case, what: str, aligned: bool) -> Array:
+    rows, code = case.shape[0], case.work.code
+    if what == "values":
+        return empty(case.shape, dtype_of(case.work.dtype), aligned=aligned)
+    if what == "bytes":
+        return empty(case.shape, as_qtype(code).storage, aligned=aligned)
+    if code in GGUF_BYTES or as_qtype(code).packed:
+        return empty((rows, case.nbytes("codes") // rows), np.uint8, aligned=aligned)
+    return empty(case.shape, as_qtype(code).storage, aligned=aligned)
+
+
+@lru_cache(maxsize=2)
+def room(nbytes: int, name: str) -> Array:
+    """Aligned bytes for any use."""
+    return empty(nbytes, np.uint8, aligned=True)
+
+
+def forget() -> None:
+    """Give back the memory of inputs and results."""
+    for kept in (x, codes, packed, blocks, room, _out):
+        kept.cache_clear()
+
+
+def granularity(case: Case) -> dict[str, Any]:
+    """Arguments of fastq.quantize for the case's granularity; none where the format prescribes it."""
+    if case.work.prescribed:
+        return {}
+    axis, block_size, _ = GRANULARITIES[case.work.granularity]
+    return {"axis": axis, "block_size": block_size, "symmetric": case.work.symmetric}

@@ -1,0 +1,138 @@
+"""Who is measured: a row for each way in which a library does a work, and a module for each library.
+
+A module has `BUILDERS[operation, variant](case)`, which makes a `Runner`; it is imported in a process of its own. The
+peers get memory aligned to 64 bytes, as their own allocators give it, and preallocated outputs wherever they take them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from ..cases import LOG2_SIZES, Case
+
+OURS = "fastq"
+NUMPY = "numpy"
+ROOFLINES = ("roofline", "roofline_c")
+
+
+class Runner(NamedTuple):
+    """One work made ready: `call` does it once, `results` has what it made, named as in verify.py.
+
+    `within` is how many steps the results may be from the reference's; `check` says what is wrong where there is
+    nothing to compare with. `keep` holds memory that a call reaches by address only.
+    """
+
+    call: Callable[[], Any]
+    results: Callable[[], dict[str, Any]]
+    within: float = 1.0
+    check: Callable[[], str] | None = None
+    keep: Any = None
+
+
+class Contender(NamedTuple):
+    """A way in which a peer does some works; `works` are shell patterns of their names.
+
+    One that `allocates` returns fresh memory at each call; one that would take minutes, or more memory than there is,
+    has a `largest` size, as log2.
+    """
+
+    peer: str
+    variant: str
+    works: tuple[str, ...]
+    allocates: bool = False
+    largest: int = LOG2_SIZES[-1]
+
+    @property
+    def name(self) -> str:
+        """Name in tables and results."""
+        return f"{self.peer} {self.variant}".rstrip()
+
+
+class Peer(NamedTuple):
+    """A library: which module tells that it is there, whose version, and what is known of its arithmetic."""
+
+    name: str
+    module: str
+    distribution: str
+    convention: str = ""
+
+
+PEERS = {
+    row.name: row
+    for row in (
+        Peer("fastq", "fastq", "fastq-kernels"),
+        Peer("numpy", "numpy", "numpy"),
+        Peer("naive_numba", "numba", "numba"),
+        Peer("numexpr", "numexpr", "numexpr"),
+        Peer("torch_eager", "torch", "torch", "quantizes with the reciprocal of the scale: another code at some ties"),
+        Peer("torch_compile", "torch", "torch"),
+        Peer("jax_jit", "jax", "jax"),
+        Peer("onnxruntime", "onnxruntime", "onnxruntime"),
+        Peer("faiss", "faiss", "faiss-cpu", "decodes with a multiply and an add: values to a hundredth of a step"),
+        Peer("gguf_py", "gguf", "gguf", "Q4_0 and MXFP4 choose other scales: values within two steps of ours"),
+        Peer("ml_dtypes", "ml_dtypes", "ml_dtypes", "does not saturate; the values here are in range"),
+        Peer("ggml", "llama_cpp", "llama-cpp-python", "as gguf_py"),
+        Peer("roofline", "numba", "numba", "moves the bytes of the case and computes nothing"),
+        Peer(
+            "roofline_c", "ctypes", "", "C with AVX-512: moves the bytes, or multiplies by the reciprocal of the scale"
+        ),
+    )
+}
+
+_GIVEN = ("quantize_linear/float32/int8/tensor", "dequantize_linear/float32/int8/tensor", "fake_quantize/float32/*")
+_RANGE = ("quantize/float32/uint8/tensor", "fake_quantize_range/*")
+_SYMMETRIC = ("quantize/float32/int8/*",)
+_BLOCKS_OF_4_BITS = ("quantize/float32/int4/blocks32",)
+_FLOATS = ("quantize_linear/float32/float*",)
+
+CONTENDERS = (
+    Contender("fastq", "", ("*",)),
+    Contender("fastq", "allocating", ("*quantize*",), True),
+    Contender("numpy", "", ("minmax/*", *_GIVEN, *_RANGE, *_SYMMETRIC, "quantize_linear/*float16/int8/*", "*pack/*")),
+    Contender("numpy", "", ("compare/*",), True, 26),
+    Contender("naive_numba", "", ("minmax/*", *_GIVEN, *_RANGE, *_SYMMETRIC, "pack/*", "unpack/*")),
+    Contender("numexpr", "", _GIVEN),
+    Contender("torch_eager", "quantize_per_tensor", ("quantize_linear/float32/int8/tensor",), True),
+    Contender("torch_eager", "dequantize", ("dequantize_linear/float32/int8/tensor",), True),
+    Contender("torch_eager", "decomposed", ("dequantize_linear/float32/int8/tensor",), True),
+    Contender("torch_eager", "aminmax", ("minmax/*",), True),
+    Contender("torch_eager", "aminmax + quantize_per_tensor", ("quantize/float32/uint8/tensor",), True),
+    Contender("torch_eager", "quantize_per_tensor_dynamic", ("quantize/float32/uint8/tensor",), True),
+    Contender("torch_eager", "fake_quantize", ("fake_quantize/*",), True),
+    Contender("torch_compile", "", (*_GIVEN[:2], "fake_*", *_SYMMETRIC, "quantize_linear/*float16/int8/*")),
+    Contender("jax_jit", "", (*_GIVEN, "fake_*", "minmax/*"), True),
+    Contender("jax_jit", "donated", ("dequantize_linear/*", "fake_*")),
+    Contender("onnxruntime", "QuantizeLinear", ("quantize_linear/float32/int8/tensor",)),
+    Contender("onnxruntime", "DequantizeLinear", ("dequantize_linear/float32/int8/tensor",)),
+    Contender("onnxruntime", "DynamicQuantizeLinear", ("quantize/float32/uint8/tensor",)),
+    Contender("onnxruntime", "pack_bytes_to_4bit", ("pack/int8/int4/*",), True, 20),
+    Contender("faiss", "QT_8bit_uniform", ("dequantize_linear/float32/int8/tensor",)),
+    Contender("faiss", "QT_8bit", ("dequantize_linear/float32/int8/tensor",)),
+    Contender("gguf_py", "", ("gguf_*", *_BLOCKS_OF_4_BITS, "quantize/float32/mxfp4/*"), True, 26),
+    Contender("ml_dtypes", "astype", _FLOATS, True),
+    Contender("ggml", "", ("gguf_*", *_BLOCKS_OF_4_BITS)),
+    Contender("roofline", "store", ("*",)),
+    Contender("roofline", "stream", ("*quantize*", "*pack/*")),
+    Contender("roofline_c", "move", ("*",)),
+    Contender("roofline_c", "move, stream", ("*quantize*", "*pack/*")),
+    *(Contender("roofline_c", variant, _GIVEN[:1]) for variant in ("store", "stream", "store, prefetch")),
+    *(Contender("roofline_c", variant, _GIVEN[1:]) for variant in ("store", "stream", "stream, prefetch")),
+    *(Contender("roofline_c", variant, ("minmax/*",)) for variant in ("read", "read, prefetch")),
+)
+
+
+def contenders(case: Case, peers: tuple[str, ...]) -> list[Contender]:
+    """Return the rows of these peers that do a case, in the order of the table."""
+    return [
+        row
+        for row in CONTENDERS
+        if row.peer in peers and case.log2 <= row.largest and any(fnmatchcase(case.work.name, p) for p in row.works)
+    ]
+
+
+def own_threads() -> int:
+    """Threads that this process, a child, has been given."""
+    return int(os.environ["NUMBA_NUM_THREADS"])

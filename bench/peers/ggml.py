@@ -1,0 +1,95 @@
+"""ggml's C, through the shared libraries of llama-cpp-python, the rows shared out to a pool of threads.
+
+The functions work on one row and have no threads of their own; ctypes lets go of the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from .. import data
+from ..cases import GGUF_BYTES, Case
+from ..verify import EXACT
+from . import Runner, own_threads
+from .gguf_py import NEAREST, STEPS
+
+# with intrinsics where there are any, else the portable one
+NAMES = {"quantize": ("quantize_row_{}", "quantize_row_{}_ref"), "dequantize": ("dequantize_row_{}",)}
+C_ARGUMENTS = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+
+
+@cache
+def function(kind: str, qtype: str) -> Any:
+    """Find a row function in one of the libraries."""
+    folder = Path(llama_cpp.__file__).parent / "lib"
+    libraries = [ctypes.CDLL(str(path)) for path in sorted(folder.glob("*ggml*"))]
+    for name in NAMES[kind]:
+        for library in libraries:
+            if hasattr(library, name.format(qtype.lower())):
+                found = getattr(library, name.format(qtype.lower()))
+                found.argtypes, found.restype = C_ARGUMENTS, None
+                return found
+    raise OSError(f"no {kind} function for {qtype} in {folder}")
+
+
+def spread(run: Any, source: np.ndarray, out: np.ndarray, blocks: int) -> Callable[[], None]:
+    """Call with a share of the blocks in each thread."""
+    threads = own_threads()
+    pool = ThreadPoolExecutor(max(1, threads - 1))
+    bounds = [blocks * k // threads for k in range(threads + 1)]
+    strides = [array.nbytes // blocks for array in (source, out)]
+    starts = [array.ctypes.data for array in (source, out)]
+    shares = [
+        (*(start + first * stride for start, stride in zip(starts, strides, strict=True)), (last - first) * 32)
+        for first, last in pairwise(bounds)
+    ]
+
+    def call() -> None:
+        others = [pool.submit(run, *share) for share in shares[1:]]
+        run(*shares[0])
+        for other in others:
+            other.result()
+
+    return call
+
+
+def encoder(qtype: str, case: Case) -> tuple[Callable[[], None], np.ndarray, Any]:
+    x = data.x(case, aligned=True)
+    rows, columns = case.shape
+    codes = data.empty((rows, columns // 32 * GGUF_BYTES[qtype]), np.uint8, aligned=True)
+    return spread(function("quantize", qtype), x, codes, x.size // 32), codes, x
+
+
+def quantize(case: Case) -> Runner:
+    from gguf import GGMLQuantizationType, quants
+
+    qtype = NEAREST[case.work.code]
+    call, codes, x = encoder(qtype, case)
+    return Runner(call, lambda: {"values": quants.dequantize(codes, GGMLQuantizationType[qtype])}, STEPS, keep=x)
+
+
+def gguf_quantize(case: Case) -> Runner:
+    call, codes, x = encoder(case.work.code, case)
+    return Runner(call, lambda: {"codes": codes}, EXACT, keep=x)
+
+
+def gguf_dequantize(case: Case) -> Runner:
+    blocks, values = data.blocks(case, aligned=True), data.empty(case.shape, np.float32, aligned=True)
+    call = spread(function("dequantize", case.work.code), blocks, values, values.size // 32)
+    return Runner(call, lambda: {"values": values}, EXACT, keep=blocks)
+
+
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+    ("quantize", ""): quantize,
+    ("gguf_quantize", ""): gguf_quantize,
+    ("gguf_dequantize", ""): gguf_dequantize,
+}

@@ -1,0 +1,92 @@
+"""jax.jit on the CPU: a plain call allocates its result; a donated buffer lets XLA write where the last result was.
+
+XLA uses every core by itself. Above 32 MiB a fresh result is paid for in page faults, so both ways are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import data
+from ..cases import Case
+from ..data import SCALE, ZERO_POINT
+from . import Runner
+
+Function = Callable[..., Any]
+
+
+def codes_of(x: jax.Array, scale: Any, zero_point: Any, low: int = -128, high: int = 127) -> jax.Array:
+    return jnp.clip(jnp.round(x / scale) + zero_point, low, high)
+
+
+def quantize(x: jax.Array, scale: Any, zero_point: Any) -> jax.Array:
+    return codes_of(x, scale, zero_point).astype(jnp.int8)
+
+
+def dequantize(codes: jax.Array, scale: Any, zero_point: Any) -> jax.Array:
+    return (codes.astype(jnp.float32) - zero_point) * scale
+
+
+def fake_quantize(x: jax.Array, scale: Any, zero_point: Any) -> jax.Array:
+    return dequantize(codes_of(x, scale, zero_point), scale, zero_point)
+
+
+def fake_quantize_range(x: jax.Array, *_: Any) -> jax.Array:
+    low, high = jnp.minimum(x.min(), 0), jnp.maximum(x.max(), 0)
+    scale = (high - low) / 255
+    zero_point = jnp.clip(jnp.round(-low / scale), 0, 255)
+    return dequantize(codes_of(x, scale, zero_point, 0, 255), scale, zero_point)
+
+
+def arguments(given: str, case: Case) -> list[jax.Array]:
+    array = getattr(data, given)(case, aligned=True).ravel()
+    return [jax.device_put(a) for a in (array, np.float32(SCALE), np.float32(ZERO_POINT))]
+
+
+def plain(function: Function, given: str, result: str, case: Case) -> Runner:
+    compiled, inputs = jax.jit(function), arguments(given, case)
+
+    def call() -> jax.Array:
+        return compiled(*inputs).block_until_ready()
+
+    return Runner(call, lambda: {result: np.asarray(call())})
+
+
+def donated(function: Function, given: str, result: str, case: Case) -> Runner:
+    compiled = jax.jit(lambda out, *inputs: function(*inputs), donate_argnums=0, keep_unused=True)
+    inputs = arguments(given, case)
+    last = [jax.jit(function)(*inputs).block_until_ready()]
+
+    def call() -> None:
+        last[0] = compiled(last[0], *inputs).block_until_ready()
+
+    return Runner(call, lambda: {result: np.array(last[0])})
+
+
+def minmax(case: Case) -> Runner:
+    compiled = jax.jit(lambda x: (x.min(), x.max()))
+    x = arguments("x", case)[0]
+
+    def call() -> Any:
+        return jax.block_until_ready(compiled(x))
+
+    return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
+
+
+FUNCTIONS: dict[str, tuple[Function, str, str]] = {
+    "quantize_linear": (quantize, "x", "codes"),
+    "dequantize_linear": (dequantize, "codes", "values"),
+    "fake_quantize": (fake_quantize, "x", "values"),
+    "fake_quantize_range": (fake_quantize_range, "x", "values"),
+}
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {("minmax", ""): minmax} | {
+    (operation, variant): partial(make, *function)
+    for operation, function in FUNCTIONS.items()
+    for variant, make in (("", plain), ("donated", donated))
+}

@@ -1,0 +1,38 @@
+"""ml_dtypes: astype, which is how NumPy users get float8 and float4, after division by the scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+
+from fastq.qtypes import as_qtype
+
+from .. import data
+from ..cases import Case
+from ..data import scale
+from ..verify import EXACT
+from . import Runner
+
+
+def quantize_linear(case: Case) -> Runner:
+    x, qtype = data.x(case, aligned=True), as_qtype(case.work.code)
+    largest = np.float32(ml_dtypes.finfo(qtype.storage).max)
+    work = data.empty(x.shape, np.float32, aligned=True)
+
+    def call() -> np.ndarray:
+        np.divide(x, scale(case.work.code), out=work)
+        np.clip(work, -largest, largest, out=work)
+        return work.astype(qtype.storage)
+
+    return Runner(call, lambda: {"codes": packed(call()) if qtype.packed else call()}, EXACT)
+
+
+def packed(codes: np.ndarray) -> np.ndarray:
+    """Two 4-bit codes a byte; only for the comparison, and not timed."""
+    codes = codes.view(np.uint8)
+    return codes[:, 0::2] | codes[:, 1::2] << 4
+
+
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {("quantize_linear", "astype"): quantize_linear}

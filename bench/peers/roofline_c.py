@@ -1,0 +1,113 @@
+"""The limit that a C program with intrinsics reaches: roofline.c compiled for this CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import data
+from ..cases import OPERATIONS, Case
+from ..data import SCALE, ZERO_POINT
+from ..roofline.moves import Kernel
+from . import Runner, own_threads
+from .roofline import moved
+
+SOURCE = Path(__file__).parents[1] / "roofline" / "roofline.c"
+# bytes; it starts its threads at each call, 30 us
+PARALLEL_FROM = 1 << 21
+# the loops of roofline.c, in its order
+LOOPS = {
+    key: index
+    for index, key in enumerate(
+        (
+            ("quantize_linear", "store"),
+            ("quantize_linear", "store, prefetch"),
+            ("quantize_linear", "stream"),
+            ("dequantize_linear", "store"),
+            ("dequantize_linear", "stream"),
+            ("dequantize_linear", "stream, prefetch"),
+            ("fake_quantize", "store"),
+            ("fake_quantize", "stream"),
+            ("fake_quantize", "stream, prefetch"),
+            ("minmax", "read"),
+            ("minmax", "read, prefetch"),
+        )
+    )
+}
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Compile and load.
+
+    Raises
+    ------
+    OSError
+        If there is no C compiler or the CPU has no AVX-512, with the compiler's words.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "roofline.so"
+        compiler = os.environ.get("CC", "gcc")
+        command = [compiler, "-O3", "-march=native", "-pthread", "-shared", "-fPIC", "-o", str(target), str(SOURCE)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OSError(f"roofline.c needs a C compiler and AVX-512: {done.stderr.strip().splitlines()[:1]}")
+        return ctypes.CDLL(str(target))
+
+
+def move(reads: int, writes: int, streaming: bool) -> Kernel:
+    """Bind the C function as a kernel of moves.py is called."""
+    run = library().roofline_move
+    run.restype = ctypes.c_int64
+    counts = [ctypes.c_size_t(reads), ctypes.c_size_t(writes), int(streaming)]
+
+    def kernel(source: int, target: int, steps: int, threads: int) -> int:
+        found: int = run(ctypes.c_void_p(source), ctypes.c_void_p(target), *counts, ctypes.c_size_t(steps), threads)
+        return found
+
+    return kernel
+
+
+def runner(variant: str, case: Case) -> Runner:
+    operation = case.work.operation
+    which, run = LOOPS[operation, variant], library().roofline_run
+    source = (data.codes if operation == "dequantize_linear" else data.x)(case, aligned=True)
+    out = data.out(case, "codes" if operation == "quantize_linear" else "values", aligned=True)
+    bounds = np.zeros(2, np.float32)
+    arguments = (
+        which,
+        ctypes.c_void_p(source.ctypes.data),
+        ctypes.c_void_p(out.ctypes.data),
+        ctypes.c_size_t(source.size),
+        ctypes.c_float(SCALE),
+        ZERO_POINT,
+        own_threads(),
+        ctypes.c_void_p(bounds.ctypes.data),
+    )
+
+    def call() -> None:
+        if run(*arguments):
+            raise OSError("roofline_run refused its arguments")
+
+    return Runner(call, lambda: results(operation, out, bounds), keep=(source, out, bounds))
+
+
+def results(operation: str, out: np.ndarray, bounds: np.ndarray) -> dict[str, Any]:
+    if operation == "minmax":
+        return {"lo": bounds[0], "hi": bounds[1]}
+    return {"codes" if operation == "quantize_linear" else "values": out}
+
+
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {key: partial(runner, key[1]) for key in LOOPS} | {
+    (operation, variant): partial(moved, move, PARALLEL_FROM, variant == "move, stream")
+    for operation in OPERATIONS
+    for variant in ("move", "move, stream")
+}

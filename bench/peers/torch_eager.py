@@ -1,0 +1,93 @@
+"""torch, operator by operator. Each call allocates its result: the .out variants, where there are any, are slower."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.ao.quantization.fx._decomposed
+from torch import Tensor
+
+from .. import data
+from ..cases import Case
+from ..data import SCALE, ZERO_POINT
+from . import Runner, own_threads
+
+warnings.filterwarnings("ignore", category=UserWarning)
+torch.set_num_threads(own_threads())
+INFERENCE = torch.inference_mode()
+INFERENCE.__enter__()
+
+
+def x(case: Case) -> Tensor:
+    return torch.from_numpy(data.x(case, aligned=True))
+
+
+def codes(case: Case) -> Tensor:
+    return torch.from_numpy(data.codes(case, aligned=True))
+
+
+def eager(call: Callable[[], Any], results: Callable[[Any], dict[str, Any]]) -> Runner:
+    return Runner(call, lambda: results(call()))
+
+
+def quantized(q: Tensor) -> dict[str, Any]:
+    return {"codes": q.int_repr().numpy(), "scale": np.float32(q.q_scale()), "zero_point": q.q_zero_point()}
+
+
+def values(y: Tensor) -> dict[str, Any]:
+    return {"values": y.numpy()}
+
+
+def quantize_linear(case: Case) -> Runner:
+    call = partial(torch.quantize_per_tensor, x(case), SCALE, ZERO_POINT, torch.qint8)
+    return eager(call, lambda q: {"codes": q.int_repr().numpy()})
+
+
+def dequantize(case: Case) -> Runner:
+    q = torch._make_per_tensor_quantized_tensor(codes(case), SCALE, ZERO_POINT)
+    return eager(q.dequantize, values)
+
+
+def dequantize_decomposed(case: Case) -> Runner:
+    function = torch.ops.quantized_decomposed.dequantize_per_tensor
+    return eager(partial(function, codes(case), SCALE, ZERO_POINT, -128, 127, torch.int8), values)
+
+
+def minmax(case: Case) -> Runner:
+    return eager(partial(torch.aminmax, x(case)), lambda pair: {"lo": pair[0].numpy(), "hi": pair[1].numpy()})
+
+
+def quantize_dynamic(case: Case) -> Runner:
+    return eager(partial(torch.quantize_per_tensor_dynamic, x(case), torch.quint8, False), quantized)
+
+
+def quantize(case: Case) -> Runner:
+    source = x(case)
+
+    def call() -> Tensor:
+        low, high = (bound.item() for bound in torch.aminmax(source))
+        low, high = min(low, 0.0), max(high, 0.0)
+        scale = (high - low) / 255
+        return torch.quantize_per_tensor(source, scale, min(255, max(0, round(-low / scale))), torch.quint8)
+
+    return eager(call, quantized)
+
+
+def fake_quantize(case: Case) -> Runner:
+    return eager(partial(torch.fake_quantize_per_tensor_affine, x(case), SCALE, ZERO_POINT, -128, 127), values)
+
+
+BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
+    ("quantize_linear", "quantize_per_tensor"): quantize_linear,
+    ("dequantize_linear", "dequantize"): dequantize,
+    ("dequantize_linear", "decomposed"): dequantize_decomposed,
+    ("minmax", "aminmax"): minmax,
+    ("quantize", "aminmax + quantize_per_tensor"): quantize,
+    ("quantize", "quantize_per_tensor_dynamic"): quantize_dynamic,
+    ("fake_quantize", "fake_quantize"): fake_quantize,
+}

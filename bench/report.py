@@ -1,0 +1,351 @@
+"""docs/performance.md and the speed table of the README, made from stored results: no figure is typed by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from .cases import WORKS, Case
+from .peers import PEERS, ROOFLINES
+from .results import Measurement, Results, Rival, geometric_mean, peer_of
+from .show import gelems, remarks, times
+from .targets import LARGE, ROOFLINE_SHARE, SMALL, two_threads, verdicts
+
+ROOT = Path(__file__).parents[1]
+PAGE, README = Path("docs/performance.md"), Path("README.md")
+TEMPLATE = Path(__file__).parent / "performance.md"
+BEGIN, END = "<!-- begin: python -m bench report -->", "<!-- end -->"
+MIB = 1 << 20
+UNITS = ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
+
+
+def texts(results: Results, name: str, root: Path = ROOT) -> dict[Path, str]:
+    """What the files that are generated must hold, by their path in the repository."""
+    return {PAGE: page(results, name), README: readme((root / README).read_text(encoding="utf-8"), results)}
+
+
+def write(results: Results, name: str, root: Path = ROOT) -> list[Path]:
+    """Write the files; those that changed."""
+    changed = []
+    for path, text in texts(results, name, root).items():
+        target = root / path
+        if not target.exists() or target.read_text(encoding="utf-8") != text:
+            target.write_text(text, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
+def page(results: Results, name: str) -> str:
+    """The page: the template with every part filled in."""
+    parts = {part: make(results) for part, make in PARTS.items()}
+    return TEMPLATE.read_text(encoding="utf-8").format(results=name, **parts)
+
+
+def readme(text: str, results: Results) -> str:
+    """The README with the table between the marks replaced.
+
+    Raises
+    ------
+    ValueError
+        If it has no marks.
+    """
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"README.md has no part from {BEGIN} to {END}")
+    return f"{before}{BEGIN}\n{speed_table(results)}\n{END}{after}"
+
+
+def markdown(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table; columns of numbers are at the right."""
+    columns, rows = list(columns), [list(row) for row in rows]
+    rules = ["---:" if all(_NUMBER.match(row[k]) for row in rows) else "---" for k in range(len(columns))]
+    lines = [columns, rules, *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+_NUMBER = re.compile(r"-$|[<>= ]*-?[\d.,]+")
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def nbytes(count: int) -> str:
+    """Bytes in the largest unit of which there is one."""
+    size, unit = next(((s, u) for s, u in UNITS if count >= s), (1, "bytes"))
+    return f"{count / size:.3g} {unit}"
+
+
+def machine(results: Results) -> str:
+    """A list of what the machine is."""
+    m = results.machine
+    caches = ", ".join(f"{name} {nbytes(c['bytes'])} for {_cores(c['cores'])}" for name, c in m["caches"].items())
+    lines = [
+        f"CPU: {m['cpu']}; {m['features']}",
+        f"cores: {m['cores']}; threads of every contender: {results.settings['threads']}",
+        f"caches: {caches or 'not known'}",
+        f"memory: {nbytes(m['memory'])}",
+        f"system: {m['system']}, Python {m['python']}",
+        f"versions: {', '.join(f'{name} {version}' for name, version in versions(results).items())}",
+        f"measured: {results.started}",
+    ]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"
+
+
+def versions(results: Results) -> dict[str, str]:
+    """Versions by distribution."""
+    there = {PEERS[peer].distribution or peer: version for peer, version in results.versions.items() if version}
+    return dict(sorted(there.items()))
+
+
+def speed_table(results: Results) -> str:
+    """Our throughput at two sizes, each beside the best peer's."""
+    columns = ["Gelem/s", *(text for log2 in (LARGE, SMALL) for text in (f"2^{log2} elements", "best peer"))]
+    rows = []
+    for work in WORKS:
+        there = [results.get(Case(work, log2).name) for log2 in (LARGE, SMALL)]
+        if any(m and m.ours() for m in there):
+            rows.append([work.title, *(cell for m in there for cell in _beside(m))])
+    return markdown(columns, rows)
+
+
+def _beside(m: Measurement | None) -> tuple[str, str]:
+    if m is None or m.ours() is None:
+        return "-", "-"
+    rival = m.best_peer()
+    return gelems(m, m.ours().best), f"{gelems(m, rival.best)} {rival.name}" if rival else "-"
+
+
+def throughput(results: Results) -> str:
+    """A table for each work, all its sizes."""
+    parts = []
+    for work in WORKS:
+        rows = [_row(m) for m in results.measurements if m.of.work == work and m.ours()]
+        if rows:
+            parts.append(f"### {work.title}\n\n{_formula(work)}\n\n{markdown(_COLUMNS, rows)}")
+    return "\n\n".join(parts)
+
+
+_COLUMNS = (
+    "elements",
+    "Gelem/s",
+    "median",
+    "no out=",
+    "best peer",
+    "its Gelem/s",
+    "x peer",
+    "x peer, medians",
+    "x NumPy",
+    "of the roofline",
+    "GB/s",
+)
+
+
+def _row(m: Measurement) -> list[str]:
+    ours, fresh, rival = m.ours(), m.ours(allocating=True), m.best_peer()
+    medians = rival.median / ours.median if rival else None
+    return [
+        f"2^{m.of.log2}",
+        gelems(m, ours.best),
+        gelems(m, ours.median),
+        gelems(m, fresh.best if fresh else None),
+        rival.name if rival else "-",
+        gelems(m, rival.best if rival else None),
+        times(m.ratio(rival)),
+        times(medians),
+        times(m.ratio(m.numpy())),
+        times(m.ratio(m.roofline())),
+        f"{m.of.bytes_moved / ours.best / 1e9:.1f}",
+    ]
+
+
+def _formula(work: Any) -> str:
+    case = Case(work, LARGE)
+    parts = [f"reads {nbytes(p.read)}" + (f" and writes {nbytes(p.written)}" if p.written else "") for p in case.passes]
+    return f"`{work.name}`: at 2^{LARGE} {', then '.join(parts)}."
+
+
+def summary(results: Results) -> str:
+    """Geometric means over all cases, and how many are below the best peer."""
+    there = [m for m in results.measurements if m.ours() and m.of.log2 >= 12]
+    rivals: tuple[tuple[str, Callable[[Measurement], Rival | None]], ...] = (
+        ("the best peer", Measurement.best_peer),
+        ("NumPy", Measurement.numpy),
+        ("the roofline", Measurement.roofline),
+    )
+    rows = []
+    for name, rival in rivals:
+        ratios = [ratio for m in there if (ratio := m.ratio(rival(m))) is not None]
+        mean = geometric_mean(ratios)
+        below = sum(ratio < 1 for ratio in ratios)
+        rows.append([name, str(len(ratios)), times(mean), times(min(ratios, default=None)), str(below)])
+    return markdown(("fastq, times", "cases", "geometric mean", "lowest", "below 1"), rows)
+
+
+def allocation(results: Results) -> str:
+    """What a fresh result costs, at the largest size that was measured."""
+    both = [m for m in results.measurements if m.ours() and m.ours(allocating=True)]
+    largest = max((m.of.log2 for m in both), default=0)
+    rows = [
+        [m.of.work.title, *(f"{seconds * 1e3:.3g}" for seconds in pair), times(pair[1] / pair[0])]
+        for m in both
+        if m.of.log2 == largest
+        for pair in [(m.ours().best, m.ours(allocating=True).best)]
+    ]
+    return markdown((f"ms for 2^{largest} elements", "out=", "no out=", "times"), rows) if rows else NOT_MEASURED
+
+
+def targets(results: Results) -> str:
+    """Every target, met or not."""
+    words = {True: "yes", False: "**no**", None: "not judged"}
+    rows = [[v.what, v.rival or "-", v.wanted or "-", v.reached, words[v.met]] for v in verdicts(results) if v.wanted]
+    return markdown(("what", "beside", "wanted", "reached", "met"), rows)
+
+
+def limits(results: Results) -> str:
+    """Which limit holds where the best peer, or the wanted share of the roofline, was not reached."""
+    threads, rows = two_threads(results), []
+    for m in results.measurements:
+        rival, roof = m.best_peer(), m.roofline()
+        lost, share = m.ratio(rival), m.ratio(roof)
+        slower = lost is not None and lost < 1 and m.of.log2 >= 12
+        if slower or (share is not None and share < ROOFLINE_SHARE and m.of.log2 == LARGE):
+            theirs = roof.best / rival.best if roof and rival else None
+            name = rival.name if rival else "-"
+            shown = [times(lost), name, times(share), times(theirs), times(threads.get(m.case))]
+            rows.append([m.of.work.title, f"2^{m.of.log2}", *shown, _limit(m)])
+    columns = (
+        "work",
+        "elements",
+        "x peer",
+        "peer",
+        "our share of the roofline",
+        "the peer's",
+        "x with 2 threads",
+        "limit",
+    )
+    return markdown(columns, rows) if rows else "None."
+
+
+def _limit(m: Measurement) -> str:
+    """Memory, where we move the bytes as fast as the machine does; the call, where the array takes less than it."""
+    share = m.ratio(m.roofline())
+    if share is not None and share >= ROOFLINE_SHARE:
+        return "memory"
+    return "the cost of a call" if m.ours().best < CALL else "instructions"
+
+
+CALL = 10e-6  # seconds below which most of a call is not the kernel: see the table of small calls
+
+
+def scaling(results: Results) -> str:
+    """Time against threads."""
+    rows, by_case = [], {}
+    for row in results.sections.get("scaling", []):
+        by_case.setdefault(row["case"], {})[row["threads"]] = row.get("best")
+    counts = sorted({threads for each in by_case.values() for threads in each if threads})
+    for case, each in by_case.items():
+        one = each.get(1)
+        ratios = [times(one / each[n]) if one and each.get(n) else "-" for n in counts[1:]]
+        rows.append([case, _microseconds(one), *ratios])
+    columns = ("case", "us with 1 thread", *(f"x with {n}" for n in counts[1:]))
+    return markdown(columns, rows) if rows else NOT_MEASURED
+
+
+def _microseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e6:,.4g}"
+
+
+def waiting(results: Results) -> str:
+    """Imports and first calls."""
+    rows = [
+        [row["what"], f"{row['best'] * 1e3:.0f}", f"{row['median'] * 1e3:.0f}", _milliseconds(row.get("numba"))]
+        for row in results.sections.get("startup", [])
+        if "kernel" not in row
+    ]
+    return markdown(("what", "ms, best", "median", "of which import numba"), rows) if rows else NOT_MEASURED
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.0f}"
+
+
+def small_calls(results: Results) -> str:
+    """What a small call consists of."""
+    rows = [
+        [row["what"], *(f"{row[part] * 1e6:.2f}" for part in ("best", "median", "python", "dispatch", "kernel"))]
+        for row in results.sections.get("startup", [])
+        if "kernel" in row
+    ]
+    return markdown(("us", "best", "median", "Python", "dispatch", "kernel"), rows) if rows else NOT_MEASURED
+
+
+_CONTENTION = ("serial", "free", "median", "p99", "longest", "serial_p99")
+
+
+def contention(results: Results) -> str:
+    """Calls beside a busy process."""
+    rows = [
+        [row["case"], *(f"{row[key] * 1e3:.2f}" for key in _CONTENTION), times(row["p99"] / row["serial_p99"])]
+        for row in results.sections.get("contention", [])
+    ]
+    columns = (
+        "ms",
+        "one thread, alone",
+        "all, alone",
+        "all, beside it",
+        "99th percentile",
+        "longest",
+        "99th of one thread",
+        "all over one",
+    )
+    return markdown(columns, rows) if rows else NOT_MEASURED
+
+
+def memory(results: Results) -> str:
+    """Peak memory of each operation."""
+    rows = [
+        [row["what"], "-" if row["mib"] is None else f"{row['mib']:.2f}"] for row in results.sections.get("memory", [])
+    ]
+    return markdown(("call on 2^26 elements", "MiB beyond input and output"), rows) if rows else NOT_MEASURED
+
+
+def absent(results: Results) -> str:
+    """Who took no part, and why."""
+    return "\n".join(f"- {line}" for line in remarks(results)) or "Nobody."
+
+
+def peers(results: Results) -> str:
+    """Who is measured, in how many cases the results were the reference's, and what is known of the arithmetic."""
+    rows = []
+    for row in PEERS.values():
+        checked = [name for m in results.measurements for name in m.timings if peer_of(name) == row.name]
+        same = [name for m in results.measurements for name in m.exact if peer_of(name) == row.name]
+        equal = "-" if row.name in ROOFLINES else f"{len(same)} of {len(checked)}"
+        rows.append([f"`{row.name}`", results.versions.get(row.name, "absent") or "-", equal, row.convention or "-"])
+    return markdown(("contender", "version", "bit for bit the reference's", "arithmetic"), rows)
+
+
+NOT_MEASURED = "Not measured in these results."
+PARTS: dict[str, Callable[[Results], str]] = {
+    "machine": machine,
+    "summary": summary,
+    "speed": speed_table,
+    "targets": targets,
+    "limits": limits,
+    "allocation": allocation,
+    "throughput": throughput,
+    "scaling": scaling,
+    "small_calls": small_calls,
+    "waiting": waiting,
+    "contention": contention,
+    "memory": memory,
+    "peers": peers,
+    "absent": absent,
+}

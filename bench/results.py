@@ -1,0 +1,178 @@
+"""What was measured, as data that is kept in a JSON file; every table, plot and page is made from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .cases import WORKS, Case, case_of
+from .peers import CONTENDERS, NUMPY, OURS, ROOFLINES
+
+FORMAT = 1
+STORED = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of a call of one contender: the least and the median of so many samples."""
+
+    best: float
+    median: float
+    samples: int
+
+
+class Rival(NamedTuple):
+    """The fastest of some contenders; its median is the least median of any, so that no rival's luck helps us."""
+
+    name: str
+    best: float
+    median: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One case in one run.
+
+    Attributes
+    ----------
+    case : str
+        Name of the case.
+    threads : int
+        What every contender was given.
+    timings : dict of str to Timing
+        By the contender's name.
+    absent : dict of str to str
+        Why a contender was not measured.
+    exact : list of str
+        The contenders whose results were the reference's, bit for bit.
+    others : float
+        Cores that processes outside the benchmark used meanwhile.
+    """
+
+    case: str
+    threads: int
+    timings: dict[str, Timing] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    exact: list[str] = field(default_factory=list)
+    others: float = 0.0
+
+    @property
+    def of(self) -> Case:
+        """The case itself."""
+        return case_of(self.case)
+
+    def ours(self, *, allocating: bool = False) -> Timing | None:
+        """Time of fastq, with out= or without."""
+        return self.timings.get(f"{OURS} allocating" if allocating else OURS)
+
+    def fastest(self, names: Any) -> Rival | None:
+        """The fastest contender among these names; None where none was measured."""
+        there = {name: self.timings[name] for name in names if name in self.timings}
+        if not there:
+            return None
+        first = min(there, key=lambda name: there[name].best)
+        return Rival(first, there[first].best, min(timing.median for timing in there.values()))
+
+    def peers(self, *, allocating: bool = False) -> list[str]:
+        """Names of those measured that are not fastq and not a roofline; of those that allocate only, if wanted."""
+        allocate = {row.name for row in CONTENDERS if row.allocates}
+        return [
+            name
+            for name in self.timings
+            if peer_of(name) not in (OURS, *ROOFLINES) and (name in allocate or not allocating)
+        ]
+
+    def best_peer(self, *, allocating: bool = False) -> Rival | None:
+        """The fastest peer."""
+        return self.fastest(self.peers(allocating=allocating))
+
+    def numpy(self) -> Rival | None:
+        """NumPy."""
+        return self.fastest([NUMPY])
+
+    def roofline(self) -> Rival | None:
+        """The fastest that moves the bytes of the case."""
+        return self.fastest(name for name in self.timings if peer_of(name) in ROOFLINES)
+
+    def ratio(self, rival: Rival | None, *, allocating: bool = False) -> float | None:
+        """How many times the rival's best time ours is faster; None where one of them was not measured."""
+        ours = self.ours(allocating=allocating)
+        return rival.best / ours.best if rival and ours else None
+
+
+@dataclass
+class Results:
+    """A run: the machine, the versions, what was measured.
+
+    `sections` are the parts beside throughput, by name: lists of rows, each a dict.
+    """
+
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    settings: dict[str, Any]
+    started: str
+    measurements: list[Measurement] = field(default_factory=list)
+    sections: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def __getitem__(self, case: str) -> Measurement:
+        return next(m for m in self.measurements if m.case == case)
+
+    def sort(self) -> None:
+        """Order the measurements as the table of cases does."""
+        self.measurements.sort(key=lambda m: (WORKS.index(m.of.work), m.of.log2))
+
+    def get(self, case: str) -> Measurement | None:
+        """The measurement of a case, None where it was not measured."""
+        return next((m for m in self.measurements if m.case == case), None)
+
+    def write(self, path: Path) -> None:
+        """Write to a temporary name in the same folder, and rename."""
+        content = json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n"
+        path = path.resolve()
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8") as file:
+            file.write(content)
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+
+
+def read(path: Path) -> Results:
+    """Read what `Results.write` wrote.
+
+    Raises
+    ------
+    ValueError
+        If the file is something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
+        measurements = [
+            Measurement(**{**row, "timings": {name: Timing(**t) for name, t in row["timings"].items()}})
+            for row in content.pop("measurements")
+        ]
+        return Results(measurements=measurements, **content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path.name} holds no results of this benchmark: {error}") from error
+
+
+def stored() -> Path | None:
+    """The results that were begun last, among those kept beside this file."""
+    found = sorted(STORED.glob("*.json"), key=lambda path: read(path).started)
+    return found[-1] if found else None
+
+
+def peer_of(name: str) -> str:
+    """The peer of a contender's name."""
+    return name.partition(" ")[0]
+
+
+def geometric_mean(ratios: list[float]) -> float | None:
+    """Geometric mean, None of nothing."""
+    return exp(sum(map(log, ratios)) / len(ratios)) if ratios else None

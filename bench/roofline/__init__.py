@@ -1,0 +1,1 @@
+"""What the machine allows: kernels that move the bytes of a case and compute nothing, and a C program."""

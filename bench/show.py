@@ -1,0 +1,109 @@
+"""Tables of what was measured, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from .interference import WORTH_A_REMARK
+from .results import Measurement, Results, peer_of
+from .worker import NOT_INSTALLED
+
+Column = tuple[str, Callable[[Measurement], str]]
+NOT_THERE = "-"
+LEFT = ("work", "size", "best peer", "contender")
+
+
+def gelems(measurement: Measurement, seconds: float | None) -> str:
+    """Elements a nanosecond."""
+    return NOT_THERE if seconds is None else f"{measurement.of.elements / seconds / 1e9:.3g}"
+
+
+def times(ratio: float | None) -> str:
+    """A ratio to two places, or one where it is large."""
+    return NOT_THERE if ratio is None else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.1f}"
+
+
+def _best(timing: object) -> float | None:
+    return getattr(timing, "best", None)
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("work", lambda m: m.of.work.title),
+    ("size", lambda m: f"2^{m.of.log2}"),
+    ("best", lambda m: gelems(m, _best(m.ours()))),
+    ("median", lambda m: gelems(m, getattr(m.ours(), "median", None))),
+    ("no out=", lambda m: gelems(m, _best(m.ours(allocating=True)))),
+    ("best peer", lambda m: getattr(m.best_peer(), "name", NOT_THERE)),
+    ("best", lambda m: gelems(m, _best(m.best_peer()))),
+    ("x peer", lambda m: times(m.ratio(m.best_peer()))),
+    ("x NumPy", lambda m: times(m.ratio(m.numpy()))),
+    ("of roofline", lambda m: times(m.ratio(m.roofline()))),
+)
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]], title: str = "") -> Table:
+    """A table whose numbers are at the right."""
+    made = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold")
+    for column in columns:
+        made.add_column(column, justify="left" if column in LEFT else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def throughput(results: Results) -> Table:
+    """One row a case."""
+    rows = ([text(m) for _, text in COLUMNS] for m in results.measurements if m.ours() or m.best_peer())
+    return table((title for title, _ in COLUMNS), rows, "float32, Gelem/s unless a ratio")
+
+
+def every_contender(results: Results) -> Table:
+    """One row a contender and case."""
+    rows = (
+        [m.of.work.title, f"2^{m.of.log2}", name, gelems(m, t.best), gelems(m, t.median), times(_against(m, t.best))]
+        for m in results.measurements
+        for name, t in sorted(m.timings.items(), key=lambda item: item[1].best)
+    )
+    return table(("work", "size", "contender", "best", "median", "ours x"), rows, "Every contender, Gelem/s")
+
+
+def _against(measurement: Measurement, seconds: float) -> float | None:
+    ours = measurement.ours()
+    return seconds / ours.best if ours else None
+
+
+def absences(results: Results) -> Iterator[str]:
+    """Who was not measured and why, each reason said once."""
+    why: dict[str, tuple[set[str], set[str]]] = {}
+    for m in results.measurements:
+        for name, reason in m.absent.items():
+            peers, works = why.setdefault(reason, (set(), set()))
+            peers.add(peer_of(name))
+            works.add(m.of.work.name)
+    for reason, (peers, works) in why.items():
+        where = "" if reason == NOT_INSTALLED else f" ({', '.join(sorted(works))})"
+        yield f"{', '.join(sorted(peers))}: {reason}{where}"
+
+
+def remarks(results: Results) -> list[str]:
+    """Who was absent, and when the machine was not ours alone."""
+    said = [*results.remarks, *absences(results)]
+    busy = [m for m in results.measurements if m.others > WORTH_A_REMARK]
+    if busy:
+        most = max(m.others for m in busy)
+        count = f"{len(busy)} of {len(results.measurements)}"
+        said.append(f"other processes used up to {most:.1f} cores during {count} cases: measure again")
+    return said
+
+
+def show(results: Results, console: Console, *, everyone: bool = False) -> None:
+    """Print the tables and the remarks."""
+    console.print(throughput(results))
+    if everyone:
+        console.print(every_contender(results))
+    for line in remarks(results):
+        console.print(f"- {line}", highlight=False, markup=False, soft_wrap=True)

@@ -168,7 +168,7 @@ RULE_MUTANTS = {
     "smallest normal number for the floor": [
         (
             "formulas.py",
-            "least = normal if action.rule.range.floor is None else action.rule.range.floor",
+            "least = normal if ranged.floor is None else ranged.floor",
             "least = normal",
         )
     ],

@@ -14,7 +14,7 @@ def _identifier(system):
 @pytest.fixture(params=SYSTEMS, ids=_identifier)
 def system(request):
     if missing := request.param.missing():
-        pytest.skip(f"{', '.join(missing)} is not installed: convention {request.param.convention} is not compared")
+        pytest.skip(f"not installed: {', '.join(missing)}; convention {request.param.convention} is not compared")
     return request.param
 
 

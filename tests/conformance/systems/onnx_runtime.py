@@ -5,7 +5,8 @@ from functools import cache
 import numpy as np
 from oracle import Case, Quantized, System, grid
 
-FORMATS = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
+FORMATS = ("int8", "uint8", "int4", "uint4")
+WIDE = ("int16", "uint16")
 OPSET = 21
 
 
@@ -200,7 +201,7 @@ SYSTEMS = (
         "onnx",
         ("onnx", "onnxruntime"),
         operators,
-        grid(FORMATS),
+        grid(FORMATS) + grid(WIDE, ("array",)),
         neighbour="torch-pt2e",
         given=True,
         undefined="QuantizeLinear leaves NaN open; ONNX Runtime makes it the lowest code. DynamicQuantizeLinear of "
@@ -219,7 +220,11 @@ SYSTEMS = (
         "onnxruntime",
         ("onnx", "onnxruntime"),
         tools,
-        grid(FORMATS) + grid(FORMATS, ("array",), changes=(("reduce_range", True),)),
+        (
+            *grid(FORMATS),
+            *grid(WIDE, ("array",)),
+            *grid(FORMATS + WIDE, ("array",), changes=(("reduce_range", True),)),
+        ),
         undefined="NaN in the data fails an assertion; an infinity gives scale inf and values that are NaN.",
     ),
     System(

@@ -61,6 +61,17 @@ def quantize_decomposed(x, case):
     return Quantized(q.numpy(), scale.numpy()[0], zero_point.numpy()[0], values.numpy())
 
 
+def quantize_groups(x, case, scale, zero_point):
+    """quantize_per_channel_group and its inverse, with given parameters."""
+    torch, ops, info = _torch(), _torch().ops.quantized_decomposed, np.iinfo(case.dtype)
+    scale, zero_point = torch.from_numpy(scale.astype(np.float32)), torch.from_numpy(zero_point.astype(np.int32))
+    rest = int(info.min), int(info.max), getattr(torch, case.dtype), case.block_size
+    q = ops.quantize_per_channel_group(torch.from_numpy(x), scale, zero_point, *rest)
+    return Quantized(
+        q.numpy(), None, None, ops.dequantize_per_channel_group(q, scale, zero_point, *rest, torch.float32).numpy()
+    )
+
+
 def fake_quantize(x, case):
     """fake_quantize_per_tensor_affine and fake_quantize_per_channel_affine, which give no codes away."""
     torch, x, info = _torch(), _torch().from_numpy(x), np.iinfo(case.dtype)
@@ -98,6 +109,14 @@ SYSTEMS = (
         CASES,
         neighbour="torch",
         undefined=NOT_FINITE,
+    ),
+    System(
+        "torch-pt2e",
+        ("torch",),
+        quantize_groups,
+        grid(("int8", "uint8"), ("block",)),
+        neighbour="torchao",
+        given=True,
     ),
     System(
         "torch-fake-quantize",

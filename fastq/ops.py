@@ -683,7 +683,9 @@ def _form(qtype: QType, saturate: bool = True) -> Any:
     """Return how codes lie in memory where their dtype does not say it, else None."""
     if not (qtype.packed or qtype.element):
         return None
-    arguments.check_saturate(saturate)
+    form = qtype.float_format
+    may_overflow = form is not None and form.nan is not None and not qtype.block_size
+    saturate = arguments.check_saturate(saturate) or not may_overflow
     return _execute().Form(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate)
 
 

@@ -28,7 +28,6 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 
-
 # called from compiled code alone: without an entry for C it takes a quarter less time to compile
 _INTERNAL = {"no_cfunc_wrapper": True}
 

@@ -9,11 +9,12 @@ import numpy as np
 from numba import from_dtype, types
 from numpy.typing import NDArray
 
-from fastq.execute import STREAMING, TILE, _is_plain, _tiles
 from fastq.floats import FLOAT_FORMATS
 from fastq.gguf_formats import BLOCK, BlockFormat
 from fastq.kernels import gguf, jit, parallel
 from fastq.kernels.minifloats import Minifloat
+from fastq.plans import STREAMING
+from fastq.views import TILE, is_plain, tiles
 
 Array = NDArray[Any]
 
@@ -47,7 +48,7 @@ def quantize(data: Array, out: Array, form: BlockFormat) -> int:
 
 def dequantize(data: Array, out: Array, form: BlockFormat) -> None:
     """Write the values of the blocks in data to out."""
-    streaming = _is_plain(data) and _is_plain(out) and out.nbytes >= STREAMING
+    streaming = is_plain(data) and is_plain(out) and out.nbytes >= STREAMING
     kernel = _kernel(gguf.dequantize_blocks, form, data.dtype, out.dtype, streaming)
     _run(kernel, data, form.nbytes, out, BLOCK)
 
@@ -55,7 +56,7 @@ def dequantize(data: Array, out: Array, form: BlockFormat) -> None:
 def _run(kernel: int, src: Array, width: int, dst: Array, dst_width: int) -> int:
     """Run a kernel on blocks of `width` elements of src, which become `dst_width` of dst; the first one reported."""
     blocks = src.size // width
-    if _is_plain(src) and _is_plain(dst):
+    if is_plain(src) and is_plain(dst):
         seen = parallel.run(kernel, _arrays(src, dst), blocks, size=BLOCK, grain=gguf.GROUP)
         return _first_reported(kernel, src, dst, blocks) if seen else -1
     return _run_tiles(kernel, _in_blocks(src, width), _in_blocks(dst, dst_width))
@@ -70,7 +71,7 @@ def _run_tiles(kernel: int, src: Array, dst: Array) -> int:
     width: int = src.shape[-1]
     most = min(TILE, src.size) // width
     buffers = [np.empty((most, x.shape[-1]), x.dtype.newbyteorder("=")) for x in (src, dst)]
-    for index, start, stop in _tiles(src.shape):
+    for index, start, stop in tiles(src.shape):
         part, blocks = src[index], (stop - start) // width
         x, y = (buffer[:blocks] for buffer in buffers)
         np.copyto(x.reshape(part.shape), part)

@@ -15,6 +15,7 @@ from fastq import arguments
 from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
 from fastq.floats import FLOAT_FORMATS
+from fastq.forms import Bounds, Form, How
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
 from fastq.kernels.rule import Rule
 from fastq.layout import check_block_size, kept_axes, parameter_shape
@@ -407,8 +408,8 @@ def _dequantize(
     block_size: int,
     wanted: np.dtype[Any],
     out: Array | None,
-    bounds: tuple[float, float],
-    how: Any,
+    bounds: Bounds,
+    how: How,
 ) -> Array:
     if out is not None:
         values = arguments.check_out(out, shape, wanted)
@@ -574,7 +575,7 @@ class _Request(NamedTuple):
         scale = byte if self.dtype.scale_element else self.row.scale_dtype(self.compute)
         return scale, byte if self.dtype.element else self.row.zero_point_dtype(self.dtype, self.compute)
 
-    def how(self, saturate: bool = True) -> Any:
+    def how(self, saturate: bool = True) -> How:
         """Return the arithmetic, with that of parameters."""
         part = part_of(self.axis, self.block_size)
         rule = rule_of(self.row, self.dtype, self.symmetric, part, self.compute, ranges=True)
@@ -624,13 +625,13 @@ def _filled(params: QParams | _Request, scale: Array, zero_point: Array, compute
 _SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
 
 
-def _scheme(request: _Request, nan: str) -> tuple[str, tuple[float, float], str]:
+def _scheme(request: _Request, nan: str) -> tuple[str, Bounds, str]:
     """Return how parameters are taken from a range, bounds of the codes, and what to do with NaN."""
     name = _SCHEMES.get(request.dtype.scale_element) or ("symmetric" if request.symmetric else "asymmetric")
     return name, request.row.code_range(request.dtype, request.symmetric), nan
 
 
-def _arithmetic(params: QParams, saturate: bool = True) -> tuple[tuple[float, float], Any]:
+def _arithmetic(params: QParams, saturate: bool = True) -> tuple[Bounds, How]:
     """Bounds of the codes, and the arithmetic that the parameters are used with."""
     row = as_convention(params.convention)
     part = part_of(params.axis, params.block_size)
@@ -638,18 +639,18 @@ def _arithmetic(params: QParams, saturate: bool = True) -> tuple[tuple[float, fl
     return row.code_range(params.dtype, params.symmetric), _how(params.dtype, rule, saturate)
 
 
-def _how(qtype: QType, rule: Rule, saturate: bool = True) -> Any:
+def _how(qtype: QType, rule: Rule, saturate: bool = True) -> How:
     """Return the arithmetic with the forms of codes and scales."""
-    return _execute().How(rule, _form(qtype, saturate), _own(qtype))
+    return How(rule, _form(qtype, saturate), _own(qtype))
 
 
-def _own(qtype: QType) -> Any:
+def _own(qtype: QType) -> Form | None:
     """Return the form of scales where the code format prescribes it, else None."""
     if not qtype.scale_element:
         return None
     form = FLOAT_FORMATS[qtype.scale_element]
     units = 0 if qtype.element or form.sign else qtype.bits - 2
-    return _execute().Form(8, False, form.name, units=units)
+    return Form(8, False, form.name, units=units)
 
 
 def _as_factor(tensor_scale: Array | None) -> float:
@@ -679,14 +680,14 @@ def _tensor_scale(x: Array, request: _Request, nan: str) -> NDArray[np.float32] 
     return np.array(1 if scale < least else min(scale, most), np.float32)
 
 
-def _form(qtype: QType, saturate: bool = True) -> Any:
+def _form(qtype: QType, saturate: bool = True) -> Form | None:
     """Return how codes lie in memory where their dtype does not say it, else None."""
     if not (qtype.packed or qtype.element):
         return None
     form = qtype.float_format
     may_overflow = form is not None and form.nan is not None and not qtype.block_size
     saturate = arguments.check_saturate(saturate) or not may_overflow
-    return _execute().Form(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate)
+    return Form(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate)
 
 
 def _bits(array: Array) -> Array:

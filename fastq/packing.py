@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.arguments import as_array
+from fastq.forms import Form
 from fastq.kernels import SAW_OUT_OF_RANGE
 from fastq.layout import kept_axes
 from fastq.qtypes import QType, as_qtype
@@ -41,13 +42,13 @@ def _axis(axis: int, ndim: int) -> int:
 
 
 @functools.cache
-def _execute() -> Any:
-    """Return the module that needs Numba, imported by the first call of an operation."""
-    return importlib.import_module("fastq.execute")
+def _packed() -> Any:
+    """Return the module that needs Numba, imported by the first call."""
+    return importlib.import_module("fastq.packed")
 
 
-def _form(qtype: QType, bitorder: str) -> Any:
-    return _execute().Form(qtype.bits, qtype.signed and not qtype.element, highest_first=bitorder == "big")
+def _form(qtype: QType, bitorder: str) -> Form:
+    return Form(qtype.bits, qtype.signed and not qtype.element, highest_first=bitorder == "big")
 
 
 def _as_integers(codes: ArrayLike, qtype: QType) -> NDArray[Any]:
@@ -102,7 +103,7 @@ def pack(
     given = np.atleast_1d(_as_integers(codes, qtype))
     axis = _axis(axis, given.ndim)
     packed = np.empty(packed_shape(given.shape, qtype, axis), np.uint8)
-    seen = _execute().pack(np.moveaxis(given, axis, -1), np.moveaxis(packed, axis, -1), _form(qtype, bitorder))
+    seen = _packed().pack(np.moveaxis(given, axis, -1), np.moveaxis(packed, axis, -1), _form(qtype, bitorder))
     if seen & SAW_OUT_OF_RANGE:
         raise ValueError(
             f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {given.min()}..{given.max()}"
@@ -156,5 +157,5 @@ def unpack(
     if packed.shape != (wanted := packed_shape(shape, qtype, axis)):
         raise ValueError(f"packed has shape {packed.shape}, but {qtype} codes of shape {tuple(shape)} pack to {wanted}")
     codes = np.empty(shape or (1,), np.uint8 if qtype.element else qtype.storage)
-    _execute().unpack(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), _form(qtype, bitorder))
+    _packed().unpack(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), _form(qtype, bitorder))
     return codes.reshape(shape).view(qtype.storage)

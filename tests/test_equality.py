@@ -86,8 +86,10 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
     monkeypatch.setattr(execute, "PARTIAL", 1000)
     monkeypatch.setattr(execute, "COLUMNS", 50)
     loops = set()
-    kernel = execute._kernel
-    monkeypatch.setattr(execute, "_kernel", lambda loop, *which: loops.add(loop.__name__) or kernel(loop, *which))
+    kernel = execute.kernel_address
+    monkeypatch.setattr(
+        execute, "kernel_address", lambda loop, *which: loops.add(loop.__name__) or kernel(loop, *which)
+    )
     for shape, axis in [((3, 701), 1), ((2, 3, 5, 600), (1, 3)), ((70, 300), 1), ((9, 7), 1), ((3, 5, 333), (0, 2))]:
         x = values(dtype, np.prod(shape), 7).reshape(shape)
         for n in (1, 2, 4):

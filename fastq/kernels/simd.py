@@ -29,7 +29,7 @@ from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 
 # called from compiled code alone: without an entry for C it takes a quarter less time to compile
-_INTERNAL = {"no_cfunc_wrapper": True}
+_INTERNAL: Any = {"no_cfunc_wrapper": True}
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

@@ -1,0 +1,98 @@
+"""Form and How: how codes lie in memory, and the arithmetic of a call, where dtypes do not say it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastq.kernels.rule import ONNX, Rule
+
+
+class Form(NamedTuple):
+    """How codes lie in memory, where a dtype does not say all of it.
+
+    Attributes
+    ----------
+    bits : int
+        Width of a code.
+    signed : bool
+        Whether it is two's complement.
+    element : str
+        Name of its float format, empty for integers.
+    saturate : bool
+        Whether what is too large for the float format becomes its largest number.
+    dense : bool
+        Whether codes of fewer than 8 bits share bytes.
+    highest_first : bool
+        Whether the first of eight codes of one bit is in the highest bit.
+    units : int
+        Scales that are powers of two are those of the codes times two to this power.
+    """
+
+    bits: int
+    signed: bool
+    element: str = ""
+    saturate: bool = True
+    dense: bool = True
+    highest_first: bool = False
+    units: int = 0
+
+    @property
+    def packed(self) -> bool:
+        """Whether codes share bytes."""
+        return self.bits < 8 and self.dense
+
+    @property
+    def group(self) -> int:
+        """The least number of codes that fills whole bytes."""
+        return 8 // math.gcd(self.bits, 8)
+
+    @property
+    def apart(self) -> Form | np.dtype[Any]:
+        """The same codes, one in a byte."""
+        if self.element:
+            return self._replace(dense=self.bits >= 8)
+        return np.dtype(np.int8 if self.signed else np.uint8)
+
+
+Kind = np.dtype[Any] | Form  # what a kernel's pointer points to
+Bounds = tuple[float, float]  # the first and the last code in use
+
+
+class How(NamedTuple):
+    """The arithmetic of a call, and how codes and scales lie in memory where their dtype does not say it.
+
+    Attributes
+    ----------
+    rule : Rule
+        The convention's arithmetic.
+    code : Form or None
+        The form of the codes; None: that of their dtype.
+    steps : Form or None
+        The form of the scales, where the format prescribes one.
+    """
+
+    rule: Rule = ONNX
+    code: Form | None = None
+    steps: Form | None = None
+
+    @property
+    def packed(self) -> bool:
+        """Whether codes share bytes."""
+        return self.code is not None and self.code.packed
+
+    @property
+    def apart(self) -> How:
+        """The same for codes one in a byte."""
+        form = self.code and self.code.apart
+        return self._replace(code=form if isinstance(form, Form) else None)
+
+    @property
+    def given(self) -> How:
+        """The same where parameters are given."""
+        return self._replace(rule=self.rule._replace(range=None))
+
+
+PLAIN = How()

@@ -1,0 +1,132 @@
+"""What the shapes and dtypes of a call decide: the kernel and its plan."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import from_dtype, types
+from numpy.typing import NDArray
+
+from fastq.floats import FLOAT_FORMATS
+from fastq.forms import Bounds, Form, How, Kind
+from fastq.kernels import jit, lanes, spans
+from fastq.kernels.actions import Action
+from fastq.kernels.minifloats import Minifloat, PowerOfTwo
+from fastq.kernels.packing import Bits
+from fastq.kernels.plan import PLAN, Plan
+from fastq.layout import Layout, make_layout
+
+Array = NDArray[Any]
+
+# bytes of output from which stores go past the cache: twice an L2 of 2 MiB a core. Dequantize of 2**26 on two cores
+# 2.1 times faster with it, of 2**18 (in cache) 1.5 times slower
+STREAMING = 1 << 23
+# elements over which errors are added up before sums are added, so that the order does not depend on threads
+ERRORS_CHUNK = 1 << 16
+NARROW = 512  # rows of fewer elements than this are widened where they can be
+
+
+@functools.cache
+def element(kind: Kind) -> types.Type:
+    """Return the type of what a kernel's pointer points to."""
+    if isinstance(kind, Form) and not kind.element:
+        return Bits(kind.bits, kind.signed, kind.highest_first)
+    name = kind.element if isinstance(kind, Form) else kind.name
+    if name not in FLOAT_FORMATS:
+        return from_dtype(kind)
+    row = FLOAT_FORMATS[name]
+    if not row.sign:
+        return PowerOfTwo(row.bias + (kind.units if isinstance(kind, Form) else 0))
+    how = (kind.saturate, kind.dense) if isinstance(kind, Form) else (False, True)
+    return Minifloat(name, row.exponent, row.mantissa, row.bias, row.largest, row.infinity, row.nan, *how)
+
+
+@functools.cache
+def kernel_address(loop: Any, does: str, nan: str, scheme: str, block: int, how: How, *kinds: Kind) -> int:
+    """Address of a loop compiled for an action and kinds of src, dst, scale and zero point."""
+    pointers = [types.CPointer(element(kind)) for kind in (*kinds, np.dtype(np.float64))]
+    code = element(how.code) if how.code is not None and how.code.element else None
+    rule, own = how.rule, ""
+    if how.steps is not None:
+        own = "tensor" if FLOAT_FORMATS[how.steps.element].sign else "power"
+        rule = rule._replace(compute="float64" if does != "dequantize" and is_wide(kinds[0]) else "float32")
+    action = Action(does, nan, scheme, block, rule, code, own)
+    return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
+
+
+def is_wide(kind: Kind) -> bool:
+    """Whether input of this dtype is computed with in float64."""
+    return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
+
+
+def plan_of(layout: Layout, bounds: Bounds = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:
+    """Return a plan as kernels read it."""
+    plan = np.zeros(1, PLAN)
+    view = (layout.outer, layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept)
+    plan[0] = (*view, parameters, *bounds, 1.0, streaming, ERRORS_CHUNK)
+    return plan
+
+
+def loop_of(layout: Layout) -> Any:
+    """Return the loop for a view."""
+    return spans.spans if layout.inner == 1 else lanes.lanes
+
+
+def with_tensor(plan: Array, tensor: float) -> Array:
+    """Return a plan with the scale of the whole array, which is known only now, if there is one."""
+    if not tensor:
+        return plan
+    plan = plan.copy()
+    plan["tensor"] = tensor
+    return plan
+
+
+class Prepared(NamedTuple):
+    """All of a call with given parameters that its shapes and dtypes decide."""
+
+    kernel: int
+    plan: Array
+    repeat: int
+
+
+@functools.lru_cache(4096)
+def prepare(
+    does: str,
+    nan: str,
+    bounds: Bounds,
+    shape: tuple[int, ...],
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    direct: bool,
+    how: How,
+    *kinds: Kind,
+) -> Prepared:
+    """Return what the shapes and dtypes of a call with given parameters decide."""
+    layout = make_layout(shape, axes, block_size)
+    assert layout is not None
+    layout, repeat = layout.widened(NARROW)
+    # for codes of 8 bits stores past the cache brought nothing
+    streaming = direct and does != "quantize" and math.prod(shape) * element(kinds[1]).bitwidth >= 8 * STREAMING
+    return Prepared(
+        kernel_address(loop_of(layout), does, nan, "", 0, how, *kinds), plan_of(layout, bounds, streaming), repeat
+    )
+
+
+def ids(*arrays: Array | None) -> tuple[int, ...]:
+    """Return arrays as kernels know them; they must be kept alive by a name each."""
+    return tuple(0 if array is None else id(array) for array in arrays)
+
+
+def kinds_of(does: str, x: np.dtype[Any], out: np.dtype[Any], code: Form | None) -> tuple[Kind, Kind]:
+    """Return what src and dst of an action point to."""
+    return (code or x if does == "dequantize" else x), (code or out if does == "quantize" else out)
+
+
+def repeated(scale: Array, zero: Array, repeat: int) -> tuple[Array, Array]:
+    """Return parameters side by side as often as a widened layout has rows in one."""
+    if repeat == 1:
+        return scale, zero
+    return np.tile(scale.reshape(-1), repeat), np.tile(zero.reshape(-1), repeat)

@@ -51,7 +51,8 @@ def minmax(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[Arr
     """Smallest and largest element of each parameter's part of x, NaN as 0.0, and the bits of what was seen."""
     view = View(x, None, axes, block_size)
     lo, hi, seen = _extents(view)
-    return view.from_kernel(lo.astype(x.dtype, copy=False)), view.from_kernel(hi.astype(x.dtype, copy=False)), seen
+    dtype = x.dtype.newbyteorder("=")
+    return view.from_kernel(lo.astype(dtype, copy=False)), view.from_kernel(hi.astype(dtype, copy=False)), seen
 
 
 def _reduced(dtype: np.dtype[Any]) -> np.dtype[Any]:

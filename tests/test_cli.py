@@ -332,7 +332,7 @@ def test_layouts_are_what_they_say(layout):
 
 def test_info():
     output = run("info")
-    for title in ("fastq", "python", "numpy", "numba", "llvmlite", "system", "cpu", "threads", "threading", "cache"):
+    for title in ("fastq", "python", "numpy", "numba", "llvmlite", "system", "cpu", "threads", "cache"):
         assert re.search(rf"^{title}\b", output, re.MULTILINE)
     assert np.__version__ in output
 

@@ -123,23 +123,16 @@ def extent(action, src, i, end):
 @by_type
 def prefetch_lanes(src, i, vec):
     """Prefetch the lines that so many lanes fill."""
-    line = REGISTER_BITS // src.dtype.bitwidth
-    lines = max(1, vec.instance_type.n // line)
+    n = vec.instance_type.n
+    if n * src.dtype.bitwidth <= REGISTER_BITS:
+        return lambda src, i, vec: prefetch(src, i)
+    half, rest = Vec(src.dtype, n // 2), n // 2
 
-    def one(src, i, vec):
-        prefetch(src, i)
+    def both(src, i, vec):
+        prefetch_lanes(src, i, half)
+        prefetch_lanes(src, i + rest, half)
 
-    def two(src, i, vec):
-        prefetch(src, i)
-        prefetch(src, i + line)
-
-    def four(src, i, vec):
-        prefetch(src, i)
-        prefetch(src, i + line)
-        prefetch(src, i + 2 * line)
-        prefetch(src, i + 3 * line)
-
-    return {1: one, 2: two, 4: four}[lines]
+    return both
 
 
 @inline

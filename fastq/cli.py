@@ -29,7 +29,7 @@ from fastq import selfcheck, versions
 from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
-from fastq.qtypes import QTYPES
+from fastq.io.records import FORMATS
 from fastq.report import FIGURES, TENSOR, print_conventions, print_table, total_of
 from fastq.scheme import Scheme
 
@@ -130,7 +130,7 @@ def demo(size: int) -> None:
 @click.argument("out", metavar="OUT", type=WRITABLE, callback=_safetensors_file)
 @click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
-@click.option("--dtype", type=click.Choice(list(QTYPES)), default="int8", show_default=True, help="Code format.")
+@click.option("--dtype", type=click.Choice(FORMATS), default="int8", show_default=True, help="Code format.")
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")

@@ -502,6 +502,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         raise ValueError("x is empty: there is no error to measure")
     if isinstance(q, QuantizedArray):
         params = _checked(q.qparams, x.shape, q.qparams.compute)
+        _codes_of(q)  # refuses codes that are not of the format
         (bounds, how), approximation = _arithmetic(params), _bits(q.unpacked())
         axes, block_size = _axes_of(params, x.ndim)
         parameters, tensor = (_bits(params.scale), _bits(params.zero_point)), _as_factor(params.tensor_scale)

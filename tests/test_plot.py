@@ -299,7 +299,7 @@ def test_wrong_arguments_are_named():
         fastq.plot.errors(COURSE[:2], q)
     with pytest.raises(ValueError, match="x is empty"):
         fastq.plot.errors(COURSE[:0], COURSE[:0])
-    with pytest.raises(TypeError, match="x must be float32"):
+    with pytest.raises(TypeError, match="x must be float16"):
         fastq.plot.errors(COURSE > 0, q)
     with pytest.raises(TypeError, match="q must be a QuantizedArray"):
         fastq.plot.errors(COURSE, COURSE > 0)

@@ -20,13 +20,15 @@ import fastq
 from fastq.conventions import as_convention
 from fastq.io.containers import TensorSpec, safetensors_dtype, spec_of
 from fastq.qarray import Axis, QParams, QuantizedArray
-from fastq.qtypes import QType, as_qtype
+from fastq.qtypes import QTYPES, QType, as_qtype
 
 Array = NDArray[Any]
 
 KEY = "fastq"
 VERSION = 1
 FLOATS = ("F64", "F32", "F16", "BF16")
+# formats that a file may hold: integers, for which compressed-tensors has names
+FORMATS = tuple(name for name, row in QTYPES.items() if not (row.element or row.block_size))
 
 
 @dataclass(frozen=True)

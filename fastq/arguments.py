@@ -94,8 +94,8 @@ def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
     return (array.astype(qtype.storage) if qtype.storage != dtype else array), qtype
 
 
-def check_nan(nan: str, qtype: QType | None = None) -> str:
-    """Return nan if it is one of the policies; "keep" is one for codes that have a NaN.
+def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:
+    """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`.
 
     Raises
     ------
@@ -105,6 +105,8 @@ def check_nan(nan: str, qtype: QType | None = None) -> str:
     if nan == "raise" or nan == "zero":
         return nan
     if nan == "keep" and qtype is not None:
+        if given and qtype.scale_element:
+            raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qtype} are given")
         form = qtype.float_format
         if (form is not None and form.nan is not None) or qtype.scale_element:
             return nan
@@ -226,6 +228,8 @@ def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDA
     given = as_array(zero_point, "zero_point")
     if given.shape != shape and not given.size == math.prod(shape) == 1:
         raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
+    if given.dtype.kind not in "iu" and given.dtype != qtype.storage:
+        raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {given.dtype}")
     if np.any(given.astype(np.float32) != 0):
         raise ValueError(f"zero_point must be 0 for {qtype}: float codes have no other")
     return np.zeros(given.shape, qtype.storage)

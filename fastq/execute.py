@@ -172,6 +172,11 @@ def _choose(
     kernel, plan = _prepare_ranges(scheme, bounds, how, lo.dtype, lo.dtype, how.steps or steps, zeros)
     plan = with_tensor(plan, tensor)
     seen |= parallel.run_serial(kernel, ids(lo, hi, scale, zero, None, plan), 0, lo.size)
+    if nan == "keep" and how.steps is not None:
+        marked = FLOAT_FORMATS[how.steps.element].nan
+        scale[_extents(View(np.isnan(view.x).view(np.uint8), None, view.transposed_axes, view.block_size))[1] > 0] = (
+            marked
+        )
     return scale, zero, seen
 
 

@@ -104,7 +104,7 @@ def quantize(
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
         params = _checked(qparams, x.shape, arguments.compute_dtype(x.dtype))
-        arguments.check_nan(nan, None if params.dtype.block_size else params.dtype)
+        arguments.check_nan(nan, params.dtype, given=True)
         codes = _codes_for(x, params.dtype, out)
         _with_parameters("quantize", x, codes, params, nan, saturate, out)
         return QuantizedArray(codes, params, x.shape)
@@ -292,7 +292,7 @@ def fake_quantize(
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
         params = _checked(qparams, x.shape, compute)
-        arguments.check_nan(nan, None if params.dtype.block_size else params.dtype)
+        arguments.check_nan(nan, params.dtype, given=True)
         _with_parameters("fake", x, values, params, nan, saturate, out)
         return values
     if dtype is None:
@@ -601,7 +601,7 @@ def _request(
     if not isinstance(symmetric, bool | np.bool_):
         raise TypeError(f"symmetric must be a bool, not {symmetric!r}")
     if symmetric and qtype.bits == 1:
-        raise ValueError(f"symmetric=True needs codes on either side of zero, which {qtype} has not")
+        raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     always = bool(symmetric or qtype.element or qtype.block_size)
     as_convention(convention).check(qtype, always)
     return _Request(qtype, axis, block_size, always, convention, arguments.compute_dtype(x.dtype))
@@ -619,7 +619,7 @@ def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
 
 def _filled(params: QParams | _Request, scale: Array, zero_point: Array, compute: np.dtype[Any]) -> QParams:
     what = (params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
-    return QParams(scale, zero_point, *what, None if scale.dtype == compute else compute)
+    return QParams(scale, zero_point, *what, computed=None if scale.dtype == compute else compute)
 
 
 # how the scales of a block are taken from its range, by the format of the scales that a code format prescribes
@@ -663,10 +663,15 @@ def _as_factor(tensor_scale: Array | None) -> float:
 _TENSOR_SCALES = 2.0**-120, 2.0**119
 
 
+def _has_tensor_scale(qtype: QType) -> bool:
+    """Whether scales of blocks are in units of one for the whole array."""
+    return bool(qtype.scale_element) and FLOAT_FORMATS[qtype.scale_element].sign
+
+
 def _tensor_scale(x: Array, request: _Request, nan: str) -> NDArray[np.float32] | None:
     """Return the scale of the whole array that makes its largest block scale the largest there is."""
     qtype, compute = request.dtype, request.compute
-    if not qtype.scale_element or not FLOAT_FORMATS[qtype.scale_element].sign:
+    if not _has_tensor_scale(qtype):
         return None
     lo, hi, seen = _execute().minmax(x, None, 0)
     if nan == "raise":
@@ -740,9 +745,9 @@ def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) ->
         scale = arguments.as_scale(params.scale, row.scale_dtype(compute), row.signed_scale)
     if params.tensor_scale is not None:
         arguments.check_tensor_scale(params, _TENSOR_SCALES)
-    zero_point = _zero_point_for(params.zero_point, params.dtype, scale, row)
     wanted = parameter_shape(shape, kept_axes(params.axis, len(shape)), params.block_size)
     arguments.check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
+    zero_point = _zero_point_for(params.zero_point, params.dtype, scale, row)
     if scale is params.scale and zero_point is params.zero_point and compute == params.compute:
         return params
     computed = None if params.dtype.scale_element or scale.dtype == compute else compute
@@ -821,7 +826,8 @@ def _shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -
 def _params_of_nothing(x: Array, request: _Request) -> QParams:
     shape = _shape_of_nothing(x, kept_axes(request.axis, x.ndim), request.block_size)
     scale, zero_point = (np.empty(shape, dtype) for dtype in request.stored)
-    return _filled(request, scale, zero_point, request.compute)
+    tensor_scale = np.ones((), np.float32) if _has_tensor_scale(request.dtype) else None
+    return _chosen(request, scale, zero_point, tensor_scale)
 
 
 def _refuse_nan(seen: int, nan: str, x: Array) -> None:

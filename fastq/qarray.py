@@ -62,8 +62,8 @@ class QParams:
     block_size: int = 0
     symmetric: bool = False
     convention: str | Convention = "onnx"
-    computed: np.dtype[Any] | None = None
     tensor_scale: NDArray[np.float32] | None = None
+    computed: np.dtype[Any] | None = None
 
     @property
     def compute(self) -> np.dtype[Any]:

@@ -109,7 +109,7 @@ def choose_qparams(
     scale, zero_point = _parameters(lo, hi, under, row.parameter_range(qtype, always), always)
     scale = scale.astype(row.scale_dtype(lo.dtype))
     zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
-    return QParams(scale, zero_point, *where, None if scale.dtype == lo.dtype else lo.dtype)
+    return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
 
 
 def quantize_linear(

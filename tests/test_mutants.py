@@ -122,19 +122,19 @@ MUTANTS = {
     "products before the difference": [
         (
             "formulas.py",
-            "return value_of_steps(action, code - s.base, s)",
-            "return value_of_steps(action, code, s) - value_of_steps(action, s.base, s)",
+            "lambda action, code, s: value_of_steps(action, code - s.base, s)",
+            "lambda action, code, s: value_of_steps(action, code, s) - value_of_steps(action, s.base, s)",
         )
     ],
     "tail dropped": [
         (
             "spans.py",
-            "i = min(i + n, last)\n        return any_lane(nans)",
-            "i = min(i + n, last)\n            if i == last:\n                break\n        return any_lane(nans)",
+            "i = min(i + n, last)\n    return any_lane(nans)",
+            "i = min(i + n, last)\n        if i == last:\n            break\n    return any_lane(nans)",
         )
     ],
     "NaN kept in a minimum": [("spans.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")],
-    "neighbour's parameter": [("lanes.py", "p = (p - row) * plan.inner  #", "p = (p - row) * plan.inner + 1  #")],
+    "neighbour's parameter": [("lanes.py", "+ block - row) * plan.inner", "+ block - row) * plan.inner + 1")],
 }
 
 

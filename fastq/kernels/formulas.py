@@ -251,31 +251,28 @@ def float_quotient(x, scale, code):
 
 @by_type
 def float_quotient_in_span(x, s, code):
-    """`float_quotient` for a scale that `suits_span`, with x bounded so that nothing overflows."""
+    """`float_quotient` for a scale that `suits_span`, with x bounded so that nothing overflows.
+
+    Where -0.0 becomes 0.0 the sign depends on how tiny quotients are rounded, which only a division gets right.
+    """
     form = code.instance_type
-    if not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
+    if form.nan is None or not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
         return lambda x, s, code: float_quotient(x, s.scale, code)
     bound = form.max if form.saturate else 4 * form.max
 
     def bounded(x, s, code):
         limit = full_like(constant(bound, x) * s.scale, x)
         near = quotient(maximum(-limit, minimum(limit, x)), s)  # of NaN itself, in this order
-        return _signed_like(near, x, code)
+        return _signed_like(near, x)
 
     return bounded
 
 
-@by_type
-def _signed_like(near, x, code):
-    """The quotient with the sign of x, which its correction takes from -0.0 and perhaps NaN; or 0.0 for both zeros."""
-    if code.instance_type.nan is None:
-        return lambda near, x, code: near + constant(0, x)
-
-    def signed(near, x, code):
-        word, sign = bitcast(x, types.int32), constant(-(1 << 31), bitcast(x, types.int32))
-        return bitcast((bitcast(near, types.int32) & ~sign) | (word & sign), types.float32)
-
-    return signed
+@inline
+def _signed_like(near, x):
+    """The quotient with the sign of x, which its correction takes from -0.0 and perhaps NaN."""
+    word, sign = bitcast(x, types.int32), constant(-(1 << 31), bitcast(x, types.int32))
+    return bitcast((bitcast(near, types.int32) & ~sign) | (word & sign), types.float32)
 
 
 # --- codes to values --------------------------------------------------------------------------------------------------

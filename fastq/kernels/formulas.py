@@ -22,6 +22,7 @@ from fastq.kernels.simd import (
     fma,
     full_like,
     inline,
+    is_nan,
     maximum,
     minimum,
     nearest,
@@ -301,6 +302,12 @@ def value_of_steps(action, steps, s):
     return value
 
 
+@inline
+def _scaled(code, scale):
+    """Their product; of two NaN the code's, where the CPU takes the one that the compiler put first."""
+    return select(is_nan(code), code, code * scale)
+
+
 @by_type
 def dequantize_value(action, code, s):
     """The value of a code; the difference of two 16 bit codes is exact in float32.
@@ -313,7 +320,7 @@ def dequantize_value(action, code, s):
             convert(code, single) * (convert(s.scale, single) * convert(s.zero_point, single))
         )
     if action.own == "power":
-        return lambda action, code, s: convert(code, single) * convert(s.scale, single)
+        return lambda action, code, s: _scaled(convert(code, single), convert(s.scale, single))
     return lambda action, code, s: value_of_steps(action, code - s.base, s)
 
 

@@ -237,9 +237,7 @@ def quantize_linear(
         if out is not None:
             source, scale, zero = arguments.apart(codes, x, scale, zero)
         execute = _execute()
-        bounds = row.code_range(qtype, False)
-        rule = rule_of(row, qtype, False, part_of(axes, block_size), compute)
-        how = _how(qtype, rule, saturate)
+        bounds, how = _use(row, qtype, False, part_of(axes, block_size), compute, saturate)
         seen = execute.apply("quantize", source, codes, scale, _bits(zero), axes, block_size, bounds, nan, how)
         if seen:
             _refuse_nan(seen, nan, source)
@@ -357,10 +355,9 @@ def dequantize_linear(
     axes, block_size = _place(codes, scale, axis, block_size)
     wanted = _output_dtype(by_default, dtype, out)
     product = arguments.compute_dtype(wanted) if row.stored_type == "float64" else scale.dtype
-    rule = rule_of(row, qtype, False, part_of(axes, block_size), product)
+    bounds, how = _use(row, qtype, False, part_of(axes, block_size), product, True)
     params = QParams(scale, zero, qtype)
-    how, bounds = _how(qtype, rule).apart, row.code_range(qtype, False)
-    return _dequantize(codes, codes.shape, params, axes, block_size, wanted, out, bounds, how)
+    return _dequantize(codes, codes.shape, params, axes, block_size, wanted, out, bounds, how.apart)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
@@ -634,10 +631,16 @@ def _scheme(request: _Request, nan: str) -> tuple[str, Bounds, str]:
 
 def _arithmetic(params: QParams, saturate: bool = True) -> tuple[Bounds, How]:
     """Bounds of the codes, and the arithmetic that the parameters are used with."""
-    row = as_convention(params.convention)
-    part = part_of(params.axis, params.block_size)
-    rule = rule_of(row, params.dtype, params.symmetric, part, params.compute)
-    return row.code_range(params.dtype, params.symmetric), _how(params.dtype, rule, saturate)
+    row, part = as_convention(params.convention), part_of(params.axis, params.block_size)
+    return _use(row, params.dtype, params.symmetric, part, params.compute, saturate)
+
+
+@functools.lru_cache(1024)
+def _use(
+    row: Convention, qtype: QType, symmetric: bool, part: str, compute: np.dtype[Any], saturate: bool
+) -> tuple[Bounds, How]:
+    """Bounds of the codes, and the arithmetic with given parameters: kept, since a small call would pay for it anew."""
+    return row.code_range(qtype, symmetric), _how(qtype, rule_of(row, qtype, symmetric, part, compute), saturate)
 
 
 def _how(qtype: QType, rule: Rule, saturate: bool = True) -> How:
@@ -698,7 +701,7 @@ def _form(qtype: QType, saturate: bool = True) -> Form | None:
 
 def _bits(array: Array) -> Array:
     """Return an array that kernels can read: that of a dtype of ml_dtypes as the bits of its elements."""
-    return array.view(np.uint8) if array.dtype.name in FLOAT_FORMATS and array.dtype.itemsize == 1 else array
+    return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)
 
 
 def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str, saturate: bool) -> QParams:

@@ -18,6 +18,8 @@ from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
+from fastq.kernels.compiler import Compiler
+
 # numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
 OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy"}
 
@@ -107,7 +109,7 @@ def _enabled() -> Iterator[None]:
 def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> CFunc:
     """Compile a function as a C function of these Numba types, or load it."""
     function = _named_by_digest(function, OPTIONS)
-    compiled = CFunc(function, (arguments, result), locals={}, options=OPTIONS)
+    compiled = CFunc(function, (arguments, result), locals={}, options=OPTIONS, pipeline_class=Compiler)
     _enable_cache(compiled, function)
     with _enabled():
         compiled.compile()
@@ -123,7 +125,7 @@ def dispatcher(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     """Compile a function for Python with these Numba types, or load it."""
     options = OPTIONS | options
     function = _named_by_digest(function, options)
-    compiled = CPUDispatcher(function, locals={}, targetoptions=options)
+    compiled = CPUDispatcher(function, locals={}, targetoptions=options, pipeline_class=Compiler)
     _enable_cache(compiled, function)
     with _enabled():
         compiled.compile(arguments)

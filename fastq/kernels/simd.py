@@ -28,8 +28,7 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 
-# called from compiled code alone: without an entry for C it takes a quarter less time to compile
-_INTERNAL: Any = {"no_cfunc_wrapper": True}
+from fastq.kernels.compiler import INLINED
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
@@ -39,7 +38,7 @@ def intrinsic(function: Callable[..., Any]) -> Any:
 
 def inline(function: Callable[..., Any]) -> Any:
     """Make a function for compiled code, which LLVM inlines."""
-    return extending.register_jitable(error_model="numpy", **_INTERNAL)(function)
+    return extending.register_jitable(error_model="numpy", **INLINED)(function)
 
 
 def by_type(choose: Callable[..., Any]) -> Any:
@@ -49,7 +48,7 @@ def by_type(choose: Callable[..., Any]) -> Any:
         raise NotImplementedError(f"{choose.__name__} exists in compiled code only")
 
     functools.update_wrapper(chosen_when_compiled, choose)
-    overload(chosen_when_compiled, strict=False, jit_options=_INTERNAL)(choose)
+    overload(chosen_when_compiled, strict=False, jit_options=INLINED)(choose)
     return chosen_when_compiled
 
 

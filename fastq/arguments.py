@@ -215,8 +215,7 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
         return given
     if given.dtype.kind not in "iu":
         raise TypeError(f"zero_point must be of an integer dtype, not {given.dtype}")
-    if given.shape != shape and not given.size == math.prod(shape) == 1:
-        raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
+    _check_beside_scale(given, shape)
     if given.size and (given.dtype != qtype.storage or not qtype.fills_storage):
         least, most = int(given.min()), int(given.max())
         if least < qtype.qmin or most > qtype.qmax:
@@ -224,10 +223,14 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     return given.astype(qtype.storage, copy=False)
 
 
+def _check_beside_scale(zero_point: NDArray[Any], shape: tuple[int, ...]) -> None:
+    if zero_point.shape != shape and not zero_point.size == math.prod(shape) == 1:
+        raise ValueError(f"zero_point has shape {zero_point.shape}, but scale has shape {shape}")
+
+
 def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDArray[Any]:
     given = as_array(zero_point, "zero_point")
-    if given.shape != shape and not given.size == math.prod(shape) == 1:
-        raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
+    _check_beside_scale(given, shape)
     if given.dtype.kind not in "iu" and given.dtype != qtype.storage:
         raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {given.dtype}")
     if np.any(given.astype(np.float32) != 0):
@@ -290,8 +293,7 @@ def as_float_zero_point(zero_point: Any, dtype: np.dtype[Any], shape: tuple[int,
     given = as_array(zero_point, "zero_point")
     if given.dtype.kind not in "iuf":
         raise TypeError(f"zero_point must be of a float or integer dtype, not {given.dtype}")
-    if given.shape != shape and not given.size == math.prod(shape) == 1:
-        raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
+    _check_beside_scale(given, shape)
     with np.errstate(over="ignore", under="ignore"):
         ready = given.astype(dtype, copy=False)
     if not np.isfinite(ready).all():

@@ -1,4 +1,4 @@
-"""From a Convention to the Rule that kernels are compiled with."""
+"""From a code format and a convention to the Call that execute.py runs; each is kept, for the sake of small calls."""
 
 from __future__ import annotations
 
@@ -8,20 +8,78 @@ from typing import Any
 import numpy as np
 
 from fastq.conventions import Convention
+from fastq.floats import FLOAT_FORMATS
+from fastq.forms import Call, Form, How, Ranging
 from fastq.kernels.rule import RangeRule, Rule
 from fastq.qtypes import QType
 
+Axes = tuple[int, ...] | None
 
-def rule_of(
-    convention: Convention, qtype: QType, symmetric: bool, part: str, compute: np.dtype[Any], *, ranges: bool = False
-) -> Rule:
-    """Return the arithmetic of a convention, with that of its parameters where they are taken from ranges."""
-    rule = _rule(convention, symmetric, part, compute)
-    return rule._replace(range=_range_rule(convention, qtype, symmetric, part)) if ranges else rule
+# how the scales of a block are taken from its range, by the format of the scales that a code format prescribes
+_SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
 
 
-@functools.lru_cache(1024)
-def _rule(convention: Convention, symmetric: bool, part: str, compute: np.dtype[Any]) -> Rule:
+@functools.lru_cache(4096)
+def given_call(
+    does: str,
+    convention: Convention,
+    qtype: QType,
+    symmetric: bool,
+    part: str,
+    compute: np.dtype[Any],
+    axes: Axes,
+    block_size: int,
+    nan: str = "raise",
+    saturate: bool = True,
+) -> Call:
+    """Return a call with given parameters; `part` is what one of them belongs to, as the convention's variants say."""
+    how = How(rule_of(convention, symmetric, part, compute), _form(qtype, saturate), _own(qtype))
+    return Call(does, how, convention.code_range(qtype, symmetric), axes, block_size, nan)
+
+
+@functools.lru_cache(4096)
+def ranging_call(
+    does: str,
+    convention: Convention,
+    qtype: QType,
+    symmetric: bool,
+    part: str,
+    compute: np.dtype[Any],
+    axes: Axes,
+    block_size: int,
+    nan: str = "raise",
+    saturate: bool = True,
+) -> tuple[Call, Ranging]:
+    """Return a call that takes parameters from ranges, and how it does."""
+    call = given_call(does, convention, qtype, symmetric, part, compute, axes, block_size, nan, saturate)
+    rule = call.how.rule._replace(range=range_rule_of(convention, qtype, symmetric, part))
+    scheme = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
+    byte = np.dtype(np.uint8)
+    steps = byte if qtype.scale_element else convention.scale_dtype(compute)
+    zeros = byte if qtype.element else convention.zero_point_dtype(qtype, compute)
+    return call._replace(how=call.how._replace(rule=rule)), Ranging(scheme, steps, zeros)
+
+
+def _form(qtype: QType, saturate: bool) -> Form | None:
+    """Return how codes lie in memory where their dtype does not say it, else None."""
+    if not (qtype.packed or qtype.element):
+        return None
+    form = qtype.float_format
+    may_overflow = form is not None and form.nan is not None and not qtype.block_size
+    return Form(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate or not may_overflow)
+
+
+def _own(qtype: QType) -> Form | None:
+    """Return the form of scales where the code format prescribes it, else None."""
+    if not qtype.scale_element:
+        return None
+    form = FLOAT_FORMATS[qtype.scale_element]
+    units = 0 if qtype.element or form.sign else qtype.bits - 2
+    return Form(8, False, form.name, units=units)
+
+
+def rule_of(convention: Convention, symmetric: bool, part: str, compute: np.dtype[Any]) -> Rule:
+    """Return the arithmetic of a convention with given parameters."""
     row = convention.under(symmetric, part)
     zero = "offset" if row.zero_point == "offset" else "inside" if row.zero_point_inside else "code"
     return Rule(
@@ -36,8 +94,8 @@ def _rule(convention: Convention, symmetric: bool, part: str, compute: np.dtype[
     )
 
 
-@functools.lru_cache(1024)
-def _range_rule(convention: Convention, qtype: QType, symmetric: bool, part: str) -> RangeRule:
+def range_rule_of(convention: Convention, qtype: QType, symmetric: bool, part: str) -> RangeRule:
+    """Return the arithmetic with which a convention takes parameters from a range."""
     row = convention.under(symmetric, part)
     codes, clamped = row.parameter_range(qtype, symmetric), row.code_range(qtype, symmetric)
     return RangeRule(

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.floats import FLOAT_FORMATS
-from fastq.forms import PLAIN, Bounds, How, Kind
+from fastq.forms import PLAIN, Call, How, Kind, Parameters, Ranging
 from fastq.kernels import SAW_NAN, lanes, parallel, spans
 from fastq.kernels.errors import SUMS
 from fastq.layout import Layout, make_layout
-from fastq.packed import apart_dtype, apply_in_tiles, in_bytes, pack, unpack
+from fastq.packed import apart_dtype, apply_in_tiles, in_bytes, pack, packed_index, unpack
 from fastq.plans import (
     ERRORS_CHUNK,
     NARROW,
@@ -41,7 +41,8 @@ FUSED = 1 << 17
 # the L2 cache (2**15 of 2**18 columns 1.2 to 3 times faster than 2**11 to 2**14)
 PARTIAL = 1 << 16
 COLUMNS = 1 << 15
-WHOLE_BLOCKS = (16, 32, 64, 128)  # block sizes with a kernel of their own
+WHOLE_BLOCKS = (16, 32, 64, 128)  # block sizes with a kernel of their own, which takes as many side by side as
+SIDE_BY_SIDE = 16  # this; fewer are not worth a kernel: it takes 1.5 s to compile
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------
@@ -137,103 +138,58 @@ def _extents(view: View) -> tuple[Array, Array, int]:
     return lo[:count], hi[:count], seen
 
 
-def choose(
-    x: Array,
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    scheme: str,
-    bounds: Bounds,
-    nan: str,
-    steps: np.dtype[Any],
-    zeros: np.dtype[Any],
-    how: How = PLAIN,
-    tensor: float = 0.0,
-) -> tuple[Array, Array, int]:
+def choose(call: Call, ranging: Ranging, x: Array, tensor: float = 0.0) -> tuple[Array, Array, int]:
     """Take scale and zero point from the range of x; the bits of what was seen."""
-    view = View(x, None, axes, block_size)
-    scale, zero, seen = _choose(view, scheme, bounds, nan, steps, zeros, how, tensor)
-    return view.from_kernel(scale), view.from_kernel(zero), seen
+    view = View(x, None, call.axes, call.block_size)
+    given, seen = _choose(view, call, ranging, tensor)
+    return view.from_kernel(given.scale), view.from_kernel(given.zero), seen
 
 
-def _choose(
-    view: View,
-    scheme: str,
-    bounds: Bounds,
-    nan: str,
-    steps: np.dtype[Any],
-    zeros: np.dtype[Any],
-    how: How,
-    tensor: float,
-) -> tuple[Array, Array, int]:
+def _choose(view: View, call: Call, ranging: Ranging, tensor: float) -> tuple[Parameters, int]:
     lo, hi, seen = _extents(view)
-    if nan != "raise":
+    if call.nan != "raise":
         seen &= ~SAW_NAN
-    scale, zero = np.empty(lo.shape, steps), np.zeros(lo.shape, zeros)
-    kernel, plan = _prepare_ranges(scheme, bounds, how, lo.dtype, lo.dtype, how.steps or steps, zeros)
+    steps = call.how.steps
+    scale, zero = np.empty(lo.shape, ranging.steps), np.zeros(lo.shape, ranging.zeros)
+    kernel, plan = _prepare_ranges(call, ranging, lo.dtype)
     plan = with_tensor(plan, tensor)
     seen |= parallel.run_serial(kernel, ids(lo, hi, scale, zero, None, plan), 0, lo.size)
-    if nan == "keep" and how.steps is not None:
-        marked = FLOAT_FORMATS[how.steps.element].nan
-        scale[_extents(View(np.isnan(view.x).view(np.uint8), None, view.transposed_axes, view.block_size))[1] > 0] = (
-            marked
-        )
-    return scale, zero, seen
+    if call.nan == "keep" and steps is not None:
+        is_nan = View(np.isnan(view.x).view(np.uint8), None, view.transposed_axes, view.block_size)
+        scale[_extents(is_nan)[1] > 0] = FLOAT_FORMATS[steps.element].nan
+    return Parameters(scale, zero, tensor), seen
 
 
 @functools.lru_cache(256)
-def _prepare_ranges(scheme: str, bounds: Bounds, how: How, *kinds: Kind) -> tuple[int, Array]:
-    kernel = kernel_address(lanes.ranges, "quantize", "raise", scheme, 0, how, *kinds)
-    return kernel, plan_of(Layout(1, 1, 1, 1, 1, 1, 1, ()), bounds)
+def _prepare_ranges(call: Call, ranging: Ranging, held: np.dtype[Any]) -> tuple[int, Array]:
+    kinds = held, held, call.how.steps or ranging.steps, ranging.zeros
+    kernel = kernel_address(lanes.ranges, "quantize", "raise", ranging.scheme, 0, call.how, *kinds)
+    return kernel, plan_of(Layout(1, 1, 1, 1, 1, 1, 1, ()), call.bounds)
 
 
 # --- given parameters -------------------------------------------------------------------------------------------------
 
 
-def apply(
-    does: str,
-    x: Array,
-    out: Array,
-    scale: Array,
-    zero: Array,
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    bounds: Bounds = (0, 0),
-    nan: str = "raise",
-    how: How = PLAIN,
-    tensor: float = 0.0,
-) -> int:
-    """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen.
-
-    `tensor` is the scale of the whole array that scales are in units of, where there is one.
-    """
-    if how.packed and does != "fake":
-        return _apply_packed(does, x, out, (scale, zero), axes, block_size, bounds, nan, how, tensor)
-    if axes is None and how.steps is None and is_plain(x) and is_plain(out):
-        kinds = kinds_of(does, x.dtype, out.dtype, how.code)
-        prepared = prepare(does, nan, bounds, x.shape, None, 0, True, how, *kinds, scale.dtype, zero.dtype)
+def apply(call: Call, x: Array, out: Array, given: Parameters) -> int:
+    """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen."""
+    how, (scale, zero, _) = call.how, given
+    if how.packed and call.does != "fake":
+        return _apply_packed(call, x, out, given)
+    if call.axes is None and how.steps is None and is_plain(x) and is_plain(out):
+        prepared = prepare(call, x.shape, True, *kinds_of(call, x.dtype, out.dtype, scale.dtype, zero.dtype))
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(prepared.plan))
         return parallel.run(prepared.kernel, arrays, x.size)
-    view = View(x, out, axes, block_size)
-    return _apply(view, does, view.to_kernel(scale), view.to_kernel(zero), bounds, nan, how, tensor, False)
+    view = View(x, out, call.axes, call.block_size)
+    given = given._replace(scale=view.to_kernel(scale), zero=view.to_kernel(zero))
+    return _apply(view, call, given)
 
 
-def _apply(
-    view: View,
-    does: str,
-    scale: Array,
-    zero: Array,
-    bounds: Bounds,
-    nan: str,
-    how: How,
-    tensor: float,
-    backward: bool,
-) -> int:
+def _apply(view: View, call: Call, given: Parameters, backward: bool = False) -> int:
     x, out = view.x, view.out
     assert out is not None
-    source, target, steps, zeros = native(x, out, scale, zero)
-    kinds = (*kinds_of(does, source, target, how.code), how.steps or steps, zeros)
-    prepared = prepare(does, nan, bounds, x.shape, view.transposed_axes, view.block_size, view.direct, how, *kinds)
-    scale, zero = repeated(scale, zero, prepared.repeat)
+    kinds = kinds_of(call, *native(x, out, given.scale, given.zero))
+    prepared = prepare(view.seen_by(call), x.shape, view.direct, *kinds)
+    scale, zero, tensor = repeated(given, prepared.repeat)  # a name each, since kernels know arrays by their id()
     plan = with_tensor(prepared.plan, tensor)
     if not view.direct:
         return _run_tiles(prepared.kernel, view, (scale, zero, None), plan)
@@ -254,101 +210,64 @@ def _run_tiles(kernel: int, view: View, parameters: tuple[Array | None, ...], pl
     return seen
 
 
-def _apply_packed(
-    does: str,
-    x: Array,
-    out: Array,
-    parameters: tuple[Array, Array],
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    bounds: Bounds,
-    nan: str,
-    how: How,
-    tensor: float,
-) -> int:
+def _apply_packed(call: Call, x: Array, out: Array, given: Parameters) -> int:
     """Quantize to packed codes, or dequantize them: in place where bytes allow it, else tile by tile."""
-    shape = x.shape if does == "quantize" else out.shape
-    scale, zero = (np.ascontiguousarray(parameter) for parameter in parameters)
-    if in_bytes(x, out, shape, axes, block_size, how) is not None:
-        kinds = (*kinds_of(does, x.dtype, out.dtype, how.code), how.steps or scale.dtype, zero.dtype)
-        prepared = prepare(does, nan, bounds, shape, axes, block_size, True, how, *kinds)
-        scale, zero = repeated(scale, zero, prepared.repeat)  # a name each, since kernels know arrays by their id()
+    shape = x.shape if call.does == "quantize" else out.shape
+    scale, zero = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero)
+    given = given._replace(scale=scale, zero=zero)
+    if in_bytes(call, x, out, shape):
+        prepared = prepare(call, shape, True, *kinds_of(call, x.dtype, out.dtype, scale.dtype, zero.dtype))
+        scale, zero, tensor = repeated(given, prepared.repeat)
         plan = with_tensor(prepared.plan, tensor)
         return parallel.run(prepared.kernel, ids(x, out, scale, zero, None, plan), math.prod(shape))
-    if make_layout(shape, axes, block_size) is None:
-        return _apply_apart(does, x, out, (scale, zero), axes, block_size, bounds, nan, how, tensor)
-    return apply_in_tiles(does, x, out, (scale, zero), axes, block_size, bounds, nan, how, tensor)
+    if make_layout(shape, call.axes, call.block_size) is None:
+        return _apply_apart(call, x, out, given)
+    return apply_in_tiles(call, x, out, given)
 
 
-def _apply_apart(
-    does: str,
-    x: Array,
-    out: Array,
-    parameters: tuple[Array, Array],
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    bounds: Bounds,
-    nan: str,
-    how: How,
-    tensor: float,
-) -> int:
+def _apply_apart(call: Call, x: Array, out: Array, given: Parameters) -> int:
     """Go through codes one in a byte, for the granularities that no view of the array in memory order has."""
-    code = how.code
+    code = call.how.code
     assert code is not None
-    apart = how.apart
-    if does == "quantize":
+    if call.does == "quantize":
         codes = np.empty(x.shape, apart_dtype(code))
-        seen = apply(does, x, codes, *parameters, axes, block_size, bounds, nan, apart, tensor)
+        seen = apply(call.apart, x, codes, given)
         pack(codes, out, code)
         return seen
     codes = np.empty(out.shape, apart_dtype(code))
     unpack(x, codes, code)
-    return apply(does, codes, out, *parameters, axes, block_size, bounds, nan, apart, tensor)
+    return apply(call.apart, codes, out, given)
 
 
 # --- ranges and values ------------------------------------------------------------------------------------------------
 
 
-def by_range(
-    does: str,
-    x: Array,
-    out: Array,
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    scheme: str,
-    bounds: Bounds,
-    nan: str,
-    steps: np.dtype[Any],
-    zeros: np.dtype[Any],
-    how: How = PLAIN,
-    tensor: float = 0.0,
-) -> tuple[Array, Array, int]:
+def by_range(call: Call, ranging: Ranging, x: Array, out: Array, tensor: float = 0.0) -> tuple[Array, Array, int]:
     """Quantize or fake quantize with parameters taken from x: scale, zero point and the bits of what was seen."""
-    packed = how.packed and does == "quantize"
-    view = View(x, None if packed else out, axes, block_size)
+    packed = call.how.packed and call.does == "quantize"
+    view = View(x, None if packed else out, call.axes, call.block_size)
     fused = None
-    if view.direct and not (packed and in_bytes(x, out, x.shape, axes, block_size, how) is None):
+    if view.direct and (not packed or in_bytes(call, x, out, x.shape)):
         threads = parallel.threads_for(x.size)
-        kinds = (*kinds_of(does, x.dtype, out.dtype, how.code), how.steps or steps, zeros)
-        fused = _prepare_fused(
-            does, nan, scheme, bounds, view.x.shape, view.transposed_axes, block_size, threads, how, *kinds
-        )
+        kinds = kinds_of(call, x.dtype, out.dtype, ranging.steps, ranging.zeros)
+        fused = _prepare_fused(view.seen_by(call), ranging.scheme, view.x.shape, threads, *kinds)
     if fused is not None:
         count = view.layout.parameters
-        scale, zero = np.empty(count, steps), np.zeros(count, zeros)
+        scale, zero = np.empty(count, ranging.steps), np.zeros(count, ranging.zeros)
         plan = with_tensor(fused.plan, tensor)
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(plan))  # memory is what counts, not the axes' order
         seen = parallel.run(
             fused.kernel, arrays, fused.units, size=fused.size, grain=fused.grain, threads=fused.threads
         )
         return view.from_kernel(scale), view.from_kernel(zero), seen
-    scale, zero, seen = _choose(view, scheme, bounds, nan, steps, zeros, how, tensor)
-    given = view.from_kernel(scale), view.from_kernel(zero)
+    given, seen = _choose(view, call, ranging, tensor)
+    scale, zero = view.from_kernel(given.scale), view.from_kernel(given.zero)
+    call = call.given
     if not seen and packed:
-        seen = _apply_packed(does, x, out, given, axes, block_size, bounds, nan, how.given, tensor)
+        seen = _apply_packed(call, x, out, Parameters(scale, zero, tensor))
     elif not seen:
-        seen = _apply(view, does, scale, zero, bounds, nan, how.given, tensor, True)
-    return *given, seen
+        seen = _apply(view, call, given, backward=True)
+    return scale, zero, seen
 
 
 class _Fused(NamedTuple):
@@ -372,22 +291,12 @@ def _compute_size(how: How, kinds: tuple[Kind, ...]) -> int:
 
 
 @functools.lru_cache(4096)
-def _prepare_fused(
-    does: str,
-    nan: str,
-    scheme: str,
-    bounds: Bounds,
-    shape: tuple[int, ...],
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    threads: int,
-    how: How,
-    *kinds: Kind,
-) -> _Fused | None:
+def _prepare_fused(call: Call, scheme: str, shape: tuple[int, ...], threads: int, *kinds: Kind) -> _Fused | None:
     """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks.
 
     One thread does an array that fits the cache faster in one pass than two do in two (2**16: 16 and 25 us).
     """
+    does, how, bounds, axes, block_size, nan = call
     layout = make_layout(shape, axes, block_size)
     assert layout is not None
     columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES // _compute_size(how, kinds)
@@ -401,7 +310,7 @@ def _prepare_fused(
         units = layout.outer * layout.blocks * -(-layout.inner // columns)
         kernel = kernel_address(lanes.stripes, does, nan, scheme, 0, how, *kinds)
         return _Fused(kernel, plan, units, layout.block * min(columns, layout.inner), 1, threads)
-    if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0:
+    if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
         kernel = kernel_address(spans.blocks, does, nan, scheme, layout.block, how, *kinds)
         return _Fused(kernel, plan, layout.parameters, layout.block, 1, threads)
     kernel = kernel_address(spans.spans, does, nan, scheme, 0, how, *kinds)
@@ -411,43 +320,64 @@ def _prepare_fused(
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def compare(
-    x: Array,
-    q: Array,
-    scale: Array,
-    zero: Array,
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    bounds: Bounds,
-    how: How = PLAIN,
-    tensor: float = 0.0,
-) -> tuple[Array, int]:
-    """Return sums of the errors of q, codes one an element or values, and the bits of what was seen."""
-    view = View(x, q, axes, block_size)
-    x, layout = view.x, view.layout
-    scale, zero = view.to_kernel(scale), view.to_kernel(zero)
-    assert view.out is not None
-    sums = np.zeros((-(-x.size // ERRORS_CHUNK), SUMS))
-    source, target, steps, zeros = native(x, q, scale, zero)
-    codes = target if how.code is None or not how.code.element else how.code.apart
-    kinds = (source, codes, how.steps or steps, zeros)
-    kernel = kernel_address(loop_of(layout), "compare", "raise", "", 0, how, *kinds)
-    plan = with_tensor(plan_of(layout, bounds), tensor)
-    if view.direct:
-        arrays = ids(x, view.out, scale, zero, sums, plan)
-        return sums, parallel.run(kernel, arrays, x.size, chunk=ERRORS_CHUNK)
-    return sums, _compare_tiles(kernel, view, scale, zero, sums, plan)
+def compare(call: Call, x: Array, q: Array, given: Parameters) -> tuple[Array, int]:
+    """Return sums of the errors of q, codes or values, and the bits of what was seen."""
+    packed = call.how.packed
+    if packed and make_layout(x.shape, call.axes, call.block_size) is None:
+        code, call = call.how.code, call.apart
+        assert code is not None
+        codes = np.empty(x.shape, apart_dtype(code))
+        unpack(q, codes, code)
+        return compare(call, x, codes, given)
+    if packed and not in_bytes(call, x, q, x.shape):
+        return _compare_in_tiles(call, x, q, given)
+    if packed:
+        scale, zero = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero)
+    else:
+        view = View(x, q, call.axes, call.block_size)
+        if not view.direct:
+            given = given._replace(scale=view.to_kernel(given.scale), zero=view.to_kernel(given.zero))
+            assert view.out is not None
+            return _compare_in_tiles(view.seen_by(call), view.x, view.out, given)
+        call, x, scale, zero = view.seen_by(call), view.x, view.to_kernel(given.scale), view.to_kernel(given.zero)
+    kernel, plan = _prepare_errors(call, x.shape, *kinds_of(call, x.dtype, q.dtype, scale.dtype, zero.dtype))
+    plan = with_tensor(plan, given.tensor)
+    sums = _sums(x)
+    return sums, parallel.run(kernel, ids(x, q, scale, zero, sums, plan), x.size, chunk=ERRORS_CHUNK)
 
 
-def _compare_tiles(kernel: int, view: View, scale: Array, zero: Array, sums: Array, plan: Array) -> int:
-    x, q, seen = view.x, view.out, 0
-    assert q is not None
+def _sums(x: Array) -> Array:
+    return np.zeros((-(-x.size // ERRORS_CHUNK), SUMS))
+
+
+@functools.lru_cache(4096)
+def _prepare_errors(call: Call, shape: tuple[int, ...], *kinds: Kind) -> tuple[int, Array]:
+    layout = make_layout(shape, call.axes, call.block_size)
+    assert layout is not None
+    kernel = kernel_address(loop_of(layout), "compare", "raise", "", 0, call.how, *kinds)
+    return kernel, plan_of(layout, call.bounds)
+
+
+def _compare_in_tiles(call: Call, x: Array, q: Array, given: Parameters) -> tuple[Array, int]:
+    """Compare tile by tile, through buffers of values, and of codes one in a byte."""
+    code, packed, call = call.how.code, call.how.packed, call.apart
+    scale, zero = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero)
+    values = x.dtype.newbyteorder("=")
+    approximation = apart_dtype(code) if packed and code is not None else q.dtype.newbyteorder("=")
+    kernel, plan = _prepare_errors(call, x.shape, *kinds_of(call, values, approximation, scale.dtype, zero.dtype))
+    plan = with_tensor(plan, given.tensor)
+    sums, seen = _sums(x), 0
     for index, start, stop in tiles(x.shape):
-        parts = [np.ascontiguousarray(part[index], part.dtype.newbyteorder("=")) for part in (x, q)]
+        part = np.ascontiguousarray(x[index], values)
+        if packed and code is not None:
+            other = np.empty(part.shape, approximation)
+            unpack(q[packed_index(index, x.shape, code)], other, code)
+        else:
+            other = np.ascontiguousarray(q[index], approximation)
         for first in range(start, stop, ERRORS_CHUNK):
             last = min(first + ERRORS_CHUNK, stop)
-            seen |= parallel.run_serial(kernel, ids(*parts, scale, zero, sums, plan), first, last, start)
-    return seen
+            seen |= parallel.run_serial(kernel, ids(part, other, scale, zero, sums, plan), first, last, start)
+    return sums, seen
 
 
 def count_not_finite(x: Array) -> tuple[int, int]:

@@ -51,7 +51,17 @@ class FloatFormat:
     def max(self) -> float:
         """The largest finite number."""
         fraction = self.largest & ((1 << self.mantissa) - 1)
-        return 2.0 ** ((self.largest >> self.mantissa) - self.bias) * (1 + fraction / (1 << self.mantissa))
+        return 2.0**self.emax * (1 + fraction / (1 << self.mantissa))
+
+    @cached_property
+    def emax(self) -> int:
+        """The exponent of the largest finite number."""
+        return (self.largest >> self.mantissa) - self.bias
+
+    @cached_property
+    def without_negative_zero(self) -> bool:
+        """Whether the code of -0.0 stands for NaN instead."""
+        return self.sign and self.nan == 1 << (self.bits - 1)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:

@@ -1,12 +1,13 @@
-"""Form and How: how codes lie in memory, and the arithmetic of a call, where dtypes do not say it."""
+"""What a call consists of besides its arrays: the form of codes in memory, the arithmetic, the place of parameters."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastq.kernels import group_of
 from fastq.kernels.rule import ONNX, Rule
 
 
@@ -47,7 +48,7 @@ class Form(NamedTuple):
     @property
     def group(self) -> int:
         """The least number of codes that fills whole bytes."""
-        return 8 // math.gcd(self.bits, 8)
+        return group_of(self.bits)
 
     @property
     def apart(self) -> Form | np.dtype[Any]:
@@ -96,3 +97,56 @@ class How(NamedTuple):
 
 
 PLAIN = How()
+
+
+class Call(NamedTuple):
+    """All of a call but its arrays.
+
+    Attributes
+    ----------
+    does : {"quantize", "dequantize", "fake", "compare"}
+        The action.
+    how : How
+        The arithmetic.
+    bounds : tuple of float
+        The first and the last code in use.
+    axes : tuple of int or None
+        The axes that keep parameters of their own, sorted and not negative; None: one set for the array.
+    block_size : int
+        Elements in a block along the one axis; 0: no blocks.
+    nan : {"raise", "zero", "keep"}
+        What to do with NaN.
+    """
+
+    does: str
+    how: How = PLAIN
+    bounds: Bounds = (0, 0)
+    axes: tuple[int, ...] | None = None
+    block_size: int = 0
+    nan: str = "raise"
+
+    @property
+    def apart(self) -> Call:
+        """The same for codes one in a byte."""
+        return self._replace(how=self.how.apart)
+
+    @property
+    def given(self) -> Call:
+        """The same where parameters are given."""
+        return self._replace(how=self.how.given)
+
+
+class Ranging(NamedTuple):
+    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes of what is written."""
+
+    scheme: str
+    steps: np.dtype[Any]
+    zeros: np.dtype[Any]
+
+
+class Parameters(NamedTuple):
+    """Scales, zero points, and the scale of the whole array that scales are in units of, 0 where there is none."""
+
+    scale: NDArray[Any]
+    zero: NDArray[Any]
+    tensor: float = 0.0

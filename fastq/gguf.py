@@ -30,10 +30,8 @@ def _is_source(dtype: np.dtype[Any]) -> bool:
     return dtype.name in _SOURCES
 
 
-@functools.cache
-def _execute() -> Any:
-    """Return the module that needs Numba, imported by the first call of an operation."""
-    return importlib.import_module("fastq.gguf_execute")
+# the module that needs Numba, imported by the first call of an operation
+_execute = functools.cache(functools.partial(importlib.import_module, "fastq.gguf_execute"))
 
 
 def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.uint8]:

@@ -6,14 +6,12 @@ import functools
 from typing import Any
 
 import numpy as np
-from numba import from_dtype, types
+from numba import types
 from numpy.typing import NDArray
 
-from fastq.floats import FLOAT_FORMATS
 from fastq.gguf_formats import BLOCK, BlockFormat
 from fastq.kernels import gguf, jit, parallel
-from fastq.kernels.minifloats import Minifloat
-from fastq.plans import STREAMING
+from fastq.plans import STREAMING, element
 from fastq.views import TILE, is_plain, tiles
 
 Array = NDArray[Any]
@@ -22,17 +20,11 @@ _NOTHING = types.CPointer(types.int64)  # scales, zero points, sums and plan of 
 
 
 @functools.cache
-def _minifloat(name: str) -> Minifloat:
-    row = FLOAT_FORMATS[name]
-    return Minifloat(name, row.exponent, row.mantissa, row.bias, row.largest, row.infinity, row.nan)
-
-
-@functools.cache
 def _kernel(loop: Any, form: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool = False) -> int:
     """Address of a loop compiled for a format and two dtypes."""
-    source = _minifloat(src.name) if src.name in FLOAT_FORMATS else from_dtype(src.newbyteorder("="))
-    kind = gguf.Blocks(form.bits, form.extent, form.steps, form.zero, _minifloat("float16"), source, streaming)
-    pointers = [types.CPointer(getattr(source, "bits", source)), types.CPointer(from_dtype(dst.newbyteorder("=")))]
+    source, target = element(src.newbyteorder("=")), element(dst.newbyteorder("="))
+    kind = gguf.Blocks(form, element(np.dtype(np.float16)), source, streaming)
+    pointers = [types.CPointer(getattr(source, "bits", source)), types.CPointer(target)]
     return jit.kernel(loop, types.int64, kind, *pointers, *[_NOTHING] * 4, *[types.int64] * 4)
 
 

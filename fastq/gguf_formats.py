@@ -46,10 +46,15 @@ class BlockFormat:
         """Whether the smallest value is stored."""
         return self.extent == "range"
 
+    @property
+    def head(self) -> int:
+        """Bytes before the codes and their fifth bits."""
+        return 2 + 2 * self.has_minimum
+
     @cached_property
     def nbytes(self) -> int:
         """Bytes of a block."""
-        return 2 + 2 * self.has_minimum + BLOCK * self.bits // 8
+        return self.head + BLOCK * self.bits // 8
 
     def __str__(self) -> str:
         return self.name

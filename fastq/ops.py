@@ -12,25 +12,22 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq import arguments
+from fastq.calls import given_call, ranging_call
 from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
 from fastq.floats import FLOAT_FORMATS
-from fastq.forms import Bounds, Form, How
+from fastq.forms import Call, Parameters, Ranging
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
-from fastq.kernels.rule import Rule
 from fastq.layout import check_block_size, kept_axes, parameter_shape
 from fastq.packing import pack, packed_shape, unpack
 from fastq.qarray import Axis, QParams, QuantizedArray
 from fastq.qtypes import QTYPES, QType, as_qtype
-from fastq.rules import rule_of
 
 Array = NDArray[Any]
 
 
-@functools.cache
-def _execute() -> Any:
-    """Return the module that needs Numba, imported by the first call of an operation."""
-    return importlib.import_module("fastq.execute")
+# the module that needs Numba, imported by the first call of an operation
+_execute = functools.cache(functools.partial(importlib.import_module, "fastq.execute"))
 
 
 # --- quantize ---------------------------------------------------------------------------------------------------------
@@ -159,13 +156,11 @@ def choose_qparams(
     x = arguments.as_input(x)
     request = _request(x, dtype, axis, block_size, symmetric, convention, bits)
     arguments.check_nan(nan, request.dtype)
+    call, ranging = request.call("quantize", nan, True)
     if x.size == 0:
-        return _params_of_nothing(x, request)
+        return _params_of_nothing(x, request, ranging)
     tensor_scale = _tensor_scale(x, request, nan)
-    axes = kept_axes(request.axis, x.ndim)
-    scale, zero_point, seen = _execute().choose(
-        x, axes, request.block_size, *_scheme(request, nan), *request.stored, request.how(), _as_factor(tensor_scale)
-    )
+    scale, zero_point, seen = _execute().choose(call, ranging, x, _as_factor(tensor_scale))
     if seen:
         _refuse_nan(seen, nan, x)
         _refuse_infinite(seen, x)
@@ -236,9 +231,9 @@ def quantize_linear(
         source = x
         if out is not None:
             source, scale, zero = arguments.apart(codes, x, scale, zero)
-        execute = _execute()
-        bounds, how = _use(row, qtype, False, part_of(axes, block_size), compute, saturate)
-        seen = execute.apply("quantize", source, codes, scale, _bits(zero), axes, block_size, bounds, nan, how)
+        part, saturate = part_of(axes, block_size), arguments.check_saturate(saturate)
+        call = given_call("quantize", row, qtype, False, part, compute, axes, block_size, nan, saturate)
+        seen = _execute().apply(call, source, codes, Parameters(scale, _bits(zero)))
         if seen:
             _refuse_nan(seen, nan, source)
     return codes
@@ -355,17 +350,16 @@ def dequantize_linear(
     axes, block_size = _place(codes, scale, axis, block_size)
     wanted = _output_dtype(by_default, dtype, out)
     product = arguments.compute_dtype(wanted) if row.stored_type == "float64" else scale.dtype
-    bounds, how = _use(row, qtype, False, part_of(axes, block_size), product, True)
-    params = QParams(scale, zero, qtype)
-    return _dequantize(codes, codes.shape, params, axes, block_size, wanted, out, bounds, how.apart)
+    part = part_of(axes, block_size)
+    call = given_call("dequantize", row, qtype, False, part, product, axes, block_size)
+    return _dequantize(call.apart if qtype.packed else call, codes, codes.shape, Parameters(scale, zero), wanted, out)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
     params, codes = _checked(q.qparams, q.shape, q.qparams.compute), _codes_of(q)
-    axes, block_size = _axes_of(params, q.ndim)
     wanted = _output_dtype(params.compute, dtype, out)
-    return _dequantize(codes, q.shape, params, axes, block_size, wanted, out, *_arithmetic(params))
+    return _dequantize(_call_with("dequantize", params, q.ndim), codes, q.shape, _parameters(params), wanted, out)
 
 
 def _codes_of(q: QuantizedArray) -> Array:
@@ -381,14 +375,16 @@ def _codes_of(q: QuantizedArray) -> Array:
     return codes
 
 
-def _axes_of(params: QParams, ndim: int) -> tuple[tuple[int, ...] | None, int]:
-    """Return axes and block size that parameters belong to; one number belongs to the whole array."""
-    return (kept_axes(params.axis, ndim), params.block_size) if params.scale.size > 1 else (None, 0)
+def _call_with(does: str, params: QParams, ndim: int, nan: str = "raise", saturate: bool = True) -> Call:
+    """Return a call with given parameters; one number belongs to the whole array."""
+    row, part = as_convention(params.convention), part_of(params.axis, params.block_size)
+    axes, block_size = (kept_axes(params.axis, ndim), params.block_size) if params.scale.size > 1 else (None, 0)
+    saturate = arguments.check_saturate(saturate)
+    return given_call(does, row, params.dtype, params.symmetric, part, params.compute, axes, block_size, nan, saturate)
 
 
-def _qtype_of(codes: Any) -> QType:
-    dtype = codes.dtype
-    return as_qtype(dtype if dtype.isnative else dtype.newbyteorder("="))
+def _parameters(params: QParams) -> Parameters:
+    return Parameters(params.scale, params.zero_point, _as_factor(params.tensor_scale))
 
 
 def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Array | None) -> np.dtype[Any]:
@@ -398,26 +394,17 @@ def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Array | 
 
 
 def _dequantize(
-    codes: Array,
-    shape: tuple[int, ...],
-    params: QParams,
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    wanted: np.dtype[Any],
-    out: Array | None,
-    bounds: Bounds,
-    how: How,
+    call: Call, codes: Array, shape: tuple[int, ...], given: Parameters, wanted: np.dtype[Any], out: Array | None
 ) -> Array:
     if out is not None:
         values = arguments.check_out(out, shape, wanted)
     else:
         values = np.empty_like(codes, wanted) if codes.shape == shape else np.empty(shape, wanted)
     if values.size:
-        source, scale, zero = codes, params.scale, params.zero_point
+        source, scale, zero = codes, given.scale, given.zero
         if out is not None:
             source, scale, zero = arguments.apart(values, codes, scale, zero)
-        parameters, tensor = (_bits(scale), _bits(zero)), _as_factor(params.tensor_scale)
-        _execute().apply("dequantize", source, values, *parameters, axes, block_size, bounds, "raise", how, tensor)
+        _execute().apply(call, source, values, Parameters(_bits(scale), _bits(zero), given.tensor))
     return values
 
 
@@ -499,15 +486,12 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         raise ValueError("x is empty: there is no error to measure")
     if isinstance(q, QuantizedArray):
         params = _checked(q.qparams, x.shape, q.qparams.compute)
-        _codes_of(q)  # refuses codes that are not of the format
-        (bounds, how), approximation = _arithmetic(params), _bits(q.unpacked())
-        axes, block_size = _axes_of(params, x.ndim)
-        parameters, tensor = (_bits(params.scale), _bits(params.zero_point)), _as_factor(params.tensor_scale)
-        sums, seen = _execute().compare(x, approximation, *parameters, axes, block_size, bounds, how, tensor)
+        call, approximation, given = _call_with("compare", params, x.ndim), _bits(_codes_of(q)), _parameters(params)
+        given = given._replace(scale=_bits(given.scale), zero=_bits(given.zero))
     else:
-        approximation = _as_values(q)
-        one, zero = np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8)
-        sums, seen = _execute().compare(x, approximation, one, zero, None, 0, (0, 0))
+        call, approximation = Call("compare"), _as_values(q)
+        given = Parameters(np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8))
+    sums, seen = _execute().compare(call, x, approximation, given)
     _refuse_nan(seen, "raise", x)
     return _comparison(sums, x.size, isinstance(q, QuantizedArray))
 
@@ -556,28 +540,18 @@ class _Request(NamedTuple):
 
     dtype: QType
     axis: Axis
+    axes: tuple[int, ...] | None
     block_size: int
     symmetric: bool
     convention: str | Convention
+    row: Convention
     compute: np.dtype[Any]
 
-    @property
-    def row(self) -> Convention:
-        """The convention itself."""
-        return as_convention(self.convention)
-
-    @property
-    def stored(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
-        """Types of scale and zero point."""
-        byte = np.dtype(np.uint8)
-        scale = byte if self.dtype.scale_element else self.row.scale_dtype(self.compute)
-        return scale, byte if self.dtype.element else self.row.zero_point_dtype(self.dtype, self.compute)
-
-    def how(self, saturate: bool = True) -> How:
-        """Return the arithmetic, with that of parameters."""
-        part = part_of(self.axis, self.block_size)
-        rule = rule_of(self.row, self.dtype, self.symmetric, part, self.compute, ranges=True)
-        return _how(self.dtype, rule, saturate)
+    def call(self, does: str, nan: str, saturate: object) -> tuple[Call, Ranging]:
+        """Return a call that takes parameters from ranges."""
+        qtype, _, axes, block_size, symmetric, _, row, compute = self
+        part, saturate = part_of(axes, block_size), arguments.check_saturate(saturate)
+        return ranging_call(does, row, qtype, symmetric, part, compute, axes, block_size, nan, saturate)
 
 
 def _request(
@@ -600,8 +574,9 @@ def _request(
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     always = bool(symmetric or qtype.element or qtype.block_size)
-    as_convention(convention).check(qtype, always)
-    return _Request(qtype, axis, block_size, always, convention, arguments.compute_dtype(x.dtype))
+    row = as_convention(convention)
+    row.check(qtype, always)
+    return _Request(qtype, axis, axes, block_size, always, convention, row, arguments.compute_dtype(x.dtype))
 
 
 def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
@@ -617,44 +592,6 @@ def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
 def _filled(params: QParams | _Request, scale: Array, zero_point: Array, compute: np.dtype[Any]) -> QParams:
     what = (params.dtype, params.axis, params.block_size, params.symmetric, params.convention)
     return QParams(scale, zero_point, *what, computed=None if scale.dtype == compute else compute)
-
-
-# how the scales of a block are taken from its range, by the format of the scales that a code format prescribes
-_SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
-
-
-def _scheme(request: _Request, nan: str) -> tuple[str, Bounds, str]:
-    """Return how parameters are taken from a range, bounds of the codes, and what to do with NaN."""
-    name = _SCHEMES.get(request.dtype.scale_element) or ("symmetric" if request.symmetric else "asymmetric")
-    return name, request.row.code_range(request.dtype, request.symmetric), nan
-
-
-def _arithmetic(params: QParams, saturate: bool = True) -> tuple[Bounds, How]:
-    """Bounds of the codes, and the arithmetic that the parameters are used with."""
-    row, part = as_convention(params.convention), part_of(params.axis, params.block_size)
-    return _use(row, params.dtype, params.symmetric, part, params.compute, saturate)
-
-
-@functools.lru_cache(1024)
-def _use(
-    row: Convention, qtype: QType, symmetric: bool, part: str, compute: np.dtype[Any], saturate: bool
-) -> tuple[Bounds, How]:
-    """Bounds of the codes, and the arithmetic with given parameters: kept, since a small call would pay for it anew."""
-    return row.code_range(qtype, symmetric), _how(qtype, rule_of(row, qtype, symmetric, part, compute), saturate)
-
-
-def _how(qtype: QType, rule: Rule, saturate: bool = True) -> How:
-    """Return the arithmetic with the forms of codes and scales."""
-    return How(rule, _form(qtype, saturate), _own(qtype))
-
-
-def _own(qtype: QType) -> Form | None:
-    """Return the form of scales where the code format prescribes it, else None."""
-    if not qtype.scale_element:
-        return None
-    form = FLOAT_FORMATS[qtype.scale_element]
-    units = 0 if qtype.element or form.sign else qtype.bits - 2
-    return Form(8, False, form.name, units=units)
 
 
 def _as_factor(tensor_scale: Array | None) -> float:
@@ -689,38 +626,18 @@ def _tensor_scale(x: Array, request: _Request, nan: str) -> NDArray[np.float32] 
     return np.array(1 if scale < least else min(scale, most), np.float32)
 
 
-def _form(qtype: QType, saturate: bool = True) -> Form | None:
-    """Return how codes lie in memory where their dtype does not say it, else None."""
-    if not (qtype.packed or qtype.element):
-        return None
-    form = qtype.float_format
-    may_overflow = form is not None and form.nan is not None and not qtype.block_size
-    saturate = arguments.check_saturate(saturate) or not may_overflow
-    return Form(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate)
-
-
 def _bits(array: Array) -> Array:
     """Return an array that kernels can read: that of a dtype of ml_dtypes as the bits of its elements."""
     return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)
 
 
 def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str, saturate: bool) -> QParams:
+    call, ranging = request.call(does, nan, saturate)
     if x.size == 0:
-        return _params_of_nothing(x, request)
+        return _params_of_nothing(x, request, ranging)
     (source,) = arguments.apart(result, x)
     tensor_scale = _tensor_scale(source, request, nan)
-    axes = kept_axes(request.axis, x.ndim)
-    scale, zero_point, seen = _execute().by_range(
-        does,
-        source,
-        result,
-        axes,
-        request.block_size,
-        *_scheme(request, nan),
-        *request.stored,
-        request.how(saturate),
-        _as_factor(tensor_scale),
-    )
+    scale, zero_point, seen = _execute().by_range(call, ranging, source, result, _as_factor(tensor_scale))
     if seen:
         _refuse_nan(seen, nan, source)
         _refuse_infinite(seen, source)
@@ -762,13 +679,11 @@ def _with_parameters(
 ) -> None:
     if x.size == 0:
         return
-    axes, block_size = _axes_of(params, x.ndim)
-    source, scale, zero = x, params.scale, params.zero_point
+    call, (scale, zero, tensor) = _call_with(does, params, x.ndim, nan, saturate), _parameters(params)
+    source = x
     if out is not None:
         source, scale, zero = arguments.apart(result, x, scale, zero)
-    bounds, how = _arithmetic(params, saturate)
-    parameters, tensor = (_bits(scale), _bits(zero)), _as_factor(params.tensor_scale)
-    seen = _execute().apply(does, source, result, *parameters, axes, block_size, bounds, nan, how, tensor)
+    seen = _execute().apply(call, source, result, Parameters(_bits(scale), _bits(zero), tensor))
     if seen:
         _refuse_nan(seen, nan, source)
 
@@ -826,9 +741,9 @@ def _shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -
     return shape
 
 
-def _params_of_nothing(x: Array, request: _Request) -> QParams:
-    shape = _shape_of_nothing(x, kept_axes(request.axis, x.ndim), request.block_size)
-    scale, zero_point = (np.empty(shape, dtype) for dtype in request.stored)
+def _params_of_nothing(x: Array, request: _Request, ranging: Ranging) -> QParams:
+    shape = _shape_of_nothing(x, request.axes, request.block_size)
+    scale, zero_point = np.empty(shape, ranging.steps), np.empty(shape, ranging.zeros)
     tensor_scale = np.ones((), np.float32) if _has_tensor_scale(request.dtype) else None
     return _chosen(request, scale, zero_point, tensor_scale)
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.floats import FLOAT_FORMATS
-from fastq.forms import PLAIN, Bounds, Form, How, Kind
+from fastq.forms import PLAIN, Call, Form, Kind, Parameters
 from fastq.kernels import parallel, repack
 from fastq.layout import Layout, make_layout
-from fastq.plans import STREAMING, element, ids, kernel_address, plan_of, prepare, repeated, with_tensor
+from fastq.plans import STREAMING, element, ids, kernel_address, kinds_of, plan_of, prepare, repeated, with_tensor
 from fastq.views import is_plain, tiles
 
 Array = NDArray[Any]
@@ -22,18 +22,22 @@ Array = NDArray[Any]
 REPACKED = 1 << 14
 
 
-def in_bytes(
-    x: Array, out: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, how: How
-) -> Layout | None:
-    """Return the layout of packed codes where every row and every run of one parameter begins on a whole byte."""
-    assert how.code is not None
+def in_bytes(call: Call, x: Array, out: Array, shape: tuple[int, ...]) -> bool:
+    """Whether kernels can work on packed codes in place."""
+    assert call.how.code is not None
+    return is_plain(x) and is_plain(out) and _parted_by_bytes(shape, call.axes, call.block_size, call.how.code.group)
+
+
+@functools.lru_cache(4096)
+def _parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, group: int) -> bool:
+    """Whether every row and every run of one parameter begins on a whole byte."""
     layout = make_layout(shape, axes, block_size)
-    if layout is None or not (is_plain(x) and is_plain(out)):
-        return None
+    if layout is None:
+        return False
     runs = [shape[-1]] if shape and math.prod(shape[:-1]) > 1 else []
     if layout.parameters > 1:
         runs += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
-    return None if any(run % how.code.group for run in runs) else layout
+    return not any(run % group for run in runs)
 
 
 def apart_dtype(code: Form) -> np.dtype[Any]:
@@ -41,51 +45,34 @@ def apart_dtype(code: Form) -> np.dtype[Any]:
     return code.apart if isinstance(code.apart, np.dtype) else np.dtype(np.uint8)
 
 
-def apply_in_tiles(
-    does: str,
-    x: Array,
-    out: Array,
-    parameters: tuple[Array, Array],
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    bounds: Bounds,
-    nan: str,
-    how: How,
-    tensor: float,
-) -> int:
+def apply_in_tiles(call: Call, x: Array, out: Array, given: Parameters) -> int:
     """Quantize to packed codes, or dequantize them, through tiles of codes one in a byte; the bits of what was seen."""
-    quantizing, seen, code = does == "quantize", 0, how.code
+    quantizing, seen, code, call = call.does == "quantize", 0, call.how.code, call.apart
     assert code is not None
-    shape, values = (x.shape, x.dtype) if quantizing else (out.shape, out.dtype)
-    values, codes_dtype = values.newbyteorder("="), apart_dtype(code)
-    codes_kind: Kind = how.apart.code or codes_dtype
-    kinds = (values, codes_kind) if quantizing else (codes_kind, values)
-    scale, zero = parameters
-    others, apart = (how.steps or scale.dtype, zero.dtype), how.apart
-    prepared = prepare(does, nan, bounds, shape, axes, block_size, False, apart, *kinds, *others)
-    parameters = repeated(scale, zero, prepared.repeat)
+    values, packed = (x, out) if quantizing else (out, x)
+    dtype, codes_dtype = values.dtype.newbyteorder("="), apart_dtype(code)
+    dtypes = (dtype, codes_dtype) if quantizing else (codes_dtype, dtype)
+    kinds = kinds_of(call, *dtypes, given.scale.dtype, given.zero.dtype)
+    prepared = prepare(call, values.shape, False, *kinds)
+    scale, zero, tensor = repeated(given, prepared.repeat)
     plan = with_tensor(prepared.plan, tensor)
-    for index, start, stop in tiles(shape):
-        packed_index = _packed_index(index, shape, code)
+    for index, start, stop in tiles(values.shape):
+        part, where = values[index], packed[packed_index(index, values.shape, code)]
+        codes = np.empty(part.shape, codes_dtype)
         if quantizing:
-            part = np.ascontiguousarray(x[index], values)
-            codes = np.empty(part.shape, codes_dtype)
-            arrays = ids(part, codes, *parameters, None, plan)
-            seen |= parallel.run_serial(prepared.kernel, arrays, start, stop, start)
-            packed = np.empty(out[packed_index].shape, np.uint8)
-            pack(codes, packed, code)
-            out[packed_index] = packed
+            src, dst = np.ascontiguousarray(part, dtype), codes
         else:
-            codes = np.empty(out[index].shape, codes_dtype)
-            unpack(x[packed_index], codes, code)
-            part = np.empty(codes.shape, values)
-            arrays = ids(codes, part, *parameters, None, plan)
-            seen |= parallel.run_serial(prepared.kernel, arrays, start, stop, start)
-            out[index] = part
+            unpack(where, codes, code)
+            src, dst = codes, np.empty(part.shape, dtype)
+        seen |= parallel.run_serial(prepared.kernel, ids(src, dst, scale, zero, None, plan), start, stop, start)
+        if quantizing:
+            pack(codes, where, code)
+        else:
+            values[index] = dst
     return seen
 
 
-def _packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: Form) -> tuple[Any, ...]:
+def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: Form) -> tuple[Any, ...]:
     """Where the bytes of a tile are: tiles that part the last axis do so at whole bytes."""
     if len(index) < len(shape) or not shape:
         return index
@@ -100,7 +87,7 @@ def pack(codes: Array, packed: Array, code: Form) -> int:
     seen = 0
     for index, _, _ in tiles(codes.shape):
         part = np.ascontiguousarray(codes[index], codes.dtype.newbyteorder("="))
-        where = _packed_index(index, codes.shape, code)
+        where = packed_index(index, codes.shape, code)
         whole = np.empty(packed[where].shape, np.uint8)
         seen |= _repack(part, whole, part.shape, code, (part.dtype, code))
         packed[where] = whole
@@ -113,7 +100,7 @@ def unpack(packed: Array, codes: Array, code: Form) -> None:
         _repack(packed, codes, codes.shape, code, (code, codes.dtype))
         return
     for index, _, _ in tiles(codes.shape):
-        part = np.ascontiguousarray(packed[_packed_index(index, codes.shape, code)])
+        part = np.ascontiguousarray(packed[packed_index(index, codes.shape, code)])
         whole = np.empty(codes[index].shape, codes.dtype)
         _repack(part, whole, whole.shape, code, (code, codes.dtype))
         codes[index] = whole

@@ -41,10 +41,8 @@ def _axis(axis: int, ndim: int) -> int:
     return axes[0]
 
 
-@functools.cache
-def _packed() -> Any:
-    """Return the module that needs Numba, imported by the first call."""
-    return importlib.import_module("fastq.packed")
+# the module that needs Numba, imported by the first call
+_packed = functools.cache(functools.partial(importlib.import_module, "fastq.packed"))
 
 
 def _form(qtype: QType, bitorder: str) -> Form:

@@ -11,7 +11,7 @@ from numba import from_dtype, types
 from numpy.typing import NDArray
 
 from fastq.floats import FLOAT_FORMATS
-from fastq.forms import Bounds, Form, How, Kind
+from fastq.forms import Bounds, Call, Form, How, Kind, Parameters
 from fastq.kernels import jit, lanes, spans
 from fastq.kernels.actions import Action
 from fastq.kernels.minifloats import Minifloat, PowerOfTwo
@@ -20,6 +20,7 @@ from fastq.kernels.plan import PLAN, Plan
 from fastq.layout import Layout, make_layout
 
 Array = NDArray[Any]
+Kinds = tuple[Kind, Kind, Kind, Kind]  # what src, dst, scale and zero point point to
 
 # bytes of output from which stores go past the cache: twice an L2 of 2 MiB a core. Dequantize of 2**26 on two cores
 # 2.1 times faster with it, of 2**18 (in cache) 1.5 times slower
@@ -40,8 +41,7 @@ def element(kind: Kind) -> types.Type:
     row = FLOAT_FORMATS[name]
     if not row.sign:
         return PowerOfTwo(row.bias + (kind.units if isinstance(kind, Form) else 0))
-    how = (kind.saturate, kind.dense) if isinstance(kind, Form) else (False, True)
-    return Minifloat(name, row.exponent, row.mantissa, row.bias, row.largest, row.infinity, row.nan, *how)
+    return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, Form) else Minifloat(row)
 
 
 @functools.cache
@@ -93,26 +93,15 @@ class Prepared(NamedTuple):
 
 
 @functools.lru_cache(4096)
-def prepare(
-    does: str,
-    nan: str,
-    bounds: Bounds,
-    shape: tuple[int, ...],
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    direct: bool,
-    how: How,
-    *kinds: Kind,
-) -> Prepared:
+def prepare(call: Call, shape: tuple[int, ...], direct: bool, *kinds: Kind) -> Prepared:
     """Return what the shapes and dtypes of a call with given parameters decide."""
-    layout = make_layout(shape, axes, block_size)
+    layout = make_layout(shape, call.axes, call.block_size)
     assert layout is not None
     layout, repeat = layout.widened(NARROW)
     # for codes of 8 bits stores past the cache brought nothing
-    streaming = direct and does != "quantize" and math.prod(shape) * element(kinds[1]).bitwidth >= 8 * STREAMING
-    return Prepared(
-        kernel_address(loop_of(layout), does, nan, "", 0, how, *kinds), plan_of(layout, bounds, streaming), repeat
-    )
+    streaming = direct and call.does != "quantize" and math.prod(shape) * element(kinds[1]).bitwidth >= 8 * STREAMING
+    kernel = kernel_address(loop_of(layout), call.does, call.nan, "", 0, call.how, *kinds)
+    return Prepared(kernel, plan_of(layout, call.bounds, streaming), repeat)
 
 
 def ids(*arrays: Array | None) -> tuple[int, ...]:
@@ -120,13 +109,19 @@ def ids(*arrays: Array | None) -> tuple[int, ...]:
     return tuple(0 if array is None else id(array) for array in arrays)
 
 
-def kinds_of(does: str, x: np.dtype[Any], out: np.dtype[Any], code: Form | None) -> tuple[Kind, Kind]:
-    """Return what src and dst of an action point to."""
-    return (code or x if does == "dequantize" else x), (code or out if does == "quantize" else out)
+def kinds_of(call: Call, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero: np.dtype[Any]) -> Kinds:
+    """Return what the pointers of a call point to, from the dtypes of its arrays."""
+    does, (_, code, steps) = call.does, call.how
+    return (
+        (code or src if does == "dequantize" else src),
+        (code or dst if does in ("quantize", "compare") else dst),
+        steps or scale,
+        zero,
+    )
 
 
-def repeated(scale: Array, zero: Array, repeat: int) -> tuple[Array, Array]:
+def repeated(given: Parameters, repeat: int) -> Parameters:
     """Return parameters side by side as often as a widened layout has rows in one."""
     if repeat == 1:
-        return scale, zero
-    return np.tile(scale.reshape(-1), repeat), np.tile(zero.reshape(-1), repeat)
+        return given
+    return given._replace(scale=np.tile(given.scale.reshape(-1), repeat), zero=np.tile(given.zero.reshape(-1), repeat))

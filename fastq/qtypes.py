@@ -42,6 +42,9 @@ class QType:
     scale_element: str = ""
     container: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @cached_property
     def float_format(self) -> FloatFormat | None:
         """The float format of a code, None where codes are integers."""

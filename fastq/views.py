@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.forms import Call
 from fastq.layout import make_layout
 
 Array = NDArray[Any]
@@ -74,6 +75,10 @@ class View:
             return False
         self.layout = layout
         return True
+
+    def seen_by(self, call: Call) -> Call:
+        """Return the call with its axes as they are here."""
+        return call if self.transposed_axes == call.axes else call._replace(axes=self.transposed_axes)
 
     def _parameter_order(self) -> tuple[int, ...]:
         if self.axes is None:

@@ -99,6 +99,14 @@ def test_every_granularity_in_one_pass_and_in_two(name):
         check(x, other, code, options | {"symmetric": symmetric, "convention": row})
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_blocks_that_are_computed_side_by_side(name):
+    row = ALL[name]
+    x, other = (values("float32", 37 * 64, seed).reshape(37, 64) for seed in (3, 4))
+    code, symmetric = schemes(row)[0]
+    check(x, other, code, {"axis": -1, "block_size": 32, "symmetric": symmetric, "convention": row})
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int16"])
 @pytest.mark.parametrize("name", ALL)
 def test_input_dtypes(name, dtype):
@@ -310,13 +318,14 @@ def test_infinite_ranges(impl, name):
 
 
 def test_two_conventions_of_one_arithmetic_share_their_kernels():
-    from fastq.rules import rule_of
+    from fastq.calls import range_rule_of, rule_of
 
     mine = dataclasses.replace(ROWS["torchao"], name="mine")
     float32 = np.dtype(np.float32)
-    first, second = (rule_of(row, as_qtype("int8"), False, "array", float32) for row in (ROWS["torchao"], mine))
-    assert first == second
-    assert hash(first) == hash(second)
+    for of, options in ((rule_of, (False, "array", float32)), (range_rule_of, (as_qtype("int8"), False, "array"))):
+        first, second = (of(row, *options) for row in (ROWS["torchao"], mine))
+        assert first == second
+        assert hash(first) == hash(second)
 
 
 def test_the_page_is_that_of_the_table():

@@ -122,8 +122,8 @@ def test_ties_specials_and_extreme_scales(dtype, code):
 
 @pytest.mark.parametrize("block_size", [1, 2, 15, 16, 31, 32, 33, 64, 100, 128])
 def test_blocks_of_one_row_with_every_remainder(block_size):
-    memory = values("float32", 520, 11)
-    for size in (*range(1, 140), 511, 512, 513):
+    memory = values("float32", 33 * 128, 11)
+    for size in (*range(1, 140), 511, 512, 513, *(block_size * blocks for blocks in (15, 16, 17, 33))):
         for symmetric in (False, True):
             options = {"axis": 0, "block_size": block_size, "symmetric": symmetric}
             x = memory[:size]

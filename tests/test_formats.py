@@ -139,6 +139,19 @@ def test_every_length_at_every_offset(name, dtype):
         same_bytes(fastq.fake_quantize(x, dtype), reference.fake_quantize(x, dtype))
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *itertools.product(["float32"], [*BLOCKS, "int8", "uint4", "float8_e4m3fn"]),
+        *itertools.product(HALVES, ["mxfp4"]),
+    ],
+)
+def test_blocks_that_are_computed_side_by_side(name, dtype):
+    for rows in (16, 17, 37):
+        x, other = (inputs(name, rows * 32, seed).reshape(rows, 32) for seed in (13, 14))
+        check_all(x, other, dtype, {} if QTYPES[dtype].block_size else {"axis": -1, "block_size": 32})
+
+
 @pytest.mark.parametrize("dtype", QTYPES)
 def test_rows_of_every_length(dtype):
     """Rows that end in the middle of a byte, and of a block."""
@@ -341,11 +354,12 @@ def test_minmax_and_errors_of_halves(layout, name, threads):
 
 
 @pytest.mark.parametrize("dtype", ["int8", *KINDS])
-def test_errors_of_formats(dtype):
-    x, other = (inputs("float32", np.prod(SHAPE), seed).reshape(SHAPE) for seed in (11, 12))
+@pytest.mark.parametrize("shape", [SHAPE, (3, 5, 64)], ids=str)
+def test_errors_of_formats(dtype, shape):
+    x, other = (inputs("float32", np.prod(shape), seed).reshape(shape) for seed in (11, 12))
     for options in granularities(dtype):
         q = reference.quantize(x, dtype, **options)
-        for measured in (x, other):
+        for measured in (x, LAYOUTS["strided"](other)):
             actual, expected = fastq.compare(measured, q), reference.compare(measured, q)
             assert (actual.clipped, actual.max_abs_error) == (expected.clipped, expected.max_abs_error)
             assert actual.sqnr_db == pytest.approx(expected.sqnr_db, rel=1e-11)

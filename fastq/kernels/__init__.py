@@ -3,6 +3,13 @@
 A kernel returns bits of what it saw.
 """
 
+import math
+
 SAW_NAN = 1
 SAW_INFINITE_RANGE = 2
 SAW_OUT_OF_RANGE = 4
+
+
+def group_of(bits: int) -> int:
+    """Return the least number of codes of so many bits that fills whole bytes."""
+    return 8 // math.gcd(bits, 8)

@@ -266,7 +266,7 @@ def parameters(action, lo, hi, plan, scale):
     """Scale and zero point of a range by the action's scheme, in the dtype of `scale`."""
     compute = formulas.computes_in(action, scale)
     if action.scheme == "microscaling":
-        below, kind = action.code.emax if action.code is not None else 0, scale.dtype
+        below, kind = action.code.row.emax if action.code is not None else 0, scale.dtype
         return lambda action, lo, hi, plan, scale: formulas.power_of_two(
             convert(lo, compute), convert(hi, compute), below, kind
         )

@@ -54,7 +54,7 @@ def zero_of(action, where, k, kind, plan, scale):
 @by_type
 def decoded(action, code, s, dst):
     """The approximation that a code stands for; floats are the approximation itself, but for those that are codes."""
-    if is_float(code) and not (isinstance(dst.dtype, Minifloat) and dst.dtype.width <= 8):
+    if is_float(code) and not (isinstance(dst.dtype, Minifloat) and dst.dtype.row.bits <= 8):
         return lambda action, code, s, dst: code
     return lambda action, code, s, dst: dequantize_value(action, convert(code, compute_type(action, s.scale)), s)
 
@@ -74,10 +74,10 @@ def beyond(action, x, s, plan, dst):
     def from_tie(action, x, s, plan, dst):
         return absolute(float_ratio(action, x, s)) >= constant(bound, x)
 
-    if not isinstance(form, Minifloat) or form.width > 8:
+    if not isinstance(form, Minifloat) or form.row.bits > 8:
         return integer
-    bound = form.max + 2.0 ** (form.emax - form.mantissa - 1)  # half way to the number that would be next
-    return from_tie if form.largest % 2 else above
+    bound = form.row.max + 2.0 ** (form.row.emax - form.row.mantissa - 1)  # half way to the number that would be next
+    return from_tie if form.row.largest % 2 else above
 
 
 @inline

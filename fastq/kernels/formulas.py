@@ -245,7 +245,7 @@ def quotient(x, s):
 @by_type
 def float_quotient(x, scale, code):
     """``x / scale``, what a float code is the nearest of; ONNX adds the zero point, so -0.0 becomes 0.0, to some."""
-    if code.instance_type.nan is None:
+    if code.instance_type.row.nan is None:
         return lambda x, scale, code: x / scale + constant(0, x)
     return lambda x, scale, code: x / scale
 
@@ -257,9 +257,9 @@ def float_quotient_in_span(x, s, code):
     Where -0.0 becomes 0.0 the sign depends on how tiny quotients are rounded, which only a division gets right.
     """
     form = code.instance_type
-    if form.nan is None or not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
+    if form.row.nan is None or not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
         return lambda x, s, code: float_quotient(x, s.scale, code)
-    bound = form.max if form.saturate else 4 * form.max
+    bound = form.row.max if form.saturate else 4 * form.row.max
 
     def bounded(x, s, code):
         limit = full_like(constant(bound, x) * s.scale, x)
@@ -346,7 +346,7 @@ def nvfp4(lo, hi, tensor, kind, element):
 
     ``clamp(largest magnitude / largest element / tensor)``, torchao's `nvfp4_quantize`.
     """
-    least, most, elements = NVFP4_LEAST, kind.instance_type.max, element.instance_type.max
+    least, most, elements = NVFP4_LEAST, kind.instance_type.row.max, element.instance_type.row.max
     compute = lane_type(lo)
 
     def rounded(lo, hi, tensor, kind, element):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from numba import types
 from numba.core.extending import models, register_model
 
+from fastq.gguf_formats import BLOCK, BlockFormat
 from fastq.kernels import SAW_INFINITE_RANGE
 from fastq.kernels.minifloats import Minifloat, decode, encode
 from fastq.kernels.simd import (
@@ -43,7 +44,6 @@ from fastq.kernels.simd import (
     upper,
 )
 
-BLOCK = 32  # values in a block
 GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 
 # How far ahead to prefetch, in elements: while codes are written, for the extremes of the groups to come. 2**25 float32
@@ -64,8 +64,8 @@ class Blocks(types.Opaque):  # type: ignore[misc]
 
     Parameters
     ----------
-    bits, extent, steps, zero
-        As `BlockFormat` of fastq.gguf_formats has them.
+    row : BlockFormat
+        The format.
     parameter : Minifloat
         Format of the scale and the smallest value.
     source : type
@@ -76,22 +76,17 @@ class Blocks(types.Opaque):  # type: ignore[misc]
 
     def __init__(
         self,
-        bits: int,
-        extent: str,
-        steps: int,
-        zero: int,
+        row: BlockFormat,
         parameter: Minifloat,
         source: types.Type,
         streaming: bool,
     ) -> None:
-        self.row = (bits, extent, steps, zero, parameter, source, streaming)
-        self.bits, self.extent, self.steps, self.zero, self.parameter, self.source, self.streaming = self.row
-        self.head = 2 + 2 * (extent == "range")  # bytes before the codes and their fifth bits
-        self.nbytes = self.head + BLOCK * bits // 8
-        super().__init__(name=f"Blocks{self.row}")
+        self.row, self.parameter, self.source, self.streaming = row, parameter, source, streaming
+        # all of the row, since machine code is kept on disk under this name
+        super().__init__(name=f"Blocks({row!r}, {parameter}, {source}, {streaming})")
 
     def __reduce__(self) -> Any:
-        return Blocks, self.row
+        return Blocks, (self.row, self.parameter, self.source, self.streaming)
 
 
 register_model(Blocks)(models.OpaqueModel)
@@ -100,7 +95,7 @@ register_model(Blocks)(models.OpaqueModel)
 @by_type
 def nbytes(form):
     """Bytes of a block."""
-    n = form.nbytes
+    n = form.row.nbytes
     return lambda form: n
 
 
@@ -207,7 +202,7 @@ def _sides_of_block(form, src, i, blocks):
 @by_type
 def sides_of(form, a, b):
     """Sides of two halves of a block."""
-    if form.extent == "magnitude":
+    if form.row.extent == "magnitude":
 
         def size(form, a, b):
             word, word2 = bitcast(a, types.int32), bitcast(b, types.int32)
@@ -221,7 +216,7 @@ def sides_of(form, a, b):
 @by_type
 def merged(form, a, b):
     """Sides of two registers of lanes, those of a before those of b."""
-    if form.extent == "magnitude":
+    if form.row.extent == "magnitude":
 
         def size(form, a, b):
             both = join(a.high, b.high)
@@ -257,7 +252,7 @@ def extents(form, src, s):
             low = _with_first_signs(form, src, low)
         return maximum(s.high, low) - low, low
 
-    return {"magnitude": magnitude, "signed": signed, "range": distance}[form.extent]
+    return {"magnitude": magnitude, "signed": signed, "range": distance}[form.row.extent]
 
 
 @inline
@@ -277,7 +272,7 @@ def _with_first_signs(form, src, extreme):
 @by_type
 def is_extreme(form, x, extreme):
     """Mask of the lanes where the extreme is, whatever its sign where that is in doubt."""
-    if form.extent == "signed":
+    if form.row.extent == "signed":
         return lambda form, x, extreme: absolute(x) == absolute(extreme)
     return lambda form, x, extreme: x == extreme
 
@@ -307,7 +302,7 @@ def parameters(form, extent, lowest):
 @by_type
 def step_of(form, extent):
     """Scale before it is rounded to float16; the codes are taken with this one."""
-    steps = form.steps
+    steps = form.row.steps
     return lambda form, extent: extent / constant(steps, extent)
 
 
@@ -321,15 +316,15 @@ def half(form, x):
 @by_type
 def is_special(form, bits):
     """Mask of parameters that are infinite or NaN."""
-    infinity = form.parameter.infinity
+    infinity = form.parameter.row.infinity
     return lambda form, bits: (bits & constant(infinity, bits)) == constant(infinity, bits)
 
 
 @by_type
 def shift_of(form, usable, lowest):
     """What `codes_of` needs beside the reciprocal: the smallest value, or what to add before the fraction is cut."""
-    if form.extent == "signed":
-        half_up, least = form.zero + 0.5, 0.5
+    if form.row.extent == "signed":
+        half_up, least = form.row.zero + 0.5, 0.5
         return lambda form, usable, lowest: select(usable, constant(half_up, lowest), full_like(least, lowest))
     return lambda form, usable, lowest: lowest
 
@@ -337,7 +332,7 @@ def shift_of(form, usable, lowest):
 @by_type
 def codes_of(form, x, inverse, shift):
     """Codes of a block as int32; in a block that is refused they are undefined."""
-    most = float(2**form.bits - 1)
+    most = float(2**form.row.bits - 1)
 
     def half_away(form, x, inverse, shift):
         # half less one ulp, with the sign of x: the sum's fraction is cut to the nearest whole number, halves away
@@ -351,7 +346,7 @@ def codes_of(form, x, inverse, shift):
     def from_lowest(form, x, inverse, shift):
         return bounded_to_integer(minimum((x - shift) * inverse + constant(0.5, x), constant(most, x)), types.int32)
 
-    return {"magnitude": half_away, "signed": signed_extreme, "range": from_lowest}[form.extent]
+    return {"magnitude": half_away, "signed": signed_extreme, "range": from_lowest}[form.row.extent]
 
 
 @by_type
@@ -367,13 +362,13 @@ def put_parameters(form, dst, i, scale, least):
         store(where, 0, scale)
         store(where, 1, least)
 
-    return two if form.extent == "range" else one
+    return two if form.row.extent == "range" else one
 
 
 @by_type
 def put_codes(form, dst, i, codes):
     """Write the codes of the block at dst[i]."""
-    head, bits = form.head, form.bits
+    head, bits = form.row.head, form.row.bits
 
     def bytes_(form, dst, i, codes):
         store(dst, i + head, convert(codes, types.uint8))
@@ -425,7 +420,7 @@ def put_values(form, src, p, dst, i):
 @by_type
 def value_of(form, src, i):
     """Values of the block at src[i]."""
-    zero, parameter, bits = form.zero, form.parameter, form.parameter.bits
+    zero, parameter, bits = form.row.zero, form.parameter, form.parameter.bits
 
     def scaled(form, src, i):
         q = whole_codes(form, src, i)
@@ -437,13 +432,13 @@ def value_of(form, src, i):
         where = cast_pointer(advance(src, i), bits)
         return q * decode(load(where, 0, bits), parameter) + decode(load(where, 1, bits), parameter)
 
-    return scaled_and_moved if form.extent == "range" else scaled
+    return scaled_and_moved if form.row.extent == "range" else scaled
 
 
 @by_type
 def whole_codes(form, src, i):
     """Codes of the block at src[i] as int32."""
-    head, bits = form.head, form.bits
+    head, bits = form.row.head, form.row.bits
     row = Vec(types.uint8, BLOCK)
 
     def bytes_(form, src, i):

@@ -9,6 +9,7 @@ from numba import types
 from numba.core.extending import register_model
 from numba.core.registry import cpu_target
 
+from fastq.floats import FloatFormat
 from fastq.kernels.simd import (
     Element,
     ElementModel,
@@ -34,58 +35,23 @@ HAS_HALF = "+f16c" in _FEATURES or "aarch64" in _TRIPLE
 
 
 class Minifloat(Element):
-    """Type of floats of a format: a sign bit (if `sign`), an exponent and a mantissa.
+    """Type of floats of a format.
 
     Parameters
     ----------
-    name : str
-        Name of the format.
-    exponent, mantissa, bias : int
-        Width of the fields, and what is subtracted from the exponent.
-    largest : int
-        Bits of the largest finite number.
-    infinity, nan : int or None
-        Bits of infinity and of the NaN that a conversion gives; None where there is none.
+    row : FloatFormat
+        The format, one with a sign.
     saturate : bool
         Whether a conversion gives the largest finite number for what is larger.
     dense : bool
         Whether floats of fewer than 8 bits share bytes.
     """
 
-    def __init__(
-        self,
-        name: str,
-        exponent: int,
-        mantissa: int,
-        bias: int,
-        largest: int,
-        infinity: int | None,
-        nan: int | None,
-        saturate: bool = False,
-        dense: bool = True,
-    ) -> None:
-        self.exponent, self.mantissa, self.bias = exponent, mantissa, bias
-        self.largest, self.infinity, self.nan = largest, infinity, nan
-        self.format, self.saturate = name, saturate or nan is None
-        self.width = 1 + exponent + mantissa
-        self.bits = types.Integer.from_bitwidth(max(self.width, 8), signed=False)
-        super().__init__(f"Minifloat({name}, {saturate}, {dense})", self.width if dense else self.bits.bitwidth)
-
-    @property
-    def without_negative_zero(self) -> bool:
-        """Whether the bits of -0.0 stand for NaN instead."""
-        return self.nan == 1 << (self.width - 1)
-
-    @property
-    def emax(self) -> int:
-        """The exponent of the largest finite number."""
-        return (self.largest >> self.mantissa) - self.bias
-
-    @property
-    def max(self) -> float:
-        """The largest finite number."""
-        fraction = self.largest % (1 << self.mantissa) / (1 << self.mantissa)
-        return float(2.0**self.emax * (1 + fraction))
+    def __init__(self, row: FloatFormat, saturate: bool = False, dense: bool = True) -> None:
+        self.row, self.saturate = row, saturate or row.nan is None
+        self.bits = types.Integer.from_bitwidth(max(row.bits, 8), signed=False)
+        # all of the row, since machine code is kept on disk under this name
+        super().__init__(f"Minifloat({row}, {saturate}, {dense})", row.bits if dense else self.bits.bitwidth)
 
 
 register_model(Minifloat)(ElementModel)
@@ -132,10 +98,10 @@ def decode(bits: Any, kind: Any) -> Any:
     if not isinstance(bits, Vec):
         one = Vec(bits, 1)
         return lambda bits, kind: first(decode(full(bits, one), kind))
-    if form.format == "float16" and HAS_HALF:
+    if form.row.name == "float16" and HAS_HALF:
         return lambda bits, kind: _bits_to_half(bits)
-    if form.exponent == 8:
-        shift = 32 - form.width
+    if form.row.exponent == 8:
+        shift = 32 - form.row.bits
         return lambda bits, kind: bitcast(_word(bits) << constant(shift, _word(bits)), types.float32)
     return _decode_by_fields(bits, kind)
 
@@ -147,9 +113,9 @@ def _word(bits: Any) -> Any:
 
 def _decode_by_fields(bits: Any, kind: Any) -> Any:
     form = _format(kind)
-    magnitude, drop = (1 << (form.width - 1)) - 1, 23 - form.mantissa
-    rebias, step = (127 - form.bias) << 23, 2.0 ** (1 - form.bias - form.mantissa)
-    normal, to_sign, sign = 1 << form.mantissa, 32 - form.width, -(1 << 31)
+    magnitude, drop = (1 << (form.row.bits - 1)) - 1, 23 - form.row.mantissa
+    rebias, step = (127 - form.row.bias) << 23, 2.0 ** (1 - form.row.bias - form.row.mantissa)
+    normal, to_sign, sign = 1 << form.row.mantissa, 32 - form.row.bits, -(1 << 31)
 
     def fields(bits, kind):  # type: ignore[no-untyped-def]
         word = convert(bits, types.int32)
@@ -168,17 +134,21 @@ def _decode_by_fields(bits: Any, kind: Any) -> Any:
 def _special(value: Any, word: Any, size: Any, kind: Any) -> Any:
     """The values with infinities and NaN where the bits say so."""
     form = _format(kind)
-    infinite, nan, code = float("inf"), float("nan"), form.infinity if form.infinity is not None else form.nan
-    if form.infinity is not None:
+    infinite, nan, code = (
+        float("inf"),
+        float("nan"),
+        form.row.infinity if form.row.infinity is not None else form.row.nan,
+    )
+    if form.row.infinity is not None:
 
         def ieee(value, word, size, kind):  # type: ignore[no-untyped-def]
             value = select(size == constant(code, word), constant(infinite, value), value)
             return select(size > constant(code, word), constant(nan, value), value)
 
         return ieee
-    if form.without_negative_zero:
+    if form.row.without_negative_zero:
         return lambda value, word, size, kind: select(word == constant(code, word), constant(nan, value), value)
-    if form.nan is not None:
+    if form.row.nan is not None:
         return lambda value, word, size, kind: select(size == constant(code, word), constant(nan, value), value)
     return lambda value, word, size, kind: value
 
@@ -198,9 +168,9 @@ def encode(x: Any, kind: Any) -> Any:
     if not isinstance(x, Vec):
         one = Vec(x, 1)
         return lambda x, kind: first(encode(full(x, one), kind))
-    if form.format == "float16" and HAS_HALF and x.dtype == types.float32 and not form.saturate:
+    if form.row.name == "float16" and HAS_HALF and x.dtype == types.float32 and not form.saturate:
         return lambda x, kind: _half_to_bits(_canonical(x))
-    if form.exponent == 8 and x.dtype == types.float32:
+    if form.row.exponent == 8 and x.dtype == types.float32:
         return _encode_same_exponent(x, kind)
     return _encode_by_addition(x, kind)
 
@@ -220,8 +190,8 @@ def _canonical(x: Any) -> Any:
 def _encode_same_exponent(x: Any, kind: Any) -> Any:
     """Round by adding half a unit to the bits, less the last bit kept being even; the carry may reach the exponent."""
     form = _format(kind)
-    drop, nan, target = 32 - form.width, form.nan, form.bits
-    half, sign = (1 << (drop - 1)) - 1, 1 << (form.width - 1)
+    drop, nan, target = 32 - form.row.bits, form.row.nan, form.bits
+    half, sign = (1 << (drop - 1)) - 1, 1 << (form.row.bits - 1)
 
     def rounded(x, kind):  # type: ignore[no-untyped-def]
         word = bitcast(x, types.uint32)
@@ -240,11 +210,11 @@ def _encode_by_addition(x: Any, kind: Any) -> Any:
     come out right too; the sum less the power is a whole number, to which the exponent field is added.
     """
     form, (integer, mantissa, bias) = _format(kind), _SOURCES[x.dtype]
-    source, target, drop = x.dtype, form.bits, mantissa - form.mantissa
+    source, target, drop = x.dtype, form.bits, mantissa - form.row.mantissa
     magnitude, exponents = (1 << (integer.bitwidth - 1)) - 1, ((1 << integer.bitwidth - mantissa - 1) - 1) << mantissa
-    smallest = (1 - form.bias + bias) << mantissa
+    smallest = (1 - form.row.bias + bias) << mantissa
     power = drop << mantissa
-    limit = form.max if form.saturate else 2 * form.max
+    limit = form.row.max if form.saturate else 2 * form.row.max
 
     def added(x, kind):  # type: ignore[no-untyped-def]
         word = bitcast(x, integer)
@@ -263,8 +233,8 @@ def _encode_by_addition(x: Any, kind: Any) -> Any:
 def _with_special(code: Any, size: Any, kind: Any) -> Any:
     """Codes of magnitudes with overflow and NaN where they belong."""
     form = _format(kind)
-    largest, nan = form.largest, form.nan
-    over = form.nan if form.infinity is None else form.infinity
+    largest, nan = form.row.largest, form.row.nan
+    over = form.row.nan if form.row.infinity is None else form.row.infinity
     if nan is None:
         return lambda code, size, kind: code
     if form.saturate:
@@ -281,12 +251,12 @@ def _with_special(code: Any, size: Any, kind: Any) -> Any:
 def _with_sign(code: Any, word: Any, kind: Any) -> Any:
     """Codes with the sign of the source's bits; zero has none where -0.0 is no number."""
     form = _format(kind)
-    shift, sign = word.dtype.bitwidth - form.width, 1 << (form.width - 1)
+    shift, sign = word.dtype.bitwidth - form.row.bits, 1 << (form.row.bits - 1)
 
     def signed(code, word, kind):  # type: ignore[no-untyped-def]
         return code | ((word >> constant(shift, word)) & constant(sign, word))
 
-    if not form.without_negative_zero:
+    if not form.row.without_negative_zero:
         return signed
     signed_lanes = inline(signed)
     return lambda code, word, kind: select(code == constant(0, code), code, signed_lanes(code, word, kind))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
 
+from fastq.kernels import group_of
 from fastq.kernels.simd import (
     Element,
     ElementModel,
@@ -41,8 +41,7 @@ class Bits(Element):
     def __init__(self, bits: int, signed: bool, highest_first: bool = False) -> None:
         self.signed, self.highest_first = signed, highest_first
         self.held = types.int8 if signed else types.uint8
-        # the smallest group of codes that fills whole bytes
-        self.group = 8 // math.gcd(bits, 8)
+        self.group = group_of(bits)
         super().__init__(f"Bits({bits}, {signed}, {highest_first})", bits)
 
     @property

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastq import gguf, plot, reference
+    from fastq.buffers import get_kept_memory, set_kept_memory
     from fastq.comparison import Comparison
     from fastq.conventions import CONVENTIONS, Convention
     from fastq.ops import (
@@ -36,6 +37,7 @@ __all__ = [
     "compare",
     "dequantize_linear",
     "fake_quantize",
+    "get_kept_memory",
     "get_num_threads",
     "gguf",
     "minmax",
@@ -44,6 +46,7 @@ __all__ = [
     "quantize",
     "quantize_linear",
     "reference",
+    "set_kept_memory",
     "set_num_threads",
     "show_versions",
     "unpack",
@@ -53,7 +56,9 @@ __all__ = [
 # names that do not come from fastq.ops, which knows all types of the public functions
 _ELSEWHERE = {
     "CONVENTIONS": "fastq.conventions",
+    "get_kept_memory": "fastq.buffers",
     "get_num_threads": "fastq.threads",
+    "set_kept_memory": "fastq.buffers",
     "set_num_threads": "fastq.threads",
     "show_versions": "fastq.versions",
     "warmup": "fastq.threads",

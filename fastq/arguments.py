@@ -38,7 +38,8 @@ def as_real(dtype: Any, name: str) -> np.dtype[Any]:
     TypeError
         If it is none of float16, bfloat16, float32 and float64.
     """
-    wanted = FLOAT_FORMATS["bfloat16"].dtype if dtype == "bfloat16" else np.dtype(dtype)
+    is_name = isinstance(dtype, str) and dtype == "bfloat16"  # a dtype beside a string would be parsed: 1 us
+    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else np.dtype(dtype)
     if not is_real(wanted):
         raise TypeError(f"{name} must be float16, bfloat16, float32 or float64, not {wanted}")
     return wanted
@@ -209,10 +210,10 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     if type(zero_point) is qtype.storage.type and not shape and not qtype.packed:
         return np.array(zero_point)
     given = as_array(zero_point, "zero_point")
-    if given.dtype.name == qtype.name:
-        given = given.astype(qtype.storage)
     if given.dtype == qtype.storage and given.shape == shape and qtype.fills_storage:
         return given
+    if given.dtype.name == qtype.name:
+        given = given.astype(qtype.storage)
     if given.dtype.kind not in "iu":
         raise TypeError(f"zero_point must be of an integer dtype, not {given.dtype}")
     _check_beside_scale(given, shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def ranging_call(
     byte = np.dtype(np.uint8)
     steps = byte if qtype.scale_element else convention.scale_dtype(compute)
     zeros = byte if qtype.element else convention.zero_point_dtype(qtype, compute)
-    return call._replace(how=call.how._replace(rule=rule)), Ranging(scheme, steps, zeros)
+    return replace(call, how=call.how._replace(rule=rule)), Ranging(scheme, steps, zeros)
 
 
 def _form(qtype: QType, saturate: bool) -> Form | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -245,7 +246,7 @@ class Convention:
         """Return the type of zero points beside values of a compute type."""
         return qtype.storage if self.zero_point == "integer" else self.scale_dtype(compute)
 
-    @property
+    @cached_property
     def signed_scale(self) -> bool:
         """Whether a scale may be negative."""
         return self.symmetric_extreme == "signed" or self.degenerate == "value"

@@ -172,13 +172,13 @@ def _prepare_ranges(call: Call, ranging: Ranging, held: np.dtype[Any]) -> tuple[
 
 def apply(call: Call, x: Array, out: Array, given: Parameters) -> int:
     """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen."""
-    how, (scale, zero, _) = call.how, given
-    if how.packed and call.does != "fake":
-        return _apply_packed(call, x, out, given)
-    if call.axes is None and how.steps is None and is_plain(x) and is_plain(out):
-        prepared = prepare(call, x.shape, True, *kinds_of(call, x.dtype, out.dtype, scale.dtype, zero.dtype))
+    how, scale, zero = call.how, given.scale, given.zero
+    if call.axes is None and how.code is None and is_plain(x) and is_plain(out):  # the short way, for small arrays
+        prepared = prepare(call, x.shape, True, x.dtype, out.dtype, scale.dtype, zero.dtype)
         arrays = (id(x), id(out), id(scale), id(zero), 0, id(prepared.plan))
         return parallel.run(prepared.kernel, arrays, x.size)
+    if how.packed and call.does != "fake":
+        return _apply_packed(call, x, out, given)
     view = View(x, out, call.axes, call.block_size)
     given = given._replace(scale=view.to_kernel(scale), zero=view.to_kernel(zero))
     return _apply(view, call, given)
@@ -187,8 +187,7 @@ def apply(call: Call, x: Array, out: Array, given: Parameters) -> int:
 def _apply(view: View, call: Call, given: Parameters, backward: bool = False) -> int:
     x, out = view.x, view.out
     assert out is not None
-    kinds = kinds_of(call, *native(x, out, given.scale, given.zero))
-    prepared = prepare(view.seen_by(call), x.shape, view.direct, *kinds)
+    prepared = prepare(view.seen_by(call), x.shape, view.direct, *native(x, out, given.scale, given.zero))
     scale, zero, tensor = repeated(given, prepared.repeat)  # a name each, since kernels know arrays by their id()
     plan = with_tensor(prepared.plan, tensor)
     if not view.direct:
@@ -216,7 +215,7 @@ def _apply_packed(call: Call, x: Array, out: Array, given: Parameters) -> int:
     scale, zero = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero)
     given = given._replace(scale=scale, zero=zero)
     if in_bytes(call, x, out, shape):
-        prepared = prepare(call, shape, True, *kinds_of(call, x.dtype, out.dtype, scale.dtype, zero.dtype))
+        prepared = prepare(call, shape, True, x.dtype, out.dtype, scale.dtype, zero.dtype)
         scale, zero, tensor = repeated(given, prepared.repeat)
         plan = with_tensor(prepared.plan, tensor)
         return parallel.run(prepared.kernel, ids(x, out, scale, zero, None, plan), math.prod(shape))
@@ -249,8 +248,7 @@ def by_range(call: Call, ranging: Ranging, x: Array, out: Array, tensor: float =
     fused = None
     if view.direct and (not packed or in_bytes(call, x, out, x.shape)):
         threads = parallel.threads_for(x.size)
-        kinds = kinds_of(call, x.dtype, out.dtype, ranging.steps, ranging.zeros)
-        fused = _prepare_fused(view.seen_by(call), ranging.scheme, view.x.shape, threads, *kinds)
+        fused = _prepare_fused(view.seen_by(call), ranging, view.x.shape, threads, x.dtype, out.dtype)
     if fused is not None:
         count = view.layout.parameters
         scale, zero = np.empty(count, ranging.steps), np.zeros(count, ranging.zeros)
@@ -291,13 +289,16 @@ def _compute_size(how: How, kinds: tuple[Kind, ...]) -> int:
 
 
 @functools.lru_cache(4096)
-def _prepare_fused(call: Call, scheme: str, shape: tuple[int, ...], threads: int, *kinds: Kind) -> _Fused | None:
+def _prepare_fused(
+    call: Call, ranging: Ranging, shape: tuple[int, ...], threads: int, x: np.dtype[Any], out: np.dtype[Any]
+) -> _Fused | None:
     """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks.
 
     One thread does an array that fits the cache faster in one pass than two do in two (2**16: 16 and 25 us).
     """
-    does, how, bounds, axes, block_size, nan = call
-    layout = make_layout(shape, axes, block_size)
+    does, how, nan = call.does, call.how, call.nan
+    scheme, kinds = ranging.scheme, kinds_of(call, x, out, ranging.steps, ranging.zeros)
+    layout = make_layout(shape, call.axes, call.block_size)
     assert layout is not None
     columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES // _compute_size(how, kinds)
     if layout.parameters < 4 * threads and math.prod(shape) <= FUSED:
@@ -305,7 +306,7 @@ def _prepare_fused(call: Call, scheme: str, shape: tuple[int, ...], threads: int
     if not layout.owned or layout.block * columns > FUSED or (threads > 1 and layout.parameters < 4 * threads):
         return None
     streaming = does != "quantize" and math.prod(shape) * element(kinds[1]).bitwidth >= 8 * STREAMING
-    plan = plan_of(layout, bounds, streaming)
+    plan = plan_of(layout, call.bounds, streaming)
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // columns)
         kernel = kernel_address(lanes.stripes, does, nan, scheme, 0, how, *kinds)
@@ -340,7 +341,7 @@ def compare(call: Call, x: Array, q: Array, given: Parameters) -> tuple[Array, i
             assert view.out is not None
             return _compare_in_tiles(view.seen_by(call), view.x, view.out, given)
         call, x, scale, zero = view.seen_by(call), view.x, view.to_kernel(given.scale), view.to_kernel(given.zero)
-    kernel, plan = _prepare_errors(call, x.shape, *kinds_of(call, x.dtype, q.dtype, scale.dtype, zero.dtype))
+    kernel, plan = _prepare_errors(call, x.shape, x.dtype, q.dtype, scale.dtype, zero.dtype)
     plan = with_tensor(plan, given.tensor)
     sums = _sums(x)
     return sums, parallel.run(kernel, ids(x, q, scale, zero, sums, plan), x.size, chunk=ERRORS_CHUNK)
@@ -351,8 +352,8 @@ def _sums(x: Array) -> Array:
 
 
 @functools.lru_cache(4096)
-def _prepare_errors(call: Call, shape: tuple[int, ...], *kinds: Kind) -> tuple[int, Array]:
-    layout = make_layout(shape, call.axes, call.block_size)
+def _prepare_errors(call: Call, shape: tuple[int, ...], *dtypes: np.dtype[Any]) -> tuple[int, Array]:
+    kinds, layout = kinds_of(call, *dtypes), make_layout(shape, call.axes, call.block_size)
     assert layout is not None
     kernel = kernel_address(loop_of(layout), "compare", "raise", "", 0, call.how, *kinds)
     return kernel, plan_of(layout, call.bounds)
@@ -364,7 +365,7 @@ def _compare_in_tiles(call: Call, x: Array, q: Array, given: Parameters) -> tupl
     scale, zero = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero)
     values = x.dtype.newbyteorder("=")
     approximation = apart_dtype(code) if packed and code is not None else q.dtype.newbyteorder("=")
-    kernel, plan = _prepare_errors(call, x.shape, *kinds_of(call, values, approximation, scale.dtype, zero.dtype))
+    kernel, plan = _prepare_errors(call, x.shape, values, approximation, scale.dtype, zero.dtype)
     plan = with_tensor(plan, given.tensor)
     sums, seen = _sums(x), 0
     for index, start, stop in tiles(x.shape):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,8 +101,11 @@ class How(NamedTuple):
 PLAIN = How()
 
 
-class Call(NamedTuple):
-    """All of a call but its arrays.
+@dataclass(frozen=True, eq=False)
+class Call:
+    """All of a call but its arrays; there is one for each, which caches know by its identity.
+
+    Hashing all that it consists of would take a small call 1 us.
 
     Attributes
     ----------
@@ -125,15 +130,15 @@ class Call(NamedTuple):
     block_size: int = 0
     nan: str = "raise"
 
-    @property
+    @cached_property
     def apart(self) -> Call:
         """The same for codes one in a byte."""
-        return self._replace(how=self.how.apart)
+        return replace(self, how=self.how.apart)
 
-    @property
+    @cached_property
     def given(self) -> Call:
         """The same where parameters are given."""
-        return self._replace(how=self.how.given)
+        return replace(self, how=self.how.given)
 
 
 class Ranging(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq import arguments
+from fastq import arguments, buffers
 from fastq.gguf_formats import BLOCK, BlockFormat, as_block_format
 
 Array = NDArray[Any]
@@ -80,7 +80,7 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     if not _is_source(data.dtype):
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, BLOCK, "values", form.nbytes, form)
-    blocks = np.empty(shape, np.uint8) if out is None else arguments.check_out(out, shape, _UINT8)
+    blocks = buffers.empty(shape, _UINT8) if out is None else arguments.check_out(out, shape, _UINT8)
     if data.size:
         (source,) = (data,) if out is None else arguments.apart(blocks, data)
         refused = _execute().quantize(source, blocks, form)
@@ -124,7 +124,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, form.nbytes, "bytes", BLOCK, form)
-    values = np.empty(shape, np.float32) if out is None else arguments.check_out(out, shape, _FLOAT32)
+    values = buffers.empty(shape, _FLOAT32) if out is None else arguments.check_out(out, shape, _FLOAT32)
     if data.size:
         (source,) = (data,) if out is None else arguments.apart(values, data)
         _execute().dequantize(source, values, form)

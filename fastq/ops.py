@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq import arguments
+from fastq import arguments, buffers
 from fastq.calls import given_call, ranging_call
 from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
@@ -219,24 +219,38 @@ def quantize_linear(
     x = arguments.as_input(x)
     row, compute = as_convention(convention), arguments.compute_dtype(x.dtype)
     qtype = _qtype_for(dtype, zero_point, out)
-    row.check_format(qtype)
     if qtype.block_size:
         raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
-    arguments.check_nan(nan, qtype)
     scale = arguments.as_scale(scale, row.scale_dtype(compute), row.signed_scale)
     zero = _zero_point_for(zero_point, qtype, scale, row)
     axes, block_size = _place(x, scale, axis, block_size)
     codes = _codes_for(x, qtype, out)
+    call = _linear_call(row, qtype, compute, axes, block_size, nan, arguments.check_saturate(saturate))
     if x.size:
         source = x
         if out is not None:
             source, scale, zero = arguments.apart(codes, x, scale, zero)
-        part, saturate = part_of(axes, block_size), arguments.check_saturate(saturate)
-        call = given_call("quantize", row, qtype, False, part, compute, axes, block_size, nan, saturate)
-        seen = _execute().apply(call, source, codes, Parameters(scale, _bits(zero)))
+        seen = _execute().apply(call, source, codes, Parameters(scale, _bits(zero) if qtype.element else zero))
         if seen:
             _refuse_nan(seen, nan, source)
     return codes
+
+
+@functools.lru_cache(1024)
+def _linear_call(
+    row: Convention,
+    qtype: QType,
+    compute: np.dtype[Any],
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    nan: str,
+    saturate: bool,
+) -> Call:
+    """Return a call with raw parameters, if the convention has the format and NaN can be treated so."""
+    row.check_format(qtype)
+    arguments.check_nan(nan, qtype)
+    part = part_of(axes, block_size)
+    return given_call("quantize", row, qtype, False, part, compute, axes, block_size, nan, saturate)
 
 
 def fake_quantize(
@@ -281,7 +295,7 @@ def fake_quantize(
     x = arguments.as_input(x)
     compute = arguments.compute_dtype(x.dtype)
     wanted = x.dtype.newbyteorder("=") if arguments.is_real(x.dtype) else compute
-    values = np.empty_like(x, wanted, subok=False) if out is None else arguments.check_out(out, x.shape, wanted)
+    values = buffers.empty_like(x, wanted) if out is None else arguments.check_out(out, x.shape, wanted)
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
         params = _checked(qparams, x.shape, compute)
@@ -399,7 +413,7 @@ def _dequantize(
     if out is not None:
         values = arguments.check_out(out, shape, wanted)
     else:
-        values = np.empty_like(codes, wanted) if codes.shape == shape else np.empty(shape, wanted)
+        values = buffers.empty_like(codes, wanted) if codes.shape == shape else buffers.empty(shape, wanted)
     if values.size:
         source, scale, zero = codes, given.scale, given.zero
         if out is not None:
@@ -489,11 +503,14 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         call, approximation, given = _call_with("compare", params, x.ndim), _bits(_codes_of(q)), _parameters(params)
         given = given._replace(scale=_bits(given.scale), zero=_bits(given.zero))
     else:
-        call, approximation = Call("compare"), _as_values(q)
+        call, approximation = _VALUES, _as_values(q)
         given = Parameters(np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8))
     sums, seen = _execute().compare(call, x, approximation, given)
     _refuse_nan(seen, "raise", x)
     return _comparison(sums, x.size, isinstance(q, QuantizedArray))
+
+
+_VALUES = Call("compare")  # the approximation is an array of values
 
 
 def _as_values(q: ArrayLike) -> Array:
@@ -692,17 +709,14 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
     """Return the code format: named, else that of the zero point, else that of out, else ONNX's default."""
     if dtype is not None:
         return as_qtype(dtype)
-    for array in (zero_point, out):
-        given = getattr(array, "dtype", None)
-        if isinstance(given, np.dtype) and (qtype := _qtype_in(given)) is not None:
-            return qtype
-    return as_qtype("uint8")
+    qtype = _qtype_in(getattr(zero_point, "dtype", None)) or _qtype_in(getattr(out, "dtype", None))
+    return qtype or as_qtype("uint8")
 
 
 @functools.lru_cache(64)
-def _qtype_in(dtype: np.dtype[Any]) -> QType | None:
+def _qtype_in(dtype: object) -> QType | None:
     """Return the code format that arrays of this dtype hold, if there is one."""
-    return QTYPES.get(dtype.newbyteorder("=").name)
+    return QTYPES.get(dtype.newbyteorder("=").name) if isinstance(dtype, np.dtype) else None
 
 
 def _zero_point_for(zero_point: object, qtype: QType, scale: Array, row: Convention) -> Array:
@@ -728,9 +742,9 @@ def _codes_for(x: Array, qtype: QType, out: Array | None) -> Array:
     """Where to write codes."""
     if qtype.packed:
         shape, storage = packed_shape(x.shape, qtype), np.dtype(np.uint8)
-        return np.empty(shape, storage) if out is None else arguments.check_out(out, shape, storage)
+        return buffers.empty(shape, storage) if out is None else arguments.check_out(out, shape, storage)
     if out is None:
-        return np.empty_like(x, qtype.storage, subok=False)
+        return buffers.empty_like(x, qtype.storage)
     return arguments.check_out(out, x.shape, qtype.storage)
 
 

@@ -13,7 +13,7 @@ from fastq.floats import FLOAT_FORMATS
 from fastq.forms import PLAIN, Call, Form, Kind, Parameters
 from fastq.kernels import parallel, repack
 from fastq.layout import Layout, make_layout
-from fastq.plans import STREAMING, element, ids, kernel_address, kinds_of, plan_of, prepare, repeated, with_tensor
+from fastq.plans import STREAMING, element, ids, kernel_address, plan_of, prepare, repeated, with_tensor
 from fastq.views import is_plain, tiles
 
 Array = NDArray[Any]
@@ -52,8 +52,7 @@ def apply_in_tiles(call: Call, x: Array, out: Array, given: Parameters) -> int:
     values, packed = (x, out) if quantizing else (out, x)
     dtype, codes_dtype = values.dtype.newbyteorder("="), apart_dtype(code)
     dtypes = (dtype, codes_dtype) if quantizing else (codes_dtype, dtype)
-    kinds = kinds_of(call, *dtypes, given.scale.dtype, given.zero.dtype)
-    prepared = prepare(call, values.shape, False, *kinds)
+    prepared = prepare(call, values.shape, False, *dtypes, given.scale.dtype, given.zero.dtype)
     scale, zero, tensor = repeated(given, prepared.repeat)
     plan = with_tensor(prepared.plan, tensor)
     for index, start, stop in tiles(values.shape):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.arguments import as_array
+from fastq.buffers import empty
 from fastq.forms import Form
 from fastq.kernels import SAW_OUT_OF_RANGE
 from fastq.layout import kept_axes
@@ -100,7 +101,7 @@ def pack(
     qtype = _qtype(dtype, bitorder)
     given = np.atleast_1d(_as_integers(codes, qtype))
     axis = _axis(axis, given.ndim)
-    packed = np.empty(packed_shape(given.shape, qtype, axis), np.uint8)
+    packed = empty(packed_shape(given.shape, qtype, axis), np.dtype(np.uint8))
     seen = _packed().pack(np.moveaxis(given, axis, -1), np.moveaxis(packed, axis, -1), _form(qtype, bitorder))
     if seen & SAW_OUT_OF_RANGE:
         raise ValueError(
@@ -154,6 +155,6 @@ def unpack(
     axis = _axis(axis, max(len(shape), 1))
     if packed.shape != (wanted := packed_shape(shape, qtype, axis)):
         raise ValueError(f"packed has shape {packed.shape}, but {qtype} codes of shape {tuple(shape)} pack to {wanted}")
-    codes = np.empty(shape or (1,), np.uint8 if qtype.element else qtype.storage)
+    codes = empty(shape or (1,), np.dtype(np.uint8) if qtype.element else qtype.storage)
     _packed().unpack(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), _form(qtype, bitorder))
     return codes.reshape(shape).view(qtype.storage)

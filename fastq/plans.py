@@ -93,8 +93,9 @@ class Prepared(NamedTuple):
 
 
 @functools.lru_cache(4096)
-def prepare(call: Call, shape: tuple[int, ...], direct: bool, *kinds: Kind) -> Prepared:
+def prepare(call: Call, shape: tuple[int, ...], direct: bool, *dtypes: np.dtype[Any]) -> Prepared:
     """Return what the shapes and dtypes of a call with given parameters decide."""
+    kinds = kinds_of(call, *dtypes)
     layout = make_layout(shape, call.axes, call.block_size)
     assert layout is not None
     layout, repeat = layout.widened(NARROW)
@@ -111,7 +112,7 @@ def ids(*arrays: Array | None) -> tuple[int, ...]:
 
 def kinds_of(call: Call, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero: np.dtype[Any]) -> Kinds:
     """Return what the pointers of a call point to, from the dtypes of its arrays."""
-    does, (_, code, steps) = call.does, call.how
+    does, code, steps = call.does, call.how.code, call.how.steps
     return (
         (code or src if does == "dequantize" else src),
         (code or dst if does in ("quantize", "compare") else dst),

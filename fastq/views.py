@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,7 +80,7 @@ class View:
 
     def seen_by(self, call: Call) -> Call:
         """Return the call with its axes as they are here."""
-        return call if self.transposed_axes == call.axes else call._replace(axes=self.transposed_axes)
+        return call if self.transposed_axes == call.axes else _transposed(call, self.transposed_axes)
 
     def _parameter_order(self) -> tuple[int, ...]:
         if self.axes is None:
@@ -99,6 +101,11 @@ class View:
         if self.natural or parameters.ndim < 2 or parameters.size == 1:
             return parameters
         return parameters.transpose(np.argsort(self._parameter_order()))
+
+
+@functools.lru_cache(1024)
+def _transposed(call: Call, axes: tuple[int, ...] | None) -> Call:
+    return replace(call, axes=axes)
 
 
 def tiles(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], int, int]]:

@@ -1,0 +1,135 @@
+"""Memory of results: that of large arrays is kept when nobody uses it any more, and handed out again."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# Bytes of a result from which its memory is kept. The system hands out pages of zeros at the first touch of fresh
+# memory: 2**26 float32 take 30 to 60 ms, and dequantizing into pages that are there 6. Below, the C library keeps it.
+LARGE = 1 << 22
+
+
+class _Kept:
+    """Released memory, at most `limit` bytes; what is kept longest goes first.
+
+    Nobody waits for the lock: a loan may end anywhere, in the collection of garbage inside `take` too, and a forked
+    child may find it held by a thread that it does not have. Who does not get it does without.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.blocks: list[NDArray[np.uint8]] = []
+        self.lock = threading.Lock()
+
+    def take(self, nbytes: int) -> NDArray[np.uint8] | None:
+        """Return the smallest block of at least so many bytes, and at most twice as many."""
+        if not self.lock.acquire(blocking=False):
+            return None
+        try:
+            fitting = [k for k, block in enumerate(self.blocks) if nbytes <= block.nbytes <= 2 * nbytes]
+            return self.blocks.pop(min(fitting, key=lambda k: self.blocks[k].nbytes)) if fitting else None
+        finally:
+            self.lock.release()
+
+    def put(self, memory: NDArray[np.uint8]) -> None:
+        """Keep a block, if the limit allows it."""
+        if memory.nbytes > self.limit or not self.lock.acquire(blocking=False):
+            return
+        try:
+            self.blocks.append(memory)
+            self.drop()
+        finally:
+            self.lock.release()
+
+    def drop(self) -> None:
+        """Release the oldest blocks until the rest is within the limit."""
+        while sum(block.nbytes for block in self.blocks) > self.limit:
+            self.blocks.pop(0)
+
+
+def _limit_at_start() -> int:
+    given = os.environ.get("FASTQ_KEPT_MEMORY", str(1 << 28))
+    if not given.isdecimal():
+        raise ValueError(f"FASTQ_KEPT_MEMORY must be a number of bytes, not {given!r}")
+    return int(given)
+
+
+_kept = _Kept(_limit_at_start())
+
+
+class _Loan:
+    """What an array from kept memory is based on: gone with the last array that sees the memory."""
+
+    def __init__(self, memory: NDArray[np.uint8], nbytes: int) -> None:
+        self.memory, self.kept = memory, _kept
+        self.__array_interface__ = memory[:nbytes].__array_interface__
+
+    def __del__(self) -> None:
+        self.kept.put(self.memory)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array of anything, as `numpy.empty`."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if not LARGE <= nbytes <= _kept.limit:
+        return np.empty(shape, dtype)
+    memory = _kept.take(nbytes)
+    if memory is None:
+        memory = np.empty(nbytes, np.uint8)
+    return np.asarray(_Loan(memory, nbytes)).view(dtype).reshape(shape)
+
+
+def empty_like(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array of anything in the shape and memory order of another."""
+    if x.size * dtype.itemsize >= LARGE:
+        if x.flags.c_contiguous:
+            return empty(x.shape, dtype)
+        if x.flags.f_contiguous:
+            return empty(x.shape[::-1], dtype).T
+    return np.empty_like(x, dtype, subok=False)
+
+
+def set_kept_memory(nbytes: int) -> None:
+    """Set how much memory of large results fastq keeps for later ones, after nobody uses them any more.
+
+    Fresh memory costs more than the work: the system clears each page at its first touch. Results of 4 MiB and more
+    are made in memory of earlier ones where that is free. A result is an ordinary array, but does not own its memory.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes that are kept at most; 0: none. At the start that is the environment variable FASTQ_KEPT_MEMORY, or
+        256 MiB.
+
+    Raises
+    ------
+    ValueError
+        If nbytes is negative.
+
+    Examples
+    --------
+    >>> import fastq
+    >>> before = fastq.get_kept_memory()
+    >>> fastq.set_kept_memory(0)
+    >>> fastq.set_kept_memory(before)
+    """
+    nbytes = operator.index(nbytes)
+    if nbytes < 0:
+        raise ValueError(f"nbytes must be 0 or positive, not {nbytes}")
+    with _kept.lock:
+        _kept.limit = nbytes
+        _kept.drop()
+
+
+def get_kept_memory() -> int:
+    """Return how many bytes of released results are kept at most."""
+    return _kept.limit

@@ -1,0 +1,168 @@
+"""Memory of large results that is handed out again: never while somebody sees it."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from catalogue import same_bytes, values
+from subprocesses import run
+
+import fastq
+from fastq import buffers, reference
+
+SIZE = 1 << 20
+X = values("float32", SIZE, 1)
+CODES = reference.quantize_linear(X, 0.5, 3, "int8")
+
+
+@pytest.fixture(autouse=True)
+def _as_at_start():
+    before = fastq.get_kept_memory()
+    fastq.set_kept_memory(0)
+    fastq.set_kept_memory(1 << 28)
+    yield
+    fastq.set_kept_memory(before)
+
+
+def place(array):
+    return array.__array_interface__["data"][0]
+
+
+def decoded():
+    return fastq.dequantize_linear(CODES, 0.5, 3)
+
+
+def test_memory_of_a_released_result_is_that_of_the_next():
+    first = decoded()
+    where = place(first)
+    same_bytes(first, reference.dequantize_linear(CODES, 0.5, 3))
+    del first
+    second = fastq.fake_quantize(X, "int8")
+    assert place(second) == where
+    same_bytes(second, reference.fake_quantize(X, "int8"))
+    assert (second.flags.writeable, second.flags.c_contiguous, second.flags.aligned) == (True, True, True)
+
+
+@pytest.mark.parametrize("view", [lambda x: x[-5:], lambda x: x.view(np.uint8)[::7], memoryview, lambda x: [x]])
+def test_memory_that_somebody_sees_is_not_handed_out(view):
+    first = decoded()
+    where, kept = place(first), view(first)
+    before = np.array(kept)
+    del first
+    others = [decoded() * 0 for _ in range(3)]
+    assert place(decoded()) != where
+    np.testing.assert_array_equal(np.array(kept), before)
+    del kept, others
+    gc.collect()
+    assert where in {place(block) for block in buffers._kept.blocks}
+
+
+def test_memory_that_is_handed_out_too_early_is_found(monkeypatch):
+    class Early(buffers._Loan):
+        def __init__(self, memory, nbytes):
+            super().__init__(memory, nbytes)
+            self.kept.put(memory)
+
+        def __del__(self):
+            pass
+
+    monkeypatch.setattr(buffers, "_Loan", Early)
+    with pytest.raises(AssertionError):
+        test_memory_that_somebody_sees_is_not_handed_out(lambda x: x[-5:])
+
+
+def test_every_kind_of_result():
+    q = fastq.quantize(np.tile(X, 8), "int4")
+    blocks = fastq.gguf.quantize(np.tile(np.clip(X, -9, 9), 8).reshape(-1, 64), "Q4_0")
+    results = [
+        q.codes,
+        fastq.quantize(np.tile(X, 4), "int8").codes,
+        fastq.fake_quantize(X, "int8"),
+        q.dequantize(),
+        q.unpacked(),
+        fastq.pack(q.unpacked(), "int4"),
+        blocks,
+        fastq.gguf.dequantize(blocks, "Q4_0"),
+        fastq.quantize(np.asfortranarray(np.tile(X, 4).reshape(4, -1)), "int8", axis=0).codes,
+    ]
+    assert [result.nbytes >= buffers.LARGE for result in results] == [True] * len(results)
+    assert [isinstance(base_of(result), buffers._Loan) for result in results] == [True] * len(results)
+    assert results[-1].flags.f_contiguous
+
+
+def base_of(array):
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return array
+
+
+def test_no_more_is_kept_than_the_limit():
+    fastq.set_kept_memory(10 << 20)
+    assert fastq.get_kept_memory() == 10 << 20
+    results = [decoded() for _ in range(4)]
+    places = [place(result) for result in results]
+    while results:
+        results.pop(0)
+    assert [place(block) for block in buffers._kept.blocks] == places[-2:]
+    fastq.set_kept_memory(4 << 20)
+    assert [place(block) for block in buffers._kept.blocks] == places[-1:]
+    fastq.set_kept_memory(0)
+    assert not buffers._kept.blocks
+    assert decoded().base is None
+
+
+def test_a_small_result_does_not_hold_a_large_block():
+    fastq.dequantize_linear(np.tile(CODES, 4), 0.5, 3)
+    (block,) = buffers._kept.blocks
+    assert block.nbytes == 16 << 20
+    assert place(decoded()) != place(block)
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "many", None])
+def test_wrong_limits(value):
+    with pytest.raises((TypeError, ValueError), match=r"nbytes|integer"):
+        fastq.set_kept_memory(value)
+
+
+def test_limit_from_the_environment():
+    assert run("print(fastq.get_kept_memory())", FASTQ_KEPT_MEMORY="12345").split() == ["12345"]
+    code = """
+    try:
+        fastq.get_kept_memory()
+    except ValueError as error:
+        print(error)
+    """
+    assert "FASTQ_KEPT_MEMORY must be a number of bytes, not 'much'" in run(code, FASTQ_KEPT_MEMORY="much")
+
+
+def test_forked_children_have_memory_of_their_own():
+    run(
+        """
+        x = np.ones(1 << 20, np.float32)
+        q = fastq.quantize(x, "int8")
+        q.dequantize()
+        child = forked(lambda: np.testing.assert_array_equal(q.dequantize(), x))
+        np.testing.assert_array_equal(q.dequantize(), x)
+        join(child)
+        """
+    )
+
+
+def test_threads_that_make_and_release_results():
+    scales = [np.float32(k + 1) for k in range(8)]
+    expected = [reference.dequantize_linear(CODES, scale, 3) for scale in scales]
+    wrong = []
+
+    def work(k):
+        for _ in range(20):
+            values_ = fastq.dequantize_linear(CODES, scales[k], 3)
+            if not np.array_equal(values_, expected[k]):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

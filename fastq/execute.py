@@ -41,8 +41,10 @@ FUSED = 1 << 17
 # the L2 cache (2**15 of 2**18 columns 1.2 to 3 times faster than 2**11 to 2**14)
 PARTIAL = 1 << 16
 COLUMNS = 1 << 15
-WHOLE_BLOCKS = (16, 32, 64, 128)  # block sizes with a kernel of their own, which takes as many side by side as
-SIDE_BY_SIDE = 16  # this; fewer are not worth a kernel: it takes 1.5 s to compile
+# block sizes with a kernel of their own, which computes the parameters of so many blocks side by side; fewer blocks are
+# not worth the second that it takes to compile
+WHOLE_BLOCKS = (16, 32, 64, 128)
+SIDE_BY_SIDE = 16
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------

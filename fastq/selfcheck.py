@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq import reference
+from fastq.floats import FLOAT_FORMATS
 from fastq.qarray import QuantizedArray
 from fastq.qtypes import QTYPES
 from fastq.scheme import Scheme
 
 Array = NDArray[Any]
 
-INPUTS = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+INPUTS = (
+    *("float16", "bfloat16", "float32", "float64"),
+    *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def input_of(case: Case) -> Array:
     rng = np.random.default_rng([case.seed, case.index, 1])
     with np.errstate(over="ignore"):
         values = VALUES[case.values](rng, math.prod(case.shape)).astype(np.float64)
-        return LAYOUTS[case.layout](_cast(values, np.dtype(case.dtype)).reshape(case.shape))
+        return LAYOUTS[case.layout](_cast(values, _dtype(case.dtype)).reshape(case.shape))
 
 
 def mismatches(case: Case) -> list[str]:
@@ -155,9 +159,13 @@ VALUES: dict[str, Callable[[Generator, int], Array]] = {
 }
 
 
+def _dtype(name: str) -> np.dtype[Any]:
+    return FLOAT_FORMATS[name].dtype if name in FLOAT_FORMATS else np.dtype(name)
+
+
 def _cast(values: Array, dtype: np.dtype[Any]) -> Array:
     """`values` in `dtype`; for integers 100 to the unit, clamped so that none is converted out of range."""
-    if dtype.kind == "f":
+    if dtype.kind not in "iu":
         return values.astype(dtype)
     bounds = np.iinfo(dtype)
     last = float(bounds.max) if dtype.itemsize < 8 else math.nextafter(float(bounds.max), 0)
@@ -198,6 +206,10 @@ def _read_only(x: Array) -> Array:
     return x
 
 
+def _big_endian(x: Array) -> Array:
+    return x if x.dtype.name == "bfloat16" else x.astype(x.dtype.newbyteorder(">"))  # which ml_dtypes does not have
+
+
 LAYOUTS: dict[str, Callable[[Array], Array]] = {
     "C order": lambda x: x,
     "Fortran order": _fortran,
@@ -206,7 +218,7 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
     "broadcast": _broadcast,
     "unaligned": _unaligned,
     "read-only": _read_only,
-    "big-endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
+    "big-endian": _big_endian,
 }
 
 

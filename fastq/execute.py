@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,17 +119,20 @@ def _prepare_extents(
     return _Extents(kernel, fold, plan, identities, slots, count, repeat, units, size // units, grain, chunk, serial)
 
 
-def _extents(view: View) -> tuple[Array, Array, int]:
-    x, (dtype,) = view.x, native(view.x)
-    threads = parallel.threads_for(x.size) if view.direct else 1
+def _extents(view: View, marks: bool = False) -> tuple[Array, Array, int]:
+    """Smallest and largest element of each parameter's part, or of marks: 1 where an element is NaN, else 0."""
+    x, (dtype,), direct = view.x, native(view.x), view.direct and not marks
+    dtype = np.dtype(np.uint8) if marks else dtype
+    threads = parallel.threads_for(x.size) if direct else 1
     prepared = _prepare_extents(x.shape, view.transposed_axes, view.block_size, threads, dtype)
     if prepared.identities is None:
         lo, hi = _identities(_reduced(dtype), prepared.slots * prepared.width)
     else:  # making them anew takes longer than reducing a thousand elements
         lo, hi = prepared.identities.copy()
     arrays = (id(x), 0, id(lo), id(hi), 0, id(prepared.plan))
-    if not view.direct:
-        seen = _run_tiles(prepared.kernel, view, (lo, hi, None), prepared.plan)
+    if not direct:
+        load = _mark_nan if marks else np.copyto
+        seen = _run_tiles(prepared.kernel, x, None, (lo, hi, None), prepared.plan, dtype, load)
     elif prepared.serial:
         seen = parallel.run_serial(prepared.kernel, arrays, 0, x.size)
     else:
@@ -157,8 +161,7 @@ def _choose(view: View, call: Call, ranging: Ranging, tensor: float) -> tuple[Pa
     plan = with_tensor(plan, tensor)
     seen |= parallel.run_serial(kernel, ids(lo, hi, scale, zero, None, plan), 0, lo.size)
     if call.nan == "keep" and steps is not None:
-        is_nan = View(np.isnan(view.x).view(np.uint8), None, view.transposed_axes, view.block_size)
-        scale[_extents(is_nan)[1] > 0] = FLOAT_FORMATS[steps.element].nan
+        scale[_extents(view, marks=True)[1] > 0] = FLOAT_FORMATS[steps.element].nan
     return Parameters(scale, zero, tensor), seen
 
 
@@ -193,18 +196,29 @@ def _apply(view: View, call: Call, given: Parameters, backward: bool = False) ->
     scale, zero, tensor = repeated(given, prepared.repeat)  # a name each, since kernels know arrays by their id()
     plan = with_tensor(prepared.plan, tensor)
     if not view.direct:
-        return _run_tiles(prepared.kernel, view, (scale, zero, None), plan)
+        return _run_tiles(prepared.kernel, x, out, (scale, zero, None), plan, native(x)[0])
     return parallel.run(prepared.kernel, ids(x, out, scale, zero, None, plan), x.size, backward=backward)
 
 
-def _run_tiles(kernel: int, view: View, parameters: tuple[Array | None, ...], plan: Array) -> int:
-    """Run a kernel tile by tile, through buffers where memory is not contiguous."""
-    x, out, seen = view.x, view.out, 0
-    buffer = np.empty(min(TILE, x.size), x.dtype.newbyteorder("="))
+def _mark_nan(marks: Array, x: Array) -> None:
+    np.isnan(x, out=marks.view(np.bool_))
+
+
+def _run_tiles(
+    kernel: int,
+    x: Array,
+    out: Array | None,
+    parameters: tuple[Array | None, ...],
+    plan: Array,
+    dtype: np.dtype[Any],
+    load: Callable[[Array, Array], None] = np.copyto,
+) -> int:
+    """Run a kernel tile by tile, through buffers, which `load` fills with elements of a dtype."""
+    seen, buffer = 0, np.empty(min(TILE, x.size), dtype)
     result = None if out is None else np.empty(buffer.size, out.dtype.newbyteorder("="))
     for index, start, stop in tiles(x.shape):
         part = x[index]
-        np.copyto(buffer[: stop - start].reshape(part.shape), part)
+        load(buffer[: stop - start].reshape(part.shape), part)
         seen |= parallel.run_serial(kernel, ids(buffer, result, *parameters, plan), start, stop, start)
         if out is not None and result is not None:
             out[index] = result[: stop - start].reshape(part.shape)

@@ -235,9 +235,11 @@ def limits(results: Results) -> str:
 
 def _limit(m: Measurement) -> str:
     """Memory, where we move the bytes as fast as the machine does; the call, where the array takes less than it."""
-    share = m.ratio(m.roofline())
+    share, into_cache = m.ratio(m.roofline()), m.ratio(m.roofline(past_cache=False))
     if share is not None and share >= ROOFLINE_SHARE:
         return "memory"
+    if into_cache is not None and into_cache >= ROOFLINE_SHARE and m.of.log2 == LARGE:
+        return "stores into the cache"
     return "the cost of a call" if m.ours().best < CALL else "instructions"
 
 

@@ -95,9 +95,10 @@ class Measurement:
         """NumPy."""
         return self.fastest([NUMPY])
 
-    def roofline(self) -> Rival | None:
-        """The fastest that moves the bytes of the case."""
-        return self.fastest(name for name in self.timings if peer_of(name) in ROOFLINES)
+    def roofline(self, *, past_cache: bool = True) -> Rival | None:
+        """The fastest that moves the bytes of the case, perhaps only of those whose stores go into the cache."""
+        names = (name for name in self.timings if peer_of(name) in ROOFLINES)
+        return self.fastest(name for name in names if past_cache or "stream" not in name)
 
     def ratio(self, rival: Rival | None, *, allocating: bool = False) -> float | None:
         """How many times the rival's best time ours is faster; None where one of them was not measured."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite.binding import Linkage
 from numba.core import typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase
@@ -45,10 +46,14 @@ class _Inlined(JITCodeLibrary):  # type: ignore[misc]
     """
 
     def finalize(self) -> None:
-        """Link what this code calls, no more."""
+        """Link what this code calls, and let it be in any number of modules, and dropped where it was inlined."""
         for library in dict.fromkeys(self._linking_libraries):
             self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.external:
+                function.linkage = "linkonce_odr"
+        self._shared_module = self._final_module  # Numba makes a copy: 2 MB for each kernel
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:

@@ -31,11 +31,11 @@ class _Kept:
         self.lock = threading.Lock()
 
     def take(self, nbytes: int) -> NDArray[np.uint8] | None:
-        """Return the smallest block of at least so many bytes, and at most twice as many."""
+        """Return the smallest block of at least so many bytes, and at most an eighth more."""
         if not self.lock.acquire(blocking=False):
             return None
         try:
-            fitting = [k for k, block in enumerate(self.blocks) if nbytes <= block.nbytes <= 2 * nbytes]
+            fitting = [k for k, block in enumerate(self.blocks) if nbytes <= block.nbytes <= nbytes + nbytes // 8]
             return self.blocks.pop(min(fitting, key=lambda k: self.blocks[k].nbytes)) if fitting else None
         finally:
             self.lock.release()
@@ -46,24 +46,38 @@ class _Kept:
             return
         try:
             self.blocks.append(memory)
-            self.drop()
+            self._drop()
         finally:
             self.lock.release()
 
-    def drop(self) -> None:
-        """Release the oldest blocks until the rest is within the limit."""
+    def set_limit(self, limit: int) -> None:
+        """Set the limit; blocks beyond it are released now, or when the next one is put."""
+        self.limit = limit
+        if self.lock.acquire(blocking=False):
+            try:
+                self._drop()
+            finally:
+                self.lock.release()
+
+    def _drop(self) -> None:
         while sum(block.nbytes for block in self.blocks) > self.limit:
             self.blocks.pop(0)
 
+    def forget(self) -> None:
+        """Begin anew in a forked child, where nobody would release a lock that another thread held."""
+        self.blocks, self.lock = [], threading.Lock()
+
 
 def _limit_at_start() -> int:
-    given = os.environ.get("FASTQ_KEPT_MEMORY", str(1 << 28))
+    given = os.environ.get("FASTQ_KEPT_MEMORY") or str(1 << 28)
     if not given.isdecimal():
         raise ValueError(f"FASTQ_KEPT_MEMORY must be a number of bytes, not {given!r}")
     return int(given)
 
 
 _kept = _Kept(_limit_at_start())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_kept.forget)
 
 
 class _Loan:
@@ -102,7 +116,8 @@ def set_kept_memory(nbytes: int) -> None:
     """Set how much memory of large results fastq keeps for later ones, after nobody uses them any more.
 
     Fresh memory costs more than the work: the system clears each page at its first touch. Results of 4 MiB and more
-    are made in memory of earlier ones where that is free. A result is an ordinary array, but does not own its memory.
+    are made in memory of earlier ones where that is free, at most an eighth more than they need. Such a result is an
+    ordinary array that does not own its memory, so `numpy.ndarray.resize` refuses it.
 
     Parameters
     ----------
@@ -112,8 +127,10 @@ def set_kept_memory(nbytes: int) -> None:
 
     Raises
     ------
+    TypeError
+        If nbytes is not an integer.
     ValueError
-        If nbytes is negative.
+        If it is negative.
 
     Examples
     --------
@@ -125,9 +142,7 @@ def set_kept_memory(nbytes: int) -> None:
     nbytes = operator.index(nbytes)
     if nbytes < 0:
         raise ValueError(f"nbytes must be 0 or positive, not {nbytes}")
-    with _kept.lock:
-        _kept.limit = nbytes
-        _kept.drop()
+    _kept.set_limit(nbytes)
 
 
 def get_kept_memory() -> int:

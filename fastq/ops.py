@@ -55,9 +55,9 @@ def quantize(
     Parameters
     ----------
     x : array_like
-        Of float32, float64 or an integer dtype, any shape and memory layout.
+        Of float16, bfloat16, float32, float64 or an integer dtype, any shape and memory layout.
     dtype : str, QType or dtype
-        The code format: "int8", "uint8", "int16", "uint16", "int4", "uint4", "int2" or "uint2".
+        The code format: "int8", "uint4", "float8_e4m3fn", "mxfp4" or another of ``fastq.qtypes.QTYPES``.
     qparams : QParams, optional
         Parameters to use instead; they carry dtype, axis, block_size, symmetric and convention.
     axis : int, tuple of int or None
@@ -69,8 +69,10 @@ def quantize(
         Zero point in the middle and as many codes below it as above.
     convention : str or Convention
         Whose arithmetic to follow: a name of ``fastq.CONVENTIONS``, or a `Convention` of your own.
-    nan : {"raise", "zero"}
-        Refuse NaN, or take it for 0.0.
+    nan : {"raise", "zero", "keep"}
+        Refuse NaN, take it for 0.0, or keep it, in formats whose codes or scales have a NaN.
+    saturate : bool
+        Whether what is too large for a float format with a NaN becomes its largest number, or infinity or NaN.
     out : ndarray, optional
         Where to write the codes: x's shape and the format's storage dtype; packed shape for packed formats.
     bits : int, optional
@@ -185,7 +187,7 @@ def quantize_linear(
     Parameters
     ----------
     x : array_like
-        Of float32, float64 or an integer dtype.
+        Of float16, bfloat16, float32, float64 or an integer dtype.
     scale : array_like of float
         Positive and finite. One number of any shape for the whole array, else shape (C,) for a channel axis, the kept
         dimensions for a tuple of axes, or x's rank with ``ceil(D / block_size)`` on the block axis.
@@ -197,7 +199,7 @@ def quantize_linear(
         As in `quantize`; not looked at where scale is one number.
     block_size : int
         As in `quantize`.
-    convention, nan, out
+    convention, nan, saturate, out
         As in `quantize`.
 
     Returns
@@ -225,7 +227,8 @@ def quantize_linear(
     zero = _zero_point_for(zero_point, qtype, scale, row)
     axes, block_size = _place(x, scale, axis, block_size)
     codes = _codes_for(x, qtype, out)
-    call = _linear_call(row, qtype, compute, axes, block_size, nan, arguments.check_saturate(saturate))
+    nan, saturate = arguments.check_nan(nan, qtype), arguments.check_saturate(saturate)
+    call = _linear_call(row, qtype, compute, axes, block_size, nan, saturate)
     if x.size:
         source = x
         if out is not None:
@@ -246,9 +249,8 @@ def _linear_call(
     nan: str,
     saturate: bool,
 ) -> Call:
-    """Return a call with raw parameters, if the convention has the format and NaN can be treated so."""
+    """Return a call with raw parameters, if the convention has the format."""
     row.check_format(qtype)
-    arguments.check_nan(nan, qtype)
     part = part_of(axes, block_size)
     return given_call("quantize", row, qtype, False, part, compute, axes, block_size, nan, saturate)
 
@@ -271,7 +273,7 @@ def fake_quantize(
 
     Parameters
     ----------
-    x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits
+    x, dtype, qparams, axis, block_size, symmetric, convention, nan, saturate, bits
         As in `quantize`.
     out : ndarray, optional
         Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
@@ -328,11 +330,11 @@ def dequantize_linear(
 
     Parameters
     ----------
-    codes : array_like of int8, uint8, int16 or uint16
+    codes : array_like of int8, uint8, int16, uint16 or a dtype of ml_dtypes
         One code an element.
     scale, zero_point, axis, block_size
         As in `quantize_linear`; the product is taken in the scale's dtype, float32 or float64.
-    dtype : float32 or float64, optional
+    dtype : float16, bfloat16, float32 or float64, optional
         Output dtype; that of `out`, else the scale's by default.
     out : ndarray, optional
         Where to write; the codes' shape.
@@ -391,10 +393,11 @@ def _codes_of(q: QuantizedArray) -> Array:
 
 def _call_with(does: str, params: QParams, ndim: int, nan: str = "raise", saturate: bool = True) -> Call:
     """Return a call with given parameters; one number belongs to the whole array."""
-    row, part = as_convention(params.convention), part_of(params.axis, params.block_size)
-    axes, block_size = (kept_axes(params.axis, ndim), params.block_size) if params.scale.size > 1 else (None, 0)
+    row, block_size = as_convention(params.convention), check_block_size(params.block_size, params.axis)
+    part, symmetric = part_of(params.axis, block_size), bool(params.symmetric)
+    axes, block_size = (kept_axes(params.axis, ndim), block_size) if params.scale.size > 1 else (None, 0)
     saturate = arguments.check_saturate(saturate)
-    return given_call(does, row, params.dtype, params.symmetric, part, params.compute, axes, block_size, nan, saturate)
+    return given_call(does, row, params.dtype, symmetric, part, params.compute, axes, block_size, nan, saturate)
 
 
 def _parameters(params: QParams) -> Parameters:
@@ -431,7 +434,7 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     Parameters
     ----------
     x : array_like
-        Of float32, float64 or an integer dtype; may hold infinities.
+        Of float16, bfloat16, float32, float64 or an integer dtype; may hold infinities.
     axis, block_size
         What is kept, as in `quantize`: each channel or block has a minimum and a maximum of its own.
     nan : {"raise", "zero"}
@@ -472,9 +475,9 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     Parameters
     ----------
     x : array_like
-        Of float32, float64 or an integer dtype.
+        Of float16, bfloat16, float32, float64 or an integer dtype.
     q : QuantizedArray or array_like
-        The approximation: codes of x, or an array of float32 or float64 and x's shape.
+        The approximation: codes of x, or an array of floats of x's shape.
 
     Returns
     -------
@@ -694,9 +697,9 @@ def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) ->
 def _with_parameters(
     does: str, x: Array, result: Array, params: QParams, nan: str, saturate: bool, out: Array | None
 ) -> None:
+    call, (scale, zero, tensor) = _call_with(does, params, x.ndim, nan, saturate), _parameters(params)
     if x.size == 0:
         return
-    call, (scale, zero, tensor) = _call_with(does, params, x.ndim, nan, saturate), _parameters(params)
     source = x
     if out is not None:
         source, scale, zero = arguments.apart(result, x, scale, zero)
@@ -709,14 +712,17 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
     """Return the code format: named, else that of the zero point, else that of out, else ONNX's default."""
     if dtype is not None:
         return as_qtype(dtype)
-    qtype = _qtype_in(getattr(zero_point, "dtype", None)) or _qtype_in(getattr(out, "dtype", None))
-    return qtype or as_qtype("uint8")
+    for array in (zero_point, out):
+        given = getattr(array, "dtype", None)
+        if isinstance(given, np.dtype) and (qtype := _qtype_in(given)) is not None:
+            return qtype
+    return as_qtype("uint8")
 
 
 @functools.lru_cache(64)
-def _qtype_in(dtype: object) -> QType | None:
+def _qtype_in(dtype: np.dtype[Any]) -> QType | None:
     """Return the code format that arrays of this dtype hold, if there is one."""
-    return QTYPES.get(dtype.newbyteorder("=").name) if isinstance(dtype, np.dtype) else None
+    return QTYPES.get(dtype.newbyteorder("=").name)
 
 
 def _zero_point_for(zero_point: object, qtype: QType, scale: Array, row: Convention) -> Array:

@@ -149,6 +149,22 @@ def test_forked_children_have_memory_of_their_own():
     )
 
 
+def test_a_child_that_was_forked_while_the_lock_was_held():
+    run(
+        """
+        from fastq import buffers
+
+        def work():
+            fastq.set_kept_memory(1 << 27)
+            assert buffers._kept.lock.acquire(blocking=False)
+
+        with buffers._kept.lock:
+            child = forked(work)
+            join(child)
+        """
+    )
+
+
 def test_threads_that_make_and_release_results():
     scales = [np.float32(k + 1) for k in range(8)]
     expected = [reference.dequantize_linear(CODES, scale, 3) for scale in scales]

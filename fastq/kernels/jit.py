@@ -25,8 +25,9 @@ OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy"}
 
 
 def _digest_of(folder: Path) -> str:
+    """Digest of the kernels and of the tables that they read while they are compiled."""
     hasher = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(folder.glob("*.py")):
+    for path in (*sorted(folder.glob("*.py")), folder.parent / "floats.py", folder.parent / "gguf_formats.py"):
         hasher.update(path.read_bytes())
     return hasher.hexdigest()
 

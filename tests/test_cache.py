@@ -100,6 +100,15 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new))
 
 
+@pytest.mark.parametrize("name", ["kernels/spans.py", "floats.py", "gguf_formats.py"])
+def test_what_kernels_are_made_from_is_part_of_their_digest(tmp_path, name):
+    package = shutil.copytree(PACKAGE, tmp_path / "fastq")
+    before = jit._digest_of(package / "kernels")
+    assert before == jit._SOURCES
+    (package / name).write_text((package / name).read_text() + "#")
+    assert jit._digest_of(package / "kernels") != before
+
+
 def test_edit_of_a_kernel_source_changes_results(tmp_path):
     package, cache = copy_of_the_package(tmp_path), tmp_path / "cache"
     formulas = package / "kernels" / "formulas.py"

@@ -987,6 +987,7 @@ ERRORS = [
     (lambda i: i.dequantize_linear(CODES, "1"), TypeError, "scale"),
     # zero_point
     (lambda i: i.quantize_linear(X, 0.1, 1.0), TypeError, "zero_point .*float64"),
+    (lambda i: i.quantize_linear(X, 0.1, nan=[]), ValueError, "nan must be"),
     (lambda i: i.quantize_linear(X, 0.1, True), TypeError, "zero_point .*bool"),
     (lambda i: i.quantize_linear(X, 0.1, 256), ValueError, "zero_point"),
     (lambda i: i.quantize_linear(X, 0.1, -1), ValueError, "zero_point"),

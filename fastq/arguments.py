@@ -255,7 +255,7 @@ def as_own_scale(params: QParams) -> NDArray[Any]:
     scale = as_array(params.scale, "scale")
     if scale.dtype != wanted:
         raise TypeError(f"scale must be {wanted} for {qtype}, not {scale.dtype}")
-    if FLOAT_FORMATS[qtype.scale_element].sign and np.any(scale.astype(np.float32) <= 0):
+    if qtype.has_tensor_scale and np.any(scale.astype(np.float32) <= 0):
         raise ValueError(f"scale must be positive for {qtype}")
     return scale
 
@@ -271,7 +271,7 @@ def check_tensor_scale(params: QParams, limits: tuple[float, float]) -> None:
         If the format has none, it is not one number, or out of the limits.
     """
     scale = np.asarray(params.tensor_scale)
-    if not params.dtype.scale_element or not FLOAT_FORMATS[params.dtype.scale_element].sign:
+    if not params.dtype.has_tensor_scale:
         raise ValueError(f"tensor_scale must be None for {params.dtype}")
     if scale.dtype != np.float32:
         raise TypeError(f"tensor_scale must be float32, not {scale.dtype}")

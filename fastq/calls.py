@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fastq.conventions import Convention
 from fastq.floats import FLOAT_FORMATS
-from fastq.forms import Call, Form, How, Ranging
+from fastq.forms import GIVEN, Call, Form, How, Ranging
 from fastq.kernels.rule import RangeRule, Rule
 from fastq.qtypes import QType
 
@@ -21,7 +20,7 @@ _SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
 
 
 @functools.lru_cache(4096)
-def given_call(
+def call_of(
     does: str,
     convention: Convention,
     qtype: QType,
@@ -32,33 +31,25 @@ def given_call(
     block_size: int,
     nan: str = "raise",
     saturate: bool = True,
+    ranges: bool = False,
 ) -> Call:
-    """Return a call with given parameters; `part` is what one of them belongs to, as the convention's variants say."""
-    how = How(rule_of(convention, symmetric, part, compute), _form(qtype, saturate), _own(qtype))
-    return Call(does, how, convention.code_range(qtype, symmetric), axes, block_size, nan)
+    """Return a call with given parameters, or with those that it takes from ranges.
+
+    `part` is what one parameter belongs to, as the convention's variants say.
+    """
+    rule, ranging = rule_of(convention, symmetric, part, compute), GIVEN
+    if ranges:
+        rule = rule._replace(range=range_rule_of(convention, qtype, symmetric, part))
+        ranging = _ranging(convention, qtype, symmetric, compute)
+    how = How(rule, _form(qtype, saturate), _own(qtype))
+    return Call(does, how, convention.code_range(qtype, symmetric), axes, block_size, nan, ranging)
 
 
-@functools.lru_cache(4096)
-def ranging_call(
-    does: str,
-    convention: Convention,
-    qtype: QType,
-    symmetric: bool,
-    part: str,
-    compute: np.dtype[Any],
-    axes: Axes,
-    block_size: int,
-    nan: str = "raise",
-    saturate: bool = True,
-) -> tuple[Call, Ranging]:
-    """Return a call that takes parameters from ranges, and how it does."""
-    call = given_call(does, convention, qtype, symmetric, part, compute, axes, block_size, nan, saturate)
-    rule = call.how.rule._replace(range=range_rule_of(convention, qtype, symmetric, part))
+def _ranging(convention: Convention, qtype: QType, symmetric: bool, compute: np.dtype[Any]) -> Ranging:
     scheme = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
     byte = np.dtype(np.uint8)
     steps = byte if qtype.scale_element else convention.scale_dtype(compute)
-    zeros = byte if qtype.element else convention.zero_point_dtype(qtype, compute)
-    return replace(call, how=call.how._replace(rule=rule)), Ranging(scheme, steps, zeros)
+    return Ranging(scheme, steps, byte if qtype.element else convention.zero_point_dtype(qtype, compute))
 
 
 def _form(qtype: QType, saturate: bool) -> Form | None:

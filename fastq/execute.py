@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.floats import FLOAT_FORMATS
-from fastq.forms import PLAIN, Call, How, Kind, Parameters, Ranging
+from fastq.forms import PLAIN, Call, How, Kind, Parameters
 from fastq.kernels import SAW_NAN, lanes, parallel, spans
 from fastq.kernels.errors import SUMS
 from fastq.layout import Layout, make_layout
@@ -19,13 +19,12 @@ from fastq.packed import apart_dtype, apply_in_tiles, in_bytes, pack, packed_ind
 from fastq.plans import (
     ERRORS_CHUNK,
     NARROW,
-    STREAMING,
-    element,
     ids,
     is_wide,
     kernel_address,
     kinds_of,
     loop_of,
+    past_cache,
     plan_of,
     prepare,
     repeated,
@@ -144,20 +143,20 @@ def _extents(view: View, marks: bool = False) -> tuple[Array, Array, int]:
     return lo[:count], hi[:count], seen
 
 
-def choose(call: Call, ranging: Ranging, x: Array, tensor: float = 0.0) -> tuple[Array, Array, int]:
+def choose(call: Call, x: Array, tensor: float = 0.0) -> tuple[Array, Array, int]:
     """Take scale and zero point from the range of x; the bits of what was seen."""
     view = View(x, None, call.axes, call.block_size)
-    given, seen = _choose(view, call, ranging, tensor)
+    given, seen = _choose(view, call, tensor)
     return view.from_kernel(given.scale), view.from_kernel(given.zero), seen
 
 
-def _choose(view: View, call: Call, ranging: Ranging, tensor: float) -> tuple[Parameters, int]:
+def _choose(view: View, call: Call, tensor: float) -> tuple[Parameters, int]:
     lo, hi, seen = _extents(view)
     if call.nan != "raise":
         seen &= ~SAW_NAN
-    steps = call.how.steps
+    steps, ranging = call.how.steps, call.ranging
     scale, zero = np.empty(lo.shape, ranging.steps), np.zeros(lo.shape, ranging.zeros)
-    kernel, plan = _prepare_ranges(call, ranging, lo.dtype)
+    kernel, plan = _prepare_ranges(call, lo.dtype)
     plan = with_tensor(plan, tensor)
     seen |= parallel.run_serial(kernel, ids(lo, hi, scale, zero, None, plan), 0, lo.size)
     if call.nan == "keep" and steps is not None:
@@ -166,7 +165,8 @@ def _choose(view: View, call: Call, ranging: Ranging, tensor: float) -> tuple[Pa
 
 
 @functools.lru_cache(256)
-def _prepare_ranges(call: Call, ranging: Ranging, held: np.dtype[Any]) -> tuple[int, Array]:
+def _prepare_ranges(call: Call, held: np.dtype[Any]) -> tuple[int, Array]:
+    ranging = call.ranging
     kinds = held, held, call.how.steps or ranging.steps, ranging.zeros
     kernel = kernel_address(lanes.ranges, "quantize", "raise", ranging.scheme, 0, call.how, *kinds)
     return kernel, plan_of(Layout(1, 1, 1, 1, 1, 1, 1, ()), call.bounds)
@@ -257,14 +257,14 @@ def _apply_apart(call: Call, x: Array, out: Array, given: Parameters) -> int:
 # --- ranges and values ------------------------------------------------------------------------------------------------
 
 
-def by_range(call: Call, ranging: Ranging, x: Array, out: Array, tensor: float = 0.0) -> tuple[Array, Array, int]:
+def by_range(call: Call, x: Array, out: Array, tensor: float = 0.0) -> tuple[Array, Array, int]:
     """Quantize or fake quantize with parameters taken from x: scale, zero point and the bits of what was seen."""
-    packed = call.how.packed and call.does == "quantize"
+    packed, ranging = call.how.packed and call.does == "quantize", call.ranging
     view = View(x, None if packed else out, call.axes, call.block_size)
     fused = None
     if view.direct and (not packed or in_bytes(call, x, out, x.shape)):
         threads = parallel.threads_for(x.size)
-        fused = _prepare_fused(view.seen_by(call), ranging, view.x.shape, threads, x.dtype, out.dtype)
+        fused = _prepare_fused(view.seen_by(call), view.x.shape, threads, x.dtype, out.dtype)
     if fused is not None:
         count = view.layout.parameters
         scale, zero = np.empty(count, ranging.steps), np.zeros(count, ranging.zeros)
@@ -274,7 +274,7 @@ def by_range(call: Call, ranging: Ranging, x: Array, out: Array, tensor: float =
             fused.kernel, arrays, fused.units, size=fused.size, grain=fused.grain, threads=fused.threads
         )
         return view.from_kernel(scale), view.from_kernel(zero), seen
-    given, seen = _choose(view, call, ranging, tensor)
+    given, seen = _choose(view, call, tensor)
     scale, zero = view.from_kernel(given.scale), view.from_kernel(given.zero)
     call = call.given
     if not seen and packed:
@@ -306,13 +306,13 @@ def _compute_size(how: How, kinds: tuple[Kind, ...]) -> int:
 
 @functools.lru_cache(4096)
 def _prepare_fused(
-    call: Call, ranging: Ranging, shape: tuple[int, ...], threads: int, x: np.dtype[Any], out: np.dtype[Any]
+    call: Call, shape: tuple[int, ...], threads: int, x: np.dtype[Any], out: np.dtype[Any]
 ) -> _Fused | None:
     """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks.
 
     One thread does an array that fits the cache faster in one pass than two do in two (2**16: 16 and 25 us).
     """
-    does, how, nan = call.does, call.how, call.nan
+    does, how, nan, ranging = call.does, call.how, call.nan, call.ranging
     scheme, kinds = ranging.scheme, kinds_of(call, x, out, ranging.steps, ranging.zeros)
     layout = make_layout(shape, call.axes, call.block_size)
     assert layout is not None
@@ -321,7 +321,7 @@ def _prepare_fused(
         threads = 1
     if not layout.owned or layout.block * columns > FUSED or (threads > 1 and layout.parameters < 4 * threads):
         return None
-    streaming = does != "quantize" and math.prod(shape) * element(kinds[1]).bitwidth >= 8 * STREAMING
+    streaming = does != "quantize" and past_cache(shape, kinds[1])
     plan = plan_of(layout, call.bounds, streaming)
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // columns)

@@ -101,6 +101,17 @@ class How(NamedTuple):
 PLAIN = How()
 
 
+class Ranging(NamedTuple):
+    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes of what is written."""
+
+    scheme: str
+    steps: np.dtype[Any]
+    zeros: np.dtype[Any]
+
+
+GIVEN = Ranging("", np.dtype(np.float32), np.dtype(np.int8))  # no parameters are taken and nothing is written
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """All of a call but its arrays; there is one for each, which caches know by its identity.
@@ -121,6 +132,8 @@ class Call:
         Elements in a block along the one axis; 0: no blocks.
     nan : {"raise", "zero", "keep"}
         What to do with NaN.
+    ranging : Ranging
+        How parameters are taken from ranges; `GIVEN` where they are given.
     """
 
     does: str
@@ -129,6 +142,7 @@ class Call:
     axes: tuple[int, ...] | None = None
     block_size: int = 0
     nan: str = "raise"
+    ranging: Ranging = GIVEN
 
     @cached_property
     def apart(self) -> Call:
@@ -138,15 +152,7 @@ class Call:
     @cached_property
     def given(self) -> Call:
         """The same where parameters are given."""
-        return replace(self, how=self.how.given)
-
-
-class Ranging(NamedTuple):
-    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes of what is written."""
-
-    scheme: str
-    steps: np.dtype[Any]
-    zeros: np.dtype[Any]
+        return replace(self, how=self.how.given, ranging=GIVEN)
 
 
 class Parameters(NamedTuple):

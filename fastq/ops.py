@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq import arguments, buffers
-from fastq.calls import given_call, ranging_call
+from fastq.calls import call_of
 from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
 from fastq.floats import FLOAT_FORMATS
@@ -158,11 +158,11 @@ def choose_qparams(
     x = arguments.as_input(x)
     request = _request(x, dtype, axis, block_size, symmetric, convention, bits)
     arguments.check_nan(nan, request.dtype)
-    call, ranging = request.call("quantize", nan, True)
+    call = request.call("quantize", nan, True)
     if x.size == 0:
-        return _params_of_nothing(x, request, ranging)
+        return _params_of_nothing(x, request, call.ranging)
     tensor_scale = _tensor_scale(x, request, nan)
-    scale, zero_point, seen = _execute().choose(call, ranging, x, _as_factor(tensor_scale))
+    scale, zero_point, seen = _execute().choose(call, x, _as_factor(tensor_scale))
     if seen:
         _refuse_nan(seen, nan, x)
         _refuse_infinite(seen, x)
@@ -252,7 +252,7 @@ def _linear_call(
     """Return a call with raw parameters, if the convention has the format."""
     row.check_format(qtype)
     part = part_of(axes, block_size)
-    return given_call("quantize", row, qtype, False, part, compute, axes, block_size, nan, saturate)
+    return call_of("quantize", row, qtype, False, part, compute, axes, block_size, nan, saturate)
 
 
 def fake_quantize(
@@ -367,7 +367,7 @@ def dequantize_linear(
     wanted = _output_dtype(by_default, dtype, out)
     product = arguments.compute_dtype(wanted) if row.stored_type == "float64" else scale.dtype
     part = part_of(axes, block_size)
-    call = given_call("dequantize", row, qtype, False, part, product, axes, block_size)
+    call = call_of("dequantize", row, qtype, False, part, product, axes, block_size)
     return _dequantize(call.apart if qtype.packed else call, codes, codes.shape, Parameters(scale, zero), wanted, out)
 
 
@@ -397,7 +397,7 @@ def _call_with(does: str, params: QParams, ndim: int, nan: str = "raise", satura
     part, symmetric = part_of(params.axis, block_size), bool(params.symmetric)
     axes, block_size = (kept_axes(params.axis, ndim), block_size) if params.scale.size > 1 else (None, 0)
     saturate = arguments.check_saturate(saturate)
-    return given_call(does, row, params.dtype, symmetric, part, params.compute, axes, block_size, nan, saturate)
+    return call_of(does, row, params.dtype, symmetric, part, params.compute, axes, block_size, nan, saturate)
 
 
 def _parameters(params: QParams) -> Parameters:
@@ -567,11 +567,11 @@ class _Request(NamedTuple):
     row: Convention
     compute: np.dtype[Any]
 
-    def call(self, does: str, nan: str, saturate: object) -> tuple[Call, Ranging]:
+    def call(self, does: str, nan: str, saturate: object) -> Call:
         """Return a call that takes parameters from ranges."""
         qtype, _, axes, block_size, symmetric, _, row, compute = self
         part, saturate = part_of(axes, block_size), arguments.check_saturate(saturate)
-        return ranging_call(does, row, qtype, symmetric, part, compute, axes, block_size, nan, saturate)
+        return call_of(does, row, qtype, symmetric, part, compute, axes, block_size, nan, saturate, True)
 
 
 def _request(
@@ -623,15 +623,10 @@ def _as_factor(tensor_scale: Array | None) -> float:
 _TENSOR_SCALES = 2.0**-120, 2.0**119
 
 
-def _has_tensor_scale(qtype: QType) -> bool:
-    """Whether scales of blocks are in units of one for the whole array."""
-    return bool(qtype.scale_element) and FLOAT_FORMATS[qtype.scale_element].sign
-
-
 def _tensor_scale(x: Array, request: _Request, nan: str) -> NDArray[np.float32] | None:
     """Return the scale of the whole array that makes its largest block scale the largest there is."""
     qtype, compute = request.dtype, request.compute
-    if not _has_tensor_scale(qtype):
+    if not qtype.has_tensor_scale:
         return None
     lo, hi, seen = _execute().minmax(x, None, 0)
     if nan == "raise":
@@ -652,12 +647,12 @@ def _bits(array: Array) -> Array:
 
 
 def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str, saturate: bool) -> QParams:
-    call, ranging = request.call(does, nan, saturate)
+    call = request.call(does, nan, saturate)
     if x.size == 0:
-        return _params_of_nothing(x, request, ranging)
+        return _params_of_nothing(x, request, call.ranging)
     (source,) = arguments.apart(result, x)
     tensor_scale = _tensor_scale(source, request, nan)
-    scale, zero_point, seen = _execute().by_range(call, ranging, source, result, _as_factor(tensor_scale))
+    scale, zero_point, seen = _execute().by_range(call, source, result, _as_factor(tensor_scale))
     if seen:
         _refuse_nan(seen, nan, source)
         _refuse_infinite(seen, source)
@@ -764,7 +759,7 @@ def _shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -
 def _params_of_nothing(x: Array, request: _Request, ranging: Ranging) -> QParams:
     shape = _shape_of_nothing(x, request.axes, request.block_size)
     scale, zero_point = np.empty(shape, ranging.steps), np.empty(shape, ranging.zeros)
-    tensor_scale = np.ones((), np.float32) if _has_tensor_scale(request.dtype) else None
+    tensor_scale = np.ones((), np.float32) if request.dtype.has_tensor_scale else None
     return _chosen(request, scale, zero_point, tensor_scale)
 
 

@@ -13,7 +13,7 @@ from fastq.floats import FLOAT_FORMATS
 from fastq.forms import PLAIN, Call, Form, Kind, Parameters
 from fastq.kernels import parallel, repack
 from fastq.layout import Layout, make_layout
-from fastq.plans import STREAMING, element, ids, kernel_address, plan_of, prepare, repeated, with_tensor
+from fastq.plans import ids, kernel_address, past_cache, plan_of, prepare, repeated, with_tensor
 from fastq.views import is_plain, tiles
 
 Array = NDArray[Any]
@@ -111,8 +111,7 @@ def _repack(src: Array, dst: Array, shape: tuple[int, ...], code: Form, kinds: t
         return 0
     if length % code.group == 0 or size == length:
         length = REPACKED
-    streaming = size * element(kinds[1]).bitwidth >= 8 * STREAMING
-    kernel, plan = _prepare_repack(size, length, streaming, *kinds)
+    kernel, plan = _prepare_repack(size, length, past_cache(shape, kinds[1]), *kinds)
     return parallel.run(kernel, ids(src, dst, None, None, None, plan), -(-size // length), size=length)
 
 

@@ -62,6 +62,11 @@ def is_wide(kind: Kind) -> bool:
     return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
 
 
+def past_cache(shape: tuple[int, ...], kind: Kind) -> bool:
+    """Whether so many elements of this kind are better stored past the cache."""
+    return bool(math.prod(shape) * element(kind).bitwidth >= 8 * STREAMING)
+
+
 def plan_of(layout: Layout, bounds: Bounds = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:
     """Return a plan as kernels read it."""
     plan = np.zeros(1, PLAN)
@@ -100,7 +105,7 @@ def prepare(call: Call, shape: tuple[int, ...], direct: bool, *dtypes: np.dtype[
     assert layout is not None
     layout, repeat = layout.widened(NARROW)
     # for codes of 8 bits stores past the cache brought nothing
-    streaming = direct and call.does != "quantize" and math.prod(shape) * element(kinds[1]).bitwidth >= 8 * STREAMING
+    streaming = direct and call.does != "quantize" and past_cache(shape, kinds[1])
     kernel = kernel_address(loop_of(layout), call.does, call.nan, "", 0, call.how, *kinds)
     return Prepared(kernel, plan_of(layout, call.bounds, streaming), repeat)
 

@@ -51,6 +51,11 @@ class QType:
         return FLOAT_FORMATS[self.element] if self.element else None
 
     @cached_property
+    def has_tensor_scale(self) -> bool:
+        """Whether the scales of blocks are in units of one for the whole array."""
+        return bool(self.scale_element) and FLOAT_FORMATS[self.scale_element].sign
+
+    @cached_property
     def qmin(self) -> int:
         """Smallest integer code."""
         return -(1 << (self.bits - 1)) if self.signed else 0

@@ -27,14 +27,17 @@ imported = time.perf_counter()
 fastq.quantize_linear(x, np.float32(0.05), np.int8(3))
 print(time.perf_counter() - start, imported - start)
 """
-# The kernel of the call is run again through the driver as the call itself ran it, and once more on no elements: what
+# The program of the call, known from before, is run again as the call itself ran it, and once more on no elements: what
 # is left then is the driver, and what the call takes beyond both is Python.
 SMALL_CALL = """
-import ctypes
 import time
 import numpy as np
 import fastq
-from fastq.kernels import parallel
+from fastq import known
+from fastq.kernels import program
+
+known.start()
+find = known.find
 
 x = np.linspace(-5, 5, {elements}, dtype=np.float32)
 codes = np.empty(x.shape, np.int8)
@@ -57,35 +60,29 @@ def seconds(call, number=200, times=150):
         best.append((time.perf_counter() - start) / number)
     return sorted(best)
 
-# where the driver's arguments have the end of the work; before that, for the second one, its start
-DRIVERS = {{"run": 2, "run_serial": 3}}
-drivers = {{name: getattr(parallel, name) for name in DRIVERS}}
-
-def recorded(name, ran):
-    def driver(*arguments, **options):
-        # arrays come as ids: these references keep them alive
-        kept = [ctypes.cast(one, ctypes.py_object).value for one in arguments[1] if one]
-        ran.append((name, arguments, options, kept))
-        return drivers[name](*arguments, **options)
-    return driver
-
 for what, call in CALLS.items():
     call()
     ran = []
-    for name in DRIVERS:
-        setattr(parallel, name, recorded(name, ran))
+
+    def recorded(key):
+        found = find(key)
+
+        def run(*operands):
+            ran.append((found.run, operands))
+            return found.run(*operands)
+
+        return found._replace(run=run)
+
+    known.find = recorded
     call()
-    for name, driver in drivers.items():
-        setattr(parallel, name, driver)
-    whole = [(drivers[name], arguments, options) for name, arguments, options, _ in ran]
-    nothing = [(drivers[name], arguments[: DRIVERS[name]] + (0,) + arguments[DRIVERS[name] + 1 :], options)
-               for name, arguments, options, _ in ran]
+    known.find = find
+    ((run, operands),) = ran
+    (pool, words), nothing = run.args, run.args[1].copy()
+    nothing[program.HEAD + program.STOP :: program.STEP] = 0
 
-    def again(calls):
-        for driver, arguments, options in calls:
-            driver(*arguments, **options)
-
-    total, with_kernel, without = seconds(call), seconds(lambda: again(whole))[0], seconds(lambda: again(nothing))[0]
+    total = seconds(call)
+    with_kernel = seconds(lambda: run.func(pool, words, *operands))[0]
+    without = seconds(lambda: run.func(pool, nothing, *operands))[0]
     print(what, total[0], total[len(total) // 2], without, max(0.0, with_kernel - without), sep="|")
 """
 
@@ -130,7 +127,7 @@ def first_calls(elements: int, times: int = FIRST_CALLS_TIMED) -> Iterator[dict[
 
 
 def small_calls(elements: int = SMALL) -> Iterator[dict[str, Any]]:
-    """One call on few elements: seconds in all, in Numba's dispatch and the driver, in the kernel, and in Python."""
+    """One call on few elements: seconds in all, in the driver of programs, in the kernel, and in Python."""
     for line in _run(SMALL_CALL.format(elements=elements)).splitlines():
         name, *words = line.split("|")
         best, median, dispatch, kernel = map(float, words)

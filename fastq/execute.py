@@ -13,13 +13,28 @@ from numpy.typing import NDArray
 from fastq.floats import FLOAT_FORMATS
 from fastq.forms import PLAIN, Call, How, Kind, Parameters
 from fastq.kernels import SAW_NAN, lanes, parallel, spans
-from fastq.kernels.errors import SUMS
+from fastq.kernels.errors import SUMS as SUMMED
+from fastq.kernels.program import (
+    EVERYTHING,
+    HI,
+    LO,
+    NONE,
+    OUT,
+    SCALE,
+    SUMS,
+    VALUES,
+    ZERO,
+    Program,
+    X,
+    program,
+    run,
+)
 from fastq.layout import Layout, make_layout
 from fastq.packed import apart_dtype, apply_in_tiles, in_bytes, pack, packed_index, unpack
 from fastq.plans import (
     ERRORS_CHUNK,
     NARROW,
-    ids,
+    Prepared,
     is_wide,
     kernel_address,
     kinds_of,
@@ -28,7 +43,6 @@ from fastq.plans import (
     plan_of,
     prepare,
     repeated,
-    with_tensor,
 )
 from fastq.views import TILE, View, is_plain, native, tiles
 
@@ -50,12 +64,19 @@ SIDE_BY_SIDE = 16
 # --- ranges -----------------------------------------------------------------------------------------------------------
 
 
-def minmax(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[Array, Array, int]:
-    """Smallest and largest element of each parameter's part of x, NaN as 0.0, and the bits of what was seen."""
+def minmax(x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str = "raise") -> tuple[Array, Array, int]:
+    """Smallest and largest element of each parameter's part of x, NaN as 0.0, and the bits of what was refused."""
     view = View(x, None, axes, block_size)
-    lo, hi, seen = _extents(view)
+    lo, hi, seen = _extents(view, nan)
     dtype = x.dtype.newbyteorder("=")
     return view.from_kernel(lo.astype(dtype, copy=False)), view.from_kernel(hi.astype(dtype, copy=False)), seen
+
+
+def prepare_extents_as_is(x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str) -> Extents | None:
+    """Return what is prepared for an array in C order, None where memory has to be arranged first."""
+    if not is_plain(x) or make_layout(x.shape, axes, block_size) is None:
+        return None
+    return _prepare_extents(x.shape, axes, block_size, nan, parallel.threads_for(x.size), x.dtype)
 
 
 def _reduced(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -63,10 +84,11 @@ def _reduced(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
 
 
-def _identities(dtype: np.dtype[Any], size: int) -> Array:
-    """Return rows of the identity of a minimum and of a maximum."""
+def _identities(dtype: np.dtype[Any], count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return so many identities of a minimum and of a maximum, in a shape if it has room for them."""
     most, least = (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
-    return np.array([[most], [least]], dtype).repeat(size, axis=1)
+    shape = shape if math.prod(shape) == count else (count,)
+    return np.full(shape, most, dtype), np.full(shape, least, dtype)
 
 
 def _owned_units(layout: Layout) -> int:
@@ -74,102 +96,113 @@ def _owned_units(layout: Layout) -> int:
     return (layout.block if layout.outer == 1 else layout.length) * layout.inner
 
 
-class _Extents(NamedTuple):
-    """A reduction to minima and maxima: partial results of `slots` threads, each for `repeat` parts side by side.
+class Extents(NamedTuple):
+    """A reduction to minima and maxima: partial results of `slots` threads, side by side, then their `fold`.
 
-    The rest is as `parallel.run` takes it.
+    `whole` is both steps. So many `numbers` of each kind begin with `identities`; they are for parts of the array in
+    `shape`, and have it if there is one for each part.
     """
 
-    kernel: int
-    fold: int
-    plan: Array
-    identities: Array | None
-    slots: int
-    width: int
-    repeat: int
-    units: int
-    size: int
-    grain: int
-    chunk: int
-    serial: bool
+    whole: Program
+    reduce: Program
+    fold: Program | None
+    dtype: np.dtype[Any]
+    identities: tuple[Array, Array] | None
+    numbers: int
+    shape: tuple[int, ...]
+
+    def begin(self) -> tuple[Array, Array]:
+        """Return minima and maxima of nothing."""
+        if self.identities is None:
+            return _identities(self.dtype, self.numbers, self.shape)
+        lo, hi = self.identities  # making them anew takes longer than reducing a thousand elements
+        return lo.copy(), hi.copy()
+
+    def end(self, extents: Array) -> Array:
+        """Return minima or maxima, one for each part."""
+        if extents.shape == self.shape:
+            return extents
+        return extents[: math.prod(self.shape)].reshape(self.shape)
 
 
 @functools.lru_cache(4096)
 def _prepare_extents(
-    shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, threads: int, dtype: np.dtype[Any]
-) -> _Extents:
+    shape: tuple[int, ...],
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    nan: str,
+    threads: int,
+    dtype: np.dtype[Any],
+) -> Extents:
     layout = make_layout(shape, axes, block_size)
     assert layout is not None
+    wanted, parameters = layout.shape, layout.parameters
     layout, repeat = layout.widened(NARROW)
-    count, grain = layout.parameters, _owned_units(layout)
-    alone = layout.owned and math.prod(shape) // grain >= 4 * threads  # each thread has blocks of its own
+    count, grain, size = layout.parameters, _owned_units(layout), math.prod(shape)
+    alone = layout.owned and size // grain >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > PARTIAL else threads
     held = _reduced(dtype)
     wide = slots < threads and layout.inner > PARTIAL // threads and not alone and repeat == 1
     loop = lanes.columns if wide else loop_of(layout)
     kernel = kernel_address(loop, "minmax", "raise", "", 0, PLAIN, dtype, held, held, held)
-    fold = kernel_address(lanes.fold, "minmax", "raise", "", 0, PLAIN, held, held, held, held)
     plan = plan_of(layout, parameters=count if slots > 1 else 0)
-    identities = _identities(held, slots * count) if slots * count <= NARROW else None
-    serial = threads == 1 or (slots == 1 and not alone and not wide)
-    size = math.prod(shape)
     units, chunk = (layout.inner, min(COLUMNS, -(-layout.inner // threads))) if wide else (size, 0)
-    grain = grain if alone else 1
-    return _Extents(kernel, fold, plan, identities, slots, count, repeat, units, size // units, grain, chunk, serial)
+    if slots == 1 and not alone and not wide:
+        threads = 1
+    operands, heeded = (X, NONE, LO, HI, NONE), EVERYTHING if nan == "raise" else ~SAW_NAN
+    size, grain, chunk = size // units, grain if alone else 1, chunk if threads > 1 else 0
+    reduce = program(kernel, operands, plan, units, threads, size=size, grain=grain, chunk=chunk, heeded=heeded)
+    whole, fold = reduce, None
+    if slots * repeat > 1:
+        kernel = kernel_address(lanes.fold, "minmax", "raise", "", 0, PLAIN, held, held, held, held)
+        fold = program(kernel, (LO, HI, LO, HI, NONE), plan, parameters, 1, origin=slots * repeat)
+        whole = reduce.then(fold)
+    identities = _identities(held, slots * count, wanted) if slots * count <= NARROW else None
+    return Extents(whole, reduce, fold, held, identities, slots * count, wanted)
 
 
-def _extents(view: View, marks: bool = False) -> tuple[Array, Array, int]:
+def _extents(view: View, nan: str, marks: bool = False) -> tuple[Array, Array, int]:
     """Smallest and largest element of each parameter's part, or of marks: 1 where an element is NaN, else 0."""
     x, (dtype,), direct = view.x, native(view.x), view.direct and not marks
     dtype = np.dtype(np.uint8) if marks else dtype
     threads = parallel.threads_for(x.size) if direct else 1
-    prepared = _prepare_extents(x.shape, view.transposed_axes, view.block_size, threads, dtype)
-    if prepared.identities is None:
-        lo, hi = _identities(_reduced(dtype), prepared.slots * prepared.width)
-    else:  # making them anew takes longer than reducing a thousand elements
-        lo, hi = prepared.identities.copy()
-    arrays = (id(x), 0, id(lo), id(hi), 0, id(prepared.plan))
-    if not direct:
-        load = _mark_nan if marks else np.copyto
-        seen = _run_tiles(prepared.kernel, x, None, (lo, hi, None), prepared.plan, dtype, load)
-    elif prepared.serial:
-        seen = parallel.run_serial(prepared.kernel, arrays, 0, x.size)
+    prepared = _prepare_extents(x.shape, view.transposed_axes, view.block_size, nan, threads, dtype)
+    lo, hi = prepared.begin()
+    if direct:
+        seen = run(prepared.whole, x, None, None, None, None, lo, hi)
     else:
-        units, size, grain, chunk = prepared.units, prepared.size, prepared.grain, prepared.chunk
-        seen = parallel.run(prepared.kernel, arrays, units, size=size, grain=grain, chunk=chunk, threads=threads)
-    count, rows = view.layout.parameters, prepared.slots * prepared.repeat
-    if rows > 1:
-        parallel.run_serial(prepared.fold, (id(lo), id(hi), *arrays[2:]), 0, count, rows)
-    return lo[:count], hi[:count], seen
+        load = _mark_nan if marks else np.copyto
+        seen = _run_tiles(prepared.reduce, x, None, (None, None, None, lo, hi), dtype, load)
+        if prepared.fold:
+            run(prepared.fold, None, None, None, None, None, lo, hi)
+    return prepared.end(lo), prepared.end(hi), seen
 
 
 def choose(call: Call, x: Array, tensor: float = 0.0) -> tuple[Array, Array, int]:
-    """Take scale and zero point from the range of x; the bits of what was seen."""
+    """Take scale and zero point from the range of x; the bits of what was refused."""
     view = View(x, None, call.axes, call.block_size)
     given, seen = _choose(view, call, tensor)
     return view.from_kernel(given.scale), view.from_kernel(given.zero), seen
 
 
 def _choose(view: View, call: Call, tensor: float) -> tuple[Parameters, int]:
-    lo, hi, seen = _extents(view)
-    if call.nan != "raise":
-        seen &= ~SAW_NAN
+    lo, hi, seen = _extents(view, call.nan)
     steps, ranging = call.how.steps, call.ranging
     scale, zero = np.empty(lo.shape, ranging.steps), np.zeros(lo.shape, ranging.zeros)
-    kernel, plan = _prepare_ranges(call, lo.dtype)
-    plan = with_tensor(plan, tensor)
-    seen |= parallel.run_serial(kernel, ids(lo, hi, scale, zero, None, plan), 0, lo.size)
+    ranges = _prepare_ranges(call, lo.dtype, lo.size).with_tensor(tensor)
+    seen |= run(ranges, None, None, scale, zero, None, lo, hi)
     if call.nan == "keep" and steps is not None:
-        scale[_extents(view, marks=True)[1] > 0] = FLOAT_FORMATS[steps.element].nan
+        scale[_extents(view, "keep", marks=True)[1] > 0] = FLOAT_FORMATS[steps.element].nan
     return Parameters(scale, zero, tensor), seen
 
 
-@functools.lru_cache(256)
-def _prepare_ranges(call: Call, held: np.dtype[Any]) -> tuple[int, Array]:
+@functools.lru_cache(1024)
+def _prepare_ranges(call: Call, held: np.dtype[Any], count: int) -> Program:
     ranging = call.ranging
     kinds = held, held, call.how.steps or ranging.steps, ranging.zeros
     kernel = kernel_address(lanes.ranges, "quantize", "raise", ranging.scheme, 0, call.how, *kinds)
-    return kernel, plan_of(Layout(1, 1, 1, 1, 1, 1, 1, ()), call.bounds)
+    plan = plan_of(Layout(1, 1, 1, 1, 1, 1, 1, ()), call.bounds)
+    return program(kernel, (LO, HI, SCALE, ZERO, NONE), plan, count, 1)
 
 
 # --- given parameters -------------------------------------------------------------------------------------------------
@@ -177,27 +210,45 @@ def _prepare_ranges(call: Call, held: np.dtype[Any]) -> tuple[int, Array]:
 
 def apply(call: Call, x: Array, out: Array, given: Parameters) -> int:
     """Quantize, dequantize or fake quantize with given parameters; the bits of what was seen."""
-    how, scale, zero = call.how, given.scale, given.zero
-    if call.axes is None and how.code is None and is_plain(x) and is_plain(out):  # the short way, for small arrays
-        prepared = prepare(call, x.shape, True, x.dtype, out.dtype, scale.dtype, zero.dtype)
-        arrays = (id(x), id(out), id(scale), id(zero), 0, id(prepared.plan))
-        return parallel.run(prepared.kernel, arrays, x.size)
-    if how.packed and call.does != "fake":
-        return _apply_packed(call, x, out, given)
+    prepared = prepare_as_is(call, x, out, given.scale.dtype, given.zero.dtype)
+    if prepared is not None:
+        if call.axes is not None:
+            given = _contiguous(given)
+        scale, zero, tensor = repeated(given, prepared.repeat)
+        return run(prepared.program.with_tensor(tensor), x, out, scale, zero)
+    if call.how.packed and call.does != "fake":
+        return _apply_packed(call, x, out, _contiguous(given))
     view = View(x, out, call.axes, call.block_size)
-    given = given._replace(scale=view.to_kernel(scale), zero=view.to_kernel(zero))
+    given = given._replace(scale=view.to_kernel(given.scale), zero=view.to_kernel(given.zero))
     return _apply(view, call, given)
+
+
+def prepare_as_is(call: Call, x: Array, out: Array, *parameters: np.dtype[Any]) -> Prepared | None:
+    """Return what is prepared for arrays in C order, None where memory has to be arranged first."""
+    if not is_plain(x) or not is_plain(out):
+        return None
+    shape, size = (out.shape, out.size) if call.does == "dequantize" else (x.shape, x.size)
+    if call.axes is not None and make_layout(shape, call.axes, call.block_size) is None:
+        return None
+    if call.how.packed and call.does != "fake" and not in_bytes(call, x, out, shape):
+        return None
+    return prepare(call, shape, parallel.threads_for(size), False, x.dtype, out.dtype, *parameters)
+
+
+def _contiguous(given: Parameters) -> Parameters:
+    return given._replace(scale=np.ascontiguousarray(given.scale), zero=np.ascontiguousarray(given.zero))
 
 
 def _apply(view: View, call: Call, given: Parameters, backward: bool = False) -> int:
     x, out = view.x, view.out
     assert out is not None
-    prepared = prepare(view.seen_by(call), x.shape, view.direct, *native(x, out, given.scale, given.zero))
-    scale, zero, tensor = repeated(given, prepared.repeat)  # a name each, since kernels know arrays by their id()
-    plan = with_tensor(prepared.plan, tensor)
+    threads, dtypes = parallel.threads_for(x.size) if view.direct else 1, native(x, out, given.scale, given.zero)
+    prepared = prepare(view.seen_by(call), x.shape, threads, backward, *dtypes, direct=view.direct)
+    scale, zero, tensor = repeated(given, prepared.repeat)
+    whole = prepared.program.with_tensor(tensor)
     if not view.direct:
-        return _run_tiles(prepared.kernel, x, out, (scale, zero, None), plan, native(x)[0])
-    return parallel.run(prepared.kernel, ids(x, out, scale, zero, None, plan), x.size, backward=backward)
+        return _run_tiles(whole, x, out, (scale, zero), dtypes[0])
+    return run(whole, x, out, scale, zero)
 
 
 def _mark_nan(marks: Array, x: Array) -> None:
@@ -205,36 +256,28 @@ def _mark_nan(marks: Array, x: Array) -> None:
 
 
 def _run_tiles(
-    kernel: int,
+    whole: Program,
     x: Array,
     out: Array | None,
-    parameters: tuple[Array | None, ...],
-    plan: Array,
+    others: tuple[Array | None, ...],
     dtype: np.dtype[Any],
     load: Callable[[Array, Array], None] = np.copyto,
 ) -> int:
-    """Run a kernel tile by tile, through buffers, which `load` fills with elements of a dtype."""
+    """Run a program of one step tile by tile, through buffers, which `load` fills with elements of a dtype."""
     seen, buffer = 0, np.empty(min(TILE, x.size), dtype)
     result = None if out is None else np.empty(buffer.size, out.dtype.newbyteorder("="))
     for index, start, stop in tiles(x.shape):
         part = x[index]
         load(buffer[: stop - start].reshape(part.shape), part)
-        seen |= parallel.run_serial(kernel, ids(buffer, result, *parameters, plan), start, stop, start)
+        seen |= run(whole.part(start, stop, start), buffer, result, *others)
         if out is not None and result is not None:
             out[index] = result[: stop - start].reshape(part.shape)
     return seen
 
 
 def _apply_packed(call: Call, x: Array, out: Array, given: Parameters) -> int:
-    """Quantize to packed codes, or dequantize them: in place where bytes allow it, else tile by tile."""
+    """Quantize to packed codes, or dequantize them, where rows do not begin on whole bytes or memory has gaps."""
     shape = x.shape if call.does == "quantize" else out.shape
-    scale, zero = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero)
-    given = given._replace(scale=scale, zero=zero)
-    if in_bytes(call, x, out, shape):
-        prepared = prepare(call, shape, True, x.dtype, out.dtype, scale.dtype, zero.dtype)
-        scale, zero, tensor = repeated(given, prepared.repeat)
-        plan = with_tensor(prepared.plan, tensor)
-        return parallel.run(prepared.kernel, ids(x, out, scale, zero, None, plan), math.prod(shape))
     if make_layout(shape, call.axes, call.block_size) is None:
         return _apply_apart(call, x, out, given)
     return apply_in_tiles(call, x, out, given)
@@ -258,41 +301,63 @@ def _apply_apart(call: Call, x: Array, out: Array, given: Parameters) -> int:
 
 
 def by_range(call: Call, x: Array, out: Array, tensor: float = 0.0) -> tuple[Array, Array, int]:
-    """Quantize or fake quantize with parameters taken from x: scale, zero point and the bits of what was seen."""
+    """Quantize or fake quantize with parameters taken from x: scale, zero point and the bits of what was refused."""
     packed, ranging = call.how.packed and call.does == "quantize", call.ranging
     view = View(x, None if packed else out, call.axes, call.block_size)
-    fused = None
+    ranged = None
     if view.direct and (not packed or in_bytes(call, x, out, x.shape)):
         threads = parallel.threads_for(x.size)
-        fused = _prepare_fused(view.seen_by(call), view.x.shape, threads, x.dtype, out.dtype)
-    if fused is not None:
+        ranged = _prepare_ranged(view.seen_by(call), view.x.shape, threads, x.dtype, out.dtype)
+    if ranged is not None:
         count = view.layout.parameters
         scale, zero = np.empty(count, ranging.steps), np.zeros(count, ranging.zeros)
-        plan = with_tensor(fused.plan, tensor)
-        arrays = (id(x), id(out), id(scale), id(zero), 0, id(plan))  # memory is what counts, not the axes' order
-        seen = parallel.run(
-            fused.kernel, arrays, fused.units, size=fused.size, grain=fused.grain, threads=fused.threads
-        )
+        seen = run(ranged.program.with_tensor(tensor), x, out, scale, zero, None, *ranged.begin())
         return view.from_kernel(scale), view.from_kernel(zero), seen
     given, seen = _choose(view, call, tensor)
     scale, zero = view.from_kernel(given.scale), view.from_kernel(given.zero)
     call = call.given
     if not seen and packed:
-        seen = _apply_packed(call, x, out, Parameters(scale, zero, tensor))
+        seen = apply(call, x, out, Parameters(scale, zero, tensor))
     elif not seen:
         seen = _apply(view, call, given, backward=True)
     return scale, zero, seen
 
 
-class _Fused(NamedTuple):
-    """A call that reads blocks once: units of work, elements in each, and how many units chunks are multiples of."""
+def prepare_ranged_as_is(call: Call, x: Array, out: Array) -> Ranged | None:
+    """Return what is prepared for arrays in C order, None where memory has to be arranged first."""
+    if not is_plain(x) or not is_plain(out) or make_layout(x.shape, call.axes, call.block_size) is None:
+        return None
+    if call.how.packed and call.does == "quantize" and not in_bytes(call, x, out, x.shape):
+        return None
+    return _prepare_ranged(call, x.shape, parallel.threads_for(x.size), x.dtype, out.dtype)
 
-    kernel: int
-    plan: Array
-    units: int
-    size: int
-    grain: int
-    threads: int
+
+class Ranged(NamedTuple):
+    """A program that takes parameters from ranges and quantizes, of arrays whose memory is in C order of some axes."""
+
+    program: Program
+    extents: Extents | None
+
+    def begin(self) -> tuple[Array, ...]:
+        """Return the last operands: minima and maxima, where there are two passes."""
+        return self.extents.begin() if self.extents else ()
+
+
+@functools.lru_cache(4096)
+def _prepare_ranged(
+    call: Call, shape: tuple[int, ...], threads: int, x: np.dtype[Any], out: np.dtype[Any]
+) -> Ranged | None:
+    """Return one pass if it can be, else two; None where Python has something to do between them."""
+    fused = _prepare_fused(call, shape, threads, x, out)
+    if fused is not None:
+        return Ranged(fused, None)
+    ranging = call.ranging
+    extents = _prepare_extents(shape, call.axes, call.block_size, call.nan, threads, x)
+    second = prepare(call.given, shape, threads, True, x, out, ranging.steps, ranging.zeros)
+    if second.repeat > 1 or (call.nan == "keep" and call.how.steps is not None):
+        return None
+    ranges = _prepare_ranges(call, extents.dtype, math.prod(extents.shape))
+    return Ranged(extents.whole.then(ranges, second.program), extents)
 
 
 def _compute_size(how: How, kinds: tuple[Kind, ...]) -> int:
@@ -304,10 +369,9 @@ def _compute_size(how: How, kinds: tuple[Kind, ...]) -> int:
     return 8 if is_wide(kinds[0]) else 4
 
 
-@functools.lru_cache(4096)
 def _prepare_fused(
     call: Call, shape: tuple[int, ...], threads: int, x: np.dtype[Any], out: np.dtype[Any]
-) -> _Fused | None:
+) -> Program | None:
     """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks.
 
     One thread does an array that fits the cache faster in one pass than two do in two (2**16: 16 and 25 us).
@@ -326,12 +390,12 @@ def _prepare_fused(
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // columns)
         kernel = kernel_address(lanes.stripes, does, nan, scheme, 0, how, *kinds)
-        return _Fused(kernel, plan, units, layout.block * min(columns, layout.inner), 1, threads)
+        return program(kernel, VALUES, plan, units, threads, size=layout.block * min(columns, layout.inner))
     if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
         kernel = kernel_address(spans.blocks, does, nan, scheme, layout.block, how, *kinds)
-        return _Fused(kernel, plan, layout.parameters, layout.block, 1, threads)
+        return program(kernel, VALUES, plan, layout.parameters, threads, size=layout.block)
     kernel = kernel_address(spans.spans, does, nan, scheme, 0, how, *kinds)
-    return _Fused(kernel, plan, math.prod(shape), 1, _owned_units(layout), threads)
+    return program(kernel, VALUES, plan, math.prod(shape), threads, grain=_owned_units(layout))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -357,22 +421,23 @@ def compare(call: Call, x: Array, q: Array, given: Parameters) -> tuple[Array, i
             assert view.out is not None
             return _compare_in_tiles(view.seen_by(call), view.x, view.out, given)
         call, x, scale, zero = view.seen_by(call), view.x, view.to_kernel(given.scale), view.to_kernel(given.zero)
-    kernel, plan = _prepare_errors(call, x.shape, x.dtype, q.dtype, scale.dtype, zero.dtype)
-    plan = with_tensor(plan, given.tensor)
+    dtypes = x.dtype, q.dtype, scale.dtype, zero.dtype
+    whole = _prepare_errors(call, x.shape, parallel.threads_for(x.size), *dtypes).with_tensor(given.tensor)
     sums = _sums(x)
-    return sums, parallel.run(kernel, ids(x, q, scale, zero, sums, plan), x.size, chunk=ERRORS_CHUNK)
+    return sums, run(whole, x, q, scale, zero, sums)
 
 
 def _sums(x: Array) -> Array:
-    return np.zeros((-(-x.size // ERRORS_CHUNK), SUMS))
+    return np.zeros((-(-x.size // ERRORS_CHUNK), SUMMED))
 
 
 @functools.lru_cache(4096)
-def _prepare_errors(call: Call, shape: tuple[int, ...], *dtypes: np.dtype[Any]) -> tuple[int, Array]:
+def _prepare_errors(call: Call, shape: tuple[int, ...], threads: int, *dtypes: np.dtype[Any]) -> Program:
     kinds, layout = kinds_of(call, *dtypes), make_layout(shape, call.axes, call.block_size)
     assert layout is not None
     kernel = kernel_address(loop_of(layout), "compare", "raise", "", 0, call.how, *kinds)
-    return kernel, plan_of(layout, call.bounds)
+    operands, plan = (X, OUT, SCALE, ZERO, SUMS), plan_of(layout, call.bounds)
+    return program(kernel, operands, plan, math.prod(shape), threads, chunk=ERRORS_CHUNK)
 
 
 def _compare_in_tiles(call: Call, x: Array, q: Array, given: Parameters) -> tuple[Array, int]:
@@ -381,8 +446,7 @@ def _compare_in_tiles(call: Call, x: Array, q: Array, given: Parameters) -> tupl
     scale, zero = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero)
     values = x.dtype.newbyteorder("=")
     approximation = apart_dtype(code) if packed and code is not None else q.dtype.newbyteorder("=")
-    kernel, plan = _prepare_errors(call, x.shape, values, approximation, scale.dtype, zero.dtype)
-    plan = with_tensor(plan, given.tensor)
+    whole = _prepare_errors(call, x.shape, 1, values, approximation, scale.dtype, zero.dtype).with_tensor(given.tensor)
     sums, seen = _sums(x), 0
     for index, start, stop in tiles(x.shape):
         part = np.ascontiguousarray(x[index], values)
@@ -393,7 +457,7 @@ def _compare_in_tiles(call: Call, x: Array, q: Array, given: Parameters) -> tupl
             other = np.ascontiguousarray(q[index], approximation)
         for first in range(start, stop, ERRORS_CHUNK):
             last = min(first + ERRORS_CHUNK, stop)
-            seen |= parallel.run_serial(kernel, ids(part, other, scale, zero, sums, plan), first, last, start)
+            seen |= run(whole.part(first, last, start), part, other, scale, zero, sums)
     return sums, seen
 
 

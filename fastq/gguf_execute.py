@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fastq.gguf_formats import BLOCK, BlockFormat
 from fastq.kernels import gguf, jit, parallel
+from fastq.kernels.program import VALUES, Program, program, run
 from fastq.plans import STREAMING, element
 from fastq.views import TILE, is_plain, tiles
 
@@ -28,8 +29,9 @@ def _kernel(loop: Any, form: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any]
     return jit.kernel(loop, types.int64, kind, *pointers, *[_NOTHING] * 4, *[types.int64] * 4)
 
 
-def _arrays(src: Array, dst: Array) -> tuple[int, ...]:
-    return (id(src), id(dst), 0, 0, 0, 0)
+@functools.lru_cache(4096)
+def _program(kernel: int, blocks: int, threads: int) -> Program:
+    return program(kernel, VALUES, None, blocks, threads, size=BLOCK, grain=gguf.GROUP)
 
 
 def quantize(data: Array, out: Array, form: BlockFormat) -> int:
@@ -49,9 +51,9 @@ def _run(kernel: int, src: Array, width: int, dst: Array, dst_width: int) -> int
     """Run a kernel on blocks of `width` elements of src, which become `dst_width` of dst; the first one reported."""
     blocks = src.size // width
     if is_plain(src) and is_plain(dst):
-        seen = parallel.run(kernel, _arrays(src, dst), blocks, size=BLOCK, grain=gguf.GROUP)
-        return _first_reported(kernel, src, dst, blocks) if seen else -1
-    return _run_tiles(kernel, _in_blocks(src, width), _in_blocks(dst, dst_width))
+        whole = _program(kernel, blocks, parallel.threads_for(blocks * BLOCK))
+        return _first_reported(whole, src, dst, blocks) if run(whole, src, dst) else -1
+    return _run_tiles(_program(kernel, blocks, 1), _in_blocks(src, width), _in_blocks(dst, dst_width))
 
 
 def _in_blocks(x: Array, width: int) -> Array:
@@ -59,7 +61,7 @@ def _in_blocks(x: Array, width: int) -> Array:
     return x.reshape(*x.shape[:-1], -1, width)
 
 
-def _run_tiles(kernel: int, src: Array, dst: Array) -> int:
+def _run_tiles(whole: Program, src: Array, dst: Array) -> int:
     width: int = src.shape[-1]
     most = min(TILE, src.size) // width
     buffers = [np.empty((most, x.shape[-1]), x.dtype.newbyteorder("=")) for x in (src, dst)]
@@ -67,18 +69,18 @@ def _run_tiles(kernel: int, src: Array, dst: Array) -> int:
         part, blocks = src[index], (stop - start) // width
         x, y = (buffer[:blocks] for buffer in buffers)
         np.copyto(x.reshape(part.shape), part)
-        if parallel.run_serial(kernel, _arrays(x, y), 0, blocks):
-            return start // width + _first_reported(kernel, x, y, blocks)
+        if run(whole.part(0, blocks), x, y):
+            return start // width + _first_reported(whole, x, y, blocks)
         dst[index] = y.reshape(*part.shape[:-1], dst.shape[-1])
     return -1
 
 
-def _first_reported(kernel: int, src: Array, dst: Array, stop: int) -> int:
-    """Find the first of blocks 0..stop that a kernel reports, by halving."""
+def _first_reported(whole: Program, src: Array, dst: Array, stop: int) -> int:
+    """Find the first of blocks 0..stop that a program reports, by halving."""
     start = 0
     while stop - start > 1:
         middle = (start + stop) // 2
-        if parallel.run_serial(kernel, _arrays(src, dst), start, middle):
+        if run(whole.part(start, middle), src, dst):
             stop = middle
         else:
             start = middle

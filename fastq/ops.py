@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq import arguments, buffers
+from fastq import arguments, buffers, known
 from fastq.calls import call_of
 from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
@@ -99,20 +99,29 @@ def quantize(
     >>> q.scale
     array([0.01574803, 0.0023622 ], dtype=float32)
     """
-    x = arguments.as_input(x)
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
+        what = _with_qparams(qparams, x, out, "quantize", nan, saturate)
+        key = known.facts(*what)
+        if (again := _again(key, *what[:4])) is not None:
+            return QuantizedArray(again, qparams, x.shape)  # type: ignore[union-attr]
+        x = arguments.as_input(x)
         params = _checked(qparams, x.shape, arguments.compute_dtype(x.dtype))
         arguments.check_nan(nan, params.dtype, given=True)
         codes = _codes_for(x, params.dtype, out)
-        _with_parameters("quantize", x, codes, params, nan, saturate, out)
+        _with_parameters("quantize", x, codes, params, nan, saturate, out, key if params is qparams else b"", what)
         return QuantizedArray(codes, params, x.shape)
+    what = (x, out, None, None, "quantize", dtype, axis, block_size, symmetric, convention, nan, saturate, bits)
+    key = known.facts(*what)
+    if (found := _ranged_again(key, x, out)) is not None:
+        return QuantizedArray(*found, x.shape)  # type: ignore[union-attr]
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
+    x = arguments.as_input(x)
     request = _request(x, dtype, axis, block_size, symmetric, convention, bits)
     arguments.check_nan(nan, request.dtype)
     codes = _codes_for(x, request.dtype, out)
-    return QuantizedArray(codes, _by_range("quantize", x, codes, request, nan, saturate), x.shape)
+    return QuantizedArray(codes, _by_range("quantize", x, codes, request, nan, saturate, key, what), x.shape)
 
 
 def choose_qparams(
@@ -218,6 +227,10 @@ def quantize_linear(
     >>> fastq.quantize_linear(np.array([-9.0, 0.5, 1.5, 99.0], np.float32), 1.0, 0, "int8")
     array([-9,  0,  2, 99], dtype=int8)
     """
+    what = (x, out, scale, zero_point, "quantize_linear", dtype, axis, block_size, convention, nan, saturate)
+    key = known.facts(*what)
+    if (again := _again(key, x, out, scale, zero_point)) is not None:
+        return again
     x = arguments.as_input(x)
     row, compute = as_convention(convention), arguments.compute_dtype(x.dtype)
     qtype = _qtype_for(dtype, zero_point, out)
@@ -229,13 +242,8 @@ def quantize_linear(
     codes = _codes_for(x, qtype, out)
     nan, saturate = arguments.check_nan(nan, qtype), arguments.check_saturate(saturate)
     call = _linear_call(row, qtype, compute, axes, block_size, nan, saturate)
-    if x.size:
-        source = x
-        if out is not None:
-            source, scale, zero = arguments.apart(codes, x, scale, zero)
-        seen = _execute().apply(call, source, codes, Parameters(scale, _bits(zero) if qtype.element else zero))
-        if seen:
-            _refuse_nan(seen, nan, source)
+    _apply(call, x, codes, Parameters(scale, zero), out, nan)
+    known.remember_given(key, what, call, x, codes, Parameters(scale, _bits(zero)), qtype, row.signed_scale)
     return codes
 
 
@@ -294,22 +302,36 @@ def fake_quantize(
     >>> fastq.fake_quantize(np.array([0.0, 0.26, 1.0], np.float32), "uint2")
     array([0.        , 0.33333334, 1.        ], dtype=float32)
     """
-    x = arguments.as_input(x)
-    compute = arguments.compute_dtype(x.dtype)
-    wanted = x.dtype.newbyteorder("=") if arguments.is_real(x.dtype) else compute
-    values = buffers.empty_like(x, wanted) if out is None else arguments.check_out(out, x.shape, wanted)
     if qparams is not None:
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
+        what = _with_qparams(qparams, x, out, "fake_quantize", nan, saturate)
+        key = known.facts(*what)
+        if (again := _again(key, *what[:4])) is not None:
+            return again
+        x, values, compute = _values_for(x, out)
         params = _checked(qparams, x.shape, compute)
         arguments.check_nan(nan, params.dtype, given=True)
-        _with_parameters("fake", x, values, params, nan, saturate, out)
+        _with_parameters("fake", x, values, params, nan, saturate, out, key, what)
         return values
+    what = (x, out, None, None, "fake_quantize", dtype, axis, block_size, symmetric, convention, nan, saturate, bits)
+    key = known.facts(*what)
+    if (found := _ranged_again(key, x, out)) is not None:
+        return found[0]
+    x, values, _ = _values_for(x, out)
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
     request = _request(x, dtype, axis, block_size, symmetric, convention, bits)
     arguments.check_nan(nan, request.dtype)
-    _by_range("fake", x, values, request, nan, saturate)
+    _by_range("fake", x, values, request, nan, saturate, key, what)
     return values
+
+
+def _values_for(x: ArrayLike, out: Array | None) -> tuple[Array, Array, np.dtype[Any]]:
+    """Return x as an array, where to write values of its dtype, and its compute type."""
+    x = arguments.as_input(x)
+    compute = arguments.compute_dtype(x.dtype)
+    wanted = x.dtype.newbyteorder("=") if arguments.is_real(x.dtype) else compute
+    return x, buffers.empty_like(x, wanted) if out is None else arguments.check_out(out, x.shape, wanted), compute
 
 
 # --- dequantize -------------------------------------------------------------------------------------------------------
@@ -357,25 +379,41 @@ def dequantize_linear(
     >>> fastq.dequantize_linear(np.array([0, 128, 255], np.uint8), 0.5, np.uint8(128))
     array([-64. ,   0. ,  63.5], dtype=float32)
     """
-    (codes, qtype), row = arguments.as_codes(codes), as_convention(convention)
+    what = (codes, out, scale, zero_point, "dequantize_linear", dtype, axis, block_size, convention)
+    key = known.facts(*what)
+    if (again := _again(key, codes, out, scale, zero_point)) is not None:
+        return again
+    (stored, qtype), row = arguments.as_codes(codes), as_convention(convention)
     row.check_format(qtype)
     given, compute = getattr(scale, "dtype", None), arguments.scale_dtype(scale)
     by_default = given.newbyteorder("=") if isinstance(given, np.dtype) and arguments.is_real(given) else compute
     scale = arguments.as_scale(scale, row.scale_dtype(compute), row.signed_scale)
     zero = _zero_point_for(zero_point, qtype, scale, row)
-    axes, block_size = _place(codes, scale, axis, block_size)
+    axes, block_size = _place(stored, scale, axis, block_size)
     wanted = _output_dtype(by_default, dtype, out)
     product = arguments.compute_dtype(wanted) if row.stored_type == "float64" else scale.dtype
     part = part_of(axes, block_size)
     call = call_of("dequantize", row, qtype, False, part, product, axes, block_size)
-    return _dequantize(call.apart if qtype.packed else call, codes, codes.shape, Parameters(scale, zero), wanted, out)
+    call, parameters = call.apart if qtype.packed else call, Parameters(scale, zero)
+    values = _dequantize(call, stored, stored.shape, parameters, wanted, out)
+    if stored is codes:
+        known.remember_given(key, what, call, _bits(stored), values, _in_bits(parameters), qtype, row.signed_scale)
+    return values
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
+    what = _with_qparams(q.qparams, q.codes, out, "dequantize", dtype, q.shape)
+    key = known.facts(*what)
+    if (again := _again(key, *what[:4])) is not None:
+        return again
     params, codes = _checked(q.qparams, q.shape, q.qparams.compute), _codes_of(q)
     wanted = _output_dtype(params.compute, dtype, out)
-    return _dequantize(_call_with("dequantize", params, q.ndim), codes, q.shape, _parameters(params), wanted, out)
+    call, given = _call_with("dequantize", params, q.ndim), _parameters(params)
+    values = _dequantize(call, codes, q.shape, given, wanted, out)
+    signed = as_convention(params.convention).signed_scale
+    known.remember_given(key, what, call, _bits(codes), values, _in_bits(given), params.dtype, signed)
+    return values
 
 
 def _codes_of(q: QuantizedArray) -> Array:
@@ -417,11 +455,7 @@ def _dequantize(
         values = arguments.check_out(out, shape, wanted)
     else:
         values = buffers.empty_like(codes, wanted) if codes.shape == shape else buffers.empty(shape, wanted)
-    if values.size:
-        source, scale, zero = codes, given.scale, given.zero
-        if out is not None:
-            source, scale, zero = arguments.apart(values, codes, scale, zero)
-        _execute().apply(call, source, values, Parameters(_bits(scale), _bits(zero), given.tensor))
+    _apply(call, codes, values, given, out, "raise")
     return values
 
 
@@ -456,6 +490,12 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     >>> fastq.minmax(np.array([[3, 1], [-2, 5]], np.int32), axis=0)
     (array([ 1, -2], dtype=int32), array([3, 5], dtype=int32))
     """
+    what = (x, None, None, None, "minmax", axis, block_size, nan)
+    key = known.facts(*what)
+    if (found := known.find(key)) is not None:
+        lo, hi = found.given.begin()
+        if not found.run(x, None, None, None, None, lo, hi):
+            return found.given.end(lo), found.given.end(hi)
     x = arguments.as_input(x)
     arguments.check_nan(nan)
     block_size = check_block_size(block_size, axis)
@@ -463,9 +503,9 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     if x.size == 0:
         shape = _shape_of_nothing(x, axes, block_size)
         return np.empty(shape, x.dtype), np.empty(shape, x.dtype)
-    lo, hi, seen = _execute().minmax(x, axes, block_size)
-    if seen:
-        _refuse_nan(seen, nan, x)
+    lo, hi, seen = _execute().minmax(x, axes, block_size, nan)
+    _refuse_nan(seen, nan, x)
+    known.remember_extents(key, what, x, axes, block_size, nan)
     return lo, hi
 
 
@@ -504,7 +544,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     if isinstance(q, QuantizedArray):
         params = _checked(q.qparams, x.shape, q.qparams.compute)
         call, approximation, given = _call_with("compare", params, x.ndim), _bits(_codes_of(q)), _parameters(params)
-        given = given._replace(scale=_bits(given.scale), zero=_bits(given.zero))
+        given = _in_bits(given)
     else:
         call, approximation = _VALUES, _as_values(q)
         given = Parameters(np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8))
@@ -628,9 +668,8 @@ def _tensor_scale(x: Array, request: _Request, nan: str) -> NDArray[np.float32] 
     qtype, compute = request.dtype, request.compute
     if not qtype.has_tensor_scale:
         return None
-    lo, hi, seen = _execute().minmax(x, None, 0)
-    if nan == "raise":
-        _refuse_nan(seen, nan, x)
+    lo, hi, seen = _execute().minmax(x, None, 0, nan)
+    _refuse_nan(seen, nan, x)
     largest = np.maximum(np.maximum(-lo.astype(compute), hi.astype(compute)), compute.type(0))
     if largest == np.inf:
         _refuse_infinite(SAW_INFINITE_RANGE, x)
@@ -641,12 +680,26 @@ def _tensor_scale(x: Array, request: _Request, nan: str) -> NDArray[np.float32] 
     return np.array(1 if scale < least else min(scale, most), np.float32)
 
 
+def _in_bits(given: Parameters) -> Parameters:
+    """Return parameters that kernels can read."""
+    return given._replace(scale=_bits(given.scale), zero=_bits(given.zero))
+
+
 def _bits(array: Array) -> Array:
     """Return an array that kernels can read: that of a dtype of ml_dtypes as the bits of its elements."""
     return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)
 
 
-def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str, saturate: bool) -> QParams:
+def _by_range(
+    does: str,
+    x: Array,
+    result: Array,
+    request: _Request,
+    nan: str,
+    saturate: bool,
+    key: bytes,
+    what: tuple[object, ...],
+) -> QParams:
     call = request.call(does, nan, saturate)
     if x.size == 0:
         return _params_of_nothing(x, request, call.ranging)
@@ -656,7 +709,22 @@ def _by_range(does: str, x: Array, result: Array, request: _Request, nan: str, s
     if seen:
         _refuse_nan(seen, nan, source)
         _refuse_infinite(seen, source)
-    return _chosen(request, scale, zero_point, tensor_scale)
+    params = _chosen(request, scale, zero_point, tensor_scale)
+    if tensor_scale is None:
+        known.remember_ranged(key, what, call, x, result, params)
+    return params
+
+
+def _ranged_again(key: bytes, x: Any, out: Array | None) -> tuple[Array, QParams] | None:
+    """Do what was done before, with parameters from ranges; None if it was not, or something is wrong this time."""
+    if (found := known.find(key)) is None:
+        return None
+    ranged, shape, scales, zeros, params = found.given
+    result = found.new() if out is None else out
+    scale, zero_point = np.empty(shape, scales), np.zeros(shape, zeros)
+    if found.run(x, result, scale, zero_point, None, *ranged.begin()):
+        return None
+    return result, params.with_values(scale, zero_point)
 
 
 def _chosen(request: _Request, scale: Array, zero_point: Array, tensor_scale: NDArray[np.float32] | None) -> QParams:
@@ -671,8 +739,6 @@ def _chosen(request: _Request, scale: Array, zero_point: Array, tensor_scale: ND
 
 def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
     """Return parameters that belong to an array of this shape, the scale in the compute type."""
-    if not isinstance(params, QParams):
-        raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(params).__name__}")
     row = as_convention(params.convention)
     if params.dtype.scale_element:
         scale = arguments.as_own_scale(params)
@@ -690,17 +756,48 @@ def _checked(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) ->
 
 
 def _with_parameters(
-    does: str, x: Array, result: Array, params: QParams, nan: str, saturate: bool, out: Array | None
+    does: str,
+    x: Array,
+    result: Array,
+    params: QParams,
+    nan: str,
+    saturate: bool,
+    out: Array | None,
+    key: bytes,
+    what: tuple[object, ...],
 ) -> None:
-    call, (scale, zero, tensor) = _call_with(does, params, x.ndim, nan, saturate), _parameters(params)
-    if x.size == 0:
+    call, given = _call_with(does, params, x.ndim, nan, saturate), _parameters(params)
+    _apply(call, x, result, given, out, nan)
+    signed = as_convention(params.convention).signed_scale
+    known.remember_given(key, what, call, x, result, _in_bits(given), params.dtype, signed)
+
+
+def _apply(call: Call, x: Array, result: Array, given: Parameters, out: Array | None, nan: str) -> None:
+    """Fill the result of x, which may be what the caller gave for it."""
+    if not x.size:
         return
-    source = x
+    scale, zero = given.scale, given.zero
     if out is not None:
-        source, scale, zero = arguments.apart(result, x, scale, zero)
-    seen = _execute().apply(call, source, result, Parameters(_bits(scale), _bits(zero), tensor))
+        x, scale, zero = arguments.apart(result, x, scale, zero)
+    seen = _execute().apply(call, x, result, Parameters(_bits(scale), _bits(zero), given.tensor))
     if seen:
-        _refuse_nan(seen, nan, source)
+        _refuse_nan(seen, nan, x)
+
+
+def _again(key: bytes, x: Any, out: Array | None, scale: Any, zero_point: Any) -> Array | None:
+    """Do what was done before, with given parameters; None if it was not, or something is wrong this time."""
+    if (found := known.find(key)) is None:
+        return None
+    result = found.new() if out is None else out
+    return None if found.run(x, result, scale, found.given if zero_point is None else zero_point) else result
+
+
+def _with_qparams(params: object, x: object, out: object, *options: object) -> tuple[Any, ...]:
+    """Return the arguments of a call with QParams as `known.facts` takes them."""
+    if not isinstance(params, QParams):
+        raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(params).__name__}")
+    place = params.dtype, params.axis, params.block_size, params.symmetric, params.convention
+    return x, out, params.scale, params.zero_point, *options, *place, params.tensor_scale, params.computed
 
 
 def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from fastq.floats import FLOAT_FORMATS
 from fastq.forms import PLAIN, Call, Form, Kind, Parameters
 from fastq.kernels import parallel, repack
+from fastq.kernels.program import VALUES, Program, program, run
 from fastq.layout import Layout, make_layout
-from fastq.plans import ids, kernel_address, past_cache, plan_of, prepare, repeated, with_tensor
+from fastq.plans import kernel_address, past_cache, plan_of, prepare, repeated
 from fastq.views import is_plain, tiles
 
 Array = NDArray[Any]
@@ -52,9 +53,9 @@ def apply_in_tiles(call: Call, x: Array, out: Array, given: Parameters) -> int:
     values, packed = (x, out) if quantizing else (out, x)
     dtype, codes_dtype = values.dtype.newbyteorder("="), apart_dtype(code)
     dtypes = (dtype, codes_dtype) if quantizing else (codes_dtype, dtype)
-    prepared = prepare(call, values.shape, False, *dtypes, given.scale.dtype, given.zero.dtype)
+    prepared = prepare(call, values.shape, 1, False, *dtypes, given.scale.dtype, given.zero.dtype, direct=False)
     scale, zero, tensor = repeated(given, prepared.repeat)
-    plan = with_tensor(prepared.plan, tensor)
+    whole = prepared.program.with_tensor(tensor)
     for index, start, stop in tiles(values.shape):
         part, where = values[index], packed[packed_index(index, values.shape, code)]
         codes = np.empty(part.shape, codes_dtype)
@@ -63,7 +64,7 @@ def apply_in_tiles(call: Call, x: Array, out: Array, given: Parameters) -> int:
         else:
             unpack(where, codes, code)
             src, dst = codes, np.empty(part.shape, dtype)
-        seen |= parallel.run_serial(prepared.kernel, ids(src, dst, scale, zero, None, plan), start, stop, start)
+        seen |= run(whole.part(start, stop, start), src, dst, scale, zero)
         if quantizing:
             pack(codes, where, code)
         else:
@@ -111,13 +112,13 @@ def _repack(src: Array, dst: Array, shape: tuple[int, ...], code: Form, kinds: t
         return 0
     if length % code.group == 0 or size == length:
         length = REPACKED
-    kernel, plan = _prepare_repack(size, length, past_cache(shape, kinds[1]), *kinds)
-    return parallel.run(kernel, ids(src, dst, None, None, None, plan), -(-size // length), size=length)
+    return run(_repacking(size, length, parallel.threads_for(size), past_cache(shape, kinds[1]), *kinds), src, dst)
 
 
 @functools.lru_cache(4096)
-def _prepare_repack(size: int, length: int, streaming: bool, *kinds: Kind) -> tuple[int, Array]:
+def _repacking(size: int, length: int, threads: int, streaming: bool, *kinds: Kind) -> Program:
     kinds = tuple(np.dtype(np.uint8) if getattr(kind, "name", "") in FLOAT_FORMATS else kind for kind in kinds)
     kinds = tuple(Form(kind.bits, False) if isinstance(kind, Form) and kind.element else kind for kind in kinds)
     kernel = kernel_address(repack.rows, "repack", "raise", "", 0, PLAIN, *kinds, *[np.dtype(np.uint8)] * 2)
-    return kernel, plan_of(Layout(1, length, 1, length, 1, 1, 1, ()), (0, 0), streaming, size)
+    plan = plan_of(Layout(1, length, 1, length, 1, 1, 1, ()), (0, 0), streaming, size)
+    return program(kernel, VALUES, plan, -(-size // length), threads, size=length)

@@ -17,6 +17,7 @@ from fastq.kernels.actions import Action
 from fastq.kernels.minifloats import Minifloat, PowerOfTwo
 from fastq.kernels.packing import Bits
 from fastq.kernels.plan import PLAN, Plan
+from fastq.kernels.program import VALUES, Program, program
 from fastq.layout import Layout, make_layout
 
 Array = NDArray[Any]
@@ -80,26 +81,18 @@ def loop_of(layout: Layout) -> Any:
     return spans.spans if layout.inner == 1 else lanes.lanes
 
 
-def with_tensor(plan: Array, tensor: float) -> Array:
-    """Return a plan with the scale of the whole array, which is known only now, if there is one."""
-    if not tensor:
-        return plan
-    plan = plan.copy()
-    plan["tensor"] = tensor
-    return plan
-
-
 class Prepared(NamedTuple):
     """All of a call with given parameters that its shapes and dtypes decide."""
 
-    kernel: int
-    plan: Array
+    program: Program
     repeat: int
 
 
 @functools.lru_cache(4096)
-def prepare(call: Call, shape: tuple[int, ...], direct: bool, *dtypes: np.dtype[Any]) -> Prepared:
-    """Return what the shapes and dtypes of a call with given parameters decide."""
+def prepare(
+    call: Call, shape: tuple[int, ...], threads: int, backward: bool, *dtypes: np.dtype[Any], direct: bool = True
+) -> Prepared:
+    """Return what the shapes and dtypes of a call with given parameters decide; direct: not into a buffer."""
     kinds = kinds_of(call, *dtypes)
     layout = make_layout(shape, call.axes, call.block_size)
     assert layout is not None
@@ -107,12 +100,8 @@ def prepare(call: Call, shape: tuple[int, ...], direct: bool, *dtypes: np.dtype[
     # for codes of 8 bits stores past the cache brought nothing
     streaming = direct and call.does != "quantize" and past_cache(shape, kinds[1])
     kernel = kernel_address(loop_of(layout), call.does, call.nan, "", 0, call.how, *kinds)
-    return Prepared(kernel, plan_of(layout, call.bounds, streaming), repeat)
-
-
-def ids(*arrays: Array | None) -> tuple[int, ...]:
-    """Return arrays as kernels know them; they must be kept alive by a name each."""
-    return tuple(0 if array is None else id(array) for array in arrays)
+    plan = plan_of(layout, call.bounds, streaming)
+    return Prepared(program(kernel, VALUES, plan, math.prod(shape), threads, backward=backward), repeat)
 
 
 def kinds_of(call: Call, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero: np.dtype[Any]) -> Kinds:

@@ -16,9 +16,9 @@ def threads():
     before, from_ = parallel.get_num_threads(), parallel.PARALLEL_FROM
 
     def use(n):
-        parallel.set_num_threads(n)
         parallel.PARALLEL_FROM = 1 if n > 1 else from_
+        parallel.set_num_threads(n)
 
     yield use
-    parallel.set_num_threads(before)
     parallel.PARALLEL_FROM = from_
+    parallel.set_num_threads(before)

@@ -70,10 +70,10 @@ def recorded(function):
         return compiled[-1]
     return call
 
-jit.c_function, jit.dispatcher = recorded(jit.c_function), recorded(jit.dispatcher)
+jit.c_function = recorded(jit.c_function)
 
 def hits():
-    return [sum(c.stats.cache_hits.values()) if hasattr(c, "stats") else c.cache_hits for c in compiled]
+    return [c.cache_hits for c in compiled]
 """
 
 _SETTINGS = ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS")

@@ -141,16 +141,21 @@ def test_every_kernel_source_is_in_the_digest(tmp_path, name):
 def test_options_have_code_of_their_own(tmp_path):
     """Numba's own cache gives every one of these the code of the first, which takes no value for a NaN."""
     (tmp_path / "counting.py").write_text(
-        "def count(x):\n    n = 0\n    for value in x:\n        n += value != value\n    return n\n"
+        "def count(x, n):\n    nan = 0\n    for k in range(n):\n        nan += x[k] != x[k]\n    return nan\n"
     )
     code = f"""
     sys.path.insert(0, {str(tmp_path)!r})
-    from counting import count
-    from numba import float32
+    import ctypes, importlib
+    import counting
+    from numba import types
     x = np.array([1, np.nan, 2, np.nan], np.float32)
+    usual = jit.OPTIONS
     loose = dict(fastmath={{"nnan"}})
-    for options in (loose, dict(fastmath={{"nsz"}}), dict(fastmath=False), dict(nogil=True), dict()):
-        counted = jit.callable_from_python(count, float32[::1], **options)(x)
+    for options in (loose, dict(fastmath={{"nsz"}}), dict(fastmath=False), dict(boundscheck=False), dict()):
+        jit.OPTIONS = usual | options
+        count = importlib.reload(counting).count
+        address = jit.kernel(count, types.int64, types.CPointer(types.float32), types.int64)
+        counted = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(address)(x.ctypes.data, x.size)
         assert counted == (0 if options == loose else 2), (options, counted)
     print(hits())
     """

@@ -114,16 +114,17 @@ def test_a_caller_that_finds_a_job_works_alone(call):
 # a kernel in Python, which the caller and workers call with the interpreter lock
 KERNEL = """
 import ctypes
-from fastq.kernels import parallel
+from fastq.kernels import parallel, program
 
 def run(kernel, chunks, threads=4):
-    "What parallel.run returns for a function of the start of a chunk and the slot that works on it."
+    "What a program returns for a function of the start of a chunk and the slot that works on it."
     words = [ctypes.c_int64] * 11
     def call(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
         assert stop == start + 1
         return kernel(start, slot)
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *words)(call)
-    return parallel.run(ctypes.cast(function, ctypes.c_void_p).value, (0,) * 6, chunks, chunk=1, threads=threads)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    return program.run(program.program(address, program.VALUES, None, chunks, threads, chunk=1))
 """
 
 

@@ -16,7 +16,6 @@ from numba.core import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import CPUDispatcher
 
 from fastq.kernels.compiler import Compiler
 
@@ -120,24 +119,6 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> CF
 def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
     """Address of `c_function`."""
     return cast(int, c_function(function, result, *arguments).address)
-
-
-def dispatcher(function: Callable[..., Any], *arguments: Any, **options: Any) -> CPUDispatcher:
-    """Compile a function for Python with these Numba types, or load it."""
-    options = OPTIONS | options
-    function = _named_by_digest(function, options)
-    compiled = CPUDispatcher(function, locals={}, targetoptions=options, pipeline_class=Compiler)
-    _enable_cache(compiled, function)
-    with _enabled():
-        compiled.compile(arguments)
-    compiled.disable_compile()
-    return compiled
-
-
-def callable_from_python(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
-    """Function to be called from Python, without Numba's look at the types: 0.5 us less for ten integers."""
-    (compiled,) = dispatcher(function, *arguments, **options).overloads.values()
-    return compiled.entry_point  # type: ignore[no-any-return]
 
 
 def cache_directory() -> str:

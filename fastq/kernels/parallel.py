@@ -33,10 +33,20 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, config
+from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
+from numpy.typing import NDArray
 
-from fastq.kernels import jit
+from fastq.kernels.python import (
+    acquire_lock,
+    int_value,
+    local,
+    new_int,
+    python_function,
+    release_interpreter,
+    release_lock,
+    take_interpreter,
+)
 from fastq.kernels.simd import (
     advance,
     atomic_add,
@@ -63,26 +73,9 @@ CHUNK = 1 << 14, 1 << 18
 SPIN = 100e-6
 
 _INT = types.int64
-# where an ndarray has the address of its elements: in the first field of PyArrayObject, which is part of NumPy's ABI
-_DATA_OFFSET = object.__basicsize__
 
 
 # --- instructions -----------------------------------------------------------------------------------------------------
-
-
-@intrinsic
-def _data(typingctx: Any, array: Any) -> Any:
-    """Address of the elements of the ndarray whose id() this is, 0 for 0: 0.03 us, where `ndarray.ctypes` takes 0.8."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        word = ir.IntType(64)
-        is_none = builder.icmp_unsigned("==", args[0], word(0))
-        somewhere = builder.alloca(word)
-        builder.store(word(0), somewhere)
-        field = builder.inttoptr(builder.add(args[0], word(_DATA_OFFSET)), word.as_pointer())
-        return builder.load(builder.select(is_none, somewhere, field))
-
-    return _INT(_INT), emit
 
 
 @intrinsic
@@ -97,35 +90,6 @@ def _call(typingctx: Any, kernel: Any, integers: Any) -> Any:
         return builder.call(builder.inttoptr(args[0], function.as_pointer()), [action, *values])
 
     return _INT(_INT, integers), emit
-
-
-def _python_call(builder: Any, name: str, result: Any, *args: Any) -> Any:
-    function = ir.FunctionType(result, [arg.type for arg in args])
-    return builder.call(cgutils.get_or_insert_function(builder.module, function, name), args)
-
-
-@intrinsic
-def _acquire(typingctx: Any, lock: Any) -> Any:
-    """Sleep until somebody releases the lock, Python's own of C, which needs no interpreter."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        lock, i32 = builder.inttoptr(args[0], ir.IntType(8).as_pointer()), ir.IntType(32)
-        _python_call(builder, "PyThread_acquire_lock", i32, lock, i32(1))
-        return context.get_dummy_value()
-
-    return types.void(_INT), emit
-
-
-@intrinsic
-def _release(typingctx: Any, lock: Any) -> Any:
-    """Wake the thread that sleeps on the lock, or will."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        lock = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-        _python_call(builder, "PyThread_release_lock", ir.VoidType(), lock)
-        return context.get_dummy_value()
-
-    return types.void(_INT), emit
 
 
 # --- the words that threads share -------------------------------------------------------------------------------------
@@ -169,26 +133,34 @@ def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
     for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
         parked = advance(words, SLOTS + child * SLOT + PARKED)
         if atomic_load(parked) != 0 and exchange(parked, 0) != 0:
-            _release(words[SLOTS + child * SLOT + LOCK])
+            release_lock((words[SLOTS + child * SLOT + LOCK],))
 
 
 # --- compiled drivers -------------------------------------------------------------------------------------------------
 
 
-def _once(kernel, src, dst, scale, zero, sums, plan, origin, start, stop):  # type: ignore[no-untyped-def]
-    pointers = (_data(src), _data(dst), _data(scale), _data(zero), _data(sums), _data(plan))
-    return _call(kernel, (*pointers, origin, start, stop, 0))
+@inline
+def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
+    """Run a kernel in this thread on units (origin, start, stop, units in a chunk); return the bits of what it saw."""
+    origin, start, stop, chunk = units
+    if chunk == 0:
+        chunk = stop - start
+    seen = 0
+    while start < stop:
+        seen |= _call(kernel, (*pointers, origin, start, min(start + chunk, stop), 0))
+        start += chunk
+    return seen
 
 
-def _share(kernel, src, dst, scale, zero, sums, plan, stop, chunk, backward, control, threads):  # type: ignore[no-untyped-def]
-    pointers = (_data(src), _data(dst), _data(scale), _data(zero), _data(sums), _data(plan))
-    words = pointer(control, types.int64)
+@inline
+def run(words, kernel, pointers, units, threads, backward):  # type: ignore[no-untyped-def]
+    """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
+
+    Then the units begin with 0, and arrays with element 0.
+    """
+    _, _, stop, chunk = units
     if threads == 1 or exchange(advance(words, OWNER), 1) != 0:
-        start, seen = 0, 0
-        while start < stop:
-            seen |= _call(kernel, (*pointers, 0, start, min(start + chunk, stop), 0))
-            start += chunk
-        return seen
+        return run_alone(kernel, pointers, units)
     words[KERNEL], words[STOP], words[UNITS] = kernel, stop, chunk
     words[BACKWARD], words[THREADS], words[SEEN] = backward, threads, 0
     for k in range(6):
@@ -215,9 +187,10 @@ def _wait(words, gate):  # type: ignore[no-untyped-def]
             return
         pause()
     if atomic_or(gate, SLEEPING) & INSIDE != 0:  # from now on the last one to leave wakes this thread
-        _acquire(words[SLOTS + LOCK])
+        acquire_lock((words[SLOTS + LOCK], 1))
 
 
+@inline
 def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
     """Be the worker of a slot for ever; that of slot 0 only spins for so many rounds."""
     words = pointer(control, types.int64)
@@ -232,7 +205,7 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
                 _wake(words, slot, threads)
                 _work(words, slot)
                 if atomic_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
-                    _release(words[SLOTS + LOCK])
+                    release_lock((words[SLOTS + LOCK],))
             continue
         pause()
         idle += 1
@@ -245,22 +218,21 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
         word = atomic_load(gate)
         seen_new = word & CLOSED == 0 and word >> SEQUENCE_BIT != last
         if not seen_new or exchange(parked, 0) == 0:
-            _acquire(words[SLOTS + slot * SLOT + LOCK])
+            acquire_lock((words[SLOTS + slot * SLOT + LOCK], 1))
+
+
+def _serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
+    objects, base = pointer(arguments, types.int64), local()
+    control, slot, rounds = int_value((objects[0], base)), int_value((objects[1], base)), int_value((objects[2], base))
+    interpreter = release_interpreter(())
+    _serve(control, slot, rounds)
+    take_interpreter((interpreter,))
+    return new_int((0,))
 
 
 @functools.cache
-def _once_compiled() -> Callable[..., int]:
-    return jit.callable_from_python(_once, *[_INT] * 10, nogil=True)
-
-
-@functools.cache
-def _share_compiled() -> Callable[..., int]:
-    return jit.callable_from_python(_share, *[_INT] * 12, nogil=True)
-
-
-@functools.cache
-def _serve_compiled() -> Callable[..., None]:
-    return jit.callable_from_python(_serve, *[_INT] * 3, nogil=True)
+def _serve_compiled() -> Callable[..., int]:
+    return python_function(_serve_without_interpreter)
 
 
 @functools.cache
@@ -309,7 +281,7 @@ class _Words:
             self.starting.release()
 
 
-def _be_worker(serve: Callable[..., None], words: _Words, slot: int, rounds: int) -> None:
+def _be_worker(serve: Callable[..., int], words: _Words, slot: int, rounds: int) -> None:
     serve(words.address, slot, rounds)  # the arguments of this frame keep code and memory alive to the end
 
 
@@ -352,6 +324,20 @@ class _State:
     def forget(self) -> None:
         """Drop the workers, who do not come along through a fork."""
         self.words = _Words(self.most)
+        _tell_of_change()
+
+
+_changed: list[Callable[[], None]] = []
+
+
+def when_changed(do: Callable[[], None]) -> None:
+    """Have a function called when programs that are prepared no longer fit: for other threads, or those of a parent."""
+    _changed.append(do)
+
+
+def _tell_of_change() -> None:
+    for do in _changed:
+        do()
 
 
 _state = _State()
@@ -363,6 +349,7 @@ def set_num_threads(n: int) -> None:
     if not 1 <= n <= _state.most:
         raise ValueError(f"n must be from 1 to {_state.most}, not {n}; set NUMBA_NUM_THREADS before the start for more")
     _state.threads = n
+    _tell_of_change()
 
 
 def get_num_threads() -> int:
@@ -375,64 +362,18 @@ def threads_for(elements: int) -> int:
     return min(_state.threads, 4 * elements // PARALLEL_FROM) if elements >= PARALLEL_FROM else 1
 
 
-# --- running ----------------------------------------------------------------------------------------------------------
+def chunk_for(stop: int, size: int, grain: int, threads: int) -> int:
+    """Return how many of `stop` units of so many elements are a chunk, a multiple of `grain`."""
+    smallest, largest = CHUNK
+    return -(-min(max(stop * size // (4 * threads), smallest), largest) // (size * grain)) * grain
 
 
-def run_serial(kernel: int, arrays: tuple[int, ...], start: int, stop: int, origin: int = 0) -> int:
-    """Run a kernel on units start..stop in this thread; return the bits of what it saw.
-
-    Parameters
-    ----------
-    kernel : int
-        Address.
-    arrays : tuple of int
-        The id() of src, dst, scale, zero point, sums and plan, 0 for none; the caller keeps them alive.
-    start, stop : int
-        Range of units.
-    origin : int
-        The element that src and dst begin with.
-    """
-    return _once_compiled()(kernel, *arrays, origin, start, stop)
-
-
-def run(
-    kernel: int,
-    arrays: tuple[int, ...],
-    stop: int,
-    *,
-    size: int = 1,
-    grain: int = 1,
-    chunk: int = 0,
-    threads: int = 0,
-    backward: bool = False,
-) -> int:
-    """Run a kernel on units 0..stop with as many threads as that is worth; return the bits of what it saw.
-
-    Parameters
-    ----------
-    kernel, arrays, stop
-        As in `run_serial`.
-    size : int
-        Elements in a unit.
-    grain : int
-        Chunks are a multiple of so many units.
-    chunk : int
-        Units in a chunk, kept to by a single thread too; 0: as suits the number of threads.
-    threads : int
-        How many threads; 0: `threads_for` as many elements.
-    backward : bool
-        Begin with the last chunk, which a pass before this one has left in the cache.
-    """
-    threads = threads or threads_for(stop * size)
-    if threads == 1 and not chunk:
-        return _once_compiled()(kernel, *arrays, 0, 0, stop)
+def pool_for(threads: int) -> NDArray[np.int64]:
+    """Return the words that so many threads share, with workers around them."""
     words = _state.words
     if threads > words.slots:
         words.start_workers(threads)
-    if not chunk:
-        smallest, largest = CHUNK
-        chunk = -(-min(max(stop * size // (4 * threads), smallest), largest) // (size * grain)) * grain
-    return _share_compiled()(kernel, *arrays, stop, chunk, backward, words.address, threads)
+    return words.words
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,0 +1,93 @@
+"""Compiled functions that Python calls as it calls those of C: with objects, which they look into themselves."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, cast
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from fastq.kernels import jit
+from fastq.kernels.simd import intrinsic
+
+_INT, _WORD = types.int64, ir.IntType(64)
+
+# words of an object: its type, and where what it holds begins, the value of a float or of a NumPy scalar or the fields
+# of an ndarray. All this is part of the ABI of Python and NumPy
+TYPE, VALUE = object.__basicsize__ // 8 - 1, object.__basicsize__ // 8
+DATA, NDIM, DIMENSIONS, DTYPE, FLAGS = VALUE, VALUE + 1, VALUE + 2, VALUE + 5, VALUE + 6
+
+METH_FASTCALL = 0x80
+LOCAL = 64  # words of `local`
+
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+
+def _interface(name: str) -> Any:
+    """Make an instruction that calls a function of Python's C interface with a tuple of words.
+
+    Pointers and numbers pass as 64 bit integers, which every C ABI of a 64 bit CPU allows.
+    """
+
+    @intrinsic
+    def call(typingctx: Any, words: Any) -> Any:
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            function = ir.FunctionType(_WORD, [_WORD] * words.count)
+            function = cgutils.get_or_insert_function(builder.module, function, name)
+            return builder.call(function, [builder.extract_value(args[0], k) for k in range(words.count)])
+
+        return _INT(words), emit
+
+    return call
+
+
+acquire_lock = _interface("PyThread_acquire_lock")
+release_lock = _interface("PyThread_release_lock")
+release_interpreter = _interface("PyEval_SaveThread")
+take_interpreter = _interface("PyEval_RestoreThread")
+new_int = _interface("PyLong_FromLongLong")
+new_bytes = _interface("PyBytes_FromStringAndSize")
+int_value = _interface("PyLong_AsLongLongAndOverflow")
+tuple_size = _interface("PyTuple_Size")
+tuple_item = _interface("PyTuple_GetItem")
+
+
+@intrinsic
+def local(typingctx: Any) -> Any:
+    """Address of `LOCAL` words on the stack; the same ones at every place in a function."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.ptrtoint(cgutils.alloca_once(builder, _WORD, size=LOCAL), _WORD)
+
+    return _INT(), emit
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("ml_name", ctypes.c_char_p),
+        ("ml_meth", ctypes.c_void_p),
+        ("ml_flags", ctypes.c_int),
+        ("ml_doc", ctypes.c_char_p),
+    )
+
+
+_definitions: list[_MethodDef] = []  # Python keeps their addresses
+
+
+def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function of three words, or load it: nothing, the address of the arguments, and how many they are.
+
+    It returns the address of a new object. A call costs 0.05 us, through Numba's own entry for ten integers 0.6.
+    """
+    address = jit.kernel(function, _INT, _INT, _INT, _INT)
+    _definitions.append(_MethodDef(function.__name__.encode(), address, METH_FASTCALL, None))
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
+    return cast(Callable[..., Any], make(ctypes.addressof(_definitions[-1]), None, None))

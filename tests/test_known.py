@@ -1,0 +1,337 @@
+"""Calls that are known from before: they give what the long way gives, and notice all that it notices."""
+
+import gc
+import math
+import weakref
+
+import numpy as np
+import pytest
+from catalogue import same_bytes, same_quantized, values
+from subprocesses import run
+
+import fastq
+from fastq import known, ops, reference
+
+SHAPE = 48, 64
+
+
+@pytest.fixture(autouse=True)
+def _begun():
+    known.start()
+    known._known.clear()
+    yield
+    known._known.clear()
+
+
+@pytest.fixture
+def only_known(monkeypatch):
+    """Return a function after which every call must be known; the long way needs `_execute`."""
+
+    def refuse():
+        raise AssertionError("this call takes the long way")
+
+    return lambda: monkeypatch.setattr(ops, "_execute", refuse)
+
+
+def data(dtype, seed):
+    return values(dtype, math.prod(SHAPE), seed).reshape(SHAPE)
+
+
+def params(api, **arguments):
+    return reference.choose_qparams(data("float32", 0), **{"dtype": "int8"} | arguments)
+
+
+def values_of(api, q):
+    return q.dequantize() if api is fastq else reference.dequantize(q)
+
+
+PER_ROW = np.linspace(0.5, 2, SHAPE[0], dtype=np.float32)
+CALLS = {
+    "quantize": lambda api, x: api.quantize(x, "int8"),
+    "quantize uint8, rows": lambda api, x: api.quantize(x, "uint8", axis=0),
+    "quantize columns": lambda api, x: api.quantize(x, "int8", axis=-1, symmetric=True),
+    "quantize blocks": lambda api, x: api.quantize(x, "int8", axis=1, block_size=16, symmetric=True),
+    "quantize int4": lambda api, x: api.quantize(x, "int4", axis=1, block_size=32),
+    "quantize, one scale for int4": lambda api, x: api.quantize(x, "int4"),
+    "quantize, kept axes": lambda api, x: api.quantize(x.reshape(6, 8, 64), "int16", axis=(0, 1)),
+    "quantize torch": lambda api, x: api.quantize(x, "uint8", convention="torch"),
+    "quantize float8": lambda api, x: api.quantize(x, "float8_e4m3fn", axis=0),
+    "quantize mxfp4": lambda api, x: api.quantize(x, "mxfp4"),
+    "quantize bits": lambda api, x: api.quantize(x, "int8", bits=5),
+    "quantize, qparams": lambda api, x: api.quantize(x, qparams=params(api)),
+    "quantize, qparams of rows": lambda api, x: api.quantize(x, qparams=params(api, axis=0)),
+    "quantize, qparams of int4": lambda api, x: api.quantize(x, qparams=params(api, dtype="int4", axis=0)),
+    "fake_quantize": lambda api, x: api.fake_quantize(x, "int8"),
+    "fake_quantize, rows": lambda api, x: api.fake_quantize(x, "int4", axis=0),
+    "fake_quantize, qparams": lambda api, x: api.fake_quantize(x, qparams=params(api)),
+    "quantize_linear": lambda api, x: api.quantize_linear(x, np.float32(0.5), np.int8(3)),
+    "quantize_linear, numbers": lambda api, x: api.quantize_linear(x, 0.1, -3, "int8"),
+    "quantize_linear, float64 scale": lambda api, x: api.quantize_linear(x, np.float64(0.1), 3, "uint8"),
+    "quantize_linear, no zero point": lambda api, x: api.quantize_linear(x, 0.1, None, "int16"),
+    "quantize_linear, rows": lambda api, x: api.quantize_linear(x, PER_ROW, None, "int8", axis=0),
+    "quantize_linear, uint4": lambda api, x: api.quantize_linear(x, 0.7, 8, "uint4"),
+    "dequantize_linear": lambda api, x: api.dequantize_linear(x.view(np.uint8), 0.1, np.uint8(7)),
+    "dequantize_linear, rows": lambda api, x: api.dequantize_linear(x.view(np.int8)[:, :64].copy(), PER_ROW, axis=0),
+    "dequantize": lambda api, x: values_of(api, reference.quantize(x, "uint8", axis=0)),
+    "dequantize int4": lambda api, x: values_of(api, reference.quantize(x, "int4", axis=1, block_size=32)),
+    "minmax": lambda api, x: api.minmax(x),
+    "minmax, rows": lambda api, x: api.minmax(x, axis=0),
+    "minmax, blocks": lambda api, x: api.minmax(x, axis=1, block_size=16),
+}
+
+
+def same(actual, expected):
+    if isinstance(expected, tuple):
+        for one, other in zip(actual, expected, strict=True):
+            same_bytes(one, other)
+    elif isinstance(expected, fastq.QuantizedArray):
+        same_quantized(actual, expected)
+        assert vars(actual.qparams).keys() == vars(expected.qparams).keys()
+        assert (actual.shape, actual.qparams.compute) == (expected.shape, expected.qparams.compute)
+    else:
+        same_bytes(actual, expected)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_second_call_is_known(name, n, threads, only_known):
+    threads(n)
+    call = CALLS[name]
+    call(fastq, data("float32", 1))
+    expected = [call(reference, data("float32", seed)) for seed in (2, 3)]
+    only_known()
+    for seed, one in zip((2, 3), expected, strict=True):
+        same(call(fastq, data("float32", seed)), one)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int16"])
+def test_other_input(dtype, only_known):
+    def call(api, seed):
+        x = np.clip(data("float32", seed), -3e4, 3e4).astype(dtype)
+        return api.quantize(x, "int8", axis=0), api.fake_quantize(x, "uint8")
+
+    call(fastq, 1)
+    expected = call(reference, 2)
+    only_known()
+    for actual, one in zip(call(fastq, 2), expected, strict=True):
+        same(actual, one)
+
+
+def test_out(only_known):
+    out, x = np.empty(SHAPE, np.int8), data("float32", 1)
+    fastq.quantize_linear(x, 0.1, out=out)
+    expected = reference.quantize_linear(data("float32", 2), 0.2, dtype="int8")
+    only_known()
+    assert fastq.quantize_linear(data("float32", 2), 0.2, out=out) is out
+    same_bytes(out, expected)
+
+
+# what is wrong only in the elements, so that the facts are those of a call that went well
+
+
+X = data("float32", 1)
+NAN = X.copy()
+NAN[7, 7] = np.nan
+INFINITE = X.copy()
+INFINITE[7, 7] = np.inf
+ROWS = np.ones(SHAPE[0], np.float32)
+
+
+def rows(value, dtype=np.float32):
+    bad = ROWS.astype(dtype)
+    bad[-1] = value
+    return bad
+
+
+BAD = {
+    "NaN": (lambda x: fastq.quantize(x, "int8"), X, NAN, "x has 1 NaN"),
+    "NaN, given parameters": (lambda x: fastq.quantize_linear(x, 0.1, 0, "int8"), X, NAN, "x has 1 NaN"),
+    "NaN, minmax": (fastq.minmax, X, NAN, "x has 1 NaN"),
+    "infinite": (lambda x: fastq.quantize(x, "int8"), X, INFINITE, "x has 1 infinite"),
+    "a scale of 0": (lambda s: fastq.quantize_linear(X, s, 0, "int8"), 0.1, 0.0, "positive and finite"),
+    "a scale of -1": (lambda s: fastq.quantize_linear(X, s, 0, "int8"), 0.1, -1.0, "positive and finite"),
+    "a scale too large": (lambda s: fastq.quantize_linear(X, s, 0, "int8"), 0.1, 1e39, "positive and finite"),
+    "a scale too small": (lambda s: fastq.quantize_linear(X, s, 0, "int8"), 0.1, 1e-60, "positive and finite"),
+    "NumPy's NaN": (
+        lambda s: fastq.quantize_linear(X, s, 0, "int8"),
+        np.float32(1),
+        np.float32(np.nan),
+        "positive and finite",
+    ),
+    "a scale in float64": (
+        lambda s: fastq.quantize_linear(X.astype(np.float64), s, None, "int8", axis=0),
+        rows(1, np.float64),
+        rows(-np.inf, np.float64),
+        "1 of 48",
+    ),
+    **{
+        f"a row's scale of {value}": (
+            lambda s: fastq.quantize_linear(X, s, None, "int8", axis=0),
+            ROWS,
+            rows(value),
+            "1 of 48",
+        )
+        for value in (0, -0.0, -1, np.nan, -np.nan, np.inf)
+    },
+    "a zero point of 16": (lambda z: fastq.quantize_linear(X, 0.1, z, "uint4"), 8, 16, "from 0 to 15"),
+    "a zero point of 200": (lambda z: fastq.quantize_linear(X, 0.1, z, "int8"), 8, 200, "from -128 to 127"),
+    "a zero point of 2**70": (lambda z: fastq.quantize_linear(X, 0.1, z, "int8"), 8, 2**70, "zero_point"),
+    "a row's zero point": (
+        lambda z: fastq.quantize_linear(X, ROWS, z, "int4", axis=0),
+        rows(7, np.int8),
+        rows(-9, np.int8),
+        "from -8 to 7",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_elements(name):
+    call, good, bad, message = BAD[name]
+    expected = call(good)
+    assert known._known
+    for _ in range(2):
+        with pytest.raises((ValueError, TypeError, OverflowError), match=message):
+            call(bad)
+        same(call(good), expected)
+
+
+def test_qparams_that_somebody_changed():
+    p = fastq.choose_qparams(X, "int8", axis=0)
+    q = fastq.quantize(X, qparams=p)
+    q.dequantize()
+    p.scale[3] = -1
+    for call in (lambda: fastq.quantize(X, qparams=p), q.dequantize, lambda: fastq.fake_quantize(X, qparams=p)):
+        with pytest.raises(ValueError, match="1 of 48"):
+            call()
+
+
+def test_bad_arguments_after_good_ones():
+    out = np.empty(SHAPE, np.int8)
+    fastq.quantize_linear(X, 0.1, 0, out=out)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        fastq.quantize_linear(X, 0.1, 0, out=out)
+    fastq.quantize_linear(X, 0.1, 1, "int8", axis=1)
+    for wrong in ({"nan": "no"}, {"saturate": 1}, {"block_size": True}, {"convention": "nobody's"}):
+        with pytest.raises((ValueError, TypeError)):
+            fastq.quantize_linear(X, 0.1, 1, "int8", **wrong)
+    fastq.quantize(X, "int8", axis=1)
+    with pytest.raises(TypeError, match="axis"):
+        fastq.quantize(X, "int8", axis=True)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 63, SHAPE[0] * SHAPE[1] * 4 - 1])
+def test_memory_that_input_and_output_share(offset):
+    size = math.prod(SHAPE)
+    memory = np.zeros(2 * 4 * size, np.uint8)
+    x, out = memory[: 4 * size].view(np.float32), memory[offset : offset + size].view(np.int8)
+    apart = np.empty_like(out)
+    for seed in (1, 2):
+        x[:] = values("float32", size, seed)
+        expected = reference.quantize_linear(x.copy(), 0.1, 0, "int8")
+        fastq.quantize_linear(x, 0.1, 0, out=apart)
+        same_bytes(fastq.quantize_linear(x, 0.1, 0, out=out), expected)
+
+
+def test_input_that_is_output():
+    for seed in (1, 2, 3):
+        x = data("float32", seed)
+        expected = reference.fake_quantize(x, "int8")
+        assert fastq.fake_quantize(x, "int8", out=x) is x
+        same_bytes(x, expected)
+
+
+# facts
+
+
+def test_facts_tell_calls_apart():
+    class Own(np.ndarray):
+        pass
+
+    wide = np.zeros((4, 6), np.float32)
+    read_only = wide.copy()
+    read_only.flags.writeable = False
+    arrays = [wide, wide.reshape(6, 4), wide.reshape(24), wide.astype(np.float64), wide.view(np.int32), read_only]
+    arrays.append(wide.astype(">f4"))
+    told = [known.facts(x, None, 1.0, 0, "f") for x in arrays]
+    assert b"" not in told
+    assert len(set(told)) == len(told)
+    for gone in (
+        wide.T,
+        wide[:, ::2],
+        wide[::-1],
+        np.zeros(97, np.uint8)[1:].view(np.float32),
+        wide.view(Own),
+        [1.0],
+        2,
+    ):
+        assert known.facts(gone, None, 1.0, 0, "f") == b""
+    assert known.facts(wide, wide.view(Own), 1.0, 0, "f") == b""
+    assert known.facts(np.zeros((1,) * 60), None, 1.0, 0, "f") == b""
+
+
+def test_facts_tell_values_by_type_and_options_by_what_they_are():
+    x = np.zeros(3, np.float32)
+    scales = [1.0, 1, np.float32(1), np.float64(1), np.array(1.0), np.array([1.0]), None, True]
+    assert len({known.facts(x, None, scale, None) for scale in scales}) == len(scales)
+    assert known.facts(x, None, 1.0, 5) == known.facts(x, None, 2.0, 6)
+    options = [None, True, False, 1, 0, -1, 1.0, "1", np.int64(1), (1,), (1, 0), (), int, 2**40, "int8", np.int8]
+    assert len({known.facts(x, None, 1.0, 0, option) for option in options}) == len(options)
+    large = int("123456789")
+    assert known.facts(x, None, 1.0, 0, large) == known.facts(x, None, 1.0, 0, int("123456789"))
+    assert known.facts(x, None, 1.0, 0, (large, 3)) == known.facts(x, None, 1.0, 0, (int("123456789"), 3))
+    for unfit in (2**70, (1, 2**70), (1, "a"), (True,), tuple(range(60))):
+        assert known.facts(x, None, 1.0, 0, unfit) == b""
+    assert known.facts(x, None, 1.0, 0, 1, 2) != known.facts(x, None, 1.0, 0, (1, 2))
+
+
+def test_arrays_are_not_kept():
+    x, scale, out = X.copy(), rows(1), np.empty(SHAPE, np.int8)
+    fastq.quantize_linear(x, scale, axis=0, out=out)
+    q = fastq.quantize(x, "int8", axis=0)
+    q.dequantize()
+    assert len(known._known) == 3
+    gone = [weakref.ref(one) for one in (x, scale, out, q, q.scale, q.zero_point, q.codes)]
+    del x, scale, out, q
+    gc.collect()
+    assert [one() for one in gone] == [None] * len(gone)
+
+
+def test_more_calls_than_are_kept(monkeypatch):
+    monkeypatch.setattr(known, "MOST", 8)
+    for size in range(1, 40):
+        x = values("float32", size, size)
+        same_bytes(fastq.quantize_linear(x, 0.1, 0, "int8"), reference.quantize_linear(x, 0.1, 0, "int8"))
+        assert len(known._known) <= 8
+
+
+def test_other_threads_make_known_calls_unknown(threads):
+    threads(1)
+    fastq.minmax(X)
+    assert known._known
+    threads(2)
+    assert not known._known
+
+
+# processes
+
+
+def test_it_begins_by_itself_and_begins_anew_in_a_child():
+    code = """
+    from fastq import known
+    from fastq.kernels import parallel
+    x = np.linspace(-3, 3, 1 << 18, dtype=np.float32)
+    expected = reference.quantize(x, "int8").codes.tobytes()
+    for k in range(known.AFTER + 3):
+        assert fastq.quantize(x, "int8").codes.tobytes() == expected
+        assert bool(known._known) == (k + 1 >= known.AFTER + 1), k
+    child = os.fork()
+    assert not (child == 0 and known._known)
+    for _ in range(3):
+        assert fastq.quantize(x, "int8").codes.tobytes() == expected
+    if child == 0:
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    """
+    run(code)

@@ -161,3 +161,13 @@ class Parameters(NamedTuple):
     scale: NDArray[Any]
     zero: NDArray[Any]
     tensor: float = 0.0
+
+    @property
+    def in_bits(self) -> Parameters:
+        """The same as kernels can read them."""
+        return self._replace(scale=in_bits(self.scale), zero=in_bits(self.zero))
+
+
+def in_bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that kernels can read: that of a dtype of ml_dtypes as the bits of its elements."""
+    return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)

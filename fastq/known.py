@@ -8,17 +8,21 @@ long way, which knows the error.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq import buffers
-from fastq.forms import Call, Parameters
+from fastq.forms import Call, Parameters, in_bits
 from fastq.qarray import QParams
 from fastq.qtypes import QType
+
+if TYPE_CHECKING:
+    from fastq.kernels.program import Program
 
 Array = NDArray[Any]
 
@@ -74,32 +78,29 @@ def start() -> None:
         facts = compiled()
 
 
-def remember(key: bytes, arguments: tuple[object, ...], run: Callable[..., int], result: Array, given: Any) -> None:
+def remember(key: bytes, arguments: tuple[object, ...], program: Program, result: Array, given: Any = None) -> None:
     """Know a call again by its facts, which are those of these arguments."""
+    from fastq.kernels.program import bound
+
     if len(_known) >= MOST:
         _known.clear()
     dtypes = tuple(one.dtype for one in arguments if isinstance(one, np.ndarray))
     empty = buffers.empty if result.nbytes >= buffers.LARGE else np.empty
-    _known[key] = Known(run, functools.partial(empty, result.shape, result.dtype), given, (arguments[4:], dtypes))
+    new = functools.partial(empty, result.shape, result.dtype)
+    _known[key] = Known(bound(program), new, given, (arguments[4:], dtypes))
 
 
 def remember_extents(
-    key: bytes,
-    arguments: tuple[object, ...],
-    x: Array,
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    nan: str,
+    key: bytes, arguments: tuple[object, ...], x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str
 ) -> None:
     """Know a reduction to minima and maxima again, of an array that holds them in its own dtype."""
     if not key:
         return
     from fastq import execute
-    from fastq.kernels.program import bound
 
     extents = execute.prepare_extents_as_is(x, axes, block_size, nan)
     if extents is not None and extents.dtype == x.dtype:
-        remember(key, arguments, bound(extents.whole), x, extents)
+        remember(key, arguments, extents.whole, x, extents)
 
 
 def remember_ranged(
@@ -109,14 +110,16 @@ def remember_ranged(
     if not key:
         return
     from fastq import execute
-    from fastq.kernels.program import Checks, bound
+    from fastq.kernels.program import Checks
 
     ranged = execute.prepare_ranged_as_is(call, x, result)
     if ranged is not None:
-        run = bound(ranged.program.checked(Checks((x.nbytes, result.nbytes, 0, 0))))
+        program = ranged.program.checked(Checks((x.nbytes, result.nbytes, 0, 0)))
         scale, zero_point = params.scale, params.zero_point
-        without = params.with_values(scale[:0], zero_point[:0]) if scale.shape else params
-        remember(key, arguments, run, result, (ranged, scale.shape, scale.dtype, zero_point.dtype, without))
+        new_scale = functools.partial(np.empty, scale.shape, scale.dtype)
+        new_zero_point = functools.partial(np.zeros, zero_point.shape, zero_point.dtype)
+        without = params.with_values(np.empty(0), np.empty(0))
+        remember(key, arguments, program, result, (ranged, new_scale, new_zero_point, without))
 
 
 def remember_given(
@@ -130,19 +133,17 @@ def remember_given(
     signed: bool,
 ) -> None:
     """Know a call with given parameters again, if those that it got are ready for its kernel."""
-    if not key or not x.size:
+    if not key or not x.size or ready.tensor:
         return
     from fastq import execute
-    from fastq.kernels.program import Checks, bound
+    from fastq.kernels.program import Checks
 
     scale, zero = ready.scale, ready.zero
-    if ready.tensor or not _passes(arguments[2], scale, (float, np.float64)) or not _passes_zero(arguments[3], zero):
+    if not _passes(arguments[2], scale, (float, np.float64)) or not _passes_zero(arguments[3], zero, qtype):
         return
-    prepared = execute.prepare_as_is(call, x, result, scale.dtype, zero.dtype)
+    ready = ready.in_bits
+    prepared = execute.prepare_as_is(call, in_bits(x), result, ready.scale.dtype, ready.zero.dtype)
     if prepared is None or prepared.repeat > 1:
-        return
-    narrow = bool(qtype.element) or not qtype.fills_storage
-    if arguments[3] is not None and narrow and zero.itemsize > 1:
         return
     checks = Checks(
         (x.nbytes, result.nbytes, scale.nbytes, zero.nbytes),
@@ -151,13 +152,28 @@ def remember_given(
         zero.itemsize,
         (0, 0) if qtype.element else (qtype.qmin, qtype.qmax),
     )
-    remember(key, arguments, bound(prepared.program.checked(checks)), result, zero if arguments[3] is None else None)
+    remember(key, arguments, prepared.program.checked(checks), result, ready.zero if arguments[3] is None else None)
 
 
 def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:
     """Whether kernels can read what was given, or the driver makes it so, as Python made it `ready`."""
-    return given is ready or (not ready.shape and type(given) in (ready.dtype.type, *numbers))
+    if given is ready:
+        return True
+    kind = type(given)
+    return not ready.shape and (kind in numbers or (kind is ready.dtype.type and _scalars_are_as_expected(ready.dtype)))
 
 
-def _passes_zero(given: object, ready: Array) -> bool:
-    return given is None or (ready.dtype.kind in "iu" and _passes(given, ready, (int,)))
+def _passes_zero(given: object, ready: Array, qtype: QType) -> bool:
+    if given is None:
+        return True
+    is_number = bool(qtype.element) or ready.dtype.kind in "iu"
+    checked = ready.itemsize == 1 or (qtype.fills_storage and not qtype.element)  # the driver looks at bytes
+    return is_number and checked and _passes(given, ready, (int,))
+
+
+@functools.cache
+def _scalars_are_as_expected(dtype: np.dtype[Any]) -> bool:
+    """Whether scalars of NumPy or ml_dtypes have their value where the driver reads it: first of what is their own."""
+    one = dtype.type(1)
+    value = np.array(one).tobytes()
+    return ctypes.string_at(id(one) + object.__basicsize__, len(value)) == value

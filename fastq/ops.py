@@ -16,7 +16,7 @@ from fastq.calls import call_of
 from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
 from fastq.floats import FLOAT_FORMATS
-from fastq.forms import Call, Parameters, Ranging
+from fastq.forms import Call, Parameters, Ranging, in_bits
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
 from fastq.layout import check_block_size, kept_axes, parameter_shape
 from fastq.packing import pack, packed_shape, unpack
@@ -243,7 +243,7 @@ def quantize_linear(
     nan, saturate = arguments.check_nan(nan, qtype), arguments.check_saturate(saturate)
     call = _linear_call(row, qtype, compute, axes, block_size, nan, saturate)
     _apply(call, x, codes, Parameters(scale, zero), out, nan)
-    known.remember_given(key, what, call, x, codes, Parameters(scale, _bits(zero)), qtype, row.signed_scale)
+    known.remember_given(key, what, call, x, codes, Parameters(scale, zero), qtype, row.signed_scale)
     return codes
 
 
@@ -397,7 +397,7 @@ def dequantize_linear(
     call, parameters = call.apart if qtype.packed else call, Parameters(scale, zero)
     values = _dequantize(call, stored, stored.shape, parameters, wanted, out)
     if stored is codes:
-        known.remember_given(key, what, call, _bits(stored), values, _in_bits(parameters), qtype, row.signed_scale)
+        known.remember_given(key, what, call, stored, values, parameters, qtype, row.signed_scale)
     return values
 
 
@@ -412,7 +412,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     call, given = _call_with("dequantize", params, q.ndim), _parameters(params)
     values = _dequantize(call, codes, q.shape, given, wanted, out)
     signed = as_convention(params.convention).signed_scale
-    known.remember_given(key, what, call, _bits(codes), values, _in_bits(given), params.dtype, signed)
+    known.remember_given(key, what, call, codes, values, given, params.dtype, signed)
     return values
 
 
@@ -455,7 +455,7 @@ def _dequantize(
         values = arguments.check_out(out, shape, wanted)
     else:
         values = buffers.empty_like(codes, wanted) if codes.shape == shape else buffers.empty(shape, wanted)
-    _apply(call, codes, values, given, out, "raise")
+    _apply(call, codes, values, given, out, "keep")
     return values
 
 
@@ -543,8 +543,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         raise ValueError("x is empty: there is no error to measure")
     if isinstance(q, QuantizedArray):
         params = _checked(q.qparams, x.shape, q.qparams.compute)
-        call, approximation, given = _call_with("compare", params, x.ndim), _bits(_codes_of(q)), _parameters(params)
-        given = _in_bits(given)
+        call, approximation, given = _call_with("compare", params, x.ndim), in_bits(_codes_of(q)), _parameters(params)
+        given = given.in_bits
     else:
         call, approximation = _VALUES, _as_values(q)
         given = Parameters(np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8))
@@ -680,16 +680,6 @@ def _tensor_scale(x: Array, request: _Request, nan: str) -> NDArray[np.float32] 
     return np.array(1 if scale < least else min(scale, most), np.float32)
 
 
-def _in_bits(given: Parameters) -> Parameters:
-    """Return parameters that kernels can read."""
-    return given._replace(scale=_bits(given.scale), zero=_bits(given.zero))
-
-
-def _bits(array: Array) -> Array:
-    """Return an array that kernels can read: that of a dtype of ml_dtypes as the bits of its elements."""
-    return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)
-
-
 def _by_range(
     does: str,
     x: Array,
@@ -719,9 +709,8 @@ def _ranged_again(key: bytes, x: Any, out: Array | None) -> tuple[Array, QParams
     """Do what was done before, with parameters from ranges; None if it was not, or something is wrong this time."""
     if (found := known.find(key)) is None:
         return None
-    ranged, shape, scales, zeros, params = found.given
-    result = found.new() if out is None else out
-    scale, zero_point = np.empty(shape, scales), np.zeros(shape, zeros)
+    ranged, new_scale, new_zero_point, params = found.given
+    result, scale, zero_point = found.new() if out is None else out, new_scale(), new_zero_point()
     if found.run(x, result, scale, zero_point, None, *ranged.begin()):
         return None
     return result, params.with_values(scale, zero_point)
@@ -769,7 +758,7 @@ def _with_parameters(
     call, given = _call_with(does, params, x.ndim, nan, saturate), _parameters(params)
     _apply(call, x, result, given, out, nan)
     signed = as_convention(params.convention).signed_scale
-    known.remember_given(key, what, call, x, result, _in_bits(given), params.dtype, signed)
+    known.remember_given(key, what, call, x, result, given, params.dtype, signed)
 
 
 def _apply(call: Call, x: Array, result: Array, given: Parameters, out: Array | None, nan: str) -> None:
@@ -779,7 +768,7 @@ def _apply(call: Call, x: Array, result: Array, given: Parameters, out: Array | 
     scale, zero = given.scale, given.zero
     if out is not None:
         x, scale, zero = arguments.apart(result, x, scale, zero)
-    seen = _execute().apply(call, x, result, Parameters(_bits(scale), _bits(zero), given.tensor))
+    seen = _execute().apply(call, x, result, Parameters(in_bits(scale), in_bits(zero), given.tensor))
     if seen:
         _refuse_nan(seen, nan, x)
 

@@ -107,12 +107,15 @@ def unpack(packed: Array, codes: Array, code: Form) -> None:
 
 
 def _repack(src: Array, dst: Array, shape: tuple[int, ...], code: Form, kinds: tuple[Kind, Kind]) -> int:
+    return run(repacking(shape, code, kinds), src, dst) if math.prod(shape) else 0
+
+
+def repacking(shape: tuple[int, ...], code: Form, kinds: tuple[Kind, Kind]) -> Program:
+    """Return the program that brings codes of a shape from one kind of memory to the other, in C order."""
     size, length = math.prod(shape), shape[-1] if shape else 1
-    if not size:
-        return 0
     if length % code.group == 0 or size == length:
         length = REPACKED
-    return run(_repacking(size, length, parallel.threads_for(size), past_cache(shape, kinds[1]), *kinds), src, dst)
+    return _repacking(size, length, parallel.threads_for(size), past_cache(shape, kinds[1]), *kinds)
 
 
 @functools.lru_cache(4096)

@@ -17,7 +17,7 @@ from fastq.kernels.actions import Action
 from fastq.kernels.minifloats import Minifloat, PowerOfTwo
 from fastq.kernels.packing import Bits
 from fastq.kernels.plan import PLAN, Plan
-from fastq.kernels.program import VALUES, Program, program
+from fastq.kernels.program import EVERYTHING, VALUES, Program, program
 from fastq.layout import Layout, make_layout
 
 Array = NDArray[Any]
@@ -100,8 +100,9 @@ def prepare(
     # for codes of 8 bits stores past the cache brought nothing
     streaming = direct and call.does != "quantize" and past_cache(shape, kinds[1])
     kernel = kernel_address(loop_of(layout), call.does, call.nan, "", 0, call.how, *kinds)
-    plan = plan_of(layout, call.bounds, streaming)
-    return Prepared(program(kernel, VALUES, plan, math.prod(shape), threads, backward=backward), repeat)
+    plan, size = plan_of(layout, call.bounds, streaming), math.prod(shape)
+    heeded = EVERYTHING if call.does != "dequantize" else 0  # codes may be NaN
+    return Prepared(program(kernel, VALUES, plan, size, threads, backward=backward, heeded=heeded), repeat)
 
 
 def kinds_of(call: Call, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero: np.dtype[Any]) -> Kinds:

@@ -4,13 +4,14 @@ import gc
 import math
 import weakref
 
+import ml_dtypes
 import numpy as np
 import pytest
 from catalogue import same_bytes, same_quantized, values
 from subprocesses import run
 
 import fastq
-from fastq import known, ops, reference
+from fastq import known, ops, packing, reference
 
 SHAPE = 48, 64
 
@@ -25,12 +26,16 @@ def _begun():
 
 @pytest.fixture
 def only_known(monkeypatch):
-    """Return a function after which every call must be known; the long way needs `_execute`."""
+    """Return a function after which every call must be known; the long way needs these."""
 
     def refuse():
         raise AssertionError("this call takes the long way")
 
-    return lambda: monkeypatch.setattr(ops, "_execute", refuse)
+    def only():
+        monkeypatch.setattr(ops, "_execute", refuse)
+        monkeypatch.setattr(packing, "_packed", refuse)
+
+    return only
 
 
 def data(dtype, seed):
@@ -45,6 +50,8 @@ def values_of(api, q):
     return q.dequantize() if api is fastq else reference.dequantize(q)
 
 
+FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
+FLOAT8_ZERO = FLOAT8.type(0)
 PER_ROW = np.linspace(0.5, 2, SHAPE[0], dtype=np.float32)
 CALLS = {
     "quantize": lambda api, x: api.quantize(x, "int8"),
@@ -74,6 +81,15 @@ CALLS = {
     "dequantize_linear, rows": lambda api, x: api.dequantize_linear(x.view(np.int8)[:, :64].copy(), PER_ROW, axis=0),
     "dequantize": lambda api, x: values_of(api, reference.quantize(x, "uint8", axis=0)),
     "dequantize int4": lambda api, x: values_of(api, reference.quantize(x, "int4", axis=1, block_size=32)),
+    "quantize_linear, float8": lambda api, x: api.quantize_linear(x, 0.1, FLOAT8_ZERO, "float8_e4m3fn"),
+    "quantize_linear, float8, 0": lambda api, x: api.quantize_linear(x, 0.1, 0, "float8_e4m3fn"),
+    "dequantize_linear, float8 with NaN": lambda api, x: api.dequantize_linear(x.view(FLOAT8), 0.5),
+    "dequantize_linear, float8": lambda api, x: api.dequantize_linear(
+        np.clip(x, -400, 400).astype(FLOAT8), PER_ROW, axis=0
+    ),
+    "pack": lambda api, x: api.pack(reference.unpack(reference.quantize(x, "int4").codes, "int4", shape=SHAPE), "int4"),
+    "unpack": lambda api, x: api.unpack(reference.quantize(x, "uint4").codes, "uint4", shape=SHAPE),
+    "unpack float4": lambda api, x: api.unpack(reference.quantize(x, "mxfp4").codes, "float4_e2m1fn", shape=SHAPE),
     "minmax": lambda api, x: api.minmax(x),
     "minmax, rows": lambda api, x: api.minmax(x, axis=0),
     "minmax, blocks": lambda api, x: api.minmax(x, axis=1, block_size=16),
@@ -176,6 +192,13 @@ BAD = {
     "a zero point of 16": (lambda z: fastq.quantize_linear(X, 0.1, z, "uint4"), 8, 16, "from 0 to 15"),
     "a zero point of 200": (lambda z: fastq.quantize_linear(X, 0.1, z, "int8"), 8, 200, "from -128 to 127"),
     "a zero point of 2**70": (lambda z: fastq.quantize_linear(X, 0.1, z, "int8"), 8, 2**70, "zero_point"),
+    "a code to pack": (lambda c: fastq.pack(c, "int4"), rows(7, np.int8), rows(8, np.int8), "from -8 to 7"),
+    "a zero point of float8": (
+        lambda z: fastq.quantize_linear(X, 0.1, z, "float8_e4m3fn"),
+        FLOAT8.type(0),
+        FLOAT8.type(1),
+        "must be 0",
+    ),
     "a row's zero point": (
         lambda z: fastq.quantize_linear(X, ROWS, z, "int4", axis=0),
         rows(7, np.int8),

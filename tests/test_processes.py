@@ -8,6 +8,7 @@ import pytest
 from subprocesses import SETUP, run
 
 import fastq
+from fastq import known
 from fastq.kernels import parallel
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -133,6 +134,7 @@ def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
     code = f"""
     for _ in range(10 if {seconds} else 1000):
         inside, ended = threading.Event(), []
+        parallel._state.words.words[parallel.UNTIL] = 0  # whatever the round before this one did
 
         def kernel(start, slot):
             if slot == 0:
@@ -145,6 +147,38 @@ def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
 
         assert run(kernel, 4) == 15
         assert ended  # before the call has
+    """
+    call(code, setup=SETUP + KERNEL)
+
+
+def test_after_a_stall_callers_work_alone_for_a_while(call):
+    """A stall is a worker that is waited for longer than the caller has worked."""
+    code = """
+    words = parallel._state.words.words
+
+    def slots(seconds):
+        "Who works on eight chunks, of which those of a worker take so long."
+        seen = set()
+        run(lambda start, slot: seen.add(slot) or time.sleep(seconds if slot else 1e-4) or 0, 8, 2)
+        return seen
+
+    def until_two():
+        start = time.perf_counter()
+        while slots(0) != {0, 1}:
+            assert time.perf_counter() < start + 30
+        return time.perf_counter() - start
+
+    until_two()
+    assert not words[parallel.UNTIL]
+    rests = []
+    for _ in range(3):
+        while not words[parallel.UNTIL] > time.perf_counter_ns():
+            slots(0.1)
+        rests.append(int(words[parallel.REST]))
+        assert slots(0) == {0}
+        until_two()
+    assert rests[0] == parallel.LEAST_REST
+    assert rests[0] < rests[1] < rests[2] <= parallel.MOST_REST
     """
     call(code, setup=SETUP + KERNEL)
 
@@ -516,6 +550,7 @@ def test_range_of_the_number_is_fixed_by_its_caller(monkeypatch):
         return 1 + len(asked)
 
     monkeypatch.setattr(parallel, "threads_for", more_and_more)
+    monkeypatch.setattr(known, "facts", lambda *arguments: b"")  # or the call is prepared once more, to be known again
     fastq.minmax(np.ones(1 << 17, np.float32))
     assert asked == [1 << 17]
 

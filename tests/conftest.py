@@ -13,12 +13,12 @@ from fastq.kernels import parallel
 @pytest.fixture
 def threads():
     """Set how many threads work, on arrays of any size; put back afterwards."""
-    before, from_ = parallel.get_num_threads(), parallel.PARALLEL_FROM
+    before, bounds = parallel.get_num_threads(), (parallel.PARALLEL_FROM, parallel.EAGER_FROM)
 
     def use(n):
-        parallel.PARALLEL_FROM = 1 if n > 1 else from_
+        parallel.PARALLEL_FROM, parallel.EAGER_FROM = (1, 1) if n > 1 else bounds
         parallel.set_num_threads(n)
 
     yield use
-    parallel.PARALLEL_FROM = from_
+    parallel.PARALLEL_FROM, parallel.EAGER_FROM = bounds
     parallel.set_num_threads(before)

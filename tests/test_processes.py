@@ -8,7 +8,7 @@ import pytest
 from subprocesses import SETUP, run
 
 import fastq
-from fastq import known
+from fastq import execute, known
 from fastq.kernels import parallel
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -116,6 +116,7 @@ def test_a_caller_that_finds_a_job_works_alone(call):
 KERNEL = """
 import ctypes
 from fastq.kernels import parallel, program
+parallel.EAGER_FROM = 1  # workers come at once
 
 def run(kernel, chunks, threads=4):
     "What a program returns for a function of the start of a chunk and the slot that works on it."
@@ -552,7 +553,7 @@ def test_range_of_the_number_is_fixed_by_its_caller(monkeypatch):
     monkeypatch.setattr(parallel, "threads_for", more_and_more)
     monkeypatch.setattr(known, "facts", lambda *arguments: b"")  # or the call is prepared once more, to be known again
     fastq.minmax(np.ones(1 << 17, np.float32))
-    assert asked == [1 << 17]
+    assert asked == [(1 << 17) // execute.LIGHT]
 
 
 def test_number_of_threads_out_of_range():

@@ -65,8 +65,12 @@ from fastq.kernels.simd import (
     set_bits,
 )
 
-# elements; below it a second thread brings nothing (2**16: 11 us alone, 11 us with two). It is enough for four threads
-PARALLEL_FROM = 1 << 17
+# elements that are enough for two threads, of which the second one is awake (quantize_linear of 2**14: 2.0 us alone and
+# 2.1 with two, 2**15 3.4 and 2.9, 2**16 6.2 and 4.3)
+PARALLEL_FROM = 1 << 15
+# elements for which a worker is woken by a call that does not follow another one within `SERIES` nanoseconds. On a
+# virtual machine that takes 20 us: 2**18 elements, once in 300 us, 25 us alone and 43 with two
+EAGER_FROM, SERIES = 1 << 19, 200_000
 # elements in a chunk: small enough that a thread that is held up leaves little undone, large enough that claiming and
 # the seams between chunks cost nothing (2**26 on two cores: 12.2 ms with 2**16, 11.2 ms with 2**18, 10.9 ms in halves)
 CHUNK = 1 << 14, 1 << 18
@@ -74,8 +78,8 @@ CHUNK = 1 << 14, 1 << 18
 SPIN = 100e-6
 # nanoseconds for which callers work alone after one waited for a worker longer than it had worked: at first, and at
 # most when that happens again and again, as it does beside a process that wants the same CPUs. 2**22 elements beside
-# one, 99th percentile: 4.2 to 4.7 ms without, TODO with
-LEAST_REST, MOST_REST = 50_000_000, 1_000_000_000
+# one, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6 with, 0.7 to 1.4 if all calls are alone
+LEAST_REST, MOST_REST = 100_000_000, 1_000_000_000
 
 _INT = types.int64
 
@@ -104,6 +108,7 @@ LINE = 8  # int64 in a cache line: words that different threads write do not sha
 GATE, OWNER, SEEN, JOB, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5))  # a job takes two lines
 KERNEL, POINTERS, STOP, UNITS, BACKWARD, THREADS, ROUNDS = (JOB + k for k in (0, 1, 7, 8, 9, 10, 11))
 UNTIL, REST = JOB + 12, JOB + 13  # when callers may have help again, and for how long they went without it last time
+LAST = JOB + 14  # when a caller wanted help
 SLOT = 2 * LINE  # words of one slot, of which these are
 TAKEN, PARKED, LOCK = 0, LINE, LINE + 1
 
@@ -162,14 +167,18 @@ def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
 def run(words, kernel, pointers, units, threads, backward):  # type: ignore[no-untyped-def]
     """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
 
-    Then the units begin with 0, and arrays with element 0.
+    Then the units begin with 0, and arrays with element 0. Threads below zero: as many, of which none is woken unless
+    calls come one after the other.
     """
     _, _, stop, chunk = units
     if threads == 1:
         return run_alone(kernel, pointers, units)
     began = nanoseconds()
-    if began < words[UNTIL] or exchange(advance(words, OWNER), 1) != 0:
+    asleep = threads < 0 and words[SLOTS + SLOT + PARKED] != 0 and began - words[LAST] > SERIES
+    words[LAST] = began
+    if asleep or began < words[UNTIL] or exchange(advance(words, OWNER), 1) != 0:
         return run_alone(kernel, pointers, units)
+    threads = abs(threads)
     words[KERNEL], words[STOP], words[UNITS] = kernel, stop, chunk
     words[BACKWARD], words[THREADS], words[SEEN] = backward, threads, 0
     for k in range(6):
@@ -382,7 +391,7 @@ def get_num_threads() -> int:
 
 def threads_for(elements: int) -> int:
     """Return how many threads `run` uses for so many elements, if no other caller has them."""
-    return min(_state.threads, 4 * elements // PARALLEL_FROM) if elements >= PARALLEL_FROM else 1
+    return min(_state.threads, 2 * elements // PARALLEL_FROM) if elements >= PARALLEL_FROM else 1
 
 
 def chunk_for(stop: int, size: int, grain: int, threads: int) -> int:

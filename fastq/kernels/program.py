@@ -151,7 +151,8 @@ def program(
         chunk = parallel.chunk_for(stop, size, grain, threads)
     words = np.zeros(HEAD + STEP, np.int64)
     words[STEPS], words[ARRAY:HEAD] = 1, _TYPES
-    words[HEAD : HEAD + STEP_PLAN] = kernel, *operands, origin, 0, stop, chunk, threads, backward, heeded
+    willing = threads if threads == 1 or stop * size >= parallel.EAGER_FROM else -threads
+    words[HEAD : HEAD + STEP_PLAN] = kernel, *operands, origin, 0, stop, chunk, willing, backward, heeded
     if plan is not None:
         words[HEAD + STEP_PLAN :] = plan.view(np.int64)
     return Program(words, threads)

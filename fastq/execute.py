@@ -438,7 +438,7 @@ def _prepare_errors(call: Call, shape: tuple[int, ...], threads: int, *dtypes: n
     assert layout is not None
     kernel = kernel_address(loop_of(layout), "compare", "raise", "", 0, call.how, *kinds)
     operands, plan = (X, OUT, SCALE, ZERO, SUMS), plan_of(layout, call.bounds)
-    return program(kernel, operands, plan, math.prod(shape), threads, chunk=ERRORS_CHUNK)
+    return program(kernel, operands, plan, math.prod(shape), threads, chunk=ERRORS_CHUNK, eager=True)
 
 
 def _compare_in_tiles(call: Call, x: Array, q: Array, given: Parameters) -> tuple[Array, int]:

@@ -108,7 +108,7 @@ LINE = 8  # int64 in a cache line: words that different threads write do not sha
 GATE, OWNER, SEEN, JOB, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5))  # a job takes two lines
 KERNEL, POINTERS, STOP, UNITS, BACKWARD, THREADS, ROUNDS = (JOB + k for k in (0, 1, 7, 8, 9, 10, 11))
 UNTIL, REST = JOB + 12, JOB + 13  # when callers may have help again, and for how long they went without it last time
-LAST = JOB + 14  # when a caller wanted help
+LAST = JOB + 14  # when the last caller that wanted help was ready
 SLOT = 2 * LINE  # words of one slot, of which these are
 TAKEN, PARKED, LOCK = 0, LINE, LINE + 1
 
@@ -175,9 +175,10 @@ def run(words, kernel, pointers, units, threads, backward):  # type: ignore[no-u
         return run_alone(kernel, pointers, units)
     began = nanoseconds()
     asleep = threads < 0 and words[SLOTS + SLOT + PARKED] != 0 and began - words[LAST] > SERIES
-    words[LAST] = began
     if asleep or began < words[UNTIL] or exchange(advance(words, OWNER), 1) != 0:
-        return run_alone(kernel, pointers, units)
+        seen = run_alone(kernel, pointers, units)
+        words[LAST] = nanoseconds()
+        return seen
     threads = abs(threads)
     words[KERNEL], words[STOP], words[UNITS] = kernel, stop, chunk
     words[BACKWARD], words[THREADS], words[SEEN] = backward, threads, 0
@@ -195,7 +196,7 @@ def run(words, kernel, pointers, units, threads, backward):  # type: ignore[no-u
         words[REST] -= words[REST] >> 6
     else:
         _wait_longer(words, gate, began)
-    seen = words[SEEN]
+    seen, words[LAST] = words[SEEN], nanoseconds()
     atomic_store(advance(words, OWNER), 0)
     return seen
 

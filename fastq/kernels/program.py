@@ -118,6 +118,7 @@ def program(
     grain: int = 1,
     chunk: int = 0,
     backward: bool = False,
+    eager: bool = False,
     heeded: int = EVERYTHING,
 ) -> Program:
     """Return a program of one step: a kernel on units 0..stop.
@@ -144,6 +145,8 @@ def program(
         Units in a chunk, kept to by a single thread too; 0: as suits the number of threads.
     backward : bool
         Begin with the last chunk, which the step before this one has left in the cache.
+    eager : bool
+        Wake workers for fewer than `parallel.EAGER_FROM` elements too.
     heeded : int
         Bits of what was seen that end the program and are returned.
     """
@@ -151,7 +154,7 @@ def program(
         chunk = parallel.chunk_for(stop, size, grain, threads)
     words = np.zeros(HEAD + STEP, np.int64)
     words[STEPS], words[ARRAY:HEAD] = 1, _TYPES
-    willing = threads if threads == 1 or stop * size >= parallel.EAGER_FROM else -threads
+    willing = threads if eager or threads == 1 or stop * size >= parallel.EAGER_FROM else -threads
     words[HEAD : HEAD + STEP_PLAN] = kernel, *operands, origin, 0, stop, chunk, willing, backward, heeded
     if plan is not None:
         words[HEAD + STEP_PLAN :] = plan.view(np.int64)

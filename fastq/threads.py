@@ -47,6 +47,8 @@ def get_num_threads() -> int:
 def warmup(dtypes: Iterable[DTypeLike] = (np.float32,), codes: Iterable[str] = ("int8", "uint8")) -> None:
     """Compile the kernels of the usual calls, or load them from the disk cache, before time matters.
 
+    From then on calls like one before run without another look at their arguments, too.
+
     Parameters
     ----------
     dtypes : iterable of dtype
@@ -59,8 +61,9 @@ def warmup(dtypes: Iterable[DTypeLike] = (np.float32,), codes: Iterable[str] = (
     >>> import fastq
     >>> fastq.warmup(codes=["int8"])
     """
-    from fastq import ops
+    from fastq import known, ops
 
+    known.start()
     for dtype in dtypes:
         x = np.linspace(-1, 1, 128).astype(dtype).reshape(2, 64)
         ops.minmax(x, axis=1)

@@ -304,7 +304,7 @@ def test_facts_tell_values_by_type_and_options_by_what_they_are():
     large = int("123456789")
     assert known.facts(x, None, 1.0, 0, large) == known.facts(x, None, 1.0, 0, int("123456789"))
     assert known.facts(x, None, 1.0, 0, (large, 3)) == known.facts(x, None, 1.0, 0, (int("123456789"), 3))
-    for unfit in (2**70, (1, 2**70), (1, "a"), (True,), tuple(range(60))):
+    for unfit in (2**70, (1, 2**70), (1, "a"), (True,), tuple(range(60)), [1], np.zeros(2, int)):
         assert known.facts(x, None, 1.0, 0, unfit) == b""
     assert known.facts(x, None, 1.0, 0, 1, 2) != known.facts(x, None, 1.0, 0, (1, 2))
 

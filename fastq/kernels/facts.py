@@ -30,8 +30,8 @@ C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # flags of an ndarray
 # what begins the words of an argument that is more than one word; no address is so small
 IS_ARRAY, IS_INT, IS_TUPLE = 1, 2, 3
 # types and objects by their addresses, which only this process knows
-ARRAY, INT, TUPLE, NOTHING = range(4)
-_ADDRESSES = np.array([id(one) for one in (np.ndarray, int, tuple, None)], np.int64)
+ARRAY, INT, TUPLE, LIST, NOTHING = range(5)
+_ADDRESSES = np.array([id(one) for one in (np.ndarray, int, tuple, list, None)], np.int64)
 ROOM = LOCAL - 8  # words that an array or a tuple may fill up to
 
 
@@ -97,7 +97,7 @@ def _write(item, k, facts, at, base, addresses):  # type: ignore[no-untyped-def]
         return _write_int(item, facts, at, base)
     if kind == addresses[TUPLE]:
         return _write_tuple(item, facts, at, base, addresses)
-    if at + 1 > ROOM:
+    if at + 1 > ROOM or kind == addresses[LIST] or kind == addresses[ARRAY]:  # they may come to hold something else
         return 0
     facts[at] = item
     return at + 1
@@ -119,7 +119,8 @@ def facts() -> Callable[..., bytes]:
     """Return the function that tells facts of a call from x, out, scale and zero point, and then its options.
 
     Arrays are told by dtype, shape and whether they can be written to, other values by their type, options that are
-    ints or tuples of ints by what they are, all else by its address. So what the caller does not keep alive is not
-    known again. No bytes at all: x is no array, or one of the arrays has gaps, or something is too large.
+    ints or tuples of ints by what they are, all else by its address, so who keeps the bytes has to keep that
+    alive. No bytes at all: x is no array, or one of the arrays has gaps, an option is a list or an array, or
+    something is too large.
     """
     return functools.partial(python_function(_facts), _ADDRESSES)

@@ -236,6 +236,8 @@ def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDA
         raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {given.dtype}")
     if np.any(given.astype(np.float32) != 0):
         raise ValueError(f"zero_point must be 0 for {qtype}: float codes have no other")
+    if given.dtype == qtype.storage and given.itemsize == 1 and not np.any(given.view(np.uint8)):
+        return given
     return np.zeros(given.shape, qtype.storage)
 
 

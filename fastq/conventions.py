@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -392,7 +393,7 @@ _ROWS = (
     ),
 )
 
-CONVENTIONS = {row.name: row for row in _ROWS}
+CONVENTIONS = MappingProxyType({row.name: row for row in _ROWS})
 
 
 def part_of(axis: object, block_size: int) -> str:

@@ -1,6 +1,6 @@
 """Calls that were made before: what was found out about them is not found out again.
 
-A call is known by its facts (`kernels.facts`): everything about it but the elements of its arrays. If one like it went
+A call is known by its facts (`kernels.facts`): everything about it but the elements of its arrays. If two like it went
 well, its program runs at once, 0.5 us after the call instead of 4.5. The driver of programs looks at what may still be
 wrong, the values of scale and zero point and memory that input and output share. Whatever it finds, the call takes the
 long way, which knows the error.
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq import buffers
+from fastq.conventions import Convention
 from fastq.forms import Call, Parameters, in_bits
 from fastq.qarray import QParams
 from fastq.qtypes import QType
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MOST = 1024  # calls that are known; then all are forgotten
+MOST = 1024  # calls that are known; then the oldest is forgotten
 # Calls after which it begins: that takes 1.5 s if there is no machine code on disk yet, else 30 ms, and saves 4 us.
 AFTER = 100
 
@@ -53,17 +54,26 @@ class Known(NamedTuple):
 
 
 def _count(*arguments: object) -> bytes:
-    """Take the place of `kernels.facts` until there were so many calls that it is worth being compiled or loaded."""
-    global _calls
+    """Take the place of what tells facts until there were so many calls that it is worth being compiled or loaded."""
+    global _calls, facts
     _calls += 1
-    if _calls == AFTER:
-        start()
+    if _calls >= AFTER:
+        try:
+            start()
+        except Exception:  # calls take the long way, as before
+            facts = _nothing
+    return b""
+
+
+def _nothing(*arguments: object) -> bytes:
     return b""
 
 
 facts: Callable[..., bytes] = _count
 _calls = 0
+_generation = 0  # counts how often all calls became unknown
 _known: dict[bytes, Known] = {}
+_seen: set[bytes] = set()  # calls that would be known if they came again
 find = _known.get
 
 
@@ -71,47 +81,86 @@ def start() -> None:
     """Begin to tell facts."""
     global facts
     from fastq.kernels import parallel
-    from fastq.kernels.facts import facts as compiled
+    from fastq.kernels.facts import teller
 
     if facts is _count:
-        parallel.when_changed(_known.clear)
-        facts = compiled()
+        parallel.when_changed(forget)
+        facts = teller(QType, Convention)
 
 
-def remember(key: bytes, arguments: tuple[object, ...], program: Program, result: Array, given: Any = None) -> None:
+def forget() -> None:
+    """Make all calls unknown."""
+    global _generation
+    _generation += 1
+    _known.clear()
+    _seen.clear()
+
+
+def again(key: bytes, x: Any, out: Array | None = None, scale: Any = None, zero_point: Any = None) -> Array | None:
+    """Do what was done before, with given parameters; None if it was not, or something is wrong this time."""
+    if (found := find(key)) is None:
+        return None
+    result = found.new() if out is None else out
+    return None if found.run(x, result, scale, found.given if zero_point is None else zero_point) else result
+
+
+def is_new(key: bytes) -> bool:
+    """Whether a call that took the long way is to be known from now on: it came twice and is not known yet."""
+    if not key or key in _known:
+        return False
+    if key in _seen:
+        return True
+    if len(_seen) >= 4 * MOST:
+        _seen.clear()
+    _seen.add(key)
+    return False
+
+
+def remember(
+    key: bytes,
+    arguments: tuple[object, ...],
+    program: Program,
+    result: Array,
+    given: Any = None,
+    generation: int | None = None,
+) -> None:
     """Know a call again by its facts, which are those of these arguments."""
     from fastq.kernels.program import bound
 
-    if len(_known) >= MOST:
-        _known.clear()
     dtypes = tuple(one.dtype for one in arguments if isinstance(one, np.ndarray))
     empty = buffers.empty if result.nbytes >= buffers.LARGE else np.empty
     new = functools.partial(empty, result.shape, result.dtype)
-    _known[key] = Known(bound(program), new, given, (arguments[4:], dtypes))
+    one = Known(bound(program), new, given, (arguments[4:], dtypes))
+    if generation is None or generation == _generation:  # else the program may be for other threads
+        if len(_known) >= MOST:
+            _known.pop(next(iter(_known), b""), None)
+        _known[key] = one
 
 
 def remember_extents(
     key: bytes, arguments: tuple[object, ...], x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str
 ) -> None:
     """Know a reduction to minima and maxima again, of an array that holds them in its own dtype."""
-    if not key:
+    if not is_new(key):
         return
     from fastq import execute
 
+    generation = _generation
     extents = execute.prepare_extents_as_is(x, axes, block_size, nan)
     if extents is not None and extents.dtype == x.dtype:
-        remember(key, arguments, extents.whole, x, extents)
+        remember(key, arguments, extents.whole, x, extents, generation)
 
 
 def remember_ranged(
     key: bytes, arguments: tuple[object, ...], call: Call, x: Array, result: Array, params: QParams
 ) -> None:
     """Know a call again that takes its parameters from ranges, and got these."""
-    if not key:
+    if not is_new(key):
         return
     from fastq import execute
     from fastq.kernels.program import Checks
 
+    generation = _generation
     ranged = execute.prepare_ranged_as_is(call, x, result)
     if ranged is not None:
         program = ranged.program.checked(Checks((x.nbytes, result.nbytes, 0, 0)))
@@ -119,7 +168,7 @@ def remember_ranged(
         new_scale = functools.partial(np.empty, scale.shape, scale.dtype)
         new_zero_point = functools.partial(np.zeros, zero_point.shape, zero_point.dtype)
         without = params.with_values(np.empty(0), np.empty(0))
-        remember(key, arguments, program, result, (ranged, new_scale, new_zero_point, without))
+        remember(key, arguments, program, result, (ranged, new_scale, new_zero_point, without), generation)
 
 
 def remember_given(
@@ -133,26 +182,27 @@ def remember_given(
     signed: bool,
 ) -> None:
     """Know a call with given parameters again, if those that it got are ready for its kernel."""
-    if not key or not x.size or ready.tensor:
+    if not x.size or qtype.has_tensor_scale or not is_new(key):
         return
     from fastq import execute
     from fastq.kernels.program import Checks
 
-    scale, zero = ready.scale, ready.zero
-    if not _passes(arguments[2], scale, (float, np.float64)) or not _passes_zero(arguments[3], zero, qtype):
+    generation = _generation
+    if not _passes(arguments[2], ready.scale, (float, np.float64)) or not _passes_zero(arguments[3], ready.zero, qtype):
         return
     ready = ready.in_bits
     prepared = execute.prepare_as_is(call, in_bits(x), result, ready.scale.dtype, ready.zero.dtype)
     if prepared is None or prepared.repeat > 1:
         return
     checks = Checks(
-        (x.nbytes, result.nbytes, scale.nbytes, zero.nbytes),
-        scale.itemsize if scale.dtype.kind == "f" else 0,
+        (x.nbytes, result.nbytes, ready.scale.nbytes, ready.zero.nbytes),
+        ready.scale.itemsize if ready.scale.dtype.kind == "f" else 0,
         signed,
-        zero.itemsize,
+        ready.zero.itemsize,
         (0, 0) if qtype.element else (qtype.qmin, qtype.qmax),
     )
-    remember(key, arguments, prepared.program.checked(checks), result, ready.zero if arguments[3] is None else None)
+    zero = ready.zero if arguments[3] is None else None
+    remember(key, arguments, prepared.program.checked(checks), result, zero, generation)
 
 
 def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:

@@ -103,7 +103,7 @@ def quantize(
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
         what = _with_qparams(qparams, x, out, "quantize", nan, saturate)
         key = known.facts(*what)
-        if (again := _again(key, *what[:4])) is not None:
+        if (again := known.again(key, *what[:4])) is not None:
             return QuantizedArray(again, qparams, x.shape)  # type: ignore[union-attr]
         x = arguments.as_input(x)
         params = _checked(qparams, x.shape, arguments.compute_dtype(x.dtype))
@@ -229,7 +229,7 @@ def quantize_linear(
     """
     what = (x, out, scale, zero_point, "quantize_linear", dtype, axis, block_size, convention, nan, saturate)
     key = known.facts(*what)
-    if (again := _again(key, x, out, scale, zero_point)) is not None:
+    if (again := known.again(key, x, out, scale, zero_point)) is not None:
         return again
     x = arguments.as_input(x)
     row, compute = as_convention(convention), arguments.compute_dtype(x.dtype)
@@ -306,7 +306,7 @@ def fake_quantize(
         _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
         what = _with_qparams(qparams, x, out, "fake_quantize", nan, saturate)
         key = known.facts(*what)
-        if (again := _again(key, *what[:4])) is not None:
+        if (again := known.again(key, *what[:4])) is not None:
             return again
         x, values, compute = _values_for(x, out)
         params = _checked(qparams, x.shape, compute)
@@ -381,7 +381,7 @@ def dequantize_linear(
     """
     what = (codes, out, scale, zero_point, "dequantize_linear", dtype, axis, block_size, convention)
     key = known.facts(*what)
-    if (again := _again(key, codes, out, scale, zero_point)) is not None:
+    if (again := known.again(key, codes, out, scale, zero_point)) is not None:
         return again
     (stored, qtype), row = arguments.as_codes(codes), as_convention(convention)
     row.check_format(qtype)
@@ -405,7 +405,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
     what = _with_qparams(q.qparams, q.codes, out, "dequantize", dtype, q.shape)
     key = known.facts(*what)
-    if (again := _again(key, *what[:4])) is not None:
+    if (again := known.again(key, *what[:4])) is not None:
         return again
     params, codes = _checked(q.qparams, q.shape, q.qparams.compute), _codes_of(q)
     wanted = _output_dtype(params.compute, dtype, out)
@@ -771,14 +771,6 @@ def _apply(call: Call, x: Array, result: Array, given: Parameters, out: Array | 
     seen = _execute().apply(call, x, result, Parameters(in_bits(scale), in_bits(zero), given.tensor))
     if seen:
         _refuse_nan(seen, nan, x)
-
-
-def _again(key: bytes, x: Any, out: Array | None, scale: Any, zero_point: Any) -> Array | None:
-    """Do what was done before, with given parameters; None if it was not, or something is wrong this time."""
-    if (found := known.find(key)) is None:
-        return None
-    result = found.new() if out is None else out
-    return None if found.run(x, result, scale, found.given if zero_point is None else zero_point) else result
 
 
 def _with_qparams(params: object, x: object, out: object, *options: object) -> tuple[Any, ...]:

@@ -101,7 +101,7 @@ def pack(
     """
     what = (codes, None, None, None, "pack", dtype, axis, bitorder)
     key = known.facts(*what)
-    if (again := _again(key, codes)) is not None:
+    if (again := known.again(key, codes)) is not None:
         return again
     qtype = _qtype(dtype, bitorder)
     given = np.atleast_1d(_as_integers(codes, qtype))
@@ -112,7 +112,8 @@ def pack(
         raise ValueError(
             f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {given.min()}..{given.max()}"
         )
-    if key and given.size and axis == given.ndim - 1:
+    as_it_is = given is codes or (qtype.element and np.shape(codes) == given.shape)
+    if given.size and axis == given.ndim - 1 and as_it_is and given.dtype.isnative and known.is_new(key):
         form = _form(qtype, bitorder)
         known.remember(key, what, _packed().repacking(given.shape, form, (given.dtype, form)), packed)
     return packed
@@ -157,7 +158,7 @@ def unpack(
     """
     what = (packed, None, None, None, "unpack", dtype, axis, bitorder, shape)
     key = known.facts(*what)
-    if (again := _again(key, packed)) is not None:
+    if (again := known.again(key, packed)) is not None:
         return again
     qtype, packed = _qtype(dtype, bitorder), as_array(packed, "packed")
     if packed.dtype != np.uint8:
@@ -170,15 +171,7 @@ def unpack(
     codes = empty(shape or (1,), np.dtype(np.uint8) if qtype.element else qtype.storage)
     _packed().unpack(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), _form(qtype, bitorder))
     result = codes.reshape(shape).view(qtype.storage)
-    if key and codes.size and axis == codes.ndim - 1:
+    if codes.size and axis == codes.ndim - 1 and known.is_new(key):
         form = _form(qtype, bitorder)
         known.remember(key, what, _packed().repacking(codes.shape, form, (form, codes.dtype)), result)
     return result
-
-
-def _again(key: bytes, x: Any) -> NDArray[Any] | None:
-    """Do what was done before; None if it was not, or something is wrong this time."""
-    if (found := known.find(key)) is None:
-        return None
-    result = found.new()
-    return None if found.run(x, result) else result

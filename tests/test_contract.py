@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from catalogue import same_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -1169,3 +1170,27 @@ def test_checks_catch_another_formula(mutant):
     codes_int8(with_formula(lambda x, s, z: saturated(np.rint(x / s) + z)))
     with pytest.raises(AssertionError):
         codes_int8(with_formula(FORMULA_MUTANTS[mutant]))
+
+
+def test_out_is_a_file_mapped_into_memory(tmp_path):
+    """An array of a subclass, which is written to and returned as it is."""
+    x = np.linspace(-3, 3, 64, dtype=np.float32).reshape(1, 64)
+    codes = reference.quantize_linear(x, 0.1, 3, "int8")
+    blocks = fastq.gguf.quantize(x, "Q8_0")
+    q = reference.quantize(x, "int8")
+    calls = (
+        (lambda out: fastq.quantize(x, "int8", out=out).codes, q.codes),
+        (lambda out: fastq.quantize(x, qparams=q.qparams, out=out).codes, q.codes),
+        (lambda out: fastq.quantize_linear(x, 0.1, 3, "int8", out=out), codes),
+        (lambda out: fastq.fake_quantize(x, "int8", out=out), reference.dequantize(q)),
+        (lambda out: fastq.dequantize_linear(codes, 0.1, 3, out=out), reference.dequantize_linear(codes, 0.1, 3)),
+        (lambda out: q.dequantize(out=out), reference.dequantize(q)),
+        (lambda out: fastq.gguf.quantize(x, "Q8_0", out=out), blocks),
+        (lambda out: fastq.gguf.dequantize(blocks, "Q8_0", out=out), fastq.gguf.dequantize(blocks, "Q8_0")),
+    )
+    for k, (call, expected) in enumerate(calls):
+        out = np.memmap(tmp_path / str(k), expected.dtype, "w+", shape=expected.shape)
+        for _ in range(4):
+            out[...] = 0
+            assert call(out) is out
+            same_bytes(np.array(out), expected)

@@ -22,22 +22,17 @@ from fastq.kernels.python import (
     python_function,
     tuple_item,
     tuple_size,
+    words_at,
 )
-from fastq.kernels.simd import advance, cast_pointer, inline, pointer
+from fastq.kernels.simd import advance, cast_pointer, inline
 
-VALUES = 4  # how many of the arguments are values; the rest are options
+N_VALUES = 4  # how many of the arguments are values; the rest are options
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # flags of an ndarray
 # what begins the words of an argument that is more than one word; no address is so small
 IS_ARRAY, IS_INT, IS_TUPLE = 1, 2, 3
 # types and objects by their addresses, which only this process knows
-ARRAY, INT, TUPLE, LIST, NOTHING = range(5)
-_ADDRESSES = np.array([id(one) for one in (np.ndarray, int, tuple, list, None)], np.int64)
+ARRAY, INT, TUPLE, NOTHING, DTYPE_META, KINDS = range(6)
 ROOM = LOCAL - 8  # words that an array or a tuple may fill up to
-
-
-@inline
-def _words(address):  # type: ignore[no-untyped-def]
-    return pointer(address, types.int64)
 
 
 @inline
@@ -48,7 +43,7 @@ def _write_array(fields, facts, at):  # type: ignore[no-untyped-def]
     if flags & C_CONTIGUOUS == 0 or flags & ALIGNED == 0 or at + 3 + ndim > ROOM:
         return 0
     facts[at], facts[at + 1], facts[at + 2] = IS_ARRAY, fields[DTYPE], (flags & WRITEABLE) << 32 | ndim
-    dimensions = _words(fields[DIMENSIONS])
+    dimensions = words_at(fields[DIMENSIONS])
     for axis in range(ndim):
         facts[at + 3 + axis] = dimensions[axis]
     return at + 3 + ndim
@@ -74,7 +69,7 @@ def _write_tuple(item, facts, at, base, addresses):  # type: ignore[no-untyped-d
     at += 2
     for k in range(size):
         one = tuple_item((item, k))
-        if _words(one)[TYPE] != addresses[INT]:
+        if words_at(one)[TYPE] != addresses[INT]:
             return 0
         at = _write_int(one, facts, at, base)
         if at == 0:
@@ -84,9 +79,9 @@ def _write_tuple(item, facts, at, base, addresses):  # type: ignore[no-untyped-d
 
 @inline
 def _write(item, k, facts, at, base, addresses):  # type: ignore[no-untyped-def]
-    fields = _words(item)
+    fields = words_at(item)
     kind = fields[TYPE]
-    if k < VALUES:
+    if k < N_VALUES:
         if kind == addresses[ARRAY]:
             return _write_array(fields, facts, at)
         if k == 0 or (k == 1 and item != addresses[NOTHING]) or at + 1 > ROOM:
@@ -97,15 +92,26 @@ def _write(item, k, facts, at, base, addresses):  # type: ignore[no-untyped-def]
         return _write_int(item, facts, at, base)
     if kind == addresses[TUPLE]:
         return _write_tuple(item, facts, at, base, addresses)
-    if at + 1 > ROOM or kind == addresses[LIST] or kind == addresses[ARRAY]:  # they may come to hold something else
+    if at + 1 > ROOM or not _stays_the_same(kind, addresses):
         return 0
     facts[at] = item
     return at + 1
 
 
+@inline
+def _stays_the_same(kind, addresses):  # type: ignore[no-untyped-def]
+    """Whether an object of this type cannot come to hold something else: a dtype, or of a type that is listed."""
+    if words_at(kind)[TYPE] == addresses[DTYPE_META]:
+        return True
+    stays = False
+    for k in range(addresses[KINDS]):
+        stays |= kind == addresses[KINDS + 1 + k]
+    return stays
+
+
 def _facts(_, arguments, count):  # type: ignore[no-untyped-def]
-    objects, base = _words(arguments), local()
-    addresses, facts, at = _words(_words(objects[0])[DATA]), _words(base), 1
+    objects, base = words_at(arguments), local()
+    addresses, facts, at = words_at(words_at(objects[0])[DATA]), words_at(base), 1
     facts[0] = count
     for k in range(count - 1):
         at = _write(objects[k + 1], k, facts, at, base, addresses)
@@ -114,13 +120,15 @@ def _facts(_, arguments, count):  # type: ignore[no-untyped-def]
     return new_bytes((base, 8 * at))
 
 
-@functools.cache
-def facts() -> Callable[..., bytes]:
+def teller(*immutable: type) -> Callable[..., bytes]:
     """Return the function that tells facts of a call from x, out, scale and zero point, and then its options.
 
     Arrays are told by dtype, shape and whether they can be written to, other values by their type, options that are
-    ints or tuples of ints by what they are, all else by its address, so who keeps the bytes has to keep that
-    alive. No bytes at all: x is no array, or one of the arrays has gaps, an option is a list or an array, or
-    something is too large.
+    ints or tuples of ints by what they are, all else by its address, so who keeps the bytes has to keep that alive. No
+    bytes at all: x is no array, or one of the arrays has gaps, or an option is of a type that is not among `immutable`
+    and those of Python and NumPy that are meant, or something is too large.
     """
-    return functools.partial(python_function(_facts), _ADDRESSES)
+    kinds = (type(None), bool, str, type, np.bool_, *immutable)
+    meant = (np.ndarray, int, tuple, None, type(np.dtype))
+    addresses = np.array([*map(id, meant), len(kinds), *map(id, kinds)], np.int64)
+    return functools.partial(python_function(_facts), addresses)

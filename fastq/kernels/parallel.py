@@ -9,6 +9,9 @@ it the caller and worker threads of our own claim chunks from counters. All that
 - The caller that changes the owner word from 0 to 1 may write a job and open the gate. When no chunk is left to claim
   it closes the gate and waits until nobody is inside. So a worker that comes late costs nothing, and nobody touches the
   caller's memory after its call. A caller that finds an owner works alone.
+- A caller that had to wait for a worker longer than it had worked writes down until when callers work alone, and how
+  long that is; only owners write this. All of them write when they were ready, by which a small call knows whether it
+  is one of a series, for which it wakes a worker.
 - A worker that has spun in vain parks: it says so in its PARKED word, looks at the gate once more and waits for its
   lock. Who changes the word back to 0 releases the lock, or, if it is the worker itself, does not wait for it.
 
@@ -105,10 +108,10 @@ def _call(typingctx: Any, kernel: Any, integers: Any) -> Any:
 
 LINE = 8  # int64 in a cache line: words that different threads write do not share one
 
-GATE, OWNER, SEEN, JOB, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5))  # a job takes two lines
+GATE, OWNER, SEEN, JOB, PACE, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
 KERNEL, POINTERS, STOP, UNITS, BACKWARD, THREADS, ROUNDS = (JOB + k for k in (0, 1, 7, 8, 9, 10, 11))
-UNTIL, REST = JOB + 12, JOB + 13  # when callers may have help again, and for how long they went without it last time
-LAST = JOB + 14  # when the last caller that wanted help was ready
+# when callers may have help again, for how long they went without it last time, and when the last one was ready
+UNTIL, REST, LAST = PACE, PACE + 1, PACE + 2
 SLOT = 2 * LINE  # words of one slot, of which these are
 TAKEN, PARKED, LOCK = 0, LINE, LINE + 1
 
@@ -164,22 +167,22 @@ def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
 
 
 @inline
-def run(words, kernel, pointers, units, threads, backward):  # type: ignore[no-untyped-def]
+def run(words, kernel, pointers, units, threads, eager, backward):  # type: ignore[no-untyped-def]
     """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
 
-    Then the units begin with 0, and arrays with element 0. Threads below zero: as many, of which none is woken unless
-    calls come one after the other.
+    Then the units begin with 0, and arrays with element 0. A call that is not eager works alone if the first worker is
+    asleep, unless calls come one after the other.
     """
     _, _, stop, chunk = units
     if threads == 1:
         return run_alone(kernel, pointers, units)
     began = nanoseconds()
-    asleep = threads < 0 and words[SLOTS + SLOT + PARKED] != 0 and began - words[LAST] > SERIES
-    if asleep or began < words[UNTIL] or exchange(advance(words, OWNER), 1) != 0:
+    until, last = advance(words, UNTIL), advance(words, LAST)
+    asleep = atomic_load(advance(words, SLOTS + SLOT + PARKED)) != 0 and began - atomic_load(last) > SERIES
+    if (asleep and not eager) or began < atomic_load(until) or exchange(advance(words, OWNER), 1) != 0:
         seen = run_alone(kernel, pointers, units)
-        words[LAST] = nanoseconds()
+        atomic_store(last, nanoseconds())
         return seen
-    threads = abs(threads)
     words[KERNEL], words[STOP], words[UNITS] = kernel, stop, chunk
     words[BACKWARD], words[THREADS], words[SEEN] = backward, threads, 0
     for k in range(6):
@@ -196,7 +199,8 @@ def run(words, kernel, pointers, units, threads, backward):  # type: ignore[no-u
         words[REST] -= words[REST] >> 6
     else:
         _wait_longer(words, gate, began)
-    seen, words[LAST] = words[SEEN], nanoseconds()
+    seen = words[SEEN]
+    atomic_store(last, nanoseconds())
     atomic_store(advance(words, OWNER), 0)
     return seen
 
@@ -220,7 +224,7 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
     now = nanoseconds()
     if now - worked > worked - began:
         words[REST] = min(max(2 * words[REST], LEAST_REST), MOST_REST)
-        words[UNTIL] = now + words[REST]
+        atomic_store(advance(words, UNTIL), now + words[REST])
 
 
 @inline
@@ -320,8 +324,9 @@ def _be_worker(serve: Callable[..., int], words: _Words, slot: int, rounds: int)
 
 def _closed_lock() -> int:
     """Address of a lock of Python's own kind, held by nobody in particular."""
-    allocate, acquire = ctypes.pythonapi.PyThread_allocate_lock, ctypes.pythonapi.PyThread_acquire_lock
-    allocate.restype, acquire.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int)
+    allocate = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+    acquire = kind(("PyThread_acquire_lock", ctypes.pythonapi))
     lock = allocate()
     if not lock:
         raise MemoryError

@@ -26,6 +26,7 @@ from fastq.kernels.python import (
     python_function,
     release_interpreter,
     take_interpreter,
+    words_at,
 )
 from fastq.kernels.simd import advance, bitcast, cast_pointer, convert, inline, pointer
 
@@ -36,14 +37,14 @@ X, OUT, SCALE, ZERO, SUMS, LO, HI, NONE = range(8)
 VALUES = X, OUT, SCALE, ZERO, NONE  # what the kernels of most steps get
 
 # words of a program: how many steps; what operands have to be (see `Checks`); then the steps
-STEPS, NBYTES, SCALE_SIZE, SIGNED, ZERO_SIZE, LEAST, MOST = 0, 1, 5, 6, 7, 8, 9
-ARRAY, FLOAT, DOUBLE, INT = 10, 11, 12, 13  # addresses of types, which only this process knows
-HEAD = 14
+STEPS, NBYTES, SCALE_SIZE, SIGNED, ZERO_SIZE, LEAST_ZERO, MOST_ZERO = 0, 1, 5, 6, 7, 8, 9
+ARRAY, FLOAT, DOUBLE, INT, NOTHING = 10, 11, 12, 13, 14  # addresses of types and None, which only this process knows
+HEAD = 15
 # words of a step: kernel, operands, units, and the words of the plan
-KERNEL, OPERANDS, ORIGIN, START, STOP, CHUNK, THREADS, BACKWARD, HEEDED, STEP_PLAN = 0, 1, 6, 7, 8, 9, 10, 11, 12, 13
+KERNEL, OPERANDS, ORIGIN, START, STOP, CHUNK, THREADS, EAGER, BACKWARD, HEEDED, STEP_PLAN = 0, 1, *range(6, 15)
 STEP = STEP_PLAN + PLAN.itemsize // 8
 
-_TYPES = [id(kind) for kind in (np.ndarray, float, np.float64, int)]
+_ADDRESSES = [id(one) for one in (np.ndarray, float, np.float64, int, None)]
 EVERYTHING = -1
 UNFIT = -1  # what `run` returns where a check failed; no kernel has run then
 
@@ -87,7 +88,7 @@ class Program(NamedTuple):
     def part(self, start: int, stop: int, origin: int = 0) -> Program:
         """Return this program of one step for other units, in one thread, of operands that begin with `origin`."""
         words = self.words.copy()
-        words[HEAD + ORIGIN : HEAD + BACKWARD] = origin, start, stop, 0, 1
+        words[HEAD + ORIGIN : HEAD + EAGER] = origin, start, stop, 0, 1
         return Program(words, 1)
 
     def with_tensor(self, tensor: float) -> Program:
@@ -153,9 +154,9 @@ def program(
     if threads > 1 and not chunk:
         chunk = parallel.chunk_for(stop, size, grain, threads)
     words = np.zeros(HEAD + STEP, np.int64)
-    words[STEPS], words[ARRAY:HEAD] = 1, _TYPES
-    willing = threads if eager or threads == 1 or stop * size >= parallel.EAGER_FROM else -threads
-    words[HEAD : HEAD + STEP_PLAN] = kernel, *operands, origin, 0, stop, chunk, willing, backward, heeded
+    words[STEPS], words[ARRAY:HEAD] = 1, _ADDRESSES
+    eager = eager or stop * size >= parallel.EAGER_FROM
+    words[HEAD : HEAD + STEP_PLAN] = kernel, *operands, origin, 0, stop, chunk, threads, eager, backward, heeded
     if plan is not None:
         words[HEAD + STEP_PLAN :] = plan.view(np.int64)
     return Program(words, threads)
@@ -168,14 +169,9 @@ GIVEN_SCALE, GIVEN_ZERO, OVERFLOW = NONE + 1, NONE + 2, NONE + 3
 
 
 @inline
-def _words(address):  # type: ignore[no-untyped-def]
-    return pointer(address, types.int64)
-
-
-@inline
 def _find(item, k, program, stack, base):  # type: ignore[no-untyped-def]
     """Write where operand k has its elements to the stack; a number becomes one of the dtype that kernels read."""
-    fields = _words(item)
+    fields = words_at(item)
     kind = fields[TYPE]
     if kind == program[ARRAY]:
         stack[k] = fields[DATA]
@@ -195,7 +191,7 @@ def _find(item, k, program, stack, base):  # type: ignore[no-untyped-def]
         value = int_value((item, base + 8 * OVERFLOW))
         stack[GIVEN_ZERO] = value  # its lowest bytes come first in memory
         stack[k] = base + 8 * GIVEN_ZERO
-        return k == ZERO and stack[OVERFLOW] == 0 and program[LEAST] <= value <= program[MOST]
+        return k == ZERO and stack[OVERFLOW] == 0 and program[LEAST_ZERO] <= value <= program[MOST_ZERO]
     return True
 
 
@@ -218,7 +214,7 @@ def _positive_finite(where, size, nbytes, signed):  # type: ignore[no-untyped-de
             good &= 0 < words[k] & sign < most
         return good
     most, sign = 0x7FF << 52, 0x7FFFFFFFFFFFFFFF if signed else -1
-    longs = _words(where)
+    longs = words_at(where)
     for k in range(nbytes >> 3):
         good &= 0 < longs[k] & sign < most
     return good
@@ -244,8 +240,8 @@ def _fit(program, stack):  # type: ignore[no-untyped-def]
     size = program[SCALE_SIZE]
     if size and not _positive_finite(stack[SCALE], size, program[NBYTES + SCALE], program[SIGNED]):
         return False
-    if program[ZERO_SIZE] == 1 and program[MOST] - program[LEAST] < 0xFF:
-        return _in_range(stack[ZERO], program[NBYTES + ZERO], program[LEAST], program[MOST])
+    if program[ZERO_SIZE] == 1 and program[MOST_ZERO] - program[LEAST_ZERO] < 0xFF:
+        return _in_range(stack[ZERO], program[NBYTES + ZERO], program[LEAST_ZERO], program[MOST_ZERO])
     return True
 
 
@@ -253,9 +249,9 @@ def _driver_of(looks: bool, shares: bool) -> Callable[..., int]:
     """Return the source of a driver that looks at its operands, or not, and has other threads help, or not."""
 
     def drive(_, arguments, count):  # type: ignore[no-untyped-def]
-        objects, base = _words(arguments), local()
-        words, start = _words(_words(objects[0])[DATA]), _words(objects[1])[DATA]
-        program, stack = _words(start), _words(base)
+        objects, base = words_at(arguments), local()
+        words, start = words_at(words_at(objects[0])[DATA]), words_at(objects[1])[DATA]
+        program, stack = words_at(start), words_at(base)
         for k in range(NONE + 1):
             stack[k] = 0
         if looks:
@@ -263,9 +259,8 @@ def _driver_of(looks: bool, shares: bool) -> Callable[..., int]:
                 return new_int((UNFIT,))
         else:
             for k in range(count - 2):
-                operand = _words(objects[k + 2])
-                if operand[TYPE] == program[ARRAY]:
-                    stack[k] = operand[DATA]
+                if objects[k + 2] != program[NOTHING]:  # an array, perhaps of a subclass
+                    stack[k] = words_at(objects[k + 2])[DATA]
         interpreter, seen = release_interpreter(()), 0
         for k in range(program[STEPS]):
             at = HEAD + k * STEP
@@ -281,7 +276,8 @@ def _driver_of(looks: bool, shares: bool) -> Callable[..., int]:
             )
             units = step[ORIGIN], step[START], step[STOP], step[CHUNK]
             if shares:
-                found = parallel.run(words, step[KERNEL], pointers, units, step[THREADS], step[BACKWARD])
+                how = step[THREADS], step[EAGER], step[BACKWARD]
+                found = parallel.run(words, step[KERNEL], pointers, units, *how)
             else:
                 found = parallel.run_alone(step[KERNEL], pointers, units)
             seen |= found & step[HEEDED]

@@ -59,12 +59,18 @@ tuple_item = _interface("PyTuple_GetItem")
 
 @intrinsic
 def local(typingctx: Any) -> Any:
-    """Address of `LOCAL` words on the stack; the same ones at every place in a function."""
+    """Address of `LOCAL` words of the stack: others at each place that asks, the same ones each time it is passed."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.ptrtoint(cgutils.alloca_once(builder, _WORD, size=LOCAL), _WORD)
 
     return _INT(), emit
+
+
+@inline
+def words_at(address):  # type: ignore[no-untyped-def]
+    """Words at an address."""
+    return pointer(address, types.int64)
 
 
 # the clock of `time.perf_counter`; its name became public in Python 3.13
@@ -78,7 +84,7 @@ def nanoseconds():  # type: ignore[no-untyped-def]
     if _CLOCK_WRITES:
         base = local()
         _read_clock((base,))
-        return pointer(base, types.int64)[0]
+        return words_at(base)[0]
     return _read_clock(())
 
 
@@ -95,6 +101,7 @@ class _MethodDef(ctypes.Structure):
 
 
 _definitions: list[_MethodDef] = []  # Python keeps their addresses
+_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, *[ctypes.c_void_p] * 3)(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
 def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,6 +112,4 @@ def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
     address = jit.kernel(function, _INT, _INT, _INT, _INT)
     definition = _MethodDef(function.__name__.encode(), address, METH_FASTCALL, None)
     _definitions.append(definition)
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
-    return cast(Callable[..., Any], make(ctypes.addressof(definition), None, None))
+    return cast(Callable[..., Any], _new_function(ctypes.addressof(definition), None, None))

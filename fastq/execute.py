@@ -424,12 +424,22 @@ def compare(call: Call, x: Array, q: Array, given: Parameters) -> tuple[Array, i
         call, x, scale, zero = view.seen_by(call), view.x, view.to_kernel(given.scale), view.to_kernel(given.zero)
     dtypes = x.dtype, q.dtype, scale.dtype, zero.dtype
     whole = _prepare_errors(call, x.shape, parallel.threads_for(x.size), *dtypes).with_tensor(given.tensor)
-    sums = _sums(x)
+    sums = sums_of(x.size)
     return sums, run(whole, x, q, scale, zero, sums)
 
 
-def _sums(x: Array) -> Array:
-    return np.zeros((-(-x.size // ERRORS_CHUNK), SUMMED))
+def sums_of(size: int) -> Array:
+    """Return places for the sums of the errors of so many elements."""
+    return np.zeros((-(-size // ERRORS_CHUNK), SUMMED))
+
+
+def prepare_errors_as_is(call: Call, x: Array, q: Array, *parameters: np.dtype[Any]) -> Program | None:
+    """Return the program of `compare` for arrays in C order, None where memory has to be arranged first."""
+    if not is_plain(x) or not is_plain(q) or make_layout(x.shape, call.axes, call.block_size) is None:
+        return None
+    if call.how.packed and not in_bytes(call, x, q, x.shape):
+        return None
+    return _prepare_errors(call, x.shape, parallel.threads_for(x.size), x.dtype, q.dtype, *parameters)
 
 
 @functools.lru_cache(4096)
@@ -448,7 +458,7 @@ def _compare_in_tiles(call: Call, x: Array, q: Array, given: Parameters) -> tupl
     values = x.dtype.newbyteorder("=")
     approximation = apart_dtype(code) if packed and code is not None else q.dtype.newbyteorder("=")
     whole = _prepare_errors(call, x.shape, 1, values, approximation, scale.dtype, zero.dtype).with_tensor(given.tensor)
-    sums, seen = _sums(x), 0
+    sums, seen = sums_of(x.size), 0
     for index, start, stop in tiles(x.shape):
         part = np.ascontiguousarray(x[index], values)
         if packed and code is not None:

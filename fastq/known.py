@@ -191,18 +191,22 @@ def remember_given(
     if not _passes(arguments[2], ready.scale, (float, np.float64)) or not _passes_zero(arguments[3], ready.zero, qtype):
         return
     ready = ready.in_bits
-    prepared = execute.prepare_as_is(call, in_bits(x), result, ready.scale.dtype, ready.zero.dtype)
-    if prepared is None or prepared.repeat > 1:
+    if call.does == "compare":
+        program = execute.prepare_errors_as_is(call, x, in_bits(result), ready.scale.dtype, ready.zero.dtype)
+    else:
+        prepared = execute.prepare_as_is(call, in_bits(x), result, ready.scale.dtype, ready.zero.dtype)
+        program = prepared.program if prepared is not None and prepared.repeat == 1 else None
+    if program is None:
         return
     checks = Checks(
-        (x.nbytes, result.nbytes, ready.scale.nbytes, ready.zero.nbytes),
+        (x.nbytes, result.nbytes if call.does != "compare" else 0, ready.scale.nbytes, ready.zero.nbytes),
         ready.scale.itemsize if ready.scale.dtype.kind == "f" else 0,
         signed,
         ready.zero.itemsize,
         (0, 0) if qtype.element else (qtype.qmin, qtype.qmax),
     )
     zero = ready.zero if arguments[3] is None else None
-    remember(key, arguments, prepared.program.checked(checks), result, zero, generation)
+    remember(key, arguments, program.checked(checks), result, zero, generation)
 
 
 def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:

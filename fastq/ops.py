@@ -536,6 +536,14 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     >>> fastq.compare(x, np.array([0.0, 0.25, 1.0], np.float32)).max_abs_error
     0.25
     """
+    key, what = b"", ()
+    if isinstance(q, QuantizedArray):
+        what = _with_qparams(q.qparams, x, q.codes, "compare", q.shape)
+        key = known.facts(*what)
+        if (found := known.find(key)) is not None:
+            sums = _execute().sums_of(size := math.prod(q.shape))
+            if not found.run(*what[:4], sums):
+                return _comparison(sums, size, True)
     x = arguments.as_input(x)
     if x.shape != (shape := q.shape if isinstance(q, QuantizedArray) else np.shape(q)):
         raise ValueError(f"x has shape {x.shape}, but q has shape {shape}")
@@ -543,13 +551,15 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         raise ValueError("x is empty: there is no error to measure")
     if isinstance(q, QuantizedArray):
         params = _checked(q.qparams, x.shape, q.qparams.compute)
-        call, approximation, given = _call_with("compare", params, x.ndim), in_bits(_codes_of(q)), _parameters(params)
-        given = given.in_bits
+        call, approximation, given = _call_with("compare", params, x.ndim), _codes_of(q), _parameters(params)
     else:
         call, approximation = _VALUES, _as_values(q)
         given = Parameters(np.ones((), arguments.compute_dtype(x.dtype)), np.zeros((), np.int8))
-    sums, seen = _execute().compare(call, x, approximation, given)
+    sums, seen = _execute().compare(call, x, in_bits(approximation), given.in_bits)
     _refuse_nan(seen, "raise", x)
+    if isinstance(q, QuantizedArray):
+        signed = as_convention(params.convention).signed_scale
+        known.remember_given(key, what, call, x, approximation, given, params.dtype, signed)
     return _comparison(sums, x.size, isinstance(q, QuantizedArray))
 
 
@@ -564,8 +574,8 @@ def _as_values(q: ArrayLike) -> Array:
 
 
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
-    noise, signal, total, relative = (math.fsum(sums[:, k]) for k in range(4))
-    nonzero, clipped = (math.fsum(sums[:, k]) for k in (6, 7))
+    columns = sums.T.tolist()
+    noise, signal, total, relative, nonzero, clipped = (math.fsum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     if signal and noise:
         sqnr = 10.0 * (math.log10(signal) - math.log10(noise))  # their quotient may overflow
     else:
@@ -573,9 +583,9 @@ def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
     return Comparison(
         mse=noise / size,
         sqnr_db=sqnr,
-        max_abs_error=float(sums[:, 4].max()),
+        max_abs_error=max(columns[4]),
         mean_abs_error=total / size,
-        max_relative_error=float(sums[:, 5].max()),
+        max_relative_error=max(columns[5]),
         mean_relative_error=relative / nonzero if nonzero else 0.0,
         clipped=int(clipped) if has_codes else None,
     )

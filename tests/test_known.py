@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +12,7 @@ from catalogue import same_bytes, same_quantized, values
 from subprocesses import run
 
 import fastq
-from fastq import known, ops, packing, reference
+from fastq import execute, known, ops, packing, reference
 from fastq.qtypes import QTYPES
 
 SHAPE = 48, 64
@@ -39,7 +40,7 @@ def only_known(monkeypatch):
         raise AssertionError("this call takes the long way")
 
     def only():
-        monkeypatch.setattr(ops, "_execute", refuse)
+        monkeypatch.setattr(ops, "_execute", lambda: SimpleNamespace(sums_of=execute.sums_of))
         monkeypatch.setattr(packing, "_packed", refuse)
 
     return only
@@ -97,6 +98,9 @@ CALLS = {
     "pack": lambda api, x: api.pack(reference.unpack(reference.quantize(x, "int4").codes, "int4", shape=SHAPE), "int4"),
     "unpack": lambda api, x: api.unpack(reference.quantize(x, "uint4").codes, "uint4", shape=SHAPE),
     "unpack float4": lambda api, x: api.unpack(reference.quantize(x, "mxfp4").codes, "float4_e2m1fn", shape=SHAPE),
+    "compare": lambda api, x: api.compare(x, reference.quantize(x, "uint8", axis=0)),
+    "compare int4": lambda api, x: api.compare(x, reference.quantize(x, "int4", axis=1, block_size=32)),
+    "compare mxfp4": lambda api, x: api.compare(x, reference.quantize(x, "mxfp4")),
     "minmax": lambda api, x: api.minmax(x),
     "minmax, rows": lambda api, x: api.minmax(x, axis=0),
     "minmax, blocks": lambda api, x: api.minmax(x, axis=1, block_size=16),
@@ -107,6 +111,9 @@ def same(actual, expected):
     if isinstance(expected, tuple):
         for one, other in zip(actual, expected, strict=True):
             same_bytes(one, other)
+    elif isinstance(expected, fastq.Comparison):
+        for name, value in vars(expected).items():  # sums, in another order
+            assert getattr(actual, name) == pytest.approx(value, rel=1e-9), name
     elif isinstance(expected, fastq.QuantizedArray):
         same_quantized(actual, expected)
         assert vars(actual.qparams).keys() == vars(expected.qparams).keys()

@@ -231,14 +231,19 @@ def apply(call: Call, x: Array, out: Array, given: Parameters) -> int:
 
 def prepare_as_is(call: Call, x: Array, out: Array, *parameters: np.dtype[Any]) -> Prepared | None:
     """Return what is prepared for arrays in C order, None where memory has to be arranged first."""
+    values = out if call.does == "dequantize" else x
+    if not _goes_as_is(call, x, out, values.shape):
+        return None
+    return prepare(call, values.shape, parallel.threads_for(values.size), False, x.dtype, out.dtype, *parameters)
+
+
+def _goes_as_is(call: Call, x: Array, out: Array, shape: tuple[int, ...]) -> bool:
+    """Whether kernels can work on both arrays where they are, in C order."""
+    if call.how.packed and call.does != "fake":
+        return in_bytes(call, x, out, shape)
     if not is_plain(x) or not is_plain(out):
-        return None
-    shape, size = (out.shape, out.size) if call.does == "dequantize" else (x.shape, x.size)
-    if call.axes is not None and make_layout(shape, call.axes, call.block_size) is None:
-        return None
-    if call.how.packed and call.does != "fake" and not in_bytes(call, x, out, shape):
-        return None
-    return prepare(call, shape, parallel.threads_for(size), False, x.dtype, out.dtype, *parameters)
+        return False
+    return call.axes is None or make_layout(shape, call.axes, call.block_size) is not None
 
 
 def _contiguous(given: Parameters) -> Parameters:
@@ -331,9 +336,7 @@ def by_range(call: Call, x: Array, out: Array, tensor: float = 0.0) -> tuple[Arr
 
 def prepare_ranged_as_is(call: Call, x: Array, out: Array) -> Ranged | None:
     """Return what is prepared for arrays in C order, None where memory has to be arranged first."""
-    if not is_plain(x) or not is_plain(out) or make_layout(x.shape, call.axes, call.block_size) is None:
-        return None
-    if call.how.packed and call.does == "quantize" and not in_bytes(call, x, out, x.shape):
+    if not _goes_as_is(call, x, out, x.shape):
         return None
     return _prepare_ranged(call, x.shape, parallel.threads_for(x.size), _threads_to_reduce(x), x.dtype, out.dtype)
 
@@ -404,28 +407,30 @@ def _prepare_fused(
 
 def compare(call: Call, x: Array, q: Array, given: Parameters) -> tuple[Array, int]:
     """Return sums of the errors of q, codes or values, and the bits of what was seen."""
-    packed = call.how.packed
-    if packed and make_layout(x.shape, call.axes, call.block_size) is None:
-        code, call = call.how.code, call.apart
+    whole = prepare_errors_as_is(call, x, q, given.scale.dtype, given.zero.dtype)
+    if whole is not None:
+        return _compare(whole, x, q, _contiguous(given))
+    if call.how.packed and make_layout(x.shape, call.axes, call.block_size) is None:
+        code = call.how.code
         assert code is not None
         codes = np.empty(x.shape, apart_dtype(code))
         unpack(q, codes, code)
-        return compare(call, x, codes, given)
-    if packed and not in_bytes(call, x, q, x.shape):
+        return compare(call.apart, x, codes, given)
+    if call.how.packed:
         return _compare_in_tiles(call, x, q, given)
-    if packed:
-        scale, zero = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero)
-    else:
-        view = View(x, q, call.axes, call.block_size)
-        if not view.direct:
-            given = given._replace(scale=view.to_kernel(given.scale), zero=view.to_kernel(given.zero))
-            assert view.out is not None
-            return _compare_in_tiles(view.seen_by(call), view.x, view.out, given)
-        call, x, scale, zero = view.seen_by(call), view.x, view.to_kernel(given.scale), view.to_kernel(given.zero)
-    dtypes = x.dtype, q.dtype, scale.dtype, zero.dtype
-    whole = _prepare_errors(call, x.shape, parallel.threads_for(x.size), *dtypes).with_tensor(given.tensor)
+    view = View(x, q, call.axes, call.block_size)
+    call, given = view.seen_by(call), given._replace(scale=view.to_kernel(given.scale), zero=view.to_kernel(given.zero))
+    assert view.out is not None
+    if not view.direct:
+        return _compare_in_tiles(call, view.x, view.out, given)
+    dtypes = x.dtype, q.dtype, given.scale.dtype, given.zero.dtype
+    whole = _prepare_errors(call, view.x.shape, parallel.threads_for(x.size), *dtypes)
+    return _compare(whole, view.x, view.out, given)
+
+
+def _compare(whole: Program, x: Array, q: Array, given: Parameters) -> tuple[Array, int]:
     sums = sums_of(x.size)
-    return sums, run(whole, x, q, scale, zero, sums)
+    return sums, run(whole.with_tensor(given.tensor), x, q, given.scale, given.zero, sums)
 
 
 def sums_of(size: int) -> Array:
@@ -435,9 +440,7 @@ def sums_of(size: int) -> Array:
 
 def prepare_errors_as_is(call: Call, x: Array, q: Array, *parameters: np.dtype[Any]) -> Program | None:
     """Return the program of `compare` for arrays in C order, None where memory has to be arranged first."""
-    if not is_plain(x) or not is_plain(q) or make_layout(x.shape, call.axes, call.block_size) is None:
-        return None
-    if call.how.packed and not in_bytes(call, x, q, x.shape):
+    if not _goes_as_is(call, x, q, x.shape):
         return None
     return _prepare_errors(call, x.shape, parallel.threads_for(x.size), x.dtype, q.dtype, *parameters)
 

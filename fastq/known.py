@@ -71,7 +71,7 @@ def _nothing(*arguments: object) -> bytes:
 
 facts: Callable[..., bytes] = _count
 _calls = 0
-_generation = 0  # counts how often all calls became unknown
+_generation = 1  # counts how often all calls became unknown
 _known: dict[bytes, Known] = {}
 _seen: set[bytes] = set()  # calls that would be known if they came again
 find = _known.get
@@ -104,25 +104,23 @@ def again(key: bytes, x: Any, out: Array | None = None, scale: Any = None, zero_
     return None if found.run(x, result, scale, found.given if zero_point is None else zero_point) else result
 
 
-def is_new(key: bytes) -> bool:
-    """Whether a call that took the long way is to be known from now on: it came twice and is not known yet."""
+def is_new(key: bytes) -> int:
+    """Whether a call that took the long way is to be known from now on: it came twice and is not known yet.
+
+    Not 0 then, but what `remember` takes, to notice that what is prepared from now on has become outdated meanwhile.
+    """
     if not key or key in _known:
-        return False
+        return 0
     if key in _seen:
-        return True
+        return _generation
     if len(_seen) >= 4 * MOST:
         _seen.clear()
     _seen.add(key)
-    return False
+    return 0
 
 
 def remember(
-    key: bytes,
-    arguments: tuple[object, ...],
-    program: Program,
-    result: Array,
-    given: Any = None,
-    generation: int | None = None,
+    key: bytes, generation: int, arguments: tuple[object, ...], program: Program, result: Array, given: Any = None
 ) -> None:
     """Know a call again by its facts, which are those of these arguments."""
     from fastq.kernels.program import bound
@@ -131,7 +129,7 @@ def remember(
     empty = buffers.empty if result.nbytes >= buffers.LARGE else np.empty
     new = functools.partial(empty, result.shape, result.dtype)
     one = Known(bound(program), new, given, (arguments[4:], dtypes))
-    if generation is None or generation == _generation:  # else the program may be for other threads
+    if generation == _generation:  # else the program may be for other threads
         if len(_known) >= MOST:
             _known.pop(next(iter(_known), b""), None)
         _known[key] = one
@@ -141,26 +139,24 @@ def remember_extents(
     key: bytes, arguments: tuple[object, ...], x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str
 ) -> None:
     """Know a reduction to minima and maxima again, of an array that holds them in its own dtype."""
-    if not is_new(key):
+    if not (generation := is_new(key)):
         return
     from fastq import execute
 
-    generation = _generation
     extents = execute.prepare_extents_as_is(x, axes, block_size, nan)
     if extents is not None and extents.dtype == x.dtype:
-        remember(key, arguments, extents.whole, x, extents, generation)
+        remember(key, generation, arguments, extents.whole, x, extents)
 
 
 def remember_ranged(
     key: bytes, arguments: tuple[object, ...], call: Call, x: Array, result: Array, params: QParams
 ) -> None:
     """Know a call again that takes its parameters from ranges, and got these."""
-    if not is_new(key):
+    if not (generation := is_new(key)):
         return
     from fastq import execute
     from fastq.kernels.program import Checks
 
-    generation = _generation
     ranged = execute.prepare_ranged_as_is(call, x, result)
     if ranged is not None:
         program = ranged.program.checked(Checks((x.nbytes, result.nbytes, 0, 0)))
@@ -168,7 +164,7 @@ def remember_ranged(
         new_scale = functools.partial(np.empty, scale.shape, scale.dtype)
         new_zero_point = functools.partial(np.zeros, zero_point.shape, zero_point.dtype)
         without = params.with_values(np.empty(0), np.empty(0))
-        remember(key, arguments, program, result, (ranged, new_scale, new_zero_point, without), generation)
+        remember(key, generation, arguments, program, result, (ranged, new_scale, new_zero_point, without))
 
 
 def remember_given(
@@ -182,12 +178,11 @@ def remember_given(
     signed: bool,
 ) -> None:
     """Know a call with given parameters again, if those that it got are ready for its kernel."""
-    if not x.size or qtype.has_tensor_scale or not is_new(key):
+    if not x.size or qtype.has_tensor_scale or not (generation := is_new(key)):
         return
     from fastq import execute
     from fastq.kernels.program import Checks
 
-    generation = _generation
     if not _passes(arguments[2], ready.scale, (float, np.float64)) or not _passes_zero(arguments[3], ready.zero, qtype):
         return
     ready = ready.in_bits
@@ -206,7 +201,7 @@ def remember_given(
         (0, 0) if qtype.element else (qtype.qmin, qtype.qmax),
     )
     zero = ready.zero if arguments[3] is None else None
-    remember(key, arguments, program.checked(checks), result, zero, generation)
+    remember(key, generation, arguments, program.checked(checks), result, zero)
 
 
 def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:

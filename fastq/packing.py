@@ -113,9 +113,10 @@ def pack(
             f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {given.min()}..{given.max()}"
         )
     as_it_is = given is codes or (qtype.element and np.shape(codes) == given.shape)
-    if given.size and axis == given.ndim - 1 and as_it_is and given.dtype.isnative and known.is_new(key):
+    plain = axis == given.ndim - 1 and as_it_is and given.dtype.isnative
+    if given.size and plain and (generation := known.is_new(key)):
         form = _form(qtype, bitorder)
-        known.remember(key, what, _packed().repacking(given.shape, form, (given.dtype, form)), packed)
+        known.remember(key, generation, what, _packed().repacking(given.shape, form, (given.dtype, form)), packed)
     return packed
 
 
@@ -171,7 +172,7 @@ def unpack(
     codes = empty(shape or (1,), np.dtype(np.uint8) if qtype.element else qtype.storage)
     _packed().unpack(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), _form(qtype, bitorder))
     result = codes.reshape(shape).view(qtype.storage)
-    if codes.size and axis == codes.ndim - 1 and known.is_new(key):
+    if codes.size and axis == codes.ndim - 1 and (generation := known.is_new(key)):
         form = _form(qtype, bitorder)
-        known.remember(key, what, _packed().repacking(codes.shape, form, (form, codes.dtype)), result)
+        known.remember(key, generation, what, _packed().repacking(codes.shape, form, (form, codes.dtype)), result)
     return result

@@ -50,6 +50,7 @@ from fastq.kernels.python import (
     release_interpreter,
     release_lock,
     take_interpreter,
+    words_at,
 )
 from fastq.kernels.simd import (
     advance,
@@ -63,7 +64,6 @@ from fastq.kernels.simd import (
     inline,
     intrinsic,
     pause,
-    pointer,
     replace,
     set_bits,
 )
@@ -230,7 +230,7 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
 @inline
 def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
     """Be the worker of a slot for ever; that of slot 0 only spins for so many rounds."""
-    words = pointer(control, types.int64)
+    words = words_at(control)
     gate, parked = advance(words, GATE), advance(words, SLOTS + slot * SLOT + PARKED)
     last, idle = atomic_load(gate) >> SEQUENCE_BIT, 0
     while True:
@@ -259,7 +259,7 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
 
 
 def _serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
-    objects, base = pointer(arguments, types.int64), local()
+    objects, base = words_at(arguments), local()
     control, slot, rounds = int_value((objects[0], base)), int_value((objects[1], base)), int_value((objects[2], base))
     interpreter = release_interpreter(())
     _serve(control, slot, rounds)

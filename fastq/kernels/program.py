@@ -83,7 +83,7 @@ class Program(NamedTuple):
         """Return this program with the steps of others after its own."""
         words = np.concatenate((self.words, *(other.words[HEAD:] for other in others)))
         words[STEPS] = (words.size - HEAD) // STEP
-        return Program(words, max(self.threads, *(other.threads for other in others), 1))
+        return Program(words, max(each.threads for each in (self, *others)))
 
     def part(self, start: int, stop: int, origin: int = 0) -> Program:
         """Return this program of one step for other units, in one thread, of operands that begin with `origin`."""
@@ -245,8 +245,20 @@ def _fit(program, stack):  # type: ignore[no-untyped-def]
     return True
 
 
-def _driver_of(looks: bool, shares: bool) -> Callable[..., int]:
-    """Return the source of a driver that looks at its operands, or not, and has other threads help, or not."""
+@inline
+def _pointers(stack, step, plan):  # type: ignore[no-untyped-def]
+    """What a kernel gets: its operands and the plan, by their addresses."""
+    k = advance(step, OPERANDS)
+    return stack[k[0]], stack[k[1]], stack[k[2]], stack[k[3]], stack[k[4]], plan
+
+
+@functools.cache
+def _driver(looks: bool, shares: bool) -> Callable[..., int]:
+    """Return a driver that looks at its operands, or not, and has other threads help, or not.
+
+    One for each need, since each takes some tenths of a second to compile. They get the words of the pool, those of a
+    program, and the operands.
+    """
 
     def drive(_, arguments, count):  # type: ignore[no-untyped-def]
         objects, base = words_at(arguments), local()
@@ -265,15 +277,7 @@ def _driver_of(looks: bool, shares: bool) -> Callable[..., int]:
         for k in range(program[STEPS]):
             at = HEAD + k * STEP
             step = advance(program, at)
-            operands = advance(step, OPERANDS)
-            pointers = (
-                stack[operands[0]],
-                stack[operands[1]],
-                stack[operands[2]],
-                stack[operands[3]],
-                stack[operands[4]],
-                start + 8 * (at + STEP_PLAN),
-            )
+            pointers = _pointers(stack, step, start + 8 * (at + STEP_PLAN))
             units = step[ORIGIN], step[START], step[STOP], step[CHUNK]
             if shares:
                 how = step[THREADS], step[EAGER], step[BACKWARD]
@@ -286,14 +290,7 @@ def _driver_of(looks: bool, shares: bool) -> Callable[..., int]:
         take_interpreter((interpreter,))
         return new_int((seen,))
 
-    return drive
-
-
-# One for each need, since each takes some tenths of a second to compile. They get the words of the pool, those of a
-# program, and the operands.
-@functools.cache
-def _driver(looks: bool, shares: bool) -> Callable[..., int]:
-    return python_function(_driver_of(looks, shares))
+    return python_function(drive)
 
 
 def bound(program: Program) -> Callable[..., int]:

@@ -73,7 +73,7 @@ def recorded(function):
 jit.c_function = recorded(jit.c_function)
 
 def hits():
-    return [c.cache_hits for c in compiled]
+    return [int(c.loaded) for c in compiled]
 """
 
 _SETTINGS = ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS")

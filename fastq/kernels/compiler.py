@@ -1,14 +1,17 @@
-"""The passes that make LLVM IR of a function, and how functions that only compiled code calls become part of it."""
+"""How a function becomes machine code: the passes, and how what only compiled code calls becomes part of it."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
+from llvmlite import ir
 from llvmlite.binding import Linkage
 from numba.core import typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase
+from numba.core.compiler import CompilerBase, Flags, compile_extra
 from numba.core.compiler_machinery import PassManager
+from numba.core.registry import cpu_target
 
 # Of Numba's passes those that change anything here: no closures, context managers, loops over literals, array
 # expressions or parallel loops are in kernels. A third less time to compile, together with `_Inlined`.
@@ -27,11 +30,26 @@ _PASSES = (
 )
 
 
+class _Whole(JITCodeLibrary):  # type: ignore[misc]
+    """A function with all that it calls. Numba's engine does not get it, which would keep it for ever."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def machine_code(self) -> bytes:
+        """Return an object file."""
+        self._ensure_finalized()
+        return bytes(self._codegen._tm.emit_object(self._final_module))
+
+
 class Compiler(CompilerBase):  # type: ignore[misc]
     """Numba's compiler with these passes."""
 
+    library = _Whole
+
     def define_pipelines(self) -> list[PassManager]:
         """Return the one list of passes."""
+        self.state.library = self.library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
         passes = PassManager("kernels")
         for each in _PASSES:
             passes.add_pass(each, each.__name__)
@@ -73,11 +91,37 @@ class _Inlined(JITCodeLibrary):  # type: ignore[misc]
 class InlinedCompiler(Compiler):
     """The compiler of functions that only compiled code calls."""
 
-    def define_pipelines(self) -> list[PassManager]:
-        """Return the same passes, which fill a library of another kind."""
-        self.state.library = _Inlined(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
-        return super().define_pipelines()
+    library = _Inlined
 
 
 # no entry for C, which nothing would call: a quarter less time to compile
 INLINED: Any = {"no_cfunc_wrapper": True, "pipeline_class": InlinedCompiler}
+
+
+ENTRY = "fastq_kernel"  # what linkers see of a kernel
+
+
+def machine_code(
+    function: Callable[..., Any], options: dict[str, Any], result: Any, arguments: tuple[Any, ...]
+) -> bytes:
+    """Return an object file with a C function of these Numba types, named `ENTRY`."""
+    flags = Flags()
+    cpu_target.options.parse_as_flags(flags, options)
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    contexts = cpu_target.typing_context, cpu_target.target_context
+    compiled = compile_extra(*contexts, function, arguments, result, flags, {}, pipeline_class=Compiler)
+    compiled.library.add_ir_module(_entry(compiled.target_context, compiled.fndesc))
+    return cast(bytes, compiled.library.machine_code())
+
+
+def _entry(context: Any, function: Any) -> ir.Module:
+    """Return a C function that calls one of Numba's, without its way to print exceptions, which needs its runtime."""
+    result, arguments = function.restype, function.argtypes
+    module = context.create_module(ENTRY)
+    inner = ir.Function(module, context.call_conv.get_function_type(result, arguments), function.llvm_func_name)
+    kind = ir.FunctionType(context.get_value_type(result), [context.get_value_type(each) for each in arguments])
+    entry = ir.Function(module, kind, ENTRY)
+    builder = ir.IRBuilder(entry.append_basic_block())
+    _, value = context.call_conv.call_function(builder, inner, result, arguments, entry.args, ("noinline",))
+    builder.ret(value)
+    return module

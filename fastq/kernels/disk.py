@@ -1,0 +1,56 @@
+"""Machine code on disk: it is found again, it is never wrong, and no trouble with files reaches the caller.
+
+A file for each function and signature: a checksum of all that follows, the key, an object file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import CompileResultCacheImpl
+
+_DIGEST = 32  # bytes
+
+
+class File:
+    """Where the code of a function is kept, by a key that nothing else has ever been compiled under."""
+
+    def __init__(self, function: Callable[..., Any], key: bytes) -> None:
+        # Numba finds the folder: of NUMBA_CACHE_DIR, beside the source, or of the user
+        numba = CompileResultCacheImpl(function)
+        self._key, self._make_folder = key, numba.locator.ensure_cache_path
+        self.path = Path(numba.locator.get_cache_path()) / f"{numba.filename_base}.{key.hex()[:16]}.code"
+
+    def load(self) -> bytes | None:
+        """Return what was saved; None where there is no such file, or it is damaged, or another's."""
+        with contextlib.suppress(OSError):
+            content = self.path.read_bytes()
+            checksum, key, code = content[:_DIGEST], content[_DIGEST : 2 * _DIGEST], content[2 * _DIGEST :]
+            if key == self._key and checksum == hashlib.sha256(key + code).digest():
+                return code
+        return None
+
+    def save(self, code: bytes) -> None:
+        """Keep code, under a name of its own until all of it is there."""
+        content = self._key + code
+        with contextlib.suppress(OSError):  # a full or read-only disk
+            self._make_folder()
+            part = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
+            try:
+                part.write_bytes(hashlib.sha256(content).digest() + content)
+                os.replace(part, self.path)
+            except OSError:
+                part.unlink(missing_ok=True)
+
+
+def file_of(function: Callable[..., Any], key: bytes) -> File | None:
+    """Return where code is kept; None where no folder can be written."""
+    with contextlib.suppress(Exception):  # what Numba raises depends on the system
+        return File(function, key)
+    return None

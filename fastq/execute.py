@@ -389,7 +389,7 @@ def _prepare_fused(
     columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES // _compute_size(how, kinds)
     if not layout.owned or layout.block * columns > FUSED or (threads > 1 and layout.parameters < 4 * threads):
         return None
-    streaming = does != "quantize" and past_cache(shape, kinds[1])
+    streaming = does != "quantize" and past_cache(shape, *kinds[:2])
     plan = plan_of(layout, call.bounds, streaming)
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // columns)

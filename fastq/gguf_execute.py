@@ -42,7 +42,7 @@ def quantize(data: Array, out: Array, form: BlockFormat) -> int:
 
 def dequantize(data: Array, out: Array, form: BlockFormat) -> None:
     """Write the values of the blocks in data to out."""
-    streaming = is_plain(data) and is_plain(out) and out.nbytes >= STREAMING
+    streaming = is_plain(data) and is_plain(out) and data.nbytes + out.nbytes >= STREAMING
     kernel = _kernel(gguf.dequantize_blocks, form, data.dtype, out.dtype, streaming)
     _run(kernel, data, form.nbytes, out, BLOCK)
 

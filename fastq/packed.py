@@ -115,7 +115,7 @@ def repacking(shape: tuple[int, ...], code: Form, kinds: tuple[Kind, Kind]) -> P
     size, length = math.prod(shape), shape[-1] if shape else 1
     if length % code.group == 0 or size == length:
         length = REPACKED
-    return _repacking(size, length, parallel.threads_for(size), past_cache(shape, kinds[1]), *kinds)
+    return _repacking(size, length, parallel.threads_for(size), past_cache(shape, *kinds), *kinds)
 
 
 @functools.lru_cache(4096)

@@ -141,7 +141,7 @@ def test_every_size_at_every_offset():
 
 
 @pytest.mark.parametrize("size", [1 << 16, (1 << 18) + 17, (1 << 21) + 5])
-def test_large_arrays_in_parallel_and_past_the_cache(size, threads):
+def test_large_arrays_in_parallel(size, threads):
     x = values("float32", size, 8)
     results = []
     for n in (1, 2, 4):
@@ -153,6 +153,37 @@ def test_large_arrays_in_parallel_and_past_the_cache(size, threads):
     same_quantized(q, expected)
     same_bytes(q.dequantize(), reference.dequantize(expected))
     same_bytes(fastq.fake_quantize(x, "uint8"), reference.fake_quantize(x, "uint8"))
+
+
+@pytest.fixture
+def streaming(monkeypatch):
+    """Stores go past the cache, whatever the size."""
+    from fastq import execute, plans
+
+    prepared = plans.prepare, execute._prepare_ranged
+    monkeypatch.setattr(plans, "STREAMING", 1)
+    for function in prepared:
+        function.cache_clear()
+    yield
+    for function in prepared:
+        function.cache_clear()
+
+
+def test_stores_past_the_cache_at_every_offset(threads, streaming):
+    given, rows, shared = {"scale": 0.05, "zero_point": 3}, {"axis": 0}, {"axis": 1}
+    for size, offset, n in itertools.product((1, 15, 16, 17, 63, 64, 65, 200, 257), (0, 1, 3, 4, 15), (1, 2)):
+        threads(n)
+        x, memory = values("float32", 3 * size, 12), np.full(3 * size + offset + 1, 7, np.float32)
+        out = memory[offset:-1]
+        codes = reference.quantize_linear(x, **given, dtype="int8")
+        same_bytes(fastq.dequantize_linear(codes, **given, out=out), reference.dequantize_linear(codes, **given))
+        for options in ({}, rows, shared):
+            expected = reference.fake_quantize(x.reshape(3, size), "uint8", **options)
+            same_bytes(fastq.fake_quantize(x.reshape(3, size), "uint8", **options, out=out.reshape(3, size)), expected)
+        packed = reference.pack(codes >> 4, "int4")
+        same_bytes(fastq.unpack(packed, "int4", shape=codes.shape), codes >> 4)
+        assert (memory[:offset] == 7).all()
+        assert memory[-1] == 7
 
 
 @pytest.mark.parametrize("shape", [(2100, 1000), (3, 700_001), (1 << 21, 3), (70_000, 31)])

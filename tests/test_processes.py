@@ -171,15 +171,19 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
 
     until_two()
     assert not words[parallel.UNTIL]
-    rests = []
-    for _ in range(3):
+    rests, longest = [], parallel.MOST_REST
+    for ago, before in [(0, 0), (0, None), (0, None), (0, longest), (2 * parallel.SOON, longest // 2)]:
+        until_two()
+        if before is not None:
+            words[parallel.REST] = before
         while not words[parallel.UNTIL] > time.perf_counter_ns():
+            words[parallel.UNTIL] = (time.perf_counter_ns() - ago) * bool(rests)  # the end of the rest before
             slots(0.1)
         rests.append(int(words[parallel.REST]))
-        assert slots(0) == {0}
-        until_two()
-    assert rests[0] == parallel.LEAST_REST
-    assert rests[0] < rests[1] < rests[2] <= parallel.MOST_REST
+        if rests[-1] == longest:
+            assert slots(0) == {0}
+            words[parallel.UNTIL] = 0
+    assert rests == [parallel.LEAST_REST * factor for factor in (1, 4, 16)] + [longest, longest // 4]
     """
     call(code, setup=SETUP + KERNEL)
 

@@ -222,8 +222,10 @@ def measured(settings: Settings, wanted: list[Case], json_file: Path | None) -> 
 
 
 def results_of(ctx: Any, param: Any, path: Path | None) -> Path:
-    """Return the file that is named, or else the stored results that were measured last."""
-    path = path or stored()
+    """Return the file that is named, or else the results of such a CPU, or else those that were measured last."""
+    if path is None:
+        found, mine = stored(), machine.cpu_model()
+        path = min(found, key=lambda each: found[each].machine["cpu"] != mine, default=None)
     if path is None:
         raise click.UsageError("there are no stored results: python -m bench run --full --json bench/results/NAME.json")
     if not path.is_file():
@@ -241,12 +243,11 @@ results_argument = click.argument("results_file", metavar="[JSON]", required=Fal
 
 
 @main.command()
-@results_argument
-def report(results_file: Path) -> None:
-    """Write docs/performance.md and the README's table from stored results, by default those measured last."""
+def report() -> None:
+    """Write docs/performance.md and the README's table from the stored results, and a page for each other machine."""
     from . import report as pages
 
-    for path in pages.write(read(results_file), results_file.name):
+    for path in pages.write(stored()):
         click.echo(f"{path} written")
 
 
@@ -269,7 +270,7 @@ def show_stored(results_file: Path) -> None:
 
 @main.command()
 @measuring
-@click.option("--against", "results_file", type=FILE, callback=results_of, help="Default: those measured last.")
+@click.option("--against", "results_file", type=FILE, callback=results_of, help="Default: those of such a CPU.")
 def gate(
     results_file: Path,
     sizes: tuple[int, ...] | None,

@@ -21,15 +21,27 @@ MIB = 1 << 20
 UNITS = ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
 
 
-def texts(results: Results, name: str, root: Path = ROOT) -> dict[Path, str]:
-    """What the files that are generated must hold, by their path in the repository."""
-    return {PAGE: page(results, name), README: readme((root / README).read_text(encoding="utf-8"), results)}
+def texts(stored: dict[Path, Results], root: Path = ROOT) -> dict[Path, str]:
+    """What the files that are generated must hold, by their path in the repository; `PAGE` is of the first results."""
+    paths = {file: PAGE.with_stem(f"{PAGE.stem}-{file.stem}") if k else PAGE for k, file in enumerate(stored)}
+    made = {path: page(stored[file], file.name, _links(stored, paths, file)) for file, path in paths.items()}
+    first = next(iter(stored.values()))
+    return made | {README: readme((root / README).read_text(encoding="utf-8"), first)}
 
 
-def write(results: Results, name: str, root: Path = ROOT) -> list[Path]:
-    """Write the files; those that changed."""
-    changed = []
-    for path, text in texts(results, name, root).items():
+def _links(stored: dict[Path, Results], paths: dict[Path, Path], besides: Path) -> str:
+    others = [f"[{stored[file].machine['cpu']}]({path.name})" for file, path in paths.items() if file != besides]
+    return f"- other machines: {', '.join(others)}\n" if others else ""
+
+
+def write(stored: dict[Path, Results], root: Path = ROOT) -> list[Path]:
+    """Write the files, and remove pages of results that are no more; those that changed."""
+    made = texts(stored, root)
+    there = (path.relative_to(root) for path in (root / PAGE.parent).glob(f"{PAGE.stem}-*{PAGE.suffix}"))
+    changed = [path for path in there if path not in made]
+    for path in changed:
+        (root / path).unlink()
+    for path, text in made.items():
         target = root / path
         if not target.exists() or target.read_text(encoding="utf-8") != text:
             target.write_text(text, encoding="utf-8")
@@ -37,10 +49,10 @@ def write(results: Results, name: str, root: Path = ROOT) -> list[Path]:
     return changed
 
 
-def page(results: Results, name: str) -> str:
+def page(results: Results, name: str, others: str) -> str:
     """The page: the template with every part filled in."""
     parts = {part: make(results) for part, make in PARTS.items()}
-    return TEMPLATE.read_text(encoding="utf-8").format(results=name, **parts)
+    return TEMPLATE.read_text(encoding="utf-8").format(results=name, others=others, **parts)
 
 
 def readme(text: str, results: Results) -> str:

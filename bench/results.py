@@ -163,10 +163,10 @@ def read(path: Path) -> Results:
         raise ValueError(f"{path.name} holds no results of this benchmark: {error}") from error
 
 
-def stored() -> Path | None:
-    """The results that were begun last, among those kept beside this file."""
-    found = sorted(STORED.glob("*.json"), key=lambda path: read(path).started)
-    return found[-1] if found else None
+def stored() -> dict[Path, Results]:
+    """The results kept beside this file, one for each machine, those that were begun last first."""
+    found = {path: read(path) for path in STORED.glob("*.json")}
+    return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
 
 
 def peer_of(name: str) -> str:

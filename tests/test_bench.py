@@ -344,8 +344,13 @@ def test_pages_hold_the_figures(measured, tmp_path):
     made = results.read(measured[0])
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    assert report.write(made, "results.json", tmp_path) == [report.PAGE, report.README]
-    assert report.write(made, "results.json", tmp_path) == []
+    other = Path("docs/performance-other.md")
+    stored = {Path("results.json"): made, Path("other.json"): made}
+    assert report.write(stored, tmp_path) == [report.PAGE, other, report.README]
+    assert report.write(stored, tmp_path) == []
+    assert f"[{made.machine['cpu']}](performance.md)" in (tmp_path / other).read_text()
+    assert report.write({Path("results.json"): made}, tmp_path) == [other, report.PAGE]
+    assert not (tmp_path / other).exists()
     page, readme = (tmp_path / report.PAGE).read_text(), (tmp_path / report.README).read_text()
     assert made.machine["cpu"] in page
     m = made["minmax/float32/int8/tensor/2^12"]
@@ -359,9 +364,9 @@ def test_pages_hold_the_figures(measured, tmp_path):
 
 
 def test_generated_text_is_that_of_the_stored_results():
-    path = results.stored()
-    assert path is not None
-    for name, text in report.texts(results.read(path), path.name, ROOT).items():
+    stored = results.stored()
+    assert stored
+    for name, text in report.texts(stored, ROOT).items():
         assert (ROOT / name).read_text(encoding="utf-8") == text, f"{name}: run python -m bench report"
 
 

@@ -221,13 +221,16 @@ def measured(settings: Settings, wanted: list[Case], json_file: Path | None) -> 
     return results
 
 
+NOTHING_STORED = "there are no stored results: python -m bench run --full --json bench/results/NAME.json"
+
+
 def results_of(ctx: Any, param: Any, path: Path | None) -> Path:
     """Return the file that is named, or else the results of such a CPU, or else those that were measured last."""
     if path is None:
         found, mine = stored(), machine.cpu_model()
         path = min(found, key=lambda each: found[each].machine["cpu"] != mine, default=None)
     if path is None:
-        raise click.UsageError("there are no stored results: python -m bench run --full --json bench/results/NAME.json")
+        raise click.UsageError(NOTHING_STORED)
     if not path.is_file():
         raise click.BadParameter(f"there is no file {str(path)!r}")
     return path
@@ -247,8 +250,13 @@ def report() -> None:
     """Write docs/performance.md and the README's table from the stored results, and a page for each other machine."""
     from . import report as pages
 
-    for path in pages.write(stored()):
+    found = stored()
+    if not found:
+        raise click.UsageError(NOTHING_STORED)
+    for path in pages.write(found):
         click.echo(f"{path} written")
+    for path in pages.outdated(found):
+        click.echo(f"{path} is of no stored results: remove it")
 
 
 @main.command()
@@ -270,7 +278,13 @@ def show_stored(results_file: Path) -> None:
 
 @main.command()
 @measuring
-@click.option("--against", "results_file", type=FILE, callback=results_of, help="Default: those of such a CPU.")
+@click.option(
+    "--against",
+    "results_file",
+    type=FILE,
+    callback=results_of,
+    help="Default: those of such a CPU, or else those measured last.",
+)
 def gate(
     results_file: Path,
     sizes: tuple[int, ...] | None,

@@ -16,6 +16,7 @@ from .targets import LARGE, ROOFLINE_SHARE, SMALL, two_threads, verdicts
 ROOT = Path(__file__).parents[1]
 PAGE, README = Path("docs/performance.md"), Path("README.md")
 TEMPLATE = Path(__file__).parent / "performance.md"
+MADE = "Made by `python -m bench report`"
 BEGIN, END = "<!-- begin: python -m bench report -->", "<!-- end -->"
 MIB = 1 << 20
 UNITS = ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
@@ -35,18 +36,21 @@ def _links(stored: dict[Path, Results], paths: dict[Path, Path], besides: Path) 
 
 
 def write(stored: dict[Path, Results], root: Path = ROOT) -> list[Path]:
-    """Write the files, and remove pages of results that are no more; those that changed."""
-    made = texts(stored, root)
-    there = (path.relative_to(root) for path in (root / PAGE.parent).glob(f"{PAGE.stem}-*{PAGE.suffix}"))
-    changed = [path for path in there if path not in made]
-    for path in changed:
-        (root / path).unlink()
+    """Write the files; those that changed."""
+    made, changed = texts(stored, root), []
     for path, text in made.items():
         target = root / path
         if not target.exists() or target.read_text(encoding="utf-8") != text:
             target.write_text(text, encoding="utf-8")
             changed.append(path)
     return changed
+
+
+def outdated(stored: dict[Path, Results], root: Path = ROOT) -> list[Path]:
+    """Pages that were made from results which are no more, or are on the first page now."""
+    there = sorted((root / PAGE.parent).glob(f"{PAGE.stem}-*{PAGE.suffix}"))
+    made = [path.relative_to(root) for path in there if MADE in path.read_text(encoding="utf-8")]
+    return [path for path in made if path not in texts(stored, root)]
 
 
 def page(results: Results, name: str, others: str) -> str:

@@ -164,7 +164,7 @@ def read(path: Path) -> Results:
 
 
 def stored() -> dict[Path, Results]:
-    """The results kept beside this file, one for each machine, those that were begun last first."""
+    """The results kept beside this file, those that were begun last first."""
     found = {path: read(path) for path in STORED.glob("*.json")}
     return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
 

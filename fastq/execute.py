@@ -49,10 +49,12 @@ from fastq.views import TILE, View, is_plain, native, tiles
 
 Array = NDArray[Any]
 
-# elements of a block that is quantized right after it was reduced, while it is in the L2 cache, and of one whose rows
-# begin a multiple of so many bytes apart, since these share a few sets of the cache (1024 rows of 4096 float32, Zen 5:
-# 5.9 Gelem/s, with two passes 6.8; of 4000 11.2 and 6.5, of 2048 9.7 and 6.9; 512 rows of 4096: 10.9 and 6.9)
-FUSED, ALIASED, APART = 1 << 17, 1 << 15, 1 << 14
+# elements of a block that is quantized right after it was reduced, while it is in the L2 cache
+FUSED = 1 << 17
+# rows of such a block if they begin a multiple of so many bytes apart, of which caches hold fewer. Gelem/s in one pass
+# and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048 9.7 and 6.9; 512 rows of
+# 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4
+ALIASED, APART = 512, 1 << 14
 # how many elements of a reduction are as much work as one of a quantization (2**17: 4.6 us alone, 4.9 with two)
 LIGHT = 8
 # minimum and maximum of each thread are kept side by side as long as they have no more numbers than this, 512 KiB of
@@ -390,8 +392,9 @@ def _prepare_fused(
     layout = make_layout(shape, call.axes, call.block_size)
     assert layout is not None
     columns = 1 if layout.inner == 1 else lanes.STRIPE_BYTES // _compute_size(how, kinds)
-    aliased = layout.inner > 1 and layout.inner * element(kinds[0]).bitwidth % (8 * APART) == 0
-    if not layout.owned or layout.block * columns > (ALIASED if aliased else FUSED):
+    if not layout.owned or layout.block * columns > FUSED:
+        return None
+    if layout.inner > 1 and layout.block > ALIASED and layout.inner * element(kinds[0]).bitwidth % (8 * APART) == 0:
         return None
     if threads > 1 and layout.parameters < 4 * threads:
         return None

@@ -25,14 +25,15 @@ from fastq.layout import Layout, make_layout
 Array = NDArray[Any]
 Kinds = tuple[Kind, Kind, Kind, Kind]  # what src, dst, scale and zero point point to
 
-_LAST_CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def _cache_size() -> int:
-    """Bytes of the last cache, at most 32 MiB: of a larger one, of many cores or guests, others have their share."""
+    """Bytes of the largest cache, from 8 MiB to 32: a larger one is for many cores or guests."""
+    sizes = [8 << 10]
     with contextlib.suppress(OSError, ValueError):
-        return min(max(int(_LAST_CACHE.read_text().strip().removesuffix("K")) << 10, 8 << 20), 32 << 20)
-    return 32 << 20
+        sizes += [int(path.read_text().strip().removesuffix("K")) for path in _CACHES.glob("index*/size")]
+    return min(max(sizes), 32 << 10) << 10
 
 
 # Bytes that a call moves, from which on stores go past the cache. Dequantize on two cores is 1.1 to 2.1 times as fast

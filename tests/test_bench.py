@@ -344,13 +344,8 @@ def test_pages_hold_the_figures(measured, tmp_path):
     made = results.read(measured[0])
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    other = Path("docs/performance-other.md")
-    stored = {Path("results.json"): made, Path("other.json"): made}
-    assert report.write(stored, tmp_path) == [report.PAGE, other, report.README]
-    assert report.write(stored, tmp_path) == []
-    assert f"[{made.machine['cpu']}](performance.md)" in (tmp_path / other).read_text()
-    assert report.write({Path("results.json"): made}, tmp_path) == [other, report.PAGE]
-    assert not (tmp_path / other).exists()
+    assert report.write({Path("results.json"): made}, tmp_path) == [report.PAGE, report.README]
+    assert report.write({Path("results.json"): made}, tmp_path) == []
     page, readme = (tmp_path / report.PAGE).read_text(), (tmp_path / report.README).read_text()
     assert made.machine["cpu"] in page
     m = made["minmax/float32/int8/tensor/2^12"]
@@ -361,6 +356,35 @@ def test_pages_hold_the_figures(measured, tmp_path):
     assert readme.startswith("before\n<!-- begin")
     assert readme.endswith("<!-- end -->\nafter\n")
     assert "old" not in readme
+
+
+def test_pages_of_several_machines(measured, tmp_path):
+    made = results.read(measured[0])
+    old = dataclasses.replace(made, machine=made.machine | {"cpu": "Another"}, started="2001-01-01 00:00:00")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "performance-notes.md").write_text("by hand")
+    (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n")
+    other, stored = Path("docs/performance-other.md"), {Path("results.json"): made, Path("other.json"): old}
+    assert report.write(stored, tmp_path) == [report.PAGE, other, report.README]
+    first, second = ((tmp_path / path).read_text() for path in (report.PAGE, other))
+    assert f"- CPU: {made.machine['cpu']};" in first
+    assert "[Another](performance-other.md)" in first
+    assert "- CPU: Another;" in second
+    assert f"[{made.machine['cpu']}](performance.md)" in second
+    assert report.outdated(stored, tmp_path) == []
+    assert report.outdated({Path("results.json"): made}, tmp_path) == [other]
+
+
+@pytest.mark.parametrize(("cpu", "expected"), [("Another", "old"), ("Mine", "new"), ("None of them", "new")])
+def test_results_of_such_a_cpu_are_the_default(measured, tmp_path, monkeypatch, cpu, expected):
+    made = results.read(measured[0])
+    for name, model, started in [("old", "Another", "2001-01-01 00:00:00"), ("new", "Mine", "2002-01-01 00:00:00")]:
+        dataclasses.replace(made, machine=made.machine | {"cpu": model}, started=started).write(
+            tmp_path / f"{name}.json"
+        )
+    monkeypatch.setattr(results, "STORED", tmp_path)
+    monkeypatch.setattr(part("machine"), "cpu_model", lambda: cpu)
+    assert command.results_of(None, None, None) == tmp_path / f"{expected}.json"
 
 
 def test_generated_text_is_that_of_the_stored_results():

@@ -9,7 +9,7 @@ import pytest
 from subprocesses import HITS, SETUP, finish, run, start
 
 import fastq
-from fastq.kernels import jit
+from fastq.kernels import sources
 
 PACKAGE = Path(fastq.__file__).parent
 SOURCES = sorted(path.name for path in (PACKAGE / "kernels").glob("*.py"))
@@ -109,10 +109,10 @@ def edit(path, old, new):
 @pytest.mark.parametrize("name", ["kernels/spans.py", "floats.py", "gguf_formats.py"])
 def test_what_kernels_are_made_from_is_part_of_their_digest(tmp_path, name):
     package = shutil.copytree(PACKAGE, tmp_path / "fastq")
-    before = jit._digest_of(package / "kernels")
-    assert before == jit._SOURCES
+    before = sources.digest_of(package / "kernels")
+    assert before == sources.DIGEST
     (package / name).write_text((package / name).read_text() + "#")
-    assert jit._digest_of(package / "kernels") != before
+    assert sources.digest_of(package / "kernels") != before
 
 
 def test_edit_of_a_kernel_source_changes_results(tmp_path):
@@ -137,11 +137,11 @@ def test_edit_of_a_kernel_source_changes_results(tmp_path):
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_kernel_source_is_in_the_digest(tmp_path, name):
     kernels = copy_of_the_package(tmp_path) / "kernels"
-    before = jit._digest_of(kernels)
-    assert before == jit._digest_of(PACKAGE / "kernels")
+    before = sources.digest_of(kernels)
+    assert before == sources.digest_of(PACKAGE / "kernels")
     with (kernels / name).open("a") as source:
         source.write("#\n")
-    assert jit._digest_of(kernels) != before
+    assert sources.digest_of(kernels) != before
 
 
 def test_options_have_code_of_their_own(tmp_path):
@@ -186,6 +186,30 @@ def test_actions_have_code_of_their_own(tmp_path):
     """
     assert check(tmp_path, code) == "compiled"
     assert check(tmp_path, code) == "loaded"
+
+
+@pytest.mark.parametrize("setting", ["NUMBA_OPT", "NUMBA_SLP_VECTORIZE"])
+def test_settings_of_numba_have_code_of_their_own(cache, setting):
+    assert check(cache, **{setting: 1}) == "compiled"
+    assert check(cache) == "loaded"
+
+
+def test_addresses_of_this_process_are_not_kept(tmp_path):
+    (tmp_path / "absolute.py").write_text(
+        "import ctypes\nlabs = ctypes.CDLL(None).labs\n"
+        "labs.argtypes, labs.restype = [ctypes.c_long], ctypes.c_long\ndef absolute(n):\n    return labs(n)\n"
+    )
+    code = f"""
+    sys.path.insert(0, {str(tmp_path)!r})
+    from numba import int64
+    from absolute import absolute
+    try:
+        jit.kernel(absolute, int64, int64)
+    except ValueError as error:
+        print("addresses of this process" in str(error))
+    """
+    assert run(code, setup=SETUP + HITS, NUMBA_CACHE_DIR=tmp_path / "cache") == "True\n"
+    assert not data_files(tmp_path)
 
 
 def test_other_cpu(cache):

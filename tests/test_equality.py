@@ -8,6 +8,7 @@ from catalogue import CODES, INPUTS, LAYOUTS, PACKED, same_bytes, same_quantized
 
 import fastq
 from fastq import reference
+from fastq.kernels import parallel
 
 SHAPE = (4, 6, 35)
 GRANULARITIES = [
@@ -162,6 +163,8 @@ def streaming(monkeypatch):
 
     prepared = plans.prepare, execute._prepare_ranged
     monkeypatch.setattr(plans, "STREAMING", 1)
+    monkeypatch.setattr(parallel, "CHUNK", (16, 64))  # several in each array
+    assert plans.past_cache((1,), np.dtype(np.int8), np.dtype(np.float32))
     for function in prepared:
         function.cache_clear()
     yield
@@ -171,7 +174,7 @@ def streaming(monkeypatch):
 
 def test_stores_past_the_cache_at_every_offset(threads, streaming):
     given, rows, shared = {"scale": 0.05, "zero_point": 3}, {"axis": 0}, {"axis": 1}
-    for size, offset, n in itertools.product((1, 15, 16, 17, 63, 64, 65, 200, 257), (0, 1, 3, 4, 15), (1, 2)):
+    for size, offset, n in itertools.product((1, 15, 16, 17, 63, 64, 65, 200, 257), (0, 1, 3, 4, 15), (1, 2, 4)):
         threads(n)
         x, memory = values("float32", 3 * size, 12), np.full(3 * size + offset + 1, 7, np.float32)
         out = memory[offset:-1]
@@ -184,6 +187,18 @@ def test_stores_past_the_cache_at_every_offset(threads, streaming):
         same_bytes(fastq.unpack(packed, "int4", shape=codes.shape), codes >> 4)
         assert (memory[:offset] == 7).all()
         assert memory[-1] == 7
+
+
+@pytest.mark.parametrize(("rows", "columns", "passes"), [(512, 4096, 1), (513, 4096, 2), (513, 4000, 1)])
+def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, monkeypatch):
+    from fastq import execute
+
+    fused, seen = execute._prepare_fused, []
+    monkeypatch.setattr(execute, "_prepare_fused", lambda *given: seen.append(fused(*given)) or seen[-1])
+    execute._prepare_ranged.cache_clear()
+    x = values("float32", rows * columns, 13).reshape(rows, columns)
+    same_quantized(fastq.quantize(x, "int8", axis=1), reference.quantize(x, "int8", axis=1))
+    assert [1 if program else 2 for program in seen] == [passes]
 
 
 @pytest.mark.parametrize("shape", [(2100, 1000), (3, 700_001), (1 << 21, 3), (70_000, 31)])

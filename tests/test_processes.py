@@ -171,19 +171,26 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
 
     until_two()
     assert not words[parallel.UNTIL]
-    rests, longest = [], parallel.MOST_REST
-    for ago, before in [(0, 0), (0, None), (0, None), (0, longest), (2 * parallel.SOON, longest // 2)]:
+    least, longest, soon, few = parallel.LEAST_REST, parallel.MOST_REST, parallel.SOON, parallel.FEW
+    for since, helped, before, expected in [
+        (0, 2 * few, 0, least),
+        (0, 2 * few, 3 * least, 12 * least),
+        (0, 2 * few, longest, longest),
+        (2 * soon, 0, 3 * least, 12 * least),
+        (2 * soon, 2 * few, longest, longest // 2),
+        (2 * soon, 2 * few, least, least),
+        (longest, 0, longest, least),
+    ]:
+        words[parallel.UNTIL] = 0
         until_two()
-        if before is not None:
-            words[parallel.REST] = before
+        end = None
         while not words[parallel.UNTIL] > time.perf_counter_ns():
-            words[parallel.UNTIL] = (time.perf_counter_ns() - ago) * bool(rests)  # the end of the rest before
+            words[parallel.UNTIL] = time.perf_counter_ns() - since  # the end of the rest before
+            words[parallel.HELPED], words[parallel.REST] = helped, before
             slots(0.1)
-        rests.append(int(words[parallel.REST]))
-        if rests[-1] == longest:
+        assert words[parallel.REST] == expected
+        if expected == longest:
             assert slots(0) == {0}
-            words[parallel.UNTIL] = 0
-    assert rests == [parallel.LEAST_REST * factor for factor in (1, 4, 16)] + [longest, longest // 4]
     """
     call(code, setup=SETUP + KERNEL)
 

@@ -34,11 +34,14 @@ class _Whole(JITCodeLibrary):  # type: ignore[misc]
     """A function with all that it calls. Numba's engine does not get it, which would keep it for ever."""
 
     def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
         self._finalized = True
 
     def machine_code(self) -> bytes:
-        """Return an object file."""
-        self._ensure_finalized()
+        """Return an object file, which any process can load."""
+        if self.has_dynamic_globals:
+            raise ValueError(f"{self.name} holds addresses of this process: {', '.join(self._dynamic_globals)}")
         return bytes(self._codegen._tm.emit_object(self._final_module))
 
 

@@ -23,9 +23,9 @@ class File:
 
     def __init__(self, function: Callable[..., Any], key: bytes) -> None:
         # Numba finds the folder: of NUMBA_CACHE_DIR, beside the source, or of the user
-        numba = CompileResultCacheImpl(function)
-        self._key, self._make_folder = key, numba.locator.ensure_cache_path
-        self.path = Path(numba.locator.get_cache_path()) / f"{numba.filename_base}.{key.hex()[:16]}.code"
+        place = CompileResultCacheImpl(function)
+        self._key, self._make_folder = key, place.locator.ensure_cache_path
+        self.path = Path(place.locator.get_cache_path()) / f"{place.filename_base}.{key.hex()[:16]}.code"
 
     def load(self) -> bytes | None:
         """Return what was saved; None where there is no such file, or it is damaged, or another's."""

@@ -80,11 +80,11 @@ CHUNK = 1 << 14, 1 << 18
 # seconds that an idle worker watches the gate before it parks, and a caller those inside before it sleeps
 SPIN = 100e-6
 # nanoseconds for which callers work alone after one waited for a worker longer than it had worked: at least, and at
-# most. Four times as long as before if that happens so soon after it, as it does beside a process that wants the same
-# CPUs, else half as long. 2**22 elements beside one, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6 with, 0.7 to
-# 1.4 if all calls are alone. A virtual machine takes a CPU away for 1 to 4 ms twice a second, and 100 ms at least left
-# a sixth of all calls alone there
-LEAST_REST, MOST_REST, SOON = 10_000_000, 1_000_000_000, 50_000_000
+# most. Four times as long as before if that happens so soon after it, or after no more calls with help than `FEW`, as
+# it does beside a process that wants the same CPUs; half as long if later; forgotten after `MOST_REST`. 2**22 elements
+# beside one, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6 with, 0.7 to 1.4 if all calls are alone. A virtual
+# machine takes a CPU away for 1 to 4 ms twice a second, and 100 ms at least left a sixth of all calls alone there
+LEAST_REST, MOST_REST, SOON, FEW = 10_000_000, 1_000_000_000, 50_000_000, 16
 
 _INT = types.int64
 
@@ -112,8 +112,9 @@ LINE = 8  # int64 in a cache line: words that different threads write do not sha
 
 GATE, OWNER, SEEN, JOB, PACE, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
 KERNEL, POINTERS, STOP, UNITS, BACKWARD, THREADS, ROUNDS = (JOB + k for k in (0, 1, 7, 8, 9, 10, 11))
-# when callers may have help again, for how long they went without it last time, and when the last one was ready
-UNTIL, REST, LAST = PACE, PACE + 1, PACE + 2
+# when callers may have help again, for how long they went without it last time, when the last one was ready, and how
+# many calls had help since one had to wait for it
+UNTIL, REST, LAST, HELPED = PACE, PACE + 1, PACE + 2, PACE + 3
 SLOT = 2 * LINE  # words of one slot, of which these are
 TAKEN, PARKED, LOCK = 0, LINE, LINE + 1
 
@@ -197,6 +198,7 @@ def run(words, kernel, pointers, units, threads, eager, backward):  # type: igno
     _wake(words, 0, threads)
     _work(words, 0)
     atomic_or(gate, CLOSED)
+    words[HELPED] += 1
     if not _wait(words, gate):
         _wait_longer(words, gate, began)
     seen = words[SEEN]
@@ -223,8 +225,10 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
         acquire_lock((words[SLOTS + LOCK], 1))
     now = nanoseconds()
     if now - worked > worked - began:
-        soon = began - words[UNTIL] < SOON
-        words[REST] = min(max(4 * words[REST] if soon else words[REST] // 2, LEAST_REST), MOST_REST)
+        since = began - words[UNTIL]
+        rest = 4 * words[REST] if since < SOON or words[HELPED] <= FEW else words[REST] // 2
+        words[REST] = min(max(rest if since < MOST_REST else 0, LEAST_REST), MOST_REST)
+        words[HELPED] = 0
         atomic_store(advance(words, UNTIL), now + words[REST])
 
 

@@ -27,8 +27,8 @@ Plan = from_dtype(PLAN)  # passed to a kernel as its address
 # 5.4 Gelem/s, quantize 2.7 and 4.2, blocks of 32 1.5 and 2.9; in cache no difference. 128 to 512 are alike on two
 # cores, 2048 is a tenth slower. On Zen 5, two cores, 2048 is 1.2 times as fast as 256 (quantize, rows, blocks of 32),
 # 1.1 times (minimum and maximum), 1.4 times (columns); 1024 and 4096 are a little slower, and so is 256 than nothing.
-_ZEN = (config.CPU_NAME or binding.get_host_cpu_name()).startswith("znver")
-AHEAD = 2048 if _ZEN else 256
+_CPU = config.CPU_NAME or binding.get_host_cpu_name()
+AHEAD = 2048 if _CPU == "znver5" else 256
 
 
 class Local(NamedTuple):

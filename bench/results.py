@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, field
 from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from fastq.io.atomic import replacing
 
 from .cases import WORKS, Case, case_of
 from .peers import CONTENDERS, NUMPY, OURS, ROOFLINES
@@ -135,11 +135,8 @@ class Results:
     def write(self, path: Path) -> None:
         """Write to a temporary name in the same folder, and rename."""
         content = json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n"
-        path = path.resolve()
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8") as file:
-            file.write(content)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        with replacing(path.resolve()) as file:
+            file.write(content.encode())
 
 
 def read(path: Path) -> Results:

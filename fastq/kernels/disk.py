@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from numba.core.caching import CompileResultCacheImpl
+
+from fastq.io.atomic import replacing
 
 _DIGEST = 32  # bytes
 
@@ -37,16 +37,12 @@ class File:
         return None
 
     def save(self, code: bytes) -> None:
-        """Keep code, under a name of its own until all of it is there."""
+        """Keep code."""
         content = self._key + code
         with contextlib.suppress(OSError):  # a full or read-only disk
             self._make_folder()
-            part = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
-            try:
-                part.write_bytes(hashlib.sha256(content).digest() + content)
-                os.replace(part, self.path)
-            except OSError:
-                part.unlink(missing_ok=True)
+            with replacing(self.path) as file:
+                file.write(hashlib.sha256(content).digest() + content)
 
 
 def file_of(function: Callable[..., Any], key: bytes) -> File | None:

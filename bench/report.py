@@ -24,10 +24,15 @@ UNITS = ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
 
 def texts(stored: dict[Path, Results], root: Path = ROOT) -> dict[Path, str]:
     """What the files that are generated must hold, by their path in the repository; `PAGE` is of the first results."""
-    paths = {file: PAGE.with_stem(f"{PAGE.stem}-{file.stem}") if k else PAGE for k, file in enumerate(stored)}
+    paths = _paths(stored)
     made = {path: page(stored[file], file.name, _links(stored, paths, file)) for file, path in paths.items()}
     first = next(iter(stored.values()))
     return made | {README: readme((root / README).read_text(encoding="utf-8"), first)}
+
+
+def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
+    """The page of each of the stored results."""
+    return {file: PAGE.with_stem(f"{PAGE.stem}-{file.stem}") if k else PAGE for k, file in enumerate(stored)}
 
 
 def _links(stored: dict[Path, Results], paths: dict[Path, Path], besides: Path) -> str:
@@ -50,7 +55,7 @@ def outdated(stored: dict[Path, Results], root: Path = ROOT) -> list[Path]:
     """Pages that were made from results which are no more, or are on the first page now."""
     there = sorted((root / PAGE.parent).glob(f"{PAGE.stem}-*{PAGE.suffix}"))
     made = [path.relative_to(root) for path in there if MADE in path.read_text(encoding="utf-8")]
-    return [path for path in made if path not in texts(stored, root)]
+    return [path for path in made if path not in _paths(stored).values()]
 
 
 def page(results: Results, name: str, others: str) -> str:

@@ -156,6 +156,26 @@ def test_large_arrays_in_parallel(size, threads):
     same_bytes(fastq.fake_quantize(x, "uint8"), reference.fake_quantize(x, "uint8"))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        (("48K", "1024K", "16384K\n"), 16),
+        (("48K", "2048K", "491520K"), 32),
+        (("32K", "2048K"), 8),
+        (("16M",), 8),
+        ((), 8),
+    ],
+)
+def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, expected):
+    from fastq import plans
+
+    for k, size in enumerate(sizes):
+        (tmp_path / f"index{k}").mkdir()
+        (tmp_path / f"index{k}" / "size").write_text(size)
+    monkeypatch.setattr(plans, "_CACHES", tmp_path)
+    assert plans._cache_size() == expected << 20
+
+
 @pytest.fixture
 def streaming(monkeypatch):
     """Stores go past the cache, whatever the size."""

@@ -183,13 +183,12 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
     ]:
         words[parallel.UNTIL] = 0
         until_two()
-        end = None
         while not words[parallel.UNTIL] > time.perf_counter_ns():
             words[parallel.UNTIL] = time.perf_counter_ns() - since  # the end of the rest before
             words[parallel.HELPED], words[parallel.REST] = helped, before
             slots(0.1)
         assert words[parallel.REST] == expected
-        if expected == longest:
+        if expected > least:  # long enough for this thread to look at it before its end
             assert slots(0) == {0}
     """
     call(code, setup=SETUP + KERNEL)

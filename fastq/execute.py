@@ -398,7 +398,7 @@ def _prepare_fused(
         return None
     if threads > 1 and layout.parameters < 4 * threads:
         return None
-    streaming = does != "quantize" and past_cache(shape, *kinds[:2])
+    streaming = past_cache(shape, *kinds[:2])
     plan = plan_of(layout, call.bounds, streaming)
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // columns)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fastq.gguf_formats import BLOCK, BlockFormat
 from fastq.kernels import gguf, jit, parallel
+from fastq.kernels.plan import CODES_PAST_CACHE
 from fastq.kernels.program import VALUES, Program, program, run
 from fastq.plans import STREAMING, element
 from fastq.views import TILE, is_plain, tiles
@@ -20,8 +21,14 @@ Array = NDArray[Any]
 _NOTHING = types.CPointer(types.int64)  # scales, zero points, sums and plan of other kernels
 
 
+def _kernel(loop: Any, form: BlockFormat, src: Array, dst: Array, pays: bool) -> int:
+    """Address of a loop for two arrays; whether it pays to store what is large past the cache."""
+    streaming = pays and is_plain(src) and is_plain(dst) and src.nbytes + dst.nbytes >= STREAMING
+    return _compiled(loop, form, src.dtype, dst.dtype, streaming)
+
+
 @functools.cache
-def _kernel(loop: Any, form: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool = False) -> int:
+def _compiled(loop: Any, form: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool) -> int:
     """Address of a loop compiled for a format and two dtypes."""
     source, target = element(src.newbyteorder("=")), element(dst.newbyteorder("="))
     kind = gguf.Blocks(form, element(np.dtype(np.float16)), source, streaming)
@@ -36,14 +43,13 @@ def _program(kernel: int, blocks: int, threads: int) -> Program:
 
 def quantize(data: Array, out: Array, form: BlockFormat) -> int:
     """Write the blocks of data to out; return the first block that has no finite scale, -1 where all have one."""
-    kernel = _kernel(gguf.quantize_blocks, form, data.dtype, out.dtype)
+    kernel = _kernel(gguf.quantize_blocks, form, data, out, CODES_PAST_CACHE)
     return _run(kernel, data, BLOCK, out, form.nbytes)
 
 
 def dequantize(data: Array, out: Array, form: BlockFormat) -> None:
     """Write the values of the blocks in data to out."""
-    streaming = is_plain(data) and is_plain(out) and data.nbytes + out.nbytes >= STREAMING
-    kernel = _kernel(gguf.dequantize_blocks, form, data.dtype, out.dtype, streaming)
+    kernel = _kernel(gguf.dequantize_blocks, form, data, out, True)
     _run(kernel, data, form.nbytes, out, BLOCK)
 
 

@@ -18,7 +18,7 @@ from fastq.kernels import jit, lanes, spans
 from fastq.kernels.actions import Action
 from fastq.kernels.minifloats import Minifloat, PowerOfTwo
 from fastq.kernels.packing import Bits
-from fastq.kernels.plan import PLAN, Plan
+from fastq.kernels.plan import CODES_PAST_CACHE, PLAN, Plan
 from fastq.kernels.program import EVERYTHING, VALUES, Program, program
 from fastq.layout import Layout, make_layout
 
@@ -67,7 +67,8 @@ def kernel_address(loop: Any, does: str, nan: str, scheme: str, block: int, how:
     if how.steps is not None:
         own = "tensor" if FLOAT_FORMATS[how.steps.element].sign else "power"
         rule = rule._replace(compute="float64" if does != "dequantize" and is_wide(kinds[0]) else "float32")
-    action = Action(does, nan, scheme, block, rule, code, own)
+    past_cache = does in ("dequantize", "fake", "repack") or (does == "quantize" and CODES_PAST_CACHE)
+    action = Action(does, nan, scheme, block, rule, code, own, past_cache)
     return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
 
 
@@ -77,7 +78,7 @@ def is_wide(kind: Kind) -> bool:
 
 
 def past_cache(shape: tuple[int, ...], src: Kind, dst: Kind) -> bool:
-    """Whether what becomes of so many elements is better stored past the cache."""
+    """Whether what becomes of so many elements is better stored past the cache, if results like these ever are."""
     return bool(math.prod(shape) * (element(src).bitwidth + element(dst).bitwidth) >= 8 * STREAMING)
 
 
@@ -110,8 +111,7 @@ def prepare(
     layout = make_layout(shape, call.axes, call.block_size)
     assert layout is not None
     layout, repeat = layout.widened(NARROW)
-    # for codes of 8 bits stores past the cache brought nothing
-    streaming = direct and call.does != "quantize" and past_cache(shape, *kinds[:2])
+    streaming = direct and past_cache(shape, *kinds[:2])
     kernel = kernel_address(loop_of(layout), call.does, call.nan, "", 0, call.how, *kinds)
     plan, size = plan_of(layout, call.bounds, streaming), math.prod(shape)
     heeded = EVERYTHING if call.does != "dequantize" else 0  # codes may be NaN

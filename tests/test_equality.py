@@ -181,8 +181,9 @@ def streaming(monkeypatch):
     """Stores go past the cache, whatever the size."""
     from fastq import execute, plans
 
-    prepared = plans.prepare, execute._prepare_ranged
+    prepared = plans.kernel_address, plans.prepare, execute._prepare_ranged
     monkeypatch.setattr(plans, "STREAMING", 1)
+    monkeypatch.setattr(plans, "CODES_PAST_CACHE", True)
     monkeypatch.setattr(parallel, "CHUNK", (16, 64))  # several in each array
     assert plans.past_cache((1,), np.dtype(np.int8), np.dtype(np.float32))
     for function in prepared:
@@ -192,21 +193,105 @@ def streaming(monkeypatch):
         function.cache_clear()
 
 
-def test_stores_past_the_cache_at_every_offset(threads, streaming):
-    given, rows, shared = {"scale": 0.05, "zero_point": 3}, {"axis": 0}, {"axis": 1}
-    for size, offset, n in itertools.product((1, 15, 16, 17, 63, 64, 65, 200, 257), (0, 1, 3, 4, 15), (1, 2, 4)):
+PLACES = list(itertools.product((1, 15, 16, 17, 63, 64, 65, 200, 257), (0, 1, 3, 4, 15), (1, 2, 4)))
+
+
+def in_between(dtype, shape, offset):
+    """Memory of sevens, and an array in it; both ends of the memory."""
+    memory = np.full(np.prod(shape) + offset + 1, 7, np.uint8).astype(dtype)
+    return memory[offset:-1].reshape(shape), (memory[:offset], memory[-1:])
+
+
+def untouched(ends):
+    return all((end.astype(np.float32) == 7).all() for end in ends)
+
+
+def test_values_that_go_past_the_cache(threads, streaming):
+    given = {"scale": 0.05, "zero_point": 3}
+    for size, offset, n in PLACES:
         threads(n)
-        x, memory = values("float32", 3 * size, 12), np.full(3 * size + offset + 1, 7, np.float32)
-        out = memory[offset:-1]
+        x = values("float32", 3 * size, 12).reshape(3, size)
+        out, ends = in_between(np.float32, x.shape, offset)
         codes = reference.quantize_linear(x, **given, dtype="int8")
         same_bytes(fastq.dequantize_linear(codes, **given, out=out), reference.dequantize_linear(codes, **given))
-        for options in ({}, rows, shared):
-            expected = reference.fake_quantize(x.reshape(3, size), "uint8", **options)
-            same_bytes(fastq.fake_quantize(x.reshape(3, size), "uint8", **options, out=out.reshape(3, size)), expected)
-        packed = reference.pack(codes >> 4, "int4")
-        same_bytes(fastq.unpack(packed, "int4", shape=codes.shape), codes >> 4)
-        assert (memory[:offset] == 7).all()
-        assert memory[-1] == 7
+        for options in ({}, {"axis": 0}, {"axis": 1}):
+            expected = reference.fake_quantize(x, "uint8", **options)
+            same_bytes(fastq.fake_quantize(x, "uint8", **options, out=out), expected)
+        each = {"scale": np.linspace(0.01, 1, size, dtype=np.float32), "zero_point": np.arange(size) % 100, "axis": 1}
+        same_bytes(fastq.dequantize_linear(codes, **each, out=out), reference.dequantize_linear(codes, **each))
+        packed = reference.pack(codes.ravel() >> 4, "int4")
+        same_bytes(fastq.unpack(packed, "int4", shape=(codes.size,)), codes.ravel() >> 4)
+        assert untouched(ends)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "code"),
+    [("float32", "int8"), ("float64", "uint8"), ("float16", "int8"), ("float32", "int16"), ("float32", "float8_e5m2")],
+)
+def test_codes_that_go_past_the_cache(dtype, code, threads, streaming):
+    symmetric = {"symmetric": not code.startswith("u")}
+    for size, offset, n in PLACES:
+        threads(n)
+        x = values("float32", 3 * size, 12).clip(-1000, 1000).reshape(3, size).astype(dtype)
+        expected = reference.quantize(x, code, **symmetric)
+        out, ends = in_between(expected.codes.dtype, x.shape, offset)
+        same_quantized(fastq.quantize(x, code, **symmetric, out=out), expected)
+        for options in ({"axis": 0}, {"axis": 1}):
+            expected = reference.quantize(x, code, **symmetric, **options)
+            same_quantized(fastq.quantize(x, code, **symmetric, **options, out=out), expected)
+            again = fastq.quantize(x, qparams=expected.qparams, out=out)
+            same_quantized(again, reference.quantize(x, qparams=expected.qparams))
+        assert untouched(ends)
+
+
+@pytest.mark.parametrize("code", ["int8", "uint4", "int3", "mxfp4", "float4_e2m1fn"])
+@pytest.mark.parametrize("block_size", [16, 32, 128])
+def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming):
+    options = {} if code == "mxfp4" else {"axis": -1, "block_size": block_size, "symmetric": code != "uint4"}
+    for count, offset, n in itertools.product((15, 16, 17, 33, 80), (0, 1, 16, 63), (1, 2, 4)):
+        threads(n)
+        x = values("float32", 128 * count, 14).reshape(count, 128)
+        expected = reference.quantize(x, code, **options)
+        out, ends = in_between(expected.codes.dtype, expected.codes.shape, offset)
+        same_quantized(fastq.quantize(x, code, **options, out=out), expected)
+        assert untouched(ends)
+        values_out, ends = in_between(np.float32, x.shape, offset)
+        same_bytes(fastq.fake_quantize(x, code, **options, out=values_out), reference.fake_quantize(x, code, **options))
+        assert untouched(ends)
+
+
+@pytest.mark.parametrize("code", ["int4", "uint3", "uint2"])
+def test_packed_codes_that_go_past_the_cache(code, threads, streaming):
+    for size, n in itertools.product((1, 126, 127, 128, 129, 512, 777), (1, 2)):
+        threads(n)
+        codes = reference.quantize_linear(values("float32", size, 15), 0.05, 3, "int8")
+        codes = (codes & 1).astype(np.uint8 if code.startswith("u") else np.int8)
+        same_bytes(fastq.pack(codes, code), reference.pack(codes, code))
+        codes[-1] = 9
+        with pytest.raises(ValueError, match="codes must be from"):
+            fastq.pack(codes, code)
+
+
+@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}])
+def test_nan_is_seen_in_what_goes_past_the_cache(options, streaming):
+    x = values("float32", 3 * 320, 16).reshape(3, 320)
+    qparams = reference.quantize(x, "int8", **options).qparams
+    for at in range(0, x.size, 7):
+        x.ravel()[at], before = np.nan, x.ravel()[at]
+        for given in ({"dtype": "int8", **options}, {"qparams": qparams}):
+            with pytest.raises(ValueError, match="NaN"):
+                fastq.quantize(x, **given)
+        x.ravel()[at] = before
+
+
+def test_unaligned_arrays_do_not_go_past_the_cache(streaming):
+    x = values("float32", 1000, 17)
+    memory = np.zeros(4 * x.size + 1, np.uint8)
+    for code in ("int8", "int16"):
+        expected = reference.quantize(x, code, symmetric=True)
+        out = memory[1 : 1 + expected.codes.nbytes].view(expected.codes.dtype)
+        same_quantized(fastq.quantize(x, code, symmetric=True, out=out), expected)
+        same_bytes(expected.dequantize(out=memory[1:].view(np.float32)), reference.dequantize(expected))
 
 
 @pytest.mark.parametrize(("rows", "columns", "passes"), [(512, 4096, 1), (513, 4096, 2), (513, 4000, 1)])

@@ -170,10 +170,11 @@ def test_every_scale(module, name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_values_that_go_past_the_cache(name, threads, monkeypatch):
+def test_what_goes_past_the_cache(name, threads, monkeypatch):
     monkeypatch.setattr(gguf_execute, "STREAMING", 1)
+    monkeypatch.setattr(gguf_execute, "CODES_PAST_CACHE", True)
     x = np.random.default_rng(9).standard_normal((90, 32)).astype(np.float32)
-    blocks = fastq.gguf.quantize(x, name)
+    blocks = oracle("quantize", x, name)
     expected = oracle("dequantize", blocks, name)
     for n, rows, offset in itertools.product((1, 2, 4), (1, 15, 16, 17, 47, 48, 90), (0, 1, 4, 12, 15)):
         threads(n)
@@ -182,6 +183,11 @@ def test_values_that_go_past_the_cache(name, threads, monkeypatch):
         same_bytes(fastq.gguf.dequantize(blocks[:rows], name, out=out), expected[:rows])
         assert (memory[:offset] == 7).all()
         assert (memory[offset + rows * 32 :] == 7).all()
+        memory = np.full((rows + 2) * BYTES[name], 7, np.uint8)
+        out = memory[offset : offset + rows * BYTES[name]].reshape(rows, -1)
+        same_bytes(fastq.gguf.quantize(x[:rows], name, out=out), blocks[:rows])
+        assert (memory[:offset] == 7).all()
+        assert (memory[offset + rows * BYTES[name] :] == 7).all()
 
 
 # --- shapes, layouts, dtypes, threads ---------------------------------------------------------------------------------
@@ -384,7 +390,7 @@ import fastq
 from fastq import gguf_execute
 
 assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
-gguf_execute.STREAMING = 1
+gguf_execute.STREAMING, gguf_execute.CODES_PAST_CACHE = 1, True
 for name in sys.argv[3:]:
     x = blocks_of_all_kinds()[5:]
     half = np.nextafter(np.float32(0.5), np.float32(0))
@@ -423,7 +429,14 @@ MUTANTS = {
         "Q8_0",
         [("    while p < stop:\n        x, y", "    while p <= stop - GROUP:\n        x, y")],
     ),
-    "a line too few": ("Q8_0", [("for k in range(first, _STAGED, GROUP)", "for k in range(GROUP, _STAGED, GROUP)")]),
+    "staged codes dropped": (
+        "Q4_0",
+        [("        elif streams(form):\n            stage =", "        elif False:\n            stage =")],
+    ),
+    "staged values dropped": (
+        "Q8_0",
+        [("stage = flush(stage, _STAGED * 4)", "stage = flush(stage, _STAGED * 4 - 64)")],
+    ),
 }
 
 

@@ -70,6 +70,33 @@ for row in (fastq.CONVENTIONS["torch"], reduced, fastq.CONVENTIONS["faiss"]):
         same_bytes(actual.dequantize(), reference.dequantize(expected))
 """
 
+STREAMED = """
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from catalogue import same_bytes, same_quantized, values
+import fastq
+from fastq import plans, reference
+
+assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
+plans.STREAMING, plans.CODES_PAST_CACHE = 1, True
+x = values("float32", 21 * 96, 8).reshape(21, 96)[:20]
+for offset in (64, 69, 80):
+    for options in ({}, {"axis": 1}, {"axis": -1, "block_size": 32}):
+        expected, memory = reference.quantize(x, "int8", symmetric=True, **options), np.full(x.size + 256, 7, np.int8)
+        out = memory[offset : offset + x.size].reshape(x.shape)
+        same_quantized(fastq.quantize(x, "int8", symmetric=True, **options, out=out), expected)
+        same_bytes(memory[:offset], np.full(offset, 7, np.int8))
+        same_bytes(memory[offset + x.size :], np.full(256 - offset, 7, np.int8))
+x[13, 37] = np.nan
+try:
+    fastq.quantize_linear(x, 0.1, 0, "int8")
+except ValueError:
+    pass
+else:
+    raise AssertionError("different: NaN is accepted")
+"""
+
 MUTANTS = {
     "floor for round, one scale a run": [
         (
@@ -179,6 +206,15 @@ RULE_MUTANTS = {
 }
 
 
+STREAMED_MUTANTS = {
+    "part of a line lost": [("streaming.py", "store(memory, 0, load(memory, k, _LINE))", "pass")],
+    "what is before the first line": [("streaming.py", "if first > 0:", "if False:")],
+    "what is left": [("streaming.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")],
+    "a line too many": [("streaming.py", "while i <= end - count(line):", "while i < end:")],
+    "NaN passed over": [("streaming.py", "seen |= any_lane(reported)", "pass")],
+}
+
+
 def run_oracle(folder: Path, tmp_path: Path, oracle: str = ORACLE, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-c", oracle, str(Path(__file__).parent), str(folder), *arguments]
@@ -193,7 +229,7 @@ def copy_of_package(tmp_path: Path) -> Path:
     return package
 
 
-@pytest.mark.parametrize("oracle", [ORACLE, RULES], ids=["onnx", "rules"])
+@pytest.mark.parametrize("oracle", [ORACLE, RULES, STREAMED], ids=["onnx", "rules", "streamed"])
 def test_the_oracle_accepts_the_kernels_as_they_are(oracle, tmp_path):
     done = run_oracle(copy_of_package(tmp_path), tmp_path, oracle)
     assert done.returncode == 0, done.stderr
@@ -207,6 +243,11 @@ def test_the_oracle_refuses(name, tmp_path):
 @pytest.mark.parametrize("name", RULE_MUTANTS)
 def test_the_oracle_of_rules_refuses(name, tmp_path):
     check_refused(tmp_path, RULE_MUTANTS[name], RULES)
+
+
+@pytest.mark.parametrize("name", STREAMED_MUTANTS)
+def test_the_oracle_of_what_goes_past_the_cache_refuses(name, tmp_path):
+    check_refused(tmp_path, STREAMED_MUTANTS[name], STREAMED)
 
 
 def check_refused(tmp_path, changes, *oracle):

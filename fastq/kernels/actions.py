@@ -52,6 +52,8 @@ class Action(types.Opaque):  # type: ignore[misc]
     own : str
         "power" where scales are powers of two as the format prescribes; "tensor" where they are in units of one scale
         for the whole array, which then stands in place of the zero point; else "".
+    past_cache : bool
+        Whether large results go past the cache.
     """
 
     def __init__(
@@ -63,13 +65,14 @@ class Action(types.Opaque):  # type: ignore[misc]
         rule: Rule = ONNX,
         code: Minifloat | None = None,
         own: str = "",
+        past_cache: bool = False,
     ) -> None:
         self.does, self.nan, self.scheme, self.block = name, nan, scheme, block
-        self.rule, self.code, self.own = rule, code, own
-        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {rule}, {code}, {own})")
+        self.rule, self.code, self.own, self.past_cache = rule, code, own, past_cache
+        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {rule}, {code}, {own}, {past_cache})")
 
     def __reduce__(self) -> Any:
-        return Action, (self.does, self.nan, self.scheme, self.block, self.rule, self.code, self.own)
+        return Action, (self.does, self.nan, self.scheme, self.block, self.rule, self.code, self.own, self.past_cache)
 
 
 register_model(Action)(models.OpaqueModel)

@@ -12,6 +12,7 @@ from fastq.kernels import SAW_INFINITE_RANGE
 from fastq.kernels.minifloats import Minifloat, decode, encode
 from fastq.kernels.plan import AHEAD
 from fastq.kernels.simd import (
+    LINE,
     REGISTER_BITS,
     Vec,
     absolute,
@@ -35,15 +36,14 @@ from fastq.kernels.simd import (
     mask_to_bits,
     maximum,
     minimum,
-    misalignment,
     odd,
     prefetch,
     scratch,
     select,
     store,
-    stream,
     upper,
 )
+from fastq.kernels.streaming import finish, flush, place, stage_at
 
 GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 
@@ -53,9 +53,8 @@ BLOCKS_AHEAD = max(AHEAD, 768)
 
 _F32 = Vec(types.float32, GROUP)
 _NIBBLES = Vec(types.uint8, BLOCK // 2)
-_STAGED = GROUP * BLOCK  # values that are decoded to the stack before they are streamed
-_STAGE = GROUP + _STAGED
-_ROOM = GROUP * 34  # bytes of a group of the largest blocks
+_STAGED = GROUP * BLOCK  # values of a group
+_ROOM = _STAGED * 4 + 2 * LINE  # bytes of a group, of values or blocks, as they are staged
 _SIGN = -(1 << 31)
 _BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
 
@@ -72,7 +71,7 @@ class Blocks(types.Opaque):  # type: ignore[misc]
     source : type
         Scalar type of the values to quantize, or the Minifloat whose bits they are.
     streaming : bool
-        Whether decoded values go past the cache.
+        Whether results go past the cache.
     """
 
     def __init__(
@@ -100,6 +99,13 @@ def nbytes(form):
     return lambda form: n
 
 
+@by_type
+def streams(form):
+    """Whether results go past the cache."""
+    streaming = form.streaming
+    return lambda form: streaming
+
+
 # --- quantize ---------------------------------------------------------------------------------------------------------
 
 
@@ -107,9 +113,12 @@ def quantize_blocks(form, src, dst, scale, zero_point, sums, plan, origin, start
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports a block that has no finite scale."""
     src, dst = advance(src, -origin * BLOCK), advance(dst, -origin * nbytes(form))
     values_of_few, bytes_of_few = scratch(_STAGED, dtype_of(src)), scratch(_ROOM, types.uint8)
+    stage = stage_at(scratch(_ROOM, types.uint8), advance(dst, start * nbytes(form)))
     p, refused = start, False
     while p < stop:
         x, y, blocks = advance(src, p * BLOCK), advance(dst, p * nbytes(form)), stop - p
+        if streams(form):
+            y = place(stage)
         if blocks < GROUP:  # by way of a group on the stack
             x, y = values_of_few, bytes_of_few
             for i in range(blocks * BLOCK):
@@ -120,7 +129,11 @@ def quantize_blocks(form, src, dst, scale, zero_point, sums, plan, origin, start
         if blocks < GROUP:
             for i in range(blocks * nbytes(form)):
                 dst[p * nbytes(form) + i] = y[i]
+        elif streams(form):
+            stage = flush(stage, GROUP * nbytes(form))
         p += GROUP
+    if streams(form):
+        finish(stage)
     return SAW_INFINITE_RANGE * refused
 
 
@@ -465,31 +478,18 @@ def load_nibbles(src, i):
 
 @by_type
 def stream_groups(form, src, dst, start, stop):
-    """Decode whole groups of blocks from `start` on past the cache, where the form says so; where it ended."""
+    """Decode whole groups of blocks from `start` on past the cache, where the form says so; where that ended."""
     return _stream_groups if form.streaming else lambda form, src, dst, start, stop: start
 
 
 @inline
 def _stream_groups(form, src, dst, start, stop):
-    """Groups are decoded to the stack and written from there in whole lines of dst, wherever these begin.
-
-    The part of a line that a group ends with is kept before the next group.
-    """
-    if stop - start < GROUP:
-        return start
-    memory = scratch(_STAGE, types.float32)
-    staged = advance(memory, GROUP)
-    line = misalignment(dst, start * BLOCK, _F32)
-    p, first = start, GROUP if line else 0
+    stage, p = stage_at(scratch(_ROOM, types.uint8), advance(dst, start * BLOCK)), start
     while p <= stop - GROUP:
+        values_of_group = cast_pointer(place(stage), types.float32)
         for k in range(GROUP):
-            put_values(form, src, p + k, staged, k * BLOCK)
-        i = p * BLOCK
-        if first:
-            store(dst, i, load(staged, 0, _F32))
-        for k in range(first, _STAGED, GROUP):
-            stream(dst, i - line + k, load(staged, k - line, _F32))
-        store(memory, 0, load(staged, _STAGED - GROUP, _F32))
-        p, first = p + GROUP, 0
-    store(dst, p * BLOCK - GROUP, load(memory, 0, _F32))
+            put_values(form, src, p + k, values_of_group, k * BLOCK)
+        stage = flush(stage, _STAGED * 4)
+        p += GROUP
+    finish(stage)
     return p

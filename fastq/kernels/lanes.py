@@ -18,9 +18,10 @@ from fastq.kernels.actions import (
 )
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import is_infinite
-from fastq.kernels.memory import fetch, group_size, put
+from fastq.kernels.memory import fetch, group_size, prefetch_lanes, put, put_streaming
 from fastq.kernels.plan import AHEAD, localize
 from fastq.kernels.simd import (
+    LINE,
     REGISTER_BITS,
     Vec,
     advance,
@@ -40,6 +41,7 @@ from fastq.kernels.simd import (
     store,
 )
 from fastq.kernels.simd import lanes as lanes_of
+from fastq.kernels.streaming import goes_in_lines, in_lines, to_line
 
 
 @by_type
@@ -98,12 +100,15 @@ def _row(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
             nan |= any_lane(piece(action, src, dst, scale, zero_point, plan, p, i, few, slot))
             i += count(few)
         return saw(nan, False)
-    last = end - n
+    last, seen = end - n, False
     nans = piece(action, src, dst, scale, zero_point, plan, p, i, vec, slot)
+    if plan.streaming:
+        stop, seen = _stream_lines(action, (action, src, dst, scale, zero_point, plan, p), src, dst, i, end, vec)
+        i = max(i, stop - n)
     while i < last:
         i = min(i + n, last)
         nans = nans | piece(action, src, dst, scale, zero_point, plan, p, i, vec, slot)
-    return saw(any_lane(nans), False)
+    return saw(seen | any_lane(nans), False)
 
 
 @by_type
@@ -133,12 +138,23 @@ def _merge_extents(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
 
 @inline
 def _by_parameters(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
-    prefetch(src, i + AHEAD)
+    y, nans = _values_at((action, src, dst, scale, zero_point, plan, p), i, vec)
+    put(dst, i, y)
+    return nans
+
+
+@inline
+def _values_at(context, i, vec):
+    """What the Vec at src[i] becomes, and which lanes have a NaN to report."""
+    action, src, dst, scale, zero_point, plan, p = context
+    prefetch_lanes(src, i + AHEAD, vec)
     x = fetch(src, i, vec)
     step = step_at(action, scale, p + i, lanes_like(vec, scale))
     zero = zero_at(action, zero_point, p + i, lanes_like(vec, zero_point), plan, scale)
-    put(dst, i, result(action, value_of(action, x, scale), step, zero, plan.lowest, plan.highest, dst))
-    return nan_lanes(action, x)
+    return result(action, value_of(action, x, scale), step, zero, plan.lowest, plan.highest, dst), nan_lanes(action, x)
+
+
+_stream_lines = in_lines(_values_at)
 
 
 @inline
@@ -186,6 +202,21 @@ def nan_to_keep(action, x):
     return lambda action, x: False
 
 
+@by_type
+def put_piece(action, dst, i, y, streaming):
+    """Write y to dst[i] onwards, past the cache if asked for and they are whole lines of their own."""
+    if not goes_in_lines(action, dst) or getattr(y, "n", 0) * dst.dtype.bitwidth % (8 * LINE):
+        return lambda action, dst, i, y, streaming: put(dst, i, y)
+
+    def put_either(action, dst, i, y, streaming):
+        if streaming:
+            put_streaming(dst, i, y)
+        else:
+            put(dst, i, y)
+
+    return put_either
+
+
 @inline
 def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, vec):
     x = fetch(src, first * plan.inner + column, vec)
@@ -202,10 +233,12 @@ def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, v
     put_parameters(action, scale, zero_point, p * plan.inner + column, steps, zeros)
     i = first * plan.inner + column
     nans = nan_lanes(action, x)
+    streaming = plan.streaming and to_line(dst, i) == 0 and to_line(dst, i + plan.inner) == 0
     for _ in range(rows):
         x = fetch(src, i, vec)
         nans = nans | nan_lanes(action, x)
-        put(dst, i, result(action, value_of(action, x, scale), steps, zeros, plan.lowest, plan.highest, dst))
+        y = result(action, value_of(action, x, scale), steps, zeros, plan.lowest, plan.highest, dst)
+        put_piece(action, dst, i, y, streaming)
         i += plan.inner
     return any_lane(nans), any_lane(is_infinite(steps))
 

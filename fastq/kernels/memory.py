@@ -8,7 +8,17 @@ from numba import types
 
 from fastq.kernels.minifloats import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
 from fastq.kernels.packing import Bits, fetch_code, pack_lanes, put_code, unpack_lanes
-from fastq.kernels.simd import Vec, by_type, cast_pointer, convert, load, store, stream
+from fastq.kernels.simd import (
+    LINE,
+    Vec,
+    by_type,
+    cast_pointer,
+    convert,
+    load,
+    prefetch,
+    store,
+    stream,
+)
 
 
 def _packed(dtype: Any) -> Bits | None:
@@ -62,6 +72,21 @@ def fetch_bits(where: Any, index: Any, kind: Any) -> Any:
 
 
 @by_type
+def prefetch_lanes(where: Any, index: Any, kind: Any) -> Any:
+    """Prefetch the lines of ``where[index]`` onwards that the lanes of `kind` fill."""
+    n = kind.instance_type.n
+    if n * where.dtype.bitwidth <= 8 * LINE:
+        return lambda where, index, kind: prefetch(where, index)
+    half, rest = Vec(where.dtype, n // 2), n // 2
+
+    def both(where, index, kind):  # type: ignore[no-untyped-def]
+        prefetch_lanes(where, index, half)
+        prefetch_lanes(where, index + rest, half)
+
+    return both
+
+
+@by_type
 def put(where: Any, index: Any, value: Any) -> Any:
     """Write lanes to ``where[index]`` onwards; they are in the form that `held` gives.
 
@@ -83,9 +108,13 @@ def put(where: Any, index: Any, value: Any) -> Any:
 
 @by_type
 def put_streaming(where: Any, index: Any, value: Any) -> Any:
-    """`put` past the cache, to an address aligned to the lanes; elements that share bytes go through it."""
-    if _packed(where.dtype) is not None:
-        return lambda where, index, value: put(where, index, value)
+    """`put` past the cache, to an address aligned to the lanes."""
+    packed = _packed(where.dtype)
+    if packed is not None:
+        bits = packed.bitwidth
+        return lambda where, index, value: stream(
+            cast_pointer(where, types.uint8), index * bits >> 3, pack_lanes(value, packed)
+        )
     if isinstance(where.dtype, Minifloat):
         word = where.dtype.bits
         return lambda where, index, value: stream(cast_pointer(where, word), index, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.kernels import SAW_OUT_OF_RANGE
-from fastq.kernels.memory import fetch_bits, put, put_streaming
+from fastq.kernels.memory import fetch_bits, prefetch_lanes, put
 from fastq.kernels.packing import Bits
 from fastq.kernels.plan import AHEAD
 from fastq.kernels.simd import (
@@ -19,10 +19,8 @@ from fastq.kernels.simd import (
     dtype_of,
     inline,
     lanes,
-    lanes_like,
-    misalignment,
-    prefetch,
 )
+from fastq.kernels.streaming import in_lines
 
 
 def rows(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
@@ -34,7 +32,7 @@ def rows(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, s
     outside = False
     for row in range(start, stop):
         n = min(length, size - row * length)
-        outside |= _row(row_at(src, row, length), row_at(dst, row, length), n, streaming)
+        outside |= _row(action, row_at(src, row, length), row_at(dst, row, length), n, streaming)
     return SAW_OUT_OF_RANGE * outside
 
 
@@ -70,23 +68,34 @@ def out_of_range(code, dst):
 
 
 @inline
-def _row(src, dst, n, streaming):
+def _codes_at(context, i, vec):
+    """The codes of the Vec at src[i] as `put` takes them, and which are out of range."""
+    src, dst = context
+    codes = fetch_bits(src, i, vec)
+    return in_register(codes, dst), out_of_range(codes, dst)
+
+
+@inline
+def _codes_ahead(context, i, vec):
+    prefetch_lanes(context[0], i + AHEAD * 4, vec)  # only here: in cache the loop has no room for it
+    return _codes_at(context, i, vec)
+
+
+_stream_lines = in_lines(_codes_ahead)
+
+
+@inline
+def _row(action, src, dst, n, streaming):
     vec = lanes(src, dst)
     step, k, outside = count(vec), 0, False
     if n >= step:
-        whole = n - n % step
-        bad = out_of_range(fetch_bits(src, 0, vec), dst)
-        if streaming and misalignment(dst, 0, lanes_like(vec, dst)) == 0:
-            while k < whole:
-                prefetch(src, k + AHEAD * 4)
-                codes = fetch_bits(src, k, vec)
-                bad = bad | out_of_range(codes, dst)
-                put_streaming(dst, k, in_register(codes, dst))
-                k += step
-        while k < whole:
-            codes = fetch_bits(src, k, vec)
-            bad = bad | out_of_range(codes, dst)
-            put(dst, k, in_register(codes, dst))
+        _, bad = _codes_at((src, dst), 0, vec)
+        if streaming:
+            k, outside = _stream_lines(action, (src, dst), src, dst, 0, n, vec)
+        while k <= n - step:
+            codes, more = _codes_at((src, dst), k, vec)
+            bad = bad | more
+            put(dst, k, codes)
             k += step
         outside |= any_lane(bad)
     while k < n:

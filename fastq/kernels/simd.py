@@ -213,8 +213,9 @@ def scratch(typingctx: Any, count: Any, dtype: Any) -> Any:
     element = _named(dtype)
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        memory = cgutils.alloca_once(builder, ir.ArrayType(_llvm(element), count.literal_value))
-        memory.align = 64
+        with builder.goto_entry_block():  # Numba's own way fills it with zeros, element by element
+            memory = builder.alloca(ir.ArrayType(_llvm(element), count.literal_value))
+        memory.align = LINE
         return builder.bitcast(memory, _llvm(element).as_pointer())
 
     return types.CPointer(element)(count, dtype), emit
@@ -242,7 +243,7 @@ def _store_with(streaming: bool) -> Any:
 
         def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             line = builder.store(args[2], _vector_address(builder, args[0], args[1], value))
-            line.align = where.dtype.bitwidth // 8 * _width(value) if streaming else 1
+            line.align = min(where.dtype.bitwidth // 8 * _width(value), LINE) if streaming else 1
             if streaming:
                 line.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
             return context.get_dummy_value()
@@ -260,7 +261,7 @@ def store(typingctx: Any, where: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def stream(typingctx: Any, where: Any, index: Any, value: Any) -> Any:
-    """`store` past the cache. The address must be aligned to the whole Vec, or the CPU faults."""
+    """`store` past the cache. The address must be aligned to the Vec, or to lines, or the CPU faults."""
     return _store_with(streaming=True)(typingctx, where, index, value)
 
 
@@ -433,6 +434,7 @@ def constant(typingctx: Any, value: Any, like: Any) -> Any:
 
 # --- lane types -------------------------------------------------------------------------------------------------------
 
+LINE = 64  # bytes of a cache line
 REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
 
 
@@ -442,6 +444,13 @@ def lanes(where: Any, *widths: Any) -> Any:
     widths = widths[0] if widths and isinstance(widths[0], types.BaseTuple) else widths
     vec = Vec(where.dtype, REGISTER_BITS // max(pointer.dtype.bitwidth for pointer in (where, *widths)))
     return lambda where, *widths: vec
+
+
+@by_type
+def lanes_of_line(where: Any, target: Any) -> Any:
+    """Vec type of elements of `where`, as many as elements of `target` fill a cache line."""
+    vec = Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
+    return lambda where, target: vec
 
 
 @by_type
@@ -465,6 +474,13 @@ def dtype_of(where: Any) -> Any:
     """Scalar type that a pointer points to, or of which a Vec type has lanes."""
     dtype = where.dtype if isinstance(where, types.CPointer) else _lanes(_named(where))
     return lambda where: dtype
+
+
+@by_type
+def bits_of(where: Any) -> Any:
+    """Width of the elements that a pointer points to."""
+    bits = where.dtype.bitwidth
+    return lambda where: bits
 
 
 @by_type

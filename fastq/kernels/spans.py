@@ -23,16 +23,19 @@ from fastq.kernels.actions import (
 )
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import Span, compute_type, is_infinite, span
-from fastq.kernels.memory import fetch, group_of, put, put_streaming
+from fastq.kernels.memory import fetch, group_of, prefetch_lanes, put
 from fastq.kernels.minifloats import Minifloat
 from fastq.kernels.plan import AHEAD, localize
 from fastq.kernels.simd import (
+    LINE,
     REGISTER_BITS,
     Vec,
     absolute,
     advance,
     any_lane,
+    bits_of,
     by_type,
+    cast_pointer,
     constant,
     count,
     dtype_of,
@@ -54,6 +57,7 @@ from fastq.kernels.simd import (
     store,
     upper,
 )
+from fastq.kernels.streaming import finish, flush, in_lines, place, stage_at, streams
 
 
 def spans(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
@@ -120,21 +124,6 @@ def extent(action, src, i, end):
     return lo, hi, nan
 
 
-@by_type
-def prefetch_lanes(src, i, vec):
-    """Prefetch the lines that so many lanes fill."""
-    n = vec.instance_type.n
-    if n * src.dtype.bitwidth <= REGISTER_BITS:
-        return lambda src, i, vec: prefetch(src, i)
-    half, rest = Vec(src.dtype, n // 2), n // 2
-
-    def both(src, i, vec):
-        prefetch_lanes(src, i, half)
-        prefetch_lanes(src, i + rest, half)
-
-    return both
-
-
 @inline
 def _extent(action, src, i, end, vec):
     n = count(vec)
@@ -176,11 +165,15 @@ def wider(src, dst):
 
 
 @inline
-def _lanes_at(action, src, dst, s, like, vec, i):
+def _lanes_at(context, i, vec):
     """What the Vec at src[i] becomes, and which lanes have a NaN to report."""
-    prefetch(src, i + AHEAD)
+    action, src, dst, s, like = context
+    prefetch_lanes(src, i + AHEAD, vec)
     x = fetch(src, i, vec)
     return result_in_span(action, value_of(action, x, like), s, dst), nan_lanes(action, x)
+
+
+_stream_lines = in_lines(_lanes_at)
 
 
 @inline
@@ -203,20 +196,17 @@ def _apply(action, src, dst, plan, scale, zero_point, i, end, like):
 
 @inline
 def _apply_lanes(action, src, dst, plan, s, i, end, like):
-    vec = lanes(src, like, dst)
+    vec, context = lanes(src, like, dst), (action, src, dst, s, like)
     n, last = count(vec), end - count(vec)
-    y, nans = _lanes_at(action, src, dst, s, like, vec, i)
+    y, nans = _lanes_at(context, i, vec)
     put(dst, i, y)
     # whole cache lines from here on: NumPy's arrays begin 16 bytes after one, and lines cut in two cost double
     aligned = n - misalignment(wider(src, dst), i, lanes_like(vec, wider(src, dst)))
     if aligned % group_of(src) == 0 and aligned % group_of(dst) == 0:
         i += aligned
-        if plan.streaming:
-            while i <= last:
-                y, nan = _lanes_at(action, src, dst, s, like, vec, i)
-                nans = nans | nan
-                put_streaming(dst, i, y)
-                i += n
+    seen = False
+    if plan.streaming:
+        i, seen = _stream_lines(action, context, src, dst, i, end, vec)
     while i <= last - n:  # two registers a turn share the test for NaN
         x, x2 = fetch(src, i, vec), fetch(src, i + n, vec)
         nans = nans | nan_in_pair(action, x, x2)
@@ -227,13 +217,13 @@ def _apply_lanes(action, src, dst, plan, s, i, end, like):
         i += 2 * n
     i = min(i, last)
     while True:
-        y, nan = _lanes_at(action, src, dst, s, like, vec, i)
+        y, nan = _lanes_at(context, i, vec)
         nans = nans | nan
         put(dst, i, y)
         if i == last:
             break
         i = min(i + n, last)
-    return any_lane(nans)
+    return seen | any_lane(nans)
 
 
 @inline
@@ -259,16 +249,25 @@ def _by_range(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
 
 # --- the same for blocks that fill registers --------------------------------------------------------------------------
 
+_STAGED = (1 << 13) + 2 * LINE  # bytes: sixteen blocks of 128 float32
+
 
 def blocks(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Do `action` to blocks start..stop, all of the size that the action names; ranges are taken from them."""
     src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, parameter_type(action, scale))
     n = count(compute_lanes(action, scale, 1))
     memory = scratch(6 * 16, compute_type(action, scale))
+    size, streaming = count(block_lanes(action, src)), streams(action, dst, plan.streaming)
+    stage, out = stage_at(scratch(_STAGED, types.uint8), advance(dst, start * size)), dst
     p, seen = start, 0
     while p <= stop - n:
-        seen |= _several_blocks(action, src, dst, scale, zero_point, plan, p, memory)
+        if streaming:
+            out = advance(cast_pointer(place(stage), dtype_of(dst)), -p * size)
+        seen |= _several_blocks(action, src, out, scale, zero_point, plan, p, memory)
+        if streaming:
+            stage = flush(stage, n * size * bits_of(dst) >> 3)
         p += n
+    finish(stage)
     while p < stop:
         seen |= _one_block(action, src, dst, scale, zero_point, plan, p)
         p += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from .cases import WORKS, Case
+from .cases import WORKS, Case, Work
 from .peers import PEERS, ROOFLINES
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .show import gelems, remarks, times
@@ -231,7 +231,7 @@ def targets(results: Results) -> str:
 
 def limits(results: Results) -> str:
     """Which limit holds where the best peer, or the wanted share of the roofline, was not reached."""
-    threads, rows = two_threads(results), []
+    threads, in_cache, rows = two_threads(results), _speeds_in_cache(results), []
     for m in results.measurements:
         rival, roof = m.best_peer(), m.roofline()
         lost, share = m.ratio(rival), m.ratio(roof)
@@ -239,8 +239,9 @@ def limits(results: Results) -> str:
         if slower or (share is not None and share < ROOFLINE_SHARE and m.of.log2 == LARGE):
             theirs = roof.best / rival.best if roof and rival else None
             name = rival.name if rival else "-"
-            shown = [times(lost), name, times(share), times(theirs), times(threads.get(m.case))]
-            rows.append([m.of.work.title, f"2^{m.of.log2}", *shown, _limit(m)])
+            kept = m.of.elements / m.ours().best / in_cache[m.of.work] if m.of.work in in_cache else None
+            shown = [times(lost), name, times(share), times(theirs), times(kept), times(threads.get(m.case))]
+            rows.append([m.of.work.title, f"2^{m.of.log2}", *shown, _limit(m, kept)])
     columns = (
         "work",
         "elements",
@@ -248,20 +249,38 @@ def limits(results: Results) -> str:
         "peer",
         "our share of the roofline",
         "the peer's",
+        "of the speed in cache",
         "x with 2 threads",
         "limit",
     )
     return markdown(columns, rows) if rows else "None."
 
 
-def _limit(m: Measurement) -> str:
-    """Memory, where we move the bytes as fast as the machine does; the call, where the array takes less than it."""
+def _speeds_in_cache(results: Results) -> dict[Work, float]:
+    """Elements a second of each work, the most of any size up to `IN_CACHE`."""
+    speeds: dict[Work, float] = {}
+    for m in results.measurements:
+        if m.of.log2 <= IN_CACHE and m.timings:
+            speeds[m.of.work] = max(m.of.elements / m.ours().best, speeds.get(m.of.work, 0.0))
+    return speeds
+
+
+IN_CACHE = 20  # log2
+
+
+def _limit(m: Measurement, kept: float | None) -> str:
+    """Memory, where we move the bytes as fast as the machine does; the call, where the array takes less than it.
+
+    Instructions where we keep the speed that we have in cache; where none of it holds, they and memory do not overlap.
+    """
     share, into_cache = m.ratio(m.roofline()), m.ratio(m.roofline(past_cache=False))
     if share is not None and share >= ROOFLINE_SHARE:
         return "memory"
     if into_cache is not None and into_cache >= ROOFLINE_SHARE and m.of.log2 == LARGE:
         return "stores into the cache"
-    return "the cost of a call" if m.ours().best < CALL else "instructions"
+    if m.ours().best < CALL:
+        return "the cost of a call"
+    return "instructions" if kept is None or kept >= ROOFLINE_SHARE else "memory and instructions"
 
 
 CALL = 10e-6  # seconds below which most of a call is not the kernel: see the table of small calls

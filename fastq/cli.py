@@ -29,7 +29,7 @@ from fastq import selfcheck, versions
 from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
-from fastq.io.records import FORMATS
+from fastq.qtypes import QTYPES, as_qtype
 from fastq.report import FIGURES, TENSOR, print_conventions, print_table, total_of
 from fastq.scheme import Scheme
 
@@ -72,6 +72,13 @@ def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int |
 
 
 def _scheme(dtype: str, axis: int | str | None, block_size: int, symmetric: bool) -> Scheme:
+    qtype = as_qtype(dtype)
+    if (qtype.element or qtype.block_size) and not symmetric:
+        raise click.UsageError(f"--asymmetric is for integer codes; those of {dtype} are symmetric")
+    if qtype.block_size:
+        if axis == "none" or block_size not in (0, qtype.block_size):
+            raise click.UsageError(f"{dtype} has blocks of {qtype.block_size} along an --axis")
+        block_size = qtype.block_size
     if block_size and axis == "none":
         raise click.UsageError("--block-size needs an --axis for the blocks to run along, not none")
     if axis is None:
@@ -130,7 +137,7 @@ def demo(size: int) -> None:
 @click.argument("out", metavar="OUT", type=WRITABLE, callback=_safetensors_file)
 @click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
-@click.option("--dtype", type=click.Choice(FORMATS), default="int8", show_default=True, help="Code format.")
+@click.option("--dtype", type=click.Choice(list(QTYPES)), default="int8", show_default=True, help="Code format.")
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
@@ -151,8 +158,8 @@ def quantize(
     """Quantize the floating tensors of a .npy or .safetensors file.
 
     OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Vectors
-    and scalars get one scale each, unless --block-size cuts vectors into blocks. Other tensors, and those without
-    elements, are copied unchanged. PATTERN is a shell pattern such as '*.weight'.
+    and scalars get one scale each, unless --block-size or the format cuts vectors into blocks. Other tensors, and those
+    without elements, are copied unchanged. PATTERN is a shell pattern such as '*.weight'.
     """
     scheme = _scheme(dtype, axis, block_size, symmetric)
     _check_out(source, out, force=force)

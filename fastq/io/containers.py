@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from fastq.floats import FLOAT_FORMATS
+
 Array = NDArray[Any]
 
 DTYPES = {
@@ -31,20 +33,26 @@ DTYPES = {
     "U16": "<u2",
     "U8": "u1",
 }
+# of ml_dtypes
+FLOAT_DTYPES = {
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of a safetensors dtype, bfloat16 by way of ml_dtypes."""
-    if name == "BF16":
-        import ml_dtypes
-
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
-    return np.dtype(DTYPES[name])
+    """Return the NumPy dtype of a safetensors dtype, one of ml_dtypes for those that NumPy does not have."""
+    return FLOAT_FORMATS[FLOAT_DTYPES[name]].dtype if name in FLOAT_DTYPES else np.dtype(DTYPES[name])
 
 
 def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:
     """Return the safetensors name of a NumPy dtype of any byte order; None if it has none here."""
+    for name, float_format in FLOAT_DTYPES.items():
+        if dtype.name == float_format:
+            return name
     return next((name for name, code in DTYPES.items() if np.dtype(code) == dtype.newbyteorder("<")), None)
 
 

@@ -97,9 +97,11 @@ def _restored(source: Source, name: str, record: Record) -> Array:
         values = decoded(name, record, source.load).dequantize()
     except ValueError as error:
         raise ValueError(f"tensor {name!r} can't be dequantized: {error}") from error
-    return _narrowed(values, record.original_dtype) if record.original_dtype in LARGEST else values
+    return _as_dtype(values, record.original_dtype)
 
 
-def _narrowed(values: Array, dtype: str) -> Array:
-    """`values` as float16 or bfloat16, the largest finite number where rounding steps beyond it."""
-    return np.clip(values, -LARGEST[dtype], LARGEST[dtype]).astype(numpy_dtype(dtype))
+def _as_dtype(values: Array, dtype: str) -> Array:
+    """`values` in a dtype; float16 and bfloat16 have the largest finite number where rounding steps beyond it."""
+    if dtype in LARGEST:
+        values = np.clip(values, -LARGEST[dtype], LARGEST[dtype])
+    return values.astype(numpy_dtype(dtype), copy=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,6 +19,7 @@ from fastq.io.containers import Layout, SafetensorsWriter, Source, TensorSpec
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
 from fastq.measure import Speed, timed, warm_seconds
 from fastq.qarray import QuantizedArray
+from fastq.qtypes import as_qtype
 from fastq.report import Row
 from fastq.scheme import Scheme
 
@@ -38,9 +40,10 @@ class Choice:
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
 
-    def takes(self, spec: TensorSpec) -> bool:
-        """Return whether to quantize a tensor; one without elements has no range, so never."""
-        return spec.dtype in FLOATS and spec.size > 0 and self._names(spec.name)
+    def takes(self, spec: TensorSpec, scheme: Scheme) -> bool:
+        """Return whether to quantize a tensor: not without elements, nor one number where the format has blocks."""
+        possible = spec.size > 0 and bool(spec.shape or not as_qtype(scheme.dtype).block_size)
+        return spec.dtype in FLOATS and possible and self._names(spec.name)
 
     def _names(self, name: str) -> bool:
         included = any(fnmatchcase(name, pattern) for pattern in self.include)
@@ -79,7 +82,7 @@ def quantize_file(
     OSError
         If `out` can't be written.
     """
-    records = _planned(source, scheme, choice)
+    records = _planned(source, scheme, choice, nan)
     copied = [spec for name, spec in source.tensors.items() if name not in records]
     quantized = [spec for name, record in records.items() for spec in stored_specs(name, record)]
     layout = Layout([*copied, *quantized], {**source.metadata, KEY: to_metadata(records)})
@@ -96,32 +99,39 @@ def quantize_file(
     return rows
 
 
-def _planned(source: Source, scheme: Scheme, choice: Choice) -> dict[str, Record]:
+def _planned(source: Source, scheme: Scheme, choice: Choice, nan: str) -> dict[str, Record]:
     if KEY in source.metadata:
         raise ValueError("it is quantized already")
-    records = {spec.name: _record(spec, scheme) for spec in source.tensors.values() if choice.takes(spec)}
+    taken = [spec for spec in source.tensors.values() if choice.takes(spec, scheme)]
+    records = {spec.name: _record(source, spec, scheme, nan) for spec in taken}
     if not records:
         found = ", ".join(sorted({spec.dtype for spec in source.tensors.values()})) or "nothing"
         raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name, holds {found}")
     return records
 
 
-def _record(spec: TensorSpec, scheme: Scheme) -> Record:
+def _record(source: Source, spec: TensorSpec, scheme: Scheme, nan: str) -> Record:
     try:
-        fitted = scheme.fitted(len(spec.shape))
+        arguments = scheme.fitted(len(spec.shape)).arguments()
     except ValueError as error:
         raise ValueError(f"tensor {spec.name!r}: {error}") from error
-    return Record(**fitted.arguments(), convention="onnx", original_dtype=spec.dtype, shape=spec.shape)
+    tensor_scale = None
+    if as_qtype(scheme.dtype).has_tensor_scale:  # records are written before the codes
+        x = _as_input(source.load(spec.name), nan)
+        with _failures(spec.name, x):
+            chosen = fastq.choose_qparams(x, **arguments).tensor_scale
+        tensor_scale = None if chosen is None else float(chosen)
+    return Record(
+        **arguments, convention="onnx", original_dtype=spec.dtype, shape=spec.shape, tensor_scale=tensor_scale
+    )
 
 
 def _quantized(source: Source, spec: TensorSpec, record: Record, writer: SafetensorsWriter, nan: str) -> Row:
     """Quantize a tensor and write what is stored for it."""
     scheme = Scheme(record.dtype, record.axis, record.block_size, record.symmetric)
     x = _as_input(source.load(spec.name), nan)
-    try:
+    with _failures(spec.name, x):
         q = fastq.quantize(x, **scheme.arguments())
-    except ValueError as error:
-        raise ValueError(f"tensor {spec.name!r} {_reason(x, error)}") from error
     arrays = encoded(spec.name, q, record)
     for name, array in arrays.items():
         writer.write(name, array)
@@ -142,9 +152,15 @@ def _as_input(x: Array, nan: str) -> Array:
     return np.where(np.isnan(x), x.dtype.type(0), x) if nan == "zero" and np.isnan(x).any() else x
 
 
-def _reason(x: Array, error: ValueError) -> str:
-    count = np.count_nonzero(np.isnan(x))
-    return f"has {count} NaN; --nan zero takes them as 0" if count else f"can't be quantized: {error}"
+@contextmanager
+def _failures(name: str, x: Array) -> Iterator[None]:
+    """Name the tensor that can't be quantized."""
+    try:
+        yield
+    except ValueError as error:
+        count = np.count_nonzero(np.isnan(x))
+        reason = f"has {count} NaN; --nan zero takes them as 0" if count else f"can't be quantized: {error}"
+        raise ValueError(f"tensor {name!r} {reason}") from error
 
 
 def _speed(x: Array, q: QuantizedArray, scheme: Scheme) -> Speed | None:

@@ -1,8 +1,10 @@
 """How a quantized tensor is stored: tensors under the names of compressed-tensors, and the record that reads them back.
 
-A tensor `m.weight` becomes its codes `m.weight`, or for formats of fewer than 8 bits `m.weight_packed` (int32 words)
-and `m.weight_shape`; `m.weight_scale`; and unless the scheme is symmetric `m.weight_zero_point`. The scale has shape
-(1,) for the whole tensor, (C, 1) for the rows of a matrix, (rows, groups) for groups along them.
+A tensor `m.weight` becomes its codes `m.weight`, or for formats of fewer than 8 bits `m.weight_packed`: integers in
+words of int32, beside `m.weight_shape`, floats in bytes. Then `m.weight_scale`, and unless the scheme is symmetric
+`m.weight_zero_point`. The scale has shape (1,) for the whole tensor, (C, 1) for the rows of a matrix, (rows, groups)
+for groups along them; scales that are powers of two are stored as their exponents, plus 127, in bytes. Where scales are
+in units of one for the whole tensor (nvfp4), `m.weight_global_scale` is its reciprocal.
 """
 
 from __future__ import annotations
@@ -18,17 +20,17 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq.conventions import as_convention
-from fastq.io.containers import TensorSpec, safetensors_dtype, spec_of
+from fastq.floats import FLOAT_FORMATS
+from fastq.io.containers import TensorSpec, numpy_dtype, safetensors_dtype, spec_of
+from fastq.io.words import from_words, to_words, words_for
 from fastq.qarray import Axis, QParams, QuantizedArray
-from fastq.qtypes import QTYPES, QType, as_qtype
+from fastq.qtypes import QType, as_qtype
 
 Array = NDArray[Any]
 
 KEY = "fastq"
 VERSION = 1
 FLOATS = ("F64", "F32", "F16", "BF16")
-# formats that a file may hold: integers, for which compressed-tensors has names
-FORMATS = tuple(name for name, row in QTYPES.items() if not (row.element or row.block_size))
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Record:
         What the tensor was, as safetensors spells it.
     shape : tuple of int
         Of the tensor.
+    tensor_scale : float, optional
+        What every scale is multiplied with, where the format has such a number. Its reciprocal, which is stored too,
+        does not give it back exactly.
     """
 
     dtype: str
@@ -54,6 +59,7 @@ class Record:
     convention: str
     original_dtype: str
     shape: tuple[int, ...]
+    tensor_scale: float | None = None
 
     @property
     def qtype(self) -> QType:
@@ -117,6 +123,8 @@ def _record(entry: dict[str, Any]) -> Record:
     as_convention(record.convention)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
+    if (record.tensor_scale is None) == record.qtype.has_tensor_scale:
+        raise ValueError(f"tensor_scale {record.tensor_scale} does not fit {record.qtype}")
     return record
 
 
@@ -125,24 +133,28 @@ def _record(entry: dict[str, Any]) -> Record:
 
 def stored_specs(name: str, record: Record) -> list[TensorSpec]:
     """Return the tensors that are stored for the tensor `name`."""
-    scale_dtype = "F64" if record.original_dtype == "F64" else "F32"
-    specs = [*_codes_specs(name, record), spec_of(f"{name}_scale", scale_dtype, record.stored_param_shape)]
+    specs = [*_codes_specs(name, record), spec_of(f"{name}_scale", _scale_dtype(record), record.stored_param_shape)]
+    if record.tensor_scale is not None:
+        specs.append(spec_of(f"{name}_global_scale", "F32", (1,)))
     if record.symmetric:
         return specs
     dtype, shape = _plain_dtype(record.qtype), record.stored_param_shape
     if _packs_zero_point(record):
-        dtype, shape = "I32", (*shape[:-2], _words(shape[-2], record.qtype), shape[-1])
+        dtype, shape = "I32", (*shape[:-2], words_for(shape[-2], record.qtype), shape[-1])
     return [*specs, spec_of(f"{name}_zero_point", dtype, shape)]
 
 
 def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
     """Return the contents of those tensors."""
-    arrays: dict[str, Array] = {f"{name}_scale": q.scale.reshape(record.stored_param_shape)}
-    if record.qtype.packed:
-        arrays[f"{name}_packed"] = _to_words(q.codes, _row_length(record), record.qtype)
+    scale = q.scale.view(numpy_dtype(_scale_dtype(record))).reshape(record.stored_param_shape)
+    arrays: dict[str, Array] = {f"{name}_scale": scale}
+    if record.tensor_scale is not None:
+        arrays[f"{name}_global_scale"] = np.array([1 / record.tensor_scale], np.float32)
+    if record.qtype.packed and not record.qtype.element:
+        arrays[f"{name}_packed"] = to_words(q.codes, _row_length(record), record.qtype)
         arrays[f"{name}_shape"] = np.array(record.shape, "<i8")
     else:
-        arrays[name] = q.codes
+        arrays[f"{name}_packed" if record.qtype.packed else name] = q.codes
     if not record.symmetric:
         arrays[f"{name}_zero_point"] = _encoded_zero_point(q.zero_point, record)
     return arrays
@@ -150,20 +162,27 @@ def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
 
 def decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
     """Return the quantized array whose stored tensors `load` returns by name; ValueError if it could not be one."""
-    codes = load(name) if not record.qtype.packed else _decoded_codes(load(f"{name}_packed"), record)
+    qtype, tensor_scale = record.qtype, None
+    codes = load(f"{name}_packed" if qtype.packed else name)
+    if qtype.packed and not qtype.element:
+        codes = from_words(codes, _row_length(record), qtype)
     scale = load(f"{name}_scale").reshape(record.param_shape)
+    if qtype.scale_element:
+        scale = scale.view(FLOAT_FORMATS[qtype.scale_element].dtype)
+    if record.tensor_scale is not None:
+        tensor_scale = np.array(record.tensor_scale, np.float32)
     zero_point = _middle(record) if record.symmetric else _decoded_zero_point(load(f"{name}_zero_point"), record)
-    _check(scale, zero_point, record.qtype)
-    qparams = QParams(
-        scale, zero_point, record.qtype, record.axis, record.block_size, record.symmetric, record.convention
-    )
+    _check(scale if tensor_scale is None else tensor_scale, zero_point, qtype)
+    granularity = record.axis, record.block_size, record.symmetric
+    qparams = QParams(scale, zero_point, qtype, *granularity, record.convention, tensor_scale)
     return QuantizedArray(codes, qparams, record.shape)
 
 
 def _check(scale: Array, zero_point: Array, qtype: QType) -> None:
+    scale = scale.astype(np.float64)
     if not ((scale > 0) & (scale < np.inf)).all():
         raise ValueError("its scale is not positive and finite")
-    if zero_point.min() < qtype.qmin or zero_point.max() > qtype.qmax:
+    if not qtype.element and (zero_point.min() < qtype.qmin or zero_point.max() > qtype.qmax):
         raise ValueError(f"its zero point is not within {qtype.qmin} .. {qtype.qmax}")
 
 
@@ -171,14 +190,14 @@ def _middle(record: Record) -> Array:
     return np.full(record.param_shape, record.qtype.middle, record.qtype.storage)
 
 
-def _decoded_codes(words: Array, record: Record) -> Array:
-    return _from_words(words, _row_length(record), record.qtype)
-
-
 def _codes_specs(name: str, record: Record) -> list[TensorSpec]:
-    if not record.qtype.packed:
-        return [spec_of(name, _plain_dtype(record.qtype), record.shape)]
-    words = (*record.shape[:-1], _words(_row_length(record), record.qtype))
+    qtype = record.qtype
+    if not qtype.packed:
+        return [spec_of(name, _plain_dtype(qtype), record.shape)]
+    if qtype.element:
+        nbytes = math.ceil(_row_length(record) * qtype.bits / 8)
+        return [spec_of(f"{name}_packed", "U8", (*record.shape[:-1], nbytes))]
+    words = (*record.shape[:-1], words_for(_row_length(record), qtype))
     return [spec_of(f"{name}_packed", "I32", words), spec_of(f"{name}_shape", "I64", (len(record.shape),))]
 
 
@@ -186,11 +205,17 @@ def _plain_dtype(qtype: QType) -> str:
     return str(safetensors_dtype(qtype.storage))
 
 
+def _scale_dtype(record: Record) -> str:
+    if not record.qtype.scale_element:
+        return "F64" if record.original_dtype == "F64" else "F32"
+    return safetensors_dtype(FLOAT_FORMATS[record.qtype.scale_element].dtype) or "U8"
+
+
 def _row_length(record: Record) -> int:
     return record.shape[-1] if record.shape else 1
 
 
-# Codes of fewer than 8 bits as compressed-tensors packs them: code - qmin, first code in the low bits, int32 words
+# Zero points
 
 
 def _packs_zero_point(record: Record) -> bool:
@@ -204,32 +229,12 @@ def _encoded_zero_point(zero_point: Array, record: Record) -> Array:
         return stored
     columns = np.swapaxes(stored, -1, -2)
     packed = fastq.pack(columns, record.qtype)
-    return np.swapaxes(_to_words(packed, columns.shape[-1], record.qtype), -1, -2)
+    return np.swapaxes(to_words(packed, columns.shape[-1], record.qtype), -1, -2)
 
 
 def _decoded_zero_point(stored: Array, record: Record) -> Array:
     if _packs_zero_point(record):
         *outer, rows, columns = record.stored_param_shape
-        packed = _from_words(np.swapaxes(stored, -1, -2), rows, record.qtype)
+        packed = from_words(np.swapaxes(stored, -1, -2), rows, record.qtype)
         stored = np.swapaxes(fastq.unpack(packed, record.qtype, shape=(*outer, columns, rows)), -1, -2)
     return stored.reshape(record.param_shape)
-
-
-def _to_words(packed: Array, length: int, qtype: QType) -> Array:
-    shifted = packed ^ _shift(length, qtype)
-    padding = [(0, 0)] * (packed.ndim - 1) + [(0, -packed.shape[-1] % 4)]
-    return np.ascontiguousarray(np.pad(shifted, padding)).view("<i4")
-
-
-def _from_words(words: Array, length: int, qtype: QType) -> Array:
-    packed = np.ascontiguousarray(words).view(np.uint8)[..., : math.ceil(length * qtype.bits / 8)]
-    return packed ^ _shift(length, qtype)
-
-
-def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
-    """Return the bits that turn a row of packed codes into codes minus qmin, and back; the padding stays zero."""
-    return fastq.pack(np.full(length, qtype.qmin, qtype.storage), qtype)
-
-
-def _words(length: int, qtype: QType) -> int:
-    return math.ceil(length * qtype.bits / 32)

@@ -156,8 +156,8 @@ MUTANTS = {
     "tail dropped": [
         (
             "spans.py",
-            "i = min(i + n, last)\n    return any_lane(nans)",
-            "i = min(i + n, last)\n        if i == last:\n            break\n    return any_lane(nans)",
+            "i = min(i + n, last)\n    return seen | any_lane(nans)",
+            "i = min(i + n, last)\n        if i == last:\n            break\n    return seen | any_lane(nans)",
         )
     ],
     "NaN kept in a minimum": [("spans.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")],

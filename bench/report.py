@@ -271,7 +271,8 @@ IN_CACHE = 20  # log2
 def _limit(m: Measurement, kept: float | None) -> str:
     """Memory, where we move the bytes as fast as the machine does; the call, where the array takes less than it.
 
-    Instructions where we keep the speed that we have in cache; where none of it holds, they and memory do not overlap.
+    Instructions where the array is in cache, or we keep the speed that we have there; else they and memory, which do
+    not overlap.
     """
     share, into_cache = m.ratio(m.roofline()), m.ratio(m.roofline(past_cache=False))
     if share is not None and share >= ROOFLINE_SHARE:
@@ -280,7 +281,8 @@ def _limit(m: Measurement, kept: float | None) -> str:
         return "stores into the cache"
     if m.ours().best < CALL:
         return "the cost of a call"
-    return "instructions" if kept is None or kept >= ROOFLINE_SHARE else "memory and instructions"
+    in_cache = m.of.log2 <= IN_CACHE or (kept is not None and kept >= ROOFLINE_SHARE)
+    return "instructions" if in_cache else "memory and instructions"
 
 
 CALL = 10e-6  # seconds below which most of a call is not the kernel: see the table of small calls

@@ -158,8 +158,9 @@ def quantize(
     """Quantize the floating tensors of a .npy or .safetensors file.
 
     OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Vectors
-    and scalars get one scale each, unless --block-size or the format cuts vectors into blocks. Other tensors, and those
-    without elements, are copied unchanged. PATTERN is a shell pattern such as '*.weight'.
+    and scalars get one scale each, unless --block-size or the format cuts vectors into blocks. Other tensors, those
+    without elements, and for formats with blocks scalars are copied unchanged. PATTERN is a shell pattern such as
+    '*.weight'.
     """
     scheme = _scheme(dtype, axis, block_size, symmetric)
     _check_out(source, out, force=force)

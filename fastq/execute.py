@@ -62,9 +62,8 @@ LIGHT = 8
 # the L2 cache (2**15 of 2**18 columns 1.2 to 3 times faster than 2**11 to 2**14)
 PARTIAL = 1 << 16
 COLUMNS = 1 << 15
-# block sizes with a kernel of their own, which computes the parameters of so many blocks side by side; fewer blocks are
-# not worth the second that it takes to compile
-WHOLE_BLOCKS = (16, 32, 64, 128)
+# Blocks from which the kernel is used that computes the parameters of so many side by side; fewer are not worth the
+# second that it takes to compile
 SIDE_BY_SIDE = 16
 
 
@@ -404,7 +403,7 @@ def _prepare_fused(
         units = layout.outer * layout.blocks * -(-layout.inner // columns)
         kernel = kernel_address(lanes.stripes, does, nan, scheme, 0, how, *kinds)
         return program(kernel, VALUES, plan, units, threads, size=layout.block * min(columns, layout.inner))
-    if layout.block in WHOLE_BLOCKS and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
+    if layout.block in spans.WHOLE_BLOCKS and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
         kernel = kernel_address(spans.blocks, does, nan, scheme, layout.block, how, *kinds)
         return program(kernel, VALUES, plan, layout.parameters, threads, size=layout.block)
     kernel = kernel_address(spans.spans, does, nan, scheme, 0, how, *kinds)

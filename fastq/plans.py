@@ -41,6 +41,9 @@ def _cache_size() -> int:
 STREAMING = _cache_size() * 3 // 2
 # elements over which errors are added up before sums are added, so that the order does not depend on threads
 ERRORS_CHUNK = 1 << 16
+# Chunks are multiples of so many elements: codes of any width begin on whole bytes there, as kernels assume, and no two
+# threads write to the same byte
+GRAIN = 64
 NARROW = 512  # rows of fewer elements than this are widened where they can be
 
 
@@ -67,8 +70,9 @@ def kernel_address(loop: Any, does: str, nan: str, scheme: str, block: int, how:
     if how.steps is not None:
         own = "tensor" if FLOAT_FORMATS[how.steps.element].sign else "power"
         rule = rule._replace(compute="float64" if does != "dequantize" and is_wide(kinds[0]) else "float32")
-    past_cache = does in ("dequantize", "fake", "repack") or (does == "quantize" and CODES_PAST_CACHE)
-    action = Action(does, nan, scheme, block, rule, code, own, past_cache)
+    codes = does == "quantize" or (does == "repack" and isinstance(kinds[1], Form))
+    streams = does not in ("minmax", "compare") and (CODES_PAST_CACHE or not codes)
+    action = Action(does, nan, scheme, block, rule, code, own, streams)
     return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
 
 
@@ -115,7 +119,8 @@ def prepare(
     kernel = kernel_address(loop_of(layout), call.does, call.nan, "", 0, call.how, *kinds)
     plan, size = plan_of(layout, call.bounds, streaming), math.prod(shape)
     heeded = EVERYTHING if call.does != "dequantize" else 0  # codes may be NaN
-    return Prepared(program(kernel, VALUES, plan, size, threads, backward=backward, heeded=heeded), repeat)
+    whole = program(kernel, VALUES, plan, size, threads, grain=GRAIN, backward=backward, heeded=heeded)
+    return Prepared(whole, repeat)
 
 
 def kinds_of(call: Call, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero: np.dtype[Any]) -> Kinds:

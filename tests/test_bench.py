@@ -449,6 +449,28 @@ def test_targets_are_judged():
     assert all(v.reached == "not measured" and v.met is None for v in unmeasured)
 
 
+@pytest.mark.parametrize(
+    ("log2", "seconds", "roofline", "limit"),
+    [
+        (26, 1e-2, {"roofline store": 0.9e-2}, "memory"),
+        (26, 1e-2, {"roofline store": 0.9e-2, "roofline stream": 0.5e-2}, "stores into the cache"),
+        (26, 1e-2, {"roofline store": 0.5e-2}, "instructions"),
+        (26, 2e-2, {"roofline store": 0.5e-2}, "memory and instructions"),
+        (20, 2e-4, {"roofline store": 0.5e-4}, "instructions"),
+        (12, 1e-6, {"roofline store": 0.5e-6}, "the cost of a call"),
+    ],
+)
+def test_limit_of_what_is_slower(log2, seconds, roofline, limit):
+    report, work = part("report"), cases.Work("minmax")
+    times = {"fastq": seconds, "numpy": seconds / 2} | roofline
+    timings = {name: results.Timing(each, each, 1) for name, each in times.items()}
+    in_cache = {"fastq": results.Timing(1e-2 / 2**10, 1e-2 / 2**10, 1)}  # as fast as 2**26 elements in 10 ms
+    measured = [(cases.Case(work, log2), timings), (cases.Case(work, 16), in_cache)]
+    made = results.Results({}, {}, {}, "", [results.Measurement(case.name, 2, each) for case, each in measured])
+    (row,) = [line for line in report.limits(made).splitlines() if f"2^{log2} |" in line]
+    assert row.endswith(f"| {limit} |")
+
+
 def test_every_target_has_a_case_and_a_rival():
     for target in targets.TARGETS:
         assert target.work in cases.WORKS

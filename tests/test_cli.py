@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 import fastq
 from fastq import demo, reference, selfcheck, versions
 from fastq.cli import cli
+from fastq.io.containers import open_source
 from fastq.scheme import Scheme
 
 
@@ -84,15 +86,18 @@ def test_progress_is_for_terminals(model):
         (["--axis", "-1", "--dtype", "int16"], {"dtype": "int16", "axis": -1, "symmetric": True}),
         (["--block-size", "32"], {"dtype": "int8", "axis": -1, "block_size": 32, "symmetric": True}),
         (["--block-size", "32", "--axis", "0"], {"dtype": "int8", "axis": 0, "block_size": 32, "symmetric": True}),
+        (["--dtype", "float8_e4m3fn"], {"dtype": "float8_e4m3fn", "axis": 0}),
+        (["--dtype", "mxfp4"], {"dtype": "mxfp4"}),
+        (["--dtype", "nvfp4", "--axis", "0", "--block-size", "16"], {"dtype": "nvfp4", "axis": 0}),
     ],
 )
 def test_options(model, options, scheme):
     run("quantize", "in.safetensors", "q.safetensors", *options)
     q = reference.quantize(model["layer.weight"], **scheme)
-    stored = load_file("q.safetensors")
-    assert stored["layer.weight"].tobytes() == q.codes.tobytes()
-    assert stored["layer.weight_scale"].tobytes() == q.scale.tobytes()
-    assert ("layer.weight_zero_point" in stored) is not q.symmetric
+    stored = open_source(Path("q.safetensors"))
+    assert stored.raw("layer.weight_packed" if q.dtype.packed else "layer.weight").tobytes() == q.codes.tobytes()
+    assert stored.raw("layer.weight_scale").tobytes() == q.scale.tobytes()
+    assert ("layer.weight_zero_point" in stored.tensors) is not q.symmetric
 
 
 def test_include_and_exclude(model):
@@ -146,6 +151,10 @@ def test_nan_zero(model):
         (["in.safetensors", "q.safetensors", "--block-size", "-1"], "Invalid value for '--block-size'"),
         (["in.safetensors", "q.safetensors", "--nan", "keep"], "Invalid value for '--nan'"),
         (["in.safetensors", "q.safetensors", "--axis", "none", "--block-size", "8"], "--block-size needs an --axis"),
+        (["in.safetensors", "q.safetensors", "--dtype", "mxfp4", "--asymmetric"], "those of mxfp4 are symmetric"),
+        (["in.safetensors", "q.safetensors", "--dtype", "float8_e5m2", "--asymmetric"], "is for integer codes"),
+        (["in.safetensors", "q.safetensors", "--dtype", "mxfp4", "--block-size", "16"], "has blocks of 32 along an"),
+        (["in.safetensors", "q.safetensors", "--dtype", "nvfp4", "--axis", "none"], "has blocks of 16 along an"),
     ],
 )
 def test_bad_arguments(model, arguments, message):

@@ -9,6 +9,7 @@ from catalogue import CODES, INPUTS, LAYOUTS, PACKED, same_bytes, same_quantized
 import fastq
 from fastq import reference
 from fastq.kernels import parallel
+from fastq.qtypes import QTYPES
 
 SHAPE = (4, 6, 35)
 GRANULARITIES = [
@@ -184,7 +185,7 @@ def streaming(monkeypatch):
     prepared = plans.kernel_address, plans.prepare, execute._prepare_ranged
     monkeypatch.setattr(plans, "STREAMING", 1)
     monkeypatch.setattr(plans, "CODES_PAST_CACHE", True)
-    monkeypatch.setattr(parallel, "CHUNK", (16, 64))  # several in each array
+    monkeypatch.setattr(parallel, "CHUNK", (600, 600))  # several lines, several in the larger arrays
     assert plans.past_cache((1,), np.dtype(np.int8), np.dtype(np.float32))
     for function in prepared:
         function.cache_clear()
@@ -193,13 +194,16 @@ def streaming(monkeypatch):
         function.cache_clear()
 
 
-PLACES = list(itertools.product((1, 15, 16, 17, 63, 64, 65, 200, 257), (0, 1, 3, 4, 15), (1, 2, 4)))
+PLACES = list(itertools.product((1, 17, 63, 64, 65, 128, 192, 257, 1500), (0, 1, 4, 15, 16), (1, 2, 4)))
 
 
 def in_between(dtype, shape, offset):
-    """Memory of sevens, and an array in it; both ends of the memory."""
-    memory = np.full(np.prod(shape) + offset + 1, 7, np.uint8).astype(dtype)
-    return memory[offset:-1].reshape(shape), (memory[:offset], memory[-1:])
+    """An array that begins so many elements after a line, in memory of sevens; both ends of the memory."""
+    size, lines = np.prod(shape), 64 // np.dtype(dtype).itemsize
+    memory = np.full(size + offset + 2 * lines, 7, np.uint8).astype(dtype)
+    first = -memory.ctypes.data % 64 // memory.itemsize + offset
+    assert (memory.ctypes.data + (first - offset) * memory.itemsize) % 64 == 0
+    return memory[first : first + size].reshape(shape), (memory[:first], memory[first + size :])
 
 
 def untouched(ends):
@@ -221,12 +225,23 @@ def test_values_that_go_past_the_cache(threads, streaming):
         same_bytes(fastq.dequantize_linear(codes, **each, out=out), reference.dequantize_linear(codes, **each))
         packed = reference.pack(codes.ravel() >> 4, "int4")
         same_bytes(fastq.unpack(packed, "int4", shape=(codes.size,)), codes.ravel() >> 4)
+        if size % 2 == 0:
+            each = reference.quantize(x, "int4")
+            same_bytes(each.dequantize(out=out), reference.dequantize(each))
         assert untouched(ends)
 
 
 @pytest.mark.parametrize(
     ("dtype", "code"),
-    [("float32", "int8"), ("float64", "uint8"), ("float16", "int8"), ("float32", "int16"), ("float32", "float8_e5m2")],
+    [
+        ("float32", "int8"),
+        ("float64", "uint8"),
+        ("float16", "int8"),
+        ("float32", "int16"),
+        ("float32", "float8_e5m2"),
+        ("float32", "uint4"),
+        ("float32", "float4_e2m1fn"),
+    ],
 )
 def test_codes_that_go_past_the_cache(dtype, code, threads, streaming):
     symmetric = {"symmetric": not code.startswith("u")}
@@ -234,7 +249,7 @@ def test_codes_that_go_past_the_cache(dtype, code, threads, streaming):
         threads(n)
         x = values("float32", 3 * size, 12).clip(-1000, 1000).reshape(3, size).astype(dtype)
         expected = reference.quantize(x, code, **symmetric)
-        out, ends = in_between(expected.codes.dtype, x.shape, offset)
+        out, ends = in_between(expected.codes.dtype, expected.codes.shape, offset)
         same_quantized(fastq.quantize(x, code, **symmetric, out=out), expected)
         for options in ({"axis": 0}, {"axis": 1}):
             expected = reference.quantize(x, code, **symmetric, **options)
@@ -246,9 +261,10 @@ def test_codes_that_go_past_the_cache(dtype, code, threads, streaming):
 
 @pytest.mark.parametrize("code", ["int8", "uint4", "int3", "mxfp4", "float4_e2m1fn"])
 @pytest.mark.parametrize("block_size", [16, 32, 128])
-def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming):
+def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming, monkeypatch):
+    monkeypatch.setattr(parallel, "CHUNK", (2500, 2500))  # groups of sixteen blocks of 128 and some more
     options = {} if code == "mxfp4" else {"axis": -1, "block_size": block_size, "symmetric": code != "uint4"}
-    for count, offset, n in itertools.product((15, 16, 17, 33, 80), (0, 1, 16, 63), (1, 2, 4)):
+    for count, offset, n in itertools.product((15, 17, 33, 80), (0, 1, 16, 63), (1, 2, 4)):
         threads(n)
         x = values("float32", 128 * count, 14).reshape(count, 128)
         expected = reference.quantize(x, code, **options)
@@ -262,14 +278,16 @@ def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming):
 
 @pytest.mark.parametrize("code", ["int4", "uint3", "uint2"])
 def test_packed_codes_that_go_past_the_cache(code, threads, streaming):
-    for size, n in itertools.product((1, 126, 127, 128, 129, 512, 777), (1, 2)):
+    qtype, rng = QTYPES[code], np.random.default_rng(15)
+    for size, n in itertools.product((1, 127, 128, 129, 512, 777, 40_000), (1, 2)):
         threads(n)
-        codes = reference.quantize_linear(values("float32", size, 15), 0.05, 3, "int8")
-        codes = (codes & 1).astype(np.uint8 if code.startswith("u") else np.int8)
+        codes = rng.integers(qtype.qmin, qtype.qmax, size, qtype.storage, endpoint=True)
         same_bytes(fastq.pack(codes, code), reference.pack(codes, code))
-        codes[-1] = 9
-        with pytest.raises(ValueError, match="codes must be from"):
-            fastq.pack(codes, code)
+        for at in range(0, size, 1 + size // 50):
+            codes[at], before = qtype.qmax + 1, codes[at]
+            with pytest.raises(ValueError, match="codes must be from"):
+                fastq.pack(codes, code)
+            codes[at] = before
 
 
 @pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}])
@@ -282,6 +300,22 @@ def test_nan_is_seen_in_what_goes_past_the_cache(options, streaming):
             with pytest.raises(ValueError, match="NaN"):
                 fastq.quantize(x, **given)
         x.ravel()[at] = before
+
+
+@pytest.mark.parametrize("code", ["int4", "uint2", "uint1", "int3", "uint6", "float4_e2m1fn", "float6_e2m3fn", "mxfp4"])
+@pytest.mark.parametrize("shape", [(77, 80), (9, 7 * 128), (9001 * 8,)])
+def test_threads_part_packed_codes_at_whole_bytes(code, shape, threads, monkeypatch):
+    """Chunks of an odd number of codes would begin in the middle of a byte that another thread writes too."""
+    monkeypatch.setattr(parallel, "CHUNK", (1, 1 << 18))
+    x = values("float32", np.prod(shape), 18).clip(-1000, 1000).reshape(shape)
+    granularities = [{}] if code == "mxfp4" else [{}, {"axis": 0}, {"axis": -1}, {"axis": -1, "block_size": 8}]
+    for options, n in itertools.product(granularities, (2, 3, 4)):
+        threads(n)
+        if len(shape) > 1 or "axis" not in options or "block_size" in options:
+            expected = reference.quantize(x, code, **options)
+            same_quantized(fastq.quantize(x, code, **options), expected)
+            same_quantized(fastq.quantize(x, qparams=expected.qparams), expected)
+            same_bytes(expected.dequantize(), reference.dequantize(expected))
 
 
 def test_unaligned_arrays_do_not_go_past_the_cache(streaming):

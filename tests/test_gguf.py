@@ -17,6 +17,7 @@ from test_mutants import check_refused, copy_of_package, run_oracle
 import fastq
 from fastq import gguf_execute, reference
 from fastq.gguf_formats import BLOCK_FORMATS
+from fastq.kernels import parallel
 
 FORMATS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 WITH_MINIMUM = ["Q4_1", "Q5_1"]
@@ -173,10 +174,12 @@ def test_every_scale(module, name):
 def test_what_goes_past_the_cache(name, threads, monkeypatch):
     monkeypatch.setattr(gguf_execute, "STREAMING", 1)
     monkeypatch.setattr(gguf_execute, "CODES_PAST_CACHE", True)
-    x = np.random.default_rng(9).standard_normal((90, 32)).astype(np.float32)
+    monkeypatch.setattr(parallel, "CHUNK", (1, 40 * 32))  # of more than two groups of sixteen blocks
+    gguf_execute._program.cache_clear()
+    x = np.random.default_rng(9).standard_normal((300, 32)).astype(np.float32)
     blocks = oracle("quantize", x, name)
     expected = oracle("dequantize", blocks, name)
-    for n, rows, offset in itertools.product((1, 2, 4), (1, 15, 16, 17, 47, 48, 90), (0, 1, 4, 12, 15)):
+    for n, rows, offset in itertools.product((1, 2, 4), (1, 16, 17, 48, 300), (0, 1, 4, 12, 15)):
         threads(n)
         memory = np.full((rows + 2) * 32, 7, np.float32)
         out = memory[offset : offset + rows * 32].reshape(rows, 32)

@@ -80,21 +80,24 @@ from fastq import plans, reference
 
 assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
 plans.STREAMING, plans.CODES_PAST_CACHE = 1, True
-x = values("float32", 21 * 96, 8).reshape(21, 96)[:20]
-for offset in (64, 69, 80):
-    for options in ({}, {"axis": 1}, {"axis": -1, "block_size": 32}):
-        expected, memory = reference.quantize(x, "int8", symmetric=True, **options), np.full(x.size + 256, 7, np.int8)
-        out = memory[offset : offset + x.size].reshape(x.shape)
-        same_quantized(fastq.quantize(x, "int8", symmetric=True, **options, out=out), expected)
-        same_bytes(memory[:offset], np.full(offset, 7, np.int8))
-        same_bytes(memory[offset + x.size :], np.full(256 - offset, 7, np.int8))
-x[13, 37] = np.nan
-try:
-    fastq.quantize_linear(x, 0.1, 0, "int8")
-except ValueError:
-    pass
-else:
-    raise AssertionError("different: NaN is accepted")
+whole = values("float32", 21 * 192, 8)
+for x in (whole[: 20 * 96].reshape(20, 96), whole[: 20 * 192].reshape(20, 192), whole[: 20 * 160].reshape(20, 160)):
+    for offset in (64, 69, 80):
+        for options in ({}, {"axis": 1}, {"axis": -1, "block_size": 32}):
+            expected = reference.quantize(x, "int8", symmetric=True, **options)
+            memory = np.full(x.size + 320, 7, np.int8)
+            first = -memory.ctypes.data % 64 + offset
+            out = memory[first : first + x.size].reshape(x.shape)
+            same_quantized(fastq.quantize(x, "int8", symmetric=True, **options, out=out), expected)
+            assert (memory[:first] == 7).all() and (memory[first + x.size :] == 7).all(), "different: outside"
+x[13, 77] = np.nan
+for scale in (0.1, np.full(160, 0.1, np.float32)):
+    try:
+        fastq.quantize_linear(x, scale, dtype="int8", axis=1)
+    except ValueError:
+        pass
+    else:
+        raise AssertionError("different: NaN is accepted")
 """
 
 MUTANTS = {
@@ -212,6 +215,7 @@ STREAMED_MUTANTS = {
     "what is left": [("streaming.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")],
     "a line too many": [("streaming.py", "while i <= end - count(line):", "while i < end:")],
     "NaN passed over": [("streaming.py", "seen |= any_lane(reported)", "pass")],
+    "NaN of a row passed over": [("lanes.py", "saw(seen | any_lane(nans), False)", "saw(any_lane(nans), False)")],
 }
 
 

@@ -3,8 +3,8 @@
 A tensor `m.weight` becomes its codes `m.weight`, or for formats of fewer than 8 bits `m.weight_packed`: integers in
 words of int32, beside `m.weight_shape`, floats in bytes. Then `m.weight_scale`, and unless the scheme is symmetric
 `m.weight_zero_point`. The scale has shape (1,) for the whole tensor, (C, 1) for the rows of a matrix, (rows, groups)
-for groups along them; scales that are powers of two are stored as their exponents, plus 127, in bytes. Where scales are
-in units of one for the whole tensor (nvfp4), `m.weight_global_scale` is its reciprocal.
+for groups along them; scales of float8_e8m0fnu are stored as bytes, the exponents of powers of two, plus 127. Where
+scales are in units of one for the whole tensor (nvfp4), `m.weight_global_scale` is its reciprocal, for other readers.
 """
 
 from __future__ import annotations
@@ -120,11 +120,18 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
 def _record(entry: dict[str, Any]) -> Record:
     axis, shape = entry["axis"], tuple(entry["shape"])
     record = Record(**{**entry, "axis": tuple(axis) if isinstance(axis, list) else axis, "shape": shape})
+    axes = record.axis if isinstance(record.axis, tuple) else () if record.axis is None else (record.axis,)
+    if any(type(number) is not int for number in (*shape, *axes, record.block_size)):
+        raise ValueError(
+            f"shape {list(shape)}, axis {axis!r} and block_size {record.block_size!r} are not all integers"
+        )
     as_convention(record.convention)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
-    if (record.tensor_scale is None) == record.qtype.has_tensor_scale:
-        raise ValueError(f"tensor_scale {record.tensor_scale} does not fit {record.qtype}")
+    given, largest = record.tensor_scale, float(np.finfo(np.float32).max)
+    fits = isinstance(given, float) and 0 < given <= largest if record.qtype.has_tensor_scale else given is None
+    if not fits:
+        raise ValueError(f"tensor_scale {given} does not fit {record.qtype}")
     return record
 
 
@@ -154,7 +161,8 @@ def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
         arrays[f"{name}_packed"] = to_words(q.codes, _row_length(record), record.qtype)
         arrays[f"{name}_shape"] = np.array(record.shape, "<i8")
     else:
-        arrays[f"{name}_packed" if record.qtype.packed else name] = q.codes
+        codes = numpy_dtype("U8" if record.qtype.packed else _plain_dtype(record.qtype))
+        arrays[f"{name}_packed" if record.qtype.packed else name] = q.codes.view(codes)
     if not record.symmetric:
         arrays[f"{name}_zero_point"] = _encoded_zero_point(q.zero_point, record)
     return arrays
@@ -164,7 +172,9 @@ def decoded(name: str, record: Record, load: Callable[[str], Array]) -> Quantize
     """Return the quantized array whose stored tensors `load` returns by name; ValueError if it could not be one."""
     qtype, tensor_scale = record.qtype, None
     codes = load(f"{name}_packed" if qtype.packed else name)
-    if qtype.packed and not qtype.element:
+    if not qtype.packed:
+        codes = codes.view(qtype.storage)
+    elif not qtype.element:
         codes = from_words(codes, _row_length(record), qtype)
     scale = load(f"{name}_scale").reshape(record.param_shape)
     if qtype.scale_element:
@@ -172,7 +182,7 @@ def decoded(name: str, record: Record, load: Callable[[str], Array]) -> Quantize
     if record.tensor_scale is not None:
         tensor_scale = np.array(record.tensor_scale, np.float32)
     zero_point = _middle(record) if record.symmetric else _decoded_zero_point(load(f"{name}_zero_point"), record)
-    _check(scale if tensor_scale is None else tensor_scale, zero_point, qtype)
+    _check(scale, zero_point, qtype)
     granularity = record.axis, record.block_size, record.symmetric
     qparams = QParams(scale, zero_point, qtype, *granularity, record.convention, tensor_scale)
     return QuantizedArray(codes, qparams, record.shape)
@@ -202,7 +212,7 @@ def _codes_specs(name: str, record: Record) -> list[TensorSpec]:
 
 
 def _plain_dtype(qtype: QType) -> str:
-    return str(safetensors_dtype(qtype.storage))
+    return safetensors_dtype(qtype.storage) or "U8"
 
 
 def _scale_dtype(record: Record) -> str:

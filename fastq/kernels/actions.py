@@ -52,7 +52,7 @@ class Action(types.Opaque):  # type: ignore[misc]
     own : str
         "power" where scales are powers of two as the format prescribes; "tensor" where they are in units of one scale
         for the whole array, which then stands in place of the zero point; else "".
-    past_cache : bool
+    streams : bool
         Whether large results go past the cache.
     """
 
@@ -65,14 +65,14 @@ class Action(types.Opaque):  # type: ignore[misc]
         rule: Rule = ONNX,
         code: Minifloat | None = None,
         own: str = "",
-        past_cache: bool = False,
+        streams: bool = False,
     ) -> None:
         self.does, self.nan, self.scheme, self.block = name, nan, scheme, block
-        self.rule, self.code, self.own, self.past_cache = rule, code, own, past_cache
-        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {rule}, {code}, {own}, {past_cache})")
+        self.rule, self.code, self.own, self.streams = rule, code, own, streams
+        super().__init__(name=f"Action({name}, {nan}, {scheme}, {block}, {rule}, {code}, {own}, {streams})")
 
     def __reduce__(self) -> Any:
-        return Action, (self.does, self.nan, self.scheme, self.block, self.rule, self.code, self.own, self.past_cache)
+        return Action, (self.does, self.nan, self.scheme, self.block, self.rule, self.code, self.own, self.streams)
 
 
 register_model(Action)(models.OpaqueModel)

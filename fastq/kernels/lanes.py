@@ -205,7 +205,7 @@ def nan_to_keep(action, x):
 @by_type
 def put_piece(action, dst, i, y, streaming):
     """Write y to dst[i] onwards, past the cache if asked for and they are whole lines of their own."""
-    if not goes_in_lines(action, dst) or getattr(y, "n", 0) * dst.dtype.bitwidth % (8 * LINE):
+    if not goes_in_lines(action, dst) or y.n * dst.dtype.bitwidth % (8 * LINE):
         return lambda action, dst, i, y, streaming: put(dst, i, y)
 
     def put_either(action, dst, i, y, streaming):
@@ -233,6 +233,7 @@ def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, v
     put_parameters(action, scale, zero_point, p * plan.inner + column, steps, zeros)
     i = first * plan.inner + column
     nans = nan_lanes(action, x)
+    # two rows on lines: then all are
     streaming = plan.streaming and to_line(dst, i) == 0 and to_line(dst, i + plan.inner) == 0
     for _ in range(rows):
         x = fetch(src, i, vec)

@@ -86,39 +86,35 @@ def prefetch_lanes(where: Any, index: Any, kind: Any) -> Any:
     return both
 
 
-@by_type
-def put(where: Any, index: Any, value: Any) -> Any:
+def _putting(write: Any, doc: str) -> Any:
+    """Make `put` on `store` or `stream`."""
+
+    def put(where: Any, index: Any, value: Any) -> Any:
+        dtype, packed = where.dtype, _packed(where.dtype)
+        if packed is not None and isinstance(value, Vec):
+            bits = packed.bitwidth
+            return lambda where, index, value: write(
+                cast_pointer(where, types.uint8), index * bits >> 3, pack_lanes(value, packed)
+            )
+        if packed is not None:
+            return lambda where, index, value: put_code(cast_pointer(where, types.uint8), index, value, packed)
+        if isinstance(dtype, Minifloat | PowerOfTwo):
+            word = dtype.bits
+            return lambda where, index, value: write(cast_pointer(where, word), index, value)
+        return lambda where, index, value: write(where, index, value)
+
+    put.__doc__ = doc
+    return by_type(put)
+
+
+put = _putting(
+    store,
     """Write lanes to ``where[index]`` onwards; they are in the form that `held` gives.
 
-    Elements that share bytes are written group by group, or one after the other.
-    """
-    dtype, packed = where.dtype, _packed(where.dtype)
-    if packed is not None and isinstance(value, Vec):
-        bits = packed.bitwidth
-        return lambda where, index, value: store(
-            cast_pointer(where, types.uint8), index * bits >> 3, pack_lanes(value, packed)
-        )
-    if packed is not None:
-        return lambda where, index, value: put_code(cast_pointer(where, types.uint8), index, value, packed)
-    if isinstance(dtype, Minifloat | PowerOfTwo):
-        word = dtype.bits
-        return lambda where, index, value: store(cast_pointer(where, word), index, value)
-    return lambda where, index, value: store(where, index, value)
-
-
-@by_type
-def put_streaming(where: Any, index: Any, value: Any) -> Any:
-    """`put` past the cache, to an address aligned to the lanes."""
-    packed = _packed(where.dtype)
-    if packed is not None:
-        bits = packed.bitwidth
-        return lambda where, index, value: stream(
-            cast_pointer(where, types.uint8), index * bits >> 3, pack_lanes(value, packed)
-        )
-    if isinstance(where.dtype, Minifloat):
-        word = where.dtype.bits
-        return lambda where, index, value: stream(cast_pointer(where, word), index, value)
-    return lambda where, index, value: stream(where, index, value)
+    Elements that share bytes are written group by group, from a whole byte on, or one after the other.
+    """,
+)
+put_streaming = _putting(stream, "`put` past the cache, of lanes to an address aligned to them, or to lines.")
 
 
 @by_type

@@ -61,6 +61,13 @@ def in_type(value, compute):
 
 
 @inline
+def in_cache(plan):
+    """The same plan, but for results that stay in the cache."""
+    view = (plan.outer, plan.length, plan.inner, plan.block, plan.blocks, plan.cycle, plan.kept)
+    return Local(*view, plan.parameters, plan.lowest, plan.highest, plan.tensor, False, plan.chunk)
+
+
+@inline
 def localize(plan, compute):
     """Read a plan; its float fields in the type `compute`."""
     lowest, highest = in_type(plan.lowest, compute), in_type(plan.highest, compute)

@@ -25,7 +25,7 @@ from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import Span, compute_type, is_infinite, span
 from fastq.kernels.memory import fetch, group_of, prefetch_lanes, put
 from fastq.kernels.minifloats import Minifloat
-from fastq.kernels.plan import AHEAD, localize
+from fastq.kernels.plan import AHEAD, in_cache, localize
 from fastq.kernels.simd import (
     LINE,
     REGISTER_BITS,
@@ -57,7 +57,7 @@ from fastq.kernels.simd import (
     store,
     upper,
 )
-from fastq.kernels.streaming import finish, flush, in_lines, place, stage_at, streams
+from fastq.kernels.streaming import finish, flush, in_lines, in_lines_if, place, stage_at
 
 
 def spans(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
@@ -249,7 +249,8 @@ def _by_range(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
 
 # --- the same for blocks that fill registers --------------------------------------------------------------------------
 
-_STAGED = (1 << 13) + 2 * LINE  # bytes: sixteen blocks of 128 float32
+WHOLE_BLOCKS = (16, 32, 64, 128)  # sizes of blocks
+_STAGED = 16 * max(WHOLE_BLOCKS) * 4 + 2 * LINE  # bytes of as many blocks of float32 as are computed side by side
 
 
 def blocks(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
@@ -257,7 +258,7 @@ def blocks(action, src, dst, scale, zero_point, sums, plan, origin, start, stop,
     src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, parameter_type(action, scale))
     n = count(compute_lanes(action, scale, 1))
     memory = scratch(6 * 16, compute_type(action, scale))
-    size, streaming = count(block_lanes(action, src)), streams(action, dst, plan.streaming)
+    size, streaming, plan = count(block_lanes(action, src)), in_lines_if(action, dst, plan.streaming), in_cache(plan)
     stage, out = stage_at(scratch(_STAGED, types.uint8), advance(dst, start * size)), dst
     p, seen = start, 0
     while p <= stop - n:

@@ -27,20 +27,20 @@ from fastq.kernels.simd import (
 
 
 def goes_in_lines(action: Any, dst: Any) -> bool:
-    """Return whether what an action writes may go past the cache; lines hold no elements of 3 bits, or too many."""
-    return action.past_cache and dst.dtype.bitwidth in (4, 8, 16, 32, 64)
+    """Return whether results may go past the cache: a line is not whole elements of 3 bits, and too many of 1 or 2."""
+    return action.streams and dst.dtype.bitwidth in (4, 8, 16, 32, 64)
 
 
 @by_type
-def streams(action, dst, streaming):  # type: ignore[no-untyped-def]
-    """Whether a call that asks for it gets it."""
+def in_lines_if(action, dst, streaming):
+    """`streaming`, whether a call is large enough, where its results may go past the cache; else False."""
     if goes_in_lines(action, dst):
         return lambda action, dst, streaming: streaming
     return lambda action, dst, streaming: False
 
 
 @inline
-def to_line(where, index):  # type: ignore[no-untyped-def]
+def to_line(where, index):
     """Elements from ``where[index]`` to the next beginning of a cache line."""
     return -address_of(advance(where, index)) % LINE * 8 // bits_of(where)
 
@@ -51,14 +51,15 @@ def to_line(where, index):  # type: ignore[no-untyped-def]
 def in_lines(piece: Callable[..., Any]) -> Any:
     """Make the loop that writes past the cache what ``piece(context, i, vec)`` gives for the lanes from i on.
 
-    A piece is the lanes as `put` takes them, and a mask of those that have something to report.
+    A piece is the lanes as `put` takes them, and a mask of those that have something to report. `vec` must not have
+    more lanes than a line has elements: what is stored before the first line may reach into that line, not beyond.
     """
 
     @inline
-    def stream_all(action, context, src, dst, i, end, vec):  # type: ignore[no-untyped-def]
+    def stream_all(action, context, src, dst, i, end, vec):
         line = lanes_of_line(src, dst)
         first = i + to_line(dst, i)
-        if first + count(line) > end or first % group_of(src) != 0:
+        if first + count(line) > end or first % group_of(src) != 0:  # packed codes are read from whole bytes on
             return i, False
         seen = False
         while i < first:
@@ -75,7 +76,7 @@ def in_lines(piece: Callable[..., Any]) -> Any:
         return i, seen
 
     @by_type
-    def stream_lines(action, context, src, dst, i, end, vec):  # type: ignore[no-untyped-def]
+    def stream_lines(action, context, src, dst, i, end, vec):
         """Write i..end up to the last whole line of dst; where that is, and whether there was something to report."""
         if goes_in_lines(action, dst):
             return stream_all
@@ -99,7 +100,7 @@ class Stage(NamedTuple):
 
 
 @inline
-def stage_at(memory, dst):  # type: ignore[no-untyped-def]
+def stage_at(memory, dst):
     """Return an empty stage for what goes to dst; memory has room for what is staged at a time and two lines more."""
     target = cast_pointer(dst, types.uint8)
     past = address_of(target) % LINE
@@ -107,15 +108,15 @@ def stage_at(memory, dst):  # type: ignore[no-untyped-def]
 
 
 @inline
-def place(stage):  # type: ignore[no-untyped-def]
+def place(stage):
     """Where the next bytes are to be written."""
     return advance(stage.memory, stage.filled)
 
 
 @inline
-def flush(stage, count):  # type: ignore[no-untyped-def]
-    """Write whole lines, after `count` bytes, at least a line, were written to `place`; return what is left."""
-    memory, target, first, filled = stage.memory, stage.target, stage.first, stage.filled + count
+def flush(stage, added):
+    """Write whole lines, after `added` bytes, at least a line, were written to `place`; return what is left."""
+    memory, target, first, filled = stage.memory, stage.target, stage.first, stage.filled + added
     k = 0
     if first > 0:  # the first line is not all ours
         store(target, first, load(memory, first, _LINE))
@@ -128,7 +129,7 @@ def flush(stage, count):  # type: ignore[no-untyped-def]
 
 
 @inline
-def finish(stage):  # type: ignore[no-untyped-def]
+def finish(stage):
     """Write what is left."""
     for k in range(stage.first, stage.filled):
         stage.target[k] = stage.memory[k]

@@ -33,17 +33,6 @@ _PASSES = (
 class _Whole(JITCodeLibrary):  # type: ignore[misc]
     """A function with all that it calls. Numba's engine does not get it, which would keep it for ever."""
 
-    _linking_libraries: list[JITCodeLibrary]
-
-    def finalize(self) -> None:
-        """Link all that is called, and what that calls, once each."""
-        called = list(dict.fromkeys(self._linking_libraries))
-        for library in called:  # which grows meanwhile
-            if isinstance(library, _Inlined):
-                called += [each for each in dict.fromkeys(library._linking_libraries) if each not in called]
-        self._linking_libraries = called
-        super().finalize()
-
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
         self._verify_declare_only_symbols()
@@ -77,12 +66,11 @@ class _Inlined(JITCodeLibrary):  # type: ignore[misc]
     Numba would optimize each by itself, with all that it calls, and make machine code that nothing runs.
     """
 
-    def _optimize_functions(self, module: Any) -> None:
-        """Leave it to the whole."""
-        module.data_layout = self._codegen._data_layout
-
     def finalize(self) -> None:
-        """Let this code be in any number of modules, and dropped where it was inlined."""
+        """Link what this code calls, and let it be in any number of modules, and dropped where it was inlined."""
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.external:
                 function.linkage = "linkonce_odr"

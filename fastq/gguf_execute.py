@@ -23,7 +23,7 @@ _NOTHING = types.CPointer(types.int64)  # scales, zero points, sums and plan of 
 
 def _kernel(loop: Any, form: BlockFormat, src: Array, dst: Array, pays: bool) -> int:
     """Address of a loop for two arrays; whether it pays to store what is large past the cache."""
-    streaming = pays and is_plain(src) and is_plain(dst) and src.nbytes + dst.nbytes >= STREAMING
+    streaming = pays and src.nbytes + dst.nbytes >= STREAMING and is_plain(src) and is_plain(dst)
     return _compiled(loop, form, src.dtype, dst.dtype, streaming)
 
 

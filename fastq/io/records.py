@@ -157,12 +157,11 @@ def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
     arrays: dict[str, Array] = {f"{name}_scale": scale}
     if record.tensor_scale is not None:
         arrays[f"{name}_global_scale"] = np.array([1 / record.tensor_scale], np.float32)
-    if record.qtype.packed and not record.qtype.element:
-        arrays[f"{name}_packed"] = to_words(q.codes, _row_length(record), record.qtype)
+    if _in_words(record.qtype):
+        arrays[_codes_name(name, record)] = to_words(q.codes, _row_length(record), record.qtype)
         arrays[f"{name}_shape"] = np.array(record.shape, "<i8")
     else:
-        codes = numpy_dtype("U8" if record.qtype.packed else _plain_dtype(record.qtype))
-        arrays[f"{name}_packed" if record.qtype.packed else name] = q.codes.view(codes)
+        arrays[_codes_name(name, record)] = q.codes.view(numpy_dtype(_codes_dtype(record.qtype)))
     if not record.symmetric:
         arrays[f"{name}_zero_point"] = _encoded_zero_point(q.zero_point, record)
     return arrays
@@ -171,11 +170,11 @@ def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
 def decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
     """Return the quantized array whose stored tensors `load` returns by name; ValueError if it could not be one."""
     qtype, tensor_scale = record.qtype, None
-    codes = load(f"{name}_packed" if qtype.packed else name)
-    if not qtype.packed:
-        codes = codes.view(qtype.storage)
-    elif not qtype.element:
+    codes = load(_codes_name(name, record))
+    if _in_words(qtype):
         codes = from_words(codes, _row_length(record), qtype)
+    elif not qtype.packed:
+        codes = codes.view(qtype.storage)
     scale = load(f"{name}_scale").reshape(record.param_shape)
     if qtype.scale_element:
         scale = scale.view(FLOAT_FORMATS[qtype.scale_element].dtype)
@@ -201,14 +200,28 @@ def _middle(record: Record) -> Array:
 
 
 def _codes_specs(name: str, record: Record) -> list[TensorSpec]:
-    qtype = record.qtype
-    if not qtype.packed:
-        return [spec_of(name, _plain_dtype(qtype), record.shape)]
-    if qtype.element:
-        nbytes = math.ceil(_row_length(record) * qtype.bits / 8)
-        return [spec_of(f"{name}_packed", "U8", (*record.shape[:-1], nbytes))]
-    words = (*record.shape[:-1], words_for(_row_length(record), qtype))
-    return [spec_of(f"{name}_packed", "I32", words), spec_of(f"{name}_shape", "I64", (len(record.shape),))]
+    qtype, shape = record.qtype, record.shape
+    if qtype.packed:
+        length = _row_length(record)
+        row = words_for(length, qtype) if _in_words(qtype) else math.ceil(length * qtype.bits / 8)
+        shape = (*shape[:-1], row)
+    codes = spec_of(_codes_name(name, record), _codes_dtype(qtype), shape)
+    return [codes, spec_of(f"{name}_shape", "I64", (len(record.shape),))] if _in_words(qtype) else [codes]
+
+
+def _codes_name(name: str, record: Record) -> str:
+    return f"{name}_packed" if record.qtype.packed else name
+
+
+def _in_words(qtype: QType) -> bool:
+    """Whether rows of codes are stored in words of int32."""
+    return qtype.packed and not qtype.element
+
+
+def _codes_dtype(qtype: QType) -> str:
+    if _in_words(qtype):
+        return "I32"
+    return "U8" if qtype.packed else _plain_dtype(qtype)
 
 
 def _plain_dtype(qtype: QType) -> str:

@@ -155,7 +155,7 @@ def _prepare_extents(
     wide = slots < threads and layout.inner > PARTIAL // threads and not alone and repeat == 1
     loop = lanes.columns if wide else loop_of(layout)
     kernel = kernel_address(loop, "minmax", "raise", "", 0, PLAIN, dtype, held, held, held)
-    plan = plan_of(layout, parameters=count if slots > 1 else 0)
+    plan = plan_of(layout, streaming=past_cache(shape, dtype), parameters=count if slots > 1 else 0)
     units, chunk = (layout.inner, min(COLUMNS, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1

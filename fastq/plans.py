@@ -81,9 +81,9 @@ def is_wide(kind: Kind) -> bool:
     return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
 
 
-def past_cache(shape: tuple[int, ...], src: Kind, dst: Kind) -> bool:
-    """Whether what becomes of so many elements is better stored past the cache, if results like these ever are."""
-    return bool(math.prod(shape) * (element(src).bitwidth + element(dst).bitwidth) >= 8 * STREAMING)
+def past_cache(shape: tuple[int, ...], *kinds: Kind) -> bool:
+    """Whether so many elements of each of the kinds outgrow the cache: then stores past it are better, if any are."""
+    return bool(math.prod(shape) * sum(element(kind).bitwidth for kind in kinds) >= 8 * STREAMING)
 
 
 def plan_of(layout: Layout, bounds: Bounds = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:

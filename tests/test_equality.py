@@ -41,8 +41,14 @@ def check_all(x, other, code, options):
     same_bytes(fake, reference.fake_quantize(other, qparams=q.qparams))
 
 
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("dtype", INPUTS)
+@pytest.mark.parametrize(
+    ("dtype", "code"),
+    [  # integers of each sign with codes of the other, and of the same
+        (dtype, code)
+        for dtype in INPUTS
+        for code in (CODES if dtype[0] == "f" else ("int8", "uint16") if dtype[0] == "u" else ("uint8", "int16"))
+    ],
+)
 def test_every_layout_granularity_scheme_and_thread_count(dtype, code, threads):
     x, other = (values(dtype, np.prod(SHAPE), seed).reshape(SHAPE) for seed in (0, 1))
     for options, symmetric, (layout, n) in itertools.product(GRANULARITIES, (False, True), zip_longest_cycle()):
@@ -366,6 +372,64 @@ def test_errors_of_an_approximation(dtype, code, threads):
         assert actual.max_relative_error == expected.max_relative_error, name
         for field in ("mse", "mean_abs_error", "mean_relative_error", "sqnr_db"):
             assert getattr(actual, field) == pytest.approx(getattr(expected, field), rel=1e-11), (name, field)
+
+
+@pytest.mark.parametrize("convention", fastq.CONVENTIONS)
+def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
+    """Within and beyond a step of both ends, ties and the floats beside them; ranges tiny, huge and far from 0."""
+    compared = 0
+    ranges = [(spread, 0) for spread in (1e-41, 1e-30, 0.37, 1e30, 3e38 / 8)] + [(1.0, 1e6), (1.0, -3e9), (1e30, 3e38)]
+    for code, (spread, middle) in itertools.product(("int8", "uint8", "uint4", "uint16", "float8_e4m3fn"), ranges):
+        x = (np.clip(values("float32", 40, 14), -8, 8) * np.float64(spread) + middle).astype(np.float32)
+        try:
+            p = reference.choose_qparams(x, code, convention=convention)
+        except (TypeError, ValueError):
+            continue  # the convention has no such codes
+        if p.scale == np.inf:
+            continue
+        qtype = QTYPES[code]
+        zero, offset = (0, p.zero_point) if p.zero_point.dtype.kind == "f" else (float(p.zero_point), 0)
+        ends = [-448.0, 448.0] if qtype.element else [qtype.qmin - zero, qtype.qmax - zero]
+        beside = np.linspace(-40, 40, 161) if qtype.element else np.linspace(-1.5, 1.5, 97)
+        near = np.add.outer(ends, beside).reshape(-1) * np.float64(p.scale) + offset
+        most = np.float64(np.finfo(np.float32).max)
+        near = np.append(near, [-most, most]).clip(-most, most).astype(np.float32)
+        near = np.concatenate([near, np.nextafter(near, np.float32(0)), x])
+        near = np.append(np.pad(near[:, None], ((0, 0), (0, 15)), constant_values=x[0]), near)  # alone in a register
+        q = reference.quantize(near, qparams=p)
+        assert fastq.compare(near, q).clipped == reference.compare(near, q).clipped, (code, spread, middle)
+        compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_rows_side_by_side(dtype, threads):
+    """Four rows at a time and those that are left, of the whole array and of blocks; all of a vector and the rest."""
+    for shape, n in itertools.product([(4, 512), (9, 601), (23, 1000), (2, 7, 640)], (1, 4)):
+        threads(n)
+        x = values(dtype, np.prod(shape), 15).reshape(shape).copy()
+        if x.dtype.kind == "f":
+            x[1:, ::9] = np.nan
+        for options in ({"axis": -1}, {"axis": -2, "block_size": 6}, {"axis": (0, -1)}):
+            for actual, expected in zip(*(i.minmax(x, nan="zero", **options) for i in (fastq, reference)), strict=True):
+                same_bytes(actual, expected)
+            q = fastq.quantize(x, "int8", nan="zero", **options)
+            same_bytes(q.dequantize(), reference.dequantize(q))
+
+
+@pytest.mark.parametrize("convention", ["sentence-transformers", "cf", "faiss"])
+def test_zero_points_that_are_minima_do_not_depend_on_the_signs_of_zeros(convention):
+    x = np.abs(values("float32", 64 * 96, 16)).reshape(64, 96)
+    x[:, ::8], x[:, 3::8] = 0.0, -0.0
+    for options in (
+        {"axis": -1, "block_size": 32},
+        {"axis": 0, "block_size": 16},
+        {"axis": -1, "block_size": 24},
+        {"axis": 0},
+    ):
+        for array in (x, -x):
+            q, expected = (i.quantize(array, "uint8", convention=convention, **options) for i in (fastq, reference))
+            same_quantized(q, expected)
 
 
 def test_nan_as_zero_in_both_loops_and_both_passes(threads):

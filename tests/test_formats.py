@@ -327,6 +327,30 @@ def test_nan_by_every_policy(name, dtype, threads):
         same_bytes(fastq.fake_quantize(x, dtype, **options), reference.fake_quantize(x, dtype, **options))
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "size"),
+    [
+        *(("float32", "float8_e4m3fn", size) for size in (16, 32, 64, 128)),
+        ("float16", "float8_e5m2", 64),
+        ("float64", "float8_e5m2fnuz", 16),
+        ("float32", "uint8", 32),
+        *((name, dtype, 0) for name, dtype in (("float32", "mxfp4"), ("float32", "nvfp4"), ("float64", "mxint8"))),
+    ],
+)
+def test_nan_in_blocks_that_fill_registers(name, dtype, size, threads):
+    """Groups of blocks with NaN, without, and with nothing else, one after the other."""
+    threads(1)
+    x = inputs(name, 37 * 256, 9).reshape(37, -1).copy()
+    x[::5, 1::7] = np.nan
+    x[12, :128] = np.nan
+    x[30:, :] = inputs(name, 7 * 256, 10).reshape(7, -1)
+    options = {"axis": -1, "block_size": size} if size else {}
+    nan = "zero" if dtype == "uint8" else "keep"
+    same_quantized(fastq.quantize(x, dtype, nan=nan, **options), reference.quantize(x, dtype, nan=nan, **options))
+    with pytest.raises(ValueError, match=f"x has {np.count_nonzero(np.isnan(x))} NaN"):
+        fastq.quantize(x, dtype, **options)
+
+
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_values_out_of_range_with_and_without_saturation(dtype):
     x = np.concatenate([inputs("float32", 300, 9) * 200, np.array([np.inf, -np.inf], np.float32)])

@@ -425,7 +425,10 @@ MUTANTS = {
     "NaN passed over": ("Q4_1", [("any_lane(p.refused | s.nan)", "any_lane(p.refused)")]),
     "neighbours share a byte": (
         "Q4_0",
-        [("low, high = lower(codes), upper(codes)", "low, high = even(codes), odd(codes)")],
+        [
+            ("    dtype_of,\n", "    dtype_of,\n    even,\n    odd,\n"),
+            ("low, high = lower(codes), upper(codes)", "low, high = even(codes), odd(codes)"),
+        ],
     ),
     "fifth bits dropped": ("Q5_0", [("return select(high, q | constant(16, q), q)", "return q")]),
     "last blocks dropped": (

@@ -195,7 +195,7 @@ def test_quotients_of_random_pairs():
 
 
 CODES = [(-128, 127), (-127, 127), (0, 255), (-(2**15), 2**15 - 1), (0, 2**16 - 1)]
-EDGE = {np.float32: 100, np.float64: 900}  # suits_span: 2**-EDGE < scale < 2**EDGE
+EDGE = {np.float32: 100, np.float64: 900}  # scales are suited to a span within 2**-EDGE < scale < 2**EDGE
 KINDS = [F32X16, Vec(types.float64, 8), types.float32, types.float64]
 
 
@@ -294,8 +294,9 @@ def test_the_comparison_finds_wrong_codes(step):
 
 
 @pytest.mark.parametrize("dtype", EDGE, ids=lambda dtype: dtype.__name__)
-def test_suits_span(dtype):
-    suits = njit(lambda scale: formulas.suits_span(action(), scale))
+def test_unsuited_to_span(dtype):
+    unsuited = njit(lambda scale: formulas.unsuited_to_span(action(), scale))
     low, high = np.ldexp(dtype(1), -EDGE[dtype]), np.ldexp(dtype(1), EDGE[dtype])
-    assert all(suits(scale) for scale in scales(dtype))
-    assert not any(suits(dtype(scale)) for scale in (low, high, low / 2, high * 2, 0.0, -1.0, np.inf, -np.inf, np.nan))
+    assert not any(unsuited(scale) for scale in scales(dtype))
+    outside = (low, high, low / 2, high * 2, 0.0, -1.0, np.inf, -np.inf, np.nan)
+    assert all(unsuited(dtype(scale)) for scale in outside)

@@ -25,7 +25,8 @@ from fastq.kernels.simd import (
     inline,
     is_float,
     is_nan,
-    nearest,
+    maximum,
+    minimum,
     select,
     store,
 )
@@ -144,11 +145,11 @@ def value_of(action, x, scale):
 
 
 @by_type
-def suits(action, scale):
-    """Whether `result_in_span` may be used for this scale."""
+def unsuited(action, scale):
+    """Mask of the scales for which `result_in_span` may not be used."""
     if action.does == "dequantize":
-        return lambda action, scale: True
-    return lambda action, scale: formulas.suits_span(action, scale)
+        return lambda action, scale: False
+    return lambda action, scale: formulas.unsuited_to_span(action, scale)
 
 
 @by_type
@@ -159,7 +160,7 @@ def result_in_span(action, x, s, dst):
     code = action.code
 
     def quantize(action, x, s, dst):
-        return held(steps(action, x, s) + nearest(s.base), dst)
+        return held(steps(action, x, s) + formulas.base_code(s), dst)
 
     def quantize_to_float(action, x, s, dst):
         return held(float_ratio_in_span(action, x, s), dst)
@@ -314,6 +315,17 @@ def put_parameters(action, scale, zero_point, p, steps, zeros):
         store(zero_point, p, as_stored(zeros, zero_point))
 
     return put
+
+
+@inline
+def put_extents(scale, zero_point, p, los, his, nans):
+    """Write minima and maxima, which passed NaN over, from p on; where there was one, it counts as 0.0.
+
+    -0.0 becomes 0.0: which of them was found depends on the order.
+    """
+    zero = constant(0, los)
+    store(scale, p, select(nans, minimum(los, zero), los) + zero)
+    store(zero_point, p, select(nans, maximum(his, zero), his) + zero)
 
 
 @by_type

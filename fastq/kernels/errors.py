@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from numba import types
 
-from fastq.kernels.actions import float_ratio, saw, step_at, zero_at
+from fastq.kernels.actions import compute_lanes, float_ratio, saw, step_at, zero_at
 from fastq.kernels.formulas import compute_type, dequantize_value, span, unclamped_code
-from fastq.kernels.memory import fetch
+from fastq.kernels.memory import fetch, prefetch_lanes
 from fastq.kernels.minifloats import Minifloat
+from fastq.kernels.plan import AHEAD
 from fastq.kernels.simd import (
     absolute,
     any_lane,
@@ -20,7 +23,6 @@ from fastq.kernels.simd import (
     inline,
     is_float,
     is_nan,
-    lanes,
     lanes_like,
     maximum,
     reduce_max,
@@ -51,10 +53,15 @@ def zero_of(action, where, k, kind, plan, scale):
     return lambda action, where, k, kind, plan, scale: where
 
 
+def _float_code(dst: Any) -> Any:
+    """Return the format of codes that are floats; None of other codes, and of floats that are the values themselves."""
+    return dst.dtype.row if isinstance(dst.dtype, Minifloat) and dst.dtype.row.bits <= 8 else None
+
+
 @by_type
 def decoded(action, code, s, dst):
     """The approximation that a code stands for; floats are the approximation itself, but for those that are codes."""
-    if is_float(code) and not (isinstance(dst.dtype, Minifloat) and dst.dtype.row.bits <= 8):
+    if is_float(code) and _float_code(dst) is None:
         return lambda action, code, s, dst: code
     return lambda action, code, s, dst: dequantize_value(action, convert(code, compute_type(action, s.scale)), s)
 
@@ -62,7 +69,7 @@ def decoded(action, code, s, dst):
 @by_type
 def beyond(action, x, s, plan, dst):
     """Mask of the values whose codes were clamped."""
-    form = dst.dtype
+    row = _float_code(dst)
 
     def integer(action, x, s, plan, dst):
         code, dtype = unclamped_code(action, x, s), compute_type(action, s.scale)
@@ -74,72 +81,121 @@ def beyond(action, x, s, plan, dst):
     def from_tie(action, x, s, plan, dst):
         return absolute(float_ratio(action, x, s)) >= constant(bound, x)
 
-    if not isinstance(form, Minifloat) or form.row.bits > 8:
+    if row is None:
         return integer
-    bound = form.row.max + 2.0 ** (form.row.emax - form.row.mantissa - 1)  # half way to the number that would be next
-    return from_tie if form.row.largest % 2 else above
+    bound = row.max + 2.0 ** (row.emax - row.mantissa - 1)  # half way to the number that would be next
+    return from_tie if row.largest % 2 else above
 
 
-@inline
-def _measures(action, x, code, scale, zero_point, plan, dst):
-    s = span(action, scale, zero_point, plan.lowest, plan.highest)
-    wide, compute = convert(x, types.float64), convert(x, compute_type(action, scale))
-    error = absolute(wide - convert(decoded(action, code, s, dst), types.float64))
-    magnitude = absolute(wide)
-    nonzero = magnitude > constant(0, wide)
-    relative = select(nonzero, error / magnitude, constant(0, wide))
-    clipped = beyond(action, compute, s, plan, dst)
-    return error, magnitude, relative, convert(nonzero, types.float64), convert(clipped, types.float64)
+@by_type
+def perhaps_beyond(action, x, s, plan, dst):
+    """Mask of the values near the ends of the codes or beyond them, found without a division; NaN among them.
+
+    All others are within the ends by a quarter of a step, which covers the roundings of quotients below 2**16. A zero
+    point inside the rounding adds its own, and a reciprocal must not overflow where the products here do not.
+    """
+    rule, row = action.rule, _float_code(dst)
+    inside, offset, multiplies = rule.zero == "inside", rule.zero == "offset", rule.quotient != "divide"
+
+    def integer(action, x, s, plan, dst):
+        margin, dtype = constant(0.25, s.scale), compute_type(action, s.scale)
+        low, high = convert(plan.lowest, dtype) - s.base, convert(plan.highest, dtype) - s.base
+        if inside:
+            margin = margin + absolute(s.zero_point) * constant(2.0**-21, s.zero_point)
+            low, high = low - s.zero_point, high - s.zero_point
+        if offset:
+            x = x - s.zero_point
+        within = (x > (low + margin) * s.scale) & (x < (high - margin) * s.scale)
+        if multiplies:
+            within = within & (absolute(s.factor) < constant(float("inf"), s.factor))
+        return within ^ True
+
+    def float_(action, x, s, plan, dst):
+        return (absolute(x) < constant(most, x) * s.scale) ^ True
+
+    def in_units_of_tensor(action, x, s, plan, dst):
+        return (absolute(x) < constant(most, x) * s.scale * s.zero_point) ^ True
+
+    if row is None:
+        by_range = rule.quotient == "range"  # a division either way
+        return (lambda action, x, s, plan, dst: beyond(action, x, s, plan, dst)) if by_range else integer
+    most = row.max
+    return in_units_of_tensor if action.own == "tensor" else float_
+
+
+class Total(NamedTuple):
+    """Sums of errors so far, lane by lane: `SUMS`, with how many values are 0 where it has how many are not."""
+
+    error2: Any
+    x2: Any
+    error: Any
+    relative: Any
+    largest: Any
+    largest_relative: Any
+    zeros: Any
+    clipped: Any
 
 
 @inline
 def _add(action, total, x, code, scale, zero_point, plan, dst):
-    e2, x2, abs_, rel, most, most_rel, some, clip = total
-    error, magnitude, relative, nonzero, clipped = _measures(action, x, code, scale, zero_point, plan, dst)
-    return (
-        e2 + error * error,
-        x2 + magnitude * magnitude,
-        abs_ + error,
-        rel + relative,
-        maximum(error, most),
-        maximum(relative, most_rel),
-        some + nonzero,
-        clip + clipped,
+    s = span(action, scale, zero_point, plan.lowest, plan.highest)
+    wide, compute = convert(x, types.float64), convert(x, compute_type(action, s.scale))
+    error = absolute(wide - convert(decoded(action, code, s, dst), types.float64))
+    magnitude, zeros, clipped = absolute(wide), total.zeros, total.clipped
+    zero = magnitude == constant(0, wide)
+    relative = select(zero, constant(0, wide), error / magnitude)
+    # few are, mostly, and a test of all lanes takes less time than to count them
+    if any_lane(zero):
+        zeros = zeros + convert(zero, types.float64)
+    if any_lane(perhaps_beyond(action, compute, s, plan, dst)):
+        clipped = clipped + convert(beyond(action, compute, s, plan, dst), types.float64)
+    return Total(
+        total.error2 + error * error,
+        total.x2 + magnitude * magnitude,
+        total.error + error,
+        total.relative + relative,
+        maximum(error, total.largest),
+        maximum(relative, total.largest_relative),
+        zeros,
+        clipped,
     )
 
 
 @inline
-def _put(sums, first, total):
-    e2, x2, abs_, rel, most, most_rel, some, clip = total
-    sums[first] += reduce_sum(e2)
-    sums[first + 1] += reduce_sum(x2)
-    sums[first + 2] += reduce_sum(abs_)
-    sums[first + 3] += reduce_sum(rel)
-    sums[first + 4] = maximum(reduce_max(most), sums[first + 4])
-    sums[first + 5] = maximum(reduce_max(most_rel), sums[first + 5])
-    sums[first + 6] += reduce_sum(some)
-    sums[first + 7] += reduce_sum(clip)
+def _put(sums, first, total, size):
+    """Add what was found in so many elements to the sums of a chunk."""
+    sums[first] += reduce_sum(total.error2)
+    sums[first + 1] += reduce_sum(total.x2)
+    sums[first + 2] += reduce_sum(total.error)
+    sums[first + 3] += reduce_sum(total.relative)
+    sums[first + 4] = maximum(reduce_max(total.largest), sums[first + 4])
+    sums[first + 5] = maximum(reduce_max(total.largest_relative), sums[first + 5])
+    sums[first + 6] += size - reduce_sum(total.zeros)
+    sums[first + 7] += reduce_sum(total.clipped)
 
 
 @inline
 def add_errors(action, src, dst, scale, zero_point, sums, plan, chunk, size):
     """Add the errors of dst[:size], codes or values, as an approximation of src[:size] to the sums of a chunk."""
-    vec = lanes(src, sums)
+    vec = lanes_like(compute_lanes(action, scale, 1), src)
     n, first, k = count(vec), chunk * SUMS, 0
     seen = False
     if size >= n:
         zero = full(0.0, lanes_like(vec, sums))
-        total = (zero, zero, zero, zero, zero, zero, zero, zero)
+        total = Total(zero, zero, zero, zero, zero, zero, zero, zero)
         nans = is_nan(zero)
         while k <= size - n:
+            prefetch_lanes(src, k + AHEAD, vec)
+            prefetch_lanes(dst, k + AHEAD, lanes_like(vec, dst))
             x, code = fetch(src, k, vec), fetch(dst, k, lanes_like(vec, dst))
             nans = nans | nan(x)
             steps, zeros = step_of(action, scale, k, vec), zero_of(action, zero_point, k, vec, plan, scale)
             total = _add(action, total, x, code, steps, zeros, plan, dst)
             k += n
         seen = any_lane(nans)
-        _put(sums, first, total)
-    total = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        _put(sums, first, total, k)
+    done = k
+    total = Total(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     while k < size:
         one = dtype_of(src)
         x = fetch(src, k, one)
@@ -147,7 +203,7 @@ def add_errors(action, src, dst, scale, zero_point, sums, plan, chunk, size):
         step, zero = step_of(action, scale, k, one), zero_of(action, zero_point, k, one, plan, scale)
         total = _add(action, total, x, fetch(dst, k, dtype_of(dst)), step, zero, plan, dst)
         k += 1
-    _put(sums, first, total)
+    _put(sums, first, total, size - done)
     return saw(seen, False)
 
 

@@ -22,6 +22,7 @@ from fastq.kernels.simd import (
     fma,
     full_like,
     inline,
+    is_float,
     is_nan,
     maximum,
     minimum,
@@ -89,8 +90,9 @@ def whole_int32(action, x):
 class Span(NamedTuple):
     """Scale and zero point of many values, or of as many lanes, made ready for them: see `span`.
 
-    `base` is the code that lies no steps from the zero point. `factor` is the reciprocal of the scale, or the range of
-    all codes. `below` and `above` are bounds of values where those are clamped, else of steps.
+    `base` is the code that lies no steps from the zero point, of many spans in memory as int32 (see `base_code`).
+    `factor` is the reciprocal of the scale, or the range of all codes. `below` and `above` are bounds of values where
+    those are clamped, else of steps.
     """
 
     scale: Any
@@ -164,6 +166,14 @@ def unrounded(action, x, s):
     return steps
 
 
+@by_type
+def base_code(s):
+    """`base` as int32, which it may already be."""
+    if is_float(s.types[s.fields.index("base")]):
+        return lambda s: nearest(s.base)
+    return lambda s: s.base
+
+
 @inline
 def unclamped_code(action, x, s):
     """The whole number nearest to `x` by the rule, whether there is such a code or not, as a float."""
@@ -181,23 +191,27 @@ def code_value(action, x, s, lowest, highest):
 
 
 @by_type
-def suits_span(action, scale):
-    """Whether `steps_in_span` equals `code_value` for this scale.
+def unsuited_to_span(action, scale):
+    """Mask of the scales for which `steps_in_span` may differ from `code_value`.
 
     Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and every
     remainder that can decide a tie is exact (its unit is 2**-48 scales). Where steps are clamped the formula is that
-    of `code_value` for any scale.
+    of `code_value` for any scale that is not infinite.
     """
     if not action.rule.clamps_values:
-        return lambda action, scale: not is_infinite(scale)
-    dtype = getattr(types, action.rule.compute or str(scale))
+        return lambda action, scale: is_infinite(scale)
+    dtype = getattr(types, action.rule.compute) if action.rule.compute else lane_type(scale)
     smallest, largest = (2.0**-100, 2.0**100) if dtype == types.float32 else (2.0**-900, 2.0**900)
-    return lambda action, scale: smallest < scale < largest
+
+    def outside(action, scale):
+        return (scale > constant(smallest, scale)) & (scale < constant(largest, scale)) ^ True
+
+    return outside
 
 
 @by_type
 def steps_in_span(action, x, s):
-    """``code - base`` as int32 for a scale that `suits_span`: `code_value` with fewer instructions, bit for bit.
+    """``code - base`` as int32, `code_value` bit for bit with fewer instructions, for a scale not `unsuited_to_span`.
 
     Where values are clamped instead of codes, a value at a bound is divided to within 2**-24 of a whole number of
     codes, which is what it rounds to. So the code is in range, NaN's too: `maximum` gives its second operand for it.
@@ -252,7 +266,7 @@ def float_quotient(x, scale, code):
 
 @by_type
 def float_quotient_in_span(x, s, code):
-    """`float_quotient` for a scale that `suits_span`, with x bounded so that nothing overflows.
+    """`float_quotient` for a scale not `unsuited_to_span`, with x bounded so that nothing overflows.
 
     Where -0.0 becomes 0.0 the sign depends on how tiny quotients are rounded, which only a division gets right.
     """
@@ -262,7 +276,7 @@ def float_quotient_in_span(x, s, code):
     bound = form.row.max if form.saturate else 4 * form.row.max
 
     def bounded(x, s, code):
-        limit = full_like(constant(bound, x) * s.scale, x)
+        limit = constant(bound, x) * s.scale
         near = quotient(maximum(-limit, minimum(limit, x)), s)  # of NaN itself, in this order
         return _signed_like(near, x)
 
@@ -378,6 +392,8 @@ def asymmetric(action, lo, hi, lowest, highest, compute):
         zero, steps = constant(0, lo), highest - lowest + constant(more, lowest)
         if widened:
             lo, hi = minimum(lo, zero), maximum(hi, zero)
+        else:  # -0.0 becomes 0.0: which of them is the minimum depends on the order
+            lo, hi = lo + zero, hi + zero
         if in_compute:
             step = convert(convert(hi, compute) - convert(lo, compute), within) / steps
         else:

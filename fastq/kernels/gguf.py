@@ -11,6 +11,7 @@ from fastq.gguf_formats import BLOCK, BlockFormat
 from fastq.kernels import SAW_INFINITE_RANGE
 from fastq.kernels.minifloats import Minifloat, decode, encode
 from fastq.kernels.plan import AHEAD
+from fastq.kernels.sides import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.simd import (
     LINE,
     REGISTER_BITS,
@@ -26,8 +27,6 @@ from fastq.kernels.simd import (
     constant,
     convert,
     dtype_of,
-    either_nan,
-    even,
     full_like,
     inline,
     join,
@@ -36,7 +35,6 @@ from fastq.kernels.simd import (
     mask_to_bits,
     maximum,
     minimum,
-    odd,
     prefetch,
     scratch,
     select,
@@ -142,7 +140,7 @@ def _quantize_group(form, src, dst):
     """Sixteen blocks: their parameters are computed side by side, and one division serves for all."""
     scales, minima = scratch(GROUP, types.uint16), scratch(GROUP, types.uint16)
     inverses, shifts = scratch(GROUP, types.float32), scratch(GROUP, types.float32)
-    s = sides(form, src, 0, GROUP)
+    s = sides((form, src), 0, GROUP)
     p = parameters(form, *extents(form, src, s))
     store(scales, 0, p.scale)
     store(minima, 0, p.minimum)
@@ -178,72 +176,20 @@ def prefetch_block(form, src, i):
     return lines
 
 
-class Sides(NamedTuple):
-    """Largest and smallest values, and which lanes met NaN; for "magnitude" the bits of the largest one, twice.
-
-    The bits are compared as integers: the order is the same, and NaN is larger than everything.
-    """
-
-    high: Any
-    low: Any
-    nan: Any
-
-
 @by_type
-def sides(form, src, i, blocks):
-    """The sides of so many blocks, a literal, from src[i] on, in lanes of one register that the blocks share.
+def _sides_of_block(context, k):
+    """Sides of block k of a group, in a register."""
+    by_magnitude = context.types[0].row.extent == "magnitude"
+    of = magnitudes_of if by_magnitude else ends_of
 
-    Two registers become one, neighbours being merged, so that sixteen blocks take fifteen merges.
-    """
-    if not isinstance(blocks, types.IntegerLiteral):
-        return None
-    part = blocks.literal_value // 2
-    if not part:
-        return _sides_of_block
+    def of_block(context, k):
+        form, src = context
+        return of(values(form, src, k * BLOCK), GROUP)
 
-    def of_halves(form, src, i, blocks):
-        return merged(form, sides(form, src, i, part), sides(form, src, i + part * BLOCK, part))
-
-    return of_halves
+    return of_block
 
 
-@inline
-def _sides_of_block(form, src, i, blocks):
-    x = values(form, src, i)
-    return sides_of(form, lower(x), upper(x))
-
-
-@by_type
-def sides_of(form, a, b):
-    """Sides of two halves of a block."""
-    if form.row.extent == "magnitude":
-
-        def size(form, a, b):
-            word, word2 = bitcast(a, types.int32), bitcast(b, types.int32)
-            most = maximum(word & constant(~_SIGN, word), word2 & constant(~_SIGN, word))
-            return Sides(most, most, False)
-
-        return size
-    return lambda form, a, b: Sides(maximum(a, b), minimum(a, b), either_nan(a, b))
-
-
-@by_type
-def merged(form, a, b):
-    """Sides of two registers of lanes, those of a before those of b."""
-    if form.row.extent == "magnitude":
-
-        def size(form, a, b):
-            both = join(a.high, b.high)
-            most = maximum(even(both), odd(both))
-            return Sides(most, most, False)
-
-        return size
-
-    def ends(form, a, b):
-        high, low = join(a.high, b.high), join(a.low, b.low)
-        return Sides(maximum(even(high), odd(high)), minimum(even(low), odd(low)), a.nan | b.nan)
-
-    return ends
+sides = side_by_side(_sides_of_block)
 
 
 @by_type

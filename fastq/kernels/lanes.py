@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastq.kernels.abreast import go_abreast, rows_abreast
 from fastq.kernels.actions import (
     compute_lanes,
     for_nan,
@@ -9,6 +10,7 @@ from fastq.kernels.actions import (
     nan_lanes,
     parameter_type,
     parameters,
+    put_extents,
     put_parameters,
     result,
     saw,
@@ -27,7 +29,6 @@ from fastq.kernels.simd import (
     advance,
     any_lane,
     by_type,
-    constant,
     count,
     inline,
     is_float,
@@ -37,8 +38,6 @@ from fastq.kernels.simd import (
     maximum,
     minimum,
     prefetch,
-    select,
-    store,
 )
 from fastq.kernels.simd import lanes as lanes_of
 from fastq.kernels.streaming import goes_in_lines, in_lines, to_line
@@ -60,10 +59,14 @@ def lanes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, 
     i, seen = start, 0
     while i < stop:
         row = i // plan.inner
-        p = _parameters_of(plan, row)
-        end = min((row + 1) * plan.inner, stop)
-        seen |= visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot)
-        i = end
+        p, end = _parameters_of(plan, row), min((row + 1) * plan.inner, stop)
+        rows = rows_abreast(action, src, scale, dst, plan, row, end - i)
+        if rows > 1 and i == row * plan.inner and i + rows * plan.inner <= stop:
+            seen |= saw(go_abreast(action, src, dst, scale, zero_point, plan, p, i, end, slot), False)
+            i += rows * plan.inner
+        else:
+            seen |= visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot)
+            i = end
     return seen
 
 
@@ -77,10 +80,15 @@ def _parameters_of(plan, row):
 
 def columns(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
     """Do `action` to columns start..stop of every row; src and dst hold all elements."""
-    plan, seen = localize(plan, parameter_type(action, scale)), 0
-    for row in range(plan.outer * plan.length):
-        p, first = _parameters_of(plan, row), row * plan.inner
-        seen |= visit(action, src, dst, scale, zero_point, sums, plan, p, first + start, first + stop, slot)
+    plan, seen, row = localize(plan, parameter_type(action, scale)), 0, 0
+    while row < plan.outer * plan.length:
+        p, i, end = _parameters_of(plan, row), row * plan.inner + start, row * plan.inner + stop
+        rows = rows_abreast(action, src, scale, dst, plan, row, stop - start)
+        if rows > 1:
+            seen |= saw(go_abreast(action, src, dst, scale, zero_point, plan, p, i, end, slot), False)
+        else:
+            seen |= visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot)
+        row += rows
     return seen
 
 
@@ -117,23 +125,14 @@ def piece(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
     return _merge_extents if action.does == "minmax" else _by_parameters
 
 
-@by_type
-def nan_as_zero(x):
-    """The lanes with NaN as 0.0, and which they are."""
-    if is_float(x):
-        return lambda x: (select(is_nan(x), constant(0, x), x), is_nan(x))
-    return lambda x: (x, False)
-
-
 @inline
 def _merge_extents(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
     prefetch(src, i + AHEAD)
-    x, nans = nan_as_zero(fetch(src, i, vec))
-    x = x + constant(0, x)  # -0.0 becomes 0.0, or which of the two is found would depend on the order
+    x = fetch(src, i, vec)
     p += slot * plan.parameters + i
-    store(scale, p, minimum(x, load(scale, p, lanes_like(vec, scale))))
-    store(zero_point, p, maximum(x, load(zero_point, p, lanes_like(vec, scale))))
-    return nans
+    los, his = load(scale, p, lanes_like(vec, scale)), load(zero_point, p, lanes_like(vec, scale))
+    put_extents(scale, zero_point, p, minimum(x, los), maximum(x, his), nan_lanes(action, x))
+    return nan_lanes(action, x)
 
 
 @inline

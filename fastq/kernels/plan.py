@@ -13,7 +13,8 @@ from fastq.kernels.simd import by_type, convert, inline
 
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter
-# ((o // cycle * kept + o % kept) * blocks + b) * inner + i.
+# ((o // cycle * kept + o % kept) * blocks + b) * inner + i. `streaming` says that the call outgrows the cache, so that
+# its results had better go past it.
 PLAN = np.dtype(
     [(name, np.int64) for name in ("outer", "length", "inner", "block", "blocks", "cycle", "kept", "parameters")]
     + [(name, np.float64) for name in ("lowest", "highest", "tensor")]

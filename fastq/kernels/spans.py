@@ -12,20 +12,22 @@ from fastq.kernels.actions import (
     nan_lanes,
     parameter_type,
     parameters,
+    put_extents,
     put_parameters,
     result,
     result_in_span,
     saw,
     step_at,
-    suits,
+    unsuited,
     value_of,
     zero_at,
 )
 from fastq.kernels.errors import add_errors
-from fastq.kernels.formulas import Span, compute_type, is_infinite, span
+from fastq.kernels.formulas import Span, base_code, compute_type, computes_in, is_infinite, span
 from fastq.kernels.memory import fetch, group_of, prefetch_lanes, put
 from fastq.kernels.minifloats import Minifloat
 from fastq.kernels.plan import AHEAD, in_cache, localize
+from fastq.kernels.sides import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.simd import (
     LINE,
     REGISTER_BITS,
@@ -33,6 +35,7 @@ from fastq.kernels.simd import (
     absolute,
     advance,
     any_lane,
+    bitcast,
     bits_of,
     by_type,
     cast_pointer,
@@ -45,7 +48,6 @@ from fastq.kernels.simd import (
     is_nan,
     lanes,
     lanes_like,
-    load,
     lower,
     maximum,
     minimum,
@@ -54,6 +56,7 @@ from fastq.kernels.simd import (
     reduce_max,
     reduce_min,
     scratch,
+    select,
     store,
     upper,
 )
@@ -145,11 +148,8 @@ def _extent(action, src, i, end, vec):
 @inline
 def _merge_extent(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
     lo, hi, nan = extent(action, src, i, end)
-    if nan:  # counted as 0.0; where NaN is refused the range is not used
-        lo, hi = minimum(lo, constant(0, lo)), maximum(hi, constant(0, hi))
-    lo, hi = lo + constant(0, lo), hi + constant(0, hi)  # -0.0 becomes 0.0: which is found depends on the order
     p += slot * plan.parameters
-    scale[p], zero_point[p] = minimum(lo, scale[p]), maximum(hi, zero_point[p])
+    put_extents(scale, zero_point, p, minimum(lo, scale[p]), maximum(hi, zero_point[p]), nan)
     return saw(nan, False)
 
 
@@ -182,7 +182,7 @@ def _apply(action, src, dst, plan, scale, zero_point, i, end, like):
     vec = lanes(src, like, dst)
     n, nan = count(vec), False
     stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
-    if stop - i >= n and suits(action, scale):
+    if stop - i >= n and not unsuited(action, scale):
         s = span(action, scale, zero_point, plan.lowest, plan.highest)
         nan |= _apply_lanes(action, src, dst, plan, s, i, stop, like)
         i = stop
@@ -251,22 +251,38 @@ def _by_range(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
 
 WHOLE_BLOCKS = (16, 32, 64, 128)  # sizes of blocks
 _STAGED = 16 * max(WHOLE_BLOCKS) * 4 + 2 * LINE  # bytes of as many blocks of float32 as are computed side by side
+_SPANS = 6 * 16  # numbers of 32 bits, or half as many of 64, that a `Span` for each of them consists of
 
 
 def blocks(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
-    """Do `action` to blocks start..stop, all of the size that the action names; ranges are taken from them."""
+    """Do `action` to blocks start..stop, all of the size that the action names; ranges are taken from them.
+
+    As many blocks as a register has lanes have their parameters computed side by side, and those of the next ones
+    before the values of these: a CPU does one while it waits for the divisions of the other.
+    """
     src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, parameter_type(action, scale))
-    n = count(compute_lanes(action, scale, 1))
-    memory = scratch(6 * 16, compute_type(action, scale))
-    size, streaming, plan = count(block_lanes(action, src)), in_lines_if(action, dst, plan.streaming), in_cache(plan)
+    n, size = count(compute_lanes(action, scale, 1)), count(block_lanes(action, src))
+    now, following = scratch(_SPANS, compute_type(action, scale)), scratch(_SPANS, compute_type(action, scale))
+    streaming, plan = in_lines_if(action, dst, plan.streaming), in_cache(plan)
     stage, out = stage_at(scratch(_STAGED, types.uint8), advance(dst, start * size)), dst
-    p, seen = start, 0
+    p, seen, ready = start, 0, False
+    if p <= stop - n:
+        ready, seen = _several_parameters(action, src, scale, zero_point, plan, p, now)
     while p <= stop - n:
+        now_ready = ready
+        if p + n <= stop - n:
+            ready, reported = _several_parameters(action, src, scale, zero_point, plan, p + n, following)
+            seen |= reported
         if streaming:
             out = advance(cast_pointer(place(stage), dtype_of(dst)), -p * size)
-        seen |= _several_blocks(action, src, out, scale, zero_point, plan, p, memory)
+        if now_ready:
+            _several_values(action, src, out, scale, p, now)
+        else:
+            for k in range(n):
+                seen |= _one_block(action, src, out, scale, zero_point, plan, p + k)
         if streaming:
             stage = flush(stage, n * size * bits_of(dst) >> 3)
+        now, following = following, now
         p += n
     finish(stage)
     while p < stop:
@@ -282,13 +298,120 @@ def block_lanes(action, src):
     return lambda action, src: vec
 
 
+def _from_magnitude(action):
+    """Return whether the largest magnitude is enough to know of a range, as in most symmetric schemes."""
+    return action.scheme in ("microscaling", "nvfp4") or (action.scheme == "symmetric" and not action.rule.range.signed)
+
+
+@by_type
+def marks_nan(action):
+    """Whether a block with NaN has a scale of NaN."""
+    marks = action.nan == "keep" and action.own != ""
+    return lambda action: marks
+
+
+@by_type
+def reports_nan(action):
+    """Whether NaN is refused."""
+    reports = action.nan == "raise"
+    return lambda action: reports
+
+
+@by_type
+def value_in_range(action, x, scale):
+    """Input lanes as ranges are taken of them: NaN that is neither refused nor marks its block is passed over."""
+    if is_float(x) and action.nan == "keep" and not action.own:
+        return lambda action, x, scale: value_of(action, select(is_nan(x), constant(0, x), x), scale)
+    return lambda action, x, scale: value_of(action, x, scale)
+
+
+# --- as many as a register has lanes
+
+
+def _in_register(action, scale):
+    """Return how many numbers of the type to compute in fill a register."""
+    return REGISTER_BITS // computes_in(action, scale).bitwidth
+
+
+@by_type
+def _sides_of_block(context, k):
+    """Sides of block k, in a register."""
+    action, _, scale = context.types
+    of, n = magnitudes_of if _from_magnitude(action) else ends_of, _in_register(action, scale)
+
+    def of_block(context, k):
+        action, src, scale = context
+        vec = block_lanes(action, src)
+        return of(value_in_range(action, fetch(src, k * count(vec), vec), scale), n)
+
+    return of_block
+
+
+_sides = side_by_side(_sides_of_block)
+
+
+@by_type
+def extents_of(action, src, scale, p):
+    """Lowest and highest values of the ranges of blocks from p on, and a mask of those with NaN."""
+    n, dtype = _in_register(action, scale), computes_in(action, scale)
+
+    def ends(action, src, scale, p):
+        sides = _sides((action, src, scale), p, n)
+        return sides.low, sides.high, sides.nan
+
+    def magnitudes(action, src, scale, p):
+        most = bitcast(_sides((action, src, scale), p, n).high, dtype)
+        return -most, most, is_nan(most)
+
+    return magnitudes if _from_magnitude(action) else ends
+
+
+@inline
+def _several_parameters(action, src, scale, zero_point, plan, p, memory):
+    """Take the parameters of blocks from p on from their ranges; write what `span` makes of them to memory.
+
+    Return whether all of them suit it, and what was seen.
+    """
+    n = count(compute_lanes(action, scale, 1))
+    lo, hi, nans = extents_of(action, src, scale, p)
+    steps, zeros = parameters(action, lo, hi, plan, scale)
+    if any_lane(unsuited(action, steps)) or (marks_nan(action) and any_lane(nans)):
+        return False, 0
+    put_parameters(action, scale, zero_point, p, steps, zeros)
+    s = span(action, steps, zeros, plan.lowest, plan.highest)
+    store(memory, 0, s.scale)
+    store(memory, n, s.zero_point)
+    store(memory, 2 * n, s.factor)
+    store(memory, 3 * n, s.below)
+    store(memory, 4 * n, s.above)
+    store(_bases(memory, n), 0, base_code(s))
+    return True, saw(reports_nan(action) and any_lane(nans), False)
+
+
+@inline
+def _bases(memory, n):
+    """Where spans of n blocks in memory have their `base`."""
+    return cast_pointer(advance(memory, 5 * n), types.int32)
+
+
+@inline
+def _several_values(action, src, dst, scale, p, memory):
+    vec, n = block_lanes(action, src), count(compute_lanes(action, scale, 1))
+    bases = _bases(memory, n)
+    for k in range(n):
+        s = Span(memory[k], memory[n + k], bases[k], memory[2 * n + k], memory[3 * n + k], memory[4 * n + k])
+        i = (p + k) * count(vec)
+        prefetch_lanes(src, i + AHEAD, vec)
+        put(dst, i, result_in_span(action, value_of(action, fetch(src, i, vec), scale), s, dst))
+
+
+# --- one
+
+
 @by_type
 def extent_of(action, x):
-    """A range with the parameters of that of the lanes: for a symmetric scheme any that has their largest magnitude."""
-    ranged = action.scheme in ("microscaling", "nvfp4") or (
-        action.scheme == "symmetric" and not action.rule.range.signed
-    )
-    if ranged and is_float(x):
+    """A range with the parameters of that of the lanes."""
+    if _from_magnitude(action):
 
         def magnitude(action, x):
             most = reduce_max(absolute(x))
@@ -296,13 +419,6 @@ def extent_of(action, x):
 
         return magnitude
     return lambda action, x: (reduce_min(x), reduce_max(x))
-
-
-@by_type
-def keeps_nan(action):
-    """Whether a block with NaN has a scale of NaN, which is looked at block by block."""
-    keeps = action.nan == "keep" and action.own != ""
-    return lambda action: keeps
 
 
 @by_type
@@ -314,41 +430,12 @@ def has_nan(action, x):
 
 
 @inline
-def _several_blocks(action, src, dst, scale, zero_point, plan, p, memory):
-    """As many blocks as a register has lanes: their parameters are computed side by side, 1.6 times faster for 32."""
-    vec, several = block_lanes(action, src), compute_lanes(action, scale, 1)
-    size, n = count(vec), count(several)
-    nans = nan_lanes(action, fetch(src, p * size, vec))
-    for k in range(n):
-        i = (p + k) * size
-        prefetch_lanes(src, i + AHEAD, vec)
-        x = fetch(src, i, vec)
-        nans = nans | nan_lanes(action, x)
-        memory[k], memory[n + k] = extent_of(action, value_of(action, x, scale))
-    steps, zeros = parameters(action, load(memory, 0, several), load(memory, n, several), plan, scale)
-    if keeps_nan(action) or not (suits(action, reduce_min(steps)) and suits(action, reduce_max(steps))):
-        seen = 0
-        for k in range(n):
-            seen |= _one_block(action, src, dst, scale, zero_point, plan, p + k)
-        return seen
-    put_parameters(action, scale, zero_point, p, steps, zeros)
-    s = span(action, steps, zeros, plan.lowest, plan.highest)
-    for k in range(6):
-        store(memory, k * n, s[k])
-    for k in range(n):
-        one = Span(memory[k], memory[n + k], memory[2 * n + k], memory[3 * n + k], memory[4 * n + k], memory[5 * n + k])
-        i = (p + k) * size
-        put(dst, i, result_in_span(action, value_of(action, fetch(src, i, vec), scale), one, dst))
-    return saw(any_lane(nans), False)
-
-
-@inline
 def _one_block(action, src, dst, scale, zero_point, plan, p):
     vec = block_lanes(action, src)
     i = p * count(vec)
     x = fetch(src, i, vec)
     nan = any_lane(nan_lanes(action, x))
-    lo, hi = extent_of(action, value_of(action, x, scale))
+    lo, hi = extent_of(action, value_in_range(action, x, scale))
     step, zero = parameters(action, lo, hi, plan, scale)
     step = for_nan(action, step, has_nan(action, x))
     put_parameters(action, scale, zero_point, p, step, zero)

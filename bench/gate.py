@@ -46,7 +46,7 @@ def _falls(before: Measurement, now: Measurement) -> Iterator[Fall]:
         return
     for name in now.peers():
         if name in before.timings:
-            was, is_ = before.timings[name].best / then.best, now.timings[name].best / ours.best
+            was, is_ = before.timings[name].over(then), now.timings[name].over(ours)
             yield Fall(now.case, name, was, is_)
 
 

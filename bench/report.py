@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from .cases import WORKS, Case, Work
+from .cases import WORKS, Case
+from .limits import ROOFLINE_SHARE, kept, limit, of_threads, speeds_in_cache
 from .peers import PEERS, ROOFLINES
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .show import gelems, remarks, times
-from .targets import LARGE, ROOFLINE_SHARE, SMALL, two_threads, verdicts
+from .targets import LARGE, SMALL, verdicts
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = Path("docs/performance.md"), Path("README.md")
@@ -225,23 +226,27 @@ def allocation(results: Results) -> str:
 def targets(results: Results) -> str:
     """Every target, met or not."""
     words = {True: "yes", False: "**no**", None: "not judged"}
-    rows = [[v.what, v.rival or "-", v.wanted or "-", v.reached, words[v.met]] for v in verdicts(results) if v.wanted]
-    return markdown(("what", "beside", "wanted", "reached", "met"), rows)
+    rows = [
+        [v.what, v.rival or "-", v.wanted or "-", v.reached, words[v.met], v.limit or "-"]
+        for v in verdicts(results)
+        if v.wanted
+    ]
+    return markdown(("what", "beside", "wanted", "reached", "met", "limit"), rows)
 
 
 def limits(results: Results) -> str:
     """Which limit holds where the best peer, or the wanted share of the roofline, was not reached."""
-    threads, in_cache, rows = two_threads(results), _speeds_in_cache(results), []
+    threads, speeds, rows = of_threads(results), speeds_in_cache(results), []
     for m in results.measurements:
         rival, roof = m.best_peer(), m.roofline()
         lost, share = m.ratio(rival), m.ratio(roof)
         slower = lost is not None and lost < 1 and m.of.log2 >= 12
         if slower or (share is not None and share < ROOFLINE_SHARE and m.of.log2 == LARGE):
-            theirs = roof.best / rival.best if roof and rival else None
+            theirs = m.timings[roof.name].over(m.timings[rival.name]) if roof and rival else None
             name = rival.name if rival else "-"
-            kept = m.of.elements / m.ours().best / in_cache[m.of.work] if m.of.work in in_cache else None
-            shown = [times(lost), name, times(share), times(theirs), times(kept), times(threads.get(m.case))]
-            rows.append([m.of.work.title, f"2^{m.of.log2}", *shown, _limit(m, kept)])
+            two = threads[m.case].ratio if m.case in threads else None
+            shown = [times(lost), name, times(share), times(theirs), times(kept(m, speeds)), times(two)]
+            rows.append([m.of.work.title, f"2^{m.of.log2}", *shown, limit(m, speeds)])
     columns = (
         "work",
         "elements",
@@ -256,49 +261,17 @@ def limits(results: Results) -> str:
     return markdown(columns, rows) if rows else "None."
 
 
-def _speeds_in_cache(results: Results) -> dict[Work, float]:
-    """Elements a second of each work, the most of any size up to `IN_CACHE`."""
-    speeds: dict[Work, float] = {}
-    for m in results.measurements:
-        if m.of.log2 <= IN_CACHE and m.timings:
-            speeds[m.of.work] = max(m.of.elements / m.ours().best, speeds.get(m.of.work, 0.0))
-    return speeds
-
-
-IN_CACHE = 20  # log2
-
-
-def _limit(m: Measurement, kept: float | None) -> str:
-    """Memory, where we move the bytes as fast as the machine does; the call, where the array takes less than it.
-
-    Instructions where the array is in cache, or we keep the speed that we have there; else they and memory, which do
-    not overlap.
-    """
-    share, into_cache = m.ratio(m.roofline()), m.ratio(m.roofline(past_cache=False))
-    if share is not None and share >= ROOFLINE_SHARE:
-        return "memory"
-    if into_cache is not None and into_cache >= ROOFLINE_SHARE and m.of.log2 == LARGE:
-        return "stores into the cache"
-    if m.ours().best < CALL:
-        return "the cost of a call"
-    in_cache = m.of.log2 <= IN_CACHE or (kept is not None and kept >= ROOFLINE_SHARE)
-    return "instructions" if in_cache else "memory and instructions"
-
-
-CALL = 10e-6  # seconds below which most of a call is not the kernel: see the table of small calls
-
-
 def scaling(results: Results) -> str:
     """Time against threads."""
-    rows, by_case = [], {}
+    rows, by_case, most = [], {}, {case: times(each.roofline) for case, each in of_threads(results).items()}
     for row in results.sections.get("scaling", []):
         by_case.setdefault(row["case"], {})[row["threads"]] = row.get("best")
     counts = sorted({threads for each in by_case.values() for threads in each if threads})
     for case, each in by_case.items():
         one = each.get(1)
         ratios = [times(one / each[n]) if one and each.get(n) else "-" for n in counts[1:]]
-        rows.append([case, _microseconds(one), *ratios])
-    columns = ("case", "us with 1 thread", *(f"x with {n}" for n in counts[1:]))
+        rows.append([case, _microseconds(one), *ratios, most.get(case, "-")])
+    columns = ("case", "us with 1 thread", *(f"x with {n}" for n in counts[1:]), "roofline, x")
     return markdown(columns, rows) if rows else NOT_MEASURED
 
 

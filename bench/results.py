@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from math import exp, log
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from fastq.io.atomic import replacing
@@ -19,11 +20,21 @@ STORED = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of a call of one contender: the least and the median of so many samples."""
+    """Seconds of a call of one contender: the least and the median of so many samples, and the least of each round."""
 
     best: float
     median: float
     samples: int
+    rounds: tuple[float, ...] = ()
+
+    def over(self, other: Timing) -> float:
+        """How many times as long as the other: the median over rounds, in which both had their turns.
+
+        Memory of a shared machine may be twice as fast for some seconds. The best of all rounds is then from such
+        seconds for one and not for the other.
+        """
+        pairs = [mine / theirs for mine, theirs in zip(self.rounds, other.rounds, strict=False)]
+        return median(pairs) if pairs else self.best / other.best
 
 
 class Rival(NamedTuple):
@@ -71,11 +82,11 @@ class Measurement:
         return self.timings.get(f"{OURS} allocating" if allocating else OURS)
 
     def fastest(self, names: Any) -> Rival | None:
-        """The fastest contender among these names; None where none was measured."""
-        there = {name: self.timings[name] for name in names if name in self.timings}
+        """The fastest contender among these names, beside ours if that is there; None where none was measured."""
+        there, ours = {name: self.timings[name] for name in names if name in self.timings}, self.ours()
         if not there:
             return None
-        first = min(there, key=lambda name: there[name].best)
+        first = min(there, key=lambda name: there[name].over(ours) if ours else there[name].best)
         return Rival(first, there[first].best, min(timing.median for timing in there.values()))
 
     def peers(self, *, allocating: bool = False) -> list[str]:
@@ -101,9 +112,9 @@ class Measurement:
         return self.fastest(name for name in names if past_cache or "stream" not in name)
 
     def ratio(self, rival: Rival | None, *, allocating: bool = False) -> float | None:
-        """How many times the rival's best time ours is faster; None where one of them was not measured."""
+        """How many times as fast as the rival ours is; None where one of them was not measured."""
         ours = self.ours(allocating=allocating)
-        return rival.best / ours.best if rival and ours else None
+        return self.timings[rival.name].over(ours) if rival and ours else None
 
 
 @dataclass
@@ -152,12 +163,16 @@ def read(path: Path) -> Results:
         if content.pop("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
         measurements = [
-            Measurement(**{**row, "timings": {name: Timing(**t) for name, t in row["timings"].items()}})
+            Measurement(**{**row, "timings": {name: _timing(t) for name, t in row["timings"].items()}})
             for row in content.pop("measurements")
         ]
         return Results(measurements=measurements, **content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path.name} holds no results of this benchmark: {error}") from error
+
+
+def _timing(stored: dict[str, Any]) -> Timing:
+    return Timing(**stored | {"rounds": tuple(stored.get("rounds", ()))})
 
 
 def stored() -> dict[Path, Results]:

@@ -85,7 +85,7 @@ class Bench:
         samples = self.rounds(ready, deadline, measurement)
         others = cores_used_by_others(before, cpu_time(self.processes()))
         self.release(of)
-        timings = {name: Timing(*Figures.of(each), len(each)) for name, each in samples.items() if each}
+        timings = {name: timing_of(each) for name, each in samples.items() if each}
         in_order = {row.name: timings[row.name] for row in rows if row.name in timings}
         return replace(measurement, timings=in_order, others=round(others, 3))
 
@@ -120,16 +120,16 @@ class Bench:
         except Absent as reason:
             measurement.absent[row.name] = str(reason)
 
-    def rounds(self, ready: list[Contender], deadline: float, measurement: Measurement) -> dict[str, list[float]]:
-        """Let the contenders take turns, each round beginning with another one."""
-        samples: dict[str, list[float]] = {row.name: [] for row in ready}
+    def rounds(self, ready: list[Contender], deadline: float, measurement: Measurement) -> dict[str, list[list[float]]]:
+        """Let the contenders take turns, each round beginning with another one; the samples of each turn."""
+        samples: dict[str, list[list[float]]] = {row.name: [] for row in ready}
         for number in range(self.settings.rounds):
             if number >= ROUNDS_AT_LEAST and time.perf_counter() > deadline:
                 break
             first = number % max(1, len(ready))
             for row in ready[first:] + ready[:first]:
                 if row.name not in measurement.absent:
-                    samples[row.name] += self.turn(row, measurement)
+                    samples[row.name].append(self.turn(row, measurement))
         return {name: each for name, each in samples.items() if name not in measurement.absent}
 
     def turn(self, row: Contender, measurement: Measurement) -> list[float]:
@@ -148,6 +148,12 @@ class Bench:
             if worker is not None and worker.alive:
                 with contextlib.suppress(Absent):
                     worker.ask(do="release")
+
+
+def timing_of(turns: list[list[float]]) -> Timing:
+    """Summarise the samples of all turns of a contender."""
+    samples = [seconds for turn in turns for seconds in turn]
+    return Timing(*Figures.of(samples), len(samples), tuple(min(turn) for turn in turns))
 
 
 def in_threads(work: Callable[[str], object], peers: Iterable[str]) -> None:

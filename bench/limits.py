@@ -1,0 +1,74 @@
+"""Which limit holds where a target was not reached, as far as measurements say it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .cases import Work
+from .results import Measurement, Results
+
+ROOFLINE_SHARE = 0.85  # of what memory can move: nearer than that, memory is the limit
+IN_CACHE = 20  # log2 of elements
+CALL = 10e-6  # seconds below which most of a call is not the kernel: see the table of small calls
+
+
+def speeds_in_cache(results: Results) -> dict[Work, float]:
+    """Elements a second of each work, the most of any size up to `IN_CACHE`."""
+    speeds: dict[Work, float] = {}
+    for m in results.measurements:
+        ours = m.ours()
+        if m.of.log2 <= IN_CACHE and ours:
+            speeds[m.of.work] = max(m.of.elements / ours.best, speeds.get(m.of.work, 0.0))
+    return speeds
+
+
+def kept(m: Measurement, speeds: dict[Work, float]) -> float | None:
+    """The share of the speed in cache that we have."""
+    ours = m.ours()
+    return m.of.elements / ours.best / speeds[m.of.work] if ours and m.of.work in speeds else None
+
+
+def limit(m: Measurement, speeds: dict[Work, float]) -> str:
+    """Memory, where we move the bytes as fast as the machine does; the call, where the array takes less than it.
+
+    Instructions where the array is in cache, or we keep the speed that we have there. Else stores that read a line
+    before they change it, if we are as fast as these; else instructions and memory, which do not overlap.
+    """
+    share, into_cache, ours = m.ratio(m.roofline()), m.ratio(m.roofline(past_cache=False)), m.ours()
+    kept_share = kept(m, speeds)
+    if share is not None and share >= ROOFLINE_SHARE:
+        return "memory"
+    if ours and ours.best < CALL:
+        return "the cost of a call"
+    if m.of.log2 <= IN_CACHE or (kept_share is not None and kept_share >= ROOFLINE_SHARE):
+        return "instructions"
+    if into_cache is not None and into_cache >= ROOFLINE_SHARE:
+        return "stores into the cache"
+    return "memory and instructions"
+
+
+def in_words(m: Measurement | None, speeds: dict[Work, float]) -> str:
+    """The limit, and the share of the roofline."""
+    if m is None:
+        return ""
+    share = m.ratio(m.roofline())
+    return limit(m, speeds) + (f": {share:.2f} of the roofline" if share is not None else "")
+
+
+class Threads(NamedTuple):
+    """How many times two threads are as fast as one, and the roofline with two, if it was measured."""
+
+    ratio: float
+    roofline: float | None
+
+
+def of_threads(results: Results) -> dict[str, Threads]:
+    """What a second thread gives, by case."""
+    rows = {(row["case"], row["threads"]): row for row in results.sections.get("scaling", []) if "best" in row}
+    found = {}
+    for (case, threads), one in rows.items():
+        two = rows.get((case, 2))
+        if threads == 1 and two:
+            roofline = one["best"] / two["roofline"] if "roofline" in two else None
+            found[case] = Threads(one["best"] / two["best"], roofline)
+    return found

@@ -1,9 +1,13 @@
 """Quantize NumPy arrays at the speed of the memory bus, bit for bit to a convention that you name."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from fastq import deferred
+
+TYPE_CHECKING = False  # as in typing, whose import takes longer than this one
 if TYPE_CHECKING:
+    from typing import Any
+
     from fastq import gguf, plot, reference
     from fastq.buffers import get_kept_memory, set_kept_memory
     from fastq.comparison import Comparison
@@ -69,10 +73,10 @@ _MODULES = ("gguf", "plot", "reference")
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import fastq` itself costs less than a tenth of NumPy's."""
     if name in _MODULES:
-        return import_module(f"fastq.{name}")
+        return deferred.module(f"fastq.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'fastq' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_ELSEWHERE.get(name, "fastq.ops")), name)
+    value = globals()[name] = getattr(deferred.module(_ELSEWHERE.get(name, "fastq.ops")), name)
     return value
 
 

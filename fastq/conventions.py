@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from fastq.deferred import cached_property
 from fastq.qtypes import QTYPES, QType
 
 _CHOICES = {

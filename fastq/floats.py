@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from fastq import deferred
+from fastq.deferred import cached_property
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class FloatFormat:
         if self.name == "float16":
             return np.dtype(np.float16)
         try:
-            dtype: np.dtype[Any] = np.dtype(getattr(importlib.import_module("ml_dtypes"), self.name))
+            dtype: np.dtype[Any] = np.dtype(getattr(deferred.module("ml_dtypes"), self.name))
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(f"{self.name} arrays need ml_dtypes: pip install ml_dtypes") from error
         return dtype

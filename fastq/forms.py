@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.deferred import cached_property
 from fastq.kernels import group_of
 from fastq.kernels.rule import ONNX, Rule
 

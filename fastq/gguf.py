@@ -7,13 +7,12 @@ Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, and do not need that package.
 from __future__ import annotations
 
 import functools
-import importlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq import arguments, buffers
+from fastq import arguments, buffers, deferred
 from fastq.gguf_formats import BLOCK, BlockFormat, as_block_format
 
 Array = NDArray[Any]
@@ -31,7 +30,7 @@ def _is_source(dtype: np.dtype[Any]) -> bool:
 
 
 # the module that needs Numba, imported by the first call of an operation
-_execute = functools.cache(functools.partial(importlib.import_module, "fastq.gguf_execute"))
+_execute = functools.partial(deferred.module, "fastq.gguf_execute")
 
 
 def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.uint8]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import cached_property
+
+from fastq.deferred import cached_property
 
 BLOCK = 32  # values in a block
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq import buffers
+from fastq import buffers, deferred
 from fastq.conventions import Convention
 from fastq.forms import Call, Parameters, in_bits
 from fastq.qarray import QParams
@@ -80,9 +80,7 @@ find = _known.get
 def start() -> None:
     """Begin to tell facts."""
     global facts
-    from fastq.kernels import parallel
-    from fastq.kernels.facts import teller
-
+    parallel, teller = deferred.module("fastq.kernels.parallel"), deferred.module("fastq.kernels.facts").teller
     if facts is _count:
         parallel.when_changed(forget)
         facts = teller(QType, Convention)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq import arguments, buffers, known
+from fastq import arguments, buffers, deferred, known
 from fastq.calls import call_of
 from fastq.comparison import Comparison
 from fastq.conventions import Convention, as_convention, part_of
@@ -27,7 +26,7 @@ Array = NDArray[Any]
 
 
 # the module that needs Numba, imported by the first call of an operation
-_execute = functools.cache(functools.partial(importlib.import_module, "fastq.execute"))
+_execute = functools.partial(deferred.module, "fastq.execute")
 
 
 # --- quantize ---------------------------------------------------------------------------------------------------------

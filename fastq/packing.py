@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq import known
+from fastq import deferred, known
 from fastq.arguments import as_array
 from fastq.buffers import empty
 from fastq.forms import Form
@@ -44,7 +43,7 @@ def _axis(axis: int, ndim: int) -> int:
 
 
 # the module that needs Numba, imported by the first call
-_packed = functools.cache(functools.partial(importlib.import_module, "fastq.packed"))
+_packed = functools.partial(deferred.module, "fastq.packed")
 
 
 def _form(qtype: QType, bitorder: str) -> Form:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fastq import deferred
 from fastq.conventions import Convention
 from fastq.qtypes import QType
 
@@ -21,7 +21,7 @@ def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
     name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     if name != own:
         raise TypeError(f"dtype must be {own}, that of the codes, not {name}")
-    found = qtype.storage if own == qtype.storage.name else getattr(importlib.import_module("ml_dtypes"), name, None)
+    found = qtype.storage if own == qtype.storage.name else getattr(deferred.module("ml_dtypes"), name, None)
     if found is None:
         raise TypeError(f"ml_dtypes has no dtype for {qtype} codes; without dtype they are {qtype.storage}")
     return np.dtype(found)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from fastq.deferred import cached_property
 from fastq.floats import FLOAT_FORMATS, FloatFormat
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from fastq import deferred
 from fastq.qtypes import as_qtype
+
+# the module that needs Numba, imported by the first call
+_parallel = functools.partial(deferred.module, "fastq.kernels.parallel")
 
 
 def set_num_threads(n: int) -> None:
@@ -32,16 +37,13 @@ def set_num_threads(n: int) -> None:
     1
     >>> fastq.set_num_threads(before)
     """
-    from fastq.kernels import parallel
-
-    parallel.set_num_threads(n)
+    _parallel().set_num_threads(n)
 
 
 def get_num_threads() -> int:
     """Return how many threads fastq uses: at first NUMBA_NUM_THREADS, or the CPUs that affinity and cgroup allow."""
-    from fastq.kernels import parallel
-
-    return parallel.get_num_threads()
+    threads: int = _parallel().get_num_threads()
+    return threads
 
 
 def warmup(dtypes: Iterable[DTypeLike] = (np.float32,), codes: Iterable[str] = ("int8", "uint8")) -> None:

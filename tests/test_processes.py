@@ -344,6 +344,34 @@ def test_fork_while_another_thread_compiles(tmp_path):
 
 
 @needs_fork
+@pytest.mark.parametrize(
+    ("first", "module"),
+    [
+        ("fastq.minmax(np.ones(1, np.float32))", "numba"),
+        ("fastq.gguf.quantize(np.ones((1, 32), np.float32), 'Q8_0')", "fastq.gguf_execute"),
+        ("fastq.get_num_threads()", "numba"),
+        ("fastq.warmup()", "fastq.kernels.facts"),
+        ("__import__('fastq.floats').floats.FLOAT_FORMATS['bfloat16'].dtype", "ml_dtypes"),
+    ],
+    ids=["an operation", "gguf", "threads", "warmup", "ml_dtypes"],
+)
+def test_fork_while_another_thread_imports(call, first, module):
+    code = f"""
+    def work():
+        assert "{module}" in sys.modules
+        {first}
+
+    importing = threading.Thread(target=lambda: {first})
+    importing.start()
+    while importing.is_alive() and "{module}" not in sys.modules:  # it is there before it has run
+        time.sleep(0)
+    join(forked(work))
+    importing.join()
+    """
+    call(code, setup=SETUP.replace("import fastq\nfrom fastq import reference", "import fastq"))
+
+
+@needs_fork
 def test_fork_while_other_threads_call(call):
     code = """
     from fastq.kernels import parallel
@@ -672,7 +700,7 @@ def test_import_loads_nothing_else():
     code = (
         "import sys, fastq; print([m for m in sys.modules if m.startswith(('fastq.', 'numpy', 'numba', 'llvmlite'))])"
     )
-    assert run(code, setup="") == "[]\n"
+    assert run(code, setup="") == "['fastq.deferred']\n"
 
 
 def test_public_names_do_not_import_numba():

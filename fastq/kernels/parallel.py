@@ -40,6 +40,7 @@ from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 from numpy.typing import NDArray
 
+from fastq.deferred import hold_at_fork
 from fastq.kernels.python import (
     acquire_lock,
     int_value,
@@ -421,9 +422,4 @@ def pool_for(threads: int) -> NDArray[np.int64]:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_state.forget)
-    # a child of a process that was compiling in another thread would wait for ever for Numba's lock
-    os.register_at_fork(
-        before=global_compiler_lock.acquire,
-        after_in_parent=global_compiler_lock.release,
-        after_in_child=global_compiler_lock.release,
-    )
+hold_at_fork(global_compiler_lock)

@@ -1,0 +1,60 @@
+"""What is done when it is first needed, and forks meanwhile.
+
+A forked child has none of its parent's other threads, and waits for ever for a lock that one of them held: that of a
+module that it was importing, of a compilation, or of a property.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from importlib import import_module
+
+TYPE_CHECKING = False  # as in typing, whose import takes three times as long as this module's
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property
+    from types import ModuleType
+    from typing import Any
+else:
+
+    class cached_property(functools.cached_property):
+        """As in functools, without the lock that it takes in Python 3.11."""
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            value = instance.__dict__[self.attrname] = self.func(instance)
+            return value
+
+
+_importing = threading.RLock()
+_locks: list[Any] = [_importing]
+_held: list[Any] = []
+
+
+def hold_at_fork(lock: Any) -> None:
+    """Have forks wait for a lock too, whose holders import nothing by `module`."""
+    _locks.append(lock)
+
+
+def _before_fork() -> None:
+    for lock in _locks:
+        lock.acquire()
+        _held.append(lock)
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop().release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
+@functools.cache
+def module(name: str) -> ModuleType:
+    """Import a module; no thread forks meanwhile."""
+    with _importing:
+        return import_module(name)

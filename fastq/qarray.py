@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fastq import deferred
 from fastq.conventions import Convention
-from fastq.qtypes import QType
+from fastq.qtypes import QType, as_qtype
 
 Axis = int | tuple[int, ...] | None
 
@@ -38,9 +38,10 @@ class QParams:
         array's rank with ``ceil(D / block_size)`` on the block axis for blocks. In units of the array's values per
         code.
     zero_point : ndarray
-        The code of 0.0 in the storage dtype of the format, same shape as `scale`.
+        The code of 0.0 in the storage dtype of the format, same shape as `scale`. Numbers and lists are taken too,
+        for both.
     dtype : QType
-        The code format.
+        The code format; its name is taken too.
     axis : int, tuple of int or None
         The channel axis or axes (kept), or with a `block_size` the axis along which blocks run.
     block_size : int
@@ -64,6 +65,14 @@ class QParams:
     convention: str | Convention = "onnx"
     tensor_scale: NDArray[np.float32] | None = None
     computed: np.dtype[Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Take a format by its name, numbers and lists as arrays of NumPy's own choice."""
+        fields = vars(self)
+        fields["dtype"] = as_qtype(self.dtype)
+        for name in ("scale", "zero_point"):
+            if not isinstance(fields[name], np.ndarray | np.generic):
+                fields[name] = np.asarray(fields[name])
 
     @property
     def compute(self) -> np.dtype[Any]:

@@ -342,3 +342,31 @@ def test_every_kind_of_damage(tmp_path):
     print(len(damaged))
     """
     assert run(code, setup=SETUP + "from fastq.kernels import jit\n", NUMBA_CACHE_DIR=tmp_path / "cache") == "50\n"
+
+
+# While it compiles
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_afterwards_as_before(tmp_path, collects):
+    code = f"""
+    import gc
+    {"gc.enable()" if collects else "gc.disable()"}
+    made = []
+
+    def observed(*arguments):
+        made.append(gc.isenabled())
+        if len(made) == 1:
+            raise MemoryError
+        return right(*arguments)
+
+    right, jit.machine_code = jit.machine_code, observed
+    for _ in range(2):
+        try:
+            check()
+        except MemoryError:
+            pass
+        assert gc.isenabled() == {collects}
+    assert len(made) > 2 and not any(made)
+    """
+    check(tmp_path, code)

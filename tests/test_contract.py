@@ -278,6 +278,31 @@ def check_qparams(impl, dtype, ftype, arrays):
         assert (p.dtype, p.axis, p.block_size, p.symmetric, p.convention) == (qtype, None, 0, symmetric, "onnx")
 
 
+@pytest.mark.parametrize(
+    ("scale", "zero_point", "dtype"),
+    [
+        (0.5, 3, "int8"),
+        ([0.5], [3], np.int8),
+        (np.float32(0.5), np.int8(3), "int8"),
+        (np.array(0.5, np.float32), 3, QTYPES["int8"]),
+    ],
+    ids=["numbers", "lists", "scalars", "mixed"],
+)
+def test_qparams_made_by_hand(impl, scale, zero_point, dtype):
+    x, codes = np.array([-1, 0.2, 0.3, 99], np.float32), np.array([1, 3, 4, 127], np.int8)
+    p = QParams(scale, zero_point, dtype)
+    assert p.dtype is QTYPES["int8"]
+    q = impl.quantize(x, qparams=p)
+    assert_same(q.codes, codes)
+    assert dequantized(impl, q).tolist() == impl.fake_quantize(x, qparams=p).tolist() == [-1, 0, 0.5, 62]
+    assert impl.compare(x, QuantizedArray(codes, p, x.shape)).max_abs_error == 37
+
+
+def test_qparams_of_no_format():
+    with pytest.raises(TypeError, match=r"dtype must be one of int8, .* not int9"):
+        QParams(0.5, 3, "int9")
+
+
 @pytest.mark.parametrize("ftype", FTYPES)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_qparams_are_exact(impl, dtype, ftype):

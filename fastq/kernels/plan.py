@@ -28,11 +28,13 @@ Plan = from_dtype(PLAN)  # passed to a kernel as its address
 # 5.4 Gelem/s, quantize 2.7 and 4.2, blocks of 32 1.5 and 2.9; in cache no difference. 128 to 512 are alike on two
 # cores, 2048 is a tenth slower. On Zen 5, two cores, 2048 is 1.2 times as fast as 256 (quantize, rows, blocks of 32),
 # 1.1 times (minimum and maximum), 1.4 times (columns); 1024 and 4096 are a little slower, and so is 256 than nothing.
-_CPU = config.CPU_NAME or binding.get_host_cpu_name()
-AHEAD = 2048 if _CPU == "znver5" else 256
+# On Zen 4 1.1 times (quantize, minimum and maximum), 1.2 (columns), 1.26 (blocks of 32).
+_ZEN = (config.CPU_NAME or binding.get_host_cpu_name()) in ("znver4", "znver5")
+AHEAD = 2048 if _ZEN else 256
 # Whether large results go past the cache where they are codes too; values always do. 2**26 float32 to int8 on two cores
-# of a Zen 5: 1.13 to 1.19 times as fast, from float16 1.3, rows 1.1, blocks of 32 1.02 to 1.2. On a Xeon 0.86 times.
-CODES_PAST_CACHE = _CPU == "znver5"
+# of a Zen 5: 1.13 to 1.19 times as fast, from float16 1.3, rows 1.1, blocks of 32 1.02 to 1.2; of a Zen 4: 1.17, 1.2,
+# 0.93 to 1.03, 1.0. On a Xeon 0.86 times.
+CODES_PAST_CACHE = _ZEN
 
 
 class Local(NamedTuple):

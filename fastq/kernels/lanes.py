@@ -21,7 +21,7 @@ from fastq.kernels.actions import (
 from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.memory import fetch, group_size, prefetch_lanes, put, put_streaming
-from fastq.kernels.plan import AHEAD, localize
+from fastq.kernels.plan import AHEAD, ahead, localize
 from fastq.kernels.simd import (
     LINE,
     REGISTER_BITS,
@@ -146,7 +146,7 @@ def _by_parameters(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
 def _values_at(context, i, vec):
     """What the Vec at src[i] becomes, and which lanes have a NaN to report."""
     action, src, dst, scale, zero_point, plan, p = context
-    prefetch_lanes(src, i + AHEAD, vec)
+    prefetch_lanes(src, i + ahead(src), vec)
     x = fetch(src, i, vec)
     step = step_at(action, scale, p + i, lanes_like(vec, scale))
     zero = zero_at(action, zero_point, p + i, lanes_like(vec, zero_point), plan, scale)

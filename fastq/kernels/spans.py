@@ -26,7 +26,7 @@ from fastq.kernels.errors import add_errors
 from fastq.kernels.formulas import Span, base_code, compute_type, computes_in, is_infinite, span
 from fastq.kernels.memory import fetch, group_of, prefetch_lanes, put
 from fastq.kernels.minifloats import Minifloat
-from fastq.kernels.plan import AHEAD, in_cache, localize
+from fastq.kernels.plan import AHEAD, ahead, in_cache, localize
 from fastq.kernels.sides import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.simd import (
     LINE,
@@ -168,7 +168,7 @@ def wider(src, dst):
 def _lanes_at(context, i, vec):
     """What the Vec at src[i] becomes, and which lanes have a NaN to report."""
     action, src, dst, s, like = context
-    prefetch_lanes(src, i + AHEAD, vec)
+    prefetch_lanes(src, i + ahead(src), vec)
     x = fetch(src, i, vec)
     return result_in_span(action, value_of(action, x, like), s, dst), nan_lanes(action, x)
 
@@ -210,8 +210,8 @@ def _apply_lanes(action, src, dst, plan, s, i, end, like):
     while i <= last - n:  # two registers a turn share the test for NaN
         x, x2 = fetch(src, i, vec), fetch(src, i + n, vec)
         nans = nans | nan_in_pair(action, x, x2)
-        prefetch(src, i + AHEAD)
-        prefetch(src, i + n + AHEAD)
+        prefetch(src, i + ahead(src))
+        prefetch(src, i + n + ahead(src))
         put(dst, i, result_in_span(action, value_of(action, x, like), s, dst))
         put(dst, i + n, result_in_span(action, value_of(action, x2, like), s, dst))
         i += 2 * n

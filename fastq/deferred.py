@@ -30,7 +30,7 @@ else:
 
 _importing = threading.RLock()
 _locks: list[Any] = [_importing]
-_held: list[Any] = []
+_here = threading.local()
 
 
 def hold_at_fork(lock: Any) -> None:
@@ -39,14 +39,15 @@ def hold_at_fork(lock: Any) -> None:
 
 
 def _before_fork() -> None:
+    _here.held = []
     for lock in _locks:
         lock.acquire()
-        _held.append(lock)
+        _here.held.append(lock)
 
 
 def _after_fork() -> None:
-    while _held:
-        _held.pop().release()
+    for lock in reversed(_here.held):
+        lock.release()
 
 
 if hasattr(os, "register_at_fork"):

@@ -368,9 +368,10 @@ def test_pages_of_several_machines(measured, tmp_path):
     assert report.write(stored, tmp_path) == [report.PAGE, other, report.README]
     first, second = ((tmp_path / path).read_text() for path in (report.PAGE, other))
     assert f"- CPU: {made.machine['cpu']};" in first
-    assert "[Another](performance-other.md)" in first
+    name = made.machine["features"].split()[0]  # what compilers call the CPU
+    assert f"[Another, {name}](performance-other.md)" in first
     assert "- CPU: Another;" in second
-    assert f"[{made.machine['cpu']}](performance.md)" in second
+    assert f"[{made.machine['cpu']}, {name}](performance.md)" in second
     assert report.outdated(stored, tmp_path) == []
     assert report.outdated({Path("results.json"): made}, tmp_path) == [other]
 

@@ -372,6 +372,17 @@ def test_fork_while_another_thread_imports(call, first, module):
 
 
 @needs_fork
+def test_forks_of_several_threads(call):
+    code = """
+    fastq.minmax(np.ones(1, np.float32))
+    sys.setswitchinterval(1e-6)
+    in_threads(4, lambda: [join(forked(lambda: None)) for _ in range(100)])
+    fastq.minmax(np.ones(1, np.int8))  # imports and compiles
+    """
+    call(code)
+
+
+@needs_fork
 def test_fork_while_other_threads_call(call):
     code = """
     from fastq.kernels import parallel

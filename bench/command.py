@@ -227,8 +227,8 @@ NOTHING_STORED = "there are no stored results: python -m bench run --full --json
 def results_of(ctx: Any, param: Any, path: Path | None) -> Path:
     """Return the file that is named, or else the results of such a CPU, or else those that were measured last."""
     if path is None:
-        found, mine = stored(), machine.cpu_model()
-        path = min(found, key=lambda each: found[each].machine["cpu"] != mine, default=None)
+        found, mine = stored(), machine.cpu_name(machine.cpu())
+        path = min(found, key=lambda each: machine.cpu_name(found[each].machine) != mine, default=None)
     if path is None:
         raise click.UsageError(NOTHING_STORED)
     if not path.is_file():

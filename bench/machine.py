@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def describe() -> dict[str, Any]:
     """Model and features of the CPU, cores, caches in bytes, memory in bytes, and the system."""
     return {
-        "cpu": cpu_model(),
-        "features": versions.collect()["cpu"],
+        **cpu(),
         "cores": cores(),
         "caches": caches(),
         "memory": memory(),
@@ -30,6 +30,16 @@ def describe() -> dict[str, Any]:
 def cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu() -> dict[str, str]:
+    """Model and features of the CPU."""
+    return {"cpu": cpu_model(), "features": versions.collect()["cpu"]}
+
+
+def cpu_name(described: Mapping[str, Any]) -> str:
+    """Model of a described CPU, and what compilers call it: virtual machines give several the same model."""
+    return f"{described['cpu']}, {described['features'].partition(' ')[0]}"
 
 
 def cpu_model() -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .cases import WORKS, Case
 from .limits import ROOFLINE_SHARE, kept, limit, of_threads, speeds_in_cache
+from .machine import cpu_name
 from .peers import PEERS, ROOFLINES
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .show import gelems, remarks, times
@@ -37,7 +38,7 @@ def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
 
 
 def _links(stored: dict[Path, Results], paths: dict[Path, Path], besides: Path) -> str:
-    others = [f"[{stored[file].machine['cpu']}]({path.name})" for file, path in paths.items() if file != besides]
+    others = [f"[{cpu_name(stored[file].machine)}]({path.name})" for file, path in paths.items() if file != besides]
     return f"- other machines: {', '.join(others)}\n" if others else ""
 
 

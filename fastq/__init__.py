@@ -71,7 +71,7 @@ _MODULES = ("gguf", "plot", "reference")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `import fastq` itself costs less than a tenth of NumPy's."""
+    """Import a public name when it is first used, so that `import fastq` itself costs about a tenth of NumPy's."""
     if name in _MODULES:
         return deferred.module(f"fastq.{name}")
     if name not in __all__:

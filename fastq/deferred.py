@@ -1,12 +1,13 @@
 """What is done when it is first needed, and forks meanwhile.
 
 A forked child has none of its parent's other threads, and waits for ever for a lock that one of them held: that of a
-module that it was importing, of a compilation, or of a property.
+module that it was importing, of a compilation, or of a property. So forks wait for threads that import by `module`.
 """
 
 from __future__ import annotations
 
 import functools
+import logging  # noqa: F401 (see at the end)
 import os
 import threading
 from importlib import import_module
@@ -24,8 +25,7 @@ else:
         def __get__(self, instance, owner=None):
             if instance is None:
                 return self
-            value = instance.__dict__[self.attrname] = self.func(instance)
-            return value
+            return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
 
 _importing = threading.RLock()
@@ -39,17 +39,20 @@ def hold_at_fork(lock: Any) -> None:
 
 
 def _before_fork() -> None:
-    _here.held = []
+    held = _here.held = []
     for lock in _locks:
         lock.acquire()
-        _here.held.append(lock)
+        held.append(lock)
 
 
 def _after_fork() -> None:
-    for lock in reversed(_here.held):
+    held, _here.held = getattr(_here, "held", ()), ()  # there is none if this was imported in the middle of a fork
+    for lock in reversed(held):
         lock.release()
 
 
+# Hooks before a fork run in the reverse order of their registration. That of logging takes a lock too, which Numba
+# needs while it is imported and while it compiles: it has to come after these, or the fork waits for ever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 

@@ -27,6 +27,16 @@ def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
     return np.dtype(found)
 
 
+def _as_numbers(name: str, given: object) -> NDArray[Any]:
+    """Return numbers as an array: scalars of NumPy in their own dtype, those of Python as zero points or in float64."""
+    array = np.asarray(given)
+    if isinstance(given, np.generic):
+        return array
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be an array of numbers, not {given!r}")
+    return array if name == "zero_point" else array.astype(np.float64)
+
+
 @dataclass(frozen=True, eq=False)
 class QParams:
     """Scale and zero point, and what they belong to.
@@ -67,12 +77,13 @@ class QParams:
     computed: np.dtype[Any] | None = None
 
     def __post_init__(self) -> None:
-        """Take a format by its name, numbers and lists as arrays of NumPy's own choice."""
+        """Take a format by its name, numbers and lists as arrays."""
         fields = vars(self)
-        fields["dtype"] = as_qtype(self.dtype)
-        for name in ("scale", "zero_point"):
-            if not isinstance(fields[name], np.ndarray | np.generic):
-                fields[name] = np.asarray(fields[name])
+        if not isinstance(fields["dtype"], QType):
+            fields["dtype"] = as_qtype(self.dtype)
+        for name in ("scale", "zero_point", "tensor_scale"):
+            if not (isinstance(fields[name], np.ndarray) or (name == "tensor_scale" and fields[name] is None)):
+                fields[name] = _as_numbers(name, fields[name])
 
     @property
     def compute(self) -> np.dtype[Any]:

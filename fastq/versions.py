@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from fastq import deferred
+
 # Of LLVM's hundred features of a CPU, those that decide the width and the speed of the kernels.
 FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512vnni", "neon", "sve", "sve2")
 
@@ -19,8 +21,8 @@ def collect() -> dict[str, str]:
     import platform
 
     import fastq
-    from fastq.kernels import jit
 
+    jit = deferred.module("fastq.kernels.jit")
     return {
         "fastq": _version("fastq-kernels"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",

@@ -376,15 +376,18 @@ def test_pages_of_several_machines(measured, tmp_path):
     assert report.outdated({Path("results.json"): made}, tmp_path) == [other]
 
 
-@pytest.mark.parametrize(("cpu", "expected"), [("Another", "old"), ("Mine", "new"), ("None of them", "new")])
-def test_results_of_such_a_cpu_are_the_default(measured, tmp_path, monkeypatch, cpu, expected):
+@pytest.mark.parametrize(
+    ("cpu", "features", "expected"),
+    [("A", "znver4 (avx)", "old"), ("B", "znver5 (avx)", "new"), ("A", "znver5 (avx)", "kin"), ("C", "", "new")],
+)
+def test_results_of_such_a_cpu_are_the_default(measured, tmp_path, monkeypatch, cpu, features, expected):
     made = results.read(measured[0])
-    for name, model, started in [("old", "Another", "2001-01-01 00:00:00"), ("new", "Mine", "2002-01-01 00:00:00")]:
-        dataclasses.replace(made, machine=made.machine | {"cpu": model}, started=started).write(
-            tmp_path / f"{name}.json"
-        )
+    for name, year, model, llvm in [("old", 1, "A", "znver4"), ("kin", 2, "A", "znver5"), ("new", 3, "B", "znver5")]:
+        described = {"cpu": model, "features": llvm}
+        stored = dataclasses.replace(made, machine=made.machine | described, started=f"200{year}-01-01 00:00:00")
+        stored.write(tmp_path / f"{name}.json")
     monkeypatch.setattr(results, "STORED", tmp_path)
-    monkeypatch.setattr(part("machine"), "cpu_model", lambda: cpu)
+    monkeypatch.setattr(part("machine"), "cpu", lambda: {"cpu": cpu, "features": features})
     assert command.results_of(None, None, None) == tmp_path / f"{expected}.json"
 
 

@@ -292,10 +292,22 @@ def test_qparams_made_by_hand(impl, scale, zero_point, dtype):
     x, codes = np.array([-1, 0.2, 0.3, 99], np.float32), np.array([1, 3, 4, 127], np.int8)
     p = QParams(scale, zero_point, dtype)
     assert p.dtype is QTYPES["int8"]
+    assert all(isinstance(array, np.ndarray) for array in (p.scale, p.zero_point))
     q = impl.quantize(x, qparams=p)
     assert_same(q.codes, codes)
     assert dequantized(impl, q).tolist() == impl.fake_quantize(x, qparams=p).tolist() == [-1, 0, 0.5, 62]
     assert impl.compare(x, QuantizedArray(codes, p, x.shape)).max_abs_error == 37
+
+
+def test_qparams_of_a_whole_number(impl):
+    assert impl.quantize(X, qparams=QParams(2, 0, "int8")).codes.tolist() == impl.quantize_linear(X, 2, 0).tolist()
+
+
+@pytest.mark.parametrize("given", [None, "0.5", [None], True], ids=str)
+@pytest.mark.parametrize("name", ["scale", "zero_point"])
+def test_qparams_that_are_no_numbers(name, given):
+    with pytest.raises(TypeError, match=f"{name} must be an array of numbers, not"):
+        QParams(**{"scale": 0.5, "zero_point": 0, "dtype": "int8", name: given})
 
 
 def test_qparams_of_no_format():

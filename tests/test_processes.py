@@ -375,11 +375,57 @@ def test_fork_while_another_thread_imports(call, first, module):
 def test_forks_of_several_threads(call):
     code = """
     fastq.minmax(np.ones(1, np.float32))
+    from numba.core.compiler_lock import global_compiler_lock
+    locks = fastq.deferred._importing, global_compiler_lock._lock
     sys.setswitchinterval(1e-6)
-    in_threads(4, lambda: [join(forked(lambda: None)) for _ in range(100)])
-    fastq.minmax(np.ones(1, np.int8))  # imports and compiles
+
+    def free():
+        "Whether another thread gets what forks wait for."
+        got = []
+        thread = threading.Thread(target=lambda: got.extend(lock.acquire(timeout=20) for lock in locks))
+        thread.start()
+        thread.join()
+        return got == [True, True]
+
+    def work():
+        assert free()
+
+    in_threads(4, lambda: [join(forked(work)) for _ in range(50)])
+    assert free()
     """
     call(code)
+
+
+@needs_fork
+@pytest.mark.parametrize("held", ["importing", "compiling"])
+def test_fork_takes_the_lock_of_logging_last(call, held):
+    """Who imports or compiles may need it: another order of what runs before a fork, and both wait for ever."""
+    code = f"""
+    import fastq  # before logging
+    import logging, os, threading, time
+    holds, forks = threading.Event(), threading.Event()
+
+    def hold():
+        with fastq.deferred._importing if {held == "importing"} else global_compiler_lock:
+            holds.set()
+            forks.wait(20)
+            time.sleep(0.2)  # the fork waits by now
+            logging.getLogger("a new one").isEnabledFor(10)
+
+    if {held == "compiling"}:
+        from numba.core.compiler_lock import global_compiler_lock
+        fastq.get_num_threads()
+    threading.Thread(target=hold).start()
+    holds.wait(20)
+    forks.set()
+    if pid := os.fork():
+        assert os.waitpid(pid, 0)[1] == 0
+    else:
+        logging.getLogger("another").isEnabledFor(10)
+        fastq.get_num_threads()
+        os._exit(0)
+    """
+    call(code, setup="")
 
 
 @needs_fork

@@ -62,8 +62,8 @@ def _enabled() -> Iterator[None]:
 def _without_collection() -> Iterator[None]:
     """Have Python collect no garbage, a sixth of the time to compile: nearly all that Numba makes is in use."""
     enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if enabled:

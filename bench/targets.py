@@ -124,8 +124,8 @@ def verdicts(results: Results) -> Iterator[Verdict]:
     """Every target beside what the results say of it."""
     speeds = speeds_in_cache(results)
     yield from (_ratio(target, results).because(in_words(results.get(target.case.name), speeds)) for target in TARGETS)
-    yield from _half(results)
-    yield from _everywhere(results)
+    yield from _half(results, speeds)
+    yield from _everywhere(results, speeds)
     yield from _scaling(results)
     yield from _waiting(results)
     yield from _memory(results)
@@ -161,16 +161,16 @@ def _times(ratio: float | None) -> str:
     return "not measured" if ratio is None else f"{ratio:.2f} x"
 
 
-def _half(results: Results) -> Iterator[Verdict]:
+def _half(results: Results, speeds: dict[Work, float]) -> Iterator[Verdict]:
     times = [m.ours() if m else None for m in (results.get(Case(w, LARGE).name) for w in (HALF, QUANTIZE_LINEAR))]
     ratio = times[1].best / times[0].best if times[0] and times[1] else None
     row = _at_least(5, f"{HALF.title}, 2^{LARGE}", "the float32 kernel", HALF_OVER_FLOAT, ratio)
-    yield row.because(in_words(results.get(Case(HALF, LARGE).name), speeds_in_cache(results)))
+    yield row.because(in_words(results.get(Case(HALF, LARGE).name), speeds))
 
 
-def _everywhere(results: Results) -> Iterator[Verdict]:
+def _everywhere(results: Results, speeds: dict[Work, float]) -> Iterator[Verdict]:
     """Issue 4: over all cases with out= given, from 2^12 elements up."""
-    there, speeds = [m for m in results.measurements if m.ours() and m.of.log2 >= 12], speeds_in_cache(results)
+    there = [m for m in results.measurements if m.ours() and m.of.log2 >= 12]
     for allocating, how in ((False, "out="), (True, "no out=")):
         ratios = {m.case: m.ratio(m.best_peer(allocating=allocating), allocating=allocating) for m in there}
         known = {case: ratio for case, ratio in ratios.items() if ratio is not None}

@@ -1,13 +1,10 @@
 """Quantize NumPy arrays at the speed of the memory bus, bit for bit to a convention that you name."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING, Any
 
 from fastq import deferred
 
-TYPE_CHECKING = False  # as in typing, whose import takes longer than this one
 if TYPE_CHECKING:
-    from typing import Any
-
     from fastq import gguf, plot, reference
     from fastq.buffers import get_kept_memory, set_kept_memory
     from fastq.comparison import Comparison
@@ -67,11 +64,12 @@ _ELSEWHERE = {
     "show_versions": "fastq.versions",
     "warmup": "fastq.threads",
 }
-_MODULES = ("gguf", "plot", "reference")
+# modules, those that the package itself imports late among them: forks wait for that
+_MODULES = ("gguf", "known", "ops", "plot", "reference")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `import fastq` itself costs about a tenth of NumPy's."""
+    """Import a public name when it is first used, so that `import fastq` itself costs about a quarter of NumPy's."""
     if name in _MODULES:
         return deferred.module(f"fastq.{name}")
     if name not in __all__:

@@ -11,12 +11,11 @@ import logging  # noqa: F401 (see at the end)
 import os
 import threading
 from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False  # as in typing, whose import takes three times as long as this module's
 if TYPE_CHECKING:
     from functools import cached_property as cached_property
-    from types import ModuleType
-    from typing import Any
 else:
 
     class cached_property(functools.cached_property):

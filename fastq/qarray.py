@@ -81,8 +81,8 @@ class QParams:
         fields = vars(self)
         if not isinstance(fields["dtype"], QType):
             fields["dtype"] = as_qtype(self.dtype)
-        for name in ("scale", "zero_point", "tensor_scale"):
-            if not (isinstance(fields[name], np.ndarray) or (name == "tensor_scale" and fields[name] is None)):
+        for name in ("scale", "zero_point"):
+            if not isinstance(fields[name], np.ndarray):
                 fields[name] = _as_numbers(name, fields[name])
 
     @property

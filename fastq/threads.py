@@ -63,7 +63,6 @@ def warmup(dtypes: Iterable[DTypeLike] = (np.float32,), codes: Iterable[str] = (
     >>> import fastq
     >>> fastq.warmup(codes=["int8"])
     """
-    deferred.module("fastq.ops")
     from fastq import known, ops
 
     known.start()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from fastq.qtypes import QTYPES
+from fastq.formats.qtypes import QTYPES
 
 ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 GGUF_BLOCK = 32

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq import QParams, reference
-from fastq.qtypes import as_qtype
+from fastq.formats.qtypes import as_qtype
 
 from .cases import GGUF_BYTES, GRANULARITIES, Case
 

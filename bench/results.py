@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from fastq.io.atomic import replacing
+from fastq.system.atomic import replacing
 
 from .cases import WORKS, Case, case_of
 from .peers import CONTENDERS, NUMPY, OURS, ROOFLINES

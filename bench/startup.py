@@ -33,8 +33,8 @@ SMALL_CALL = """
 import time
 import numpy as np
 import fastq
-from fastq import known
-from fastq.kernels import program
+from fastq.dispatch import known
+from fastq.runtime import driver
 
 known.start()
 find = known.find
@@ -79,7 +79,7 @@ for what, call in CALLS.items():
     known.find = find
     ((run, operands),) = ran
     (pool, words), nothing = run.args, run.args[1].copy()
-    nothing[program.HEAD + program.STOP :: program.STEP] = 0
+    nothing[driver.HEAD + driver.STOP :: driver.STEP] = 0
 
     total = seconds(call)
     with_kernel = seconds(lambda: run.func(pool, words, *operands))[0]

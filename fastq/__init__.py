@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fastq import deferred
+from fastq.system import lazy
 
 if TYPE_CHECKING:
     from fastq import gguf, plot, reference
-    from fastq.buffers import get_kept_memory, set_kept_memory
     from fastq.comparison import Comparison
-    from fastq.conventions import CONVENTIONS, Convention
-    from fastq.ops import (
+    from fastq.formats.conventions import CONVENTIONS, Convention
+    from fastq.formats.qtypes import QType
+    from fastq.operations.ops import (
         choose_qparams,
         compare,
         dequantize_linear,
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
         quantize_linear,
         unpack,
     )
-    from fastq.qarray import QParams, QuantizedArray
-    from fastq.qtypes import QType
-    from fastq.threads import get_num_threads, set_num_threads, warmup
-    from fastq.versions import show_versions
+    from fastq.operations.threads import get_num_threads, set_num_threads, warmup
+    from fastq.operations.versions import show_versions
+    from fastq.results import QParams, QuantizedArray
+    from fastq.runtime.result_pool import get_kept_memory, set_kept_memory
 
 __version__ = "0.1.0"
 
@@ -54,27 +54,27 @@ __all__ = [
     "warmup",
 ]
 
-# names that do not come from fastq.ops, which knows all types of the public functions
+# names that do not come from fastq.operations.ops, which knows all types of the public functions
 _ELSEWHERE = {
-    "CONVENTIONS": "fastq.conventions",
-    "get_kept_memory": "fastq.buffers",
-    "get_num_threads": "fastq.threads",
-    "set_kept_memory": "fastq.buffers",
-    "set_num_threads": "fastq.threads",
-    "show_versions": "fastq.versions",
-    "warmup": "fastq.threads",
+    "CONVENTIONS": "fastq.formats.conventions",
+    "get_kept_memory": "fastq.runtime.result_pool",
+    "get_num_threads": "fastq.operations.threads",
+    "set_kept_memory": "fastq.runtime.result_pool",
+    "set_num_threads": "fastq.operations.threads",
+    "show_versions": "fastq.operations.versions",
+    "warmup": "fastq.operations.threads",
 }
 # modules, those that the package itself imports late among them: forks wait for that
-_MODULES = ("gguf", "known", "ops", "plot", "reference")
+_MODULES = ("gguf", "plot", "reference")
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import fastq` itself costs about a quarter of NumPy's."""
     if name in _MODULES:
-        return deferred.module(f"fastq.{name}")
+        return lazy.module(f"fastq.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'fastq' has no attribute {name!r}")
-    value = globals()[name] = getattr(deferred.module(_ELSEWHERE.get(name, "fastq.ops")), name)
+    value = globals()[name] = getattr(lazy.module(_ELSEWHERE.get(name, "fastq.operations.ops")), name)
     return value
 
 

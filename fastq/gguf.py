@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq import arguments, buffers, deferred
-from fastq.gguf_formats import BLOCK, BlockFormat, as_block_format
+from fastq.dispatch import validation
+from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
+from fastq.runtime import result_pool
+from fastq.system import lazy
 
 Array = NDArray[Any]
 
 __all__ = ["dequantize", "quantize"]
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
-_SOURCES = {dtype.name for dtype in (*arguments.FLOATS, *arguments.INTEGERS)} | {"float16", "bfloat16"}
+_SOURCES = {dtype.name for dtype in (*validation.FLOATS, *validation.INTEGERS)} | {"float16", "bfloat16"}
 
 
 @functools.cache
@@ -30,7 +32,7 @@ def _is_source(dtype: np.dtype[Any]) -> bool:
 
 
 # the module that needs Numba, imported by the first call of an operation
-_execute = functools.partial(deferred.module, "fastq.gguf_execute")
+_execute = functools.partial(lazy.module, "fastq.dispatch.gguf")
 
 
 def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.uint8]:
@@ -75,13 +77,13 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     >>> blocks[0, :6]
     array([  8,  32, 129, 133, 137, 141], dtype=uint8)
     """
-    form, data = as_block_format(qtype), arguments.as_array(data, "data")
+    form, data = as_block_format(qtype), validation.as_array(data, "data")
     if not _is_source(data.dtype):
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, BLOCK, "values", form.nbytes, form)
-    blocks = buffers.empty(shape, _UINT8) if out is None else arguments.check_out(out, shape, _UINT8)
+    blocks = result_pool.empty(shape, _UINT8) if out is None else validation.check_out(out, shape, _UINT8)
     if data.size:
-        (source,) = (data,) if out is None else arguments.apart(blocks, data)
+        (source,) = (data,) if out is None else validation.apart(blocks, data)
         refused = _execute().quantize(source, blocks, form)
         if refused >= 0:
             _refuse(source, refused, form)
@@ -119,13 +121,13 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     >>> fastq.gguf.dequantize(blocks, "Q4_0")[:4]
     array([-1.   , -0.875, -0.875, -0.75 ], dtype=float32)
     """
-    form, data = as_block_format(qtype), arguments.as_array(data, "data")
+    form, data = as_block_format(qtype), validation.as_array(data, "data")
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, form.nbytes, "bytes", BLOCK, form)
-    values = buffers.empty(shape, _FLOAT32) if out is None else arguments.check_out(out, shape, _FLOAT32)
+    values = result_pool.empty(shape, _FLOAT32) if out is None else validation.check_out(out, shape, _FLOAT32)
     if data.size:
-        (source,) = (data,) if out is None else arguments.apart(values, data)
+        (source,) = (data,) if out is None else validation.apart(values, data)
         _execute().dequantize(source, values, form)
     return values
 

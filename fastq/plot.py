@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq import arguments
 from fastq.comparison import Comparison
-from fastq.conventions import as_convention
-from fastq.ops import compare
-from fastq.qarray import QuantizedArray
+from fastq.dispatch import validation
+from fastq.formats.conventions import as_convention
+from fastq.operations.ops import compare
+from fastq.results import QuantizedArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     ['original', 'codes', 'decoded', 'error']
     """
     _require_matplotlib()
-    x = arguments.as_input(x)
+    x = validation.as_input(x)
     measured = compare(x, q)
     decoded, codes = (q.dequantize(), q.unpacked()) if isinstance(q, QuantizedArray) else (np.asarray(q), None)
     cells = _cells(_folded(x), _folded(decoded), None if codes is None else _folded(codes))

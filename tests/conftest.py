@@ -7,18 +7,18 @@ os.environ["MPLBACKEND"] = "Agg"  # pictures are drawn into memory
 
 import pytest
 
-from fastq.kernels import parallel
+from fastq.runtime import threadpool
 
 
 @pytest.fixture
 def threads():
     """Set how many threads work, on arrays of any size; put back afterwards."""
-    before, bounds = parallel.get_num_threads(), (parallel.PARALLEL_FROM, parallel.EAGER_FROM)
+    before, bounds = threadpool.get_num_threads(), (threadpool.PARALLEL_FROM, threadpool.EAGER_FROM)
 
     def use(n):
-        parallel.PARALLEL_FROM, parallel.EAGER_FROM = (1, 1) if n > 1 else bounds
-        parallel.set_num_threads(n)
+        threadpool.PARALLEL_FROM, threadpool.EAGER_FROM = (1, 1) if n > 1 else bounds
+        threadpool.set_num_threads(n)
 
     yield use
-    parallel.PARALLEL_FROM, parallel.EAGER_FROM = bounds
-    parallel.set_num_threads(before)
+    threadpool.PARALLEL_FROM, threadpool.EAGER_FROM = bounds
+    threadpool.set_num_threads(before)

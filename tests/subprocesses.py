@@ -60,7 +60,7 @@ def join(*children):
 
 # after it, `compiled` has each kernel and driver that was compiled or loaded, and `hits` says which were loaded
 HITS = """
-from fastq.kernels import jit
+from fastq.jit import compile as jit
 
 compiled = []
 

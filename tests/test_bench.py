@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from fastq import reference
-from fastq.cli import benchmark_package
+from fastq.cli.app import benchmark_package
 
 PACKAGE = benchmark_package()
 ROOT = Path(__file__).parents[1]

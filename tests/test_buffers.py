@@ -9,7 +9,8 @@ from catalogue import same_bytes, values
 from subprocesses import run
 
 import fastq
-from fastq import buffers, reference
+from fastq import reference
+from fastq.runtime import result_pool
 
 SIZE = 1 << 20
 X = values("float32", SIZE, 1)
@@ -55,11 +56,11 @@ def test_memory_that_somebody_sees_is_not_handed_out(view):
     np.testing.assert_array_equal(np.array(kept), before)
     del kept, others
     gc.collect()
-    assert where in {place(block) for block in buffers._kept.blocks}
+    assert where in {place(block) for block in result_pool._kept.blocks}
 
 
 def test_memory_that_is_handed_out_too_early_is_found(monkeypatch):
-    class Early(buffers._Loan):
+    class Early(result_pool._Loan):
         def __init__(self, memory, nbytes):
             super().__init__(memory, nbytes)
             self.kept.put(memory)
@@ -67,7 +68,7 @@ def test_memory_that_is_handed_out_too_early_is_found(monkeypatch):
         def __del__(self):
             pass
 
-    monkeypatch.setattr(buffers, "_Loan", Early)
+    monkeypatch.setattr(result_pool, "_Loan", Early)
     with pytest.raises(AssertionError):
         test_memory_that_somebody_sees_is_not_handed_out(lambda x: x[-5:])
 
@@ -86,8 +87,8 @@ def test_every_kind_of_result():
         fastq.gguf.dequantize(blocks, "Q4_0"),
         fastq.quantize(np.asfortranarray(np.tile(X, 4).reshape(4, -1)), "int8", axis=0).codes,
     ]
-    assert [result.nbytes >= buffers.LARGE for result in results] == [True] * len(results)
-    assert [isinstance(base_of(result), buffers._Loan) for result in results] == [True] * len(results)
+    assert [result.nbytes >= result_pool.LARGE for result in results] == [True] * len(results)
+    assert [isinstance(base_of(result), result_pool._Loan) for result in results] == [True] * len(results)
     assert results[-1].flags.f_contiguous
 
 
@@ -104,17 +105,17 @@ def test_no_more_is_kept_than_the_limit():
     places = [place(result) for result in results]
     while results:
         results.pop(0)
-    assert [place(block) for block in buffers._kept.blocks] == places[-2:]
+    assert [place(block) for block in result_pool._kept.blocks] == places[-2:]
     fastq.set_kept_memory(4 << 20)
-    assert [place(block) for block in buffers._kept.blocks] == places[-1:]
+    assert [place(block) for block in result_pool._kept.blocks] == places[-1:]
     fastq.set_kept_memory(0)
-    assert not buffers._kept.blocks
+    assert not result_pool._kept.blocks
     assert decoded().base is None
 
 
 def test_a_small_result_does_not_hold_a_large_block():
     fastq.dequantize_linear(np.tile(CODES, 4), 0.5, 3)
-    (block,) = buffers._kept.blocks
+    (block,) = result_pool._kept.blocks
     assert block.nbytes == 16 << 20
     assert place(decoded()) != place(block)
 
@@ -152,13 +153,13 @@ def test_forked_children_have_memory_of_their_own():
 def test_a_child_that_was_forked_while_the_lock_was_held():
     run(
         """
-        from fastq import buffers
+        from fastq.runtime import result_pool
 
         def work():
             fastq.set_kept_memory(1 << 27)
-            assert buffers._kept.lock.acquire(blocking=False)
+            assert result_pool._kept.lock.acquire(blocking=False)
 
-        with buffers._kept.lock:
+        with result_pool._kept.lock:
             child = forked(work)
             join(child)
         """

@@ -9,7 +9,7 @@ import pytest
 from subprocesses import HITS, SETUP, finish, run, start
 
 import fastq
-from fastq.kernels import sources
+from fastq.jit import digest
 
 PACKAGE = Path(fastq.__file__).parent
 SOURCES = sorted(path.name for path in (PACKAGE / "kernels").glob("*.py"))
@@ -71,7 +71,7 @@ def test_parallel_drivers_are_found_too(tmp_path):
 def test_processes_that_start_together(tmp_path):
     code = """
     from pathlib import Path
-    from fastq import execute
+    from fastq.dispatch import execute
     Path(os.environ["READY"]).touch()
     while not Path(os.environ["GO"]).exists():
         time.sleep(0.001)
@@ -109,10 +109,10 @@ def edit(path, old, new):
 @pytest.mark.parametrize("name", ["kernels/spans.py", "floats.py", "gguf_formats.py"])
 def test_what_kernels_are_made_from_is_part_of_their_digest(tmp_path, name):
     package = shutil.copytree(PACKAGE, tmp_path / "fastq")
-    before = sources.digest_of(package / "kernels")
-    assert before == sources.DIGEST
+    before = digest.digest_of(package / "kernels")
+    assert before == digest.DIGEST
     (package / name).write_text((package / name).read_text() + "#")
-    assert sources.digest_of(package / "kernels") != before
+    assert digest.digest_of(package / "kernels") != before
 
 
 def test_edit_of_a_kernel_source_changes_results(tmp_path):
@@ -137,11 +137,11 @@ def test_edit_of_a_kernel_source_changes_results(tmp_path):
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_kernel_source_is_in_the_digest(tmp_path, name):
     kernels = copy_of_the_package(tmp_path) / "kernels"
-    before = sources.digest_of(kernels)
-    assert before == sources.digest_of(PACKAGE / "kernels")
+    before = digest.digest_of(kernels)
+    assert before == digest.digest_of(PACKAGE / "kernels")
     with (kernels / name).open("a") as source:
         source.write("#\n")
-    assert sources.digest_of(kernels) != before
+    assert digest.digest_of(kernels) != before
 
 
 def test_options_have_code_of_their_own(tmp_path):

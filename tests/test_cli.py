@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from fastq.cli.app.scheme import Scheme
 from safetensors.numpy import load_file, save_file
 
 import fastq
-from fastq import demo, reference, selfcheck, versions
-from fastq.cli import cli
+from fastq import reference
+from fastq.cli.app import cli, demo, selfcheck
 from fastq.io.containers import open_source
-from fastq.scheme import Scheme
+from fastq.operations import versions
 
 
 @pytest.fixture
@@ -311,7 +312,7 @@ def test_cases_are_reproducible_and_varied():
         ({case.layout for case in cases}, selfcheck.LAYOUTS),
         ({case.values for case in cases}, selfcheck.VALUES),
         ({len(case.shape) for case in cases}, range(5)),
-        ({case.scheme.dtype for case in cases}, fastq.qtypes.QTYPES),
+        ({case.scheme.dtype for case in cases}, fastq.formats.qtypes.QTYPES),
     ):
         assert seen == set(known)
 

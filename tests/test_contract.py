@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import fastq
 from fastq import reference
-from fastq.qarray import QParams, QuantizedArray
-from fastq.qtypes import QTYPES
+from fastq.formats.qtypes import QTYPES
+from fastq.results import QParams, QuantizedArray
 
 IMPLEMENTATIONS = [reference, fastq]
 FTYPES = [np.float32, np.float64]

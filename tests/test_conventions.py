@@ -10,7 +10,7 @@ from catalogue import same_bytes, same_quantized, specials, ties, values
 
 import fastq
 from fastq import reference
-from fastq.qtypes import as_qtype
+from fastq.formats.qtypes import as_qtype
 
 ROWS = fastq.CONVENTIONS
 SHAPE = (3, 5, 70)
@@ -318,7 +318,7 @@ def test_infinite_ranges(impl, name):
 
 
 def test_two_conventions_of_one_arithmetic_share_their_kernels():
-    from fastq.calls import range_rule_of, rule_of
+    from fastq.dispatch.calls import range_rule_of, rule_of
 
     mine = dataclasses.replace(ROWS["torchao"], name="mine")
     float32 = np.dtype(np.float32)
@@ -329,7 +329,9 @@ def test_two_conventions_of_one_arithmetic_share_their_kernels():
 
 
 def test_the_page_is_that_of_the_table():
-    from fastq.written import page
+    from fastq.formats.describe import page
 
     docs = Path(__file__).parent.parent / "docs"
-    assert (docs / "conventions.md").read_text() == page(docs / "conventions.json"), "run python -m fastq.written"
+    assert (docs / "conventions.md").read_text() == page(docs / "conventions.json"), (
+        "run python -m fastq.formats.describe"
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import fastq
-from fastq import deferred
+from fastq.system import lazy
 
 
 def make(property_of):
@@ -48,12 +48,12 @@ def test_cached_property_holds_no_lock():
             with self.lock:
                 return self.func(instance)
 
-    assert not blocks(deferred.cached_property, 20)
+    assert not blocks(lazy.cached_property, 20)
     assert blocks(Locked, 0.2)
 
 
 def test_cached_property_is_computed_once():
-    thing = make(deferred.cached_property)(begun=threading.Event(), go=threading.Event())
+    thing = make(lazy.cached_property)(begun=threading.Event(), go=threading.Event())
     thing.go.set()
     assert thing.value is thing.value
     assert isinstance(type(thing).value, functools.cached_property)  # by which documentation knows it

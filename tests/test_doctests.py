@@ -35,6 +35,8 @@ def test_every_public_function_has_an_example():
     import fastq
 
     functions = [getattr(fastq, name) for name in fastq.__all__ if callable(getattr(fastq, name))]
-    without = [f.__name__ for f in functions if f.__module__ == "fastq.ops" and ">>>" not in (f.__doc__ or "")]
+    without = [
+        f.__name__ for f in functions if f.__module__ == "fastq.operations.ops" and ">>>" not in (f.__doc__ or "")
+    ]
     assert functions
     assert without == []

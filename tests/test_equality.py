@@ -8,8 +8,8 @@ from catalogue import CODES, INPUTS, LAYOUTS, PACKED, same_bytes, same_quantized
 
 import fastq
 from fastq import reference
-from fastq.kernels import parallel
-from fastq.qtypes import QTYPES
+from fastq.formats.qtypes import QTYPES
+from fastq.runtime import threadpool
 
 SHAPE = (4, 6, 35)
 GRANULARITIES = [
@@ -89,7 +89,7 @@ def test_minmax(dtype, layout, threads):
 
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
-    from fastq import execute
+    from fastq.dispatch import execute
 
     monkeypatch.setattr(execute, "PARTIAL", 1000)
     monkeypatch.setattr(execute, "COLUMNS", 50)
@@ -114,7 +114,7 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
 def test_ties_specials_and_extreme_scales(dtype, code):
     info = np.finfo(dtype)
     scales = [1.0, 0.1, 1 / 3, 2.0**-7, 1e-30, 1e30, info.tiny, info.smallest_subnormal, info.max]
-    zero_points = [fastq.qtypes.as_qtype(code).qmin, 0, 3, fastq.qtypes.as_qtype(code).qmax]
+    zero_points = [fastq.formats.qtypes.as_qtype(code).qmin, 0, 3, fastq.formats.qtypes.as_qtype(code).qmax]
     for scale, zero_point in itertools.product(scales, zero_points):
         with np.errstate(over="ignore", under="ignore"):
             x = np.concatenate([ties(dtype, scale), specials(dtype), specials(dtype) * dtype(scale)])
@@ -174,25 +174,25 @@ def test_large_arrays_in_parallel(size, threads):
     ],
 )
 def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, expected):
-    from fastq import plans
+    from fastq.dispatch import planner
 
     for k, size in enumerate(sizes):
         (tmp_path / f"index{k}").mkdir()
         (tmp_path / f"index{k}" / "size").write_text(size)
-    monkeypatch.setattr(plans, "_CACHES", tmp_path)
-    assert plans._cache_size() == expected << 20
+    monkeypatch.setattr(planner, "_CACHES", tmp_path)
+    assert planner._cache_size() == expected << 20
 
 
 @pytest.fixture
 def streaming(monkeypatch):
     """Stores go past the cache, whatever the size."""
-    from fastq import execute, plans
+    from fastq.dispatch import execute, planner
 
-    prepared = plans.kernel_address, plans.prepare, execute._prepare_ranged
-    monkeypatch.setattr(plans, "STREAMING", 1)
-    monkeypatch.setattr(plans, "CODES_PAST_CACHE", True)
-    monkeypatch.setattr(parallel, "CHUNK", (600, 600))  # several lines, several in the larger arrays
-    assert plans.past_cache((1,), np.dtype(np.int8), np.dtype(np.float32))
+    prepared = planner.kernel_address, planner.prepare, execute._prepare_ranged
+    monkeypatch.setattr(planner, "STREAMING", 1)
+    monkeypatch.setattr(planner, "CODES_PAST_CACHE", True)
+    monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
+    assert planner.past_cache((1,), np.dtype(np.int8), np.dtype(np.float32))
     for function in prepared:
         function.cache_clear()
     yield
@@ -268,7 +268,7 @@ def test_codes_that_go_past_the_cache(dtype, code, threads, streaming):
 @pytest.mark.parametrize("code", ["int8", "uint4", "int3", "mxfp4", "float4_e2m1fn"])
 @pytest.mark.parametrize("block_size", [16, 32, 128])
 def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming, monkeypatch):
-    monkeypatch.setattr(parallel, "CHUNK", (2500, 2500))  # groups of sixteen blocks of 128 and some more
+    monkeypatch.setattr(threadpool, "CHUNK", (2500, 2500))  # groups of sixteen blocks of 128 and some more
     options = {} if code == "mxfp4" else {"axis": -1, "block_size": block_size, "symmetric": code != "uint4"}
     for count, offset, n in itertools.product((15, 17, 33, 80), (0, 1, 16, 63), (1, 2, 4)):
         threads(n)
@@ -312,7 +312,7 @@ def test_nan_is_seen_in_what_goes_past_the_cache(options, streaming):
 @pytest.mark.parametrize("shape", [(77, 80), (9, 7 * 128), (9001 * 8,)])
 def test_threads_part_packed_codes_at_whole_bytes(code, shape, threads, monkeypatch):
     """Chunks of an odd number of codes would begin in the middle of a byte that another thread writes too."""
-    monkeypatch.setattr(parallel, "CHUNK", (1, 1 << 18))
+    monkeypatch.setattr(threadpool, "CHUNK", (1, 1 << 18))
     x = values("float32", np.prod(shape), 18).clip(-1000, 1000).reshape(shape)
     granularities = [{}] if code == "mxfp4" else [{}, {"axis": 0}, {"axis": -1}, {"axis": -1, "block_size": 8}]
     for options, n in itertools.product(granularities, (2, 3, 4)):
@@ -336,7 +336,7 @@ def test_unaligned_arrays_do_not_go_past_the_cache(streaming):
 
 @pytest.mark.parametrize(("rows", "columns", "passes"), [(512, 4096, 1), (513, 4096, 2), (513, 4000, 1)])
 def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, monkeypatch):
-    from fastq import execute
+    from fastq.dispatch import execute
 
     fused, seen = execute._prepare_fused, []
     monkeypatch.setattr(execute, "_prepare_fused", lambda *given: seen.append(fused(*given)) or seen[-1])
@@ -483,8 +483,8 @@ def test_codes_that_do_not_fit_their_shape_or_format(codes):
 @pytest.mark.parametrize("block_size", [7, 32])
 def test_no_block_is_in_two_chunks(shape, block_size, threads):
     """Two threads that widened the same range would lose one of the two."""
-    from fastq import execute
-    from fastq.layout import make_layout
+    from fastq.dispatch import execute
+    from fastq.dispatch.granularity import make_layout
 
     for axis in range(len(shape)):
         layout = make_layout(shape, (axis,), block_size)

@@ -11,18 +11,18 @@ import tracemalloc
 import ml_dtypes
 import numpy as np
 import pytest
+from fastq.cli.app.scheme import Scheme
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import fastq
 from fastq import reference
-from fastq.io.atomic import replacing
+from fastq.formats.qtypes import QTYPES
 from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec, open_source, spec_of
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
 from fastq.io.records import KEY, Record, decoded, encoded, from_metadata, stored_specs, to_metadata
-from fastq.qtypes import QTYPES
-from fastq.scheme import Scheme
+from fastq.system.atomic import replacing
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 INTEGERS = [name for name, row in QTYPES.items() if not (row.element or row.block_size)]
@@ -584,14 +584,14 @@ def test_full_disk_while_dequantizing(tmp_path, checkpoint, monkeypatch):
 TERMINATED = """
 import os, signal, sys
 from fastq.io import quantizing
-from fastq import cli
+from fastq.cli.app import app
 
 def killed(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
 
 quantizing.SafetensorsWriter.write = killed
 sys.argv[1:] = ["quantize", "in.safetensors", "q.safetensors"]
-cli.main()
+app.main()
 """
 
 

@@ -22,9 +22,9 @@ from test_formats_reference import (
 
 import fastq
 from fastq import reference
-from fastq.floats import FLOAT_FORMATS
-from fastq.qarray import QParams, QuantizedArray
-from fastq.qtypes import QTYPES
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QTYPES
+from fastq.results import QParams, QuantizedArray
 
 FLOATS = [*HALVES, "float32", "float64"]
 LINEAR = [name for name, qtype in QTYPES.items() if not qtype.block_size]

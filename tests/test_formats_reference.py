@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from catalogue import same_bytes
 
-from fastq import reference, reference_floats
-from fastq.floats import FLOAT_FORMATS
-from fastq.qarray import QParams, QuantizedArray
-from fastq.qtypes import QTYPES
+from fastq import reference
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QTYPES
+from fastq.reference import floats
+from fastq.results import QParams, QuantizedArray
 
 # exponent bits, mantissa bits, bias, largest number: ONNX, "Float stored in 8 bits"; OCP MX 1.0, section 5.3
 SPECIFIED = {
@@ -123,7 +124,7 @@ def test_every_code_is_decoded_as_by_ml_dtypes(name):
     codes = every_code(name)
     with np.errstate(invalid="ignore"):
         expected = codes.astype(np.float64)
-    decoded = reference_floats.decoded(codes, FLOAT_FORMATS[name])
+    decoded = floats.decoded(codes, FLOAT_FORMATS[name])
     same_bytes(np.isnan(decoded), np.isnan(expected))
     same_bytes(np.signbit(decoded), np.signbit(expected))
     same_bytes(decoded[~np.isnan(decoded)], expected[~np.isnan(expected)])
@@ -133,7 +134,7 @@ def test_every_code_is_decoded_as_by_ml_dtypes(name):
 
 def test_scales_of_microscaling_are_decoded_as_by_ml_dtypes():
     codes = np.arange(256, dtype=np.uint8)
-    decoded = reference_floats.decoded(codes, FLOAT_FORMATS["float8_e8m0fnu"])
+    decoded = floats.decoded(codes, FLOAT_FORMATS["float8_e8m0fnu"])
     same_bytes(decoded, codes.view(ml_dtypes.float8_e8m0fnu).astype(np.float64))
 
 
@@ -186,7 +187,7 @@ def test_table_of_formats_is_that_of_the_specifications():
     for name, (exponent, mantissa, bias, largest) in SPECIFIED.items():
         row = FLOAT_FORMATS[name]
         assert (row.exponent, row.mantissa, row.bias, row.max) == (exponent, mantissa, bias, largest)
-        assert reference_floats.emax(row) == math.floor(math.log2(largest))
+        assert floats.emax(row) == math.floor(math.log2(largest))
 
 
 # ONNX
@@ -712,6 +713,6 @@ MUTANTS = {
 def test_checks_catch_float_formats_with_another_numpy_function(monkeypatch, mutant):
     changed, check = MUTANTS[mutant]
     check()
-    monkeypatch.setattr(reference_floats, "np", PatchedNumPy(**changed))
+    monkeypatch.setattr(floats, "np", PatchedNumPy(**changed))
     with pytest.raises(AssertionError):
         check()

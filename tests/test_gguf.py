@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gguf
+import gguf as gguf_package
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes
@@ -15,9 +15,10 @@ from ml_dtypes import bfloat16
 from test_mutants import check_refused, copy_of_package, run_oracle
 
 import fastq
-from fastq import gguf_execute, reference
-from fastq.gguf_formats import BLOCK_FORMATS
-from fastq.kernels import parallel
+from fastq import reference
+from fastq.dispatch import gguf
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.runtime import threadpool
 
 FORMATS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 WITH_MINIMUM = ["Q4_1", "Q5_1"]
@@ -29,7 +30,9 @@ IMPLEMENTATIONS = [fastq.gguf, reference.gguf]
 def oracle(function, data, name):
     """What the gguf package computes; it warns where the arithmetic overflows."""
     with np.errstate(all="ignore"):
-        return getattr(gguf.quants, function)(np.ascontiguousarray(data), gguf.GGMLQuantizationType[name])
+        return getattr(gguf_package.quants, function)(
+            np.ascontiguousarray(data), gguf_package.GGMLQuantizationType[name]
+        )
 
 
 def same_values(actual, expected):
@@ -172,10 +175,10 @@ def test_every_scale(module, name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_goes_past_the_cache(name, threads, monkeypatch):
-    monkeypatch.setattr(gguf_execute, "STREAMING", 1)
-    monkeypatch.setattr(gguf_execute, "CODES_PAST_CACHE", True)
-    monkeypatch.setattr(parallel, "CHUNK", (1, 40 * 32))  # of more than two groups of sixteen blocks
-    gguf_execute._program.cache_clear()
+    monkeypatch.setattr(gguf, "STREAMING", 1)
+    monkeypatch.setattr(gguf, "CODES_PAST_CACHE", True)
+    monkeypatch.setattr(threadpool, "CHUNK", (1, 40 * 32))  # of more than two groups of sixteen blocks
+    gguf._program.cache_clear()
     x = np.random.default_rng(9).standard_normal((300, 32)).astype(np.float32)
     blocks = oracle("quantize", x, name)
     expected = oracle("dequantize", blocks, name)
@@ -275,7 +278,7 @@ def test_nothing(module, shape):
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
 def test_names_of_formats(module, name):
-    x, kind = np.arange(32, dtype=np.float32), gguf.GGMLQuantizationType[name]
+    x, kind = np.arange(32, dtype=np.float32), gguf_package.GGMLQuantizationType[name]
     expected = oracle("quantize", x, name)
     for qtype in (name, kind, int(kind), np.int64(kind)):
         same_bytes(module.quantize(x, qtype), expected)
@@ -351,7 +354,7 @@ ERRORS = [
     ("dequantize", (B[:, :19], "Q4_0"), {}, ValueError, "multiple of"),
     ("dequantize", (B, "Q8_0"), {}, ValueError, "multiple of"),
     ("quantize", (X, "Q4_K"), {}, ValueError, re.escape("qtype must be one of Q4_0 (2), Q4_1 (3), Q5_0 (6)")),
-    ("quantize", (X, gguf.GGMLQuantizationType.Q6_K), {}, ValueError, "qtype must be one of"),
+    ("quantize", (X, gguf_package.GGMLQuantizationType.Q6_K), {}, ValueError, "qtype must be one of"),
     ("dequantize", (B, 9), {}, ValueError, "qtype must be one of"),
     ("quantize", (X, None), {}, TypeError, "qtype must be a name, a number or a GGMLQuantizationType, not NoneType"),
     ("quantize", (X, 8.0), {}, TypeError, "not float"),
@@ -390,10 +393,10 @@ sys.path.insert(0, sys.argv[1])
 from catalogue import same_bytes
 from test_gguf import blocks_of_all_kinds, oracle
 import fastq
-from fastq import gguf_execute
+from fastq.dispatch import gguf
 
 assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
-gguf_execute.STREAMING, gguf_execute.CODES_PAST_CACHE = 1, True
+gguf.STREAMING, gguf.CODES_PAST_CACHE = 1, True
 for name in sys.argv[3:]:
     x = blocks_of_all_kinds()[5:]
     half = np.nextafter(np.float32(0.5), np.float32(0))

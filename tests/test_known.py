@@ -12,8 +12,10 @@ from catalogue import same_bytes, same_quantized, values
 from subprocesses import run
 
 import fastq
-from fastq import execute, known, ops, packing, reference
-from fastq.qtypes import QTYPES
+from fastq import reference
+from fastq.dispatch import execute, known
+from fastq.formats.qtypes import QTYPES
+from fastq.operations import ops, packing
 
 SHAPE = 48, 64
 
@@ -418,8 +420,8 @@ def test_other_threads_make_known_calls_unknown(threads):
 
 def test_it_begins_by_itself_and_begins_anew_in_a_child():
     code = """
-    from fastq import known
-    from fastq.kernels import parallel
+    from fastq.dispatch import known
+    from fastq.runtime import threadpool
     x = np.linspace(-3, 3, 1 << 18, dtype=np.float32)
     expected = reference.quantize(x, "int8").codes.tobytes()
     for k in range(known.AFTER + 4):

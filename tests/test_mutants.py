@@ -79,10 +79,11 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 from catalogue import same_bytes, same_quantized, values
 import fastq
-from fastq import plans, reference
+from fastq import reference
+from fastq.dispatch import planner
 
 assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
-plans.STREAMING, plans.CODES_PAST_CACHE = 1, True
+planner.STREAMING, planner.CODES_PAST_CACHE = 1, True
 whole = values("float32", 21 * 192, 8)
 for x in (whole[: 20 * 96].reshape(20, 96), whole[: 20 * 192].reshape(20, 192), whole[: 20 * 160].reshape(20, 160)):
     for offset in (64, 69, 80):

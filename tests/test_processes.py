@@ -8,8 +8,8 @@ import pytest
 from subprocesses import SETUP, run
 
 import fastq
-from fastq import execute, known
-from fastq.kernels import parallel
+from fastq.dispatch import execute, known
+from fastq.runtime import threadpool
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -47,8 +47,8 @@ def call(cache):
 
 def test_eight_threads_at_once(call):
     code = """
-    from fastq.kernels import parallel
-    threshold = parallel.PARALLEL_FROM
+    from fastq.runtime import threadpool
+    threshold = threadpool.PARALLEL_FROM
     cases = [Case(size, size) for size in (1, 1000, threshold - 1, threshold, 5 * threshold + 3)]
     sys.setswitchinterval(1e-5)
 
@@ -66,8 +66,8 @@ def test_eight_threads_at_once(call):
 def test_a_hundred_thousand_tiny_jobs(call, callers):
     """Every interleaving of callers, workers that spin, park or come late, and numbers of threads that change."""
     code = f"""
-    from fastq.kernels import parallel
-    parallel.PARALLEL_FROM, parallel.CHUNK = 1, (16, 64)
+    from fastq.runtime import threadpool
+    threadpool.PARALLEL_FROM, threadpool.CHUNK = 1, (16, 64)
     cases = [Case(size, size) for size in (1, 17, 100, 1000)]
     done = threading.Event()
 
@@ -98,16 +98,16 @@ def test_a_hundred_thousand_tiny_jobs(call, callers):
 
 def test_a_caller_that_finds_a_job_works_alone(call):
     code = """
-    from fastq.kernels import parallel
+    from fastq.runtime import threadpool
     case = Case(1 << 18)
     case.check()
-    words = parallel._state.words.words
-    words[parallel.OWNER], gate = 1, words[parallel.GATE]
+    words = threadpool._state.words.words
+    words[threadpool.OWNER], gate = 1, words[threadpool.GATE]
     case.check()
-    assert words[parallel.OWNER] == 1 and words[parallel.GATE] == gate
-    words[parallel.OWNER] = 0
+    assert words[threadpool.OWNER] == 1 and words[threadpool.GATE] == gate
+    words[threadpool.OWNER] = 0
     case.check()
-    assert words[parallel.OWNER] == 0 and words[parallel.GATE] != gate
+    assert words[threadpool.OWNER] == 0 and words[threadpool.GATE] != gate
     """
     call(code)
 
@@ -115,8 +115,9 @@ def test_a_caller_that_finds_a_job_works_alone(call):
 # a kernel in Python, which the caller and workers call with the interpreter lock
 KERNEL = """
 import ctypes
-from fastq.kernels import parallel, program
-parallel.EAGER_FROM = 1  # workers come at once
+from fastq.runtime import threadpool
+from fastq.runtime import driver
+threadpool.EAGER_FROM = 1  # workers come at once
 
 def run(kernel, chunks, threads=4):
     "What a program returns for a function of the start of a chunk and the slot that works on it."
@@ -126,7 +127,7 @@ def run(kernel, chunks, threads=4):
         return kernel(start, slot)
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *words)(call)
     address = ctypes.cast(function, ctypes.c_void_p).value
-    return program.run(program.program(address, program.VALUES, None, chunks, threads, chunk=1))
+    return driver.run(driver.program(address, driver.VALUES, None, chunks, threads, chunk=1))
 """
 
 
@@ -135,7 +136,7 @@ def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
     code = f"""
     for _ in range(10 if {seconds} else 1000):
         inside, ended = threading.Event(), []
-        parallel._state.words.words[parallel.UNTIL] = 0  # whatever the round before this one did
+        threadpool._state.words.words[threadpool.UNTIL] = 0  # whatever the round before this one did
 
         def kernel(start, slot):
             if slot == 0:
@@ -155,7 +156,7 @@ def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
 def test_after_a_stall_callers_work_alone_for_a_while(call):
     """A stall is a worker that is waited for longer than the caller has worked."""
     code = """
-    words = parallel._state.words.words
+    words = threadpool._state.words.words
 
     def slots(seconds):
         "Who works on eight chunks, of which those of a worker take so long."
@@ -170,8 +171,8 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
         return time.perf_counter() - start
 
     until_two()
-    assert not words[parallel.UNTIL]
-    least, longest, soon, few = parallel.LEAST_REST, parallel.MOST_REST, parallel.SOON, parallel.FEW
+    assert not words[threadpool.UNTIL]
+    least, longest, soon, few = threadpool.LEAST_REST, threadpool.MOST_REST, threadpool.SOON, threadpool.FEW
     for since, helped, before, expected in [
         (0, 2 * few, 0, least),
         (0, 2 * few, 3 * least, 12 * least),
@@ -181,13 +182,13 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
         (2 * soon, 2 * few, least, least),
         (longest, 0, longest, least),
     ]:
-        words[parallel.UNTIL] = 0
+        words[threadpool.UNTIL] = 0
         until_two()
-        while not words[parallel.UNTIL] > time.perf_counter_ns():
-            words[parallel.UNTIL] = time.perf_counter_ns() - since  # the end of the rest before
-            words[parallel.HELPED], words[parallel.REST] = helped, before
+        while not words[threadpool.UNTIL] > time.perf_counter_ns():
+            words[threadpool.UNTIL] = time.perf_counter_ns() - since  # the end of the rest before
+            words[threadpool.HELPED], words[threadpool.REST] = helped, before
             slots(0.1)
-        assert words[parallel.REST] == expected
+        assert words[threadpool.REST] == expected
         if expected > least:  # long enough for this thread to look at it before its end
             assert slots(0) == {0}
     """
@@ -290,7 +291,7 @@ def test_pool_of_forked_processes(call):
 def test_fork_of_a_user_of_numba_who_has_only_imported_fastq(call):
     code = """
     user(ones)
-    assert "fastq.execute" not in sys.modules
+    assert "fastq.dispatch.execute" not in sys.modules
     join(forked(Case(1 << 17).check))
     """
     call(code, setup=SETUP + USER)
@@ -348,10 +349,10 @@ def test_fork_while_another_thread_compiles(tmp_path):
     ("first", "module"),
     [
         ("fastq.minmax(np.ones(1, np.float32))", "numba"),
-        ("fastq.gguf.quantize(np.ones((1, 32), np.float32), 'Q8_0')", "fastq.gguf_execute"),
+        ("fastq.gguf.quantize(np.ones((1, 32), np.float32), 'Q8_0')", "fastq.dispatch.gguf"),
         ("fastq.get_num_threads()", "numba"),
         ("fastq.warmup()", "fastq.kernels.facts"),
-        ("__import__('fastq.floats').floats.FLOAT_FORMATS['bfloat16'].dtype", "ml_dtypes"),
+        ("__import__('fastq.formats.floats').floats.FLOAT_FORMATS['bfloat16'].dtype", "ml_dtypes"),
     ],
     ids=["an operation", "gguf", "threads", "warmup", "ml_dtypes"],
 )
@@ -376,7 +377,7 @@ def test_forks_of_several_threads(call):
     code = """
     fastq.minmax(np.ones(1, np.float32))
     from numba.core.compiler_lock import global_compiler_lock
-    locks = fastq.deferred._importing, global_compiler_lock._lock
+    locks = fastq.system.lazy._importing, global_compiler_lock._lock
     sys.setswitchinterval(1e-6)
 
     def free():
@@ -406,7 +407,7 @@ def test_fork_takes_the_lock_of_logging_last(call, held):
     holds, forks = threading.Event(), threading.Event()
 
     def hold():
-        with fastq.deferred._importing if {held == "importing"} else global_compiler_lock:
+        with fastq.system.lazy._importing if {held == "importing"} else global_compiler_lock:
             holds.set()
             forks.wait(20)
             time.sleep(0.2)  # the fork waits by now
@@ -431,7 +432,7 @@ def test_fork_takes_the_lock_of_logging_last(call, held):
 @needs_fork
 def test_fork_while_other_threads_call(call):
     code = """
-    from fastq.kernels import parallel
+    from fastq.runtime import threadpool
     case, done = Case(1 << 20), threading.Event()
     case.check()
     threads = [threading.Thread(target=lambda: [case.check() for _ in iter(done.is_set, True)]) for _ in range(3)]
@@ -439,10 +440,10 @@ def test_fork_while_other_threads_call(call):
         thread.start()
 
     def work():
-        words = parallel._state.words  # those of the parent may be held by a thread that is not there any more
-        assert words.slots == 1 and words.words[parallel.OWNER] == 0
+        words = threadpool._state.words  # those of the parent may be held by a thread that is not there any more
+        assert words.slots == 1 and words.words[threadpool.OWNER] == 0
         case.check()
-        assert words.words[parallel.GATE] >> parallel.SEQUENCE_BIT > 0
+        assert words.words[threadpool.GATE] >> threadpool.SEQUENCE_BIT > 0
 
     for _ in range(12):
         join(forked(work))
@@ -594,13 +595,13 @@ def results(api):
 
 def test_results_do_not_depend_on_the_number_of_threads(call):
     code = """
-    from fastq.kernels import parallel
-    words, used = parallel._state.words.words, set()
+    from fastq.runtime import threadpool
+    words, used = threadpool._state.words.words, set()
 
     def recorded(api):
         for result in results(api):
             yield result
-            used.add(int(words[parallel.THREADS]))
+            used.add(int(words[threadpool.THREADS]))
 
     fastq.set_num_threads(1)
     expected = list(recorded(fastq))
@@ -645,14 +646,14 @@ def test_range_of_the_number_is_fixed_by_its_caller(monkeypatch):
         asked.append(elements)
         return 1 + len(asked)
 
-    monkeypatch.setattr(parallel, "threads_for", more_and_more)
+    monkeypatch.setattr(threadpool, "threads_for", more_and_more)
     monkeypatch.setattr(known, "facts", lambda *arguments: b"")  # or the call is prepared once more, to be known again
     fastq.minmax(np.ones(1 << 17, np.float32))
     assert asked == [(1 << 17) // execute.LIGHT]
 
 
 def test_number_of_threads_out_of_range():
-    most = parallel._state.most
+    most = threadpool._state.most
     for n in (0, -1, most + 1):
         with pytest.raises(ValueError, match=rf"^n must be from 1 to {most}, not {n}; set NUMBA_NUM_THREADS"):
             fastq.set_num_threads(n)
@@ -675,9 +676,9 @@ def test_number_of_threads_is_that_of_the_process(call):
 
 def test_one_thread(call):
     code = """
-    from fastq.kernels import parallel
+    from fastq.runtime import threadpool
     Case(1 << 18).check()
-    print(fastq.get_num_threads(), parallel._state.words.slots, threading.active_count())
+    print(fastq.get_num_threads(), threadpool._state.words.slots, threading.active_count())
     """
     assert call(code, threads=1) == "1 1 1\n"
 
@@ -725,19 +726,19 @@ def test_quota_of_the_control_group(monkeypatch, tmp_path, files, quota):
     (tmp_path / "cpu").mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(parallel, "_CGROUP", tmp_path)
-    assert parallel._cgroup_quota() == quota
+    monkeypatch.setattr(threadpool, "_CGROUP", tmp_path)
+    assert threadpool._cgroup_quota() == quota
 
 
 @pytest.mark.parametrize(("quota", "threads"), [(50000, 1), (350000, 3), (9900000, 8)])
 def test_quota_limits_the_number_of_threads_unless_the_user_names_one(monkeypatch, tmp_path, quota, threads):
     (tmp_path / "cpu.max").write_text(f"{quota} 100000")
-    monkeypatch.setattr(parallel, "_CGROUP", tmp_path)
-    monkeypatch.setattr(parallel.config, "NUMBA_NUM_THREADS", 8)
+    monkeypatch.setattr(threadpool, "_CGROUP", tmp_path)
+    monkeypatch.setattr(threadpool.config, "NUMBA_NUM_THREADS", 8)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
-    assert parallel._State().threads == threads
+    assert threadpool._State().threads == threads
     monkeypatch.setenv("NUMBA_NUM_THREADS", "8")
-    assert parallel._State().threads == 8
+    assert threadpool._State().threads == 8
 
 
 # Other settings
@@ -757,7 +758,7 @@ def test_import_loads_nothing_else():
     code = (
         "import sys, fastq; print([m for m in sys.modules if m.startswith(('fastq.', 'numpy', 'numba', 'llvmlite'))])"
     )
-    assert run(code, setup="") == "['fastq.deferred']\n"
+    assert run(code, setup="") == "['fastq.system.lazy']\n"
 
 
 def test_public_names_do_not_import_numba():

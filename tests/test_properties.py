@@ -9,8 +9,8 @@ from hypothesis.extra import numpy as hnp
 
 import fastq
 from fastq import reference
-from fastq.layout import kept_axes
-from fastq.qtypes import as_qtype
+from fastq.dispatch.granularity import kept_axes
+from fastq.formats.qtypes import as_qtype
 
 # compiling a kernel takes longer than any deadline
 common = settings(

@@ -35,10 +35,10 @@ import numpy as np
 import pytest
 from numba import cfunc, njit, types
 
+from fastq.jit.compile import OPTIONS
 from fastq.kernels import formulas
-from fastq.kernels.actions import Action
-from fastq.kernels.jit import OPTIONS
-from fastq.kernels.simd import Vec, count, fma, inline, intrinsic, load, maximum, minimum, nearest, pointer, store
+from fastq.kernels.spec import Action
+from fastq.simd.vec import Vec, count, fma, inline, intrinsic, load, maximum, minimum, nearest, pointer, store
 
 FIRST, LAST = 1 << 23, 1 << 24  # significands
 J_MAX = 8

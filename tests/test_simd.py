@@ -19,16 +19,16 @@ from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 
 import fastq
-from fastq.kernels import simd
-from fastq.kernels.jit import OPTIONS
-from fastq.kernels.simd import Vec
+from fastq.jit.compile import OPTIONS
+from fastq.simd import vec
+from fastq.simd.vec import Vec
 
 NUMPY = {getattr(types, name): np.dtype(name) for name in ("float32", "float64")}
 NUMPY |= {getattr(types, f"{u}int{bits}"): np.dtype(f"{u}int{bits}") for u in ("", "u") for bits in (8, 16, 32, 64)}
 FLOATS = [types.float32, types.float64]
 INTEGERS = [dtype for dtype in NUMPY if dtype not in FLOATS]
 
-SCOPE = {name: value for name, value in vars(simd).items() if not name.startswith("_")}
+SCOPE = {name: value for name, value in vars(vec).items() if not name.startswith("_")}
 SCOPE |= {str(dtype): dtype for dtype in NUMPY}
 
 
@@ -147,7 +147,7 @@ DOUBLED = {
 
 def table(kind):
     """(expression, what it means, where its result for the lanes from i on belongs) for every operation of a type."""
-    is_vec, n, floating = isinstance(kind, Vec), simd._width(kind), simd.is_float(kind)
+    is_vec, n, floating = isinstance(kind, Vec), vec._width(kind), vec.is_float(kind)
     values = VALUES | (FLOAT_VALUES if floating else INTEGER_VALUES)
     masks = MASKS | (FLOAT_MASKS if floating else {})
 
@@ -210,14 +210,14 @@ def operands(dtype):
 
 def run(kind, rows, arrays, dtypes=None):
     """Evaluate the expressions of `rows`; each result has room for twice as many elements as an operand."""
-    dtype = simd._lanes(kind)
+    dtype = vec._lanes(kind)
     size = len(arrays["a"])
     dtypes = dtypes or [dtype] * len(rows)
     out = [np.zeros(2 * size, NUMPY[dtype]) for dtype in dtypes]
     addresses = np.array([array.ctypes.data for array in [*arrays.values(), *out]])
     body = ["where = pointer(addresses, int64)"]
     body += [f"p_{name} = pointer(where[{k}], dtype)" for k, name in enumerate(arrays)]
-    body += [f"for i in range(0, {size}, {simd._width(kind)}):"]
+    body += [f"for i in range(0, {size}, {vec._width(kind)}):"]
     body += [f"    {name} = load(p_{name}, i, kind)" for name in arrays]
     body += ["    three, zero = constant(3, a), constant(0, a)"]
     for k, ((expression, _, position), target) in enumerate(zip(rows, dtypes, strict=True), len(arrays)):
@@ -236,7 +236,7 @@ def bits(array):
 
 def compare_operations(kind):
     """Where each operation that differs from NumPy's does so, and the results."""
-    rows, arrays = table(kind), operands(simd._lanes(kind))
+    rows, arrays = table(kind), operands(vec._lanes(kind))
     three = arrays["a"].dtype.type(3)
     with np.errstate(all="ignore"):
         expected = [meaning(**arrays, three=three) for _, meaning, _ in rows]
@@ -290,7 +290,7 @@ def test_the_comparison_finds_a_wrong_operation(monkeypatch):
 
 def compare_conversions(kind):
     """`convert` to every type that the lanes may become, and of a mask to every type; as `compare_operations`."""
-    source = simd._lanes(kind)
+    source = vec._lanes(kind)
     arrays = operands(source)
     values = {"a": arrays["a"], "a < b": arrays["a"] < arrays["b"]}
     pairs = [("a", target) for target in NUMPY if source in INTEGERS or target in FLOATS]
@@ -315,7 +315,7 @@ def limits(source, target):
 
 def compare_saturation(kind):
     """`saturate` to every integer type and to narrower bounds, `bounded_to_integer`, `nearest`; as above."""
-    source = simd._lanes(kind)
+    source = vec._lanes(kind)
     arrays = operands(source)
     x = arrays["a"]
     x[1024:] *= np.exp2(np.arange(1024) % 64).astype(x.dtype)
@@ -362,7 +362,7 @@ MEMORY += [Vec(types.int64, 8), Vec(types.float32, 16), Vec(types.uint16, 2), Ve
 
 @pytest.mark.parametrize("kind", MEMORY, ids=str)
 def test_memory(kind):
-    dtype, n = simd._lanes(kind), simd._width(kind)
+    dtype, n = vec._lanes(kind), vec._width(kind)
     kernel = compiled(
         [
             "source, out, places = pointer(a, dtype), pointer(b, dtype), pointer(c, int64)",
@@ -401,9 +401,9 @@ def test_memory(kind):
 @pytest.mark.parametrize("kind", [types.float64, Vec(types.float32, 16), Vec(types.float32, 64)], ids=str)
 def test_streaming_bypasses_the_cache_and_trusts_the_alignment(kind):
     body = ["stream(pointer(a, dtype), 0, load(pointer(a, dtype), 64, kind))"]
-    text = compiled(body, ["a"], dtype=simd._lanes(kind), kind=kind).inspect_llvm()
+    text = compiled(body, ["a"], dtype=vec._lanes(kind), kind=kind).inspect_llvm()
     (line,) = [line for line in text.splitlines() if "!nontemporal" in line]
-    assert f"align {min(64, simd._width(kind) * simd._lanes(kind).bitwidth // 8)}," in line
+    assert f"align {min(64, vec._width(kind) * vec._lanes(kind).bitwidth // 8)}," in line
 
 
 @pytest.mark.parametrize("n", [8, 16, 32, 64])
@@ -505,7 +505,7 @@ def test_refused_when_compiled(expression):
 
 def test_called_from_python():
     with pytest.raises(NotImplementedError, match="count exists in compiled code only"):
-        simd.count(1.0)
+        vec.count(1.0)
 
 
 # --- any CPU ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from fastq.qtypes import as_qtype
+from fastq.formats.qtypes import as_qtype
 
 from .. import data
 from ..cases import Case

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from fastq.floats import FLOAT_FORMATS
+from fastq.formats.floats import FLOAT_FORMATS
 
 Array = NDArray[Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.io.atomic import replacing
 from fastq.io.containers import Layout, SafetensorsWriter, Source, TensorSpec, numpy_dtype, spec_of
 from fastq.io.records import KEY, Record, decoded, from_metadata, stored_specs
+from fastq.system.atomic import replacing
 
 Array = NDArray[Any]
 

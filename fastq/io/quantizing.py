@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq import reference
-from fastq.io.atomic import replacing
+from fastq.cli.app.measure import Speed, timed, warm_seconds
+from fastq.cli.app.report import Row
+from fastq.cli.app.scheme import Scheme
+from fastq.formats.qtypes import as_qtype
 from fastq.io.containers import Layout, SafetensorsWriter, Source, TensorSpec
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
-from fastq.measure import Speed, timed, warm_seconds
-from fastq.qarray import QuantizedArray
-from fastq.qtypes import as_qtype
-from fastq.report import Row
-from fastq.scheme import Scheme
+from fastq.results import QuantizedArray
+from fastq.system.atomic import replacing
 
 Array = NDArray[Any]
 Progress = Callable[[int], None]

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastq
-from fastq.conventions import as_convention
-from fastq.floats import FLOAT_FORMATS
+from fastq.formats.conventions import as_convention
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QType, as_qtype
 from fastq.io.containers import TensorSpec, numpy_dtype, safetensors_dtype, spec_of
 from fastq.io.words import from_words, to_words, words_for
-from fastq.qarray import Axis, QParams, QuantizedArray
-from fastq.qtypes import QType, as_qtype
+from fastq.results import Axis, QParams, QuantizedArray
 
 Array = NDArray[Any]
 

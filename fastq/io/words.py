@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastq
-from fastq.qtypes import QType
+from fastq.formats.qtypes import QType
 
 Array = NDArray[Any]
 

@@ -5,7 +5,7 @@ A kernel returns bits of what it saw.
 
 import math
 
-import fastq.kernels.sources  # noqa: F401  before other sources, so that an edit meanwhile saves no old code as its own
+import fastq.jit.digest  # noqa: F401  before other sources, so that an edit meanwhile saves no old code as its own
 
 SAW_NAN = 1
 SAW_INFINITE_RANGE = 2

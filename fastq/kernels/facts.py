@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numba import types
 
-from fastq.kernels.python import (
+from fastq.runtime.cpython import (
     DATA,
     DIMENSIONS,
     DTYPE,
@@ -24,7 +24,7 @@ from fastq.kernels.python import (
     tuple_size,
     words_at,
 )
-from fastq.kernels.simd import advance, cast_pointer, inline
+from fastq.simd.vec import advance, cast_pointer, inline
 
 N_VALUES = 4  # how many of the arguments are values; the rest are options
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # flags of an ndarray

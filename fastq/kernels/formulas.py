@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from numba import types
 from numba.core.registry import cpu_target
 
-from fastq.kernels.minifloats import decode, encode, power_below
-from fastq.kernels.simd import (
+from fastq.kernels.minifloat import decode, encode, power_below
+from fastq.simd.vec import (
     Vec,
     absolute,
     any_lane,

@@ -1,0 +1,5 @@
+"""Run fastq from the command line."""
+
+from fastq.cli.app import benchmark_package, cli, main
+
+__all__ = ["benchmark_package", "cli", "main"]

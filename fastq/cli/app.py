@@ -1,0 +1,278 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+    track,
+)
+
+from fastq.cli.app import demo as demonstration
+from fastq.cli.app import selfcheck
+from fastq.cli.app.report import FIGURES, TENSOR, print_conventions, print_table, total_of
+from fastq.cli.app.scheme import Scheme
+from fastq.formats.qtypes import QTYPES, as_qtype
+from fastq.io.containers import Source, open_source
+from fastq.io.dequantizing import dequantize_file
+from fastq.io.quantizing import Choice, quantize_file
+from fastq.operations import versions
+
+
+def main() -> None:
+    """Run the command line; a request to terminate unwinds it, so that no temporary file stays."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    cli()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fastq-kernels")
+def cli() -> None:
+    """Quantize arrays at the speed of the memory bus."""
+
+
+# Arguments
+
+
+def _tensor_file(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
+    return _with_suffix(path, ".npy", ".safetensors")
+
+
+def _safetensors_file(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
+    return _with_suffix(path, ".safetensors")
+
+
+def _with_suffix(path: Path, *suffixes: str) -> Path:
+    if path.suffix not in suffixes:
+        raise click.BadParameter(f"{path.name!r} does not end in {' or '.join(suffixes)}")
+    return path
+
+
+def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
+    """Turn an axis into a number, or 'none'; None is an option that was not given."""
+    try:
+        return text if text in (None, "none") else int(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither an integer nor 'none'") from None
+
+
+def _scheme(dtype: str, axis: int | str | None, block_size: int, symmetric: bool) -> Scheme:
+    qtype = as_qtype(dtype)
+    if (qtype.element or qtype.block_size) and not symmetric:
+        raise click.UsageError(f"--asymmetric is for integer codes; those of {dtype} are symmetric")
+    if qtype.block_size:
+        if axis == "none" or block_size not in (0, qtype.block_size):
+            raise click.UsageError(f"{dtype} has blocks of {qtype.block_size} along an --axis")
+        block_size = qtype.block_size
+    if block_size and axis == "none":
+        raise click.UsageError("--block-size needs an --axis for the blocks to run along, not none")
+    if axis is None:
+        axis = -1 if block_size else 0
+    return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric)
+
+
+def _check_out(source: Path, out: Path, *, force: bool) -> None:
+    """Refuse an OUT that can't or should not be written."""
+    if not out.parent.is_dir():
+        reason = f"there is no folder {str(out.parent)!r}"
+    elif not out.exists():
+        return
+    elif os.path.samefile(source, out):
+        reason = f"{out.name!r} is IN itself"
+    elif not out.is_file():
+        reason = f"{out.name!r} is not a file"
+    elif not force:
+        reason = f"{out.name!r} exists; --force replaces it"
+    else:
+        return
+    raise click.BadParameter(reason, param_hint="'OUT'")
+
+
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+WRITABLE = click.Path(path_type=Path)
+AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
+
+in_argument = click.argument("source", metavar="IN", type=EXISTING, callback=_tensor_file)
+force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+
+
+# Commands
+
+
+@cli.command()
+@click.option("--size", default=4096, show_default=True, type=click.IntRange(1), help="Rows and columns.")
+def demo(size: int) -> None:
+    """Quantize a generated weight matrix in several schemes, checking every code.
+
+    Every code, scale and zero point is compared with the NumPy reference; the last column is the reference's time
+    divided by ours. Exits with 1 if anything differs.
+    """
+    x = demonstration.weight_matrix(size)
+    click.echo(f"{size} x {size} float32, {x.nbytes:,} bytes")
+    outcomes = [demonstration.run(x, scheme) for scheme in demonstration.SCHEMES]
+    print_table([outcome.row for outcome in outcomes], FIGURES)
+    wrong = sum(outcome.mismatches for outcome in outcomes)
+    if wrong:
+        raise click.ClickException(f"{wrong:,} codes, scales or zero points differ from the reference")
+    click.echo("Every code, scale and zero point equals the reference's.")
+
+
+@cli.command()
+@in_argument
+@click.argument("out", metavar="OUT", type=WRITABLE, callback=_safetensors_file)
+@click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
+@click.option("--dtype", type=click.Choice(list(QTYPES)), default="int8", show_default=True, help="Code format.")
+@click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
+@click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
+@click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
+@click.option("--nan", type=click.Choice(["raise", "zero"]), default="raise", show_default=True, help="Or take as 0.")
+@force_option
+def quantize(
+    source: Path,
+    out: Path,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    dtype: str,
+    axis: int | str | None,
+    block_size: int,
+    symmetric: bool,
+    nan: str,
+    force: bool,
+) -> None:
+    """Quantize the floating tensors of a .npy or .safetensors file.
+
+    OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Vectors
+    and scalars get one scale each, unless --block-size or the format cuts vectors into blocks. Other tensors, those
+    without elements, and for formats with blocks scalars are copied unchanged. PATTERN is a shell pattern such as
+    '*.weight'.
+    """
+    scheme = _scheme(dtype, axis, block_size, symmetric)
+    _check_out(source, out, force=force)
+    choice = Choice(include or ("*",), exclude)
+    with _failures(source, out):
+        opened = open_source(source)
+        with _progress(opened) as advance:
+            rows = quantize_file(opened, out, scheme, choice, nan=nan, progress=advance)
+    print_table(rows, TENSOR + FIGURES, total=total_of(rows))
+
+
+@cli.command()
+@in_argument
+@click.argument("out", metavar="OUT", type=WRITABLE, callback=_tensor_file)
+@force_option
+def dequantize(source: Path, out: Path, force: bool) -> None:
+    """Turn what `fastq quantize` wrote back into tensors of the original names, shapes and dtypes.
+
+    OUT is a .safetensors file, or a .npy file if IN holds a single array.
+    """
+    _check_out(source, out, force=force)
+    with _failures(source, out):
+        opened = open_source(source)
+        with _progress(opened) as advance:
+            count = dequantize_file(opened, out, progress=advance)
+    click.echo(f"{count} tensors dequantized: {source.stat().st_size:,} -> {out.stat().st_size:,} bytes")
+
+
+@cli.command()
+@click.option("--cases", type=click.IntRange(1), default=100, show_default=True, help="How many.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which series of cases.")
+@click.option("--first", type=click.IntRange(0), default=0, help="Where in the series to start.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every case before it runs: one may end the process.")
+def check(cases: int, seed: int, first: int, verbose: bool) -> None:
+    """Compare the fast functions with the NumPy reference on random cases.
+
+    Input dtypes, values, memory layouts, shapes and schemes are random; results have to agree in every bit. Prints
+    each case that does not, with the command that repeats it, and then exits with 1. The first run compiles many
+    kernels, about a second each.
+    """
+    start, wrong = time.perf_counter(), 0
+    for index in _tracked(range(first, first + cases)):
+        case = selfcheck.random_case(seed, index)
+        if verbose:
+            click.echo(f"{index}: {case}")
+        names = selfcheck.mismatches(case)
+        wrong += bool(names)
+        if names:
+            click.echo(f"{', '.join(names)}: {case}\n    {case.command}")
+    click.echo(f"{cases} cases of seed {seed}, {wrong} with differences, {time.perf_counter() - start:.1f} s")
+    sys.exit(wrong > 0)
+
+
+@cli.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(arguments: tuple[str, ...]) -> None:
+    """Measure every operation beside other libraries and the memory's limit."""
+    importlib.import_module(f"{benchmark_package()}.command").run.main(list(arguments), "fastq bench")
+
+
+@cli.command()
+def info() -> None:
+    """Print versions, CPU, threads and cache folder."""
+    versions.show_versions()
+
+
+@cli.command()
+def conventions() -> None:
+    """Print whose arithmetic `fastq.quantize` can follow: one formula for codes and one for parameters each.
+
+    F is the compute type, lo and hi the ends of the range, qmin and qmax those of the codes, n = qmax - qmin. Where
+    schemes or granularities differ, the first formula is that of one asymmetric scale for an array.
+    """
+    print_conventions()
+
+
+def benchmark_package() -> str:
+    """Return the name of the package of `fastq bench`: part of what is installed, a folder of the repository."""
+    return "fastq._bench" if importlib.util.find_spec("fastq._bench") else "bench"
+
+
+# What runs around a command
+
+
+@contextmanager
+def _failures(source: Path, out: Path) -> Iterator[None]:
+    """Turn an error of the data or of the file system into one line."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.ClickException(f"{source.name}: {error}") from error
+    except MemoryError as error:
+        raise click.ClickException(f"{source.name}: out of memory: {error}") from error
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or out}: {error.strerror or error}") from error
+
+
+# Bars go to standard error, and only if that is a terminal.
+
+
+@contextmanager
+def _progress(source: Source) -> Iterator[Callable[[int], None]]:
+    """Show how many of the bytes of `source` are done."""
+    text, bar, done = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+    columns = (text, bar, done, TransferSpeedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("tensors", total=sum(spec.nbytes for spec in source.tensors.values()))
+        yield lambda nbytes: progress.advance(task, nbytes)
+
+
+def _tracked(indices: range) -> Iterable[int]:
+    console = Console(stderr=True)
+    return track(indices, "cases", console=console, disable=not console.is_terminal)

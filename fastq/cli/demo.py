@@ -1,0 +1,73 @@
+"""The demonstration: a weight matrix in several schemes, every code checked against the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fastq
+from fastq import reference
+from fastq.cli.app.measure import Speed, timed, warm_seconds
+from fastq.cli.app.report import Row
+from fastq.cli.app.scheme import Scheme
+from fastq.results import QuantizedArray
+
+SCHEMES = (
+    Scheme("int8"),
+    Scheme("int8", symmetric=True),
+    Scheme("int8", axis=0, symmetric=True),
+    Scheme("int8", axis=-1, symmetric=True),
+    Scheme("uint8", axis=-1, block_size=32),
+    Scheme("int8", axis=-1, block_size=128, symmetric=True),
+    Scheme("int16", axis=0, symmetric=True),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A line of the table, and how many codes, scales and zero points differ from the reference."""
+
+    row: Row
+    mismatches: int
+
+
+def weight_matrix(size: int, seed: int = 0) -> NDArray[np.float32]:
+    """Return a matrix such as linear layers have: normal weights, and one column in a hundred far larger.
+
+    Parameters
+    ----------
+    size : int
+        Rows, and columns.
+    seed : int
+        Of the random numbers.
+
+    Returns
+    -------
+    ndarray of float32
+        Shape (size, size).
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((size, size), np.float32)
+    x *= np.float32(0.02)
+    x[:, rng.choice(size, max(size // 100, 1), replace=False)] *= np.float32(20)
+    return x
+
+
+def run(x: NDArray[Any], scheme: Scheme) -> Outcome:
+    """Quantize `x` by `scheme`, check it and measure it."""
+    q = fastq.quantize(x, **scheme.arguments())
+    expected, numpy_seconds = timed(lambda: reference.quantize(x, **scheme.arguments()))
+    speed = Speed(x.size, warm_seconds(x, q, scheme, 3), numpy_seconds)
+    errors = fastq.compare(x, q)
+    shape = " x ".join(map(str, x.shape))
+    row = Row("matrix", shape, str(scheme), x.nbytes, q.nbytes, errors.sqnr_db, errors.max_abs_error, speed)
+    return Outcome(row, count_mismatches(q, expected))
+
+
+def count_mismatches(q: QuantizedArray, expected: QuantizedArray) -> int:
+    """Return how many codes, scales and zero points differ, bit for bit."""
+    pairs = ((q.codes, expected.codes), (q.scale, expected.scale), (q.zero_point, expected.zero_point))
+    return sum(int(np.count_nonzero(a.view(f"u{a.itemsize}") != b.view(f"u{b.itemsize}"))) for a, b in pairs)

@@ -1,0 +1,60 @@
+"""Scheme: how the command line quantizes a tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastq.results import Axis
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The arguments of `fastq.quantize` that choose codes and granularity; each means what it means there.
+
+    Attributes
+    ----------
+    dtype : str
+        Name of the code format.
+    axis : int, tuple of int or None
+        Channel axis, or the axis along which blocks run.
+    block_size : int
+        Elements in a block; 0 without blocks.
+    symmetric : bool
+        Whether zero lies in the middle of the codes.
+    """
+
+    dtype: str
+    axis: Axis = None
+    block_size: int = 0
+    symmetric: bool = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments for `fastq.quantize`."""
+        return {
+            "dtype": self.dtype,
+            "axis": self.axis,
+            "block_size": self.block_size,
+            "symmetric": self.symmetric,
+        }
+
+    def fitted(self, ndim: int) -> Scheme:
+        """Return the scheme for an array of `ndim` dimensions.
+
+        A channel of a vector is a single element, so vectors get one scale each; scalars always do.
+
+        Raises
+        ------
+        ValueError
+            If an array of two or more dimensions lacks the axis.
+        """
+        if ndim < (1 if self.block_size else 2):
+            return replace(self, axis=None, block_size=0)
+        if isinstance(self.axis, int) and not -ndim <= self.axis < ndim:
+            raise ValueError(f"axis {self.axis} is out of bounds for {ndim} dimensions")
+        return self
+
+    def __str__(self) -> str:
+        blocks = f" blocks of {self.block_size}" if self.block_size else ""
+        where = "" if self.axis is None else f" axis={self.axis}"
+        return f"{self.dtype}{where}{blocks}{' symmetric' if self.symmetric else ''}"

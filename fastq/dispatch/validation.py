@@ -1,0 +1,341 @@
+"""Checks of what callers pass: each returns the argument made ready, or raises an error that names it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QTYPES, QType, as_qtype
+from fastq.results import QParams
+
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+FLOATS: frozenset[np.dtype[Any]] = frozenset((_FLOAT32, _FLOAT64, np.dtype(np.float16)))
+INTEGERS: tuple[np.dtype[Any], ...] = tuple(
+    np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
+)
+CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)  # those of float codes need ml_dtypes
+
+_COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {
+    dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS
+}
+_COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLOATS}
+
+
+def is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether values are of this dtype: float16, float32, float64, or bfloat16, which is known by its name."""
+    return dtype in FLOATS or dtype.newbyteorder("=") in FLOATS or dtype.name == "bfloat16"
+
+
+def as_real(dtype: Any, name: str) -> np.dtype[Any]:
+    """Return the dtype of values that a dtype or its name stands for.
+
+    Raises
+    ------
+    TypeError
+        If it is none of float16, bfloat16, float32 and float64.
+    """
+    is_name = isinstance(dtype, str) and dtype == "bfloat16"  # a dtype beside a string would be parsed: 1 us
+    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else np.dtype(dtype)
+    if not is_real(wanted):
+        raise TypeError(f"{name} must be float16, bfloat16, float32 or float64, not {wanted}")
+    return wanted
+
+
+def as_input(x: Any, name: str = "x") -> NDArray[Any]:
+    """Return x as an ndarray of a dtype that can be quantized.
+
+    Raises
+    ------
+    TypeError
+        If its dtype is none of float16, bfloat16, float32, float64 and the integers, or it is a masked array.
+    """
+    array = as_array(x, name)
+    if array.dtype not in _COMPUTE and array.dtype.newbyteorder("=") not in _COMPUTE and not is_real(array.dtype):
+        raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {array.dtype}")
+    return array
+
+
+def as_array(x: Any, name: str) -> NDArray[Any]:
+    """Return x as a plain ndarray.
+
+    Raises
+    ------
+    TypeError
+        If it is a masked array.
+    """
+    if type(x) is np.ndarray:
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
+    return np.asarray(x)
+
+
+def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
+    return _COMPUTE.get(dtype) or _COMPUTE.get(dtype.newbyteorder("="), _FLOAT32)
+
+
+def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
+    """Return codes as an ndarray with one code an element, and their format.
+
+    Raises
+    ------
+    TypeError
+        If their dtype is that of no format.
+    """
+    array = as_array(codes, "codes")
+    dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+    if dtype not in CODES and dtype.name not in QTYPES:
+        raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {array.dtype}")
+    qtype = as_qtype(dtype)
+    return (array.astype(qtype.storage) if qtype.storage != dtype else array), qtype
+
+
+def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:
+    """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+    if nan == "raise" or nan == "zero":
+        return nan
+    if nan == "keep" and qtype is not None:
+        if given and qtype.scale_element:
+            raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qtype} are given")
+        form = qtype.float_format
+        if (form is not None and form.nan is not None) or qtype.scale_element:
+            return nan
+        raise ValueError(f"nan='keep' needs codes that have a NaN, which {qtype} has not")
+    raise ValueError(f"nan must be 'raise', 'zero' or, for codes that have a NaN, 'keep', not {nan!r}")
+
+
+def check_saturate(saturate: object) -> bool:
+    """Return saturate if it is a bool.
+
+    Raises
+    ------
+    TypeError
+        If it is not.
+    """
+    if isinstance(saturate, bool | np.bool_):
+        return bool(saturate)
+    raise TypeError(f"saturate must be a bool, not {saturate!r}")
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return out if a result of this shape and dtype can be written to it.
+
+    Raises
+    ------
+    TypeError
+        If it is not an ndarray, or of another dtype.
+    ValueError
+        If it has another shape or is read-only.
+    """
+    if type(out) is not np.ndarray and (not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray)):
+        raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
+    if out.dtype != dtype and out.dtype.newbyteorder("=") != dtype:
+        raise TypeError(f"out has dtype {out.dtype}, but the result has dtype {dtype}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    return out
+
+
+def as_scale(scale: Any, compute: np.dtype[Any], signed: bool = False) -> NDArray[np.floating[Any]]:
+    """Return scale in the compute type, every value positive and finite there; signed: negative ones pass too.
+
+    Raises
+    ------
+    TypeError
+        If it does not hold real numbers.
+    ValueError
+        If a value is zero, negative, NaN or infinite, or becomes so when it is rounded to the compute type.
+    """
+    if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
+        return np.array(scale, compute)
+    given = as_array(scale, "scale")
+    if given.dtype not in FLOATS and (hasattr(scale, "dtype") or given.dtype.kind not in "fiu"):
+        if not is_real(given.dtype):
+            raise TypeError(f"scale must be float16, bfloat16, float32 or float64, not {given.dtype}")
+        given = given.astype(given.dtype.newbyteorder("="))
+    if given.dtype == compute:
+        ready = given
+    else:
+        with np.errstate(over="ignore", under="ignore"):
+            ready = given.astype(compute)
+    size = np.abs(ready) if signed else ready
+    if size.size == 1:
+        if 0.0 < size.item() < np.inf:
+            return ready
+    elif _all_positive_finite(size):
+        return ready
+    bad, wanted = ~((size > 0) & (size < np.inf)), "finite and not zero" if signed else "positive and finite"
+    raise ValueError(
+        f"scale must be {wanted} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
+        f"the first is {given[bad].flat[0]}"
+    )
+
+
+def _all_positive_finite(scale: NDArray[Any]) -> bool:
+    """Piece by piece, so that the temporaries stay in the cache however many blocks there are."""
+    flat = scale.reshape(-1)  # a copy if strided; scales are
+    return all(
+        bool(np.min(piece) > 0 and np.max(piece) < np.inf)  # false for NaN too, which both propagate
+        for piece in (flat[k : k + 65536] for k in range(0, flat.size, 65536))
+    )
+
+
+def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
+    """Return zero points in the storage dtype of the code format.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers.
+    ValueError
+        If one is not a code of the format, or their shape is not that of the scale.
+    """
+    if qtype.element:
+        return _as_float_zero(zero_point, qtype, shape)
+    if type(zero_point) is int and not shape and qtype.qmin <= zero_point <= qtype.qmax:
+        return np.array(zero_point, qtype.storage)
+    if type(zero_point) is qtype.storage.type and not shape and not qtype.packed:
+        return np.array(zero_point)
+    given = as_array(zero_point, "zero_point")
+    if given.dtype == qtype.storage and given.shape == shape and qtype.fills_storage:
+        return given
+    if given.dtype.name == qtype.name:
+        given = given.astype(qtype.storage)
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"zero_point must be of an integer dtype, not {given.dtype}")
+    _check_beside_scale(given, shape)
+    if given.size and (given.dtype != qtype.storage or not qtype.fills_storage):
+        least, most = int(given.min()), int(given.max())
+        if least < qtype.qmin or most > qtype.qmax:
+            raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
+    return given.astype(qtype.storage, copy=False)
+
+
+def _check_beside_scale(zero_point: NDArray[Any], shape: tuple[int, ...]) -> None:
+    if zero_point.shape != shape and not zero_point.size == math.prod(shape) == 1:
+        raise ValueError(f"zero_point has shape {zero_point.shape}, but scale has shape {shape}")
+
+
+def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDArray[Any]:
+    given = as_array(zero_point, "zero_point")
+    _check_beside_scale(given, shape)
+    if given.dtype.kind not in "iu" and given.dtype != qtype.storage:
+        raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {given.dtype}")
+    if np.any(given.astype(np.float32) != 0):
+        raise ValueError(f"zero_point must be 0 for {qtype}: float codes have no other")
+    if given.dtype == qtype.storage and given.itemsize == 1 and not np.any(given.view(np.uint8)):
+        return given
+    return np.zeros(given.shape, qtype.storage)
+
+
+def as_own_scale(params: QParams) -> NDArray[Any]:
+    """Return the scales of a format that prescribes their dtype; a NaN among them marks a block.
+
+    Raises
+    ------
+    TypeError
+        If they are of another dtype.
+    ValueError
+        If the block size is another, or a scale is not positive.
+    """
+    qtype, wanted = params.dtype, FLOAT_FORMATS[params.dtype.scale_element].dtype
+    if params.block_size != qtype.block_size:
+        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {params.block_size}")
+    scale = as_array(params.scale, "scale")
+    if scale.dtype != wanted:
+        raise TypeError(f"scale must be {wanted} for {qtype}, not {scale.dtype}")
+    if qtype.has_tensor_scale and np.any(scale.astype(np.float32) <= 0):
+        raise ValueError(f"scale must be positive for {qtype}")
+    return scale
+
+
+def check_tensor_scale(params: QParams, limits: tuple[float, float]) -> None:
+    """Pass if the format has a scale for the whole array, and this one is usable.
+
+    Raises
+    ------
+    TypeError
+        If it is not float32.
+    ValueError
+        If the format has none, it is not one number, or out of the limits.
+    """
+    scale = np.asarray(params.tensor_scale)
+    if not params.dtype.has_tensor_scale:
+        raise ValueError(f"tensor_scale must be None for {params.dtype}")
+    if scale.dtype != np.float32:
+        raise TypeError(f"tensor_scale must be float32, not {scale.dtype}")
+    if scale.shape:
+        raise ValueError(f"tensor_scale has shape {scale.shape}, but it is one number: shape ()")
+    if not limits[0] <= scale <= limits[1]:
+        raise ValueError(f"tensor_scale must be from {limits[0]} to {limits[1]}, not {scale}")
+
+
+def as_float_zero_point(zero_point: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
+    """Return zero points of a convention that has floats for them, in a dtype.
+
+    Raises
+    ------
+    TypeError
+        If they are not real numbers.
+    ValueError
+        If one is not finite, or their shape is not that of the scale.
+    """
+    given = as_array(zero_point, "zero_point")
+    if given.dtype.kind not in "iuf":
+        raise TypeError(f"zero_point must be of a float or integer dtype, not {given.dtype}")
+    _check_beside_scale(given, shape)
+    with np.errstate(over="ignore", under="ignore"):
+        ready = given.astype(dtype, copy=False)
+    if not np.isfinite(ready).all():
+        raise ValueError(f"zero_point must be finite in {dtype}, not {given[~np.isfinite(ready)].flat[0]}")
+    return ready
+
+
+def scale_dtype(scale: Any) -> np.dtype[Any]:
+    """Return the type that values are computed in from raw scales: float64 for arrays of float64, else float32."""
+    given = getattr(scale, "dtype", _FLOAT32)
+    if not isinstance(given, np.dtype):
+        given = np.asarray(scale).dtype
+    return _FLOAT64 if given == _FLOAT64 or given.newbyteorder("=") == _FLOAT64 else _FLOAT32
+
+
+def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:
+    """Pass if parameters have the shape wanted, or are one number.
+
+    Raises
+    ------
+    ValueError
+        If not, naming both shapes.
+    """
+    if given != wanted and size != 1:
+        raise ValueError(f"{name} has shape {given}, but this axis and block_size need shape {wanted}")
+
+
+def apart(out: NDArray[Any], *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return arrays, copied where out shares memory with them."""
+    for array in arrays:  # a loop, since this is part of every call: a generator takes 0.6 us longer
+        if array.base is not None or array is out or out.base is not None:
+            return tuple(array.copy() if _share_memory(array, out) else array for array in arrays)
+    return arrays  # each owns its memory
+
+
+def _share_memory(x: NDArray[Any], out: NDArray[Any]) -> bool:
+    if not np.may_share_memory(x, out):
+        return False
+    try:
+        return np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True

@@ -1,0 +1,418 @@
+"""Convention: whose arithmetic to follow, one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fastq.formats.qtypes import QTYPES, QType
+from fastq.system.lazy import cached_property
+
+_CHOICES = {
+    "parameter_type": ("compute", "float64"),
+    "stored_type": ("compute", "float64"),
+    "divisor": ("steps", "codes"),
+    "span_type": ("parameter", "compute"),
+    "degenerate_zero_point": ("scheme", "zero", "lowest"),
+    "zero_point": ("integer", "float", "offset"),
+    "zero_point_end": ("lowest", "highest"),
+    "zero_point_rounding": ("half_even", "half_away", "floor", "trunc"),
+    "zero_point_rounded": ("difference", "quotient"),
+    "offset_code": ("lowest", "zero"),
+    "symmetric_extreme": ("magnitude", "signed"),
+    "quotient": ("divide", "reciprocal", "reciprocal_of_double", "range"),
+    "rounding": ("half_even", "half_away", "floor", "trunc"),
+    "decode": ("point", "middle"),
+    "clamp": ("range", "format"),
+}
+DEFAULT = "onnx"
+_CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
+
+
+@dataclass(frozen=True)
+class Convention:
+    """The arithmetic of one system: how it takes parameters from a range, codes from values and values from codes.
+
+    F is the compute type of the values (float32, or float64 for float64 and wide integers); lo and hi are the smallest
+    and the largest value that a parameter belongs to, qmin and qmax the first and the last code. A row of the table
+    with one field changed is ``dataclasses.replace(fastq.CONVENTIONS["torch"], reduce_range=True)``.
+
+    Attributes
+    ----------
+    name : str
+        What the caller writes.
+    system : str
+        Whose functions these are.
+    formats : tuple of str
+        Code formats it has; empty for all.
+    schemes : tuple of str
+        "asymmetric", "symmetric" or both.
+    includes_zero : bool
+        Whether the asymmetric range is widened to contain 0.
+    parameter_type : {"compute", "float64"}
+        Type in which parameters are computed: F or float64.
+    stored_type : {"compute", "float64"}
+        Type in which the scale is kept, and a zero point that is no integer. Codes are computed in F all the same.
+    span_type : {"parameter", "compute"}
+        Type of the difference ``hi - lo``: that of the parameters, or F.
+    divisor : {"steps", "codes"}
+        ``scale = (hi - lo) / divisor``: ``qmax - qmin``, or one more. Symmetric: ``scale = max(-lo, hi) / (divisor /
+        2)``.
+    scale_floor : float or None
+        A scale below it is degenerate, and so is 0; None: the smallest normal number of F.
+    degenerate : float, "floor" or "value"
+        What a degenerate scale becomes: a number; the floor; or the value of the constant array that it comes from.
+    degenerate_zero_point : {"scheme", "zero", "lowest"}
+        Zero point beside a degenerate scale, unless that became the floor: 0, in the symmetric scheme the middle; 0 in
+        either; or qmin, in the symmetric scheme the middle.
+    scale_rounded : bool
+        Whether a scale computed in float64 is rounded to F before a zero point is taken by it.
+    zero_point : {"integer", "float", "offset"}
+        A code; a float among the codes, neither rounded nor clamped; or a value, in the units of the array.
+    zero_point_end : {"lowest", "highest"}
+        ``qmin - lo / scale`` or ``qmax - hi / scale``.
+    zero_point_rounding : {"half_even", "half_away", "floor", "trunc"}
+        How an integer zero point is rounded.
+    zero_point_rounded : {"difference", "quotient"}
+        ``round(qmin - lo / scale)`` or ``qmin - round(lo / scale)``.
+    zero_point_inside : bool
+        ``round(x / scale + zero_point)``, else ``round(x / scale) + zero_point``.
+    fused : bool
+        Whether a product by the reciprocal and a zero point inside are rounded once, as their sum: float32 only.
+    offset_code : {"lowest", "zero"}
+        The code whose value an offset is: qmin, then it is lo; or 0, then it is ``lo - qmin * scale``.
+    quotient : {"divide", "reciprocal", "reciprocal_of_double", "range"}
+        ``x / scale``; ``x * F(1 / F(scale))``; ``x * F(1 / float64(scale))``; or ``x / F(n * scale) * n`` with
+        n = qmax - qmin, which needs an offset at the lowest code.
+    rounding : {"half_even", "half_away", "floor", "trunc"}
+        How codes are rounded.
+    decode : {"point", "middle"}
+        A code stands for ``(code - zero_point) * scale`` (an offset: ``offset + steps * scale``), or for the value half
+        a step further up.
+    symmetric_extreme : {"magnitude", "signed"}
+        A symmetric scale comes from ``max(-lo, hi)``; or from whichever of lo and hi is larger in magnitude, as ``it /
+        (qmin - middle)``, and is then negative for hi.
+    narrow : str or tuple of str
+        Formats whose symmetric scheme has as many codes below the middle as above it: "all", or names.
+    reserves_fill : bool
+        Whether one code is never used: the lowest of signed formats, the highest of unsigned ones.
+    reduce_range : bool
+        Whether half of the codes are used: ``qmin / 2 .. qmax // 2``.
+    reduced : tuple of (str, int, int)
+        Formats whose reduced range is another: name, qmin, qmax.
+    clamp : {"range", "format"}
+        Whether codes are clamped to the codes that the parameters were made for, or to all of the format.
+    variants : tuple of (str, str, object)
+        Fields that have another value where a condition holds: the condition, the field, the value. Conditions are
+        "asymmetric" and "symmetric", and "array", "channels" and "blocks" for what a parameter belongs to.
+    """
+
+    name: str
+    system: str = ""
+    formats: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ("asymmetric", "symmetric")
+    includes_zero: bool = True
+    parameter_type: str = "compute"
+    stored_type: str = "compute"
+    span_type: str = "parameter"
+    divisor: str = "steps"
+    scale_floor: float | None = None
+    degenerate: float | str = 1.0
+    degenerate_zero_point: str = "scheme"
+    scale_rounded: bool = False
+    zero_point: str = "integer"
+    zero_point_end: str = "lowest"
+    zero_point_rounding: str = "half_even"
+    zero_point_rounded: str = "difference"
+    zero_point_inside: bool = False
+    fused: bool = False
+    offset_code: str = "lowest"
+    quotient: str = "divide"
+    rounding: str = "half_even"
+    decode: str = "point"
+    symmetric_extreme: str = "magnitude"
+    narrow: str | tuple[str, ...] = "all"
+    reserves_fill: bool = False
+    reduce_range: bool = False
+    reduced: tuple[tuple[str, int, int], ...] = ()
+    clamp: str = "range"
+    variants: tuple[tuple[str, str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        self._check_formats()
+        if self.scale_floor is not None and not 0.0 <= self.scale_floor < float("inf"):
+            raise ValueError(f"scale_floor must be None, 0.0 or a positive finite number, not {self.scale_floor!r}")
+        if self.degenerate not in ("floor", "value") and not (
+            isinstance(self.degenerate, int | float) and 0.0 < self.degenerate < float("inf")
+        ):
+            raise ValueError(f"degenerate must be 'floor', 'value' or a positive number, not {self.degenerate!r}")
+        if self.degenerate == "floor" and self.scale_floor == 0.0:
+            raise ValueError("degenerate='floor' needs a scale_floor that is a scale: None or a positive number")
+        if self.zero_point == "float" and not self.zero_point_inside:
+            raise ValueError(
+                "a zero_point that is a float needs zero_point_inside=True: outside, codes would be floats"
+            )
+        if self.zero_point == "offset" and "symmetric" in self.schemes:
+            raise ValueError("an offset has no symmetric scheme: schemes must be ('asymmetric',)")
+        if self.quotient == "range" and (self.zero_point, self.offset_code) != ("offset", "lowest"):
+            raise ValueError("quotient='range' needs zero_point='offset' and offset_code='lowest'")
+        self._check_variants()
+
+    def _check_variants(self) -> None:
+        fixed = {"name", "system", "formats", "schemes", "stored_type", "zero_point", "variants"}
+        known = {field.name for field in fields(self)} - fixed
+        for condition, name, _ in self.variants:
+            if condition not in _CONDITIONS:
+                raise ValueError(f"a condition of variants must be one of {', '.join(_CONDITIONS)}, not {condition!r}")
+            if name not in known:
+                raise ValueError(f"variants may change {', '.join(sorted(known))}; not {name!r}")
+        for scheme in self.schemes if self.variants else ():
+            for part in ("array", "channels", "blocks"):
+                self.under(scheme == "symmetric", part)
+
+    def _check_formats(self) -> None:
+        if not set() < set(self.schemes) <= {"asymmetric", "symmetric"}:
+            raise ValueError(f"schemes must be of 'asymmetric' and 'symmetric', not {self.schemes!r}")
+        for field in ("formats", "narrow"):
+            names = getattr(self, field)
+            if names != "all" and (not isinstance(names, tuple) or set(names) - set(QTYPES)):
+                raise ValueError(f"{field} must be a tuple of code formats, not {names!r}")
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def under(self, symmetric: bool, part: str) -> Convention:
+        """Return the fields as they are in a scheme for parameters of an "array", of "channels" or of "blocks"."""
+        if not self.variants:
+            return self
+        holds = ("symmetric" if symmetric else "asymmetric", part)
+        return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
+
+    def check(self, qtype: QType, symmetric: bool) -> None:
+        """Pass if the system has the format and the scheme.
+
+        Raises
+        ------
+        ValueError
+            If not, naming what it has.
+        """
+        scheme = "symmetric" if symmetric else "asymmetric"
+        if scheme not in self.schemes:
+            raise ValueError(f"symmetric must be {not symmetric}: convention {self.name!r} has no {scheme} scheme")
+        self.check_format(qtype)
+
+    def check_format(self, qtype: QType) -> None:
+        """Pass if the system has the format.
+
+        Raises
+        ------
+        ValueError
+            If not, naming those it has.
+        """
+        if (qtype.element or qtype.block_size) and self.name != DEFAULT:
+            raise ValueError(
+                f"convention must be {DEFAULT!r} for {qtype}, whose arithmetic is that of its own standard"
+            )
+        if self.formats and qtype.format not in self.formats:
+            raise ValueError(
+                f"dtype must be one of {', '.join(self.formats)} for convention {self.name!r}, not {qtype}"
+            )
+
+    def parameter_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
+        """Return the first and the last of the codes that parameters are made for."""
+        if self.reduce_range:
+            for name, first, last in self.reduced:
+                if name == qtype.name:
+                    return first, last
+            return qtype.qmin // 2, qtype.qmax // 2
+        if self.reserves_fill:
+            return qtype.qmin + qtype.signed, qtype.qmax - (not qtype.signed)
+        return qtype.code_range(symmetric and (self.narrow == "all" or qtype.format in self.narrow))
+
+    def code_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
+        """Return the first and the last code in use."""
+        return (qtype.qmin, qtype.qmax) if self.clamp == "format" else self.parameter_range(qtype, symmetric)
+
+    def scale_dtype(self, compute: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the type of scales beside values of a compute type."""
+        return np.dtype(np.float64) if self.stored_type == "float64" else compute
+
+    def zero_point_dtype(self, qtype: QType, compute: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the type of zero points beside values of a compute type."""
+        return qtype.storage if self.zero_point == "integer" else self.scale_dtype(compute)
+
+    @cached_property
+    def signed_scale(self) -> bool:
+        """Whether a scale may be negative."""
+        return self.symmetric_extreme == "signed" or self.degenerate == "value"
+
+
+_EPS = 2.0**-23
+
+_TORCH = Convention(
+    "torch-fake-quantize",
+    "PyTorch: fake_quantize_per_tensor_affine, fake_quantize_per_channel_affine; parameters of MinMaxObserver",
+    scale_floor=_EPS,
+    degenerate="floor",
+    zero_point_rounded="quotient",
+    quotient="reciprocal",
+    narrow=(),
+    clamp="format",
+)
+
+_NBITS = Convention(
+    "matmul-nbits",
+    "ONNX Runtime: weights of MatMulNBits, quantize_matmul_4bits and quantize_matmul_8bits",
+    formats=("uint4", "uint8"),
+    scale_floor=0.0,
+    zero_point_rounding="half_away",
+    zero_point_inside=True,
+    degenerate_zero_point="lowest",
+    quotient="reciprocal",
+    rounding="half_away",
+    symmetric_extreme="signed",
+    narrow=(),
+)
+
+_ROWS = (
+    Convention("onnx", "ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear"),
+    Convention(
+        "onnxruntime",
+        "ONNX Runtime: its Python tools, quantize_data, compute_scale_zp and compute_scale_zp_blocked",
+        parameter_type="float64",
+        degenerate_zero_point="zero",
+        narrow=("int8", "int16"),
+        reduced=(("int8", -64, 64), ("int16", -16384, 16384)),
+        clamp="format",
+        variants=(
+            ("blocks", "span_type", "compute"),
+            ("blocks", "scale_rounded", True),
+            ("blocks", "degenerate_zero_point", "scheme"),
+        ),
+    ),
+    replace(
+        _TORCH,
+        name="torch",
+        system="PyTorch: quantize_per_tensor, quantize_per_channel; MinMaxObserver, PerChannelMinMaxObserver",
+        zero_point_inside=True,
+        variants=(("array", "fused", True),),
+    ),
+    replace(
+        _TORCH,
+        name="torch-pt2e",
+        system="PyTorch export: quantized_decomposed.quantize_per_tensor, _per_channel and _per_channel_group",
+        stored_type="float64",
+        quotient="reciprocal_of_double",
+        variants=(("blocks", "zero_point_inside", True),),
+    ),
+    _TORCH,
+    replace(
+        _TORCH,
+        name="torchao",
+        system="torchao: choose_qparams_affine, quantize_affine",
+        scale_floor=None,
+        clamp="range",
+    ),
+    Convention(
+        "tflite",
+        "TensorFlow Lite: the reference Quantize and its quantizer's activations; symmetric: its quantizer's weights",
+        stored_type="float64",
+        degenerate_zero_point="lowest",
+        zero_point_rounding="half_away",
+        rounding="half_away",
+        variants=(("symmetric", "quotient", "reciprocal_of_double"), ("symmetric", "parameter_type", "float64")),
+    ),
+    Convention(
+        "compressed-tensors",
+        "compressed-tensors (vLLM): calculate_qparams, quantize",
+        formats=("int8", "int4", "int2"),
+        scale_floor=0.0,
+        degenerate=_EPS,
+        zero_point_inside=True,
+        narrow=(),
+    ),
+    _NBITS,
+    replace(
+        _NBITS,
+        name="qdq-nbits",
+        system="ONNX Runtime: weights of 4 bit QDQ, quantize_qdq_matmul_4bits",
+        formats=("uint4", "int4"),
+        zero_point_inside=False,
+    ),
+    Convention(
+        "sentence-transformers",
+        "sentence-transformers: quantize_embeddings",
+        formats=("uint8", "int8"),
+        schemes=("asymmetric",),
+        includes_zero=False,
+        scale_floor=0.0,
+        zero_point="offset",
+        rounding="floor",
+    ),
+    Convention(
+        "faiss",
+        "faiss: ScalarQuantizer, QT_8bit, QT_8bit_uniform and QT_4bit",
+        formats=("uint8", "uint4"),
+        schemes=("asymmetric",),
+        includes_zero=False,
+        parameter_type="float64",
+        stored_type="float64",
+        span_type="compute",
+        scale_floor=0.0,
+        degenerate=2.0**-200,  # its range is 0 in float32, as that of the constant that it stands for
+        zero_point="offset",
+        quotient="range",
+        rounding="trunc",
+        decode="middle",
+    ),
+    Convention(
+        "cf",
+        "CF conventions: packed netCDF data, scale_factor and add_offset; saturated, with a code left for _FillValue",
+        formats=("int8", "uint8", "int16", "uint16"),
+        schemes=("asymmetric",),
+        includes_zero=False,
+        parameter_type="float64",
+        zero_point="offset",
+        offset_code="zero",
+        reserves_fill=True,
+    ),
+    Convention(
+        "textbook",
+        "Lessons and notebooks: scale = (max - min) / (qmax - qmin) in Python floats, x / scale + zero_point rounded",
+        includes_zero=False,
+        parameter_type="float64",
+        stored_type="float64",
+        degenerate="value",
+        zero_point_inside=True,
+    ),
+)
+
+CONVENTIONS = MappingProxyType({row.name: row for row in _ROWS})
+
+
+def part_of(axis: object, block_size: int) -> str:
+    """Return what a parameter belongs to, as the conditions of variants name it."""
+    return "blocks" if block_size else "array" if axis is None else "channels"
+
+
+def as_convention(convention: str | Convention) -> Convention:
+    """Return the Convention that a name stands for, or the one given.
+
+    Raises
+    ------
+    ValueError
+        If it is no name of the table.
+    """
+    if isinstance(convention, Convention):
+        return convention
+    try:
+        return CONVENTIONS[convention]
+    except (KeyError, TypeError):
+        known = ", ".join(CONVENTIONS)
+        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {convention!r}") from None

@@ -1,0 +1,163 @@
+"""Conventions written out: their formulas in one line each, and docs/conventions.md."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastq.formats.conventions import CONVENTIONS, Convention
+
+_ROUND = {"half_even": "rint", "half_away": "round", "floor": "floor", "trunc": "trunc"}
+_PARTS = ("array", "channels", "blocks")
+
+
+def code_formula(row: Convention, _: str = "asymmetric") -> str:
+    """Return how a value becomes a code; `row` as it is under a scheme."""
+    offset = row.zero_point == "offset"
+    x = "(x - offset)" if offset else "x"
+    steps = {
+        "divide": f"{x} / scale",
+        "reciprocal": f"{x} * F(1 / scale)",
+        "reciprocal_of_double": f"{x} * F(1 / float64(scale))",
+        "range": f"{x} / F(n * scale) * n",
+    }[row.quotient]
+    whole = _ROUND[row.rounding]
+    if row.zero_point_inside and not offset:
+        inner = f"fma({steps.replace(' *', ',')}, zero_point)" if row.fused else f"{steps} + zero_point"
+        return f"clamp({whole}({inner}))"
+    start = {"lowest": " + qmin", "zero": ""}[row.offset_code] if offset else " + zero_point"
+    return f"clamp({whole}({steps}){start})"
+
+
+def value_formula(row: Convention, _: str = "asymmetric") -> str:
+    """Return how a code becomes a value."""
+    half = " + 0.5" if row.decode == "middle" else ""
+    if row.zero_point != "offset":
+        return f"(code - zero_point{half}) * scale"
+    steps = ("code - qmin" if row.offset_code == "lowest" else "code") + half
+    steps = f"({steps})" if " " in steps else steps
+    return f"{steps} / n * F(n * scale) + offset" if row.quotient == "range" else f"{steps} * scale + offset"
+
+
+def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
+    """Return how a range becomes a scale."""
+    steps = "(qmax - qmin)" if row.divisor == "steps" else "(qmax - qmin + 1)"
+    number = "float64" if row.parameter_type == "float64" else "F"
+    if scheme == "symmetric" and row.symmetric_extreme == "signed":
+        scale = "(hi if hi > -lo else lo) / (qmin - middle)"
+    elif scheme == "symmetric":
+        scale = f"max(-lo, hi) / ({steps[1:-1]}) * 2" if row.divisor == "codes" else f"max(-lo, hi) / ({steps} / 2)"
+    else:
+        difference = "F(hi - lo)" if row.span_type == "compute" and number != "F" else "(hi - lo)"
+        scale = f"{difference} / {steps}"
+    rounded = ", rounded to F" if row.scale_rounded else ""
+    return f"{scale} in {number}{rounded}; {_degenerate(row)}"
+
+
+def _degenerate(row: Convention) -> str:
+    floor = "the smallest normal number" if row.scale_floor is None else _power(row.scale_floor)
+    when = f"below {floor}" if row.scale_floor != 0.0 else "0"
+    if row.degenerate == "floor":
+        return f"at least {floor}"
+    return f"if {when}: {'the constant' if row.degenerate == 'value' else _power(row.degenerate)}"
+
+
+def _power(number: Any) -> str:
+    """Return a number as text, powers of two as such."""
+    mantissa, exponent = math.frexp(number)
+    return f"2**{exponent - 1}" if mantissa == 0.5 and number != 1 else f"{number:g}"
+
+
+def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
+    """Return how a range becomes a zero point."""
+    if scheme == "symmetric":
+        return "the middle code"
+    if row.zero_point == "offset":
+        return "offset = lo" if row.offset_code == "lowest" else "offset = lo - qmin * scale"
+    end, code = ("lo", "qmin") if row.zero_point_end == "lowest" else ("hi", "qmax")
+    if row.zero_point == "float":
+        return f"{code} - {end} / scale"
+    whole = _ROUND[row.zero_point_rounding]
+    rounded = f"{code} - {whole}({end} / scale)" if row.zero_point_rounded == "quotient" else ""
+    return f"clamp({rounded or f'{whole}({code} - {end} / scale)'})"
+
+
+def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:
+    """Return the different formulas of a convention, each with the cases in which it holds; "" for all of them."""
+    cases: dict[str, list[tuple[str, str]]] = {}
+    for scheme in row.schemes:
+        for part in _PARTS:
+            cases.setdefault(formula(row.under(scheme == "symmetric", part), scheme), []).append((scheme, part))
+    return [(text, "" if len(cases) == 1 else _named(where)) for text, where in cases.items()]
+
+
+def _named(where: list[tuple[str, str]]) -> str:
+    schemes, parts = (list(dict.fromkeys(names)) for names in zip(*where, strict=True))
+    words = [*(schemes if len(schemes) == 1 else []), *([f"per {' or '.join(parts)}"] if len(parts) < 3 else [])]
+    return ", ".join(words) or "else"
+
+
+def page(verified: Path) -> str:
+    """Return docs/conventions.md.
+
+    Parameters
+    ----------
+    verified : Path
+        docs/conventions.json, which tests/conformance/record.py writes: what was compared with what, ``{name:
+        {"system", "version", "values", "undefined"}}``; it may be missing.
+    """
+    compared = json.loads(verified.read_text()) if verified.exists() else {}
+    return _HEAD + "\n".join(_section(row, compared.get(row.name)) for row in CONVENTIONS.values())
+
+
+_HEAD = """# Conventions
+
+Generated from the table in `fastq/conventions.py` by `python -m fastq.formats.describe`.
+
+F is the compute type of the values, `lo` and `hi` the ends of the range that a parameter belongs to, `qmin` and `qmax`
+the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero. Every operation is
+rounded in F unless it says otherwise; `fma` is rounded once.
+
+Where a system is undefined or wraps, fastq is not: NaN is a `ValueError` (`nan="zero"` takes it for 0), a range with an
+infinity too; codes saturate, and a range wider than float32 has a finite scale or is a `ValueError`.
+
+A convention of your own is a `fastq.Convention`, or a row with fields changed:
+`dataclasses.replace(fastq.CONVENTIONS["torch"], reduce_range=True)`.
+
+"""
+
+
+def _section(row: Convention, compared: dict[str, Any] | None) -> str:
+    widened = "`lo = min(x, 0)`, `hi = max(x, 0)`" if row.includes_zero else "`lo = min(x)`, `hi = max(x)`"
+    lines = [f"## {row.name}\n", f"{row.system}.\n", f"- range: {widened}"]
+    for title, formula in (
+        ("scale", scale_formula),
+        ("zero point", zero_point_formula),
+        ("code", code_formula),
+        ("value", value_formula),
+    ):
+        lines += [f"- {title}: `{text}`{f' ({where})' if where else ''}" for text, where in in_every_case(row, formula)]
+    lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")
+    return "\n".join([*lines, *_verification(compared), ""])
+
+
+def _verification(compared: dict[str, Any] | None) -> list[str]:
+    if compared is None:
+        return ["- verified against: no system of this name"]
+    verified = f"- verified against: {compared['version']}; {compared['values']:,} values, the same bytes"
+    undefined = f"- where the system is undefined: {compared['undefined']}"
+    return [textwrap.fill(line, 120, subsequent_indent="  ") for line in (verified, undefined)]
+
+
+def main() -> None:
+    """Write docs/conventions.md of the source tree."""
+    docs = Path(__file__).resolve().parent.parent / "docs"
+    (docs / "conventions.md").write_text(page(docs / "conventions.json"))
+
+
+if __name__ == "__main__":
+    main()

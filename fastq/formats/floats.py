@@ -1,0 +1,100 @@
+"""FloatFormat: the float formats that NumPy has no arithmetic for, one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastq.system import lazy
+from fastq.system.lazy import cached_property
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """A binary float format: sign, exponent and mantissa bits, the sign bit highest.
+
+    Attributes
+    ----------
+    name : str
+        Name as NumPy or ml_dtypes spells it.
+    exponent, mantissa : int
+        Width of the two fields.
+    bias : int
+        A normal number is ``2**(exponent field - bias) * (1 + mantissa field / 2**mantissa)``; exponent field 0 has the
+        subnormal numbers.
+    largest : int
+        Code of the largest finite number, sign bit clear.
+    infinity : int or None
+        Code of infinity; None where there is none.
+    nan : int or None
+        Code of NaN, that of a computed one where several are; None where there is none.
+    sign : bool
+        Whether there is a sign bit.
+    """
+
+    name: str
+    exponent: int
+    mantissa: int
+    bias: int
+    largest: int
+    infinity: int | None = None
+    nan: int | None = None
+    sign: bool = True
+
+    @cached_property
+    def bits(self) -> int:
+        """Width of a code."""
+        return self.exponent + self.mantissa + self.sign
+
+    @cached_property
+    def max(self) -> float:
+        """The largest finite number."""
+        fraction = self.largest & ((1 << self.mantissa) - 1)
+        return 2.0**self.emax * (1 + fraction / (1 << self.mantissa))
+
+    @cached_property
+    def emax(self) -> int:
+        """The exponent of the largest finite number."""
+        return (self.largest >> self.mantissa) - self.bias
+
+    @cached_property
+    def without_negative_zero(self) -> bool:
+        """Whether the code of -0.0 stands for NaN instead."""
+        return self.sign and self.nan == 1 << (self.bits - 1)
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy dtype of arrays of this format, one element in one or two bytes.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If it is a dtype of ml_dtypes, which is not installed.
+        """
+        if self.name == "float16":
+            return np.dtype(np.float16)
+        try:
+            dtype: np.dtype[Any] = np.dtype(getattr(lazy.module("ml_dtypes"), self.name))
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"{self.name} arrays need ml_dtypes: pip install ml_dtypes") from error
+        return dtype
+
+
+# IEEE 754; ONNX, "Float stored in 8 bits" and "Float stored in 4 bits"; OCP Microscaling Formats (MX) 1.0, section 5.3
+FLOAT_FORMATS = {
+    row.name: row
+    for row in (
+        FloatFormat("float16", 5, 10, 15, 0x7BFF, 0x7C00, 0x7E00),
+        FloatFormat("bfloat16", 8, 7, 127, 0x7F7F, 0x7F80, 0x7FC0),
+        FloatFormat("float8_e4m3fn", 4, 3, 7, 0x7E, None, 0x7F),
+        FloatFormat("float8_e4m3fnuz", 4, 3, 8, 0x7F, None, 0x80),
+        FloatFormat("float8_e5m2", 5, 2, 15, 0x7B, 0x7C, 0x7E),
+        FloatFormat("float8_e5m2fnuz", 5, 2, 16, 0x7F, None, 0x80),
+        FloatFormat("float6_e3m2fn", 3, 2, 3, 0x1F),
+        FloatFormat("float6_e2m3fn", 2, 3, 1, 0x1F),
+        FloatFormat("float4_e2m1fn", 2, 1, 1, 0x7),
+        FloatFormat("float8_e8m0fnu", 8, 0, 127, 0xFE, None, 0xFF, sign=False),
+    )
+}

@@ -1,0 +1,186 @@
+"""QType: the code formats, one table."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
+from fastq.system.lazy import cached_property
+
+
+@dataclass(frozen=True)
+class QType:
+    """A code format.
+
+    Attributes
+    ----------
+    name : str
+        Name as ONNX and ml_dtypes spell it; formats with scales of their own as the OCP specification does.
+    bits : int
+        Width of one code.
+    signed : bool
+        Whether codes are two's complement, or have a sign bit.
+    element : str
+        Name of the float format of a code; empty where codes are integers.
+    block_size : int
+        Elements that share a scale, where the format prescribes it; else 0.
+    scale_element : str
+        Name of the float format of a scale, where the format prescribes it; else empty.
+    container : str
+        Name of the format in whose storage codes of fewer bits lie, one an element; else empty.
+    """
+
+    name: str
+    bits: int
+    signed: bool = True
+    element: str = ""
+    block_size: int = 0
+    scale_element: str = ""
+    container: str = ""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @cached_property
+    def float_format(self) -> FloatFormat | None:
+        """The float format of a code, None where codes are integers."""
+        return FLOAT_FORMATS[self.element] if self.element else None
+
+    @cached_property
+    def has_tensor_scale(self) -> bool:
+        """Whether the scales of blocks are in units of one for the whole array."""
+        return bool(self.scale_element) and FLOAT_FORMATS[self.scale_element].sign
+
+    @cached_property
+    def qmin(self) -> int:
+        """Smallest integer code."""
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @cached_property
+    def qmax(self) -> int:
+        """Largest integer code."""
+        return (1 << (self.bits - self.signed)) - 1
+
+    @cached_property
+    def middle(self) -> int:
+        """The code of zero in a symmetric scheme: 0 for signed formats, the middle of the range for unsigned ones."""
+        return 0 if self.signed else 1 << (self.bits - 1)
+
+    @cached_property
+    def storage(self) -> np.dtype[Any]:
+        """NumPy dtype of an array that holds one code per element; of ml_dtypes for float formats."""
+        if self.element:
+            return FLOAT_FORMATS[self.element].dtype
+        return np.dtype(self.container or f"{'int' if self.signed else 'uint'}{max(self.bits, 8)}")
+
+    @cached_property
+    def packed(self) -> bool:
+        """Whether several codes share a byte in ``QuantizedArray.codes``."""
+        return self.bits < 8 and not self.container
+
+    @cached_property
+    def format(self) -> str:
+        """Name of the format whose storage codes have: that of the row, also where they use fewer bits of it."""
+        return self.container or self.name
+
+    @cached_property
+    def fills_storage(self) -> bool:
+        """Whether every value of the storage dtype is a code."""
+        return not self.packed and not self.container
+
+    def with_bits(self, bits: int) -> QType:
+        """Return the format of codes of so many bits in the storage of this one.
+
+        Raises
+        ------
+        TypeError
+            If bits is not an integer, or codes of this format are packed or floats.
+        ValueError
+            If it is not from 2 to the width of this format.
+        """
+        if isinstance(bits, bool | np.bool_ | float):
+            raise TypeError(f"bits must be an int, not {bits!r}")
+        bits = operator.index(bits)
+        if self.packed or self.element or self.block_size or self.container:
+            raise TypeError(f"bits needs dtype to be int8, uint8, int16 or uint16, not {self}")
+        if not 2 <= bits <= self.bits:
+            raise ValueError(f"bits must be from 2 to {self.bits} for {self}, not {bits}")
+        return self if bits == self.bits else QType(f"{self}[{bits}]", bits, self.signed, container=self.name)
+
+    def code_range(self, symmetric: bool) -> tuple[float, float]:
+        """First and last code in use: the full range, or for a symmetric scheme as many codes below zero as above.
+
+        Float codes and those in blocks with scales of their own are symmetric always.
+        """
+        if self.float_format is not None:
+            return -self.float_format.max, self.float_format.max
+        half = (1 << (self.bits - 1)) - 1
+        return (self.middle - half, self.middle + half) if symmetric or self.block_size else (self.qmin, self.qmax)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _integers() -> list[QType]:
+    widths = (8, 16, 4, 2, 1, 3, 5, 6, 7)
+    return [QType(f"{'' if signed else 'u'}int{bits}", bits, signed) for bits in widths for signed in (True, False)]
+
+
+def _floats() -> list[QType]:
+    return [QType(name, row.bits, element=name) for name, row in FLOAT_FORMATS.items() if row.bits <= 8 and row.sign]
+
+
+_E8M0, _E4M3 = "float8_e8m0fnu", "float8_e4m3fn"
+
+# OCP Microscaling Formats (MX) 1.0, table 1; NVFP4 as in cuBLAS and TensorRT
+_MICROSCALING = [
+    QType("mxfp8_e5m2", 8, element="float8_e5m2", block_size=32, scale_element=_E8M0),
+    QType("mxfp8_e4m3", 8, element=_E4M3, block_size=32, scale_element=_E8M0),
+    QType("mxfp6_e3m2", 6, element="float6_e3m2fn", block_size=32, scale_element=_E8M0),
+    QType("mxfp6_e2m3", 6, element="float6_e2m3fn", block_size=32, scale_element=_E8M0),
+    QType("mxfp4", 4, element="float4_e2m1fn", block_size=32, scale_element=_E8M0),
+    QType("mxint8", 8, block_size=32, scale_element=_E8M0),
+    QType("nvfp4", 4, element="float4_e2m1fn", block_size=16, scale_element=_E4M3),
+]
+
+QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_MICROSCALING)}
+
+
+# what callers write most often: np.dtype(...).name takes longer than all else in a call on a small array
+_KNOWN: dict[object, QType] = {row.name: row for row in QTYPES.values()}
+_KNOWN |= {
+    key: row
+    for row in QTYPES.values()
+    if not (row.packed or row.element or row.block_size)
+    for key in (row.storage, row.storage.type)
+}
+
+
+def as_qtype(dtype: object) -> QType:
+    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for.
+
+    Raises
+    ------
+    TypeError
+        If it is not one of the code formats.
+    """
+    try:
+        return _KNOWN[dtype]
+    except (KeyError, TypeError):
+        pass
+    if isinstance(dtype, QType):
+        row = QTYPES.get(dtype.format)
+        if row != dtype and not (dtype.container and row and row.with_bits(dtype.bits) == dtype):
+            raise TypeError(f"dtype must be one of {', '.join(QTYPES)}, not {dtype!r}")
+        return dtype
+    try:
+        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[call-overload]
+    except TypeError:
+        name = repr(dtype)
+    if name not in QTYPES:
+        raise TypeError(f"dtype must be one of {', '.join(QTYPES)}, not {name}")
+    return QTYPES[name]

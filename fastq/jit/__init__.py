@@ -1,0 +1,5 @@
+"""Compile functions with Numba once, keep their machine code on disk, and call them by address."""
+
+from fastq.jit.compile import OPTIONS, c_function, cache_directory, kernel
+
+__all__ = ["OPTIONS", "c_function", "cache_directory", "kernel"]

@@ -1,0 +1,119 @@
+"""The one compilation policy: machine code is made once, kept on disk, and run by its address."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import hashlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import llvmlite
+import numba
+from llvmlite import binding
+from numba.core import config
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+
+from fastq.jit import cache
+from fastq.jit.compiler import ENTRY, machine_code
+from fastq.jit.digest import DIGEST
+
+# numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
+OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy"}
+
+
+# what Numba and LLVM are told by the environment
+_SETTINGS = (
+    "OPT",
+    "LOOP_VECTORIZE",
+    "SLP_VECTORIZE",
+    "LLVM_REFPRUNE_PASS",
+    "DEBUGINFO_DEFAULT",
+    "EXTEND_VARIABLE_LIFETIMES",
+    "BOUNDSCHECK",
+)
+
+
+def _key(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> bytes:
+    """Digest of all that decides machine code; Numba's own key leaves out what a function calls, and the options."""
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    name = f"{function.__module__}.{function.__qualname__}", function.__code__.co_code
+    made_by = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, config.OPT.is_opt_max
+    settings = [getattr(config, name) for name in _SETTINGS], cpu_target.target_context.codegen().magic_tuple()
+    parts = DIGEST, sorted(OPTIONS.items()), *name, cells, result, arguments, made_by, settings
+    return hashlib.sha256(repr(parts).encode()).digest()
+
+
+@contextlib.contextmanager
+def _enabled() -> Iterator[None]:
+    """Have Numba compile even if NUMBA_DISABLE_JIT is set: vectors exist in compiled code only."""
+    with global_compiler_lock:
+        disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
+        try:
+            yield
+        finally:
+            config.DISABLE_JIT = disabled
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Have Python collect no garbage, a sixth of the time to compile: nearly all that Numba makes is in use."""
+    enabled = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Compiled(NamedTuple):
+    """A function that can be called by its address."""
+
+    address: int
+    loaded: bool  # not compiled now
+
+
+@functools.cache
+def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Compiled:
+    """Compile a function as a C function of these Numba types, or load it.
+
+    To load the first one of a process takes 0.1 to 0.3 s less than through Numba, which fills tables of all functions
+    that it knows before.
+    """
+    with _enabled():
+        file = cache.file_of(function, _key(function, result, arguments))
+        code = saved = file.load() if file else None
+        if code is None:
+            with _without_collection():
+                code = machine_code(function, OPTIONS, result, arguments)
+            if file:
+                file.save(code)
+        return Compiled(_address_of(code), saved is not None)
+
+
+_engines: list[binding.ExecutionEngine] = []  # machine code lives as long as its engine
+
+
+def _address_of(code: bytes) -> int:
+    """Bring machine code into memory, by an engine of its own, where no name in it is that of another's."""
+    machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine, config.USE_LLVMLITE_MEMORY_MANAGER)
+    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return int(engine.get_function_address(ENTRY))
+
+
+def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
+    """Address of `c_function`."""
+    return c_function(function, result, *arguments).address
+
+
+def cache_directory() -> str:
+    """Where compiled kernels are kept; empty where no folder can be written."""
+    file = cache.file_of(machine_code, b"")
+    return str(file.path.parent) if file else ""

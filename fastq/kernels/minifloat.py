@@ -1,0 +1,334 @@
+"""Floats of 16 bits and fewer: from their bits to float32, and back with one rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.extending import register_model
+from numba.core.registry import cpu_target
+
+from fastq.formats.floats import FloatFormat
+from fastq.simd.vec import (
+    Element,
+    ElementModel,
+    Vec,
+    bitcast,
+    by_type,
+    constant,
+    convert,
+    first,
+    full,
+    inline,
+    intrinsic,
+    is_nan,
+    maximum,
+    minimum,
+    select,
+)
+
+_TRIPLE, _CPU, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
+
+# without the instructions LLVM calls C functions, which are not linked
+HAS_HALF = "+f16c" in _FEATURES or "aarch64" in _TRIPLE
+
+
+class Minifloat(Element):
+    """Type of floats of a format.
+
+    Parameters
+    ----------
+    row : FloatFormat
+        The format, one with a sign.
+    saturate : bool
+        Whether a conversion gives the largest finite number for what is larger.
+    dense : bool
+        Whether floats of fewer than 8 bits share bytes.
+    """
+
+    def __init__(self, row: FloatFormat, saturate: bool = False, dense: bool = True) -> None:
+        self.row, self.saturate = row, saturate or row.nan is None
+        self.bits = types.Integer.from_bitwidth(max(row.bits, 8), signed=False)
+        # all of the row, since machine code is kept on disk under this name
+        super().__init__(f"Minifloat({row}, {saturate}, {dense})", row.bits if dense else self.bits.bitwidth)
+
+
+register_model(Minifloat)(ElementModel)
+
+
+# width, mantissa and exponent bias of the floats that have lanes
+_SOURCES = {types.float32: (types.int32, 23, 127), types.float64: (types.int64, 52, 1023)}
+
+
+@intrinsic
+def _bits_to_half(typingctx: Any, x: Any) -> Any:
+    """IEEE half bits as float32."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = builder.bitcast(args[0], ir.VectorType(ir.HalfType(), x.n))
+        return builder.fpext(half, ir.VectorType(ir.FloatType(), x.n))
+
+    return Vec(types.float32, x.n)(x), emit
+
+
+@intrinsic
+def _half_to_bits(typingctx: Any, x: Any) -> Any:
+    """Bits of float32 lanes rounded to IEEE half."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        half = builder.fptrunc(args[0], ir.VectorType(ir.HalfType(), x.n))
+        return builder.bitcast(half, ir.VectorType(ir.IntType(16), x.n))
+
+    return Vec(types.uint16, x.n)(x), emit
+
+
+def _format(kind: Any) -> Minifloat:
+    found: Minifloat = kind.instance_type
+    return found
+
+
+# --- to float32 -------------------------------------------------------------------------------------------------------
+
+
+@by_type
+def decode(bits: Any, kind: Any) -> Any:
+    """Bits of the Minifloat `kind` as float32; exact."""
+    form = _format(kind)
+    if not isinstance(bits, Vec):
+        one = Vec(bits, 1)
+        return lambda bits, kind: first(decode(full(bits, one), kind))
+    if form.row.name == "float16" and HAS_HALF:
+        return lambda bits, kind: _bits_to_half(bits)
+    if form.row.exponent == 8:
+        shift = 32 - form.row.bits
+        return lambda bits, kind: bitcast(_word(bits) << constant(shift, _word(bits)), types.float32)
+    return _decode_by_fields(bits, kind)
+
+
+@by_type
+def _word(bits: Any) -> Any:
+    return lambda bits: convert(bits, types.int32)
+
+
+def _decode_by_fields(bits: Any, kind: Any) -> Any:
+    form = _format(kind)
+    magnitude, drop = (1 << (form.row.bits - 1)) - 1, 23 - form.row.mantissa
+    rebias, step = (127 - form.row.bias) << 23, 2.0 ** (1 - form.row.bias - form.row.mantissa)
+    normal, to_sign, sign = 1 << form.row.mantissa, 32 - form.row.bits, -(1 << 31)
+
+    def fields(bits, kind):  # type: ignore[no-untyped-def]
+        word = convert(bits, types.int32)
+        size = word & constant(magnitude, word)
+        whole = bitcast((size << constant(drop, word)) + constant(rebias, word), types.float32)
+        value = select(size < constant(normal, word), convert(size, types.float32) * constant(step, whole), whole)
+        value = _special(value, word, size, kind)
+        return bitcast(
+            bitcast(value, types.int32) | ((word << constant(to_sign, word)) & constant(sign, word)), types.float32
+        )
+
+    return fields
+
+
+@by_type
+def _special(value: Any, word: Any, size: Any, kind: Any) -> Any:
+    """The values with infinities and NaN where the bits say so."""
+    form = _format(kind)
+    infinite, nan, code = (
+        float("inf"),
+        float("nan"),
+        form.row.infinity if form.row.infinity is not None else form.row.nan,
+    )
+    if form.row.infinity is not None:
+
+        def ieee(value, word, size, kind):  # type: ignore[no-untyped-def]
+            value = select(size == constant(code, word), constant(infinite, value), value)
+            return select(size > constant(code, word), constant(nan, value), value)
+
+        return ieee
+    if form.row.without_negative_zero:
+        return lambda value, word, size, kind: select(word == constant(code, word), constant(nan, value), value)
+    if form.row.nan is not None:
+        return lambda value, word, size, kind: select(size == constant(code, word), constant(nan, value), value)
+    return lambda value, word, size, kind: value
+
+
+# --- from float32 and float64 -----------------------------------------------------------------------------------------
+
+
+@by_type
+def encode(x: Any, kind: Any) -> Any:
+    """Bits of float lanes rounded to the Minifloat `kind`, ties to even.
+
+    Where the format saturates, what is too large becomes the largest finite number, infinities too. Where it does
+    not, what is too large becomes infinity, or NaN if there is none. NaN keeps its sign; of a format without NaN the
+    result is the largest number.
+    """
+    form = _format(kind)
+    if not isinstance(x, Vec):
+        one = Vec(x, 1)
+        return lambda x, kind: first(encode(full(x, one), kind))
+    if form.row.name == "float16" and HAS_HALF and x.dtype == types.float32 and not form.saturate:
+        return lambda x, kind: _half_to_bits(_canonical(x))
+    if form.row.exponent == 8 and x.dtype == types.float32:
+        return _encode_same_exponent(x, kind)
+    return _encode_by_addition(x, kind)
+
+
+@by_type
+def _canonical(x: Any) -> Any:
+    """The lanes with every NaN but for its sign the same: what the CPU makes of the rest of its bits differs."""
+    quiet, sign = 0x7FC00000, -(1 << 31)
+
+    def canonical(x):  # type: ignore[no-untyped-def]
+        word = bitcast(x, types.int32)
+        return select(is_nan(x), bitcast((word & constant(sign, word)) | constant(quiet, word), types.float32), x)
+
+    return canonical
+
+
+def _encode_same_exponent(x: Any, kind: Any) -> Any:
+    """Round by adding half a unit to the bits, less the last bit kept being even; the carry may reach the exponent."""
+    form = _format(kind)
+    drop, nan, target = 32 - form.row.bits, form.row.nan, form.bits
+    half, sign = (1 << (drop - 1)) - 1, 1 << (form.row.bits - 1)
+
+    def rounded(x, kind):  # type: ignore[no-untyped-def]
+        word = bitcast(x, types.uint32)
+        shift, odd = constant(drop, word), constant(1, word)
+        code = (word + constant(half, word) + ((word >> shift) & odd)) >> shift
+        quiet = ((word >> shift) & constant(sign, word)) | constant(nan, word)
+        return convert(select(is_nan(x), quiet, code), target)
+
+    return rounded
+
+
+def _encode_by_addition(x: Any, kind: Any) -> Any:
+    """Round by adding a power of two whose last bit has the value of the last bit to keep.
+
+    That power follows the exponent of x, but not below that of the smallest normal number, so that subnormal results
+    come out right too; the sum less the power is a whole number, to which the exponent field is added.
+    """
+    form, (integer, mantissa, bias) = _format(kind), _SOURCES[x.dtype]
+    source, target, drop = x.dtype, form.bits, mantissa - form.row.mantissa
+    magnitude, exponents = (1 << (integer.bitwidth - 1)) - 1, ((1 << integer.bitwidth - mantissa - 1) - 1) << mantissa
+    smallest = (1 - form.row.bias + bias) << mantissa
+    power = drop << mantissa
+    limit = form.row.max if form.saturate else 2 * form.row.max
+
+    def added(x, kind):  # type: ignore[no-untyped-def]
+        word = bitcast(x, integer)
+        size = bitcast(word & constant(magnitude, word), source)
+        bounded = minimum(size, constant(limit, x))  # of NaN the limit
+        exponent = maximum(bitcast(bounded, integer) & constant(exponents, word), constant(smallest, word))
+        unit = exponent + constant(power, word)
+        steps = bitcast(bounded + bitcast(unit, source), integer) - unit
+        code = steps + ((exponent - constant(smallest, word)) >> constant(drop, word))
+        return convert(_with_sign(_with_special(code, size, kind), word, kind), target)
+
+    return added
+
+
+@by_type
+def _with_special(code: Any, size: Any, kind: Any) -> Any:
+    """Codes of magnitudes with overflow and NaN where they belong."""
+    form = _format(kind)
+    largest, nan = form.row.largest, form.row.nan
+    over = form.row.nan if form.row.infinity is None else form.row.infinity
+    if nan is None:
+        return lambda code, size, kind: code
+    if form.saturate:
+        return lambda code, size, kind: select(is_nan(size), constant(nan, code), code)
+
+    def overflowing(code, size, kind):  # type: ignore[no-untyped-def]
+        code = select(code > constant(largest, code), constant(over, code), code)
+        return select(is_nan(size), constant(nan, code), code)
+
+    return overflowing
+
+
+@by_type
+def _with_sign(code: Any, word: Any, kind: Any) -> Any:
+    """Codes with the sign of the source's bits; zero has none where -0.0 is no number."""
+    form = _format(kind)
+    shift, sign = word.dtype.bitwidth - form.row.bits, 1 << (form.row.bits - 1)
+
+    def signed(code, word, kind):  # type: ignore[no-untyped-def]
+        return code | ((word >> constant(shift, word)) & constant(sign, word))
+
+    if not form.row.without_negative_zero:
+        return signed
+    signed_lanes = inline(signed)
+    return lambda code, word, kind: select(code == constant(0, code), code, signed_lanes(code, word, kind))
+
+
+# --- powers of two ----------------------------------------------------------------------------------------------------
+
+
+class PowerOfTwo(Element):
+    """Type of exponents of 8 bits: b stands for ``2**(b - bias)``, 255 for NaN."""
+
+    def __init__(self, bias: int) -> None:
+        self.bias, self.bits = bias, types.uint8
+        super().__init__(f"PowerOfTwo({bias})", 8)
+
+
+register_model(PowerOfTwo)(ElementModel)
+
+_LEAST_POWER = 0x400000  # bits of 2.0**-127, a subnormal number: what exponent 0 stands for
+
+
+@by_type
+def decode_power(bits: Any, kind: Any) -> Any:
+    """The power of two as float32."""
+    if not isinstance(bits, Vec):
+        one = Vec(bits, 1)
+        return lambda bits, kind: first(decode_power(full(bits, one), kind))
+    rest, nan = 2.0 ** (127 - _format(kind).bias), float("nan")
+
+    def decoded(bits, kind):  # type: ignore[no-untyped-def]
+        word = convert(bits, types.int32)
+        power = maximum(word << constant(23, word), constant(_LEAST_POWER, word))
+        value = bitcast(power, types.float32) * constant(rest, types.float32(0))
+        return select(word == constant(255, word), constant(nan, value), value)
+
+    return decoded
+
+
+@by_type
+def encode_power(x: Any, kind: Any) -> Any:
+    """The exponent of a power of two that has one here; 255 for NaN and infinity."""
+    if not isinstance(x, Vec):
+        one = Vec(x, 1)
+        return lambda x, kind: first(encode_power(full(x, one), kind))
+    rest, dtype = 2.0 ** (_format(kind).bias - 127), types.uint8
+
+    def encoded(x, kind):  # type: ignore[no-untyped-def]
+        word = bitcast(convert(x * constant(rest, x), types.float32), types.int32)
+        return convert((word >> constant(23, word)) & constant(255, word), dtype)
+
+    return encoded
+
+
+@by_type
+def power_below(x: Any, below: Any, kind: Any) -> Any:
+    """The largest power of two that is not above a magnitude over ``2**below`` and has an exponent here.
+
+    Infinity stays what it is.
+    """
+    integer, mantissa, bias = _SOURCES[x.dtype if isinstance(x, Vec) else x]
+    if not isinstance(x, Vec):
+        one = Vec(x, 1)
+        return lambda x, below, kind: first(power_below(full(x, one), below, kind))
+    source, infinite = x.dtype, float("inf")
+    rest = 2.0 ** (127 - _format(kind).bias)
+    least = _LEAST_POWER if source == types.float32 else (bias - 127) << mantissa
+    most = (bias + 127) << mantissa
+
+    def power(x, below, kind):  # type: ignore[no-untyped-def]
+        word = bitcast(x, integer)
+        exponent = ((word >> constant(mantissa, word)) - constant(below, word)) << constant(mantissa, word)
+        bounded = minimum(maximum(exponent, constant(least, word)), constant(most, word))
+        return select(x == constant(infinite, x), x, bitcast(bounded, source) * constant(rest, x))
+
+    return power

@@ -1,0 +1,94 @@
+"""The formats with scales of their own in plain NumPy: OCP microscaling and NVFP4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QType
+from fastq.reference import floats as floats
+from fastq.results import QParams
+
+Array = NDArray[Any]
+
+MXINT8_STEPS = 64  # OCP Microscaling Formats (MX) 1.0, section 5.3.4: int8 elements have six fractional bits
+NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
+# Within these a scale of a block times that of the array, and the reciprocal of both, is a normal number.
+NVFP4_TENSOR_SCALES = (2.0**-120, 2.0**119)
+
+
+def is_microscaling(qtype: QType) -> bool:
+    """Return whether scales are powers of two."""
+    return qtype.scale_element == "float8_e8m0fnu"
+
+
+def scale_dtype(qtype: QType) -> np.dtype[Any]:
+    """Return the dtype of the scales that the format prescribes."""
+    return FLOAT_FORMATS[qtype.scale_element].dtype
+
+
+def chosen_scale(largest: Array, spoiled: Array, qtype: QType) -> tuple[Array, NDArray[np.float32] | None]:
+    """Return the scales of blocks and of the whole array from the largest magnitudes; NaN where a block is `spoiled`.
+
+    OCP Microscaling Formats (MX) 1.0, section 6.3; for NVFP4, torchao's `per_tensor_amax_to_scale` and
+    `nvfp4_quantize`.
+    """
+    row = FLOAT_FORMATS[qtype.scale_element]
+    tensor_scale = None
+    if is_microscaling(qtype):
+        codes = _shared_exponents(largest, qtype) + row.bias
+    else:
+        tensor_scale = _tensor_scale(largest, qtype)
+        codes = floats.encoded(_block_scales(largest, tensor_scale, qtype), row, saturate=True)
+    assert row.nan is not None
+    return np.where(spoiled, row.nan, codes).astype(np.uint8).view(row.dtype), tensor_scale
+
+
+def _shared_exponents(largest: Array, qtype: QType) -> Array:
+    emax = floats.emax(qtype.float_format) if qtype.float_format else 0
+    exponents = np.frexp(largest)[1].astype(np.int64) - 1 - emax
+    return np.where(largest > 0, np.clip(exponents, -127, 127), -127)
+
+
+@np.errstate(over="ignore", under="ignore")
+def _tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
+    full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * FLOAT_FORMATS[qtype.element].max)
+    scale = np.max(largest, initial=0) / full
+    least, most = NVFP4_TENSOR_SCALES
+    return np.array(1 if scale < least else min(scale, most), np.float32)
+
+
+@np.errstate(over="ignore", under="ignore")
+def _block_scales(largest: Array, tensor_scale: NDArray[np.float32], qtype: QType) -> Array:
+    ftype = largest.dtype.type
+    scale = largest / ftype(FLOAT_FORMATS[qtype.element].max) / ftype(tensor_scale)
+    return np.asarray(np.clip(scale, ftype(NVFP4_LEAST), ftype(FLOAT_FORMATS[qtype.scale_element].max)))
+
+
+def steps(p: QParams) -> NDArray[np.float64]:
+    """Return the scales as numbers."""
+    return floats.decoded(p.scale, FLOAT_FORMATS[p.dtype.scale_element])
+
+
+@np.errstate(over="ignore", under="ignore")
+def ratios(x: Array, scale: Array, p: QParams) -> Array:
+    """Return `x` in units of codes; `scale` are the `steps`, spread over `x`. Zero where a scale is NaN."""
+    ftype = x.dtype.type
+    if is_microscaling(p.dtype):
+        # A float32 quotient would only round what is far below the smallest element.
+        units = x.astype(np.float64) / scale * (1 if p.dtype.element else MXINT8_STEPS)
+    else:
+        units = x * ((ftype(1) / ftype(1 if p.tensor_scale is None else p.tensor_scale)) / scale.astype(ftype))
+    return np.asarray(np.where(np.isnan(scale), 0, units))
+
+
+@np.errstate(over="ignore", under="ignore")
+def value_steps(p: QParams) -> NDArray[np.float32]:
+    """Return what a code is multiplied with."""
+    scale = steps(p).astype(np.float32)
+    if is_microscaling(p.dtype):
+        return scale if p.dtype.element else scale / np.float32(MXINT8_STEPS)
+    return scale if p.tensor_scale is None else scale * p.tensor_scale

@@ -1,0 +1,425 @@
+"""When to run in parallel, and how.
+
+A kernel is a C function that works on a range of units. It is called for the whole range below `PARALLEL_FROM`; above
+it the caller and worker threads of our own claim chunks from counters. All that they share is one block of words:
+
+- The gate, one word: sequence number and number of threads of a job, whether it is closed, and how many workers are
+  inside. A worker enters by one compare-and-swap, of an open gate whose sequence number is new to it, and only then
+  reads the job. The last thing it does is to take itself out of the count.
+- The caller that changes the owner word from 0 to 1 may write a job and open the gate. When no chunk is left to claim
+  it closes the gate and waits until nobody is inside. So a worker that comes late costs nothing, and nobody touches the
+  caller's memory after its call. A caller that finds an owner works alone.
+- A caller that had to wait for a worker longer than it had worked writes down until when callers work alone, and how
+  long that is; only owners write this. All of them write when they were ready, by which a small call knows whether it
+  is one of a series, for which it wakes a worker.
+- A worker that has spun in vain parks: it says so in its PARKED word, looks at the gate once more and waits for its
+  lock. Who changes the word back to 0 releases the lock, or, if it is the worker itself, does not wait for it.
+
+Callers need no worker, so one that could not be started or is not scheduled does no harm. Workers never return to
+Python, where the end of the interpreter would find them. A forked child has none; it starts its own, around words of
+its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import operator
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import config
+from numba.core.compiler_lock import global_compiler_lock
+from numpy.typing import NDArray
+
+from fastq.runtime.cpython import (
+    acquire_lock,
+    int_value,
+    local,
+    nanoseconds,
+    new_int,
+    python_function,
+    release_interpreter,
+    release_lock,
+    take_interpreter,
+    words_at,
+)
+from fastq.simd.vec import (
+    advance,
+    atomic_add,
+    atomic_load,
+    atomic_or,
+    atomic_store,
+    claim,
+    exchange,
+    fence,
+    inline,
+    intrinsic,
+    pause,
+    replace,
+    set_bits,
+)
+from fastq.system.lazy import hold_at_fork
+
+# elements that are enough for two threads, of which the second one is awake (quantize_linear of 2**14: 2.0 us alone and
+# 2.1 with two, 2**15 3.4 and 2.9, 2**16 6.2 and 4.3)
+PARALLEL_FROM = 1 << 15
+# elements for which a worker is woken by a call that does not follow another one within `SERIES` nanoseconds. On a
+# virtual machine that takes 20 us: 2**18 elements, once in 300 us, 25 us alone and 43 with two
+EAGER_FROM, SERIES = 1 << 19, 200_000
+# elements in a chunk: small enough that a thread that is held up leaves little undone, large enough that claiming and
+# the seams between chunks cost nothing (2**26 on two cores: 12.2 ms with 2**16, 11.2 ms with 2**18, 10.9 ms in halves)
+CHUNK = 1 << 14, 1 << 18
+# seconds that an idle worker watches the gate before it parks, and a caller those inside before it sleeps
+SPIN = 100e-6
+# nanoseconds for which callers work alone after one waited for a worker longer than it had worked: at least, and at
+# most. Four times as long as before if that happens so soon after it, or after no more calls with help than `FEW`, as
+# it does beside a process that wants the same CPUs; half as long if later; forgotten after `MOST_REST`. 2**22 elements
+# beside one, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6 with, 0.7 to 1.4 if all calls are alone. A virtual
+# machine takes a CPU away for 1 to 4 ms twice a second, and 100 ms at least left a sixth of all calls alone there
+LEAST_REST, MOST_REST, SOON, FEW = 10_000_000, 1_000_000_000, 50_000_000, 16
+
+_INT = types.int64
+
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def _call(typingctx: Any, kernel: Any, integers: Any) -> Any:
+    """Call the kernel at an address; pointers are passed as integers, which every C ABI of a 64 bit CPU allows."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        values = [builder.extract_value(args[1], k) for k in range(integers.count)]
+        function = ir.FunctionType(word, [word] * (integers.count + 1))
+        action = word(0)
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), [action, *values])
+
+    return _INT(_INT, integers), emit
+
+
+# --- the words that threads share -------------------------------------------------------------------------------------
+
+LINE = 8  # int64 in a cache line: words that different threads write do not share one
+
+GATE, OWNER, SEEN, JOB, PACE, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
+KERNEL, POINTERS, STOP, UNITS, BACKWARD, THREADS, ROUNDS = (JOB + k for k in (0, 1, 7, 8, 9, 10, 11))
+# when callers may have help again, for how long they went without it last time, when the last one was ready, and how
+# many calls had help since one had to wait for it
+UNTIL, REST, LAST, HELPED = PACE, PACE + 1, PACE + 2, PACE + 3
+SLOT = 2 * LINE  # words of one slot, of which these are
+TAKEN, PARKED, LOCK = 0, LINE, LINE + 1
+
+# the gate from its lowest bit: how many are inside, flags, threads of the job, its sequence number
+INSIDE, CLOSED, SLEEPING = (1 << 16) - 1, 1 << 16, 1 << 17
+THREADS_BIT, SEQUENCE_BIT = 18, 34
+MOST_THREADS = (1 << (SEQUENCE_BIT - THREADS_BIT)) - 1
+
+
+@inline
+def _work(words, slot):  # type: ignore[no-untyped-def]
+    """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
+    kernel, p, stop, chunk = words[KERNEL], POINTERS, words[STOP], words[UNITS]
+    backward, threads = words[BACKWARD], words[THREADS]
+    pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
+    chunks, seen = (stop + chunk - 1) // chunk, 0
+    for turn in range(threads):
+        owner = (slot + turn) % threads
+        first, last = owner * chunks // threads, (owner + 1) * chunks // threads
+        taken = advance(words, SLOTS + owner * SLOT + TAKEN)
+        k = claim(taken)
+        while k < last - first:
+            start = (last - 1 - k if backward else first + k) * chunk
+            seen |= _call(kernel, (*pointers, 0, start, min(start + chunk, stop), slot))
+            k = claim(taken)
+    fence()  # what was streamed comes before the end of the work, also for threads on other cores
+    set_bits(advance(words, SEEN), seen)
+
+
+@inline
+def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
+    """Wake two workers, who wake two each, if they are parked."""
+    for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
+        parked = advance(words, SLOTS + child * SLOT + PARKED)
+        if atomic_load(parked) != 0 and exchange(parked, 0) != 0:
+            release_lock((words[SLOTS + child * SLOT + LOCK],))
+
+
+# --- compiled drivers -------------------------------------------------------------------------------------------------
+
+
+@inline
+def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
+    """Run a kernel in this thread on units (origin, start, stop, units in a chunk); return the bits of what it saw."""
+    origin, start, stop, chunk = units
+    if chunk == 0:
+        chunk = stop - start
+    seen = 0
+    while start < stop:
+        seen |= _call(kernel, (*pointers, origin, start, min(start + chunk, stop), 0))
+        start += chunk
+    return seen
+
+
+@inline
+def run(words, kernel, pointers, units, threads, eager, backward):  # type: ignore[no-untyped-def]
+    """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
+
+    Then the units begin with 0, and arrays with element 0. A call that is not eager works alone if the first worker is
+    asleep, unless calls come one after the other.
+    """
+    _, _, stop, chunk = units
+    if threads == 1:
+        return run_alone(kernel, pointers, units)
+    began = nanoseconds()
+    until, last = advance(words, UNTIL), advance(words, LAST)
+    asleep = atomic_load(advance(words, SLOTS + SLOT + PARKED)) != 0 and began - atomic_load(last) > SERIES
+    if (asleep and not eager) or began < atomic_load(until) or exchange(advance(words, OWNER), 1) != 0:
+        seen = run_alone(kernel, pointers, units)
+        atomic_store(last, nanoseconds())
+        return seen
+    words[KERNEL], words[STOP], words[UNITS] = kernel, stop, chunk
+    words[BACKWARD], words[THREADS], words[SEEN] = backward, threads, 0
+    for k in range(6):
+        words[POINTERS + k] = pointers[k]
+    for slot in range(threads):
+        words[SLOTS + slot * SLOT + TAKEN] = 0
+    gate = advance(words, GATE)
+    sequence = (atomic_load(gate) >> SEQUENCE_BIT) + 1
+    atomic_store(gate, sequence << SEQUENCE_BIT | threads << THREADS_BIT)
+    _wake(words, 0, threads)
+    _work(words, 0)
+    atomic_or(gate, CLOSED)
+    words[HELPED] += 1
+    if not _wait(words, gate):
+        _wait_longer(words, gate, began)
+    seen = words[SEEN]
+    atomic_store(last, nanoseconds())
+    atomic_store(advance(words, OWNER), 0)
+    return seen
+
+
+@inline
+def _wait(words, gate):  # type: ignore[no-untyped-def]
+    """Whether no worker is inside the closed gate any more, after at most `SPIN` seconds."""
+    for _ in range(words[ROUNDS]):
+        if atomic_load(gate) & INSIDE == 0:
+            return True
+        pause()
+    return False
+
+
+@inline
+def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
+    """Sleep until no worker is inside; if that took longer than the work since `began`, do without them for a while."""
+    worked = nanoseconds()
+    if atomic_or(gate, SLEEPING) & INSIDE != 0:  # from now on the last one to leave wakes this thread
+        acquire_lock((words[SLOTS + LOCK], 1))
+    now = nanoseconds()
+    if now - worked > worked - began:
+        since = began - words[UNTIL]
+        rest = 4 * words[REST] if since < SOON or words[HELPED] <= FEW else words[REST] // 2
+        words[REST] = min(max(rest if since < MOST_REST else 0, LEAST_REST), MOST_REST)
+        words[HELPED] = 0
+        atomic_store(advance(words, UNTIL), now + words[REST])
+
+
+@inline
+def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
+    """Be the worker of a slot for ever; that of slot 0 only spins for so many rounds."""
+    words = words_at(control)
+    gate, parked = advance(words, GATE), advance(words, SLOTS + slot * SLOT + PARKED)
+    last, idle = atomic_load(gate) >> SEQUENCE_BIT, 0
+    while True:
+        word = atomic_load(gate)
+        threads = word >> THREADS_BIT & MOST_THREADS
+        if word & CLOSED == 0 and word >> SEQUENCE_BIT != last and slot < threads:
+            if replace(gate, word, word + 1):
+                last, idle = word >> SEQUENCE_BIT, 0
+                _wake(words, slot, threads)
+                _work(words, slot)
+                if atomic_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
+                    release_lock((words[SLOTS + LOCK],))
+            continue
+        pause()
+        idle += 1
+        if idle < rounds:
+            continue
+        if slot == 0:
+            return
+        idle = 0
+        atomic_store(parked, 1)
+        word = atomic_load(gate)
+        seen_new = word & CLOSED == 0 and word >> SEQUENCE_BIT != last
+        if not seen_new or exchange(parked, 0) == 0:
+            acquire_lock((words[SLOTS + slot * SLOT + LOCK], 1))
+
+
+def _serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
+    objects, base = words_at(arguments), local()
+    control, slot, rounds = int_value((objects[0], base)), int_value((objects[1], base)), int_value((objects[2], base))
+    interpreter = release_interpreter(())
+    _serve(control, slot, rounds)
+    take_interpreter((interpreter,))
+    return new_int((0,))
+
+
+@functools.cache
+def _serve_compiled() -> Callable[..., int]:
+    return python_function(_serve_without_interpreter)
+
+
+@functools.cache
+def _spin_rounds() -> int:
+    """How many rounds of a worker take `SPIN`: a pause takes 10 to 140 cycles, by the CPU."""
+    serve, nowhere, rounds = _serve_compiled(), _Words(1), 1000
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        serve(nowhere.address, 0, rounds)
+        seconds.append(time.perf_counter() - start)
+    return int(rounds * SPIN / min(seconds)) + 1
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+class _Words:
+    """The words of a process, aligned to a cache line, and the workers around them."""
+
+    def __init__(self, slots: int) -> None:
+        self.memory = np.zeros(SLOTS + slots * SLOT + LINE, np.int64)
+        skipped = -self.memory.ctypes.data % (8 * LINE) // 8
+        self.words = self.memory[skipped:]
+        self.address = self.words.ctypes.data
+        self.words[GATE] = CLOSED
+        for slot in range(slots):
+            self.words[SLOTS + slot * SLOT + LOCK] = _closed_lock()
+        self.slots = 1  # slots in use: that of the caller, and those for which a thread was asked for
+        self.starting = threading.Lock()
+
+    def start_workers(self, slots: int) -> None:
+        """Have workers for so many slots, except where one cannot be started: its chunks are done by others."""
+        if not self.starting.acquire(blocking=False):  # another thread does this, or this one, interrupted by a signal
+            return
+        try:
+            serve, rounds = _serve_compiled(), _spin_rounds()
+            self.words[ROUNDS] = rounds
+            while self.slots < slots:
+                slot, self.slots = self.slots, self.slots + 1
+                arguments = serve, self, slot, rounds
+                worker = threading.Thread(target=_be_worker, args=arguments, name=f"fastq-{slot}", daemon=True)
+                with contextlib.suppress(RuntimeError):  # too many threads, or the interpreter shuts down
+                    worker.start()
+        finally:
+            self.starting.release()
+
+
+def _be_worker(serve: Callable[..., int], words: _Words, slot: int, rounds: int) -> None:
+    serve(words.address, slot, rounds)  # the arguments of this frame keep code and memory alive to the end
+
+
+def _closed_lock() -> int:
+    """Address of a lock of Python's own kind, held by nobody in particular."""
+    allocate = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+    acquire = kind(("PyThread_acquire_lock", ctypes.pythonapi))
+    lock = allocate()
+    if not lock:
+        raise MemoryError
+    acquire(lock, 1)
+    return int(lock)
+
+
+# --- how many threads -------------------------------------------------------------------------------------------------
+
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def _cgroup_quota() -> float:
+    """CPUs that the control group allows, which neither the affinity nor Numba knows; 1e9 without a limit."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
+        return 1e9 if quota == "max" else int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = ((_CGROUP / f"cpu/cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else 1e9
+    return 1e9
+
+
+class _State:
+    """What this process knows of its threads; a forked child starts anew."""
+
+    def __init__(self) -> None:
+        self.most = min(int(config.NUMBA_NUM_THREADS), MOST_THREADS)
+        self.threads = self.most if "NUMBA_NUM_THREADS" in os.environ else max(1, min(self.most, int(_cgroup_quota())))
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the workers, who do not come along through a fork."""
+        self.words = _Words(self.most)
+        _tell_of_change()
+
+
+_changed: list[Callable[[], None]] = []
+
+
+def when_changed(do: Callable[[], None]) -> None:
+    """Have a function called when programs that are prepared no longer fit: for other threads, or those of a parent."""
+    _changed.append(do)
+
+
+def _tell_of_change() -> None:
+    for do in _changed:
+        do()
+
+
+_state = _State()
+
+
+def set_num_threads(n: int) -> None:
+    """Set how many threads `run` uses, from 1 to the number that Numba starts with."""
+    n = operator.index(n)
+    if not 1 <= n <= _state.most:
+        raise ValueError(f"n must be from 1 to {_state.most}, not {n}; set NUMBA_NUM_THREADS before the start for more")
+    _state.threads = n
+    _tell_of_change()
+
+
+def get_num_threads() -> int:
+    """Return how many threads `run` uses."""
+    return _state.threads
+
+
+def threads_for(elements: int) -> int:
+    """Return how many threads `run` uses for so many elements, if no other caller has them."""
+    return min(_state.threads, 2 * elements // PARALLEL_FROM) if elements >= PARALLEL_FROM else 1
+
+
+def chunk_for(stop: int, size: int, grain: int, threads: int) -> int:
+    """Return how many of `stop` units of so many elements are a chunk, a multiple of `grain`."""
+    smallest, largest = CHUNK
+    return -(-min(max(stop * size // (4 * threads), smallest), largest) // (size * grain)) * grain
+
+
+def pool_for(threads: int) -> NDArray[np.int64]:
+    """Return the words that so many threads share, with workers around them."""
+    words = _state.words
+    if threads > words.slots:
+        words.start_workers(threads)
+    return words.words
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_state.forget)
+hold_at_fork(global_compiler_lock)

@@ -11,7 +11,7 @@ from fastq.dispatch.spec import GIVEN, Call, Form, How, Ranging
 from fastq.formats.conventions import Convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
-from fastq.kernels.arithmetic import RangeRule, Rule
+from fastq.kernels.rule import RangeRule, Rule
 
 Axes = tuple[int, ...] | None
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.kernels import group_of
-from fastq.kernels.arithmetic import ONNX, Rule
+from fastq.kernels.rule import ONNX, Rule
 from fastq.system.lazy import cached_property
 
 

@@ -8,11 +8,11 @@ from numba import types
 from numba.core.extending import models, register_model
 
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN, formulas
-from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.load_store import fetch, held
 from fastq.kernels.load_store import put as put_in
 from fastq.kernels.minifloat import Minifloat, decode, encode
+from fastq.kernels.rule import ONNX, Rule
 from fastq.simd.vec import (
     REGISTER_BITS,
     Vec,

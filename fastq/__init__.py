@@ -6,7 +6,6 @@ from fastq.system import lazy
 
 if TYPE_CHECKING:
     from fastq import gguf, plot, reference
-    from fastq.comparison import Comparison
     from fastq.formats.conventions import CONVENTIONS, Convention
     from fastq.formats.qtypes import QType
     from fastq.operations.ops import (
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     )
     from fastq.operations.threads import get_num_threads, set_num_threads, warmup
     from fastq.operations.versions import show_versions
-    from fastq.results import QParams, QuantizedArray
+    from fastq.results import Comparison, QParams, QuantizedArray
     from fastq.runtime.result_pool import get_kept_memory, set_kept_memory
 
 __version__ = "0.1.0"

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.comparison import Comparison
 from fastq.dispatch import known, validation
 from fastq.dispatch.calls import call_of
 from fastq.dispatch.granularity import check_block_size, kept_axes, parameter_shape
@@ -20,7 +19,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
 from fastq.operations.packing import pack, packed_shape, unpack
-from fastq.results import Axis, QParams, QuantizedArray
+from fastq.results import Axis, Comparison, QParams, QuantizedArray
 from fastq.runtime import result_pool
 from fastq.system import lazy
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch import validation
 from fastq.formats.conventions import as_convention
-from fastq.operations.ops import compare
+from fastq.operations.measure import compare
 from fastq.results import Comparison, QuantizedArray
 
 if TYPE_CHECKING:

@@ -91,6 +91,12 @@ class QParams:
         given = self.computed or self.scale.dtype
         return np.dtype(np.float64) if given == np.float64 else np.dtype(np.float32)
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All but the values: what a launch plan may depend on beside shapes and dtypes."""
+        where = self.dtype, self.axis, self.block_size, self.symmetric, self.convention
+        return *where, self.computed, self.tensor_scale is not None
+
     def with_values(self, scale: NDArray[Any], zero_point: NDArray[Any]) -> QParams:
         """Return these parameters with other numbers, in a fifth of the time of `dataclasses.replace`."""
         params = object.__new__(QParams)
@@ -209,10 +215,9 @@ class QuantizedArray:
         TypeError
             If dtype is not that of the codes.
         """
-        from fastq.operations import ops
-
-        wanted = None if dtype is None else _own_dtype(self.dtype, dtype)
-        codes = ops.unpack(self.codes, self.dtype, shape=self.shape) if self.dtype.packed else self.codes
+        wanted, codes = None if dtype is None else _own_dtype(self.dtype, dtype), self.codes
+        if self.dtype.packed:
+            codes = lazy.module("fastq.operations.packing").unpack(codes, self.dtype, shape=self.shape)
         return codes if wanted is None else codes.astype(wanted, copy=False)
 
     def dequantize(
@@ -232,9 +237,8 @@ class QuantizedArray:
         ndarray
             Shape `shape`.
         """
-        from fastq.operations import ops
-
-        return ops.dequantize(self, dtype=dtype, out=out)
+        values: NDArray[Any] = lazy.module("fastq.operations.dequantize").dequantize(self, dtype=dtype, out=out)
+        return values
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:

@@ -32,7 +32,6 @@ from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
 from fastq.io.scheme import Scheme
-from fastq.operations import versions
 
 
 def main() -> None:
@@ -225,7 +224,7 @@ def bench(arguments: tuple[str, ...]) -> None:
 @cli.command()
 def info() -> None:
     """Print versions, CPU, threads and cache folder."""
-    versions.show_versions()
+    config.show_versions()
 
 
 @cli.command()

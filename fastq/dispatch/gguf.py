@@ -29,7 +29,7 @@ _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _SOURCES = {dtype.name for dtype in (*validation.FLOATS, *validation.INTEGERS)} | {"float16", "bfloat16"}
 
 
-def gguf_quantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object) -> Plan:
+def gguf_quantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> Plan:
     """Resolve `fastq.gguf.quantize`."""
     row = as_block_format(qtype)
     if data.dtype.name not in _SOURCES:
@@ -46,7 +46,7 @@ def gguf_quantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: ob
     return quantize
 
 
-def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object) -> Plan:
+def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> Plan:
     """Resolve `fastq.gguf.dequantize`."""
     row = as_block_format(qtype)
     if data.dtype != _UINT8:
@@ -67,7 +67,7 @@ def _launch(
     result_width: int,
     streams: bool,
 ) -> Callable[[Array, Any], tuple[Array, int]]:
-    """Return what turns `width` elements of arrays alike into `result_width` of the result, and says what was refused."""
+    """Return what turns `width` elements of arrays alike into `result_width` of a result, and says what was refused."""
     result = result_of(shape, dtype, out)
     blocks, target = data.size // width, None if out is None else np.asarray(out)
     if not blocks:

@@ -265,7 +265,7 @@ def _threads_to_reduce(size: int) -> int:
 
 
 def owned_units(layout: Layout) -> int:
-    """Return of how many elements chunks are multiples, so that no block is in two; the last of a row may be shorter."""
+    """Return of how many elements chunks are multiples, so that no block is in two of them."""
     return (layout.block if layout.outer == 1 else layout.length) * layout.inner
 
 
@@ -315,7 +315,7 @@ def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> Program:
 
 
 class RangedPlan(NamedTuple):
-    """A launch plan that takes parameters from ranges and quantizes, and its reduction where that is a pass of its own."""
+    """A launch plan that takes parameters from ranges and quantizes, and the reduction of two passes."""
 
     plan: Program
     reduction: MinMaxReduction | None

@@ -100,7 +100,7 @@ PLAIN = Arithmetic()
 
 
 class RangeScheme(NamedTuple):
-    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes in which they are written."""
+    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes of what is written."""
 
     name: str
     scale_dtype: np.dtype[Any]

@@ -23,13 +23,12 @@ Array = NDArray[Any]
 
 
 def pack(
-    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, dtype: Any, axis: int, bitorder: str
+    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, dtype: Any, bitorder: str, axis: int, *_: None
 ) -> Plan:
     """Resolve `fastq.pack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
-    if codes.dtype.kind not in "iu" or qtype.element:
-        if codes.dtype.name != (qtype.element or qtype.name):
-            raise TypeError(f"codes must be {qtype.element or 'integers'}, not {codes.dtype}")
+    if (codes.dtype.kind not in "iu" or qtype.element) and codes.dtype.name != (qtype.element or qtype.name):
+        raise TypeError(f"codes must be {qtype.element or 'integers'}, not {codes.dtype}")
     axis, code = _axis(axis, len(shape)), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     packed = validation.packed_shape(shape, qtype, axis)
@@ -59,8 +58,8 @@ def unpack(
     _zero: None,
     _tensor: None,
     dtype: Any,
-    axis: int,
     bitorder: str,
+    axis: int,
     shape: Any,
 ) -> Plan:
     """Resolve `fastq.unpack`."""

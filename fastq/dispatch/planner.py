@@ -225,7 +225,7 @@ class MinMaxReduction(NamedTuple):
         In which minima and maxima are held.
     identities : tuple of ndarray or None
         Minima and maxima of nothing, where they are few: to copy them is faster than to make them.
-    count : int
+    size : int
         How many numbers of each kind the partial results have.
     shape : tuple of int
         Parts of the array that have a minimum and a maximum.
@@ -236,13 +236,13 @@ class MinMaxReduction(NamedTuple):
     merge_partials: Program | None
     dtype: np.dtype[Any]
     identities: tuple[Array, Array] | None
-    count: int
+    size: int
     shape: tuple[int, ...]
 
     def begin(self) -> tuple[Array, Array]:
         """Return minima and maxima of nothing."""
         if self.identities is None:
-            return _identities(self.dtype, self.count, self.shape)
+            return _identities(self.dtype, self.size, self.shape)
         lo, hi = self.identities
         return lo.copy(), hi.copy()
 

@@ -1,5 +1,6 @@
 """Fast equals reference, byte for byte."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -187,10 +188,13 @@ def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, ex
 def streaming(monkeypatch):
     """Stores go past the cache, whatever the size."""
     from fastq.dispatch import execute, planner
+    from fastq.kernels import build
+    from fastq.system import tuning
 
-    prepared = planner.kernel_address, planner.prepare, execute._prepare_ranged
+    prepared = build.kernel_address, planner.prepare, execute._prepare_ranged
+    row = dataclasses.replace(tuning.current(), stream_codes=True)
     monkeypatch.setattr(planner, "STREAMING", 1)
-    monkeypatch.setattr(planner, "CODES_PAST_CACHE", True)
+    monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
     assert planner.past_cache((1,), np.dtype(np.int8), np.dtype(np.float32))
     for function in prepared:

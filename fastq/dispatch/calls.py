@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fastq.dispatch.spec import GIVEN, Call, Form, How, Ranging
+from fastq.dispatch.spec import GIVEN, Call, How, Ranging
 from fastq.formats.conventions import Convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.kernels.rule import RangeRule, Rule
+from fastq.kernels.storage import StorageFormat
 
 Axes = tuple[int, ...] | None
 
@@ -52,22 +53,22 @@ def _ranging(convention: Convention, qtype: QType, symmetric: bool, compute: np.
     return Ranging(scheme, steps, byte if qtype.element else convention.zero_point_dtype(qtype, compute))
 
 
-def _form(qtype: QType, saturate: bool) -> Form | None:
+def _form(qtype: QType, saturate: bool) -> StorageFormat | None:
     """Return how codes lie in memory where their dtype does not say it, else None."""
     if not (qtype.packed or qtype.element):
         return None
     form = qtype.float_format
     may_overflow = form is not None and form.nan is not None and not qtype.block_size
-    return Form(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate or not may_overflow)
+    return StorageFormat(qtype.bits, qtype.signed and not qtype.element, qtype.element, saturate or not may_overflow)
 
 
-def _own(qtype: QType) -> Form | None:
+def _own(qtype: QType) -> StorageFormat | None:
     """Return the form of scales where the code format prescribes it, else None."""
     if not qtype.scale_element:
         return None
     form = FLOAT_FORMATS[qtype.scale_element]
     units = 0 if qtype.element or form.sign else qtype.bits - 2
-    return Form(8, False, form.name, units=units)
+    return StorageFormat(8, False, form.name, units=units)
 
 
 def rule_of(convention: Convention, symmetric: bool, part: str, compute: np.dtype[Any]) -> Rule:

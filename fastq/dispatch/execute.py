@@ -15,23 +15,26 @@ from fastq.dispatch.planner import (
     ERRORS_CHUNK,
     NARROW,
     Prepared,
-    element,
-    is_wide,
-    kernel_address,
+    args_of,
+    kernel_of,
     kinds_of,
     loop_of,
     past_cache,
-    plan_of,
     prepare,
     repeated,
 )
-from fastq.dispatch.spec import PLAIN, Call, How, Kind, Parameters
+from fastq.dispatch.spec import PLAIN, Call, How, Parameters
 from fastq.dispatch.strides import TILE, View, is_plain, native, tiles
 from fastq.dispatch.subbyte import apart_dtype, apply_in_tiles, in_bytes, pack, packed_index, unpack
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels import SAW_NAN
-from fastq.kernels.loops import columns, runs
+from fastq.kernels.build import element_type, is_wide
+from fastq.kernels.loops import columns
+from fastq.kernels.loops.blocks import BLOCK_SIZES, blocks
 from fastq.kernels.loops.compare import SUMS as SUMMED
+from fastq.kernels.loops.runs import runs
+from fastq.kernels.operands import ErrorOperands, PartialOperands, RangeOperands, ReductionOperands
+from fastq.kernels.status import HAS_NAN
+from fastq.kernels.storage import ElementType
 from fastq.runtime import threadpool
 from fastq.runtime.driver import (
     EVERYTHING,
@@ -155,19 +158,20 @@ def _prepare_extents(
     slots = 1 if alone or threads * count > PARTIAL else threads
     held = _reduced(dtype)
     wide = slots < threads and layout.inner > PARTIAL // threads and not alone and repeat == 1
-    loop = columns.columns if wide else loop_of(layout)
-    kernel = kernel_address(loop, "minmax", "raise", "", 0, PLAIN, dtype, held, held, held)
-    plan = plan_of(layout, streaming=past_cache(shape, dtype), parameters=count if slots > 1 else 0)
+    loop = columns.column_strips if wide else loop_of(layout)
+    kernel = kernel_of(loop, ReductionOperands(dtype, held, held), "minmax", PLAIN)
+    args = args_of(layout, streaming=past_cache(shape, dtype), partial_stride=count if slots > 1 else 0)
     units, chunk = (layout.inner, min(COLUMNS, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
-    operands, heeded = (X, NONE, LO, HI, NONE), EVERYTHING if nan == "raise" else ~SAW_NAN
+    operands, heeded = (X, LO, HI, NONE, NONE), EVERYTHING if nan == "raise" else ~HAS_NAN
     size, grain, chunk = size // units, grain if alone else 1, chunk if threads > 1 else 0
-    reduce = program(kernel, operands, plan, units, threads, size=size, grain=grain, chunk=chunk, heeded=heeded)
+    reduce = program(kernel, operands, args, units, threads, size=size, grain=grain, chunk=chunk, heeded=heeded)
     whole, fold = reduce, None
     if slots * repeat > 1:
-        kernel = kernel_address(columns.fold, "minmax", "raise", "", 0, PLAIN, held, held, held, held)
-        fold = program(kernel, (LO, HI, LO, HI, NONE), plan, parameters, 1, origin=slots * repeat)
+        kernel = kernel_of(columns.merge_partials, PartialOperands(held, held), "minmax", PLAIN)
+        args = args_of(layout, partials=slots * repeat, partial_stride=parameters)
+        fold = program(kernel, (LO, HI, NONE, NONE, NONE), args, parameters, 1)
         whole = reduce.then(fold)
     identities = _identities(held, slots * count, wanted) if slots * count <= NARROW else None
     return Extents(whole, reduce, fold, held, identities, slots * count, wanted)
@@ -211,10 +215,10 @@ def _choose(view: View, call: Call, tensor: float) -> tuple[Parameters, int]:
 @functools.lru_cache(1024)
 def _prepare_ranges(call: Call, held: np.dtype[Any], count: int) -> Program:
     ranging = call.ranging
-    kinds = held, held, call.how.steps or ranging.steps, ranging.zeros
-    kernel = kernel_address(columns.ranges, "quantize", "raise", ranging.scheme, 0, call.how, *kinds)
-    plan = plan_of(Layout(1, 1, 1, 1, 1, 1, 1, ()), call.bounds)
-    return program(kernel, (LO, HI, SCALE, ZERO, NONE), plan, count, 1)
+    kinds = RangeOperands(held, held, call.how.steps or ranging.steps, ranging.zeros)
+    kernel = kernel_of(columns.ranges, kinds, "quantize", call.how, range_scheme=ranging.scheme)
+    args = args_of(Layout(1, 1, 1, 1, 1, 1, 1, ()), call.bounds)
+    return program(kernel, (LO, HI, SCALE, ZERO, NONE), args, count, 1)
 
 
 # --- given parameters -------------------------------------------------------------------------------------------------
@@ -375,7 +379,7 @@ def _prepare_ranged(
     return Ranged(extents.whole.then(ranges, second.program), extents)
 
 
-def _compute_size(how: How, kinds: tuple[Kind, ...]) -> int:
+def _compute_size(how: How, kinds: tuple[ElementType, ...]) -> int:
     """Bytes of a number of the type that a kernel computes in."""
     if how.rule.compute:
         return np.dtype(how.rule.compute).itemsize
@@ -389,27 +393,31 @@ def _prepare_fused(
 ) -> Program | None:
     """Return None where a block would have left the cache when it is quantized, or the threads outnumber the blocks."""
     does, how, nan, ranging = call.does, call.how, call.nan, call.ranging
-    scheme, kinds = ranging.scheme, kinds_of(call, x, out, ranging.steps, ranging.zeros)
+    kinds = kinds_of(call, x, out, ranging.steps, ranging.zeros)
     layout = make_layout(shape, call.axes, call.block_size)
     assert layout is not None
     width = 1 if layout.inner == 1 else columns.STRIPE_BYTES // _compute_size(how, kinds)
     if not layout.owned or layout.block * width > FUSED:
         return None
-    if layout.inner > 1 and layout.block > ALIASED and layout.inner * element(kinds[0]).bitwidth % (8 * APART) == 0:
+    if (
+        layout.inner > 1
+        and layout.block > ALIASED
+        and layout.inner * element_type(kinds[0]).bitwidth % (8 * APART) == 0
+    ):
         return None
     if threads > 1 and layout.parameters < 4 * threads:
         return None
     streaming = past_cache(shape, *kinds[:2])
-    plan = plan_of(layout, call.bounds, streaming)
+    args, options = args_of(layout, call.bounds, streaming=streaming), {"nan": nan, "range_scheme": ranging.scheme}
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // width)
-        kernel = kernel_address(columns.stripes, does, nan, scheme, 0, how, *kinds)
-        return program(kernel, VALUES, plan, units, threads, size=layout.block * min(width, layout.inner))
-    if layout.block in runs.WHOLE_BLOCKS and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
-        kernel = kernel_address(runs.blocks, does, nan, scheme, layout.block, how, *kinds)
-        return program(kernel, VALUES, plan, layout.parameters, threads, size=layout.block)
-    kernel = kernel_address(runs.spans, does, nan, scheme, 0, how, *kinds)
-    return program(kernel, VALUES, plan, math.prod(shape), threads, grain=_owned_units(layout))
+        kernel = kernel_of(columns.stripes, kinds, does, how, **options)
+        return program(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
+    if layout.block in BLOCK_SIZES and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
+        kernel = kernel_of(blocks, kinds, does, how, block=layout.block, **options)
+        return program(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
+    kernel = kernel_of(runs, kinds, does, how, **options)
+    return program(kernel, VALUES, args, math.prod(shape), threads, grain=_owned_units(layout))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -459,9 +467,9 @@ def prepare_errors_as_is(call: Call, x: Array, q: Array, *parameters: np.dtype[A
 def _prepare_errors(call: Call, shape: tuple[int, ...], threads: int, *dtypes: np.dtype[Any]) -> Program:
     kinds, layout = kinds_of(call, *dtypes), make_layout(shape, call.axes, call.block_size)
     assert layout is not None
-    kernel = kernel_address(loop_of(layout), "compare", "raise", "", 0, call.how, *kinds)
-    operands, plan = (X, OUT, SCALE, ZERO, SUMS), plan_of(layout, call.bounds)
-    return program(kernel, operands, plan, math.prod(shape), threads, chunk=ERRORS_CHUNK, eager=True)
+    kernel = kernel_of(loop_of(layout), ErrorOperands(*kinds, np.dtype(np.float64)), "compare", call.how)
+    operands, args = (X, OUT, SCALE, ZERO, SUMS), args_of(layout, call.bounds)
+    return program(kernel, operands, args, math.prod(shape), threads, chunk=ERRORS_CHUNK, eager=True)
 
 
 def _compare_in_tiles(call: Call, x: Array, q: Array, given: Parameters) -> tuple[Array, int]:

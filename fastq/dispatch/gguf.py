@@ -6,21 +6,19 @@ import functools
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from fastq import jit
-from fastq.dispatch.planner import STREAMING, element
+from fastq.dispatch.planner import STREAMING
 from fastq.dispatch.strides import TILE, is_plain, tiles
 from fastq.formats.gguf import BLOCK, BlockFormat
+from fastq.kernels.build import compile_kernel, element_type
 from fastq.kernels.loops import gguf
+from fastq.kernels.operands import CopyOperands
 from fastq.runtime import threadpool
-from fastq.runtime.driver import VALUES, Program, program, run
-from fastq.runtime.plan import CODES_PAST_CACHE
+from fastq.runtime.driver import NONE, OUT, Program, X, program, run
+from fastq.system import tuning
 
 Array = NDArray[Any]
-
-_NOTHING = types.CPointer(types.int64)  # scales, zero points, sums and plan of other kernels
 
 
 def _kernel(loop: Any, form: BlockFormat, src: Array, dst: Array, pays: bool) -> int:
@@ -32,20 +30,19 @@ def _kernel(loop: Any, form: BlockFormat, src: Array, dst: Array, pays: bool) ->
 @functools.cache
 def _compiled(loop: Any, form: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool) -> int:
     """Address of a loop compiled for a format and two dtypes."""
-    source, target = element(src.newbyteorder("=")), element(dst.newbyteorder("="))
-    kind = gguf.Blocks(form, element(np.dtype(np.float16)), source, streaming)
-    pointers = [types.CPointer(getattr(source, "bits", source)), types.CPointer(target)]
-    return jit.kernel(loop, types.int64, kind, *pointers, *[_NOTHING] * 4, *[types.int64] * 4)
+    source, target = element_type(src.newbyteorder("=")), element_type(dst.newbyteorder("="))
+    spec = gguf.BlockSpec(form, element_type(np.dtype(np.float16)), source, streaming)
+    return compile_kernel(loop, CopyOperands(getattr(source, "bits", source), target), spec)
 
 
 @functools.lru_cache(4096)
 def _program(kernel: int, blocks: int, threads: int) -> Program:
-    return program(kernel, VALUES, None, blocks, threads, size=BLOCK, grain=gguf.GROUP)
+    return program(kernel, (X, OUT, NONE, NONE, NONE), None, blocks, threads, size=BLOCK, grain=gguf.GROUP)
 
 
 def quantize(data: Array, out: Array, form: BlockFormat) -> int:
     """Write the blocks of data to out; return the first block that has no finite scale, -1 where all have one."""
-    kernel = _kernel(gguf.quantize_blocks, form, data, out, CODES_PAST_CACHE)
+    kernel = _kernel(gguf.quantize_blocks, form, data, out, tuning.current().stream_codes)
     return _run(kernel, data, BLOCK, out, form.nbytes)
 
 

@@ -1,4 +1,4 @@
-"""What a call consists of besides its arrays: the form of codes in memory, the arithmetic, the place of parameters."""
+"""What a call consists of besides its arrays: the arithmetic, and the place of parameters."""
 
 from __future__ import annotations
 
@@ -8,59 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.kernels import group_of
 from fastq.kernels.rule import ONNX, Rule
+from fastq.kernels.storage import StorageFormat
 from fastq.system.lazy import cached_property
 
-
-class Form(NamedTuple):
-    """How codes lie in memory, where a dtype does not say all of it.
-
-    Attributes
-    ----------
-    bits : int
-        Width of a code.
-    signed : bool
-        Whether it is two's complement.
-    element : str
-        Name of its float format, empty for integers.
-    saturate : bool
-        Whether what is too large for the float format becomes its largest number.
-    dense : bool
-        Whether codes of fewer than 8 bits share bytes.
-    highest_first : bool
-        Whether the first of eight codes of one bit is in the highest bit.
-    units : int
-        Scales that are powers of two are those of the codes times two to this power.
-    """
-
-    bits: int
-    signed: bool
-    element: str = ""
-    saturate: bool = True
-    dense: bool = True
-    highest_first: bool = False
-    units: int = 0
-
-    @property
-    def packed(self) -> bool:
-        """Whether codes share bytes."""
-        return self.bits < 8 and self.dense
-
-    @property
-    def group(self) -> int:
-        """The least number of codes that fills whole bytes."""
-        return group_of(self.bits)
-
-    @property
-    def apart(self) -> Form | np.dtype[Any]:
-        """The same codes, one in a byte."""
-        if self.element:
-            return self._replace(dense=self.bits >= 8)
-        return np.dtype(np.int8 if self.signed else np.uint8)
-
-
-Kind = np.dtype[Any] | Form  # what a kernel's pointer points to
 Bounds = tuple[float, float]  # the first and the last code in use
 
 
@@ -71,15 +22,15 @@ class How(NamedTuple):
     ----------
     rule : Rule
         The convention's arithmetic.
-    code : Form or None
+    code : StorageFormat or None
         The form of the codes; None: that of their dtype.
-    steps : Form or None
+    steps : StorageFormat or None
         The form of the scales, where the format prescribes one.
     """
 
     rule: Rule = ONNX
-    code: Form | None = None
-    steps: Form | None = None
+    code: StorageFormat | None = None
+    steps: StorageFormat | None = None
 
     @property
     def packed(self) -> bool:
@@ -89,8 +40,8 @@ class How(NamedTuple):
     @property
     def apart(self) -> How:
         """The same for codes one in a byte."""
-        form = self.code and self.code.apart
-        return self._replace(code=form if isinstance(form, Form) else None)
+        form = self.code and self.code.unpacked
+        return self._replace(code=form if isinstance(form, StorageFormat) else None)
 
     @property
     def given(self) -> How:

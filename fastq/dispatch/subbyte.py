@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import Layout, make_layout
-from fastq.dispatch.planner import kernel_address, past_cache, plan_of, prepare, repeated
-from fastq.dispatch.spec import PLAIN, Call, Form, Kind, Parameters
+from fastq.dispatch.planner import args_of, past_cache, prepare, repeated
+from fastq.dispatch.spec import Call, Parameters
 from fastq.dispatch.strides import is_plain, tiles
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels.loops import repack
+from fastq.kernels.build import kernel_address
+from fastq.kernels.loops.repack import repack
+from fastq.kernels.operands import CopyOperands
+from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
-from fastq.runtime.driver import VALUES, Program, program, run
+from fastq.runtime.driver import NONE, OUT, Program, X, program, run
 
 Array = NDArray[Any]
 
@@ -42,9 +45,9 @@ def _parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block
     return not any(run % group for run in runs)
 
 
-def apart_dtype(code: Form) -> np.dtype[Any]:
+def apart_dtype(code: StorageFormat) -> np.dtype[Any]:
     """Return the dtype of an array of codes one in a byte; of float codes that of their bits."""
-    return code.apart if isinstance(code.apart, np.dtype) else np.dtype(np.uint8)
+    return code.unpacked if isinstance(code.unpacked, np.dtype) else np.dtype(np.uint8)
 
 
 def apply_in_tiles(call: Call, x: Array, out: Array, given: Parameters) -> int:
@@ -73,7 +76,7 @@ def apply_in_tiles(call: Call, x: Array, out: Array, given: Parameters) -> int:
     return seen
 
 
-def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: Form) -> tuple[Any, ...]:
+def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: StorageFormat) -> tuple[Any, ...]:
     """Where the bytes of a tile are: tiles that part the last axis do so at whole bytes."""
     if len(index) < len(shape) or not shape:
         return index
@@ -81,7 +84,7 @@ def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: Form) -> 
     return (*others, slice(last.start * code.bits // 8, -(-last.stop * code.bits // 8)))
 
 
-def pack(codes: Array, packed: Array, code: Form) -> int:
+def pack(codes: Array, packed: Array, code: StorageFormat) -> int:
     """Pack codes along their last axis; the bits of what was seen."""
     if is_plain(codes) and is_plain(packed):
         return _repack(codes, packed, codes.shape, code, (codes.dtype, code))
@@ -95,7 +98,7 @@ def pack(codes: Array, packed: Array, code: Form) -> int:
     return seen
 
 
-def unpack(packed: Array, codes: Array, code: Form) -> None:
+def unpack(packed: Array, codes: Array, code: StorageFormat) -> None:
     """Write codes packed along the last axis one in a byte."""
     if is_plain(codes) and is_plain(packed):
         _repack(packed, codes, codes.shape, code, (code, codes.dtype))
@@ -107,11 +110,13 @@ def unpack(packed: Array, codes: Array, code: Form) -> None:
         codes[index] = whole
 
 
-def _repack(src: Array, dst: Array, shape: tuple[int, ...], code: Form, kinds: tuple[Kind, Kind]) -> int:
+def _repack(
+    src: Array, dst: Array, shape: tuple[int, ...], code: StorageFormat, kinds: tuple[ElementType, ElementType]
+) -> int:
     return run(repacking(shape, code, kinds), src, dst) if math.prod(shape) else 0
 
 
-def repacking(shape: tuple[int, ...], code: Form, kinds: tuple[Kind, Kind]) -> Program:
+def repacking(shape: tuple[int, ...], code: StorageFormat, kinds: tuple[ElementType, ElementType]) -> Program:
     """Return the program that brings codes of a shape from one kind of memory to the other, in C order."""
     size, length = math.prod(shape), shape[-1] if shape else 1
     if length % code.group == 0 or size == length:
@@ -120,9 +125,11 @@ def repacking(shape: tuple[int, ...], code: Form, kinds: tuple[Kind, Kind]) -> P
 
 
 @functools.lru_cache(4096)
-def _repacking(size: int, length: int, threads: int, streaming: bool, *kinds: Kind) -> Program:
+def _repacking(size: int, length: int, threads: int, streaming: bool, *kinds: ElementType) -> Program:
     kinds = tuple(np.dtype(np.uint8) if getattr(kind, "name", "") in FLOAT_FORMATS else kind for kind in kinds)
-    kinds = tuple(Form(kind.bits, False) if isinstance(kind, Form) and kind.element else kind for kind in kinds)
-    kernel = kernel_address(repack.rows, "repack", "raise", "", 0, PLAIN, *kinds, *[np.dtype(np.uint8)] * 2)
-    plan = plan_of(Layout(1, length, 1, length, 1, 1, 1, ()), (0, 0), streaming, size)
-    return program(kernel, VALUES, plan, -(-size // length), threads, size=length)
+    kinds = tuple(
+        StorageFormat(kind.bits, False) if isinstance(kind, StorageFormat) and kind.element else kind for kind in kinds
+    )
+    kernel = kernel_address(repack, CopyOperands(*kinds), "repack")
+    args = args_of(Layout(1, length, 1, length, 1, 1, 1, ()), streaming=streaming, size=size)
+    return program(kernel, (X, OUT, NONE, NONE, NONE), args, -(-size // length), threads, size=length)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numba import types
 
+from fastq.jit import njit
 from fastq.runtime.cpython import (
     DATA,
     DIMENSIONS,
@@ -24,7 +25,7 @@ from fastq.runtime.cpython import (
     tuple_size,
     words_at,
 )
-from fastq.simd.vec import advance, cast_pointer, inline
+from fastq.simd import advance, cast_pointer
 
 N_VALUES = 4  # how many of the arguments are values; the rest are options
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # flags of an ndarray
@@ -35,8 +36,8 @@ ARRAY, INT, TUPLE, NOTHING, DTYPE_META, KINDS = range(6)
 ROOM = LOCAL - 8  # words that an array or a tuple may fill up to
 
 
-@inline
-def _write_array(fields, facts, at):  # type: ignore[no-untyped-def]
+@njit
+def _write_array(fields, facts, at):
     """Write dtype, shape and flags of an ndarray; the next place, or 0 if it has gaps or too many dimensions."""
     ndim = cast_pointer(advance(fields, NDIM), types.int32)[0]
     flags = cast_pointer(advance(fields, FLAGS), types.int32)[0]
@@ -49,8 +50,8 @@ def _write_array(fields, facts, at):  # type: ignore[no-untyped-def]
     return at + 3 + ndim
 
 
-@inline
-def _write_int(item, facts, at, base):  # type: ignore[no-untyped-def]
+@njit
+def _write_int(item, facts, at, base):
     """Write an int; the next place, or 0 if it needs more than a word."""
     if at + 2 > ROOM:
         return 0
@@ -59,8 +60,8 @@ def _write_int(item, facts, at, base):  # type: ignore[no-untyped-def]
     return at + 2 if facts[LOCAL - 1] == 0 else 0
 
 
-@inline
-def _write_tuple(item, facts, at, base, addresses):  # type: ignore[no-untyped-def]
+@njit
+def _write_tuple(item, facts, at, base, addresses):
     """Write a tuple of ints; the next place, or 0 if it is another or too long."""
     size = tuple_size((item,))
     if at + 2 + 2 * size > ROOM:
@@ -77,8 +78,8 @@ def _write_tuple(item, facts, at, base, addresses):  # type: ignore[no-untyped-d
     return at
 
 
-@inline
-def _write(item, k, facts, at, base, addresses):  # type: ignore[no-untyped-def]
+@njit
+def _write(item, k, facts, at, base, addresses):
     fields = words_at(item)
     kind = fields[TYPE]
     if k < N_VALUES:
@@ -98,8 +99,8 @@ def _write(item, k, facts, at, base, addresses):  # type: ignore[no-untyped-def]
     return at + 1
 
 
-@inline
-def _stays_the_same(kind, addresses):  # type: ignore[no-untyped-def]
+@njit
+def _stays_the_same(kind, addresses):
     """Whether an object of this type cannot come to hold something else: a dtype, or of a type that is listed."""
     if words_at(kind)[TYPE] == addresses[DTYPE_META]:
         return True
@@ -109,7 +110,7 @@ def _stays_the_same(kind, addresses):  # type: ignore[no-untyped-def]
     return stays
 
 
-def _facts(_, arguments, count):  # type: ignore[no-untyped-def]
+def _facts(_, arguments, count):
     objects, base = words_at(arguments), local()
     addresses, facts, at = words_at(words_at(objects[0])[DATA]), words_at(base), 1
     facts[0] = count

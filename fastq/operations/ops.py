@@ -18,7 +18,7 @@ from fastq.dispatch.spec import Call, Parameters, Ranging, in_bits
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
+from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
 from fastq.operations.packing import pack, packed_shape, unpack
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.runtime import result_pool
@@ -683,7 +683,7 @@ def _tensor_scale(x: Array, request: _Request, nan: str) -> NDArray[np.float32] 
     _refuse_nan(seen, nan, x)
     largest = np.maximum(np.maximum(-lo.astype(compute), hi.astype(compute)), compute.type(0))
     if largest == np.inf:
-        _refuse_infinite(SAW_INFINITE_RANGE, x)
+        _refuse_infinite(HAS_INFINITE_RANGE, x)
     form = qtype.float_format
     assert form is not None
     least, most = _TENSOR_SCALES
@@ -853,13 +853,13 @@ def _params_of_nothing(x: Array, request: _Request, ranging: Ranging) -> QParams
 
 
 def _refuse_nan(seen: int, nan: str, x: Array) -> None:
-    if seen & SAW_NAN and nan == "raise":
+    if seen & HAS_NAN and nan == "raise":
         count, _ = _execute().count_not_finite(x)
         raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
 
 
 def _refuse_infinite(seen: int, x: Array) -> None:
-    if seen & SAW_INFINITE_RANGE:
+    if seen & HAS_INFINITE_RANGE:
         _, count = _execute().count_not_finite(x)
         raise ValueError(f"x has {count} infinite values: their range has no scale; clip x, or pass qparams")
 

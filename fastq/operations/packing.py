@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.dispatch import known
 from fastq.dispatch.granularity import kept_axes
-from fastq.dispatch.spec import Form
 from fastq.dispatch.validation import as_array
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.kernels import SAW_OUT_OF_RANGE
+from fastq.kernels.status import OUT_OF_RANGE
+from fastq.kernels.storage import StorageFormat
 from fastq.runtime.result_pool import empty
 from fastq.system import lazy
 
@@ -47,8 +47,8 @@ def _axis(axis: int, ndim: int) -> int:
 _packed = functools.partial(lazy.module, "fastq.dispatch.subbyte")
 
 
-def _form(qtype: QType, bitorder: str) -> Form:
-    return Form(qtype.bits, qtype.signed and not qtype.element, highest_first=bitorder == "big")
+def _form(qtype: QType, bitorder: str) -> StorageFormat:
+    return StorageFormat(qtype.bits, qtype.signed and not qtype.element, highest_first=bitorder == "big")
 
 
 def _as_integers(codes: ArrayLike, qtype: QType) -> NDArray[Any]:
@@ -108,7 +108,7 @@ def pack(
     axis = _axis(axis, given.ndim)
     packed = empty(packed_shape(given.shape, qtype, axis), np.dtype(np.uint8))
     seen = _packed().pack(np.moveaxis(given, axis, -1), np.moveaxis(packed, axis, -1), _form(qtype, bitorder))
-    if seen & SAW_OUT_OF_RANGE:
+    if seen & OUT_OF_RANGE:
         raise ValueError(
             f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {given.min()}..{given.max()}"
         )

@@ -73,26 +73,19 @@ def operands_of(typingctx, kernel, addresses):
     return result(kernel, addresses), emit
 
 
-@specialize
-def args_type(spec, operands):
-    """Type of the float arguments: that in which parameters are kept, float64 where there are none."""
+def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
+    """Return the type of the float arguments: that in which parameters are kept, float64 where there are none."""
     scale = pointer_types(operands).get("scale")
-    dtype = types.float64 if scale is None else scale.dtype
-    if scale is not None and spec.scale_kind:
-        dtype = computes_in(spec, scale)
-    return lambda spec, operands: dtype
+    if scale is None:
+        return types.float64
+    return computes_in(spec, scale) if spec.scale_kind else scale.dtype
 
 
 @specialize
 def run_loop(kernel, operands, args, units):
     """Call the loop of a kernel."""
-    loop = kernel.loop
-
-    def run(kernel, operands, args, units):
-        spec = spec_of(kernel)
-        return loop(spec, operands, load_args(args, args_type(spec, operands)), units)
-
-    return run
+    loop, compute = kernel.loop, args_type(kernel.spec, operands)
+    return lambda kernel, operands, args, units: loop(spec_of(kernel), operands, load_args(args, compute), units)
 
 
 def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):

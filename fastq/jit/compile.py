@@ -14,16 +14,11 @@ import llvmlite
 import numba
 from llvmlite import binding
 from numba.core import config
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
 from fastq.jit import cache
-from fastq.jit.compiler import ENTRY, machine_code
+from fastq.jit.compiler import ENTRY, OPTIONS, jit_enabled, machine_code
 from fastq.jit.digest import DIGEST
-
-# numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
-OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy"}
-
 
 # what Numba and LLVM are told by the environment
 _SETTINGS = (
@@ -45,17 +40,6 @@ def _key(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) 
     settings = [getattr(config, name) for name in _SETTINGS], cpu_target.target_context.codegen().magic_tuple()
     parts = DIGEST, sorted(OPTIONS.items()), *name, cells, result, arguments, made_by, settings
     return hashlib.sha256(repr(parts).encode()).digest()
-
-
-@contextlib.contextmanager
-def _enabled() -> Iterator[None]:
-    """Have Numba compile even if NUMBA_DISABLE_JIT is set: vectors exist in compiled code only."""
-    with global_compiler_lock:
-        disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
-        try:
-            yield
-        finally:
-            config.DISABLE_JIT = disabled
 
 
 @contextlib.contextmanager
@@ -84,7 +68,8 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
     To load the first one of a process takes 0.1 to 0.3 s less than through Numba, which fills tables of all functions
     that it knows before.
     """
-    with _enabled():
+    function = getattr(function, "py_func", function)  # of a function of `njit`
+    with jit_enabled():
         file = cache.file_of(function, _key(function, result, arguments))
         code = saved = file.load() if file else None
         if code is None:

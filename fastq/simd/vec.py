@@ -15,41 +15,21 @@ flags: each operation is the IEEE one, with the NaN rules stated.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, extending
+from numba.core import cgutils
 from numba.core.extending import models, overload, register_model
 from numba.core.imputils import lower_builtin
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 
-from fastq.jit.compiler import INLINED
-
-
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """Make an instruction for compiled code; Numba's decorator, whose annotation describes the function given to it."""
-    return extending.intrinsic(function)
-
-
-def inline(function: Callable[..., Any]) -> Any:
-    """Make a function for compiled code, which LLVM inlines."""
-    return extending.register_jitable(error_model="numpy", **INLINED)(function)
-
-
-def by_type(choose: Callable[..., Any]) -> Any:
-    """Make a function for compiled code from one that takes the arguments' types and returns the implementation."""
-
-    def chosen_when_compiled(*_: Any) -> None:
-        raise NotImplementedError(f"{choose.__name__} exists in compiled code only")
-
-    functools.update_wrapper(chosen_when_compiled, choose)
-    overload(chosen_when_compiled, strict=False, jit_options=INLINED)(choose)
-    return chosen_when_compiled
+from fastq.jit import intrinsic
+from fastq.jit import njit as inline
+from fastq.jit import specialize as by_type
 
 
 _FLOAT_SUFFIX = {types.float32: "f32", types.float64: "f64"}

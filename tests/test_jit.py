@@ -11,6 +11,7 @@ from subprocesses import run
 from fastq import jit
 from fastq.simd.vec import rint
 
+
 @jit.njit
 def half(x, y=2.0):
     return rint(x / y)

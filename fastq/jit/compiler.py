@@ -126,7 +126,7 @@ class InlinedCompiler(Compiler):
 
 
 # no entry for C, which nothing would call: a quarter less time to compile
-INLINED: dict[str, Any] = OPTIONS | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INLINED: Any = OPTIONS | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 ENTRY = "fastq_kernel"  # what linkers see of a kernel

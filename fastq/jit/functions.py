@@ -30,7 +30,7 @@ def specialize(choose: Callable[..., Any]) -> Any:
     It is ``numba.extending.overload`` with the options of kernels, of a function that exists in compiled code only. The
     implementation may be a function of `njit`.
     """
-    options = INLINED | {"pipeline_class": InlinedCompiler}
+    options: Any = INLINED | {"pipeline_class": InlinedCompiler}
 
     def chosen_when_compiled(*_: Any) -> None:
         raise NotImplementedError(f"{choose.__name__} exists in compiled code only")

@@ -31,7 +31,6 @@ from fastq.jit import intrinsic
 from fastq.jit import njit as inline
 from fastq.jit import specialize as by_type
 
-
 _FLOAT_SUFFIX = {types.float32: "f32", types.float64: "f64"}
 _LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}
 

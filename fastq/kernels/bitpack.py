@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
 
-from fastq.jit import njit
+from fastq.jit import intrinsic, njit, specialize
 from fastq.kernels.storage import codes_in_group
 from fastq.simd import (
     Element,
@@ -16,8 +16,6 @@ from fastq.simd import (
     constant,
     convert,
     emit_shuffle,
-    intrinsic,
-    specialize,
 )
 
 _WORDS = {2: types.uint16, 4: types.uint32, 8: types.uint64}

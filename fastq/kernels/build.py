@@ -16,6 +16,7 @@ from numba.core.extending import models, register_model
 
 from fastq import jit
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.jit import intrinsic, specialize
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo
@@ -23,7 +24,6 @@ from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_t
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat
-from fastq.simd import intrinsic, specialize
 from fastq.system import tuning
 
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
@@ -45,6 +45,11 @@ class Kernel(types.Opaque):
     def __init__(self, loop: Callable[..., Any], operands: Any, spec: types.Type) -> None:
         self.loop, self.operands, self.spec = loop, operands, spec
         super().__init__(name=f"Kernel({loop.__module__}.{loop.__qualname__}, {operands}, {spec})")
+
+    @property
+    def compiled_parts(self) -> tuple[Callable[..., Any], list[types.Type]]:
+        """The function and the types that machine code is made from besides `entry`."""
+        return self.loop, [self.spec, *self.operands]
 
 
 register_model(Kernel)(models.OpaqueModel)

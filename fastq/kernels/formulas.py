@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from numba import types
 from numba.core.registry import cpu_target
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.simd import (
     Vec,
     absolute,
@@ -30,7 +30,6 @@ from fastq.simd import (
     rint,
     round_to_int32,
     select,
-    specialize,
     trunc,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.jit import specialize
 from fastq.kernels.bitpack import Bits, load_code, pack_lanes, store_code, unpack_lanes
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
 from fastq.simd import (
@@ -13,7 +14,6 @@ from fastq.simd import (
     convert,
     load,
     prefetch,
-    specialize,
     store,
     stream,
 )

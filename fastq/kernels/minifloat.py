@@ -8,7 +8,7 @@ from numba.core.extending import register_model
 from numba.core.registry import cpu_target
 
 from fastq.formats.floats import FloatFormat
-from fastq.jit import njit
+from fastq.jit import intrinsic, njit, specialize
 from fastq.simd import (
     Element,
     ElementModel,
@@ -18,12 +18,10 @@ from fastq.simd import (
     convert,
     first,
     full,
-    intrinsic,
     is_nan,
     maximum,
     minimum,
     select,
-    specialize,
 )
 
 _TRIPLE, _CPU, _FEATURES = cpu_target.target_context.codegen().magic_tuple()

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from numba import from_dtype, types
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.runtime.kernel_args import KERNEL_ARGS
-from fastq.simd import REGISTER_BITS, Vec, advance, convert, specialize
+from fastq.simd import REGISTER_BITS, Vec, advance, convert
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import types
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels import ranges
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.load_store import encode_as, load_elements, store_elements
@@ -17,7 +17,6 @@ from fastq.simd import (
     maximum,
     minimum,
     select,
-    specialize,
     store,
 )
 

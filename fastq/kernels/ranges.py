@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import types
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels.formulas import is_infinite, rounding_function
 from fastq.kernels.minifloat import decode, encode, power_below
 from fastq.simd import (
@@ -18,7 +18,6 @@ from fastq.simd import (
     minimum,
     rint,
     select,
-    specialize,
 )
 
 

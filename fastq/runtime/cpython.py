@@ -12,8 +12,8 @@ from numba import types
 from numba.core import cgutils
 
 from fastq import jit
-from fastq.jit import njit
-from fastq.simd import intrinsic, pointer
+from fastq.jit import intrinsic, njit
+from fastq.simd import pointer
 
 _INT, _WORD = types.int64, ir.IntType(64)
 

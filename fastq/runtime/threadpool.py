@@ -40,7 +40,7 @@ from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 from numpy.typing import NDArray
 
-from fastq.jit import njit
+from fastq.jit import intrinsic, njit
 from fastq.runtime.cpython import (
     acquire_lock,
     int_value,
@@ -62,7 +62,6 @@ from fastq.simd import (
     fence,
     fetch_add,
     fetch_or,
-    intrinsic,
     pause,
 )
 from fastq.system.lazy import hold_at_fork

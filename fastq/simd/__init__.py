@@ -68,14 +68,12 @@ from fastq.simd.vector import (
     count,
     dtype_of,
     emit_shuffle,
-    intrinsic,
     is_float,
     lane_count,
     lane_type,
     lanes,
     lanes_like,
     lanes_of_line,
-    specialize,
 )
 
 __all__ = [
@@ -113,7 +111,6 @@ __all__ = [
     "fma",
     "full",
     "full_like",
-    "intrinsic",
     "is_float",
     "is_nan",
     "join",
@@ -139,7 +136,6 @@ __all__ = [
     "round_to_int32",
     "scratch",
     "select",
-    "specialize",
     "store",
     "stream",
     "trunc",

@@ -13,10 +13,10 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 
+from fastq.jit import intrinsic
 from fastq.simd.vector import (
     Vec,
     call_llvm,
-    intrinsic,
     is_float,
     is_signed,
     is_value,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 
-from fastq.simd.vector import call_llvm, intrinsic
+from fastq.jit import intrinsic
+from fastq.simd.vector import call_llvm
 
 _WORD = types.CPointer(types.int64)
 

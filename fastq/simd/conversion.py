@@ -5,10 +5,10 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 
+from fastq.jit import intrinsic
 from fastq.simd.vector import (
     Vec,
     call_llvm,
-    intrinsic,
     is_float,
     is_signed,
     lane_count,

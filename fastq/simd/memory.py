@@ -5,16 +5,15 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 
+from fastq.jit import intrinsic, specialize
 from fastq.simd.vector import (
     LINE,
     call_llvm,
-    intrinsic,
     is_value,
     lane_count,
     lane_type,
     llvm_type,
     named_type,
-    specialize,
     with_lane_type,
 )
 

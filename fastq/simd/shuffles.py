@@ -8,8 +8,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from fastq.jit import intrinsic
 from fastq.simd.arithmetic import Emit, emit_extreme, emit_sum
-from fastq.simd.vector import Vec, emit_shuffle, intrinsic, is_value, lane_count, lane_type, llvm_type
+from fastq.simd.vector import Vec, emit_shuffle, is_value, lane_count, lane_type, llvm_type
 
 
 @intrinsic

@@ -5,38 +5,17 @@ A type argument of compiled code is a scalar type, which stands for one lane, or
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, extending
-from numba.core.extending import models, overload, register_model
+from numba.core import cgutils
+from numba.core.extending import models, register_model
 
-from fastq.jit.compiler import INLINED
+from fastq.jit import specialize
 
 LINE = 64  # bytes of a cache line
 REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
-
-
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """Register a typing function as Numba's `intrinsic` does, whose annotation rejects the call of an intrinsic."""
-    return extending.intrinsic(function)
-
-
-def specialize(choose: Callable[..., Any]) -> Any:
-    """Overload a compiled function by type: `choose` takes the argument types and returns the implementation.
-
-    It is `numba.extending.overload` with the options of kernels, of a function that exists in compiled code only.
-    """
-
-    def chosen_when_compiled(*_) -> None:
-        raise NotImplementedError(f"{choose.__name__} exists in compiled code only")
-
-    functools.update_wrapper(chosen_when_compiled, choose)
-    overload(chosen_when_compiled, strict=False, jit_options=INLINED)(choose)
-    return chosen_when_compiled
 
 
 _FLOAT_SUFFIX = {types.float32: "f32", types.float64: "f64"}

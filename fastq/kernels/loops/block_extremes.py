@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.simd import (
     absolute,
     bitcast,
@@ -20,7 +20,6 @@ from fastq.simd import (
     maximum,
     minimum,
     odd,
-    specialize,
     upper,
 )
 

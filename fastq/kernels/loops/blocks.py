@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import types
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op_prepared, to_compute
 from fastq.kernels.formulas import (
     PreparedScale,
@@ -41,7 +41,6 @@ from fastq.simd import (
     reduce_min,
     scratch,
     select,
-    specialize,
     store,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import (
@@ -38,7 +38,6 @@ from fastq.simd import (
     maximum,
     minimum,
     prefetch,
-    specialize,
 )
 
 

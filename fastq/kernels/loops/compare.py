@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels.apply import float_ratio
 from fastq.kernels.formulas import compute_type, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
@@ -29,7 +29,6 @@ from fastq.simd import (
     reduce_max,
     reduce_sum,
     select,
-    specialize,
 )
 
 # numbers of one chunk: sums of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x

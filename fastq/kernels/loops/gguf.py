@@ -8,7 +8,7 @@ from numba import types
 from numba.core.extending import models, register_model
 
 from fastq.formats.gguf import BLOCK, BlockFormat
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels.load_store import PREFETCH
 from fastq.kernels.loops.block_extremes import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.loops.nontemporal import finish, flush, place, stage_at
@@ -38,7 +38,6 @@ from fastq.simd import (
     prefetch,
     scratch,
     select,
-    specialize,
     store,
     upper,
 )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels.load_store import group_of, store_elements, stream_elements
 from fastq.simd import (
     LINE,
@@ -20,7 +20,6 @@ from fastq.simd import (
     count,
     lanes_of_line,
     load,
-    specialize,
     store,
     stream,
 )

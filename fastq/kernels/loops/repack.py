@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import types
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.load_store import PREFETCH, load_bits, prefetch_lanes, store_elements
 from fastq.kernels.loops.nontemporal import in_lines
@@ -19,7 +19,6 @@ from fastq.simd import (
     dtype_of,
     lane_type,
     lanes,
-    specialize,
 )
 
 

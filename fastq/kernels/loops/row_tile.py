@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op_prepared, to_compute
 from fastq.kernels.formulas import prepare_scale
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.parameters import load_scale, load_zero_point, store_min_max
 from fastq.kernels.spec import nan_mask_of_two
-from fastq.simd import any_lane, count, lanes_like, load, maximum, minimum, specialize
+from fastq.simd import any_lane, count, lanes_like, load, maximum, minimum
 
 TILE_ROWS = 4
 # of each row; four rows 2048 elements ahead do not fit a cache of the first level (minima of columns of 2**22 float32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import types
 
-from fastq.jit import njit
+from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
 from fastq.kernels.formulas import is_infinite, needs_division, prepare_scale
 from fastq.kernels.load_store import (
@@ -44,7 +44,6 @@ from fastq.simd import (
     prefetch,
     reduce_max,
     reduce_min,
-    specialize,
     upper,
 )
 

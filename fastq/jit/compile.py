@@ -50,7 +50,8 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
     made_by = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, config.OPT.is_opt_max
     settings = [getattr(config, name) for name in _SETTINGS], cpu_target.target_context.codegen().magic_tuple()
     parts = sources, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings
-    name = re.sub(r"[^\w.]", "_", f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")[:80]
+    named = next((kind.loop for kind in arguments if hasattr(kind, "loop")), function)
+    name = re.sub(r"[^\w.]", "_", f"{named.__module__.rpartition('.')[2]}.{named.__qualname__}")[:80]
     return CachedFile(folder, name, hashlib.sha256(repr(parts).encode()).digest())
 
 
@@ -61,15 +62,14 @@ def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
 
 
 def _modules(kinds: Iterable[Any]) -> Iterator[str]:
-    """Yield the modules of types, of what they point to, and of what they name as theirs: they say how to compile."""
+    """Yield the modules of types, of what they point to, and of the loop of a kernel: they say how it is compiled."""
     for kind in kinds:
         yield type(kind).__module__
         if isinstance(kind, types.CPointer):
             yield from _modules([kind.dtype])
-        if (parts := getattr(kind, "compiled_parts", None)) is not None:
-            function, parts = parts
-            yield function.__module__
-            yield from _modules(parts)
+        if hasattr(kind, "loop"):
+            yield kind.loop.__module__
+            yield from _modules([kind.spec, *kind.operands])
 
 
 @contextlib.contextmanager

@@ -46,11 +46,6 @@ class Kernel(types.Opaque):
         self.loop, self.operands, self.spec = loop, operands, spec
         super().__init__(name=f"Kernel({loop.__module__}.{loop.__qualname__}, {operands}, {spec})")
 
-    @property
-    def compiled_parts(self) -> tuple[Callable[..., Any], list[types.Type]]:
-        """The function and the types that machine code is made from besides `entry`."""
-        return self.loop, [self.spec, *self.operands]
-
 
 register_model(Kernel)(models.OpaqueModel)
 

@@ -1,5 +1,6 @@
 """The disk cache of compiled kernels: it is found again, it is never wrong, and no trouble with it reaches the user."""
 
+import re
 import shutil
 import time
 from pathlib import Path
@@ -9,10 +10,10 @@ import pytest
 from subprocesses import HITS, SETUP, finish, run, start
 
 import fastq
-from fastq.jit import digest
+from fastq.jit.digest import Sources
 
 PACKAGE = Path(fastq.__file__).parent
-SOURCES = sorted(path.name for path in (PACKAGE / "kernels").glob("*.py"))
+KERNELS = sorted(path.relative_to(PACKAGE).with_suffix("") for path in (PACKAGE / "kernels").rglob("[a-z]*.py"))
 
 WORK = """
 x = np.linspace(-3, 3, 1001, dtype=np.float32)
@@ -31,7 +32,8 @@ def check(cache, code="check()", **arguments):
 
 
 def data_files(cache):
-    return sorted(cache.rglob("*.code"))
+    """The files of kernels and drivers."""
+    return [path for path in sorted(cache.rglob("*.code")) if not path.name.startswith("sources.")]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,7 @@ def test_processes_that_start_together(tmp_path):
     for process in processes:
         finish(process)
     assert check(cache, "check('int8'), check('uint8')") == "loaded"
-    assert data_files(cache) == sorted(path for path in cache.rglob("*") if path.is_file())  # no temporary file is left
+    assert not [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".code"]  # nothing temporary
 
 
 # Never wrong
@@ -106,13 +108,100 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new))
 
 
-@pytest.mark.parametrize("name", ["kernels/spans.py", "floats.py", "gguf_formats.py"])
-def test_what_kernels_are_made_from_is_part_of_their_digest(tmp_path, name):
-    package = shutil.copytree(PACKAGE, tmp_path / "fastq")
-    before = digest.digest_of(package / "kernels")
-    assert before == digest.DIGEST
-    (package / name).write_text((package / name).read_text() + "#")
-    assert digest.digest_of(package / "kernels") != before
+def digest(package, folder, *modules):
+    return Sources(package).digest([f"fastq.{module}" for module in modules], folder)
+
+
+@pytest.fixture(scope="module")
+def digests(tmp_path_factory):
+    """Digests of the package as it is, by module."""
+    folder = tmp_path_factory.mktemp("digests")
+    names = [".".join(path.parts) for path in KERNELS]
+    return {name: digest(PACKAGE, folder, name) for name in [*names, "runtime.driver"]}
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=str)
+def test_every_kernel_source_is_in_its_digest(tmp_path, digests, path):
+    package, name = copy_of_the_package(tmp_path), ".".join(path.parts)
+    assert digest(package, tmp_path, name) == digests[name]
+    with (package / path).with_suffix(".py").open("a") as source:
+        source.write("_ = 0\n")
+    assert digest(package, tmp_path, name) != digests[name]
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "another"),
+    [
+        ("kernels/formulas.py", "kernels.loops.runs", "runtime.driver"),
+        ("kernels/loops/block_extremes.py", "kernels.loops.blocks", "kernels.loops.runs"),
+        ("formats/floats.py", "kernels.loops.runs", "runtime.driver"),
+        ("formats/gguf.py", "kernels.loops.gguf", "kernels.loops.runs"),
+        ("runtime/threadpool.py", "runtime.driver", "kernels.loops.runs"),
+        ("runtime/kernel_args.py", "kernels.loops.runs", None),
+        ("kernels/__init__.py", "kernels.loops.runs", "runtime.driver"),
+        ("simd/__init__.py", "kernels.loops.runs", None),
+        ("jit/compiler.py", "runtime.driver", None),
+    ],
+)
+def test_digest_of_a_kernel_is_that_of_what_it_imports(tmp_path, digests, path, module, another):
+    package = copy_of_the_package(tmp_path)
+    with (package / path).open("a") as source:
+        source.write("_ = 0\n")
+    assert digest(package, tmp_path, module) != digests[module]
+    assert another is None or digest(package, tmp_path, another) == digests[another]
+
+
+def test_comments_and_docstrings_are_not_in_the_digest(tmp_path, digests):
+    package = copy_of_the_package(tmp_path)
+    for path in package.rglob("*.py"):
+        text = re.sub(r'\A"""|:\n +"""', r"\g<0>Or else: ", path.read_text())
+        path.write_text(f"\n# a comment\n{text}\n# the end\n")
+    for name, before in digests.items():
+        assert digest(package, tmp_path, name) == before
+
+
+def test_digests_are_found_again(tmp_path, digests, monkeypatch):
+    first = digest(PACKAGE, tmp_path, "kernels.loops.runs")
+    (file,) = tmp_path.iterdir()
+    monkeypatch.setattr("fastq.jit.digest._parse", None)
+    assert digest(PACKAGE, tmp_path, "kernels.loops.runs") == first == digests["kernels.loops.runs"]
+    flip(file)
+    with pytest.raises(TypeError):
+        digest(PACKAGE, tmp_path, "kernels.loops.runs")
+
+
+def test_sources_that_are_missing_or_wrong_have_no_digest(tmp_path):
+    package = copy_of_the_package(tmp_path)
+    assert digest(package, tmp_path, "kernels.nothing") is None
+    (package / "kernels" / "rule.py").write_text("def")
+    assert digest(package, tmp_path, "kernels.loops.runs") is None
+    shutil.rmtree(package)
+    assert digest(package, tmp_path, "kernels.loops.runs") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("kernels.rule", "fastq.kernels.rule", "fastq"),
+        ("kernels.rule", "fastq.jit", "fastq.kernels.rule"),
+        ("formats.floats", "fastq.formats.floats", "fastq.jit"),
+    ],
+    ids=["imported and read", "read", "imported"],
+)
+def test_edit_while_a_process_runs(tmp_path, name, before, after):
+    """Nothing is saved, neither old code as that of the new source nor new code as that of the old one."""
+    package, cache = copy_of_the_package(tmp_path), tmp_path / "cache"
+    code = f"""
+    import importlib
+    from pathlib import Path
+    importlib.import_module({before!r})
+    with Path(fastq.__file__).parent.joinpath(*{name!r}.split(".")).with_suffix(".py").open("a") as source:
+        source.write("_ = 0\\n")
+    importlib.import_module({after!r})
+    assert fastq.quantize_linear(np.ones(9, np.float32), 0.5, 0, "int8").tolist() == [2] * 9
+    """
+    run(code, setup="import numpy as np\nimport fastq\n", package=package, NUMBA_CACHE_DIR=cache)
+    assert not [path for path in data_files(cache) if path.name.startswith("runs.")]
 
 
 def test_edit_of_a_kernel_source_changes_results(tmp_path):
@@ -128,20 +217,10 @@ def test_edit_of_a_kernel_source_changes_results(tmp_path):
 
     assert result() == "1 0 0\n"
     edit(formulas, "    rint,\n", "    floor as rint,\n")
-    assert result() == "0 0 0\n"
+    assert result() == "0 0 1\n"  # the driver does not use formulas
     assert result() == "0 1 1\n"
     edit(formulas, "    floor as rint,\n", "    rint,\n")
     assert result() == "1 1 1\n"
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_every_kernel_source_is_in_the_digest(tmp_path, name):
-    kernels = copy_of_the_package(tmp_path) / "kernels"
-    before = digest.digest_of(kernels)
-    assert before == digest.digest_of(PACKAGE / "kernels")
-    with (kernels / name).open("a") as source:
-        source.write("#\n")
-    assert digest.digest_of(kernels) != before
 
 
 def test_options_have_code_of_their_own(tmp_path):
@@ -157,7 +236,7 @@ def test_options_have_code_of_their_own(tmp_path):
     x = np.array([1, np.nan, 2, np.nan], np.float32)
     usual = jit.OPTIONS
     loose = dict(fastmath={{"nnan"}})
-    for options in (loose, dict(fastmath={{"nsz"}}), dict(fastmath=False), dict(boundscheck=False), dict()):
+    for options in (loose, dict(fastmath={{"nsz"}}), dict(fastmath=False), dict(boundscheck=True), dict()):
         jit.OPTIONS = usual | options
         count = importlib.reload(counting).count
         address = jit.kernel(count, types.int64, types.CPointer(types.float32), types.int64)
@@ -231,8 +310,8 @@ def test_folder_that_cannot_be_made(tmp_path):
 
 def test_no_folder_can_be_made(tmp_path):
     package = copy_of_the_package(tmp_path)
-    (package / "kernels" / "__pycache__").touch()
-    nowhere = package / "kernels" / "__pycache__" / "nowhere"
+    (package / "jit" / "__pycache__").touch()
+    nowhere = package / "jit" / "__pycache__" / "nowhere"
     settings = {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "LOCALAPPDATA": nowhere}
     code = "check()\nassert jit.cache_directory() == ''"
     assert check(nowhere, code, package=package, **settings) == "compiled"
@@ -292,7 +371,7 @@ def test_damaged_files_are_compiled_anew(cache, damage):
 
 
 def test_file_of_another_kernel(cache):
-    kernels = [path for path in data_files(cache) if path.name.startswith("spans.spans")]
+    kernels = [path for path in data_files(cache) if path.name.startswith("runs.runs")]
     assert len(kernels) == 2
     first, second = (path.read_bytes() for path in kernels)
     kernels[0].write_bytes(second)
@@ -327,7 +406,7 @@ def test_every_kind_of_damage(tmp_path):
         return compiled.loaded
 
     assert not loads()
-    path, = Path({str(tmp_path)!r}).rglob("*.code")
+    path, = Path({str(tmp_path)!r}).rglob("tiny.*.code")
     content, rng = path.read_bytes(), np.random.default_rng(0)
     damaged = [content[:size] for size in (0, 1, 31, 32, 33, *rng.integers(34, len(content), 10), len(content) - 1)]
     damaged += [content + b"x", content[:32] + content[33:], b"x" * len(content), bytes(len(content))]
@@ -341,7 +420,9 @@ def test_every_kind_of_damage(tmp_path):
         assert loads()
     print(len(damaged))
     """
-    assert run(code, setup=SETUP + "from fastq.kernels import jit\n", NUMBA_CACHE_DIR=tmp_path / "cache") == "50\n"
+    assert (
+        run(code, setup=SETUP + "from fastq.jit import compile as jit\n", NUMBA_CACHE_DIR=tmp_path / "cache") == "50\n"
+    )
 
 
 # While it compiles

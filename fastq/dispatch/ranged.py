@@ -23,7 +23,7 @@ from fastq.dispatch.strides import Arrangement, arrange, is_plain, native
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.kernels import SAW_INFINITE_RANGE
+from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.runtime.driver import UNFIT, Checks, bound, run
 
@@ -226,7 +226,7 @@ class TensorScale:
         lo, hi, status = self.reduce(x)
         largest = np.maximum(np.maximum(-lo.astype(self.compute), hi.astype(self.compute)), self.compute.type(0))
         if largest == np.inf:
-            status |= SAW_INFINITE_RANGE
+            status |= HAS_INFINITE_RANGE
         least, most = validation.TENSOR_SCALES
         scale = largest / self.divisor
         return np.array(1 if scale < least else min(scale, most), np.float32), status

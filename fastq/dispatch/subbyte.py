@@ -12,10 +12,11 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.granularity import kept_axes
 from fastq.dispatch.planner import plan_repack
-from fastq.dispatch.spec import ElementType, StorageFormat, as_bits
+from fastq.dispatch.spec import as_bits
 from fastq.dispatch.strides import is_plain, native, tiles
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.kernels import SAW_OUT_OF_RANGE
+from fastq.kernels.status import OUT_OF_RANGE
+from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import result_pool
 from fastq.runtime.driver import run
 
@@ -43,7 +44,7 @@ def pack(
             status = run(plan, given, result)
         else:
             status = pack_codes(np.moveaxis(given.reshape(shape), axis, -1), np.moveaxis(result, axis, -1), code)
-        if status & SAW_OUT_OF_RANGE:
+        if status & OUT_OF_RANGE:
             extremes = f"{given.min()}..{given.max()}"
             raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {extremes}")
         return result

@@ -6,24 +6,23 @@ import contextlib
 import functools
 import gc
 import hashlib
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType
 from typing import Any, NamedTuple
 
 import llvmlite
 import numba
 from llvmlite import binding
+from numba import types
 from numba.core import config
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from fastq.jit import cache
-from fastq.jit.compiler import ENTRY, machine_code
-from fastq.jit.digest import DIGEST
-
-# numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
-OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy"}
-
+from fastq.jit.cache import CachedFile
+from fastq.jit.compiler import ENTRY, OPTIONS, jit_enabled, machine_code
+from fastq.jit.digest import SOURCES
+from fastq.jit.folder import code_folder
 
 # what Numba and LLVM are told by the environment
 _SETTINGS = (
@@ -37,25 +36,40 @@ _SETTINGS = (
 )
 
 
-def _key(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> bytes:
-    """Digest of all that decides machine code; Numba's own key leaves out what a function calls, and the options."""
+def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> CachedFile | None:
+    """Return where machine code is kept; None where it cannot be, or is not known to be that of the sources.
+
+    Its key is all that decides it; Numba's own leaves out what a function calls, and the options.
+    """
+    folder = code_folder()
+    sources = folder and SOURCES.digest({function.__module__, *_modules(arguments)}, folder)
+    if folder is None or sources is None:
+        return None
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    name = f"{function.__module__}.{function.__qualname__}", function.__code__.co_code
+    body = f"{function.__module__}.{function.__qualname__}", _code(function.__code__, function.__doc__), cells
     made_by = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, config.OPT.is_opt_max
     settings = [getattr(config, name) for name in _SETTINGS], cpu_target.target_context.codegen().magic_tuple()
-    parts = DIGEST, sorted(OPTIONS.items()), *name, cells, result, arguments, made_by, settings
-    return hashlib.sha256(repr(parts).encode()).digest()
+    parts = sources, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings
+    named = next((kind.loop for kind in arguments if hasattr(kind, "loop")), function)
+    name = re.sub(r"[^\w.]", "_", f"{named.__module__.rpartition('.')[2]}.{named.__qualname__}")[:80]
+    return CachedFile(folder, name, hashlib.sha256(repr(parts).encode()).digest())
 
 
-@contextlib.contextmanager
-def _enabled() -> Iterator[None]:
-    """Have Numba compile even if NUMBA_DISABLE_JIT is set: vectors exist in compiled code only."""
-    with global_compiler_lock:
-        disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
-        try:
-            yield
-        finally:
-            config.DISABLE_JIT = disabled
+def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
+    """Return what tells apart functions of one name, and those of modules that have no digest."""
+    constants = [_code(each, None) if isinstance(each, CodeType) else each for each in code.co_consts if each != doc]
+    return code.co_code, code.co_names, constants
+
+
+def _modules(kinds: Iterable[Any]) -> Iterator[str]:
+    """Yield the modules of types, of what they point to, and of the loop of a kernel: they say how it is compiled."""
+    for kind in kinds:
+        yield type(kind).__module__
+        if isinstance(kind, types.CPointer):
+            yield from _modules([kind.dtype])
+        if hasattr(kind, "loop"):
+            yield kind.loop.__module__
+            yield from _modules([kind.spec, *kind.operands])
 
 
 @contextlib.contextmanager
@@ -84,8 +98,9 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
     To load the first one of a process takes 0.1 to 0.3 s less than through Numba, which fills tables of all functions
     that it knows before.
     """
-    with _enabled():
-        file = cache.file_of(function, _key(function, result, arguments))
+    function = getattr(function, "py_func", function)  # of a function of `njit`
+    with jit_enabled():
+        file = _file(function, result, arguments)
         code = saved = file.load() if file else None
         if code is None:
             with _without_collection():
@@ -114,6 +129,5 @@ def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
 
 
 def cache_directory() -> str:
-    """Where compiled kernels are kept; empty where no folder can be written."""
-    file = cache.file_of(machine_code, b"")
-    return str(file.path.parent) if file else ""
+    """Return where compiled kernels are kept; "" where no folder can be written or trusted."""
+    return str(code_folder() or "")

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from llvmlite import ir
 from llvmlite.binding import Linkage
-from numba.core import typed_passes, untyped_passes
+from numba.core import config, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, Flags, compile_extra
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
+
+# numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
+OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+
+
+@contextlib.contextmanager
+def jit_enabled() -> Iterator[None]:
+    """Have Numba compile even if NUMBA_DISABLE_JIT is set: vectors exist in compiled code only."""
+    with global_compiler_lock:
+        disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
+        try:
+            yield
+        finally:
+            config.DISABLE_JIT = disabled
+
 
 # Of Numba's passes those that change anything here: no closures, context managers, loops over literals, array
 # expressions or parallel loops are in kernels. A third less time to compile, together with `_Inlined`.
@@ -109,7 +126,7 @@ class InlinedCompiler(Compiler):
 
 
 # no entry for C, which nothing would call: a quarter less time to compile
-INLINED: Any = {"no_cfunc_wrapper": True, "pipeline_class": InlinedCompiler}
+INLINED: Any = OPTIONS | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 ENTRY = "fastq_kernel"  # what linkers see of a kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from typing import BinaryIO
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path` that takes its place when the block ends without an error.
 
-    After any error, an interrupt included, `path` is as it was and the temporary file is gone.
+    After any error, an interrupt included, `path` is as it was and the temporary file is gone. `mode` are permissions,
+    of which the umask takes some away.
 
     Yields
     ------
@@ -23,7 +25,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """
     temporary = path.with_name(f".fastq-{secrets.token_hex(8)}.part")
     try:
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=functools.partial(os.open, mode=mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -10,6 +10,7 @@ import functools
 import logging  # noqa: F401 (see at the end)
 import os
 import threading
+import time
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ else:
                 return self
             return instance.__dict__.setdefault(self.attrname, self.func(instance))
 
+
+STARTED = time.time_ns()  # when the first module of the package was imported
 
 _importing = threading.RLock()
 _locks: list[Any] = [_importing]

@@ -1,0 +1,131 @@
+"""Compiled functions are Numba dispatchers: called from Python, from anybody's compiled code, and inspected."""
+
+import math
+
+import numba
+import numpy as np
+import pytest
+from numba.core.dispatcher import Dispatcher
+from subprocesses import run
+
+from fastq import jit
+from fastq.simd import rint
+
+
+@jit.njit
+def half(x, y=2.0):
+    return rint(x / y)
+
+
+@jit.njit
+def total(x):
+    result = 0.0
+    for k in range(x.size):
+        result += half(x[k], 1)
+    return result
+
+
+@jit.njit
+def sum_of(*values):
+    return values[0] + values[1]
+
+
+def test_called_from_python():
+    assert isinstance(half, Dispatcher)
+    assert half(5.0) == 2.0
+    assert half(1.0, 0.0) == math.inf  # as NumPy, not as Python
+    assert total(np.array([1.5, 2.5, 3.25])) == 7.0
+    assert half.py_func.__name__ == "half"
+    assert half.__doc__ == half.py_func.__doc__
+    assert sum_of(1, 2) == 3
+
+
+def test_inspected_by_numbas_own_means():
+    half(np.float32(5), np.float32(2))
+    signature = numba.float32, numba.float32
+    assert signature in half.signatures
+    assert "llvm.rint.f32" in half.inspect_llvm(signature)
+    assert half.inspect_asm(signature)
+    assert half.get_metadata(signature)
+
+
+def test_calls_from_compiled_code_are_in_a_table_of_their_own():
+    @jit.njit
+    def inner(x, k):
+        return x + k
+
+    @jit.njit
+    def outer(x):
+        return inner(x, 1) + inner(x, 2)
+
+    assert outer(1) == 5
+    assert outer.signatures == [(numba.int64,)]
+    assert inner.signatures == []
+    assert inner.inlined.signatures == [(numba.int64, numba.int64)]  # once, not for each literal
+
+
+def test_literals_where_types_alone_do_not_do():
+    @jit.specialize
+    def registers(count):
+        if not isinstance(count, numba.types.IntegerLiteral):
+            return None
+        n = count.literal_value
+        return lambda count: n
+
+    @jit.njit
+    def through(count):
+        return registers(count)
+
+    @jit.njit
+    def outer():
+        return through(3) * 10 + through(4)
+
+    assert outer() == 34
+    with pytest.raises(NotImplementedError, match="registers exists in compiled code only"):
+        registers(3)
+
+
+@pytest.mark.parametrize("options", [{}, {"parallel": True}])
+def test_in_functions_of_the_user(options):
+    @numba.njit(**options)
+    def user(x, out):
+        for k in numba.prange(x.size):
+            out[k] = half(x[k]) + sum_of(1.0, 2.0)
+
+    x = np.array([1.0, 3.0, 5.0, 8.0])
+    out = np.empty_like(x)
+    user(x, out)
+    np.testing.assert_array_equal(out, np.rint(x / 2) + 3)
+
+
+def test_implementations_may_be_compiled_functions():
+    @jit.specialize
+    def chosen(x):
+        return half
+
+    assert jit.njit(lambda x: chosen(x))(7.0) == 4.0
+
+
+def test_with_jit_disabled():
+    code = """
+    from fastq import jit
+    from fastq.simd import rint
+    f = jit.njit(lambda x: rint(x))
+    print(f(2.5), f.signatures)
+    """
+    assert run(code, NUMBA_DISABLE_JIT=1) == "2.0 [(float64,)]\n"
+
+
+def test_in_cached_functions_of_the_user(tmp_path):
+    (tmp_path / "user.py").write_text(
+        "import numba\nfrom fastq import jit\nfrom fastq.simd import rint\n"
+        "@jit.njit\ndef half(x):\n    return rint(x / 2)\n"
+        "@numba.njit(cache=True)\ndef user(x):\n    return half(x) + 1\n"
+    )
+    code = f"""
+    sys.path.insert(0, {str(tmp_path)!r})
+    from user import user
+    print(user(7.0), sum(user.stats.cache_hits.values()))
+    """
+    for hits in (0, 1):
+        assert run(code, NUMBA_CACHE_DIR=tmp_path / "cache") == f"5.0 {hits}\n"

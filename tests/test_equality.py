@@ -1,5 +1,6 @@
 """Fast equals reference, byte for byte."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
     loops = set()
     kernel = planner.kernel_address
     monkeypatch.setattr(
-        planner, "kernel_address", lambda loop, *which: loops.add(loop.__name__) or kernel(loop, *which)
+        planner, "kernel_address", lambda loop, *which, **how: loops.add(loop.__name__) or kernel(loop, *which, **how)
     )
     for shape, axis in [((3, 701), 1), ((2, 3, 5, 600), (1, 3)), ((70, 300), 1), ((9, 7), 1), ((3, 5, 333), (0, 2))]:
         x = values(dtype, np.prod(shape), 7).reshape(shape)
@@ -104,7 +105,7 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
             threads(n)
             for actual, expected in zip(fastq.minmax(x, axis=axis), reference.minmax(x, axis=axis), strict=True):
                 same_bytes(actual, expected)
-    assert "columns" in loops
+    assert "column_strips" in loops
 
 
 @pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
@@ -185,10 +186,13 @@ def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, ex
 def streaming(monkeypatch):
     """Stores go past the cache, whatever the size."""
     from fastq.dispatch import cache, planner
+    from fastq.kernels import build
+    from fastq.system import tuning
 
-    prepared = planner.kernel_address.cache_clear, cache.plans.clear
+    prepared = build.kernel_address.cache_clear, cache.plans.clear
+    row = dataclasses.replace(tuning.current(), stream_codes=True)
     monkeypatch.setattr(planner, "STREAMING", 1)
-    monkeypatch.setattr(planner, "CODES_PAST_CACHE", True)
+    monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
     assert planner.past_cache(1, np.dtype(np.int8), np.dtype(np.float32))
     for forget in prepared:

@@ -340,11 +340,8 @@ def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: n
     width = 1 if layout.inner == 1 else columns.STRIPE_BYTES // _compute_size(arithmetic, kinds)
     if not layout.owned or layout.block * width > FUSED:
         return None
-    if (
-        layout.inner > 1
-        and layout.block > ALIASED
-        and layout.inner * element_type(kinds[0]).bitwidth % (8 * APART) == 0
-    ):
+    apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
+    if layout.inner > 1 and layout.block > ALIASED and apart % APART == 0:
         return None
     if threads > 1 and layout.parameters < 4 * threads:
         return None

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba.core.caching import UserProvidedCacheLocator
 
 import fastq
 
@@ -181,15 +182,17 @@ MUTANTS = {
     ],
     "tail dropped": [
         (
-            "spans.py",
+            "loops/runs.py",
             "i = min(i + n, last)\n    return seen | any_lane(nans)",
             "i = min(i + n, last)\n        if i == last:\n            break\n    return seen | any_lane(nans)",
         )
     ],
-    "NaN kept in a minimum": [("spans.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")],
-    "one of four rows dropped": [("abreast.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
-    "NaN in one of four rows dropped": [("actions.py", "select(nans, minimum(los, zero), los)", "los")],
-    "neighbour's parameter": [("lanes.py", "+ block - row) * plan.inner", "+ block - row) * plan.inner + 1")],
+    "NaN kept in a minimum": [
+        ("loops/runs.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")
+    ],
+    "one of four rows dropped": [("loops/row_tile.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
+    "NaN in one of four rows dropped": [("spec.py", "select(nans, minimum(los, zero), los)", "los")],
+    "neighbour's parameter": [("loops/columns.py", "+ block - row) * plan.inner", "+ block - row) * plan.inner + 1")],
 }
 
 
@@ -239,7 +242,7 @@ RULE_MUTANTS = {
     ),
     "parameters made for the codes that are clamped to": (
         "reduced",
-        [("actions.py", "(plan.lowest, plan.highest) if codes is None else codes", "(plan.lowest, plan.highest)")],
+        [("spec.py", "(plan.lowest, plan.highest) if codes is None else codes", "(plan.lowest, plan.highest)")],
     ),
     "smallest normal number for the floor": (
         "torch",
@@ -255,26 +258,32 @@ RULE_MUTANTS = {
 
 
 ERROR_MUTANTS = {
-    "inside for clipped": [("errors.py", "(low + margin)", "(low - constant(1, low))")],
-    "no zeros": [("errors.py", "size - reduce_sum(total.zeros)", "size")],
-    "difference for its magnitude": [("errors.py", "error = absolute(wide - ", "error = (wide - ")],
+    "inside for clipped": [("loops/compare.py", "(low + margin)", "(low - constant(1, low))")],
+    "no zeros": [("loops/compare.py", "size - reduce_sum(total.zeros)", "size")],
+    "difference for its magnitude": [("loops/compare.py", "error = absolute(wide - ", "error = (wide - ")],
 }
 
 
 STREAMED_MUTANTS = {
-    "every other magnitude": [("sides.py", "most = maximum(even(both), odd(both))", "most = even(both)")],
-    "parameters of the next blocks": [("spans.py", "out, scale, p, now)", "out, scale, p, following)")],
-    "part of a line lost": [("streaming.py", "store(memory, 0, load(memory, k, _LINE))", "pass")],
-    "what is before the first line": [("streaming.py", "if first > 0:", "if False:")],
-    "what is left": [("streaming.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")],
-    "a line too many": [("streaming.py", "while i <= end - count(line):", "while i < end:")],
-    "NaN passed over": [("streaming.py", "seen |= any_lane(reported)", "pass")],
-    "NaN of a row passed over": [("lanes.py", "saw(seen | any_lane(nans), False)", "saw(any_lane(nans), False)")],
+    "every other magnitude": [
+        ("loops/block_extremes.py", "most = maximum(even(both), odd(both))", "most = even(both)")
+    ],
+    "parameters of the next blocks": [("loops/runs.py", "out, scale, p, now)", "out, scale, p, following)")],
+    "part of a line lost": [("loops/nontemporal.py", "store(memory, 0, load(memory, k, _LINE))", "pass")],
+    "what is before the first line": [("loops/nontemporal.py", "if first > 0:", "if False:")],
+    "what is left": [
+        ("loops/nontemporal.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")
+    ],
+    "a line too many": [("loops/nontemporal.py", "while i <= end - count(line):", "while i < end:")],
+    "NaN passed over": [("loops/nontemporal.py", "seen |= any_lane(reported)", "pass")],
+    "NaN of a row passed over": [
+        ("loops/columns.py", "saw(seen | any_lane(nans), False)", "saw(any_lane(nans), False)")
+    ],
 }
 
 
 def run_oracle(folder: Path, tmp_path: Path, oracle: str = ORACLE, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
     command = [sys.executable, "-c", oracle, str(Path(__file__).parent), str(folder), *arguments]
     return subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
@@ -282,8 +291,15 @@ def run_oracle(folder: Path, tmp_path: Path, oracle: str = ORACLE, *arguments: s
 
 
 def copy_of_package(tmp_path: Path) -> Path:
-    package = tmp_path / "house"
-    shutil.copytree(Path(fastq.__file__).parent, package / "fastq", ignore=shutil.ignore_patterns("__pycache__"))
+    """Copy the package, with a cache that is the one of all tests: what an edit does not change is found there."""
+    package, original = tmp_path / "house", Path(fastq.__file__).parent
+    shutil.copytree(original, package / "fastq", ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "cache").mkdir()
+    for file in original.rglob("__init__.py"):  # Numba names a folder of its cache by the path of the sources
+        copy = package / "fastq" / file.relative_to(original)
+        kernels = Path(os.environ["NUMBA_CACHE_DIR"], UserProvidedCacheLocator.get_suitable_cache_subpath(file))
+        kernels.mkdir(parents=True, exist_ok=True)
+        (package / "cache" / UserProvidedCacheLocator.get_suitable_cache_subpath(copy)).symlink_to(kernels.absolute())
     return package
 
 

@@ -61,7 +61,7 @@ class PlanCache:
         self.older: dict[Any, Plan] = {}
 
     def from_older(self, key: Any) -> Plan | None:
-        """Return the plan of a key from the older generation, None where there is none, and move it to the recent one."""
+        """Return the plan of a key from the older generation, None where there is none, and move it."""
         plan = self.older.get(key)
         if plan is not None:
             self.insert(key, plan, self.recent)

@@ -261,6 +261,7 @@ def wrong_codes(kind, steps_in_span):
     return tried, wrong_in_span, wrong
 
 
+@pytest.mark.slow("a minute each", quick=lambda kind: kind is F32X16)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_steps_in_span_give_code_value(kind):
     tried, *wrong = wrong_codes(kind, formulas.steps_in_span)

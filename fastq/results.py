@@ -1,8 +1,8 @@
-"""QuantizedArray: codes with the parameters that give them meaning."""
+"""Hold what operations return: QuantizedArray and QParams (codes and their parameters) and Comparison (errors)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ def _as_numbers(name: str, given: object) -> NDArray[Any]:
     return array if name == "zero_point" else array.astype(np.float64)
 
 
+class ParameterKey(tuple[Any, ...]):
+    """A part of the keys of launch plans that has types in it already."""
+
+
 @dataclass(frozen=True, eq=False)
 class QParams:
     """Scale and zero point, and what they belong to.
@@ -64,6 +68,8 @@ class QParams:
         Shape (): what every scale of an "nvfp4" array is multiplied with; None for other formats.
     computed : dtype, optional
         Compute type of the values, where that is not the type of `scale`.
+    key : ParameterKey
+        All but the values, with their types: what a launch plan may depend on beside shapes and dtypes.
     """
 
     scale: NDArray[Any]
@@ -75,6 +81,7 @@ class QParams:
     convention: str | Convention = "onnx"
     tensor_scale: NDArray[np.float32] | None = None
     computed: np.dtype[Any] | None = None
+    key: ParameterKey = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Take a format by its name, numbers and lists as arrays."""
@@ -84,6 +91,9 @@ class QParams:
         for name in ("scale", "zero_point"):
             if not isinstance(fields[name], np.ndarray):
                 fields[name] = _as_numbers(name, fields[name])
+        where = self.dtype, self.axis, self.block_size, self.symmetric, self.convention, self.computed
+        axis_types = tuple(map(type, self.axis)) if isinstance(self.axis, tuple) else ()
+        fields["key"] = ParameterKey((*where, self.tensor_scale is not None, *map(type, where), axis_types))
 
     @property
     def compute(self) -> np.dtype[Any]:
@@ -209,10 +219,9 @@ class QuantizedArray:
         TypeError
             If dtype is not that of the codes.
         """
-        from fastq.operations import ops
-
-        wanted = None if dtype is None else _own_dtype(self.dtype, dtype)
-        codes = ops.unpack(self.codes, self.dtype, shape=self.shape) if self.dtype.packed else self.codes
+        wanted, codes = None if dtype is None else _own_dtype(self.dtype, dtype), self.codes
+        if self.dtype.packed:
+            codes = lazy.module("fastq.operations.packing").unpack(codes, self.dtype, shape=self.shape)
         return codes if wanted is None else codes.astype(wanted, copy=False)
 
     def dequantize(
@@ -232,9 +241,8 @@ class QuantizedArray:
         ndarray
             Shape `shape`.
         """
-        from fastq.operations import ops
-
-        return ops.dequantize(self, dtype=dtype, out=out)
+        values: NDArray[Any] = lazy.module("fastq.operations.dequantize").dequantize(self, dtype=dtype, out=out)
+        return values
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -246,3 +254,30 @@ class QuantizedArray:
         where = "" if self.axis is None else f", axis={self.axis}"
         where += f", block_size={self.block_size}" if self.block_size else ""
         return f"QuantizedArray(shape={self.shape}, dtype={self.dtype}{where}, nbytes={self.nbytes})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far an approximation is from an array; errors are ``x - approximation`` in float64.
+
+    Attributes
+    ----------
+    mse : float
+        Mean of the squared errors, in squared units of x.
+    sqnr_db : float
+        Signal to quantization noise ratio, ``10 log10(sum x**2 / sum error**2)``, in decibels; inf without errors.
+    max_abs_error, mean_abs_error : float
+        Of the absolute errors, in units of x.
+    max_relative_error, mean_relative_error : float
+        Of ``|error| / |x|`` over the elements that are not zero.
+    clipped : int or None
+        How many elements lie outside what the codes can hold; None for a plain array, which has no codes.
+    """
+
+    mse: float
+    sqnr_db: float
+    max_abs_error: float
+    mean_abs_error: float
+    max_relative_error: float
+    mean_relative_error: float
+    clipped: int | None

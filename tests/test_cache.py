@@ -73,7 +73,7 @@ def test_parallel_drivers_are_found_too(tmp_path):
 def test_processes_that_start_together(tmp_path):
     code = """
     from pathlib import Path
-    from fastq.dispatch import execute
+    from fastq.dispatch import planner
     Path(os.environ["READY"]).touch()
     while not Path(os.environ["GO"]).exists():
         time.sleep(0.001)

@@ -181,7 +181,6 @@ def test_what_goes_past_the_cache(name, threads, monkeypatch):
     row = dataclasses.replace(tuning.current(), stream_codes=True)
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (1, 40 * 32))  # of more than two groups of sixteen blocks
-    gguf._program.cache_clear()
     x = np.random.default_rng(9).standard_normal((300, 32)).astype(np.float32)
     blocks = oracle("quantize", x, name)
     expected = oracle("dequantize", blocks, name)

@@ -112,7 +112,7 @@ def element_type(kind: ElementType) -> types.Type:
         return from_dtype(kind)
     row = FLOAT_FORMATS[name]
     if not row.sign:
-        return PowerOfTwo(row.bias + (kind.units if isinstance(kind, StorageFormat) else 0))
+        return PowerOfTwo(row.bias + (kind.exponent if isinstance(kind, StorageFormat) else 0))
     return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, StorageFormat) else Minifloat(row)
 
 

@@ -30,8 +30,8 @@ class StorageFormat(NamedTuple):
         Whether codes of fewer than 8 bits share bytes.
     highest_first : bool
         Whether the first of eight codes of one bit is in the highest bit.
-    units : int
-        Scales that are powers of two are those of the codes times two to this power.
+    exponent : int
+        Codes that are powers of two stand for ``2**(code - bias - exponent)``.
     """
 
     bits: int
@@ -40,7 +40,7 @@ class StorageFormat(NamedTuple):
     saturate: bool = True
     dense: bool = True
     highest_first: bool = False
-    units: int = 0
+    exponent: int = 0
 
     @property
     def packed(self) -> bool:
@@ -53,11 +53,14 @@ class StorageFormat(NamedTuple):
         return codes_in_group(self.bits)
 
     @property
-    def unpacked(self) -> StorageFormat | np.dtype[Any]:
-        """The same codes, one in a byte."""
-        if self.element:
-            return self._replace(dense=self.bits >= 8)
-        return np.dtype(np.int8 if self.signed else np.uint8)
+    def unpacked(self) -> StorageFormat | None:
+        """The same codes, one in a byte; None where a dtype says all of that."""
+        return self._replace(dense=self.bits >= 8) if self.element else None
+
+    @property
+    def unpacked_dtype(self) -> np.dtype[Any]:
+        """Dtype of an array of the codes, one in a byte; of float codes that of their bits."""
+        return np.dtype(np.int8 if self.signed and not self.element else np.uint8)
 
 
-ElementType = np.dtype[Any] | StorageFormat  # what a pointer of a kernel points to
+ElementType = np.dtype[Any] | StorageFormat  # what a kernel's pointer points to

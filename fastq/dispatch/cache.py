@@ -1,0 +1,190 @@
+"""Find the launch plan of a call by its key, or have it resolved: the one way from a public function to a kernel.
+
+Resolve, launch, explain. The key is all of a call but the elements of its arrays: types, dtypes, shapes, strides, flags
+and options. A call whose key is new is resolved once: its arguments are validated, and a launch plan is made for calls
+like it. The plan is then launched with the arrays; the compiled driver checks what only elements tell (scales are
+positive and finite, zero points are codes, memory is not shared with the output, no NaN). What the driver refuses goes
+to the validation in Python, which explains the error or copies memory that input and output share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from fastq.dispatch.validation import as_array
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.system import lazy
+
+Plan = Callable[..., Any]  # called with x, out, scale, zero point and QParams
+
+# module of dispatch that resolves each operation, imported with Numba when a plan is first needed
+_RESOLVERS = {
+    "quantize": "ranged",
+    "fake_quantize": "ranged",
+    "choose_qparams": "ranged",
+    "quantize_linear": "elementwise",
+    "dequantize_linear": "elementwise",
+    "quantize_with_qparams": "elementwise",
+    "fake_quantize_with_qparams": "elementwise",
+    "dequantize": "elementwise",
+    "minmax": "reduction",
+    "compare_codes": "errors",
+    "compare_values": "errors",
+    "pack": "subbyte",
+    "unpack": "subbyte",
+    "gguf_quantize": "gguf",
+    "gguf_dequantize": "gguf",
+}
+_IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention))
+_SCALARS = frozenset((type(None), int, float, np.float32, np.float64, np.int8, np.uint8))
+
+
+class PlanCache:
+    """Plans by key, in two generations: what is looked up moves to the recent one, the older one is dropped as a whole.
+
+    No lock: threads that insert at once lose at most a generation, which is resolved again.
+    """
+
+    def __init__(self, size: int = 2048) -> None:
+        self.size = size
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all plans: they are for another number of threads, or for the threads of a parent process."""
+        self.recent: dict[Any, Plan] = {}
+        self.older: dict[Any, Plan] = {}
+
+    def from_older(self, key: Any) -> Plan | None:
+        """Return the plan of a key from the older generation, and move it to the recent one; None where there is none."""
+        plan = self.older.get(key)
+        if plan is not None:
+            self.insert(key, plan, self.recent)
+        return plan
+
+    def insert(self, key: Any, plan: Plan, recent: dict[Any, Plan]) -> None:
+        """Keep a plan that was resolved when `recent` was in use; if it no longer is, the plan may be outdated."""
+        if recent is not self.recent:
+            return
+        if len(recent) >= self.size // 2:
+            self.older, self.recent = recent, {key: plan}
+        else:
+            recent[key] = plan
+
+
+plans = PlanCache()
+
+
+def call(
+    operation: str,
+    x: Any,
+    out: Any,
+    scale: Any,
+    zero_point: Any,
+    qparams: Any,
+    names: tuple[Any, ...],
+    numbers: tuple[Any, ...] = (),
+    shape: Any = None,
+) -> Any:
+    """Launch the plan of a call, which is resolved if there is none yet.
+
+    Parameters
+    ----------
+    operation : str
+        A row of the table of resolvers.
+    x : array_like
+        The array that is read first.
+    out, scale, zero_point : Any
+        As the caller gave them.
+    qparams : QParams or None
+        Passed on to the plan. What a plan may depend on has to be among the names too.
+    names, numbers : tuple
+        Options as the caller gave them: those that are names of something, and numbers, whose types are in the key, too.
+    shape : tuple of int, optional
+        Shape of the values, where that of packed codes does not tell it.
+    """
+    if type(x) is not ndarray:
+        x = as_array(x, _FIRST_ARGUMENT.get(operation, "x"))
+    recent = plans.recent
+    try:
+        key: Any = key_of(operation, x, out, scale, zero_point, names, numbers, shape)
+        plan = recent.get(key) or plans.from_older(key)
+    except TypeError:  # an option or a parameter without a hash
+        key = plan = None
+    if plan is None:
+        plan = _resolver(operation)(x, out, scale, zero_point, qparams, *names, *numbers, shape)
+        if key is not None and all(map(_is_immutable, (*names, *numbers, shape))):
+            plans.insert(key, plan, recent)
+    return plan(x, out, scale, zero_point, qparams)
+
+
+def key_of(
+    operation: str,
+    x: ndarray,
+    out: Any,
+    scale: Any,
+    zero_point: Any,
+    names: tuple[Any, ...],
+    numbers: tuple[Any, ...],
+    shape: Any,
+) -> tuple[Any, ...]:
+    """Build the key of the plan cache from types, dtypes, shapes, strides, flags and options.
+
+    Numbers go with their types, since True == 1 == 1.0, and so do those in a tuple.
+    """
+    types: tuple[Any, ...] = (*map(type, numbers),)
+    if tuple in types:
+        types += tuple(tuple(map(type, number)) for number in numbers if type(number) is tuple)
+    return (
+        operation,
+        names,
+        numbers,
+        types,
+        shape,
+        x.dtype,
+        x.shape,
+        x.strides,
+        x.flags.num,
+        out if out is None else _described(out),
+        kind if (kind := type(scale)) in _SCALARS else _described(scale),
+        kind if (kind := type(zero_point)) in _SCALARS else _described(zero_point),
+    )
+
+
+def _described(operand: Any) -> Any:
+    """Return what a plan may depend on: metadata of an array, type of a scalar; of a list something without a hash."""
+    if isinstance(operand, ndarray):
+        return type(operand), operand.dtype, operand.shape, operand.strides, operand.flags.num
+    return type(operand) if isinstance(operand, np.generic) else _WITHOUT_HASH
+
+
+_WITHOUT_HASH: list[None] = []  # what is no array is converted at each call
+
+
+# how the public functions call their first array, for error messages
+_FIRST_ARGUMENT = {
+    "dequantize_linear": "codes",
+    "dequantize": "codes",
+    "pack": "codes",
+    "unpack": "packed",
+    "gguf_quantize": "data",
+    "gguf_dequantize": "data",
+}
+
+
+def _is_immutable(option: Any) -> bool:
+    """Whether an option can't come to mean something else, as an object with an `__index__` of its own can."""
+    kind = type(option)
+    if issubclass(kind, tuple):
+        return all(map(_is_immutable, option))
+    return kind in _IMMUTABLE or isinstance(option, np.number | np.bool_ | np.dtype | type | IntEnum)
+
+
+def _resolver(operation: str) -> Callable[..., Plan]:
+    resolver: Callable[..., Plan] = getattr(lazy.module(f"fastq.dispatch.{_RESOLVERS[operation]}"), operation)
+    return resolver

@@ -10,7 +10,9 @@ from catalogue import CODES, INPUTS, LAYOUTS, PACKED, same_bytes, same_quantized
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
+from fastq.kernels import build
 from fastq.runtime import threadpool
+from fastq.system import tuning
 
 SHAPE = (4, 6, 35)
 GRANULARITIES = [
@@ -197,8 +199,6 @@ def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, ex
 def streaming(monkeypatch):
     """Stores go past the cache, whatever the size."""
     from fastq.dispatch import cache, planner
-    from fastq.kernels import build
-    from fastq.system import tuning
 
     prepared = build.kernel_address.cache_clear, cache.plans.clear
     row = dataclasses.replace(tuning.current(), stream_codes=True)

@@ -186,8 +186,8 @@ MUTANTS = {
     "tail dropped": [
         (
             "loops/runs.py",
-            "i = min(i + n, last)\n    return seen | any_lane(nans)",
-            "i = min(i + n, last)\n        if i == last:\n            break\n    return seen | any_lane(nans)",
+            "i = min(i + n, last)\n    return found | any_lane(nans)",
+            "i = min(i + n, last)\n        if i == last:\n            break\n    return found | any_lane(nans)",
         )
     ],
     "NaN kept in a minimum": [
@@ -278,9 +278,9 @@ STREAMED_MUTANTS = {
         ("loops/nontemporal.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")
     ],
     "a line too many": [("loops/nontemporal.py", "while i <= end - count(line):", "while i < end:")],
-    "NaN passed over": [("loops/nontemporal.py", "seen |= any_lane(reported)", "pass")],
+    "NaN passed over": [("loops/nontemporal.py", "found |= any_lane(reported)", "pass")],
     "NaN of a row passed over": [
-        ("loops/columns.py", "status_of(seen | any_lane(nans), False)", "status_of(any_lane(nans), False)")
+        ("loops/columns.py", "status_of(found | any_lane(nans), False)", "status_of(any_lane(nans), False)")
     ],
 }
 

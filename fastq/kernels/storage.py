@@ -63,4 +63,4 @@ class StorageFormat(NamedTuple):
         return np.dtype(np.int8 if self.signed and not self.element else np.uint8)
 
 
-ElementType = np.dtype[Any] | StorageFormat  # what a pointer of a kernel points to
+ElementType = np.dtype[Any] | StorageFormat  # what a kernel's pointer points to

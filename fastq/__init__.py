@@ -6,23 +6,14 @@ from fastq.system import lazy
 
 if TYPE_CHECKING:
     from fastq import gguf, plot, reference
-    from fastq.comparison import Comparison
     from fastq.formats.conventions import CONVENTIONS, Convention
     from fastq.formats.qtypes import QType
-    from fastq.operations.ops import (
-        choose_qparams,
-        compare,
-        dequantize_linear,
-        fake_quantize,
-        minmax,
-        pack,
-        quantize,
-        quantize_linear,
-        unpack,
-    )
-    from fastq.operations.threads import get_num_threads, set_num_threads, warmup
-    from fastq.operations.versions import show_versions
-    from fastq.results import QParams, QuantizedArray
+    from fastq.operations.config import get_num_threads, set_num_threads, show_versions, warmup
+    from fastq.operations.dequantize import dequantize_linear
+    from fastq.operations.measure import compare, minmax
+    from fastq.operations.packing import pack, unpack
+    from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
+    from fastq.results import Comparison, QParams, QuantizedArray
     from fastq.runtime.result_pool import get_kept_memory, set_kept_memory
 
 __version__ = "0.1.0"
@@ -54,27 +45,29 @@ __all__ = [
     "warmup",
 ]
 
-# names that do not come from fastq.operations.ops, which knows all types of the public functions
-_ELSEWHERE = {
-    "CONVENTIONS": "fastq.formats.conventions",
-    "get_kept_memory": "fastq.runtime.result_pool",
-    "get_num_threads": "fastq.operations.threads",
-    "set_kept_memory": "fastq.runtime.result_pool",
-    "set_num_threads": "fastq.operations.threads",
-    "show_versions": "fastq.operations.versions",
-    "warmup": "fastq.operations.threads",
+# the module of each public name, and of the public corners
+_HOMES = {
+    "fastq.formats.conventions": ("CONVENTIONS", "Convention"),
+    "fastq.formats.qtypes": ("QType",),
+    "fastq.operations.config": ("get_num_threads", "set_num_threads", "show_versions", "warmup"),
+    "fastq.operations.dequantize": ("dequantize_linear",),
+    "fastq.operations.measure": ("compare", "minmax"),
+    "fastq.operations.packing": ("pack", "unpack"),
+    "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
+    "fastq.results": ("Comparison", "QParams", "QuantizedArray"),
+    "fastq.runtime.result_pool": ("get_kept_memory", "set_kept_memory"),
 }
-# modules, those that the package itself imports late among them: forks wait for that
-_MODULES = ("gguf", "plot", "reference")
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_CORNERS = ("gguf", "plot", "reference")
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import fastq` itself costs about a quarter of NumPy's."""
-    if name in _MODULES:
+    if name in _CORNERS:
         return lazy.module(f"fastq.{name}")
-    if name not in __all__:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'fastq' has no attribute {name!r}")
-    value = globals()[name] = getattr(lazy.module(_ELSEWHERE.get(name, "fastq.operations.ops")), name)
+    value = globals()[name] = getattr(lazy.module(_HOME_OF[name]), name)
     return value
 
 

@@ -6,33 +6,16 @@ Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, and do not need that package.
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.dispatch import validation
-from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
-from fastq.runtime import result_pool
-from fastq.system import lazy
+from fastq.dispatch.cache import call
 
 Array = NDArray[Any]
 
 __all__ = ["dequantize", "quantize"]
-
-_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
-_SOURCES = {dtype.name for dtype in (*validation.FLOATS, *validation.INTEGERS)} | {"float16", "bfloat16"}
-
-
-@functools.cache
-def _is_source(dtype: np.dtype[Any]) -> bool:
-    """Whether arrays of this dtype, in any byte order, can be quantized."""
-    return dtype.name in _SOURCES
-
-
-# the module that needs Numba, imported by the first call of an operation
-_execute = functools.partial(lazy.module, "fastq.dispatch.gguf")
 
 
 def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.uint8]:
@@ -77,17 +60,7 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     >>> blocks[0, :6]
     array([  8,  32, 129, 133, 137, 141], dtype=uint8)
     """
-    form, data = as_block_format(qtype), validation.as_array(data, "data")
-    if not _is_source(data.dtype):
-        raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
-    shape = _shape(data, BLOCK, "values", form.nbytes, form)
-    blocks = result_pool.empty(shape, _UINT8) if out is None else validation.check_out(out, shape, _UINT8)
-    if data.size:
-        (source,) = (data,) if out is None else validation.apart(blocks, data)
-        refused = _execute().quantize(source, blocks, form)
-        if refused >= 0:
-            _refuse(source, refused, form)
-    return blocks
+    return cast(NDArray[np.uint8], call("gguf_quantize", data, out, None, None, None, qtype))
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
@@ -121,39 +94,4 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     >>> fastq.gguf.dequantize(blocks, "Q4_0")[:4]
     array([-1.   , -0.875, -0.875, -0.75 ], dtype=float32)
     """
-    form, data = as_block_format(qtype), validation.as_array(data, "data")
-    if data.dtype != _UINT8:
-        raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
-    shape = _shape(data, form.nbytes, "bytes", BLOCK, form)
-    values = result_pool.empty(shape, _FLOAT32) if out is None else validation.check_out(out, shape, _FLOAT32)
-    if data.size:
-        (source,) = (data,) if out is None else validation.apart(values, data)
-        _execute().dequantize(source, values, form)
-    return values
-
-
-def _shape(data: Array, width: int, what: str, becomes: int, form: BlockFormat) -> tuple[int, ...]:
-    """Shape of the result, in which each `width` elements of a row become so many.
-
-    Raises
-    ------
-    ValueError
-        If rows are not a multiple of the width.
-    """
-    shape = data.shape
-    if not shape or shape[-1] % width:
-        raise ValueError(
-            f"data has shape {shape}, but its last axis must be a multiple of {width}, the {what} of a {form} block"
-        )
-    return (*shape[:-1], shape[-1] // width * becomes)
-
-
-def _refuse(data: Array, block: int, form: BlockFormat) -> None:
-    row, place = divmod(block, data.shape[-1] // BLOCK)
-    index = tuple(int(k) for k in np.unravel_index(row, data.shape[:-1])) if data.ndim > 1 else ()
-    first = place * BLOCK
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(data[index][first : first + BLOCK].astype(np.float32)).all()
-    reason = f"values too large for the float16 parameters of {form}" if finite else "NaN or infinity"
-    where = f"row {index[0] if len(index) == 1 else index} of data" if index else "data"
-    raise ValueError(f"{where} has {reason} in elements {first}..{first + BLOCK - 1}")
+    return cast(NDArray[np.float32], call("gguf_dequantize", data, out, None, None, None, qtype))

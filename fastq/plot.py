@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.comparison import Comparison
 from fastq.dispatch import validation
 from fastq.formats.conventions import as_convention
-from fastq.operations.ops import compare
-from fastq.results import QuantizedArray
+from fastq.operations.measure import compare
+from fastq.results import Comparison, QuantizedArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

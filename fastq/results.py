@@ -1,4 +1,4 @@
-"""QuantizedArray: codes with the parameters that give them meaning."""
+"""Hold what operations return: QuantizedArray and QParams (codes and their parameters) and Comparison (errors)."""
 
 from __future__ import annotations
 
@@ -90,6 +90,12 @@ class QParams:
         """Compute type: that of the values, float32 or float64."""
         given = self.computed or self.scale.dtype
         return np.dtype(np.float64) if given == np.float64 else np.dtype(np.float32)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All but the values: what a launch plan may depend on beside shapes and dtypes."""
+        where = self.dtype, self.axis, self.block_size, self.symmetric, self.convention
+        return *where, self.computed, self.tensor_scale is not None
 
     def with_values(self, scale: NDArray[Any], zero_point: NDArray[Any]) -> QParams:
         """Return these parameters with other numbers, in a fifth of the time of `dataclasses.replace`."""
@@ -209,10 +215,9 @@ class QuantizedArray:
         TypeError
             If dtype is not that of the codes.
         """
-        from fastq.operations import ops
-
-        wanted = None if dtype is None else _own_dtype(self.dtype, dtype)
-        codes = ops.unpack(self.codes, self.dtype, shape=self.shape) if self.dtype.packed else self.codes
+        wanted, codes = None if dtype is None else _own_dtype(self.dtype, dtype), self.codes
+        if self.dtype.packed:
+            codes = lazy.module("fastq.operations.packing").unpack(codes, self.dtype, shape=self.shape)
         return codes if wanted is None else codes.astype(wanted, copy=False)
 
     def dequantize(
@@ -232,9 +237,8 @@ class QuantizedArray:
         ndarray
             Shape `shape`.
         """
-        from fastq.operations import ops
-
-        return ops.dequantize(self, dtype=dtype, out=out)
+        values: NDArray[Any] = lazy.module("fastq.operations.dequantize").dequantize(self, dtype=dtype, out=out)
+        return values
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -246,3 +250,30 @@ class QuantizedArray:
         where = "" if self.axis is None else f", axis={self.axis}"
         where += f", block_size={self.block_size}" if self.block_size else ""
         return f"QuantizedArray(shape={self.shape}, dtype={self.dtype}{where}, nbytes={self.nbytes})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far an approximation is from an array; errors are ``x - approximation`` in float64.
+
+    Attributes
+    ----------
+    mse : float
+        Mean of the squared errors, in squared units of x.
+    sqnr_db : float
+        Signal to quantization noise ratio, ``10 log10(sum x**2 / sum error**2)``, in decibels; inf without errors.
+    max_abs_error, mean_abs_error : float
+        Of the absolute errors, in units of x.
+    max_relative_error, mean_relative_error : float
+        Of ``|error| / |x|`` over the elements that are not zero.
+    clipped : int or None
+        How many elements lie outside what the codes can hold; None for a plain array, which has no codes.
+    """
+
+    mse: float
+    sqnr_db: float
+    max_abs_error: float
+    mean_abs_error: float
+    max_relative_error: float
+    mean_relative_error: float
+    clipped: int | None

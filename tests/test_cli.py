@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fastq.cli.app.scheme import Scheme
 from safetensors.numpy import load_file, save_file
 
 import fastq
 from fastq import reference
 from fastq.cli.app import cli, demo, selfcheck
 from fastq.io.containers import open_source
+from fastq.io.scheme import Scheme
 from fastq.operations import versions
 
 

@@ -11,7 +11,6 @@ import tracemalloc
 import ml_dtypes
 import numpy as np
 import pytest
-from fastq.cli.app.scheme import Scheme
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -22,6 +21,7 @@ from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec, open_sour
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
 from fastq.io.records import KEY, Record, decoded, encoded, from_metadata, stored_specs, to_metadata
+from fastq.io.scheme import Scheme
 from fastq.system.atomic import replacing
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -24,15 +24,14 @@ from rich.progress import (
     track,
 )
 
-from fastq.cli.app import demo as demonstration
-from fastq.cli.app import selfcheck
-from fastq.cli.app.report import FIGURES, TENSOR, print_conventions, print_table, total_of
-from fastq.cli.app.scheme import Scheme
+from fastq.cli import demo as demonstration
+from fastq.cli import selfcheck
+from fastq.cli.report import FIGURES, TENSOR, print_conventions, print_table, total_of
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
-from fastq.operations import versions
+from fastq.io.scheme import Scheme
 
 
 def main() -> None:
@@ -225,7 +224,7 @@ def bench(arguments: tuple[str, ...]) -> None:
 @cli.command()
 def info() -> None:
     """Print versions, CPU, threads and cache folder."""
-    versions.show_versions()
+    config.show_versions()
 
 
 @cli.command()

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq import reference
-from fastq.cli.app.measure import Speed, timed, warm_seconds
-from fastq.cli.app.report import Row
-from fastq.cli.app.scheme import Scheme
+from fastq.io.scheme import Scheme
+from fastq.io.speed import Row, Speed, timed, warm_seconds
 from fastq.results import QuantizedArray
 
 SCHEMES = (

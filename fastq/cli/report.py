@@ -4,42 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from fastq.cli.app.measure import Speed
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table.
-
-    Attributes
-    ----------
-    name, shape, scheme : str
-        What was quantized, and how.
-    before, after : int
-        Bytes.
-    sqnr_db, max_abs_error : float or None
-        As in `fastq.Comparison`; None where nothing was quantized.
-    speed : Speed or None
-        None where it was not measured.
-    """
-
-    name: str
-    shape: str
-    scheme: str
-    before: int
-    after: int
-    sqnr_db: float | None = None
-    max_abs_error: float | None = None
-    speed: Speed | None = None
-
+from fastq.io.speed import Row
 
 Column = tuple[str, Callable[[Row], str]]
 

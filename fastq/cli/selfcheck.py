@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq import reference
-from fastq.cli.app.scheme import Scheme
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES
+from fastq.io.scheme import Scheme
 from fastq.results import QuantizedArray
 
 Array = NDArray[Any]

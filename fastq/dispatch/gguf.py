@@ -1,8 +1,9 @@
-"""From arrays to the kernels of block formats: which kernel, in place or tile by tile, which block was refused."""
+"""Resolve the block formats of GGUF: blocks in place or tile by tile, and which block was refused."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,58 +11,95 @@ from numba import types
 from numpy.typing import NDArray
 
 from fastq import jit
+from fastq.dispatch import validation
+from fastq.dispatch.cache import Plan
+from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import STREAMING, element
-from fastq.dispatch.strides import TILE, is_plain, tiles
-from fastq.formats.gguf import BLOCK, BlockFormat
+from fastq.dispatch.strides import TILE, is_plain, native, tiles
+from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
 from fastq.kernels.loops import gguf
 from fastq.runtime import threadpool
-from fastq.runtime.driver import VALUES, Program, program, run
+from fastq.runtime.driver import UNFIT, VALUES, Checks, Program, bound, program, run
 from fastq.runtime.plan import CODES_PAST_CACHE
 
 Array = NDArray[Any]
 
-_NOTHING = types.CPointer(types.int64)  # scales, zero points, sums and plan of other kernels
+_NOTHING = types.CPointer(types.int64)  # scales, zero points, sums and numbers of other kernels
+_UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
+_SOURCES = {dtype.name for dtype in (*validation.FLOATS, *validation.INTEGERS)} | {"float16", "bfloat16"}
 
 
-def _kernel(loop: Any, form: BlockFormat, src: Array, dst: Array, pays: bool) -> int:
-    """Address of a loop for two arrays; whether it pays to store what is large past the cache."""
-    streaming = pays and src.nbytes + dst.nbytes >= STREAMING and is_plain(src) and is_plain(dst)
-    return _compiled(loop, form, src.dtype, dst.dtype, streaming)
+def gguf_quantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object) -> Plan:
+    """Resolve `fastq.gguf.quantize`."""
+    row = as_block_format(qtype)
+    if data.dtype.name not in _SOURCES:
+        raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
+    shape = _shape(data, BLOCK, "values", row.nbytes, row)
+    launch = _launch(gguf.quantize_blocks, row, data, BLOCK, out, shape, _UINT8, row.nbytes, CODES_PAST_CACHE)
+
+    def quantize(data: Array, out: Any, *_: object) -> Array:
+        blocks, refused = launch(data, out)
+        if refused >= 0:
+            _refuse(data, refused, row)
+        return blocks
+
+    return quantize
+
+
+def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object) -> Plan:
+    """Resolve `fastq.gguf.dequantize`."""
+    row = as_block_format(qtype)
+    if data.dtype != _UINT8:
+        raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
+    shape = _shape(data, row.nbytes, "bytes", BLOCK, row)
+    launch = _launch(gguf.dequantize_blocks, row, data, row.nbytes, out, shape, _FLOAT32, BLOCK, True)
+    return lambda data, out, *_: launch(data, out)[0]
+
+
+def _launch(
+    loop: Any,
+    row: BlockFormat,
+    data: Array,
+    width: int,
+    out: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    result_width: int,
+    streams: bool,
+) -> Callable[[Array, Any], tuple[Array, int]]:
+    """Return what turns `width` elements of arrays alike into `result_width` of the result, and says what was refused."""
+    result = result_of(shape, dtype, out)
+    blocks, target = data.size // width, None if out is None else np.asarray(out)
+    if not blocks:
+        return lambda data, out: (result.new() if out is None else out, -1)
+    plain = is_plain(data) and is_plain(target)
+    past_cache = streams and plain and data.nbytes + result.nbytes >= STREAMING
+    kernel = _compiled(loop, row, native(data.dtype), dtype, past_cache)
+    threads = threadpool.threads_for(blocks * BLOCK) if plain else 1
+    plan = program(kernel, VALUES, None, blocks, threads, size=BLOCK, grain=gguf.GROUP)
+    checked = bound(plan.checked(Checks((data.nbytes, result.nbytes, 0, 0))))
+
+    def launch(data: Array, out: Any) -> tuple[Array, int]:
+        values = result.new() if out is None else out
+        status = checked(data, values) if plain and type(values) is np.ndarray else UNFIT
+        if status == UNFIT:
+            target = np.asarray(values)
+            (data,) = validation.copy_if_overlapping(target, data)
+            if not plain:
+                return values, _run_tiles(plan, _in_blocks(data, width), _in_blocks(target, result_width))
+            status = run(plan, data, target)
+        return values, _first_reported(plan, data, np.asarray(values), blocks) if status else -1
+
+    return launch
 
 
 @functools.cache
-def _compiled(loop: Any, form: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool) -> int:
+def _compiled(loop: Any, row: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool) -> int:
     """Address of a loop compiled for a format and two dtypes."""
     source, target = element(src.newbyteorder("=")), element(dst.newbyteorder("="))
-    kind = gguf.Blocks(form, element(np.dtype(np.float16)), source, streaming)
+    kind = gguf.Blocks(row, element(np.dtype(np.float16)), source, streaming)
     pointers = [types.CPointer(getattr(source, "bits", source)), types.CPointer(target)]
     return jit.kernel(loop, types.int64, kind, *pointers, *[_NOTHING] * 4, *[types.int64] * 4)
-
-
-@functools.lru_cache(4096)
-def _program(kernel: int, blocks: int, threads: int) -> Program:
-    return program(kernel, VALUES, None, blocks, threads, size=BLOCK, grain=gguf.GROUP)
-
-
-def quantize(data: Array, out: Array, form: BlockFormat) -> int:
-    """Write the blocks of data to out; return the first block that has no finite scale, -1 where all have one."""
-    kernel = _kernel(gguf.quantize_blocks, form, data, out, CODES_PAST_CACHE)
-    return _run(kernel, data, BLOCK, out, form.nbytes)
-
-
-def dequantize(data: Array, out: Array, form: BlockFormat) -> None:
-    """Write the values of the blocks in data to out."""
-    kernel = _kernel(gguf.dequantize_blocks, form, data, out, True)
-    _run(kernel, data, form.nbytes, out, BLOCK)
-
-
-def _run(kernel: int, src: Array, width: int, dst: Array, dst_width: int) -> int:
-    """Run a kernel on blocks of `width` elements of src, which become `dst_width` of dst; the first one reported."""
-    blocks = src.size // width
-    if is_plain(src) and is_plain(dst):
-        whole = _program(kernel, blocks, threadpool.threads_for(blocks * BLOCK))
-        return _first_reported(whole, src, dst, blocks) if run(whole, src, dst) else -1
-    return _run_tiles(_program(kernel, blocks, 1), _in_blocks(src, width), _in_blocks(dst, dst_width))
 
 
 def _in_blocks(x: Array, width: int) -> Array:
@@ -93,3 +131,30 @@ def _first_reported(whole: Program, src: Array, dst: Array, stop: int) -> int:
         else:
             start = middle
     return start
+
+
+def _shape(data: Array, width: int, what: str, becomes: int, row: BlockFormat) -> tuple[int, ...]:
+    """Shape of the result, in which each `width` elements of a row become so many.
+
+    Raises
+    ------
+    ValueError
+        If rows are not a multiple of the width.
+    """
+    shape = data.shape
+    if not shape or shape[-1] % width:
+        raise ValueError(
+            f"data has shape {shape}, but its last axis must be a multiple of {width}, the {what} of a {row} block"
+        )
+    return (*shape[:-1], shape[-1] // width * becomes)
+
+
+def _refuse(data: Array, block: int, row: BlockFormat) -> None:
+    index_of_row, place = divmod(block, data.shape[-1] // BLOCK)
+    index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()
+    first = place * BLOCK
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(data[index][first : first + BLOCK].astype(np.float32)).all()
+    reason = f"values too large for the float16 parameters of {row}" if finite else "NaN or infinity"
+    where = f"row {index[0] if len(index) == 1 else index} of data" if index else "data"
+    raise ValueError(f"{where} has {reason} in elements {first}..{first + BLOCK - 1}")

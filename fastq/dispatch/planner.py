@@ -1,4 +1,7 @@
-"""What the shapes and dtypes of a call decide: the kernel and its plan."""
+"""Plan launches: from shapes and dtypes to the kernels, their numbers, threads and chunks.
+
+Everything here is decided by metadata alone; no element is looked at.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,21 @@ from numba import from_dtype, types
 from numpy.typing import NDArray
 
 from fastq import jit
+from fastq.dispatch.cache import plans
 from fastq.dispatch.granularity import Layout, make_layout
-from fastq.dispatch.spec import Bounds, Call, Form, How, Kind, Parameters
+from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, ElementType, OpSpec, Parameters, StorageFormat
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.kernels import SAW_NAN
 from fastq.kernels.bitpack import Bits
-from fastq.kernels.loops import columns, runs
+from fastq.kernels.loops import columns, repack, runs
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo
 from fastq.kernels.spec import Action
-from fastq.runtime.driver import EVERYTHING, VALUES, Program, program
+from fastq.runtime import threadpool
+from fastq.runtime.driver import EVERYTHING, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, Program, X, program
 from fastq.runtime.plan import CODES_PAST_CACHE, PLAN, Plan
 
 Array = NDArray[Any]
-Kinds = tuple[Kind, Kind, Kind, Kind]  # what src, dst, scale and zero point point to
+ElementTypes = tuple[ElementType, ElementType, ElementType, ElementType]  # of src, dst, scale and zero point
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -46,53 +52,82 @@ ERRORS_CHUNK = 1 << 16
 # threads write to the same byte
 GRAIN = 64
 NARROW = 512  # rows of fewer elements than this are widened where they can be
+# elements of a block that is quantized right after it was reduced, while it is in the L2 cache
+FUSED = 1 << 17
+# rows of such a block if they begin a multiple of so many bytes apart, of which caches hold fewer. Gelem/s in one pass
+# and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048 9.7 and 6.9; 512 rows of
+# 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4
+ALIASED, APART = 512, 1 << 14
+# how many elements of a reduction are as much work as one of a quantization (2**17: 4.6 us alone, 4.9 with two)
+LIGHT = 8
+# minimum and maximum of each thread are kept side by side as long as they have no more numbers than this, 512 KiB of
+# float32; of rows that are wider, threads take columns, at most so many at a time that their minima and maxima stay in
+# the L2 cache (2**15 of 2**18 columns 1.2 to 3 times faster than 2**11 to 2**14)
+PARTIAL = 1 << 16
+COLUMNS = 1 << 15
+# Blocks from which the kernel is used that computes the parameters of so many side by side; fewer are not worth the
+# second that it takes to compile
+SIDE_BY_SIDE = 16
+# codes that a unit of work has where rows do not matter: whole bytes of any format
+REPACKED = 1 << 14
+
+threadpool.when_changed(plans.clear)
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
 
 
 @functools.cache
-def element(kind: Kind) -> types.Type:
+def element(kind: ElementType) -> types.Type:
     """Return the type of what a kernel's pointer points to."""
-    if isinstance(kind, Form) and not kind.element:
+    if isinstance(kind, StorageFormat) and not kind.element:
         return Bits(kind.bits, kind.signed, kind.highest_first)
-    name = kind.element if isinstance(kind, Form) else kind.name
+    name = kind.element if isinstance(kind, StorageFormat) else kind.name
     if name not in FLOAT_FORMATS:
         return from_dtype(kind)
     row = FLOAT_FORMATS[name]
     if not row.sign:
-        return PowerOfTwo(row.bias + (kind.units if isinstance(kind, Form) else 0))
-    return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, Form) else Minifloat(row)
+        return PowerOfTwo(row.bias + (kind.exponent if isinstance(kind, StorageFormat) else 0))
+    return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, StorageFormat) else Minifloat(row)
 
 
 @functools.cache
-def kernel_address(loop: Any, does: str, nan: str, scheme: str, block: int, how: How, *kinds: Kind) -> int:
-    """Address of a loop compiled for an action and kinds of src, dst, scale and zero point."""
+def kernel_address(
+    loop: Any, op: str, nan: str, range_scheme: str, block: int, arithmetic: Arithmetic, *kinds: ElementType
+) -> int:
+    """Return the address of a loop compiled for an op and the element types of src, dst, scale and zero point."""
     pointers = [types.CPointer(element(kind)) for kind in (*kinds, np.dtype(np.float64))]
-    code = element(how.code) if how.code is not None and how.code.element else None
-    rule, own = how.rule, ""
-    if how.steps is not None:
-        own = "tensor" if FLOAT_FORMATS[how.steps.element].sign else "power"
-        rule = rule._replace(compute="float64" if does != "dequantize" and is_wide(kinds[0]) else "float32")
-    codes = does == "quantize" or (does == "repack" and isinstance(kinds[1], Form))
-    streams = does not in ("minmax", "compare") and (CODES_PAST_CACHE or not codes)
-    action = Action(does, nan, scheme, block, rule, code, own, streams)
+    code_format, scale_format = arithmetic.code_format, arithmetic.scale_format
+    code = element(code_format) if code_format is not None and code_format.element else None
+    rule, own = arithmetic.rule, ""
+    if scale_format is not None:
+        own = "tensor" if FLOAT_FORMATS[scale_format.element].sign else "power"
+        rule = rule._replace(compute="float64" if op != "dequantize" and is_wide(kinds[0]) else "float32")
+    codes = op == "quantize" or (op == "repack" and isinstance(kinds[1], StorageFormat))
+    streams = op not in ("minmax", "compare") and (CODES_PAST_CACHE or not codes)
+    action = Action(op, nan, range_scheme, block, rule, code, own, streams)
     return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
 
 
-def is_wide(kind: Kind) -> bool:
-    """Whether input of this dtype is computed with in float64."""
+def is_wide(kind: ElementType) -> bool:
+    """Whether input of this type is computed with in float64."""
     return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
 
 
-def past_cache(shape: tuple[int, ...], *kinds: Kind) -> bool:
-    """Whether so many elements of each of the kinds outgrow the cache: then stores past it are better, if any are."""
-    return bool(math.prod(shape) * sum(element(kind).bitwidth for kind in kinds) >= 8 * STREAMING)
+def past_cache(size: int, *kinds: ElementType) -> bool:
+    """Whether so many elements of each of the types outgrow the cache: then stores past it are better, if any are."""
+    return bool(size * sum(element(kind).bitwidth for kind in kinds) >= 8 * STREAMING)
 
 
-def plan_of(layout: Layout, bounds: Bounds = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:
-    """Return a plan as kernels read it."""
-    plan = np.zeros(1, PLAN)
+def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:
+    """Return the numbers of a launch as kernels read them."""
+    args = np.zeros(1, PLAN)
     view = (layout.outer, layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept)
-    plan[0] = (*view, parameters, *bounds, 1.0, streaming, ERRORS_CHUNK)
-    return plan
+    args[0] = (*view, parameters, *code_range, 1.0, streaming, ERRORS_CHUNK)
+    return args
+
+
+_NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 
 
 def loop_of(layout: Layout) -> Any:
@@ -100,43 +135,241 @@ def loop_of(layout: Layout) -> Any:
     return runs.spans if layout.inner == 1 else columns.lanes
 
 
-class Prepared(NamedTuple):
-    """All of a call with given parameters that its shapes and dtypes decide."""
-
-    program: Program
-    repeat: int
-
-
-@functools.lru_cache(4096)
-def prepare(
-    call: Call, shape: tuple[int, ...], threads: int, backward: bool, *dtypes: np.dtype[Any], direct: bool = True
-) -> Prepared:
-    """Return what the shapes and dtypes of a call with given parameters decide; direct: not into a buffer."""
-    kinds = kinds_of(call, *dtypes)
-    layout = make_layout(shape, call.axes, call.block_size)
-    assert layout is not None
-    layout, repeat = layout.widened(NARROW)
-    streaming = direct and past_cache(shape, *kinds[:2])
-    kernel = kernel_address(loop_of(layout), call.does, call.nan, "", 0, call.how, *kinds)
-    plan, size = plan_of(layout, call.bounds, streaming), math.prod(shape)
-    heeded = EVERYTHING if call.does != "dequantize" else 0  # codes may be NaN
-    whole = program(kernel, VALUES, plan, size, threads, grain=GRAIN, backward=backward, heeded=heeded)
-    return Prepared(whole, repeat)
-
-
-def kinds_of(call: Call, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero: np.dtype[Any]) -> Kinds:
-    """Return what the pointers of a call point to, from the dtypes of its arrays."""
-    does, code, steps = call.does, call.how.code, call.how.steps
+def element_types(
+    spec: OpSpec, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero_point: np.dtype[Any]
+) -> ElementTypes:
+    """Return what the pointers of an operation point to, from the dtypes of its arrays."""
+    op, code, scale_format = spec.op, spec.arithmetic.code_format, spec.arithmetic.scale_format
     return (
-        (code or src if does == "dequantize" else src),
-        (code or dst if does in ("quantize", "compare") else dst),
-        steps or scale,
-        zero,
+        (code or src if op == "dequantize" else src),
+        (code or dst if op in ("quantize", "compare") else dst),
+        scale_format or scale,
+        zero_point,
     )
 
 
-def repeated(given: Parameters, repeat: int) -> Parameters:
-    """Return parameters side by side as often as a widened layout has rows in one."""
-    if repeat == 1:
-        return given
-    return given._replace(scale=np.tile(given.scale.reshape(-1), repeat), zero=np.tile(given.zero.reshape(-1), repeat))
+# --- given parameters -------------------------------------------------------------------------------------------------
+
+
+class ElementwisePlan(NamedTuple):
+    """A launch plan with given parameters, and how often these are repeated side by side for a widened layout."""
+
+    plan: Program
+    repeat: int
+
+    def repeated(self, given: Parameters) -> Parameters:
+        """Return parameters side by side as often as the layout has rows in one."""
+        if self.repeat == 1:
+            return given
+        scale, zero_point = given.scale.reshape(-1), given.zero_point.reshape(-1)
+        return given._replace(scale=np.tile(scale, self.repeat), zero_point=np.tile(zero_point, self.repeat))
+
+
+def plan_elementwise(
+    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], direct: bool = True, backward: bool = False
+) -> ElementwisePlan:
+    """Plan an operation with given parameters on arrays of these dtypes; not direct: for tiles in a buffer."""
+    kinds, size = element_types(spec, *dtypes), math.prod(shape)
+    layout = make_layout(shape, spec.axes, spec.block_size)
+    assert layout is not None
+    layout, repeat = layout.widened(NARROW)
+    threads = threadpool.threads_for(size) if direct else 1
+    kernel = kernel_address(loop_of(layout), spec.op, spec.nan, "", 0, spec.arithmetic, *kinds)
+    args = kernel_args(layout, spec.code_range, direct and past_cache(size, *kinds[:2]))
+    heeded = EVERYTHING if spec.op != "dequantize" else 0  # codes may be NaN
+    plan = program(kernel, VALUES, args, size, threads, grain=GRAIN, backward=backward, heeded=heeded)
+    return ElementwisePlan(plan, repeat)
+
+
+def plan_repack(shape: tuple[int, ...], code: StorageFormat, src: ElementType, dst: ElementType) -> Program:
+    """Plan to bring codes of a shape from one form in memory to the other, in C order."""
+    size, length = math.prod(shape), shape[-1] if shape else 1
+    if length % code.group == 0 or size == length:
+        length = REPACKED
+    kinds = _as_integers(src), _as_integers(dst)
+    kernel = kernel_address(repack.rows, "repack", "raise", "", 0, PLAIN, *kinds, *[np.dtype(np.uint8)] * 2)
+    args = kernel_args(Layout(1, length, 1, length, 1, 1, 1, ()), (0, 0), past_cache(size, src, dst), size)
+    return program(kernel, VALUES, args, -(-size // length), threadpool.threads_for(size), size=length)
+
+
+def _as_integers(kind: ElementType) -> ElementType:
+    """Return the type of the bits of float codes."""
+    if isinstance(kind, StorageFormat):
+        return StorageFormat(kind.bits, False) if kind.element else kind
+    return np.dtype(np.uint8) if kind.name in FLOAT_FORMATS else kind
+
+
+def plan_errors(spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], direct: bool = True) -> Program:
+    """Plan sums of the errors of an approximation."""
+    kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
+    assert layout is not None
+    kernel = kernel_address(loop_of(layout), "compare", "raise", "", 0, spec.arithmetic, *kinds)
+    operands, args, size = (X, OUT, SCALE, ZERO, SUMS), kernel_args(layout, spec.code_range), math.prod(shape)
+    threads = threadpool.threads_for(size) if direct else 1
+    return program(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, eager=True)
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+class MinMaxReduction(NamedTuple):
+    """A reduction to minima and maxima: partial results of `slots` threads, side by side, then `merge_partials`.
+
+    Attributes
+    ----------
+    plan : Program
+        All launches.
+    reduce, merge_partials : Program
+        The first and, where there are several slots, the second one alone.
+    dtype : dtype
+        In which minima and maxima are held.
+    identities : tuple of ndarray or None
+        Minima and maxima of nothing, where they are few: to copy them is faster than to make them.
+    count : int
+        How many numbers of each kind the partial results have.
+    shape : tuple of int
+        Parts of the array that have a minimum and a maximum.
+    """
+
+    plan: Program
+    reduce: Program
+    merge_partials: Program | None
+    dtype: np.dtype[Any]
+    identities: tuple[Array, Array] | None
+    count: int
+    shape: tuple[int, ...]
+
+    def begin(self) -> tuple[Array, Array]:
+        """Return minima and maxima of nothing."""
+        if self.identities is None:
+            return _identities(self.dtype, self.count, self.shape)
+        lo, hi = self.identities
+        return lo.copy(), hi.copy()
+
+    def end(self, extremes: Array) -> Array:
+        """Return minima or maxima, one for each part."""
+        if extremes.shape == self.shape:
+            return extremes
+        return extremes[: math.prod(self.shape)].reshape(self.shape)
+
+
+def _identities(dtype: np.dtype[Any], count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return so many identities of a minimum and of a maximum, in a shape if it has room for them."""
+    most, least = (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
+    shape = shape if math.prod(shape) == count else (count,)
+    return np.full(shape, most, dtype), np.full(shape, least, dtype)
+
+
+def _threads_to_reduce(size: int) -> int:
+    return threadpool.threads_for(size // LIGHT)
+
+
+def owned_units(layout: Layout) -> int:
+    """Return of how many elements chunks are multiples, so that no block is in two; the last of a row may be shorter."""
+    return (layout.block if layout.outer == 1 else layout.length) * layout.inner
+
+
+def plan_minmax(
+    shape: tuple[int, ...],
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    nan: str,
+    dtype: np.dtype[Any],
+    direct: bool = True,
+) -> MinMaxReduction:
+    """Plan the minima and maxima of the parts of an array; not direct: of tiles in a buffer."""
+    layout, size = make_layout(shape, axes, block_size), math.prod(shape)
+    assert layout is not None
+    threads = _threads_to_reduce(size) if direct else 1
+    wanted, parameters = layout.shape, layout.parameters
+    layout, repeat = layout.widened(NARROW)
+    count, grain = layout.parameters, owned_units(layout)
+    alone = layout.owned and size // grain >= 4 * threads  # each thread has blocks of its own
+    slots = 1 if alone or threads * count > PARTIAL else threads
+    held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
+    wide = slots < threads and layout.inner > PARTIAL // threads and not alone and repeat == 1
+    loop = columns.columns if wide else loop_of(layout)
+    kernel = kernel_address(loop, "minmax", "raise", "", 0, PLAIN, dtype, held, held, held)
+    args = kernel_args(layout, streaming=past_cache(size, dtype), parameters=count if slots > 1 else 0)
+    units, chunk = (layout.inner, min(COLUMNS, -(-layout.inner // threads))) if wide else (size, 0)
+    if slots == 1 and not alone and not wide:
+        threads = 1
+    operands, heeded = (X, NONE, LO, HI, NONE), EVERYTHING if nan == "raise" else ~SAW_NAN
+    unit, grain, chunk = size // units, grain if alone else 1, chunk if threads > 1 else 0
+    reduce = program(kernel, operands, args, units, threads, size=unit, grain=grain, chunk=chunk, heeded=heeded)
+    plan, merge = reduce, None
+    if slots * repeat > 1:
+        kernel = kernel_address(columns.fold, "minmax", "raise", "", 0, PLAIN, held, held, held, held)
+        merge = program(kernel, (LO, HI, LO, HI, NONE), args, parameters, 1, origin=slots * repeat)
+        plan = reduce.then(merge)
+    identities = _identities(held, slots * count, wanted) if slots * count <= NARROW else None
+    return MinMaxReduction(plan, reduce, merge, held, identities, slots * count, wanted)
+
+
+def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> Program:
+    """Plan to turn so many ranges into scale and zero point."""
+    scheme = spec.range_scheme
+    kinds = held, held, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
+    kernel = kernel_address(columns.ranges, "quantize", "raise", scheme.name, 0, spec.arithmetic, *kinds)
+    return program(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(_NO_LAYOUT, spec.code_range), count, 1)
+
+
+class RangedPlan(NamedTuple):
+    """A launch plan that takes parameters from ranges and quantizes, and its reduction where that is a pass of its own."""
+
+    plan: Program
+    reduction: MinMaxReduction | None
+
+    def begin(self) -> tuple[Array, ...]:
+        """Return the last operands: minima and maxima, where there are two passes."""
+        return self.reduction.begin() if self.reduction else ()
+
+
+def plan_ranged(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any]) -> RangedPlan | None:
+    """Plan one pass if it can be, else two; None where Python has something to do between them."""
+    fused = _plan_fused(spec, shape, src, dst)
+    if fused is not None:
+        return RangedPlan(fused, None)
+    scheme, marks_blocks = spec.range_scheme, spec.nan == "keep" and spec.arithmetic.scale_format is not None
+    parameters = scheme.scale_dtype, scheme.zero_point_dtype
+    second = plan_elementwise(spec.given, shape, src, dst, *parameters, backward=True)
+    if second.repeat > 1 or marks_blocks:
+        return None
+    reduction = plan_minmax(shape, spec.axes, spec.block_size, spec.nan, src)
+    ranges = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
+    return RangedPlan(reduction.plan.then(ranges, second.plan), reduction)
+
+
+def _compute_size(arithmetic: Arithmetic, kinds: ElementTypes) -> int:
+    """Return the bytes of a number of the type that a kernel computes in."""
+    if arithmetic.rule.compute:
+        return np.dtype(arithmetic.rule.compute).itemsize
+    if isinstance(kinds[2], np.dtype):
+        return kinds[2].itemsize
+    return 8 if is_wide(kinds[0]) else 4
+
+
+def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any]) -> Program | None:
+    """Plan one pass; None where a block would have left the cache when it is quantized, or threads outnumber blocks."""
+    op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
+    kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
+    layout, size = make_layout(shape, spec.axes, spec.block_size), math.prod(shape)
+    assert layout is not None
+    threads = threadpool.threads_for(size)
+    width = 1 if layout.inner == 1 else columns.STRIPE_BYTES // _compute_size(arithmetic, kinds)
+    if not layout.owned or layout.block * width > FUSED:
+        return None
+    if layout.inner > 1 and layout.block > ALIASED and layout.inner * element(kinds[0]).bitwidth % (8 * APART) == 0:
+        return None
+    if threads > 1 and layout.parameters < 4 * threads:
+        return None
+    args = kernel_args(layout, spec.code_range, past_cache(size, *kinds[:2]))
+    if layout.inner > 1:
+        units = layout.outer * layout.blocks * -(-layout.inner // width)
+        kernel = kernel_address(columns.stripes, op, nan, scheme.name, 0, arithmetic, *kinds)
+        return program(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
+    if layout.block in runs.WHOLE_BLOCKS and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
+        kernel = kernel_address(runs.blocks, op, nan, scheme.name, layout.block, arithmetic, *kinds)
+        return program(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
+    kernel = kernel_address(runs.spans, op, nan, scheme.name, 0, arithmetic, *kinds)
+    return program(kernel, VALUES, args, size, threads, grain=owned_units(layout))

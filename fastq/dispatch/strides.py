@@ -1,18 +1,15 @@
-"""Memory order: arrays as kernels take them, and tiles of what is not contiguous."""
+"""Arrange strided arrays for kernels: in place where memory is contiguous in some order of axes, else tile by tile."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.spec import Call
+from fastq.dispatch.granularity import Layout, make_layout
 
 Array = NDArray[Any]
 
@@ -20,92 +17,86 @@ Array = NDArray[Any]
 TILE = 1 << 18
 
 
-def is_plain(x: Array) -> bool:
-    """Whether kernels can work on an array in C order as it is."""
-    flags = x.flags
-    return flags.c_contiguous and flags.aligned and x.dtype.isnative
+def is_plain(x: Array | None) -> bool:
+    """Whether kernels can work on an array in C order as it is; so they can on a result that is still to be made."""
+    return x is None or (x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative)
 
 
-def _order(x: Array) -> tuple[int, ...] | None:
-    """Axes from the slowest to the fastest in memory, if x is contiguous in that order."""
-    if not x.flags.aligned or not x.dtype.isnative:
+class Arrangement(NamedTuple):
+    """How kernels see an array.
+
+    Attributes
+    ----------
+    order : tuple of int or None
+        Axes from the slowest to the fastest in that view; None: as they are.
+    direct : bool
+        Whether memory is contiguous in that order, so that kernels can work on it in place.
+    axes : tuple of int or None
+        The kept axes in that view.
+    layout : Layout
+        The granularity in that view.
+    parameter_order : tuple of int
+        Axes of scale and zero point in that view; empty: as they are.
+    """
+
+    order: tuple[int, ...] | None
+    direct: bool
+    axes: tuple[int, ...] | None
+    layout: Layout
+    parameter_order: tuple[int, ...]
+
+    def view(self, x: Array) -> Array:
+        """Return an array with its axes in the order of this view."""
+        return x if self.order is None else x.transpose(self.order)
+
+    def to_kernel(self, parameters: Array) -> Array:
+        """Return parameters of the caller's shape as kernels take them: C-contiguous in the order of this view."""
+        if not self.parameter_order or parameters.size == 1:
+            return np.ascontiguousarray(parameters)
+        return np.ascontiguousarray(parameters.transpose(self.parameter_order))
+
+    def from_kernel(self, parameters: Array) -> Array:
+        """Return parameters of kernels in the caller's shape, as a view."""
+        parameters = parameters.reshape(self.layout.shape)
+        if not self.parameter_order or parameters.size == 1:
+            return parameters
+        return parameters.transpose(np.argsort(self.parameter_order))
+
+
+def arrange(x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int) -> Arrangement:
+    """Return how kernels see x, and out if it is given."""
+    natural = tuple(range(x.ndim))
+    order = natural if is_plain(x) and is_plain(out) else _common_order(x, out)
+    arrangement = _arranged(x.shape, axes, block_size, order or natural, direct=order is not None)
+    if arrangement is None:
+        kept_first = tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))
+        arrangement = _arranged(x.shape, axes, block_size, kept_first, direct=False)
+    assert arrangement is not None
+    return arrangement
+
+
+def _arranged(
+    shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, order: tuple[int, ...], direct: bool
+) -> Arrangement | None:
+    if order == tuple(range(len(shape))):
+        layout = make_layout(shape, axes, block_size)
+        return layout and Arrangement(None, direct, axes, layout, ())
+    seen = None if axes is None else tuple(sorted(order.index(axis) for axis in axes))
+    layout = make_layout(tuple(shape[axis] for axis in order), seen, block_size)
+    if layout is None:
         return None
-    order = tuple(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
-    return order if x.transpose(order).flags.c_contiguous else None
+    parameter_order: tuple[int, ...] = ()
+    if axes is not None and len(layout.shape) > 1:
+        parameter_order = order if block_size else tuple(axes.index(axis) for axis in order if axis in axes)
+    return Arrangement(order, direct, seen, layout, parameter_order)
 
 
 def _common_order(x: Array, out: Array | None) -> tuple[int, ...] | None:
-    order = _order(x)
-    if order is None or out is None:
-        return order
-    direct = out.flags.aligned and out.dtype.isnative and out.transpose(order).flags.c_contiguous
-    return order if direct else None
-
-
-class View:
-    """Arrays as kernels take them, and the way back for parameters.
-
-    `x` and `out` are transposed so that the layout fits; `direct` says that both are contiguous then, so that kernels
-    can work on them in place. Parameters are C-contiguous in the order of the transposed axes.
-    """
-
-    def __init__(self, x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int) -> None:
-        self.axes, self.block_size = axes, block_size
-        if is_plain(x) and (out is None or is_plain(out)):  # the short way, for small arrays
-            layout = make_layout(x.shape, axes, block_size)
-            if layout is not None:
-                self.x, self.out, self.transposed_axes, self.layout = x, out, axes, layout
-                self.natural = self.direct = True
-                return
-        order = _common_order(x, out)
-        self.direct = order is not None
-        if not self._arrange(x, out, order or tuple(range(x.ndim))):
-            self.direct = False
-            self._arrange(x, out, tuple(sorted(range(x.ndim), key=lambda axis: axis not in (axes or ()))))
-
-    def _arrange(self, x: Array, out: Array | None, order: tuple[int, ...]) -> bool:
-        self.natural = order == tuple(range(x.ndim))
-        self.order = order
-        axes = self.axes
-        if not self.natural:
-            x = x.transpose(order)
-            out = None if out is None else out.transpose(order)
-            axes = None if axes is None else tuple(sorted(order.index(axis) for axis in axes))
-        self.x, self.out, self.transposed_axes = x, out, axes
-        layout = make_layout(x.shape, axes, self.block_size)
-        if layout is None:
-            return False
-        self.layout = layout
-        return True
-
-    def seen_by(self, call: Call) -> Call:
-        """Return the call with its axes as they are here."""
-        return call if self.transposed_axes == call.axes else _transposed(call, self.transposed_axes)
-
-    def _parameter_order(self) -> tuple[int, ...]:
-        if self.axes is None:
-            return ()
-        if self.block_size:
-            return self.order
-        return tuple(self.axes.index(axis) for axis in self.order if axis in self.axes)
-
-    def to_kernel(self, parameters: Array) -> Array:
-        """Parameters of the caller's shape as kernels take them."""
-        if self.natural or parameters.ndim < 2 or parameters.size == 1:
-            return np.ascontiguousarray(parameters)
-        return np.ascontiguousarray(parameters.transpose(self._parameter_order()))
-
-    def from_kernel(self, parameters: Array) -> Array:
-        """Parameters of kernels in the caller's shape, as a view."""
-        parameters = parameters.reshape(self.layout.shape)
-        if self.natural or parameters.ndim < 2 or parameters.size == 1:
-            return parameters
-        return parameters.transpose(np.argsort(self._parameter_order()))
-
-
-@functools.lru_cache(1024)
-def _transposed(call: Call, axes: tuple[int, ...] | None) -> Call:
-    return replace(call, axes=axes)
+    """Return the order of axes in which the memory of both is contiguous; a result to be made is ordered as x."""
+    if not x.flags.aligned or not x.dtype.isnative:
+        return None
+    order = tuple(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
+    return order if x.transpose(order).flags.c_contiguous and (out is None or is_plain(out.transpose(order))) else None
 
 
 def tiles(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], int, int]]:
@@ -125,7 +116,6 @@ def tiles(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], int, int]]:
             start += part
 
 
-def native(*arrays: Array) -> tuple[np.dtype[Any], ...]:
-    """Return the dtypes of arrays in the byte order of the machine."""
-    dtypes = tuple(array.dtype for array in arrays)
-    return dtypes if all(dtype.isnative for dtype in dtypes) else tuple(dtype.newbyteorder("=") for dtype in dtypes)
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in the byte order of the machine."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")

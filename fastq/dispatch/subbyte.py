@@ -1,128 +1,154 @@
-"""Codes that share bytes: packed and unpacked, and quantized and dequantized tile by tile."""
+"""Pack and unpack codes of fewer than 8 bits."""
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.granularity import Layout, make_layout
-from fastq.dispatch.planner import kernel_address, past_cache, plan_of, prepare, repeated
-from fastq.dispatch.spec import PLAIN, Call, Form, Kind, Parameters
-from fastq.dispatch.strides import is_plain, tiles
-from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels.loops import repack
-from fastq.runtime import threadpool
-from fastq.runtime.driver import VALUES, Program, program, run
+from fastq.dispatch import validation
+from fastq.dispatch.cache import Plan
+from fastq.dispatch.granularity import kept_axes
+from fastq.dispatch.planner import plan_repack
+from fastq.dispatch.spec import ElementType, StorageFormat, as_bits
+from fastq.dispatch.strides import is_plain, native, tiles
+from fastq.formats.qtypes import QType, as_qtype
+from fastq.kernels import SAW_OUT_OF_RANGE
+from fastq.runtime import result_pool
+from fastq.runtime.driver import run
 
 Array = NDArray[Any]
 
-# codes that a unit of work has where rows do not matter: whole bytes of any format
-REPACKED = 1 << 14
 
+def pack(
+    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, dtype: Any, axis: int, bitorder: str
+) -> Plan:
+    """Resolve `fastq.pack`."""
+    qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
+    if codes.dtype.kind not in "iu" or qtype.element:
+        if codes.dtype.name != (qtype.element or qtype.name):
+            raise TypeError(f"codes must be {qtype.element or 'integers'}, not {codes.dtype}")
+    axis, code = _axis(axis, len(shape)), _storage(qtype, bitorder)
+    is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
+    packed = validation.packed_shape(shape, qtype, axis)
+    plan = None
+    if is_plain(codes) and axis == len(shape) - 1 and codes.size:
+        plan = plan_repack(shape, code, qtype.storage if is_small_integer else as_bits(codes).dtype, code)
 
-def in_bytes(call: Call, x: Array, out: Array, shape: tuple[int, ...]) -> bool:
-    """Whether kernels can work on packed codes in place."""
-    assert call.how.code is not None
-    return is_plain(x) and is_plain(out) and _parted_by_bytes(shape, call.axes, call.block_size, call.how.code.group)
-
-
-@functools.lru_cache(4096)
-def _parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, group: int) -> bool:
-    """Whether every row and every run of one parameter begins on a whole byte."""
-    layout = make_layout(shape, axes, block_size)
-    if layout is None:
-        return False
-    runs = [shape[-1]] if shape and math.prod(shape[:-1]) > 1 else []
-    if layout.parameters > 1:
-        runs += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
-    return not any(run % group for run in runs)
-
-
-def apart_dtype(code: Form) -> np.dtype[Any]:
-    """Return the dtype of an array of codes one in a byte; of float codes that of their bits."""
-    return code.apart if isinstance(code.apart, np.dtype) else np.dtype(np.uint8)
-
-
-def apply_in_tiles(call: Call, x: Array, out: Array, given: Parameters) -> int:
-    """Quantize to packed codes, or dequantize them, through tiles of codes one in a byte; the bits of what was seen."""
-    quantizing, seen, code, call = call.does == "quantize", 0, call.how.code, call.apart
-    assert code is not None
-    values, packed = (x, out) if quantizing else (out, x)
-    dtype, codes_dtype = values.dtype.newbyteorder("="), apart_dtype(code)
-    dtypes = (dtype, codes_dtype) if quantizing else (codes_dtype, dtype)
-    prepared = prepare(call, values.shape, 1, False, *dtypes, given.scale.dtype, given.zero.dtype, direct=False)
-    scale, zero, tensor = repeated(given, prepared.repeat)
-    whole = prepared.program.with_tensor(tensor)
-    for index, start, stop in tiles(values.shape):
-        part, where = values[index], packed[packed_index(index, values.shape, code)]
-        codes = np.empty(part.shape, codes_dtype)
-        if quantizing:
-            src, dst = np.ascontiguousarray(part, dtype), codes
+    def launch(codes: Array, *_: object) -> Array:
+        given = codes.astype(qtype.storage) if is_small_integer else as_bits(codes)
+        result = result_pool.empty(packed, np.dtype(np.uint8))
+        if plan is not None:
+            status = run(plan, given, result)
         else:
-            unpack(where, codes, code)
-            src, dst = codes, np.empty(part.shape, dtype)
-        seen |= run(whole.part(start, stop, start), src, dst, scale, zero)
-        if quantizing:
-            pack(codes, where, code)
+            status = pack_codes(np.moveaxis(given.reshape(shape), axis, -1), np.moveaxis(result, axis, -1), code)
+        if status & SAW_OUT_OF_RANGE:
+            extremes = f"{given.min()}..{given.max()}"
+            raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {extremes}")
+        return result
+
+    return launch
+
+
+def unpack(
+    packed: Array,
+    _out: None,
+    _scale: None,
+    _zero: None,
+    _tensor: None,
+    dtype: Any,
+    axis: int,
+    bitorder: str,
+    shape: Any,
+) -> Plan:
+    """Resolve `fastq.unpack`."""
+    qtype, shape = _packed_qtype(dtype, bitorder), tuple(shape)
+    if packed.dtype != np.uint8:
+        raise TypeError(f"packed must be uint8, not {packed.dtype}")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"shape must not have negative sizes: {shape}")
+    axis, code = _axis(axis, max(len(shape), 1)), _storage(qtype, bitorder)
+    wanted = validation.packed_shape(shape, qtype, axis)
+    if packed.shape != wanted:
+        raise ValueError(f"packed has shape {packed.shape}, but {qtype} codes of shape {shape} pack to {wanted}")
+
+    whole, plan = shape or (1,), None
+    if is_plain(packed) and axis == len(whole) - 1 and math.prod(whole):
+        plan = plan_repack(whole, code, code, code.unpacked_dtype)
+
+    def launch(packed: Array, *_: object) -> Array:
+        codes = result_pool.empty(whole, code.unpacked_dtype)
+        if plan is not None:
+            run(plan, packed, codes)
         else:
-            values[index] = dst
-    return seen
+            unpack_codes(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), code)
+        return codes.reshape(shape).view(qtype.storage)
+
+    return launch
 
 
-def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: Form) -> tuple[Any, ...]:
-    """Where the bytes of a tile are: tiles that part the last axis do so at whole bytes."""
+def _packed_qtype(dtype: object, bitorder: str) -> QType:
+    qtype = as_qtype(dtype)
+    if not qtype.packed:
+        raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
+    if bitorder not in ("little", "big"):
+        raise ValueError(f"bitorder must be 'little' or 'big', not {bitorder!r}")
+    if bitorder == "big" and qtype.bits > 1:
+        raise ValueError(f"bitorder='big' is defined for formats of one bit, not for {qtype}")
+    return qtype
+
+
+def _axis(axis: int, ndim: int) -> int:
+    axes = kept_axes(axis, ndim)
+    if axes is None or len(axes) != 1:
+        raise TypeError(f"axis must be an int, not {axis!r}")
+    return axes[0]
+
+
+def _storage(qtype: QType, bitorder: str) -> StorageFormat:
+    return StorageFormat(qtype.bits, qtype.signed and not qtype.element, highest_first=bitorder == "big")
+
+
+# --- along the last axis ----------------------------------------------------------------------------------------------
+
+
+def pack_codes(codes: Array, packed: Array, code: StorageFormat) -> int:
+    """Pack codes along their last axis; return the status."""
+    if is_plain(codes) and is_plain(packed):
+        return _repack(codes, packed, codes.shape, code, codes.dtype, code)
+    status = 0
+    for index, _, _ in tiles(codes.shape):
+        part = np.ascontiguousarray(codes[index], native(codes.dtype))
+        where = packed_index(index, codes.shape, code)
+        whole = np.empty(packed[where].shape, np.uint8)
+        status |= _repack(part, whole, part.shape, code, part.dtype, code)
+        packed[where] = whole
+    return status
+
+
+def unpack_codes(packed: Array, codes: Array, code: StorageFormat) -> None:
+    """Write codes packed along the last axis one in a byte."""
+    if is_plain(codes) and is_plain(packed):
+        _repack(packed, codes, codes.shape, code, code, codes.dtype)
+        return
+    for index, _, _ in tiles(codes.shape):
+        part = np.ascontiguousarray(packed[packed_index(index, codes.shape, code)])
+        whole = np.empty(codes[index].shape, codes.dtype)
+        _repack(part, whole, whole.shape, code, code, codes.dtype)
+        codes[index] = whole
+
+
+def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: StorageFormat) -> tuple[Any, ...]:
+    """Return where the bytes of a tile are: tiles that part the last axis do so at whole bytes."""
     if len(index) < len(shape) or not shape:
         return index
     *others, last = index
     return (*others, slice(last.start * code.bits // 8, -(-last.stop * code.bits // 8)))
 
 
-def pack(codes: Array, packed: Array, code: Form) -> int:
-    """Pack codes along their last axis; the bits of what was seen."""
-    if is_plain(codes) and is_plain(packed):
-        return _repack(codes, packed, codes.shape, code, (codes.dtype, code))
-    seen = 0
-    for index, _, _ in tiles(codes.shape):
-        part = np.ascontiguousarray(codes[index], codes.dtype.newbyteorder("="))
-        where = packed_index(index, codes.shape, code)
-        whole = np.empty(packed[where].shape, np.uint8)
-        seen |= _repack(part, whole, part.shape, code, (part.dtype, code))
-        packed[where] = whole
-    return seen
-
-
-def unpack(packed: Array, codes: Array, code: Form) -> None:
-    """Write codes packed along the last axis one in a byte."""
-    if is_plain(codes) and is_plain(packed):
-        _repack(packed, codes, codes.shape, code, (code, codes.dtype))
-        return
-    for index, _, _ in tiles(codes.shape):
-        part = np.ascontiguousarray(packed[packed_index(index, codes.shape, code)])
-        whole = np.empty(codes[index].shape, codes.dtype)
-        _repack(part, whole, whole.shape, code, (code, codes.dtype))
-        codes[index] = whole
-
-
-def _repack(src: Array, dst: Array, shape: tuple[int, ...], code: Form, kinds: tuple[Kind, Kind]) -> int:
-    return run(repacking(shape, code, kinds), src, dst) if math.prod(shape) else 0
-
-
-def repacking(shape: tuple[int, ...], code: Form, kinds: tuple[Kind, Kind]) -> Program:
-    """Return the program that brings codes of a shape from one kind of memory to the other, in C order."""
-    size, length = math.prod(shape), shape[-1] if shape else 1
-    if length % code.group == 0 or size == length:
-        length = REPACKED
-    return _repacking(size, length, threadpool.threads_for(size), past_cache(shape, *kinds), *kinds)
-
-
-@functools.lru_cache(4096)
-def _repacking(size: int, length: int, threads: int, streaming: bool, *kinds: Kind) -> Program:
-    kinds = tuple(np.dtype(np.uint8) if getattr(kind, "name", "") in FLOAT_FORMATS else kind for kind in kinds)
-    kinds = tuple(Form(kind.bits, False) if isinstance(kind, Form) and kind.element else kind for kind in kinds)
-    kernel = kernel_address(repack.rows, "repack", "raise", "", 0, PLAIN, *kinds, *[np.dtype(np.uint8)] * 2)
-    plan = plan_of(Layout(1, length, 1, length, 1, 1, 1, ()), (0, 0), streaming, size)
-    return program(kernel, VALUES, plan, -(-size // length), threads, size=length)
+def _repack(
+    src: Array, dst: Array, shape: tuple[int, ...], code: StorageFormat, source: ElementType, target: ElementType
+) -> int:
+    return run(plan_repack(shape, code, source, target), src, dst) if math.prod(shape) else 0

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.results import QParams
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 FLOATS: frozenset[np.dtype[Any]] = frozenset((_FLOAT32, _FLOAT64, np.dtype(np.float16)))
@@ -241,7 +240,7 @@ def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDA
     return np.zeros(given.shape, qtype.storage)
 
 
-def as_own_scale(params: QParams) -> NDArray[Any]:
+def as_own_scale(scale: Any, qtype: QType, block_size: int) -> NDArray[Any]:
     """Return the scales of a format that prescribes their dtype; a NaN among them marks a block.
 
     Raises
@@ -251,10 +250,10 @@ def as_own_scale(params: QParams) -> NDArray[Any]:
     ValueError
         If the block size is another, or a scale is not positive.
     """
-    qtype, wanted = params.dtype, FLOAT_FORMATS[params.dtype.scale_element].dtype
-    if params.block_size != qtype.block_size:
-        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {params.block_size}")
-    scale = as_array(params.scale, "scale")
+    wanted = FLOAT_FORMATS[qtype.scale_element].dtype
+    if block_size != qtype.block_size:
+        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
+    scale = as_array(scale, "scale")
     if scale.dtype != wanted:
         raise TypeError(f"scale must be {wanted} for {qtype}, not {scale.dtype}")
     if qtype.has_tensor_scale and np.any(scale.astype(np.float32) <= 0):
@@ -262,8 +261,12 @@ def as_own_scale(params: QParams) -> NDArray[Any]:
     return scale
 
 
-def check_tensor_scale(params: QParams, limits: tuple[float, float]) -> None:
-    """Pass if the format has a scale for the whole array, and this one is usable.
+# within these a scale of a block times that of the array, and the reciprocal of both, is a normal number
+TENSOR_SCALES = 2.0**-120, 2.0**119
+
+
+def check_tensor_scale(tensor_scale: Any, qtype: QType) -> float:
+    """Return the scale of the whole array as a number, if the format has one, and this one is usable.
 
     Raises
     ------
@@ -272,15 +275,17 @@ def check_tensor_scale(params: QParams, limits: tuple[float, float]) -> None:
     ValueError
         If the format has none, it is not one number, or out of the limits.
     """
-    scale = np.asarray(params.tensor_scale)
-    if not params.dtype.has_tensor_scale:
-        raise ValueError(f"tensor_scale must be None for {params.dtype}")
+    scale = np.asarray(tensor_scale)
+    if not qtype.has_tensor_scale:
+        raise ValueError(f"tensor_scale must be None for {qtype}")
     if scale.dtype != np.float32:
         raise TypeError(f"tensor_scale must be float32, not {scale.dtype}")
     if scale.shape:
         raise ValueError(f"tensor_scale has shape {scale.shape}, but it is one number: shape ()")
-    if not limits[0] <= scale <= limits[1]:
-        raise ValueError(f"tensor_scale must be from {limits[0]} to {limits[1]}, not {scale}")
+    least, most = TENSOR_SCALES
+    if not least <= scale <= most:
+        raise ValueError(f"tensor_scale must be from {least} to {most}, not {scale}")
+    return float(scale)
 
 
 def as_float_zero_point(zero_point: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
@@ -324,7 +329,7 @@ def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: 
         raise ValueError(f"{name} has shape {given}, but this axis and block_size need shape {wanted}")
 
 
-def apart(out: NDArray[Any], *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+def copy_if_overlapping(out: NDArray[Any], *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """Return arrays, copied where out shares memory with them."""
     for array in arrays:  # a loop, since this is part of every call: a generator takes 0.6 us longer
         if array.base is not None or array is out or out.base is not None:
@@ -339,3 +344,10 @@ def _share_memory(x: NDArray[Any], out: NDArray[Any]) -> bool:
         return np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
+
+
+def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int = -1) -> tuple[int, ...]:
+    """Return the shape of packed codes: ``ceil(D * bits / 8)`` bytes along the axis; (1,) for rank 0."""
+    sizes = list(shape) or [1]
+    sizes[axis] = -(-sizes[axis] * qtype.bits // 8)
+    return tuple(sizes)

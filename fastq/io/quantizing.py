@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq import reference
-from fastq.cli.app.measure import Speed, timed, warm_seconds
-from fastq.cli.app.report import Row
-from fastq.cli.app.scheme import Scheme
 from fastq.formats.qtypes import as_qtype
 from fastq.io.containers import Layout, SafetensorsWriter, Source, TensorSpec
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
+from fastq.io.scheme import Scheme
+from fastq.io.speed import Row, Speed, timed, warm_seconds
 from fastq.results import QuantizedArray
 from fastq.system.atomic import replacing
 

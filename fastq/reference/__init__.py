@@ -14,14 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.comparison import Comparison
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.reference import blocks as blocks
 from fastq.reference import floats as floats
 from fastq.reference import gguf as gguf
-from fastq.results import Axis, QParams, QuantizedArray
+from fastq.results import Axis, Comparison, QParams, QuantizedArray
 
 Array = NDArray[Any]
 BitOrder = Literal["little", "big"]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 import fastq
-from fastq.cli.app.scheme import Scheme
+from fastq.io.scheme import Scheme
 from fastq.results import QuantizedArray
 
 Result = TypeVar("Result")
@@ -50,6 +50,32 @@ class Speed:
             self.seconds + other.seconds,
             self.numpy_seconds + other.numpy_seconds,
         )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Attributes
+    ----------
+    name, shape, scheme : str
+        What was quantized, and how.
+    before, after : int
+        Bytes.
+    sqnr_db, max_abs_error : float or None
+        As in `fastq.Comparison`; None where nothing was quantized.
+    speed : Speed or None
+        None where it was not measured.
+    """
+
+    name: str
+    shape: str
+    scheme: str
+    before: int
+    after: int
+    sqnr_db: float | None = None
+    max_abs_error: float | None = None
+    speed: Speed | None = None
 
 
 def timed(function: Callable[[], Result]) -> tuple[Result, float]:

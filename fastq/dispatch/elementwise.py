@@ -1,0 +1,280 @@
+"""Resolve operations with given parameters: quantize, dequantize and fake quantize element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fastq.dispatch import validation
+from fastq.dispatch.cache import Plan
+from fastq.dispatch.granularity import check_block_size, kept_axes, parameter_shape
+from fastq.dispatch.launch import launcher
+from fastq.dispatch.parameters import ParameterRules, Result, codes_result, result_of, values_result
+from fastq.dispatch.refusal import refuse_nan
+from fastq.dispatch.spec import OpSpec, Parameters, op_spec
+from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.formats.qtypes import QTYPES, QType, as_qtype
+from fastq.results import Axis, QParams, QuantizedArray
+from fastq.runtime.driver import UNFIT, bound
+
+Array = NDArray[Any]
+
+
+class ElementwiseLaunch:
+    """Launch an operation with given parameters; what the driver refuses is explained, or made ready, by validation.
+
+    Attributes
+    ----------
+    launch : callable
+        The compiled driver on x, result, scale and zero point as callers give them; it returns the status.
+    zero_point : ndarray
+        For callers who give none.
+    """
+
+    def __init__(
+        self,
+        spec: OpSpec,
+        x: Array,
+        out: Any,
+        scale: Any,
+        zero_point: Any,
+        given: Parameters,
+        rules: ParameterRules,
+        result: Result,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
+        self.spec, self.rules, self.new, self.zero_point = spec, rules, result.new, given.zero_point
+        ready = given.as_bits
+        dtypes = x.dtype, result.dtype, ready.scale.dtype, ready.zero_point.dtype
+        target = None if out is None else np.asarray(out)
+        self.launcher = launcher(spec, x, target, x.shape if shape is None else shape, dtypes) if x.size else None
+        self.launch: Callable[..., int] = _refuse
+        direct = self.launcher.direct if self.launcher else None
+        if direct and not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given):
+            self.launch = bound(direct.plan.checked(rules.checks(x, result.nbytes, given)))
+
+    def __call__(self, x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None) -> Any:
+        result = self.new() if out is None else out
+        status = self.launch(x, result, scale, self.zero_point if zero_point is None else zero_point)
+        if status == UNFIT:
+            status = self._launch_validated(x, result, scale, zero_point, qparams and qparams.tensor_scale)
+        if status:
+            refuse_nan(status, self.spec.nan, x)
+        return result
+
+    def _launch_validated(self, x: Array, out: Array, scale: Any, zero_point: Any, tensor_scale: Any) -> int:
+        """Launch with parameters that validation makes ready, unless it raises; out may share memory with all others."""
+        given = self.rules.ready(scale, zero_point, tensor_scale)
+        if self.launcher is None:
+            return 0
+        out = np.asarray(out)
+        x, scale, zero_point = validation.copy_if_overlapping(out, x, given.scale, given.zero_point)
+        return self.launcher.execute(x, out, Parameters(scale, zero_point, given.tensor_scale).as_bits)
+
+
+def _refuse(*operands: object) -> int:
+    return UNFIT
+
+
+# --- raw parameters ---------------------------------------------------------------------------------------------------
+
+
+def quantize_linear(
+    x: Array,
+    out: Any,
+    scale: Any,
+    zero_point: Any,
+    _: None,
+    dtype: Any,
+    axis: Axis,
+    block_size: int,
+    convention: str | Convention,
+    nan: str,
+    saturate: bool,
+) -> Plan:
+    """Resolve `fastq.quantize_linear`."""
+    validation.as_input(x)
+    row, compute, qtype = (
+        as_convention(convention),
+        validation.compute_dtype(x.dtype),
+        _qtype_for(dtype, zero_point, out),
+    )
+    if qtype.block_size:
+        raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
+    rules = ParameterRules(qtype, row, row.scale_dtype(compute))
+    given = rules.ready(scale, zero_point)
+    axes, block_size = _place(x.shape, given.scale, axis, block_size)
+    result = codes_result(x, qtype, out)
+    nan, saturate = validation.check_nan(nan, qtype), validation.check_saturate(saturate)
+    row.check_format(qtype)
+    granularity = part_of(axes, block_size)
+    spec = op_spec("quantize", row, qtype, False, granularity, compute, axes, block_size, nan, saturate)
+    return ElementwiseLaunch(spec, x, out, scale, zero_point, given, rules, result)
+
+
+def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
+    """Return the code format: named, else that of the zero point, else that of out, else ONNX's default."""
+    if dtype is not None:
+        return as_qtype(dtype)
+    for array in (zero_point, out):
+        given = getattr(array, "dtype", None)
+        if isinstance(given, np.dtype) and (qtype := QTYPES.get(given.newbyteorder("=").name)) is not None:
+            return qtype
+    return as_qtype("uint8")
+
+
+def _place(shape: tuple[int, ...], scale: Array, axis: Axis, block_size: int) -> tuple[tuple[int, ...] | None, int]:
+    """Return axes and block size that raw parameters belong to; one number belongs to the whole array."""
+    block_size = check_block_size(block_size, axis)
+    if scale.size == 1:
+        return None, 0
+    axes = kept_axes(axis, len(shape))
+    validation.check_parameter_shape("scale", scale.shape, scale.size, parameter_shape(shape, axes, block_size))
+    return axes, block_size
+
+
+def dequantize_linear(
+    codes: Array,
+    out: Any,
+    scale: Any,
+    zero_point: Any,
+    _: None,
+    dtype: DTypeLike | None,
+    axis: Axis,
+    block_size: int,
+    convention: str | Convention,
+) -> Plan:
+    """Resolve `fastq.dequantize_linear`."""
+    (stored, qtype), row = validation.as_codes(codes), as_convention(convention)
+    row.check_format(qtype)
+    given_dtype, compute = getattr(scale, "dtype", None), validation.scale_dtype(scale)
+    is_real = isinstance(given_dtype, np.dtype) and validation.is_real(given_dtype)
+    rules = ParameterRules(qtype, row, row.scale_dtype(compute))
+    given = rules.ready(scale, zero_point)
+    axes, block_size = _place(stored.shape, given.scale, axis, block_size)
+    wanted = _output_dtype(given_dtype.newbyteorder("=") if is_real and given_dtype else compute, dtype, out)
+    product = validation.compute_dtype(wanted) if row.stored_type == "float64" else given.scale.dtype
+    spec = op_spec("dequantize", row, qtype, False, part_of(axes, block_size), product, axes, block_size)
+    spec, result = spec.unpacked if qtype.packed else spec, result_of(stored.shape, wanted, out, like=stored)
+    plan = ElementwiseLaunch(spec, stored, out, scale, zero_point, given, rules, result)
+    if stored is codes:
+        return plan
+    return lambda codes, *operands: plan(codes.astype(qtype.storage), *operands)
+
+
+def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Any) -> np.dtype[Any]:
+    if dtype is not None:
+        return validation.as_real(dtype, "dtype")
+    return validation.as_real(out.dtype, "out") if isinstance(out, np.ndarray) else default
+
+
+# --- QParams ----------------------------------------------------------------------------------------------------------
+
+
+def quantize_with_qparams(
+    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, saturate: bool, *_: object
+) -> Plan:
+    """Resolve `fastq.quantize` with parameters."""
+    validation.as_input(x)
+    compute = validation.compute_dtype(x.dtype)
+    params, rules = checked_qparams(qparams, x.shape, compute)
+    validation.check_nan(nan, params.dtype, given=True)
+    result = codes_result(x, params.dtype, out)
+    plan = _with_qparams("quantize", x, out, qparams, params, rules, result, nan, saturate)
+
+    def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
+        codes = plan(x, out, scale, zero_point, qparams)
+        return QuantizedArray(codes, checked_qparams(qparams, x.shape, compute)[0], x.shape)
+
+    def launch_as_they_are(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
+        return QuantizedArray(plan(x, out, scale, zero_point, qparams), qparams, x.shape)
+
+    return launch_as_they_are if params is qparams else launch
+
+
+def fake_quantize_with_qparams(
+    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, saturate: bool, *_: object
+) -> Plan:
+    """Resolve `fastq.fake_quantize` with parameters."""
+    validation.as_input(x)
+    result = values_result(x, out)
+    params, rules = checked_qparams(qparams, x.shape, validation.compute_dtype(x.dtype))
+    validation.check_nan(nan, params.dtype, given=True)
+    return _with_qparams("fake", x, out, qparams, params, rules, result, nan, saturate)
+
+
+def dequantize(
+    codes: Array,
+    out: Any,
+    _s: Any,
+    _z: Any,
+    qparams: QParams,
+    dtype: DTypeLike | None,
+    shape: tuple[int, ...],
+    *_: object,
+) -> Plan:
+    """Resolve `QuantizedArray.dequantize`."""
+    params, rules = checked_qparams(qparams, shape, qparams.compute)
+    check_stored_codes(codes, params.dtype, shape)
+    wanted = _output_dtype(params.compute, dtype, out)
+    result = result_of(shape, wanted, out, like=codes if codes.shape == shape else None)
+    return _with_qparams("dequantize", codes, out, qparams, params, rules, result, shape=shape)
+
+
+def check_stored_codes(codes: Array, qtype: QType, shape: tuple[int, ...]) -> None:
+    """Pass if codes have the shape and dtype in which a format stores those of an array of some shape."""
+    wanted = validation.packed_shape(shape, qtype) if qtype.packed else shape
+    storage = np.dtype(np.uint8) if qtype.packed else qtype.storage
+    if codes.shape != wanted or codes.dtype.newbyteorder("=") != storage:
+        raise ValueError(
+            f"codes have shape {codes.shape} and dtype {codes.dtype}, "
+            f"but {qtype} codes of shape {shape} have shape {wanted} and dtype {storage}"
+        )
+
+
+def _with_qparams(
+    op: str,
+    x: Array,
+    out: Any,
+    qparams: QParams,
+    params: QParams,
+    rules: ParameterRules,
+    result: Result,
+    nan: str = "raise",
+    saturate: bool = True,
+    shape: tuple[int, ...] | None = None,
+) -> ElementwiseLaunch:
+    given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
+    spec = spec_with(op, params, x.ndim if shape is None else len(shape), nan, saturate)
+    return ElementwiseLaunch(spec, x, out, qparams.scale, qparams.zero_point, given, rules, result, shape)
+
+
+def tensor_scale_of(params: QParams) -> float:
+    """Return the scale of the whole array as a number, 0 where there is none."""
+    return 0.0 if params.tensor_scale is None else float(params.tensor_scale)
+
+
+def spec_with(op: str, params: QParams, ndim: int, nan: str = "raise", saturate: bool = True) -> OpSpec:
+    """Return the spec of an operation with given parameters; one number belongs to the whole array."""
+    row, block_size = as_convention(params.convention), check_block_size(params.block_size, params.axis)
+    granularity, symmetric = part_of(params.axis, block_size), bool(params.symmetric)
+    axes, block_size = (kept_axes(params.axis, ndim), block_size) if params.scale.size > 1 else (None, 0)
+    saturate = validation.check_saturate(saturate)
+    return op_spec(op, row, params.dtype, symmetric, granularity, params.compute, axes, block_size, nan, saturate)
+
+
+def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> tuple[QParams, ParameterRules]:
+    """Return parameters that belong to an array of this shape, the scale in the compute type, and their rules."""
+    row, qtype = as_convention(params.convention), params.dtype
+    rules = ParameterRules(qtype, row, row.scale_dtype(compute), params.block_size)
+    scale, zero_point, _ = rules.ready(params.scale, params.zero_point, params.tensor_scale)
+    wanted = parameter_shape(shape, kept_axes(params.axis, len(shape)), params.block_size)
+    validation.check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
+    if scale is params.scale and zero_point is params.zero_point and compute == params.compute:
+        return params, rules
+    computed = None if qtype.scale_element or scale.dtype == compute else compute
+    return replace(params, scale=scale, zero_point=zero_point, computed=computed), rules

@@ -1,0 +1,165 @@
+"""Resolve measures of the errors of an approximation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.dispatch import validation
+from fastq.dispatch.cache import Plan
+from fastq.dispatch.elementwise import check_stored_codes, checked_qparams, spec_with, tensor_scale_of
+from fastq.dispatch.granularity import make_layout
+from fastq.dispatch.launch import parted_by_bytes
+from fastq.dispatch.planner import ERRORS_CHUNK, plan_errors
+from fastq.dispatch.refusal import refuse_nan
+from fastq.dispatch.spec import OpSpec, Parameters
+from fastq.dispatch.strides import arrange, is_plain, native, tiles
+from fastq.dispatch.subbyte import packed_index, unpack_codes
+from fastq.kernels.loops.compare import SUMS as MEASURES
+from fastq.results import Comparison, QParams
+from fastq.runtime.driver import UNFIT, bound, run
+
+Array = NDArray[Any]
+
+_VALUES = OpSpec("compare")  # the approximation is an array of values
+
+
+def compare_codes(
+    x: Array, codes: Array, _s: Any, _z: Any, qparams: QParams, shape: tuple[int, ...], *_: object
+) -> Plan:
+    """Resolve `fastq.compare` with a QuantizedArray."""
+    validation.as_input(x)
+    _check_shapes(x, shape)
+    params, rules = checked_qparams(qparams, shape, qparams.compute)
+    check_stored_codes(codes, params.dtype, shape)
+    given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
+    spec = spec_with("compare", params, x.ndim)
+    direct = _direct(spec, x, codes, given.as_bits)
+    passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
+    launch = bound(direct.checked(rules.checks(x, 0, given))) if direct and passes else _refuse
+
+    def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
+        sums = _sums_of(x.size)
+        status = launch(x, codes, scale, zero_point, sums)
+        if status == UNFIT:
+            given = rules.ready(scale, zero_point, qparams.tensor_scale)
+            status = _execute(spec, x, np.asarray(codes), given.as_bits, sums)
+        if status:
+            refuse_nan(status, "raise", x)
+        return _comparison(sums, x.size, has_codes=True)
+
+    return measure
+
+
+def compare_values(x: Array, values: Array, *_: object) -> Plan:
+    """Resolve `fastq.compare` with an array."""
+    validation.as_input(x)
+    _check_shapes(x, values.shape)
+    if not validation.is_real(values.dtype):
+        raise TypeError(f"q must be a QuantizedArray, or a float array, not {values.dtype}")
+    given = Parameters(np.ones((), validation.compute_dtype(x.dtype)), np.zeros((), np.int8))
+    direct = _direct(_VALUES, x, values, given)
+    launch = bound(direct) if direct else None
+
+    def measure(x: Array, values: Array, *_: object) -> Comparison:
+        sums = _sums_of(x.size)
+        if launch is not None:
+            status = launch(x, values, given.scale, given.zero_point, sums)
+        else:
+            status = _execute(_VALUES, x, values, given, sums)
+        if status:
+            refuse_nan(status, "raise", x)
+        return _comparison(sums, x.size, has_codes=False)
+
+    return measure
+
+
+def _check_shapes(x: Array, shape: tuple[int, ...]) -> None:
+    if x.shape != shape:
+        raise ValueError(f"x has shape {x.shape}, but q has shape {shape}")
+    if not x.size:
+        raise ValueError("x is empty: there is no error to measure")
+
+
+def _refuse(*operands: object) -> int:
+    return UNFIT
+
+
+def _sums_of(size: int) -> Array:
+    """Return places for the sums of the errors of so many elements."""
+    return np.zeros((-(-size // ERRORS_CHUNK), MEASURES))
+
+
+def _direct(spec: OpSpec, x: Array, q: Array, given: Parameters) -> Any:
+    """Return the plan for arrays whose memory kernels can read as it is, else None."""
+    code = spec.arithmetic.code_format
+    plain, parts = is_plain(x) and is_plain(q) and type(q) is np.ndarray, (x.shape, spec.axes, spec.block_size)
+    if not plain or make_layout(*parts) is None:
+        return None
+    if code is not None and spec.packs and not parted_by_bytes(*parts, code.group):
+        return None
+    return plan_errors(spec, x.shape, x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype)
+
+
+def _execute(spec: OpSpec, x: Array, q: Array, given: Parameters, sums: Array) -> int:
+    """Add up errors by any way that memory needs; return the status."""
+    code = spec.arithmetic.code_format
+    scale, zero_point = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero_point)
+    if (direct := _direct(spec, x, q, given)) is not None:
+        return run(direct.with_tensor(given.tensor_scale), x, q, scale, zero_point, sums)
+    if spec.packs and code is not None:
+        if make_layout(x.shape, spec.axes, spec.block_size) is not None:
+            return _execute_in_tiles(spec, x, q, given._replace(scale=scale, zero_point=zero_point), sums)
+        codes = np.empty(x.shape, code.unpacked_dtype)
+        unpack_codes(q, codes, code)
+        return _execute(spec.unpacked, x, codes, given, sums)
+    arrangement = arrange(x, q, spec.axes, spec.block_size)
+    x, q, spec = arrangement.view(x), arrangement.view(q), spec.with_axes(arrangement.axes)
+    scale, zero_point = arrangement.to_kernel(given.scale), arrangement.to_kernel(given.zero_point)
+    if not arrangement.direct:
+        return _execute_in_tiles(spec, x, q, given._replace(scale=scale, zero_point=zero_point), sums)
+    plan = plan_errors(spec, x.shape, x.dtype, q.dtype, scale.dtype, zero_point.dtype)
+    return run(plan.with_tensor(given.tensor_scale), x, q, scale, zero_point, sums)
+
+
+def _execute_in_tiles(spec: OpSpec, x: Array, q: Array, given: Parameters, sums: Array) -> int:
+    """Go through buffers of values, and of codes one in a byte, tile by tile."""
+    code, packed, spec = spec.arithmetic.code_format, spec.packs, spec.unpacked
+    scale, zero_point, tensor_scale = given
+    values, approximation = native(x.dtype), native(q.dtype)
+    if packed and code is not None:
+        approximation = code.unpacked_dtype
+    dtypes = values, approximation, scale.dtype, zero_point.dtype
+    plan, status = plan_errors(spec, x.shape, *dtypes, direct=False).with_tensor(tensor_scale), 0
+    for index, start, stop in tiles(x.shape):
+        part = np.ascontiguousarray(x[index], values)
+        if packed and code is not None:
+            other = np.empty(part.shape, approximation)
+            unpack_codes(q[packed_index(index, x.shape, code)], other, code)
+        else:
+            other = np.ascontiguousarray(q[index], approximation)
+        for first in range(start, stop, ERRORS_CHUNK):
+            last = min(first + ERRORS_CHUNK, stop)
+            status |= run(plan.part(first, last, start), part, other, scale, zero_point, sums)
+    return status
+
+
+def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
+    columns = sums.T.tolist()
+    noise, signal, total, relative, nonzero, clipped = (math.fsum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
+    if signal and noise:
+        sqnr = 10.0 * (math.log10(signal) - math.log10(noise))  # their quotient may overflow
+    else:
+        sqnr = math.nan if signal == noise else math.inf if signal else -math.inf
+    return Comparison(
+        mse=noise / size,
+        sqnr_db=sqnr,
+        max_abs_error=max(columns[4]),
+        mean_abs_error=total / size,
+        max_relative_error=max(columns[5]),
+        mean_relative_error=relative / nonzero if nonzero else 0.0,
+        clipped=int(clipped) if has_codes else None,
+    )

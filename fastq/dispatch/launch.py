@@ -1,0 +1,205 @@
+"""Launch operations with given parameters: in place, through tiles in a buffer, or through codes one in a byte."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.dispatch.granularity import make_layout
+from fastq.dispatch.planner import ElementwisePlan, plan_elementwise
+from fastq.dispatch.spec import OpSpec, Parameters, StorageFormat
+from fastq.dispatch.strides import TILE, Arrangement, arrange, is_plain, native, tiles
+from fastq.dispatch.subbyte import pack_codes, packed_index, unpack_codes
+from fastq.runtime.driver import Program, run
+
+Array = NDArray[Any]
+
+
+class Launcher(Protocol):
+    """A way to run an operation on valid arrays, with parameters in the dtypes that its kernel reads."""
+
+    @property
+    def direct(self) -> ElementwisePlan | None:
+        """The plan, where it can be launched with the caller's arrays as they are."""
+
+    def execute(self, x: Array, out: Array, given: Parameters) -> int:
+        """Run; return the status."""
+
+
+class InPlace(NamedTuple):
+    """Kernels work on both arrays where they are."""
+
+    plan: ElementwisePlan
+    arrangement: Arrangement
+
+    @property
+    def direct(self) -> ElementwisePlan | None:
+        """The plan, unless parameters have to be repeated or transposed first."""
+        return self.plan if self.plan.repeat == 1 and not self.arrangement.parameter_order else None
+
+    def execute(self, x: Array, out: Array, given: Parameters) -> int:
+        """Run; return the status."""
+        scale, zero_point, tensor_scale = self.plan.repeated(_arranged(self.arrangement, given))
+        return run(self.plan.plan.with_tensor(tensor_scale), x, out, scale, zero_point)
+
+
+class InTiles(NamedTuple):
+    """Strided memory goes through buffers tile by tile."""
+
+    plan: ElementwisePlan
+    arrangement: Arrangement
+    dtype: np.dtype[Any]
+    direct: None = None
+
+    def execute(self, x: Array, out: Array, given: Parameters) -> int:
+        """Run; return the status."""
+        scale, zero_point, tensor_scale = self.plan.repeated(_arranged(self.arrangement, given))
+        x, out = self.arrangement.view(x), self.arrangement.view(out)
+        return run_tiles(self.plan.plan.with_tensor(tensor_scale), x, out, (scale, zero_point), self.dtype)
+
+
+class PackedInTiles(NamedTuple):
+    """Packed codes whose rows do not begin on whole bytes, or have gaps, go through tiles of codes one in a byte."""
+
+    plan: ElementwisePlan
+    spec: OpSpec
+    code: StorageFormat
+    direct: None = None
+
+    def execute(self, x: Array, out: Array, given: Parameters) -> int:
+        """Run; return the status."""
+        quantizing, status, code = self.spec.op == "quantize", 0, self.code
+        values, packed = (x, out) if quantizing else (out, x)
+        dtype = native(values.dtype)
+        scale, zero_point, tensor_scale = self.plan.repeated(_contiguous(given))
+        plan = self.plan.plan.with_tensor(tensor_scale)
+        for index, start, stop in tiles(values.shape):
+            part, where = values[index], packed[packed_index(index, values.shape, code)]
+            codes = np.empty(part.shape, code.unpacked_dtype)
+            if quantizing:
+                src, dst = np.ascontiguousarray(part, dtype), codes
+            else:
+                unpack_codes(where, codes, code)
+                src, dst = codes, np.empty(part.shape, dtype)
+            status |= run(plan.part(start, stop, start), src, dst, scale, zero_point)
+            if quantizing:
+                pack_codes(codes, where, code)
+            else:
+                values[index] = dst
+        return status
+
+
+class Unpacked(NamedTuple):
+    """Packed codes go through an array of codes one in a byte, for granularities that no view in memory order has."""
+
+    spec: OpSpec
+    code: StorageFormat
+    direct: None = None
+
+    def execute(self, x: Array, out: Array, given: Parameters) -> int:
+        """Run; return the status."""
+        codes = np.empty((x if self.spec.op == "quantize" else out).shape, self.code.unpacked_dtype)
+        if self.spec.op == "quantize":
+            status = self._execute(x, codes, given)
+            pack_codes(codes, out, self.code)
+            return status
+        unpack_codes(x, codes, self.code)
+        return self._execute(codes, out, given)
+
+    def _execute(self, x: Array, out: Array, given: Parameters) -> int:
+        dtypes = x.dtype, out.dtype, given.scale.dtype, given.zero_point.dtype
+        return launcher(self.spec.unpacked, x, out, x.shape, dtypes).execute(x, out, given)
+
+
+def launcher(
+    spec: OpSpec,
+    x: Array,
+    out: Array | None,
+    shape: tuple[int, ...],
+    dtypes: tuple[np.dtype[Any], ...],
+    backward: bool = False,
+) -> Launcher:
+    """Choose how to run an operation.
+
+    Parameters
+    ----------
+    spec : OpSpec
+        With given parameters.
+    x, out : ndarray
+        Source and result, whose elements are not looked at; out may be None for a result in the memory order of x.
+    shape : tuple of int
+        Shape of the values.
+    dtypes : tuple of dtype
+        Of source, result, scale and zero point.
+    backward : bool
+        Whether to begin with the end of the array, which the pass before has left in the cache.
+    """
+    dtypes = tuple(map(native, dtypes))
+    if spec.packs:
+        code = spec.arithmetic.code_format
+        assert code is not None
+        if is_plain(x) and is_plain(out) and parted_by_bytes(shape, spec.axes, spec.block_size, code.group):
+            return InPlace(plan_elementwise(spec, shape, *dtypes, backward=backward), _as_it_is(spec, shape))
+        if make_layout(shape, spec.axes, spec.block_size) is None:
+            return Unpacked(spec, code)
+        between = code.unpacked_dtype
+        source, result = (dtypes[0], between) if spec.op == "quantize" else (between, dtypes[1])
+        plan = plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:], direct=False)
+        return PackedInTiles(plan, spec, code)
+    arrangement = arrange(x, out, spec.axes, spec.block_size)
+    seen, shape = spec.with_axes(arrangement.axes), arrangement.view(x).shape
+    plan = plan_elementwise(seen, shape, *dtypes, direct=arrangement.direct, backward=backward)
+    return InPlace(plan, arrangement) if arrangement.direct else InTiles(plan, arrangement, dtypes[0])
+
+
+def _as_it_is(spec: OpSpec, shape: tuple[int, ...]) -> Arrangement:
+    layout = make_layout(shape, spec.axes, spec.block_size)
+    assert layout is not None
+    return Arrangement(None, True, spec.axes, layout, ())
+
+
+@functools.lru_cache(4096)
+def parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, group: int) -> bool:
+    """Whether every row and every run of one parameter begins on a whole byte, for groups of codes that fill bytes."""
+    layout = make_layout(shape, axes, block_size)
+    if layout is None:
+        return False
+    runs = [shape[-1]] if shape and math.prod(shape[:-1]) > 1 else []
+    if layout.parameters > 1:
+        runs += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
+    return not any(run % group for run in runs)
+
+
+def _arranged(arrangement: Arrangement, given: Parameters) -> Parameters:
+    scale, zero_point = arrangement.to_kernel(given.scale), arrangement.to_kernel(given.zero_point)
+    return given._replace(scale=scale, zero_point=zero_point)
+
+
+def _contiguous(given: Parameters) -> Parameters:
+    scale, zero_point = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero_point)
+    return given._replace(scale=scale, zero_point=zero_point)
+
+
+def run_tiles(
+    plan: Program,
+    x: Array,
+    out: Array | None,
+    others: tuple[Array | None, ...],
+    dtype: np.dtype[Any],
+    load: Callable[[Array, Array], None] = np.copyto,
+) -> int:
+    """Run a plan of one launch tile by tile, through buffers, which `load` fills with elements of a dtype."""
+    status, buffer = 0, np.empty(min(TILE, x.size), dtype)
+    result = None if out is None else np.empty(buffer.size, native(out.dtype))
+    for index, start, stop in tiles(x.shape):
+        part = x[index]
+        load(buffer[: stop - start].reshape(part.shape), part)
+        status |= run(plan.part(start, stop, start), buffer, result, *others)
+        if out is not None and result is not None:
+            out[index] = result[: stop - start].reshape(part.shape)
+    return status

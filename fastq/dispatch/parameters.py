@@ -1,0 +1,153 @@
+"""Make scale and zero point ready for kernels, and say where results are written."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.dispatch import validation
+from fastq.dispatch.spec import Parameters, as_bits
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.runtime import result_pool
+from fastq.runtime.driver import Checks
+
+Array = NDArray[Any]
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """Shape and dtype of a result, and what makes an array for it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    new: Callable[[], Array]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the result."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Array | None = None) -> Result:
+    """Return what is known of a result in C order, or in the memory order of an array; out must be fit for it."""
+    if out is not None:
+        validation.check_out(out, shape, dtype)
+    if like is not None and not like.flags.c_contiguous:
+        order = np.argsort([-stride for stride in np.empty_like(like, np.uint8, subok=False).strides], kind="stable")
+        return Result(shape, dtype, functools.partial(_empty_in_order, shape, dtype, tuple(order.tolist())))
+    large = math.prod(shape) * dtype.itemsize >= result_pool.LARGE
+    return Result(shape, dtype, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
+
+
+def _empty_in_order(shape: tuple[int, ...], dtype: np.dtype[Any], order: tuple[int, ...]) -> Array:
+    """Return an array of anything whose axes follow each other in memory in this order."""
+    memory = result_pool.empty(tuple(shape[axis] for axis in order), dtype)
+    return memory.transpose(np.argsort(order))
+
+
+def codes_result(x: Array, qtype: QType, out: Any) -> Result:
+    """Return what is known of the codes of an array."""
+    if qtype.packed:
+        return result_of(validation.packed_shape(x.shape, qtype), np.dtype(np.uint8), out)
+    return result_of(x.shape, qtype.storage, out, like=x)
+
+
+def values_result(x: Array, out: Any) -> Result:
+    """Return what is known of the fake quantized values of an array: of its dtype, or of the compute type."""
+    dtype = x.dtype.newbyteorder("=") if validation.is_real(x.dtype) else validation.compute_dtype(x.dtype)
+    return result_of(x.shape, dtype, out, like=x)
+
+
+# --- given parameters -------------------------------------------------------------------------------------------------
+
+
+class ParameterRules(NamedTuple):
+    """What scale and zero point must be for a code format under a convention.
+
+    Attributes
+    ----------
+    qtype : QType
+        The code format.
+    convention : Convention
+        Whose scales may be negative, and whose zero points may be floats.
+    scale_dtype : dtype
+        Type of scales, where the format does not prescribe it.
+    block_size : int
+        Elements in a block.
+    """
+
+    qtype: QType
+    convention: Convention
+    scale_dtype: np.dtype[Any]
+    block_size: int = 0
+
+    def ready(self, scale: Any, zero_point: Any, tensor_scale: Any = None) -> Parameters:
+        """Return parameters in the dtypes that kernels read.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what it must be; the message names it.
+        """
+        if self.qtype.scale_element:
+            scale = validation.as_own_scale(scale, self.qtype, self.block_size)
+        else:
+            scale = validation.as_scale(scale, self.scale_dtype, self.convention.signed_scale)
+        tensor = 0.0 if tensor_scale is None else validation.check_tensor_scale(tensor_scale, self.qtype)
+        return Parameters(scale, self._zero_point(zero_point, scale), tensor)
+
+    def _zero_point(self, zero_point: Any, scale: Array) -> Array:
+        if zero_point is None:
+            return np.zeros(scale.shape, self.convention.zero_point_dtype(self.qtype, scale.dtype))
+        if self.convention.zero_point == "integer":
+            return validation.as_zero_point(zero_point, self.qtype, scale.shape)
+        return validation.as_float_zero_point(zero_point, scale.dtype, scale.shape)
+
+    def checks(self, x: Array, result_nbytes: int, given: Parameters) -> Checks:
+        """Return what the driver has to look at before it launches kernels."""
+        scale, zero_point = as_bits(given.scale), as_bits(given.zero_point)
+        return Checks(
+            (x.nbytes, result_nbytes, scale.nbytes, zero_point.nbytes),
+            scale.itemsize if scale.dtype.kind == "f" else 0,
+            self.convention.signed_scale,
+            zero_point.itemsize,
+            (0, 0) if self.qtype.element else (self.qtype.qmin, self.qtype.qmax),
+        )
+
+    def pass_as_they_are(self, scale: Any, zero_point: Any, given: Parameters) -> bool:
+        """Whether the driver can read parameters as the caller gave them, `given` being the same made ready."""
+        if not _passes(scale, given.scale, (float, np.float64)):
+            return False
+        if zero_point is None:
+            return given.zero_point.nbytes <= _KEPT_ZEROS
+        ready = given.zero_point
+        is_number = bool(self.qtype.element) or ready.dtype.kind in "iu"
+        checked = ready.itemsize == 1 or (self.qtype.fills_storage and not self.qtype.element)  # the driver reads bytes
+        return is_number and checked and _passes(zero_point, ready, (int,))
+
+
+_KEPT_ZEROS = 1 << 16  # bytes of zero points that a plan may keep for callers who give none
+
+
+def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:
+    if given is ready:
+        return ready.flags.c_contiguous and ready.flags.aligned and ready.dtype.isnative
+    kind = type(given)
+    return not ready.shape and (kind in numbers or (kind is ready.dtype.type and _scalars_are_as_expected(ready.dtype)))
+
+
+@functools.cache
+def _scalars_are_as_expected(dtype: np.dtype[Any]) -> bool:
+    """Whether scalars of NumPy or ml_dtypes have their value where the driver reads it: first of what is their own."""
+    one = dtype.type(1)
+    value = np.array(one).tobytes()
+    return ctypes.string_at(id(one) + object.__basicsize__, len(value)) == value

@@ -1,0 +1,66 @@
+"""Dequantize: the public functions that turn codes into values."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fastq.dispatch.cache import call
+from fastq.formats.conventions import Convention
+from fastq.results import Axis, QuantizedArray
+
+Array = NDArray[Any]
+
+
+def dequantize_linear(
+    codes: ArrayLike,
+    scale: ArrayLike,
+    zero_point: ArrayLike | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    axis: Axis = 1,
+    block_size: int = 0,
+    out: Array | None = None,
+    convention: str | Convention = "onnx",
+) -> Array:
+    """Dequantize with raw parameters: ``(codes - zero_point) * scale``, the DequantizeLinear operator of ONNX.
+
+    Parameters
+    ----------
+    codes : array_like of int8, uint8, int16, uint16 or a dtype of ml_dtypes
+        One code an element.
+    scale, zero_point, axis, block_size
+        As in `quantize_linear`; the product is taken in the scale's dtype, float32 or float64.
+    dtype : float16, bfloat16, float32 or float64, optional
+        Output dtype; that of `out`, else the scale's by default.
+    out : ndarray, optional
+        Where to write; the codes' shape.
+    convention : str or Convention
+        As in `quantize_linear`; one that keeps scales in float64 has the product taken in the output dtype.
+
+    Returns
+    -------
+    ndarray
+        Values, the codes' shape; `out` if given.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> fastq.dequantize_linear(np.array([0, 128, 255], np.uint8), 0.5, np.uint8(128))
+    array([-64. ,   0. ,  63.5], dtype=float32)
+    """
+    options = dtype, axis, block_size, convention
+    return cast(Array, call("dequantize_linear", codes, out, scale, zero_point, None, *options))
+
+
+def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
+    """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
+    p = q.qparams
+    operands = q.codes, out, p.scale, p.zero_point, p
+    return cast(Array, call("dequantize", *operands, dtype, q.shape, *p.key))

@@ -1,0 +1,260 @@
+"""Quantize: the public functions that turn values into codes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fastq.dispatch.cache import call
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.results import Axis, QParams, QuantizedArray
+
+Array = NDArray[Any]
+
+
+def quantize(
+    x: ArrayLike,
+    dtype: str | QType | DTypeLike | None = None,
+    *,
+    qparams: QParams | None = None,
+    axis: Axis = None,
+    block_size: int = 0,
+    symmetric: bool = False,
+    convention: str | Convention = "onnx",
+    nan: str = "raise",
+    saturate: bool = True,
+    out: Array | None = None,
+    bits: int | None = None,
+) -> QuantizedArray:
+    """Quantize an array, with parameters computed from it or given.
+
+    ``codes = saturate(rint(x / scale) + zero_point)``, ties to even, or as the convention has it, with the parameters
+    of `choose_qparams`; where a block fits the cache it is read once.
+
+    Parameters
+    ----------
+    x : array_like
+        Of float16, bfloat16, float32, float64 or an integer dtype, any shape and memory layout.
+    dtype : str, QType or dtype
+        The code format: "int8", "uint4", "float8_e4m3fn", "mxfp4" or another of ``fastq.formats.qtypes.QTYPES``.
+    qparams : QParams, optional
+        Parameters to use instead; they carry dtype, axis, block_size, symmetric and convention.
+    axis : int, tuple of int or None
+        The channel axis or axes, each index with parameters of its own; None: one set for the array. With a
+        `block_size`, the axis along which blocks run.
+    block_size : int
+        Elements in a block; the last one of each row may be shorter. 0: no blocks.
+    symmetric : bool
+        Zero point in the middle and as many codes below it as above.
+    convention : str or Convention
+        Whose arithmetic to follow: a name of ``fastq.CONVENTIONS``, or a `Convention` of your own.
+    nan : {"raise", "zero", "keep"}
+        Refuse NaN, take it for 0.0, or keep it, in formats whose codes or scales have a NaN.
+    saturate : bool
+        Whether what is too large for a float format with a NaN becomes its largest number, or infinity or NaN.
+    out : ndarray, optional
+        Where to write the codes: x's shape and the format's storage dtype; packed shape for packed formats.
+    bits : int, optional
+        Use codes of so many bits, 2 or more, in the storage of `dtype`, one an element.
+
+    Returns
+    -------
+    QuantizedArray
+        Codes in the memory order of x, and the parameters.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described; if x has NaN (unless ``nan="zero"``), or its range is infinite or empty.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.array([[-1.0, 0.0, 2.0], [0.1, 0.2, 0.3]], np.float32)
+    >>> q = fastq.quantize(x, "int8", axis=0, symmetric=True)
+    >>> q.codes
+    array([[-64,   0, 127],
+           [ 42,  85, 127]], dtype=int8)
+    >>> q.scale
+    array([0.01574803, 0.0023622 ], dtype=float32)
+    """
+    if qparams is None:
+        options = axis, block_size, symmetric, convention, nan, bits
+        return cast(QuantizedArray, call("quantize", x, out, None, None, None, dtype, saturate, *options))
+    _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
+    p = as_qparams(qparams)
+    operands = x, out, p.scale, p.zero_point, p
+    return cast(QuantizedArray, call("quantize_with_qparams", *operands, nan, saturate, *p.key))
+
+
+def choose_qparams(
+    x: ArrayLike,
+    dtype: str | QType | DTypeLike,
+    *,
+    axis: Axis = None,
+    block_size: int = 0,
+    symmetric: bool = False,
+    convention: str | Convention = "onnx",
+    nan: str = "raise",
+    bits: int | None = None,
+) -> QParams:
+    """Return the scale and zero point that `quantize` would take from an array.
+
+    With lo = min(x, 0) and hi = max(x, 0) of what one parameter belongs to: asymmetric, ``scale = (hi - lo) / (qmax -
+    qmin)`` and ``zero_point = clamp(rint(qmin - lo / scale))``, as ONNX's DynamicQuantizeLinear; symmetric, ``scale =
+    max(-lo, hi) / h`` with h codes on either side of the middle one. A scale below the smallest normal number becomes
+    1. Other conventions: see `Convention`.
+
+    Parameters
+    ----------
+    x, dtype, axis, block_size, symmetric, convention, nan, bits
+        As in `quantize`.
+
+    Returns
+    -------
+    QParams
+        Scale of dtype float64 for float64 x, integers wider than 16 bits and conventions that keep it so, else float32.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As `quantize`.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> p = fastq.choose_qparams(np.array([-1.0, 1.55], np.float32), "uint8")
+    >>> p.scale, p.zero_point
+    (array(0.01, dtype=float32), array(100, dtype=uint8))
+    """
+    options = axis, block_size, symmetric, convention, nan, bits
+    return cast(QParams, call("choose_qparams", x, None, None, None, None, dtype, *options))
+
+
+def quantize_linear(
+    x: ArrayLike,
+    scale: ArrayLike,
+    zero_point: ArrayLike | None = None,
+    dtype: str | QType | DTypeLike | None = None,
+    *,
+    axis: Axis = 1,
+    block_size: int = 0,
+    convention: str | Convention = "onnx",
+    nan: str = "raise",
+    saturate: bool = True,
+    out: Array | None = None,
+) -> Array:
+    """Quantize with raw parameters: ``saturate(rint(x / scale) + zero_point)``, the QuantizeLinear operator of ONNX.
+
+    Parameters
+    ----------
+    x : array_like
+        Of float16, bfloat16, float32, float64 or an integer dtype.
+    scale : array_like of float
+        Positive and finite. One number of any shape for the whole array, else shape (C,) for a channel axis, the kept
+        dimensions for a tuple of axes, or x's rank with ``ceil(D / block_size)`` on the block axis.
+    zero_point : array_like of int, optional
+        Codes of 0.0, the scale's shape; None for zero.
+    dtype : str, QType or dtype, optional
+        The code format; by default that of `zero_point`, else that of `out`, else "uint8" as in ONNX.
+    axis : int, tuple of int or None
+        As in `quantize`; not looked at where scale is one number.
+    block_size : int
+        As in `quantize`.
+    convention, nan, saturate, out
+        As in `quantize`.
+
+    Returns
+    -------
+    ndarray
+        Codes, x's shape, packed along the last axis for packed formats; `out` if given.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described, or x has NaN (unless ``nan="zero"``).
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> fastq.quantize_linear(np.array([-9.0, 0.5, 1.5, 99.0], np.float32), 1.0, 0, "int8")
+    array([-9,  0,  2, 99], dtype=int8)
+    """
+    options = dtype, axis, block_size, convention, nan, saturate
+    return cast(Array, call("quantize_linear", x, out, scale, zero_point, None, *options))
+
+
+def fake_quantize(
+    x: ArrayLike,
+    dtype: str | QType | DTypeLike | None = None,
+    *,
+    qparams: QParams | None = None,
+    axis: Axis = None,
+    block_size: int = 0,
+    symmetric: bool = False,
+    convention: str | Convention = "onnx",
+    nan: str = "raise",
+    saturate: bool = True,
+    out: Array | None = None,
+    bits: int | None = None,
+) -> Array:
+    """Quantize and dequantize in one pass: the values that the codes of x would stand for.
+
+    Parameters
+    ----------
+    x, dtype, qparams, axis, block_size, symmetric, convention, nan, saturate, bits
+        As in `quantize`.
+    out : ndarray, optional
+        Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
+
+    Returns
+    -------
+    ndarray
+        Of x's dtype for floats, else of the compute type; `out` if given.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As `quantize`.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> fastq.fake_quantize(np.array([0.0, 0.26, 1.0], np.float32), "uint2")
+    array([0.        , 0.33333334, 1.        ], dtype=float32)
+    """
+    if qparams is None:
+        options = axis, block_size, symmetric, convention, nan, bits
+        return cast(Array, call("fake_quantize", x, out, None, None, None, dtype, saturate, *options))
+    _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
+    p = as_qparams(qparams)
+    operands = x, out, p.scale, p.zero_point, p
+    return cast(Array, call("fake_quantize_with_qparams", *operands, nan, saturate, *p.key))
+
+
+def as_qparams(qparams: object) -> QParams:
+    """Return QParams as they are, and refuse what is none."""
+    if not isinstance(qparams, QParams):
+        raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(qparams).__name__}")
+    return qparams
+
+
+_WITHOUT_QPARAMS = {
+    "dtype": None,
+    "axis": None,
+    "block_size": 0,
+    "symmetric": False,
+    "convention": "onnx",
+    "bits": None,
+}
+
+
+def _refuse_beside_qparams(*given: object) -> None:
+    """Refuse options that QParams carry already, if they are not at their defaults."""
+    if given != tuple(_WITHOUT_QPARAMS.values()):
+        names = [
+            name for (name, default), value in zip(_WITHOUT_QPARAMS.items(), given, strict=True) if value != default
+        ]
+        raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")

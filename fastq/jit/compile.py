@@ -8,7 +8,7 @@ import gc
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -60,12 +60,16 @@ def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
     return code.co_code, code.co_names, constants
 
 
-def _modules(kinds: Iterable[Any]) -> Iterator[str]:
-    """Yield the modules of types, and of what they point to: how they are compiled is said there."""
-    for kind in kinds:
-        yield type(kind).__module__
-        if isinstance(kind, types.CPointer):
-            yield from _modules([kind.dtype])
+def _modules(value: Any) -> Iterator[str]:
+    """Yield the modules of a type and of all that it is made of, which say how it is compiled."""
+    if isinstance(value, tuple):
+        for each in value:
+            yield from _modules(each)
+    elif isinstance(value, types.Type):
+        yield type(value).__module__
+        yield from _modules(tuple(vars(value).values()))
+    elif callable(value):
+        yield getattr(value, "__module__", "")
 
 
 @contextlib.contextmanager
@@ -122,8 +126,3 @@ def _address_of(code: bytes) -> int:
 def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
     """Address of `c_function`."""
     return c_function(function, result, *arguments).address
-
-
-def cache_directory() -> str:
-    """Return where compiled kernels are kept; "" where no folder can be written or trusted."""
-    return str(code_folder() or "")

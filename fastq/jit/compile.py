@@ -17,12 +17,14 @@ import numba
 from llvmlite import binding
 from numba import types
 from numba.core import config
-from numba.core.registry import cpu_target
 
 from fastq.jit.cache import CachedFile
-from fastq.jit.compiler import ENTRY, OPTIONS, jit_enabled, machine_code
 from fastq.jit.digest import SOURCES
 from fastq.jit.folder import code_folder
+from fastq.jit.options import OPTIONS, SHORT, jit_enabled
+
+if SHORT:
+    from fastq.jit.compiler import ENTRY, machine_code, target
 
 # what Numba and LLVM are told by the environment
 _SETTINGS = (
@@ -48,7 +50,7 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     body = f"{function.__module__}.{function.__qualname__}", _code(function.__code__, function.__doc__), cells
     made_by = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, config.OPT.is_opt_max
-    settings = [getattr(config, name) for name in _SETTINGS], cpu_target.target_context.codegen().magic_tuple()
+    settings = [getattr(config, name) for name in _SETTINGS], target()
     parts = sources, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings
     name = re.sub(r"[^\w.]", "_", f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")[:80]
     return CachedFile(folder, name, hashlib.sha256(repr(parts).encode()).digest())
@@ -100,6 +102,9 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
     """
     function = getattr(function, "py_func", function)  # of a function of `njit`
     with jit_enabled():
+        if not SHORT:
+            _callbacks.append(numba.cfunc(result(*arguments), **OPTIONS)(function))
+            return Compiled(_callbacks[-1].address, False)
         file = _file(function, result, arguments)
         code = saved = file.load() if file else None
         if code is None:
@@ -110,6 +115,7 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
         return Compiled(_address_of(code), saved is not None)
 
 
+_callbacks: list[Any] = []  # Numba keeps machine code as long as these
 _engines: list[binding.ExecutionEngine] = []  # machine code lives as long as its engine
 
 

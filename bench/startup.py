@@ -27,17 +27,14 @@ imported = time.perf_counter()
 fastq.quantize_linear(x, np.float32(0.05), np.int8(3))
 print(time.perf_counter() - start, imported - start)
 """
-# The program of the call, known from before, is run again as the call itself ran it, and once more on no elements: what
-# is left then is the driver, and what the call takes beyond both is Python.
+# The plan of the call is launched again as the call itself launched it, and once more on no elements: what is left then
+# is the driver, and what the call takes beyond both is Python.
 SMALL_CALL = """
 import time
 import numpy as np
 import fastq
-from fastq.dispatch import known
+from fastq.dispatch import cache
 from fastq.runtime import driver
-
-known.start()
-find = known.find
 
 x = np.linspace(-5, 5, {elements}, dtype=np.float32)
 codes = np.empty(x.shape, np.int8)
@@ -61,29 +58,28 @@ def seconds(call, number=200, times=150):
     return sorted(best)
 
 for what, call in CALLS.items():
-    for _ in range(3):  # from then on it is known
-        call()
-    ran = []
+    ran, drive = [], driver._driver
 
-    def recorded(key):
-        found = find(key)
-
+    def recorded(*which):
         def run(*operands):
-            ran.append((found.run, operands))
-            return found.run(*operands)
+            ran.append((drive(*which), operands))
+            return drive(*which)(*operands)
 
-        return found._replace(run=run)
+        return run
 
-    known.find = recorded
+    driver._driver = recorded  # the plan is made with it
+    cache.plans.clear()
     call()
-    known.find = find
-    ((run, operands),) = ran
-    (pool, words), nothing = run.args, run.args[1].copy()
+    driver._driver = drive
+    cache.plans.clear()
+    call()
+    ((run, (pool, words, *operands)),) = ran
+    nothing = words.copy()
     nothing[driver.HEAD + driver.STOP :: driver.STEP] = 0
 
     total = seconds(call)
-    with_kernel = seconds(lambda: run.func(pool, words, *operands))[0]
-    without = seconds(lambda: run.func(pool, nothing, *operands))[0]
+    with_kernel = seconds(lambda: run(pool, words, *operands))[0]
+    without = seconds(lambda: run(pool, nothing, *operands))[0]
     print(what, total[0], total[len(total) // 2], without, max(0.0, with_kernel - without), sep="|")
 """
 

@@ -6,7 +6,7 @@ Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, and do not need that package.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,7 +60,8 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     >>> blocks[0, :6]
     array([  8,  32, 129, 133, 137, 141], dtype=uint8)
     """
-    return cast(NDArray[np.uint8], call("gguf_quantize", data, out, None, None, None, qtype))
+    result: NDArray[np.uint8] = call("gguf_quantize", data, out, None, None, None, (qtype,))
+    return result
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
@@ -94,4 +95,5 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     >>> fastq.gguf.dequantize(blocks, "Q4_0")[:4]
     array([-1.   , -0.875, -0.875, -0.75 ], dtype=float32)
     """
-    return cast(NDArray[np.float32], call("gguf_dequantize", data, out, None, None, None, qtype))
+    result: NDArray[np.float32] = call("gguf_dequantize", data, out, None, None, None, (qtype,))
+    return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ def _as_numbers(name: str, given: object) -> NDArray[Any]:
     return array if name == "zero_point" else array.astype(np.float64)
 
 
+class ParameterKey(tuple[Any, ...]):
+    """A part of the keys of launch plans that has types in it already."""
+
+
 @dataclass(frozen=True, eq=False)
 class QParams:
     """Scale and zero point, and what they belong to.
@@ -64,6 +68,8 @@ class QParams:
         Shape (): what every scale of an "nvfp4" array is multiplied with; None for other formats.
     computed : dtype, optional
         Compute type of the values, where that is not the type of `scale`.
+    key : ParameterKey
+        All but the values, with their types: what a launch plan may depend on beside shapes and dtypes.
     """
 
     scale: NDArray[Any]
@@ -75,6 +81,7 @@ class QParams:
     convention: str | Convention = "onnx"
     tensor_scale: NDArray[np.float32] | None = None
     computed: np.dtype[Any] | None = None
+    key: ParameterKey = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Take a format by its name, numbers and lists as arrays."""
@@ -84,18 +91,15 @@ class QParams:
         for name in ("scale", "zero_point"):
             if not isinstance(fields[name], np.ndarray):
                 fields[name] = _as_numbers(name, fields[name])
+        where = self.dtype, self.axis, self.block_size, self.symmetric, self.convention, self.computed
+        axis_types = tuple(map(type, self.axis)) if isinstance(self.axis, tuple) else ()
+        fields["key"] = ParameterKey((*where, self.tensor_scale is not None, *map(type, where), axis_types))
 
     @property
     def compute(self) -> np.dtype[Any]:
         """Compute type: that of the values, float32 or float64."""
         given = self.computed or self.scale.dtype
         return np.dtype(np.float64) if given == np.float64 else np.dtype(np.float32)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """All but the values: what a launch plan may depend on beside shapes and dtypes."""
-        where = self.dtype, self.axis, self.block_size, self.symmetric, self.convention
-        return *where, self.computed, self.tensor_scale is not None
 
     def with_values(self, scale: NDArray[Any], zero_point: NDArray[Any]) -> QParams:
         """Return these parameters with other numbers, in a fifth of the time of `dataclasses.replace`."""

@@ -73,7 +73,7 @@ def test_parallel_drivers_are_found_too(tmp_path):
 def test_processes_that_start_together(tmp_path):
     code = """
     from pathlib import Path
-    from fastq.dispatch import execute
+    from fastq.dispatch import planner
     Path(os.environ["READY"]).touch()
     while not Path(os.environ["GO"]).exists():
         time.sleep(0.001)
@@ -133,11 +133,11 @@ def test_every_kernel_source_is_in_its_digest(tmp_path, digests, path):
     ("path", "module", "another"),
     [
         ("kernels/formulas.py", "kernels.loops.runs", "runtime.driver"),
-        ("kernels/loops/block_extremes.py", "kernels.loops.runs", "runtime.driver"),
+        ("kernels/loops/block_extremes.py", "kernels.loops.blocks", "kernels.loops.runs"),
         ("formats/floats.py", "kernels.loops.runs", "runtime.driver"),
         ("formats/gguf.py", "kernels.loops.gguf", "kernels.loops.runs"),
         ("runtime/threadpool.py", "runtime.driver", "kernels.loops.runs"),
-        ("runtime/plan.py", "kernels.loops.runs", None),
+        ("runtime/kernel_args.py", "kernels.loops.runs", None),
         ("kernels/__init__.py", "kernels.loops.runs", "runtime.driver"),
         ("simd/__init__.py", "kernels.loops.runs", None),
         ("jit/compiler.py", "runtime.driver", None),
@@ -371,7 +371,7 @@ def test_damaged_files_are_compiled_anew(cache, damage):
 
 
 def test_file_of_another_kernel(cache):
-    kernels = [path for path in data_files(cache) if path.name.startswith("runs.spans")]
+    kernels = [path for path in data_files(cache) if path.name.startswith("runs.runs")]
     assert len(kernels) == 2
     first, second = (path.read_bytes() for path in kernels)
     kernels[0].write_bytes(second)

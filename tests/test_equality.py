@@ -1,5 +1,6 @@
 """Fast equals reference, byte for byte."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -9,7 +10,9 @@ from catalogue import CODES, INPUTS, LAYOUTS, PACKED, same_bytes, same_quantized
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
+from fastq.kernels import build
 from fastq.runtime import threadpool
+from fastq.system import tuning
 
 SHAPE = (4, 6, 35)
 GRANULARITIES = [
@@ -89,24 +92,25 @@ def test_minmax(dtype, layout, threads):
 
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
-    from fastq.dispatch import execute
+    from fastq.dispatch import planner
 
-    monkeypatch.setattr(execute, "PARTIAL", 1000)
-    monkeypatch.setattr(execute, "COLUMNS", 50)
+    monkeypatch.setattr(planner, "PARTIAL", 1000)
+    monkeypatch.setattr(planner, "COLUMNS", 50)
     loops = set()
-    kernel = execute.kernel_address
-    monkeypatch.setattr(
-        execute, "kernel_address", lambda loop, *which: loops.add(loop.__name__) or kernel(loop, *which)
-    )
+    kernel = planner.kernel_of
+
+    def kernel_of(loop, *which):
+        loops.add(loop.__name__)
+        return kernel(loop, *which)
+
+    monkeypatch.setattr(planner, "kernel_of", kernel_of)
     for shape, axis in [((3, 701), 1), ((2, 3, 5, 600), (1, 3)), ((70, 300), 1), ((9, 7), 1), ((3, 5, 333), (0, 2))]:
         x = values(dtype, np.prod(shape), 7).reshape(shape)
         for n in (1, 2, 4):
             threads(n)
-            execute._prepare_extents.cache_clear()
             for actual, expected in zip(fastq.minmax(x, axis=axis), reference.minmax(x, axis=axis), strict=True):
                 same_bytes(actual, expected)
-    execute._prepare_extents.cache_clear()
-    assert "columns" in loops
+    assert "column_strips" in loops
 
 
 @pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
@@ -186,18 +190,19 @@ def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, ex
 @pytest.fixture
 def streaming(monkeypatch):
     """Stores go past the cache, whatever the size."""
-    from fastq.dispatch import execute, planner
+    from fastq.dispatch import cache, planner
 
-    prepared = planner.kernel_address, planner.prepare, execute._prepare_ranged
+    prepared = build.kernel_address.cache_clear, cache.plans.clear
     monkeypatch.setattr(planner, "STREAMING", 1)
-    monkeypatch.setattr(planner, "CODES_PAST_CACHE", True)
+    row = dataclasses.replace(tuning.current(), stream_codes=True)
+    monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
-    assert planner.past_cache((1,), np.dtype(np.int8), np.dtype(np.float32))
-    for function in prepared:
-        function.cache_clear()
+    assert planner.past_cache(1, np.dtype(np.int8), np.dtype(np.float32))
+    for forget in prepared:
+        forget()
     yield
-    for function in prepared:
-        function.cache_clear()
+    for forget in prepared:
+        forget()
 
 
 PLACES = list(itertools.product((1, 17, 63, 64, 65, 128, 192, 257, 1500), (0, 1, 4, 15, 16), (1, 2, 4)))
@@ -336,11 +341,11 @@ def test_unaligned_arrays_do_not_go_past_the_cache(streaming):
 
 @pytest.mark.parametrize(("rows", "columns", "passes"), [(512, 4096, 1), (513, 4096, 2), (513, 4000, 1)])
 def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, monkeypatch):
-    from fastq.dispatch import execute
+    from fastq.dispatch import cache, planner
 
-    fused, seen = execute._prepare_fused, []
-    monkeypatch.setattr(execute, "_prepare_fused", lambda *given: seen.append(fused(*given)) or seen[-1])
-    execute._prepare_ranged.cache_clear()
+    fused, seen = planner._plan_fused, []
+    monkeypatch.setattr(planner, "_plan_fused", lambda *given: seen.append(fused(*given)) or seen[-1])
+    cache.plans.clear()
     x = values("float32", rows * columns, 13).reshape(rows, columns)
     same_quantized(fastq.quantize(x, "int8", axis=1), reference.quantize(x, "int8", axis=1))
     assert [1 if program else 2 for program in seen] == [passes]
@@ -483,12 +488,12 @@ def test_codes_that_do_not_fit_their_shape_or_format(codes):
 @pytest.mark.parametrize("block_size", [7, 32])
 def test_no_block_is_in_two_chunks(shape, block_size, threads):
     """Two threads that widened the same range would lose one of the two."""
-    from fastq.dispatch import execute
+    from fastq.dispatch import planner
     from fastq.dispatch.granularity import make_layout
 
     for axis in range(len(shape)):
         layout = make_layout(shape, (axis,), block_size)
-        unit = execute._owned_units(layout)
+        unit = planner.owned_units(layout)
         row = layout.length * layout.inner
         starts = {o * row + b * layout.block * layout.inner for o in range(layout.outer) for b in range(layout.blocks)}
         assert all(chunk in starts for chunk in range(0, layout.outer * row, unit))

@@ -1,5 +1,6 @@
 """Blocks of GGUF, byte for byte those of the gguf package."""
 
+import dataclasses
 import importlib.util
 import itertools
 import re
@@ -19,6 +20,7 @@ from fastq import reference
 from fastq.dispatch import gguf
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.runtime import threadpool
+from fastq.system import tuning
 
 FORMATS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 WITH_MINIMUM = ["Q4_1", "Q5_1"]
@@ -176,9 +178,9 @@ def test_every_scale(module, name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_goes_past_the_cache(name, threads, monkeypatch):
     monkeypatch.setattr(gguf, "STREAMING", 1)
-    monkeypatch.setattr(gguf, "CODES_PAST_CACHE", True)
+    row = dataclasses.replace(tuning.current(), stream_codes=True)
+    monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (1, 40 * 32))  # of more than two groups of sixteen blocks
-    gguf._program.cache_clear()
     x = np.random.default_rng(9).standard_normal((300, 32)).astype(np.float32)
     blocks = oracle("quantize", x, name)
     expected = oracle("dequantize", blocks, name)
@@ -387,6 +389,7 @@ def test_reaching_it_imports_neither_numba_nor_gguf():
 # --- wrong kernels ----------------------------------------------------------------------------------------------------
 
 ORACLE = """
+import dataclasses
 import sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
@@ -394,9 +397,11 @@ from catalogue import same_bytes
 from test_gguf import blocks_of_all_kinds, oracle
 import fastq
 from fastq.dispatch import gguf
+from fastq.system import tuning
 
 assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
-gguf.STREAMING, gguf.CODES_PAST_CACHE = 1, True
+row = dataclasses.replace(tuning.current(), stream_codes=True)
+gguf.STREAMING, tuning.current = 1, lambda: row
 for name in sys.argv[3:]:
     x = blocks_of_all_kinds()[5:]
     half = np.nextafter(np.float32(0.5), np.float32(0))
@@ -425,7 +430,7 @@ MUTANTS = {
     ),
     "codes not clamped": ("Q5_0", [("minimum(x * inverse + shift, constant(most, x))", "x * inverse + shift")]),
     "reciprocal left infinite": ("Q4_1", [("select(usable, inverse, zero), shift_of", "inverse, shift_of")]),
-    "NaN passed over": ("Q4_1", [("any_lane(p.refused | s.nan)", "any_lane(p.refused)")]),
+    "NaN passed over": ("Q4_1", [("any_lane(p.refused | extremes.nan)", "any_lane(p.refused)")]),
     "neighbours share a byte": (
         "Q4_0",
         [
@@ -440,7 +445,7 @@ MUTANTS = {
     ),
     "staged codes dropped": (
         "Q4_0",
-        [("        elif streams(form):\n            stage =", "        elif False:\n            stage =")],
+        [("        elif streams(spec):\n            stage =", "        elif False:\n            stage =")],
     ),
     "staged values dropped": (
         "Q8_0",
@@ -457,4 +462,4 @@ def test_the_oracle_accepts_the_kernels_as_they_are(tmp_path):
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_oracle_refuses(mutant, tmp_path):
     name, changes = MUTANTS[mutant]
-    check_refused(tmp_path, [("gguf.py", *change) for change in changes], ORACLE, name)
+    check_refused(tmp_path, [("loops/gguf.py", *change) for change in changes], ORACLE, name)

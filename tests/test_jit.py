@@ -9,7 +9,7 @@ from numba.core.dispatcher import Dispatcher
 from subprocesses import run
 
 from fastq import jit
-from fastq.simd.vec import rint
+from fastq.simd import rint
 
 
 @jit.njit
@@ -109,7 +109,7 @@ def test_implementations_may_be_compiled_functions():
 def test_with_jit_disabled():
     code = """
     from fastq import jit
-    from fastq.simd.vec import rint
+    from fastq.simd import rint
     f = jit.njit(lambda x: rint(x))
     print(f(2.5), f.signatures)
     """
@@ -118,7 +118,7 @@ def test_with_jit_disabled():
 
 def test_in_cached_functions_of_the_user(tmp_path):
     (tmp_path / "user.py").write_text(
-        "import numba\nfrom fastq import jit\nfrom fastq.simd.vec import rint\n"
+        "import numba\nfrom fastq import jit\nfrom fastq.simd import rint\n"
         "@jit.njit\ndef half(x):\n    return rint(x / 2)\n"
         "@numba.njit(cache=True)\ndef user(x):\n    return half(x) + 1\n"
     )

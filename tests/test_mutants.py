@@ -74,6 +74,7 @@ for row in (rows[name] for name in sorted(ranges & wanted)):
 """
 
 STREAMED = """
+import dataclasses
 import sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
@@ -81,9 +82,11 @@ from catalogue import same_bytes, same_quantized, values
 import fastq
 from fastq import reference
 from fastq.dispatch import planner
+from fastq.system import tuning
 
 assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
-planner.STREAMING, planner.CODES_PAST_CACHE = 1, True
+row = dataclasses.replace(tuning.current(), stream_codes=True)
+planner.STREAMING, tuning.current = 1, lambda: row
 whole = values("float32", 21 * 192, 8)
 for x in (whole[: 20 * 96].reshape(20, 96), whole[: 20 * 192].reshape(20, 192), whole[: 20 * 160].reshape(20, 160)):
     for offset in (64, 69, 80):
@@ -127,12 +130,12 @@ MUTANTS = {
     "floor for round, one scale a run": [
         (
             "formulas.py",
-            '"half_even": lambda action, x: nearest(x),',
-            '"half_even": lambda action, x: nearest(floor(x)),',
+            '"half_even": lambda spec, x: round_to_int32(x),',
+            '"half_even": lambda spec, x: round_to_int32(floor(x)),',
         )
     ],
     "floor for round, one scale a lane": [
-        ("formulas.py", '"half_even": lambda action, x: rint(x),', '"half_even": lambda action, x: floor(x),')
+        ("formulas.py", '"half_even": lambda spec, x: rint(x),', '"half_even": lambda spec, x: floor(x),')
     ],
     "reciprocal for quotient": [
         ("formulas.py", "return fma(fma(-first, s.scale, x), s.factor, first)", "return first")
@@ -147,49 +150,49 @@ MUTANTS = {
     "no lower clamp, one scale a lane": [
         (
             "formulas.py",
-            "maximum(unclamped_code(action, x, s), convert(lowest, dtype))",
-            "unclamped_code(action, x, s)",
+            "maximum(unclamped_code(spec, x, s), convert(lowest, dtype))",
+            "unclamped_code(spec, x, s)",
         )
     ],
     "zero point inside the rounding": [
         (
             "formulas.py",
-            "return whole(action, unrounded(action, x, s)) + s.base",
-            "return whole(action, unrounded(action, x, s) + s.base)",
+            "return round_by_rule(spec, steps_from_base(spec, x, s)) + s.base",
+            "return round_by_rule(spec, steps_from_base(spec, x, s) + s.base)",
         )
     ],
     "< for <= at the smallest scale": [
-        ("formulas.py", "(size >= constant(least, scale))", "(size > constant(least, scale))")
+        ("ranges.py", "(size >= constant(least, scale))", "(size > constant(least, scale))")
     ],
     "zero point rounded down": [
-        ("formulas.py", "return _to_whole(action.rule.range.rounding)", 'return _to_whole("floor")')
+        ("ranges.py", "return rounding_function(spec.rule.range.rounding)", 'return rounding_function("floor")')
     ],
     "range not widened to zero": [
         (
-            "formulas.py",
+            "ranges.py",
             "lo, hi = minimum(lo, zero), maximum(hi, zero)\n        else",
             "lo, hi = lo, hi\n        else",
         )
     ],
-    "largest value for largest magnitude": [("formulas.py", "maximum(maximum(-lo, hi), zero)", "maximum(hi, zero)")],
+    "largest value for largest magnitude": [("ranges.py", "maximum(maximum(-lo, hi), zero)", "maximum(hi, zero)")],
     "products before the difference": [
         (
             "formulas.py",
-            "lambda action, code, s: value_of_steps(action, code - s.base, s)",
-            "lambda action, code, s: value_of_steps(action, code, s) - value_of_steps(action, s.base, s)",
+            "lambda spec, code, s: value_of_steps(spec, code - s.base, s)",
+            "lambda spec, code, s: value_of_steps(spec, code, s) - value_of_steps(spec, s.base, s)",
         )
     ],
     "tail dropped": [
         (
-            "spans.py",
+            "loops/runs.py",
             "i = min(i + n, last)\n    return seen | any_lane(nans)",
             "i = min(i + n, last)\n        if i == last:\n            break\n    return seen | any_lane(nans)",
         )
     ],
-    "NaN kept in a minimum": [("spans.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")],
-    "one of four rows dropped": [("abreast.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
-    "NaN in one of four rows dropped": [("actions.py", "select(nans, minimum(los, zero), los)", "los")],
-    "neighbour's parameter": [("lanes.py", "+ block - row) * plan.inner", "+ block - row) * plan.inner + 1")],
+    "NaN kept in a minimum": [("loops/runs.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")],
+    "one of four rows dropped": [("loops/row_tile.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
+    "NaN in one of four rows dropped": [("parameters.py", "select(nans, minimum(los, zero), los)", "los")],
+    "neighbour's parameter": [("loops/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")],
 }
 
 
@@ -199,8 +202,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                '"half_away": lambda action, x: bounded_to_integer(to_half_away(x), types.int32),',
-                '"half_away": lambda action, x: nearest(x),',
+                '"half_away": lambda spec, x: bounded_to_integer(shift_half_away(x), types.int32),',
+                '"half_away": lambda spec, x: round_to_int32(x),',
             )
         ],
     ),
@@ -219,8 +222,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                '"floor": lambda action, x: bounded_to_integer(floor(x), types.int32),',
-                '"floor": lambda action, x: bounded_to_integer(x, types.int32),',
+                '"floor": lambda spec, x: bounded_to_integer(floor(x), types.int32),',
+                '"floor": lambda spec, x: bounded_to_integer(x, types.int32),',
             )
         ],
     ),
@@ -239,13 +242,13 @@ RULE_MUTANTS = {
     ),
     "parameters made for the codes that are clamped to": (
         "reduced",
-        [("actions.py", "(plan.lowest, plan.highest) if codes is None else codes", "(plan.lowest, plan.highest)")],
+        [("parameters.py", "(args.lowest, args.highest) if codes is None else codes", "(args.lowest, args.highest)")],
     ),
     "smallest normal number for the floor": (
         "torch",
         [
             (
-                "formulas.py",
+                "ranges.py",
                 "least = normal if ranged.floor is None else ranged.floor",
                 "least = normal",
             )
@@ -255,21 +258,21 @@ RULE_MUTANTS = {
 
 
 ERROR_MUTANTS = {
-    "inside for clipped": [("errors.py", "(low + margin)", "(low - constant(1, low))")],
-    "no zeros": [("errors.py", "size - reduce_sum(total.zeros)", "size")],
-    "difference for its magnitude": [("errors.py", "error = absolute(wide - ", "error = (wide - ")],
+    "inside for clipped": [("loops/compare.py", "(low + margin)", "(low - constant(1, low))")],
+    "no zeros": [("loops/compare.py", "size - reduce_sum(total.zeros)", "size")],
+    "difference for its magnitude": [("loops/compare.py", "error = absolute(wide - ", "error = (wide - ")],
 }
 
 
 STREAMED_MUTANTS = {
-    "every other magnitude": [("sides.py", "most = maximum(even(both), odd(both))", "most = even(both)")],
-    "parameters of the next blocks": [("spans.py", "out, scale, p, now)", "out, scale, p, following)")],
-    "part of a line lost": [("streaming.py", "store(memory, 0, load(memory, k, _LINE))", "pass")],
-    "what is before the first line": [("streaming.py", "if first > 0:", "if False:")],
-    "what is left": [("streaming.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")],
-    "a line too many": [("streaming.py", "while i <= end - count(line):", "while i < end:")],
-    "NaN passed over": [("streaming.py", "seen |= any_lane(reported)", "pass")],
-    "NaN of a row passed over": [("lanes.py", "saw(seen | any_lane(nans), False)", "saw(any_lane(nans), False)")],
+    "every other magnitude": [("loops/block_extremes.py", "most = maximum(even(both), odd(both))", "most = even(both)")],
+    "parameters of the next blocks": [("loops/blocks.py", "out, p, now)", "out, p, following)")],
+    "part of a line lost": [("loops/nontemporal.py", "store(memory, 0, load(memory, k, _LINE))", "pass")],
+    "what is before the first line": [("loops/nontemporal.py", "if first > 0:", "if False:")],
+    "what is left": [("loops/nontemporal.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")],
+    "a line too many": [("loops/nontemporal.py", "while i <= end - count(line):", "while i < end:")],
+    "NaN passed over": [("loops/nontemporal.py", "seen |= any_lane(reported)", "pass")],
+    "NaN of a row passed over": [("loops/columns.py", "status_of(seen | any_lane(nans), False)", "status_of(any_lane(nans), False)")],
 }
 
 

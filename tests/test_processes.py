@@ -8,7 +8,8 @@ import pytest
 from subprocesses import SETUP, run
 
 import fastq
-from fastq.dispatch import execute, known
+from fastq.dispatch import planner
+from fastq.dispatch.cache import plans
 from fastq.runtime import threadpool
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -291,7 +292,7 @@ def test_pool_of_forked_processes(call):
 def test_fork_of_a_user_of_numba_who_has_only_imported_fastq(call):
     code = """
     user(ones)
-    assert "fastq.dispatch.execute" not in sys.modules
+    assert "fastq.dispatch.planner" not in sys.modules
     join(forked(Case(1 << 17).check))
     """
     call(code, setup=SETUP + USER)
@@ -351,7 +352,7 @@ def test_fork_while_another_thread_compiles(tmp_path):
         ("fastq.minmax(np.ones(1, np.float32))", "numba"),
         ("fastq.gguf.quantize(np.ones((1, 32), np.float32), 'Q8_0')", "fastq.dispatch.gguf"),
         ("fastq.get_num_threads()", "numba"),
-        ("fastq.warmup()", "fastq.kernels.facts"),
+        ("fastq.warmup()", "fastq.dispatch.planner"),
         ("__import__('fastq.formats.floats').floats.FLOAT_FORMATS['bfloat16'].dtype", "ml_dtypes"),
     ],
     ids=["an operation", "gguf", "threads", "warmup", "ml_dtypes"],
@@ -647,9 +648,10 @@ def test_range_of_the_number_is_fixed_by_its_caller(monkeypatch):
         return 1 + len(asked)
 
     monkeypatch.setattr(threadpool, "threads_for", more_and_more)
-    monkeypatch.setattr(known, "facts", lambda *arguments: b"")  # or the call is prepared once more, to be known again
+    plans.clear()
     fastq.minmax(np.ones(1 << 17, np.float32))
-    assert asked == [(1 << 17) // execute.LIGHT]
+    plans.clear()
+    assert asked == [(1 << 17) // planner.LIGHT]
 
 
 def test_number_of_threads_out_of_range():

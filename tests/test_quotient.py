@@ -1,4 +1,4 @@
-"""The proof that `formulas.quotient` rounds correctly for float32, and that `steps_in_span` gives `code_value`.
+"""The proof that `formulas.quotient` rounds correctly for float32, and that `scaled_round` gives `code_value`.
 
 Let x and s be float32 numbers, scaled by powers of two into [1, 2): x = X * 2**-23 and s = S * 2**-23 with X and S in
 [2**23, 2**24). Such a scaling changes no significand while nothing overflows or underflows, nor does a change of sign.
@@ -31,14 +31,16 @@ the one below it where j < 0.
 
 import itertools
 
+import numba
 import numpy as np
 import pytest
-from numba import cfunc, njit, types
+from numba import cfunc, types
 
+from fastq.jit import intrinsic, njit
 from fastq.jit.compile import OPTIONS
 from fastq.kernels import formulas
-from fastq.kernels.spec import Action
-from fastq.simd.vec import Vec, count, fma, inline, intrinsic, load, maximum, minimum, nearest, pointer, store
+from fastq.kernels.spec import KernelSpec
+from fastq.simd import Vec, count, fma, load, maximum, minimum, pointer, round_to_int32, store
 
 FIRST, LAST = 1 << 23, 1 << 24  # significands
 J_MAX = 8
@@ -47,29 +49,29 @@ ROOM = 32  # for the candidates of one S: 24 at most, where 8 is the power of tw
 
 F32X16 = Vec(types.float32, 16)
 NUMPY = {types.float32: np.float32, types.float64: np.float64}
-ACTION = Action("quantize")
+SPEC = KernelSpec("quantize")
 
 
 @intrinsic
-def action(typingctx):
+def spec(typingctx):
     """The rule of ONNX, as kernels get it."""
-    return ACTION(), lambda context, builder, sig, args: context.get_constant_null(ACTION)
+    return SPEC(), lambda context, builder, sig, args: context.get_constant_null(SPEC)
 
 
-@inline
+@njit
 def multiplied(x, s):
     """`quotient` without the correction."""
     return x * s.factor
 
 
-@inline
+@njit
 def corrected_roughly(x, s):
     """`quotient` with a remainder that is rounded twice."""
     first = x * s.factor
     return fma(x - first * s.scale, s.factor, first)
 
 
-@inline
+@njit
 def corrected_with_rough_reciprocal(x, s):
     """`quotient` with a reciprocal that is wrong by 2 ulp."""
     reciprocal = s.factor * np.float32(1 + 2.0**-22)
@@ -80,7 +82,7 @@ def corrected_with_rough_reciprocal(x, s):
 # --- every quotient in doubt ------------------------------------------------------------------------------------------
 
 
-@njit
+@numba.njit
 def inverse(odd):
     """Inverse of an odd number modulo 2**32."""
     x = odd  # right in 3 bits, and in twice as many after each step
@@ -89,7 +91,7 @@ def inverse(odd):
     return x
 
 
-@njit
+@numba.njit
 def candidates(S, X, Q, K):
     """Write every X with 2**k * X - M * S = j, 0 < |j| <= J_MAX, the correct significand and k; return how many."""
     n, power = 0, S & -S
@@ -115,7 +117,7 @@ def candidates(S, X, Q, K):
 def count_wrong(quotient, significands):
     """Try every quotient in doubt; return how many there are and how many come out wrong."""
 
-    @njit(error_model="numpy")
+    @numba.njit(error_model="numpy")
     def trial(first, last, x, y, x_address, y_address):
         X, Q, K = np.empty(ROOM, np.int64), np.empty(ROOM, np.int64), np.empty(ROOM, np.int64)
         x_pointer, y_pointer = pointer(x_address, types.float32), pointer(y_address, types.float32)
@@ -124,7 +126,7 @@ def count_wrong(quotient, significands):
             n = candidates(S, X, Q, K)
             for i in range(n):
                 x[i] = X[i]
-            s = formulas.span(action(), np.float32(S), np.float32(0), np.float32(-128), np.float32(127))
+            s = formulas.prepare_scale(spec(), np.float32(S), np.float32(0), np.float32(-128), np.float32(127))
             for i in range(0, n, 16):
                 store(y_pointer, i, quotient(load(x_pointer, i, F32X16), s))
             for i in range(n):
@@ -183,7 +185,11 @@ def test_quotients_of_random_pairs():
         x, s, y = pointer(x_address, f32), pointer(s_address, f32), pointer(y_address, f32)
         for i in range(0, n, count(F32X16)):
             scales = load(s, i, F32X16)
-            store(y, i, formulas.quotient(load(x, i, F32X16), formulas.span(action(), scales, scales, scales, scales)))
+            store(
+                y,
+                i,
+                formulas.quotient(load(x, i, F32X16), formulas.prepare_scale(spec(), scales, scales, scales, scales)),
+            )
 
     rng = np.random.default_rng(1)
     n = 1 << 20
@@ -195,7 +201,7 @@ def test_quotients_of_random_pairs():
 
 
 CODES = [(-128, 127), (-127, 127), (0, 255), (-(2**15), 2**15 - 1), (0, 2**16 - 1)]
-EDGE = {np.float32: 100, np.float64: 900}  # scales are suited to a span within 2**-EDGE < scale < 2**EDGE
+EDGE = {np.float32: 100, np.float64: 900}  # scales are usable without a division within 2**-EDGE < scale < 2**EDGE
 KINDS = [F32X16, Vec(types.float64, 8), types.float32, types.float64]
 
 
@@ -231,23 +237,23 @@ def expected_codes(x, scale, zero_point, lowest, highest):
     return np.where(np.isnan(x), x.dtype.type(lowest), codes)
 
 
-def compile_codes(kind, steps_in_span):
+def compile_codes(kind, scaled_round):
     dtype = getattr(kind, "dtype", kind)
 
     def kernel(x_address, steps_address, codes_address, n, scale, zero_point, lowest, highest):
         x, steps, codes = pointer(x_address, dtype), pointer(steps_address, types.int32), pointer(codes_address, dtype)
-        s = formulas.span(action(), scale, zero_point, lowest, highest)
+        s = formulas.prepare_scale(spec(), scale, zero_point, lowest, highest)
         for i in range(0, n, count(kind)):
-            store(steps, i, steps_in_span(action(), load(x, i, kind), s))
-            store(codes, i, formulas.code_value(action(), load(x, i, kind), s, lowest, highest))
+            store(steps, i, scaled_round(spec(), load(x, i, kind), s))
+            store(codes, i, formulas.code_value(spec(), load(x, i, kind), s, lowest, highest))
 
     return compiled(kernel, *[types.intp] * 4, *[dtype] * 4), NUMPY[dtype]
 
 
-def wrong_codes(kind, steps_in_span):
-    """Number of codes tried, of wrong ones of `steps_in_span` and of `code_value`."""
-    kernel, dtype = compile_codes(kind, steps_in_span)
-    tried = wrong_in_span = wrong = 0
+def wrong_codes(kind, scaled_round):
+    """Number of codes tried, of wrong ones of `scaled_round` and of `code_value`."""
+    kernel, dtype = compile_codes(kind, scaled_round)
+    tried = wrong_steps = wrong = 0
     for scale, (lowest, highest) in itertools.product(scales(dtype), CODES):
         for zero_point in (lowest, (lowest + highest + 1) // 2, highest):
             parameters = scale, zero_point, lowest, highest
@@ -256,47 +262,47 @@ def wrong_codes(kind, steps_in_span):
             kernel(address(x), address(steps), address(codes), x.size, *parameters)
             expected = expected_codes(x, *parameters)
             tried += x.size
-            wrong_in_span += np.count_nonzero(steps.astype(np.int64) + zero_point != expected)
+            wrong_steps += np.count_nonzero(steps.astype(np.int64) + zero_point != expected)
             wrong += np.count_nonzero(codes != expected)
-    return tried, wrong_in_span, wrong
+    return tried, wrong_steps, wrong
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_steps_in_span_give_code_value(kind):
-    tried, *wrong = wrong_codes(kind, formulas.steps_in_span)
+def test_scaled_round_gives_code_value(kind):
+    tried, *wrong = wrong_codes(kind, formulas.scaled_round)
     assert tried > 1_000_000
     assert wrong == [0, 0]
 
 
 def dropped(step):
-    """`steps_in_span` with one step left out."""
+    """`scaled_round` with one step left out."""
 
-    @inline
-    def without_correction(action, x, s):
-        return nearest(minimum(maximum(x, s.below), s.above) * s.factor)
+    @njit
+    def without_correction(spec, x, s):
+        return round_to_int32(minimum(maximum(x, s.below), s.above) * s.factor)
 
-    @inline
-    def without_clamp_above(action, x, s):
-        return nearest(formulas.quotient(maximum(x, s.below), s))
+    @njit
+    def without_clamp_above(spec, x, s):
+        return round_to_int32(formulas.quotient(maximum(x, s.below), s))
 
-    @inline
-    def without_clamp_below(action, x, s):
-        return nearest(formulas.quotient(minimum(x, s.above), s))
+    @njit
+    def without_clamp_below(spec, x, s):
+        return round_to_int32(formulas.quotient(minimum(x, s.above), s))
 
     return {"correction": without_correction, "above": without_clamp_above, "below": without_clamp_below}[step]
 
 
 @pytest.mark.parametrize("step", ["correction", "above", "below"])
 def test_the_comparison_finds_wrong_codes(step):
-    tried, in_span, plain = wrong_codes(F32X16, dropped(step))
-    assert 0 < in_span < tried
+    tried, wrong_steps, plain = wrong_codes(F32X16, dropped(step))
+    assert 0 < wrong_steps < tried
     assert plain == 0
 
 
 @pytest.mark.parametrize("dtype", EDGE, ids=lambda dtype: dtype.__name__)
-def test_unsuited_to_span(dtype):
-    unsuited = njit(lambda scale: formulas.unsuited_to_span(action(), scale))
+def test_needs_division(dtype):
+    needs_division = numba.njit(lambda scale: formulas.needs_division(spec(), scale))
     low, high = np.ldexp(dtype(1), -EDGE[dtype]), np.ldexp(dtype(1), EDGE[dtype])
-    assert not any(unsuited(scale) for scale in scales(dtype))
+    assert not any(needs_division(scale) for scale in scales(dtype))
     outside = (low, high, low / 2, high * 2, 0.0, -1.0, np.inf, -np.inf, np.nan)
-    assert all(unsuited(dtype(scale)) for scale in outside)
+    assert all(needs_division(dtype(scale)) for scale in outside)

@@ -10,11 +10,15 @@ to the validation in Python, which explains the error or copies memory that inpu
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from fastq.dispatch.validation import as_array
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
 from fastq.system import lazy
 
 Plan = Callable[..., Any]  # called with x, out, scale, zero point and QParams
@@ -37,7 +41,8 @@ _RESOLVERS = {
     "gguf_quantize": "gguf",
     "gguf_dequantize": "gguf",
 }
-_SCALARS = frozenset((type(None), int, float, np.float32, np.float64))
+_IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention))
+_SCALARS = frozenset((type(None), int, float, np.float32, np.float64, np.int8, np.uint8))
 
 
 class PlanCache:
@@ -55,10 +60,10 @@ class PlanCache:
         self.recent: dict[Any, Plan] = {}
         self.older: dict[Any, Plan] = {}
 
-    def get(self, key: Any) -> Plan | None:
-        """Return the plan of a key, None where there is none."""
-        plan = self.recent.get(key)
-        if plan is None and (plan := self.older.get(key)) is not None:
+    def from_older(self, key: Any) -> Plan | None:
+        """Return the plan of a key from the older generation, and move it to the recent one; None where there is none."""
+        plan = self.older.get(key)
+        if plan is not None:
             self.insert(key, plan, self.recent)
         return plan
 
@@ -75,7 +80,17 @@ class PlanCache:
 plans = PlanCache()
 
 
-def call(operation: str, x: Any, out: Any, scale: Any, zero_point: Any, qparams: Any, *options: Any) -> Any:
+def call(
+    operation: str,
+    x: Any,
+    out: Any,
+    scale: Any,
+    zero_point: Any,
+    qparams: Any,
+    names: tuple[Any, ...],
+    numbers: tuple[Any, ...] = (),
+    shape: Any = None,
+) -> Any:
     """Launch the plan of a call, which is resolved if there is none yet.
 
     Parameters
@@ -87,23 +102,68 @@ def call(operation: str, x: Any, out: Any, scale: Any, zero_point: Any, qparams:
     out, scale, zero_point : Any
         As the caller gave them.
     qparams : QParams or None
-        Passed on to the plan. What a plan may depend on has to be among the options too.
-    *options : Any
-        As the caller gave them, in the order in which the resolver takes them.
+        Passed on to the plan. What a plan may depend on has to be among the names too.
+    names, numbers : tuple
+        Options as the caller gave them: those that are names of something, and numbers, whose types are in the key, too.
+    shape : tuple of int, optional
+        Shape of the values, where that of packed codes does not tell it.
     """
-    if type(x) is not np.ndarray:
+    if type(x) is not ndarray:
         x = as_array(x, _FIRST_ARGUMENT.get(operation, "x"))
     recent = plans.recent
-    key: Any = _key(operation, x, out, scale, zero_point, options)
     try:
-        plan = plans.get(key)
+        key: Any = key_of(operation, x, out, scale, zero_point, names, numbers, shape)
+        plan = recent.get(key) or plans.from_older(key)
     except TypeError:  # an option or a parameter without a hash
         key = plan = None
     if plan is None:
-        plan = _resolver(operation)(x, out, scale, zero_point, qparams, *options)
-        if key is not None:
+        plan = _resolver(operation)(x, out, scale, zero_point, qparams, *names, *numbers, shape)
+        if key is not None and all(map(_is_immutable, (*names, *numbers, shape))):
             plans.insert(key, plan, recent)
     return plan(x, out, scale, zero_point, qparams)
+
+
+def key_of(
+    operation: str,
+    x: ndarray,
+    out: Any,
+    scale: Any,
+    zero_point: Any,
+    names: tuple[Any, ...],
+    numbers: tuple[Any, ...],
+    shape: Any,
+) -> tuple[Any, ...]:
+    """Build the key of the plan cache from types, dtypes, shapes, strides, flags and options.
+
+    Numbers go with their types, since True == 1 == 1.0, and so do those in a tuple.
+    """
+    types: tuple[Any, ...] = (*map(type, numbers),)
+    if tuple in types:
+        types += tuple(tuple(map(type, number)) for number in numbers if type(number) is tuple)
+    return (
+        operation,
+        names,
+        numbers,
+        types,
+        shape,
+        x.dtype,
+        x.shape,
+        x.strides,
+        x.flags.num,
+        out if out is None else _described(out),
+        kind if (kind := type(scale)) in _SCALARS else _described(scale),
+        kind if (kind := type(zero_point)) in _SCALARS else _described(zero_point),
+    )
+
+
+def _described(operand: Any) -> Any:
+    """Return what a plan may depend on: metadata of an array, type of a scalar; of a list something without a hash."""
+    if isinstance(operand, ndarray):
+        return type(operand), operand.dtype, operand.shape, operand.strides, operand.flags.num
+    return type(operand) if isinstance(operand, np.generic) else _WITHOUT_HASH
+
+
+_WITHOUT_HASH: list[None] = []  # what is no array is converted at each call
 
 
 # how the public functions call their first array, for error messages
@@ -117,39 +177,12 @@ _FIRST_ARGUMENT = {
 }
 
 
-def _key(operation: str, x: Any, out: Any, scale: Any, zero_point: Any, options: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Build the key of the plan cache from types, dtypes, shapes, strides, flags and options.
-
-    Options go with their types, since True == 1 == 1.0; so do those in a tuple.
-    """
-    types: tuple[Any, ...] = tuple(map(type, options))
-    if tuple in types:
-        types += tuple(tuple(map(type, option)) for option in options if type(option) is tuple)
-    return (
-        operation,
-        x.dtype,
-        x.shape,
-        x.strides,
-        x.flags.num,
-        _described(out),
-        _described(scale),
-        _described(zero_point),
-        options,
-        types,
-    )
-
-
-def _described(operand: Any) -> Any:
-    """Return what a plan may depend on: the type of a scalar, the metadata of an array, nothing with a hash of others."""
-    kind = type(operand)
-    if kind in _SCALARS:
-        return kind
-    if isinstance(operand, np.ndarray):
-        return kind, operand.dtype, operand.shape, operand.strides, operand.flags.num
-    return kind if isinstance(operand, np.generic) else _WITHOUT_HASH
-
-
-_WITHOUT_HASH: list[None] = []  # lists and the like are converted at each call
+def _is_immutable(option: Any) -> bool:
+    """Whether an option can't come to mean something else, as an object with an `__index__` of its own can."""
+    kind = type(option)
+    if issubclass(kind, tuple):
+        return all(map(_is_immutable, option))
+    return kind in _IMMUTABLE or isinstance(option, np.number | np.bool_ | np.dtype | type | IntEnum)
 
 
 def _resolver(operation: str) -> Callable[..., Plan]:

@@ -47,7 +47,8 @@ class ElementwiseLaunch:
         result: Result,
         shape: tuple[int, ...] | None = None,
     ) -> None:
-        self.spec, self.rules, self.new, self.zero_point = spec, rules, result.new, given.zero_point
+        self.spec, self.rules, self.new = spec, rules, result.new
+        self.zero_point = given.zero_point if zero_point is None else None
         ready = given.as_bits
         dtypes = x.dtype, result.dtype, ready.scale.dtype, ready.zero_point.dtype
         target = None if out is None else np.asarray(out)
@@ -57,17 +58,25 @@ class ElementwiseLaunch:
         if direct and not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given):
             self.launch = bound(direct.plan.checked(rules.checks(x, result.nbytes, given)))
 
-    def __call__(self, x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None) -> Any:
-        result = self.new() if out is None else out
-        status = self.launch(x, result, scale, self.zero_point if zero_point is None else zero_point)
-        if status == UNFIT:
-            status = self._launch_validated(x, result, scale, zero_point, qparams and qparams.tensor_scale)
-        if status:
-            refuse_nan(status, self.spec.nan, x)
-        return result
+    @property
+    def plan(self) -> Plan:
+        """The plan of calls: a closure, which takes half the time of a method."""
+        new, launch, launch_validated = self.new, self.launch, self._launch_validated
+        zeros, nan = self.zero_point, self.spec.nan
+
+        def plan(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None) -> Array:
+            result = new() if out is None else out
+            status = launch(x, result, scale, zeros if zero_point is None else zero_point)
+            if status == UNFIT:
+                status = launch_validated(x, result, scale, zero_point, qparams and qparams.tensor_scale)
+            if status:
+                refuse_nan(status, nan, x)
+            return result
+
+        return plan
 
     def _launch_validated(self, x: Array, out: Array, scale: Any, zero_point: Any, tensor_scale: Any) -> int:
-        """Launch with parameters that validation makes ready, unless it raises; out may share memory with all others."""
+        """Launch with parameters that validation makes ready, unless it raises, on copies of what out shares memory with."""
         given = self.rules.ready(scale, zero_point, tensor_scale)
         if self.launcher is None:
             return 0
@@ -88,13 +97,14 @@ def quantize_linear(
     out: Any,
     scale: Any,
     zero_point: Any,
-    _: None,
+    _q: None,
     dtype: Any,
-    axis: Axis,
-    block_size: int,
     convention: str | Convention,
     nan: str,
+    axis: Axis,
+    block_size: int,
     saturate: bool,
+    *_: None,
 ) -> Plan:
     """Resolve `fastq.quantize_linear`."""
     validation.as_input(x)
@@ -113,7 +123,7 @@ def quantize_linear(
     row.check_format(qtype)
     granularity = part_of(axes, block_size)
     spec = op_spec("quantize", row, qtype, False, granularity, compute, axes, block_size, nan, saturate)
-    return ElementwiseLaunch(spec, x, out, scale, zero_point, given, rules, result)
+    return ElementwiseLaunch(spec, x, out, scale, zero_point, given, rules, result).plan
 
 
 def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
@@ -142,11 +152,12 @@ def dequantize_linear(
     out: Any,
     scale: Any,
     zero_point: Any,
-    _: None,
+    _q: None,
     dtype: DTypeLike | None,
+    convention: str | Convention,
     axis: Axis,
     block_size: int,
-    convention: str | Convention,
+    *_: None,
 ) -> Plan:
     """Resolve `fastq.dequantize_linear`."""
     (stored, qtype), row = validation.as_codes(codes), as_convention(convention)
@@ -160,7 +171,7 @@ def dequantize_linear(
     product = validation.compute_dtype(wanted) if row.stored_type == "float64" else given.scale.dtype
     spec = op_spec("dequantize", row, qtype, False, part_of(axes, block_size), product, axes, block_size)
     spec, result = spec.unpacked if qtype.packed else spec, result_of(stored.shape, wanted, out, like=stored)
-    plan = ElementwiseLaunch(spec, stored, out, scale, zero_point, given, rules, result)
+    plan = ElementwiseLaunch(spec, stored, out, scale, zero_point, given, rules, result).plan
     if stored is codes:
         return plan
     return lambda codes, *operands: plan(codes.astype(qtype.storage), *operands)
@@ -176,7 +187,7 @@ def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Any) -> 
 
 
 def quantize_with_qparams(
-    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, saturate: bool, *_: object
+    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, _k: object, saturate: bool, *_: None
 ) -> Plan:
     """Resolve `fastq.quantize` with parameters."""
     validation.as_input(x)
@@ -197,7 +208,7 @@ def quantize_with_qparams(
 
 
 def fake_quantize_with_qparams(
-    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, saturate: bool, *_: object
+    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, _k: object, saturate: bool, *_: None
 ) -> Plan:
     """Resolve `fastq.fake_quantize` with parameters."""
     validation.as_input(x)
@@ -214,8 +225,8 @@ def dequantize(
     _z: Any,
     qparams: QParams,
     dtype: DTypeLike | None,
+    _: object,
     shape: tuple[int, ...],
-    *_: object,
 ) -> Plan:
     """Resolve `QuantizedArray.dequantize`."""
     params, rules = checked_qparams(qparams, shape, qparams.compute)
@@ -247,10 +258,10 @@ def _with_qparams(
     nan: str = "raise",
     saturate: bool = True,
     shape: tuple[int, ...] | None = None,
-) -> ElementwiseLaunch:
+) -> Plan:
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     spec = spec_with(op, params, x.ndim if shape is None else len(shape), nan, saturate)
-    return ElementwiseLaunch(spec, x, out, qparams.scale, qparams.zero_point, given, rules, result, shape)
+    return ElementwiseLaunch(spec, x, out, qparams.scale, qparams.zero_point, given, rules, result, shape).plan
 
 
 def tensor_scale_of(params: QParams) -> float:

@@ -28,7 +28,7 @@ _VALUES = OpSpec("compare")  # the approximation is an array of values
 
 
 def compare_codes(
-    x: Array, codes: Array, _s: Any, _z: Any, qparams: QParams, shape: tuple[int, ...], *_: object
+    x: Array, codes: Array, _s: Any, _z: Any, qparams: QParams, _: object, shape: tuple[int, ...]
 ) -> Plan:
     """Resolve `fastq.compare` with a QuantizedArray."""
     validation.as_input(x)

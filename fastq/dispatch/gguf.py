@@ -7,35 +7,36 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from fastq import jit
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.parameters import result_of
-from fastq.dispatch.planner import STREAMING, element
+from fastq.dispatch.planner import COPIED, STREAMING
 from fastq.dispatch.strides import TILE, is_plain, native, tiles
 from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
+from fastq.kernels.build import compile_kernel, element_type
 from fastq.kernels.loops import gguf
+from fastq.kernels.operands import CopyOperands
 from fastq.runtime import threadpool
-from fastq.runtime.driver import UNFIT, VALUES, Checks, Program, bound, program, run
-from fastq.runtime.plan import CODES_PAST_CACHE
+from fastq.runtime.driver import UNFIT, Checks, Program, bound, program, run
+from fastq.system import tuning
 
 Array = NDArray[Any]
 
-_NOTHING = types.CPointer(types.int64)  # scales, zero points, sums and numbers of other kernels
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _SOURCES = {dtype.name for dtype in (*validation.FLOATS, *validation.INTEGERS)} | {"float16", "bfloat16"}
 
 
-def gguf_quantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object) -> Plan:
+def gguf_quantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> Plan:
     """Resolve `fastq.gguf.quantize`."""
     row = as_block_format(qtype)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, BLOCK, "values", row.nbytes, row)
-    launch = _launch(gguf.quantize_blocks, row, data, BLOCK, out, shape, _UINT8, row.nbytes, CODES_PAST_CACHE)
+    launch = _launch(
+        gguf.quantize_blocks, row, data, BLOCK, out, shape, _UINT8, row.nbytes, tuning.current().stream_codes
+    )
 
     def quantize(data: Array, out: Any, *_: object) -> Array:
         blocks, refused = launch(data, out)
@@ -46,7 +47,7 @@ def gguf_quantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: ob
     return quantize
 
 
-def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object) -> Plan:
+def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> Plan:
     """Resolve `fastq.gguf.dequantize`."""
     row = as_block_format(qtype)
     if data.dtype != _UINT8:
@@ -67,7 +68,7 @@ def _launch(
     result_width: int,
     streams: bool,
 ) -> Callable[[Array, Any], tuple[Array, int]]:
-    """Return what turns `width` elements of arrays alike into `result_width` of the result, and says what was refused."""
+    """Return what turns `width` elements of arrays alike into `result_width` of a result, and says what was refused."""
     result = result_of(shape, dtype, out)
     blocks, target = data.size // width, None if out is None else np.asarray(out)
     if not blocks:
@@ -76,7 +77,7 @@ def _launch(
     past_cache = streams and plain and data.nbytes + result.nbytes >= STREAMING
     kernel = _compiled(loop, row, native(data.dtype), dtype, past_cache)
     threads = threadpool.threads_for(blocks * BLOCK) if plain else 1
-    plan = program(kernel, VALUES, None, blocks, threads, size=BLOCK, grain=gguf.GROUP)
+    plan = program(kernel, COPIED, None, blocks, threads, size=BLOCK, grain=gguf.GROUP)
     checked = bound(plan.checked(Checks((data.nbytes, result.nbytes, 0, 0))))
 
     def launch(data: Array, out: Any) -> tuple[Array, int]:
@@ -96,10 +97,9 @@ def _launch(
 @functools.cache
 def _compiled(loop: Any, row: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool) -> int:
     """Address of a loop compiled for a format and two dtypes."""
-    source, target = element(src.newbyteorder("=")), element(dst.newbyteorder("="))
-    kind = gguf.Blocks(row, element(np.dtype(np.float16)), source, streaming)
-    pointers = [types.CPointer(getattr(source, "bits", source)), types.CPointer(target)]
-    return jit.kernel(loop, types.int64, kind, *pointers, *[_NOTHING] * 4, *[types.int64] * 4)
+    source, target = element_type(src.newbyteorder("=")), element_type(dst.newbyteorder("="))
+    spec = gguf.BlockSpec(row, element_type(np.dtype(np.float16)), source, streaming)
+    return compile_kernel(loop, CopyOperands(getattr(source, "bits", source), target), spec)
 
 
 def _in_blocks(x: Array, width: int) -> Array:

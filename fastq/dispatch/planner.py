@@ -6,31 +6,37 @@ Everything here is decided by metadata alone; no element is looked at.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import from_dtype, types
 from numpy.typing import NDArray
 
-from fastq import jit
 from fastq.dispatch.cache import plans
 from fastq.dispatch.granularity import Layout, make_layout
-from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, ElementType, OpSpec, Parameters, StorageFormat
+from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec, Parameters
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.kernels import SAW_NAN
-from fastq.kernels.bitpack import Bits
-from fastq.kernels.loops import columns, repack, runs
-from fastq.kernels.minifloat import Minifloat, PowerOfTwo
-from fastq.kernels.spec import Action
+from fastq.kernels.build import element_type, is_wide, kernel_address
+from fastq.kernels.loops import columns
+from fastq.kernels.loops.blocks import BLOCK_SIZES, blocks
+from fastq.kernels.loops.repack import repack
+from fastq.kernels.loops.runs import runs
+from fastq.kernels.operands import (
+    CopyOperands,
+    ElementOperands,
+    ErrorOperands,
+    PartialOperands,
+    RangeOperands,
+    ReductionOperands,
+)
+from fastq.kernels.status import HAS_NAN
+from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import EVERYTHING, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, Program, X, program
-from fastq.runtime.plan import CODES_PAST_CACHE, PLAN, Plan
+from fastq.runtime.kernel_args import KERNEL_ARGS
 
 Array = NDArray[Any]
-ElementTypes = tuple[ElementType, ElementType, ElementType, ElementType]  # of src, dst, scale and zero point
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -71,59 +77,34 @@ SIDE_BY_SIDE = 16
 # codes that a unit of work has where rows do not matter: whole bytes of any format
 REPACKED = 1 << 14
 
+COPIED = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
+
 threadpool.when_changed(plans.clear)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def element(kind: ElementType) -> types.Type:
-    """Return the type of what a kernel's pointer points to."""
-    if isinstance(kind, StorageFormat) and not kind.element:
-        return Bits(kind.bits, kind.signed, kind.highest_first)
-    name = kind.element if isinstance(kind, StorageFormat) else kind.name
-    if name not in FLOAT_FORMATS:
-        return from_dtype(kind)
-    row = FLOAT_FORMATS[name]
-    if not row.sign:
-        return PowerOfTwo(row.bias + (kind.exponent if isinstance(kind, StorageFormat) else 0))
-    return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, StorageFormat) else Minifloat(row)
-
-
-@functools.cache
-def kernel_address(
-    loop: Any, op: str, nan: str, range_scheme: str, block: int, arithmetic: Arithmetic, *kinds: ElementType
-) -> int:
-    """Return the address of a loop compiled for an op and the element types of src, dst, scale and zero point."""
-    pointers = [types.CPointer(element(kind)) for kind in (*kinds, np.dtype(np.float64))]
-    code_format, scale_format = arithmetic.code_format, arithmetic.scale_format
-    code = element(code_format) if code_format is not None and code_format.element else None
-    rule, own = arithmetic.rule, ""
-    if scale_format is not None:
-        own = "tensor" if FLOAT_FORMATS[scale_format.element].sign else "power"
-        rule = rule._replace(compute="float64" if op != "dequantize" and is_wide(kinds[0]) else "float32")
-    codes = op == "quantize" or (op == "repack" and isinstance(kinds[1], StorageFormat))
-    streams = op not in ("minmax", "compare") and (CODES_PAST_CACHE or not codes)
-    action = Action(op, nan, range_scheme, block, rule, code, own, streams)
-    return jit.kernel(loop, types.int64, action, *pointers, Plan, *[types.int64] * 4)
-
-
-def is_wide(kind: ElementType) -> bool:
-    """Whether input of this type is computed with in float64."""
-    return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
+def kernel_of(loop: Any, operands: Any, op: str, arithmetic: Arithmetic, **options: Any) -> int:
+    """Return the address of a loop compiled for an op, with options of `kernel_address`."""
+    formats = {"code": arithmetic.code_format, "scale_format": arithmetic.scale_format}
+    return kernel_address(loop, operands, op, rule=arithmetic.rule, **formats, **options)
 
 
 def past_cache(size: int, *kinds: ElementType) -> bool:
     """Whether so many elements of each of the types outgrow the cache: then stores past it are better, if any are."""
-    return bool(size * sum(element(kind).bitwidth for kind in kinds) >= 8 * STREAMING)
+    return bool(size * sum(element_type(kind).bitwidth for kind in kinds) >= 8 * STREAMING)
 
 
-def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), streaming: bool = False, parameters: int = 0) -> Array:
-    """Return the numbers of a launch as kernels read them."""
-    args = np.zeros(1, PLAN)
-    view = (layout.outer, layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept)
-    args[0] = (*view, parameters, *code_range, 1.0, streaming, ERRORS_CHUNK)
+def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **others: int) -> Array:
+    """Return the numbers of a launch as kernels read them; `others` are further fields of `KERNEL_ARGS`."""
+    args = np.zeros(1, KERNEL_ARGS)
+    for name in ("outer", "length", "inner", "block", "blocks", "cycle", "kept"):
+        args[name] = getattr(layout, name)
+    args["lowest"], args["highest"] = code_range
+    args["tensor"], args["chunk"] = 1, ERRORS_CHUNK
+    for name, number in others.items():
+        args[name] = number
     return args
 
 
@@ -132,15 +113,15 @@ _NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 
 def loop_of(layout: Layout) -> Any:
     """Return the loop for a view."""
-    return runs.spans if layout.inner == 1 else columns.lanes
+    return runs if layout.inner == 1 else columns.columns
 
 
 def element_types(
     spec: OpSpec, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero_point: np.dtype[Any]
-) -> ElementTypes:
+) -> ElementOperands:
     """Return what the pointers of an operation point to, from the dtypes of its arrays."""
     op, code, scale_format = spec.op, spec.arithmetic.code_format, spec.arithmetic.scale_format
-    return (
+    return ElementOperands(
         (code or src if op == "dequantize" else src),
         (code or dst if op in ("quantize", "compare") else dst),
         scale_format or scale,
@@ -174,8 +155,9 @@ def plan_elementwise(
     assert layout is not None
     layout, repeat = layout.widened(NARROW)
     threads = threadpool.threads_for(size) if direct else 1
-    kernel = kernel_address(loop_of(layout), spec.op, spec.nan, "", 0, spec.arithmetic, *kinds)
-    args = kernel_args(layout, spec.code_range, direct and past_cache(size, *kinds[:2]))
+    kernel = kernel_of(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
+    streaming = direct and past_cache(size, kinds.src, kinds.dst)
+    args = kernel_args(layout, spec.code_range, streaming=streaming)
     heeded = EVERYTHING if spec.op != "dequantize" else 0  # codes may be NaN
     plan = program(kernel, VALUES, args, size, threads, grain=GRAIN, backward=backward, heeded=heeded)
     return ElementwisePlan(plan, repeat)
@@ -186,10 +168,10 @@ def plan_repack(shape: tuple[int, ...], code: StorageFormat, src: ElementType, d
     size, length = math.prod(shape), shape[-1] if shape else 1
     if length % code.group == 0 or size == length:
         length = REPACKED
-    kinds = _as_integers(src), _as_integers(dst)
-    kernel = kernel_address(repack.rows, "repack", "raise", "", 0, PLAIN, *kinds, *[np.dtype(np.uint8)] * 2)
-    args = kernel_args(Layout(1, length, 1, length, 1, 1, 1, ()), (0, 0), past_cache(size, src, dst), size)
-    return program(kernel, VALUES, args, -(-size // length), threadpool.threads_for(size), size=length)
+    kernel = kernel_of(repack, CopyOperands(_as_integers(src), _as_integers(dst)), "repack", PLAIN)
+    layout = Layout(1, length, 1, length, 1, 1, 1, ())
+    args = kernel_args(layout, streaming=past_cache(size, src, dst), size=size)
+    return program(kernel, COPIED, args, -(-size // length), threadpool.threads_for(size), size=length)
 
 
 def _as_integers(kind: ElementType) -> ElementType:
@@ -203,7 +185,7 @@ def plan_errors(spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], di
     """Plan sums of the errors of an approximation."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    kernel = kernel_address(loop_of(layout), "compare", "raise", "", 0, spec.arithmetic, *kinds)
+    kernel = kernel_of(loop_of(layout), ErrorOperands(*kinds, np.dtype(np.float64)), "compare", spec.arithmetic)
     operands, args, size = (X, OUT, SCALE, ZERO, SUMS), kernel_args(layout, spec.code_range), math.prod(shape)
     threads = threadpool.threads_for(size) if direct else 1
     return program(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, eager=True)
@@ -265,7 +247,7 @@ def _threads_to_reduce(size: int) -> int:
 
 
 def owned_units(layout: Layout) -> int:
-    """Return of how many elements chunks are multiples, so that no block is in two; the last of a row may be shorter."""
+    """Return of how many elements chunks are multiples, so that no block is in two of them."""
     return (layout.block if layout.outer == 1 else layout.length) * layout.inner
 
 
@@ -288,19 +270,20 @@ def plan_minmax(
     slots = 1 if alone or threads * count > PARTIAL else threads
     held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
     wide = slots < threads and layout.inner > PARTIAL // threads and not alone and repeat == 1
-    loop = columns.columns if wide else loop_of(layout)
-    kernel = kernel_address(loop, "minmax", "raise", "", 0, PLAIN, dtype, held, held, held)
-    args = kernel_args(layout, streaming=past_cache(size, dtype), parameters=count if slots > 1 else 0)
+    loop = columns.column_strips if wide else loop_of(layout)
+    kernel = kernel_of(loop, ReductionOperands(dtype, held, held), "minmax", PLAIN)
+    args = kernel_args(layout, streaming=past_cache(size, dtype), partial_stride=count if slots > 1 else 0)
     units, chunk = (layout.inner, min(COLUMNS, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
-    operands, heeded = (X, NONE, LO, HI, NONE), EVERYTHING if nan == "raise" else ~SAW_NAN
+    operands, heeded = (X, LO, HI, NONE, NONE), EVERYTHING if nan == "raise" else ~HAS_NAN
     unit, grain, chunk = size // units, grain if alone else 1, chunk if threads > 1 else 0
     reduce = program(kernel, operands, args, units, threads, size=unit, grain=grain, chunk=chunk, heeded=heeded)
     plan, merge = reduce, None
     if slots * repeat > 1:
-        kernel = kernel_address(columns.fold, "minmax", "raise", "", 0, PLAIN, held, held, held, held)
-        merge = program(kernel, (LO, HI, LO, HI, NONE), args, parameters, 1, origin=slots * repeat)
+        kernel = kernel_of(columns.merge_partials, PartialOperands(held, held), "minmax", PLAIN)
+        args = kernel_args(layout, partials=slots * repeat, partial_stride=parameters)
+        merge = program(kernel, (LO, HI, NONE, NONE, NONE), args, parameters, 1)
         plan = reduce.then(merge)
     identities = _identities(held, slots * count, wanted) if slots * count <= NARROW else None
     return MinMaxReduction(plan, reduce, merge, held, identities, slots * count, wanted)
@@ -309,13 +292,13 @@ def plan_minmax(
 def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> Program:
     """Plan to turn so many ranges into scale and zero point."""
     scheme = spec.range_scheme
-    kinds = held, held, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
-    kernel = kernel_address(columns.ranges, "quantize", "raise", scheme.name, 0, spec.arithmetic, *kinds)
+    kinds = RangeOperands(held, held, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype)
+    kernel = kernel_of(columns.ranges, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
     return program(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(_NO_LAYOUT, spec.code_range), count, 1)
 
 
 class RangedPlan(NamedTuple):
-    """A launch plan that takes parameters from ranges and quantizes, and its reduction where that is a pass of its own."""
+    """A launch plan that takes parameters from ranges and quantizes, and the reduction of two passes."""
 
     plan: Program
     reduction: MinMaxReduction | None
@@ -340,18 +323,19 @@ def plan_ranged(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: n
     return RangedPlan(reduction.plan.then(ranges, second.plan), reduction)
 
 
-def _compute_size(arithmetic: Arithmetic, kinds: ElementTypes) -> int:
+def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
     """Return the bytes of a number of the type that a kernel computes in."""
     if arithmetic.rule.compute:
         return np.dtype(arithmetic.rule.compute).itemsize
-    if isinstance(kinds[2], np.dtype):
-        return kinds[2].itemsize
-    return 8 if is_wide(kinds[0]) else 4
+    if isinstance(kinds.scale, np.dtype):
+        return kinds.scale.itemsize
+    return 8 if is_wide(kinds.src) else 4
 
 
 def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any]) -> Program | None:
     """Plan one pass; None where a block would have left the cache when it is quantized, or threads outnumber blocks."""
-    op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
+    op, arithmetic, scheme = spec.op, spec.arithmetic, spec.range_scheme
+    options = {"nan": spec.nan, "range_scheme": scheme.name}
     kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
     layout, size = make_layout(shape, spec.axes, spec.block_size), math.prod(shape)
     assert layout is not None
@@ -359,17 +343,21 @@ def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: n
     width = 1 if layout.inner == 1 else columns.STRIPE_BYTES // _compute_size(arithmetic, kinds)
     if not layout.owned or layout.block * width > FUSED:
         return None
-    if layout.inner > 1 and layout.block > ALIASED and layout.inner * element(kinds[0]).bitwidth % (8 * APART) == 0:
+    if (
+        layout.inner > 1
+        and layout.block > ALIASED
+        and layout.inner * element_type(kinds.src).bitwidth % (8 * APART) == 0
+    ):
         return None
     if threads > 1 and layout.parameters < 4 * threads:
         return None
-    args = kernel_args(layout, spec.code_range, past_cache(size, *kinds[:2]))
+    args = kernel_args(layout, spec.code_range, streaming=past_cache(size, kinds.src, kinds.dst))
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // width)
-        kernel = kernel_address(columns.stripes, op, nan, scheme.name, 0, arithmetic, *kinds)
+        kernel = kernel_of(columns.stripes, kinds, op, arithmetic, **options)
         return program(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
-    if layout.block in runs.WHOLE_BLOCKS and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
-        kernel = kernel_address(runs.blocks, op, nan, scheme.name, layout.block, arithmetic, *kinds)
+    if layout.block in BLOCK_SIZES and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
+        kernel = kernel_of(blocks, kinds, op, arithmetic, block=layout.block, **options)
         return program(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
-    kernel = kernel_address(runs.spans, op, nan, scheme.name, 0, arithmetic, *kinds)
+    kernel = kernel_of(runs, kinds, op, arithmetic, **options)
     return program(kernel, VALUES, args, size, threads, grain=owned_units(layout))

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 MinMax = tuple[Array, Array, int]  # minima, maxima and status
 
 
-def minmax(x: Array, _o: None, _s: None, _z: None, _: None, axis: Axis, block_size: int, nan: str) -> Plan:
+def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, nan: str, axis: Axis, block_size: int, *_: None) -> Plan:
     """Resolve `fastq.minmax`."""
     validation.as_input(x)
     validation.check_nan(nan)
@@ -57,6 +57,7 @@ class Extremes:
         return self.plan.dtype
 
     def __call__(self, x: Array) -> MinMax:
+        """Return minima and maxima of the parts, and the status."""
         lo, hi = self.plan.begin()
         if self.launch is not None:
             status = self.launch(x, None, None, None, None, lo, hi)
@@ -73,6 +74,7 @@ class NanParts:
         self.plan = _plan(x.view(), self.arrangement, block_size, "keep", False, self.mark)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
+        """Return which parts have a NaN."""
         lo, hi = self.plan.begin()
         _reduce_tiles(self.plan, self.arrangement.view(x), lo, hi, self.mark, _mark_nan)
         return np.asarray(self.plan.end(hi) > 0)

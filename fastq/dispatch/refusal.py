@@ -8,21 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.strides import tiles
-from fastq.kernels import SAW_INFINITE_RANGE, SAW_NAN
+from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
 
 Array = NDArray[Any]
 
 
 def refuse_nan(status: int, nan: str, x: Array) -> None:
     """Raise a ValueError if NaN was met that the caller wants refused."""
-    if status & SAW_NAN and nan == "raise":
+    if status & HAS_NAN and nan == "raise":
         count, _ = _count_not_finite(x)
         raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
 
 
 def refuse_infinite(status: int, x: Array) -> None:
     """Raise a ValueError if a range had no finite scale."""
-    if status & SAW_INFINITE_RANGE:
+    if status & HAS_INFINITE_RANGE:
         _, count = _count_not_finite(x)
         raise ValueError(f"x has {count} infinite values: their range has no scale; clip x, or pass qparams")
 

@@ -12,65 +12,12 @@ from numpy.typing import NDArray
 from fastq.formats.conventions import Convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
-from fastq.kernels import group_of
 from fastq.kernels.rule import ONNX, RangeRule, Rule
+from fastq.kernels.storage import StorageFormat
 from fastq.system.lazy import cached_property
 
 Axes = tuple[int, ...] | None
 CodeRange = tuple[float, float]  # the first and the last code in use
-
-
-class StorageFormat(NamedTuple):
-    """How codes lie in memory, where a dtype does not say all of it.
-
-    Attributes
-    ----------
-    bits : int
-        Width of a code.
-    signed : bool
-        Whether it is two's complement.
-    element : str
-        Name of its float format, empty for integers.
-    saturate : bool
-        Whether what is too large for the float format becomes its largest number.
-    dense : bool
-        Whether codes of fewer than 8 bits share bytes.
-    highest_first : bool
-        Whether the first of eight codes of one bit is in the highest bit.
-    exponent : int
-        Codes that are powers of two stand for ``2**(code - bias - exponent)``.
-    """
-
-    bits: int
-    signed: bool
-    element: str = ""
-    saturate: bool = True
-    dense: bool = True
-    highest_first: bool = False
-    exponent: int = 0
-
-    @property
-    def packed(self) -> bool:
-        """Whether codes share bytes."""
-        return self.bits < 8 and self.dense
-
-    @property
-    def group(self) -> int:
-        """The least number of codes that fills whole bytes."""
-        return group_of(self.bits)
-
-    @property
-    def unpacked(self) -> StorageFormat | None:
-        """The same codes, one in a byte; None where a dtype says all of that."""
-        return self._replace(dense=self.bits >= 8) if self.element else None
-
-    @property
-    def unpacked_dtype(self) -> np.dtype[Any]:
-        """Dtype of an array of the codes, one in a byte; of float codes that of their bits."""
-        return np.dtype(np.int8 if self.signed and not self.element else np.uint8)
-
-
-ElementType = np.dtype[Any] | StorageFormat  # what a kernel's pointer points to
 
 
 class Arithmetic(NamedTuple):
@@ -100,7 +47,7 @@ PLAIN = Arithmetic()
 
 
 class RangeScheme(NamedTuple):
-    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes in which they are written."""
+    """How parameters are taken from a range ("symmetric", "asymmetric", ...), and the dtypes of what is written."""
 
     name: str
     scale_dtype: np.dtype[Any]

@@ -12,10 +12,11 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.granularity import kept_axes
 from fastq.dispatch.planner import plan_repack
-from fastq.dispatch.spec import ElementType, StorageFormat, as_bits
+from fastq.dispatch.spec import as_bits
 from fastq.dispatch.strides import is_plain, native, tiles
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.kernels import SAW_OUT_OF_RANGE
+from fastq.kernels.status import OUT_OF_RANGE
+from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import result_pool
 from fastq.runtime.driver import run
 
@@ -23,13 +24,12 @@ Array = NDArray[Any]
 
 
 def pack(
-    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, dtype: Any, axis: int, bitorder: str
+    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, dtype: Any, bitorder: str, axis: int, *_: None
 ) -> Plan:
     """Resolve `fastq.pack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
-    if codes.dtype.kind not in "iu" or qtype.element:
-        if codes.dtype.name != (qtype.element or qtype.name):
-            raise TypeError(f"codes must be {qtype.element or 'integers'}, not {codes.dtype}")
+    if (codes.dtype.kind not in "iu" or qtype.element) and codes.dtype.name != (qtype.element or qtype.name):
+        raise TypeError(f"codes must be {qtype.element or 'integers'}, not {codes.dtype}")
     axis, code = _axis(axis, len(shape)), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     packed = validation.packed_shape(shape, qtype, axis)
@@ -44,7 +44,7 @@ def pack(
             status = run(plan, given, result)
         else:
             status = pack_codes(np.moveaxis(given.reshape(shape), axis, -1), np.moveaxis(result, axis, -1), code)
-        if status & SAW_OUT_OF_RANGE:
+        if status & OUT_OF_RANGE:
             extremes = f"{given.min()}..{given.max()}"
             raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {extremes}")
         return result
@@ -59,8 +59,8 @@ def unpack(
     _zero: None,
     _tensor: None,
     dtype: Any,
-    axis: int,
     bitorder: str,
+    axis: int,
     shape: Any,
 ) -> Plan:
     """Resolve `fastq.unpack`."""

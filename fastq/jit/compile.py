@@ -52,7 +52,8 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
     made_by = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, config.OPT.is_opt_max
     settings = [getattr(config, name) for name in _SETTINGS], target()
     parts = sources, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings
-    name = re.sub(r"[^\w.]", "_", f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")[:80]
+    named = next((kind.loop for kind in arguments if hasattr(kind, "loop")), function)
+    name = re.sub(r"[^\w.]", "_", f"{named.__module__.rpartition('.')[2]}.{named.__qualname__}")[:80]
     return CachedFile(folder, name, hashlib.sha256(repr(parts).encode()).digest())
 
 

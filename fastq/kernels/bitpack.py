@@ -1,25 +1,21 @@
-"""Codes of fewer than 8 bits: dense in memory, the first in the lowest bits, one a lane in registers."""
+"""Pack and unpack codes of 1 to 7 bits: dense in memory, the first in the lowest bits, one a lane in registers."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
 
-from fastq.kernels import group_of
-from fastq.simd.vec import (
+from fastq.jit import intrinsic, njit, specialize
+from fastq.kernels.storage import codes_in_group
+from fastq.simd import (
     Element,
     ElementModel,
     Vec,
     bitcast,
-    by_type,
     constant,
     convert,
     emit_shuffle,
-    inline,
-    intrinsic,
 )
 
 _WORDS = {2: types.uint16, 4: types.uint32, 8: types.uint64}
@@ -40,31 +36,31 @@ class Bits(Element):
 
     def __init__(self, bits: int, signed: bool, highest_first: bool = False) -> None:
         self.signed, self.highest_first = signed, highest_first
-        self.held = types.int8 if signed else types.uint8
-        self.group = group_of(bits)
+        self.code_type = types.int8 if signed else types.uint8
+        self.group = codes_in_group(bits)
         super().__init__(f"Bits({bits}, {signed}, {highest_first})", bits)
 
     @property
     def word(self) -> types.Integer:
-        """Integer with a byte for each code of a group."""
+        """Integer type with a byte for each code of a group."""
         return _WORDS[self.group]
 
     @property
-    def steps(self) -> list[tuple[int, int, int]]:
-        """How pairs of fields join, from codes in a byte each to a group without gaps.
+    def merges(self) -> list[tuple[int, int, int]]:
+        """Rounds of merging neighbouring fields of a word, from codes in a byte each to a group without gaps.
 
-        Each step has how far the upper field of a pair moves down, the mask of the lower fields, and that of the upper
-        ones where they come to lie.
+        A round is: how far the upper field of each pair moves down, the mask of the lower fields, and the mask of the
+        upper fields in their new place.
         """
-        steps = []
+        merges = []
         for field in (8, 16, 32):
             if field < self.word.bitwidth:
                 width = field // 8 * self.bitwidth
-                steps.append((field - width, self.mask(width, 2 * field), self.mask(width, 2 * field) << width))
-        return steps
+                merges.append((field - width, self.mask(width, 2 * field), self.mask(width, 2 * field) << width))
+        return merges
 
     def mask(self, width: int, field: int) -> int:
-        """Return the lowest `width` bits of every field of a word."""
+        """Return a word with the lowest `width` bits of every field set."""
         return sum(((1 << width) - 1) << at for at in range(0, self.word.bitwidth, field))
 
 
@@ -79,90 +75,92 @@ def _in_order(kind: Bits, n: int) -> list[int]:
 
 
 @intrinsic
-def _ordered(typingctx: Any, codes: Any, kind: Any) -> Any:
-    """Codes as they follow each other from the lowest bits up, or back."""
+def _ordered(typingctx, codes, kind):
+    """Swap codes between the order of the array and that from the lowest bits up; its own inverse."""
     order = _in_order(kind.instance_type, codes.n)
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def emit(context, builder, sig, args):
         return emit_shuffle(builder, args[0], order)
 
     return codes(codes, kind), emit
 
 
 @intrinsic
-def _gathered(typingctx: Any, codes: Any, kind: Any) -> Any:
-    """The bytes that hold a group, of the bytes that held its codes."""
+def _gathered(typingctx, codes, kind):
+    """Drop the bytes that are empty once the codes of a group were merged."""
     form = kind.instance_type
     kept = [k for k in range(codes.n) if k % form.group < form.group * form.bitwidth // 8]
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def emit(context, builder, sig, args):
         return emit_shuffle(builder, args[0], kept)
 
     return Vec(types.uint8, len(kept))(codes, kind), emit
 
 
 @intrinsic
-def _scattered(typingctx: Any, packed: Any, kind: Any) -> Any:
-    """As many bytes as there are codes, zero after those that hold a group."""
+def _scattered(typingctx, packed, kind):
+    """Spread packed bytes to as many bytes as there are codes, zeros after those of each group."""
     form = kind.instance_type
-    held = form.group * form.bitwidth // 8
-    n = packed.n // held * form.group
-    order = [k // form.group * held + k % form.group if k % form.group < held else packed.n for k in range(n)]
+    nbytes = form.group * form.bitwidth // 8
+    n = packed.n // nbytes * form.group
+    order = [k // form.group * nbytes + k % form.group if k % form.group < nbytes else packed.n for k in range(n)]
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def emit(context, builder, sig, args):
         return emit_shuffle(builder, args[0], order, ir.Constant(args[0].type, None))
 
     return Vec(types.uint8, n)(packed, kind), emit
 
 
-def _joining(steps: list[tuple[int, int, int]]) -> Any:
-    if not steps:
-        return inline(lambda words: words)
-    (distance, low, high), following = steps[0], _joining(steps[1:])
+def _merging(merges: list[tuple[int, int, int]]):
+    """Make the function that joins codes in a byte each to groups without gaps."""
+    if not merges:
+        return njit(lambda words: words)
+    (distance, low, high), following = merges[0], _merging(merges[1:])
 
-    def join(words):  # type: ignore[no-untyped-def]
+    def merge(words):
         upper = (words >> constant(distance, words)) & constant(high, words)
         return following((words & constant(low, words)) | upper)
 
-    return inline(join)
+    return njit(merge)
 
 
-def _parting(steps: list[tuple[int, int, int]]) -> Any:
-    if not steps:
-        return inline(lambda words: words)
-    (distance, low, high), following = steps[-1], _parting(steps[:-1])
+def _splitting(merges: list[tuple[int, int, int]]):
+    """Make the inverse of what `_merging` makes."""
+    if not merges:
+        return njit(lambda words: words)
+    (distance, low, high), following = merges[-1], _splitting(merges[:-1])
 
-    def part(words):  # type: ignore[no-untyped-def]
+    def split(words):
         upper = (words & constant(high, words)) << constant(distance, words)
         return following((words & constant(low, words)) | upper)
 
-    return inline(part)
+    return njit(split)
 
 
-@by_type
-def pack_lanes(codes: Any, kind: Any) -> Any:
-    """Bytes of the codes in 8 bit lanes, whose higher bits do not count; the lanes are whole groups."""
+@specialize
+def pack_lanes(codes, kind):
+    """Pack codes in 8 bit lanes, whole groups of them; the higher bits of a lane are ignored."""
     form = kind.instance_type
-    word, mask, join = form.word, form.mask(form.bitwidth, 8), _joining(form.steps)
+    word, mask, merge = form.word, form.mask(form.bitwidth, 8), _merging(form.merges)
 
-    def packed(codes, kind):  # type: ignore[no-untyped-def]
+    def packed(codes, kind):
         words = bitcast(_ordered(codes, kind), word)
-        return _gathered(bitcast(join(words & constant(mask, words)), types.uint8), kind)
+        return _gathered(bitcast(merge(words & constant(mask, words)), types.uint8), kind)
 
     return packed
 
 
-@by_type
-def unpack_lanes(packed: Any, kind: Any) -> Any:
-    """The codes in bytes, in 8 bit lanes."""
+@specialize
+def unpack_lanes(packed, kind):
+    """Unpack codes into 8 bit lanes."""
     form = kind.instance_type
-    word, part, held = form.word, _parting(form.steps), form.held
+    word, split, code_type = form.word, _splitting(form.merges), form.code_type
     sign = -(1 << (form.bitwidth - 1))
     if not form.signed:
-        return lambda packed, kind: _ordered(bitcast(part(bitcast(_scattered(packed, kind), word)), held), kind)
+        return lambda packed, kind: _ordered(bitcast(split(bitcast(_scattered(packed, kind), word)), code_type), kind)
 
-    def unpacked(packed, kind):  # type: ignore[no-untyped-def]
-        codes = _ordered(bitcast(part(bitcast(_scattered(packed, kind), word)), held), kind)
+    def unpacked(packed, kind):
+        codes = _ordered(bitcast(split(bitcast(_scattered(packed, kind), word)), code_type), kind)
         return (codes ^ constant(-sign, codes)) + constant(sign, codes)
 
     return unpacked
@@ -171,9 +169,9 @@ def unpack_lanes(packed: Any, kind: Any) -> Any:
 # --- one code ---------------------------------------------------------------------------------------------------------
 
 
-@by_type
-def _place(i: Any, kind: Any) -> Any:
-    """Byte of code i, and how far up its lowest bit is there."""
+@specialize
+def _place(i, kind):
+    """Return the byte in which code i begins, and the position of its lowest bit there."""
     form = kind.instance_type
     bits = form.bitwidth
     if form.highest_first:
@@ -181,33 +179,33 @@ def _place(i: Any, kind: Any) -> Any:
     return lambda i, kind: (i * bits >> 3, i * bits & 7)
 
 
-@by_type
-def fetch_code(where: Any, i: Any, kind: Any) -> Any:
-    """Code i of the bytes at a pointer."""
+@specialize
+def load_code(where, i, kind):
+    """Load code i of the bytes at a pointer."""
     form = kind.instance_type
-    bits, held, top = form.bitwidth, form.held, 64 - form.bitwidth
+    bits, code_type, top = form.bitwidth, form.code_type, 64 - form.bitwidth
     signed = form.signed
 
-    def fetched(where, i, kind):  # type: ignore[no-untyped-def]
+    def loaded(where, i, kind):
         k, up = _place(i, kind)
         word = types.int64(where[k]) >> up
         if up + bits > 8:
             word |= types.int64(where[k + 1]) << (8 - up)
         word <<= top
         word = word >> top if signed else (word >> top) & ((1 << bits) - 1)
-        return convert(word, held)
+        return convert(word, code_type)
 
-    return fetched
+    return loaded
 
 
-@by_type
-def put_code(where: Any, i: Any, code: Any, kind: Any) -> Any:
-    """Write code i of the bytes at a pointer, the codes before it in the same byte being there, and zeros after it."""
+@specialize
+def store_code(where, i, code, kind):
+    """Store code i of the bytes at a pointer, keeping the codes before it in its byte and writing zeros after it."""
     form = kind.instance_type
     bits, mask = form.bitwidth, (1 << form.bitwidth) - 1
     first_up = 7 if form.highest_first else 0
 
-    def put(where, i, code, kind):  # type: ignore[no-untyped-def]
+    def stored(where, i, code, kind):
         k, up = _place(i, kind)
         word = (types.int64(code) & mask) << up
         before = types.int64(0) if up == first_up else types.int64(where[k])
@@ -215,4 +213,4 @@ def put_code(where: Any, i: Any, code: Any, kind: Any) -> Any:
         if up + bits > 8:
             where[k + 1] = convert(word >> 8, types.uint8)
 
-    return put
+    return stored

@@ -1,17 +1,15 @@
-"""From memory to lanes and back, whatever the form in memory: the one place that knows it."""
+"""Load elements into lanes and store them, in any storage format: the one place that knows all of them."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from numba import types
 
-from fastq.kernels.bitpack import Bits, fetch_code, pack_lanes, put_code, unpack_lanes
+from fastq.jit import specialize
+from fastq.kernels.bitpack import Bits, load_code, pack_lanes, store_code, unpack_lanes
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
-from fastq.simd.vec import (
+from fastq.simd import (
     LINE,
     Vec,
-    by_type,
     cast_pointer,
     convert,
     load,
@@ -19,42 +17,52 @@ from fastq.simd.vec import (
     store,
     stream,
 )
+from fastq.system import tuning
+
+PREFETCH = tuning.current().prefetch
 
 
-def _packed(dtype: Any) -> Bits | None:
-    """Return the form of elements narrower than a byte."""
+@specialize
+def prefetch_distance(where):
+    """How far ahead to prefetch from a pointer whose elements are converted, in elements."""
+    elements = PREFETCH if where.dtype.bitwidth > 8 else tuning.current().prefetch_codes
+    return lambda where: elements
+
+
+def _packed(dtype) -> Bits | None:
+    """Return the type of packed codes whose bits elements narrower than a byte are, None of wider elements."""
     if isinstance(dtype, Minifloat) and dtype.bitwidth < 8:
         return Bits(dtype.bitwidth, signed=False)
     return dtype if isinstance(dtype, Bits) else None
 
 
-def group_size(where: Any) -> int:
+def group_size(where) -> int:
     """Return the least number of elements of a pointer type that fills whole bytes."""
     packed = _packed(where.dtype)
     return packed.group if packed else 1
 
 
-@by_type
-def group_of(where: Any) -> Any:
-    """The least number of elements that fills whole bytes."""
+@specialize
+def group_of(where):
+    """Return the least number of elements that fills whole bytes."""
     group = group_size(where)
     return lambda where: group
 
 
-@by_type
-def fetch(where: Any, index: Any, kind: Any) -> Any:
-    """Elements ``where[index]`` onwards, as many as `kind` has lanes: small floats as float32, the rest as they are."""
+@specialize
+def load_elements(where, index, kind):
+    """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats are decoded to float32."""
     dtype = where.dtype
     if isinstance(dtype, Minifloat):
-        return lambda where, index, kind: decode(fetch_bits(where, index, kind), dtype)
+        return lambda where, index, kind: decode(load_bits(where, index, kind), dtype)
     if isinstance(dtype, PowerOfTwo):
-        return lambda where, index, kind: decode_power(fetch_bits(where, index, kind), dtype)
-    return lambda where, index, kind: fetch_bits(where, index, kind)
+        return lambda where, index, kind: decode_power(load_bits(where, index, kind), dtype)
+    return lambda where, index, kind: load_bits(where, index, kind)
 
 
-@by_type
-def fetch_bits(where: Any, index: Any, kind: Any) -> Any:
-    """Elements ``where[index]`` onwards, as many as `kind` has lanes: small floats as their bits."""
+@specialize
+def load_bits(where, index, kind):
+    """Load elements from ``where[index]`` on, as many as `kind` has lanes; minifloats as their bits."""
     dtype, packed = where.dtype, _packed(where.dtype)
     n = getattr(kind.instance_type, "n", 0) if isinstance(kind, types.TypeRef) else 0
     if packed is not None and n:
@@ -63,33 +71,33 @@ def fetch_bits(where: Any, index: Any, kind: Any) -> Any:
             load(cast_pointer(where, types.uint8), index * bits >> 3, vec), packed
         )
     if packed is not None:
-        return lambda where, index, kind: fetch_code(cast_pointer(where, types.uint8), index, packed)
+        return lambda where, index, kind: load_code(cast_pointer(where, types.uint8), index, packed)
     if isinstance(dtype, Minifloat | PowerOfTwo):
         word = dtype.bits
-        held = Vec(word, n) if n else word
-        return lambda where, index, kind: load(cast_pointer(where, word), index, held)
+        words = Vec(word, n) if n else word
+        return lambda where, index, kind: load(cast_pointer(where, word), index, words)
     return lambda where, index, kind: load(where, index, kind)
 
 
-@by_type
-def prefetch_lanes(where: Any, index: Any, kind: Any) -> Any:
-    """Prefetch the lines of ``where[index]`` onwards that the lanes of `kind` fill."""
+@specialize
+def prefetch_lanes(where, index, kind):
+    """Prefetch the cache lines that the lanes of `kind` fill from ``where[index]`` on."""
     n = kind.instance_type.n
     if n * where.dtype.bitwidth <= 8 * LINE:
         return lambda where, index, kind: prefetch(where, index)
     half, rest = Vec(where.dtype, n // 2), n // 2
 
-    def both(where, index, kind):  # type: ignore[no-untyped-def]
+    def both(where, index, kind):
         prefetch_lanes(where, index, half)
         prefetch_lanes(where, index + rest, half)
 
     return both
 
 
-def _putting(write: Any, doc: str) -> Any:
-    """Make `put` on `store` or `stream`."""
+def _storing(write, doc: str):
+    """Make `store_elements` on `store` or `stream`."""
 
-    def put(where: Any, index: Any, value: Any) -> Any:
+    def store_elements(where, index, value):
         dtype, packed = where.dtype, _packed(where.dtype)
         if packed is not None and isinstance(value, Vec):
             bits = packed.bitwidth
@@ -97,33 +105,35 @@ def _putting(write: Any, doc: str) -> Any:
                 cast_pointer(where, types.uint8), index * bits >> 3, pack_lanes(value, packed)
             )
         if packed is not None:
-            return lambda where, index, value: put_code(cast_pointer(where, types.uint8), index, value, packed)
+            return lambda where, index, value: store_code(cast_pointer(where, types.uint8), index, value, packed)
         if isinstance(dtype, Minifloat | PowerOfTwo):
             word = dtype.bits
             return lambda where, index, value: write(cast_pointer(where, word), index, value)
         return lambda where, index, value: write(where, index, value)
 
-    put.__doc__ = doc
-    return by_type(put)
+    store_elements.__doc__ = doc
+    return specialize(store_elements)
 
 
-put = _putting(
+store_elements = _storing(
     store,
-    """Write lanes to ``where[index]`` onwards; they are in the form that `held` gives.
+    """Store lanes to ``where[index]`` onwards, as `encode_as` returns them.
 
-    Elements that share bytes are written group by group, from a whole byte on, or one after the other.
+    Elements that share bytes are stored in whole groups from a whole byte on, or one by one in order.
     """,
 )
-put_streaming = _putting(stream, "`put` past the cache, of lanes to an address aligned to them, or to lines.")
+stream_elements = _storing(
+    stream, "`store_elements` past the cache; the address is aligned to the lanes, or to a line."
+)
 
 
-@by_type
-def held(value: Any, where: Any) -> Any:
-    """Lanes, in range, as `put` takes them for a pointer: floats rounded where the elements are small floats."""
+@specialize
+def encode_as(value, where):
+    """Convert lanes, in range, to the elements of a pointer, as `store_elements` takes them; minifloats are rounded."""
     dtype = where.dtype
     if isinstance(dtype, Minifloat):
         return lambda value, where: encode(value, dtype)
     if isinstance(dtype, PowerOfTwo):
         return lambda value, where: encode_power(value, dtype)
-    target = dtype.held if isinstance(dtype, Bits) else dtype
+    target = dtype.code_type if isinstance(dtype, Bits) else dtype
     return lambda value, where: convert(value, target)

@@ -1,8 +1,6 @@
-"""Floats of 16 bits and fewer: from their bits to float32, and back with one rounding."""
+"""Decode floats of 16 bits and fewer to float32, and encode them with one rounding."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -10,18 +8,16 @@ from numba.core.extending import register_model
 from numba.core.registry import cpu_target
 
 from fastq.formats.floats import FloatFormat
-from fastq.simd.vec import (
+from fastq.jit import intrinsic, njit, specialize
+from fastq.simd import (
     Element,
     ElementModel,
     Vec,
     bitcast,
-    by_type,
     constant,
     convert,
     first,
     full,
-    inline,
-    intrinsic,
     is_nan,
     maximum,
     minimum,
@@ -62,10 +58,10 @@ _SOURCES = {types.float32: (types.int32, 23, 127), types.float64: (types.int64, 
 
 
 @intrinsic
-def _bits_to_half(typingctx: Any, x: Any) -> Any:
-    """IEEE half bits as float32."""
+def _bits_to_half(typingctx, x):
+    """Convert the bits of IEEE half lanes to float32."""
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def emit(context, builder, sig, args):
         half = builder.bitcast(args[0], ir.VectorType(ir.HalfType(), x.n))
         return builder.fpext(half, ir.VectorType(ir.FloatType(), x.n))
 
@@ -73,17 +69,17 @@ def _bits_to_half(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def _half_to_bits(typingctx: Any, x: Any) -> Any:
-    """Bits of float32 lanes rounded to IEEE half."""
+def _half_to_bits(typingctx, x):
+    """Round float32 lanes to IEEE half and return their bits."""
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    def emit(context, builder, sig, args):
         half = builder.fptrunc(args[0], ir.VectorType(ir.HalfType(), x.n))
         return builder.bitcast(half, ir.VectorType(ir.IntType(16), x.n))
 
     return Vec(types.uint16, x.n)(x), emit
 
 
-def _format(kind: Any) -> Minifloat:
+def _format(kind) -> Minifloat:
     found: Minifloat = kind.instance_type
     return found
 
@@ -91,9 +87,9 @@ def _format(kind: Any) -> Minifloat:
 # --- to float32 -------------------------------------------------------------------------------------------------------
 
 
-@by_type
-def decode(bits: Any, kind: Any) -> Any:
-    """Bits of the Minifloat `kind` as float32; exact."""
+@specialize
+def decode(bits, kind):
+    """Decode the bits of the Minifloat `kind` to float32; exact."""
     form = _format(kind)
     if not isinstance(bits, Vec):
         one = Vec(bits, 1)
@@ -106,22 +102,23 @@ def decode(bits: Any, kind: Any) -> Any:
     return _decode_by_fields(bits, kind)
 
 
-@by_type
-def _word(bits: Any) -> Any:
+@specialize
+def _word(bits):
     return lambda bits: convert(bits, types.int32)
 
 
-def _decode_by_fields(bits: Any, kind: Any) -> Any:
+def _decode_by_fields(bits, kind):
     form = _format(kind)
     magnitude, drop = (1 << (form.row.bits - 1)) - 1, 23 - form.row.mantissa
-    rebias, step = (127 - form.row.bias) << 23, 2.0 ** (1 - form.row.bias - form.row.mantissa)
+    rebias, subnormal = (127 - form.row.bias) << 23, 2.0 ** (1 - form.row.bias - form.row.mantissa)
     normal, to_sign, sign = 1 << form.row.mantissa, 32 - form.row.bits, -(1 << 31)
 
-    def fields(bits, kind):  # type: ignore[no-untyped-def]
+    def fields(bits, kind):
         word = convert(bits, types.int32)
         size = word & constant(magnitude, word)
-        whole = bitcast((size << constant(drop, word)) + constant(rebias, word), types.float32)
-        value = select(size < constant(normal, word), convert(size, types.float32) * constant(step, whole), whole)
+        value = bitcast((size << constant(drop, word)) + constant(rebias, word), types.float32)
+        tiny = convert(size, types.float32) * constant(subnormal, value)
+        value = select(size < constant(normal, word), tiny, value)
         value = _special(value, word, size, kind)
         return bitcast(
             bitcast(value, types.int32) | ((word << constant(to_sign, word)) & constant(sign, word)), types.float32
@@ -130,9 +127,9 @@ def _decode_by_fields(bits: Any, kind: Any) -> Any:
     return fields
 
 
-@by_type
-def _special(value: Any, word: Any, size: Any, kind: Any) -> Any:
-    """The values with infinities and NaN where the bits say so."""
+@specialize
+def _special(value, word, size, kind):
+    """Put infinities and NaN where the bits say so."""
     form = _format(kind)
     infinite, nan, code = (
         float("inf"),
@@ -141,7 +138,7 @@ def _special(value: Any, word: Any, size: Any, kind: Any) -> Any:
     )
     if form.row.infinity is not None:
 
-        def ieee(value, word, size, kind):  # type: ignore[no-untyped-def]
+        def ieee(value, word, size, kind):
             value = select(size == constant(code, word), constant(infinite, value), value)
             return select(size > constant(code, word), constant(nan, value), value)
 
@@ -156,13 +153,12 @@ def _special(value: Any, word: Any, size: Any, kind: Any) -> Any:
 # --- from float32 and float64 -----------------------------------------------------------------------------------------
 
 
-@by_type
-def encode(x: Any, kind: Any) -> Any:
-    """Bits of float lanes rounded to the Minifloat `kind`, ties to even.
+@specialize
+def encode(x, kind):
+    """Round float lanes to the Minifloat `kind`, ties to even, and return their bits.
 
-    Where the format saturates, what is too large becomes the largest finite number, infinities too. Where it does
-    not, what is too large becomes infinity, or NaN if there is none. NaN keeps its sign; of a format without NaN the
-    result is the largest number.
+    Overflow, of infinities too, gives the largest finite number where the format saturates, else infinity, or NaN if
+    there is no infinity. NaN keeps its sign; of a format without NaN the result is the largest number.
     """
     form = _format(kind)
     if not isinstance(x, Vec):
@@ -175,25 +171,25 @@ def encode(x: Any, kind: Any) -> Any:
     return _encode_by_addition(x, kind)
 
 
-@by_type
-def _canonical(x: Any) -> Any:
-    """The lanes with every NaN but for its sign the same: what the CPU makes of the rest of its bits differs."""
+@specialize
+def _canonical(x):
+    """Replace every NaN by the quiet NaN of its sign: what CPUs make of its other bits differs."""
     quiet, sign = 0x7FC00000, -(1 << 31)
 
-    def canonical(x):  # type: ignore[no-untyped-def]
+    def canonical(x):
         word = bitcast(x, types.int32)
         return select(is_nan(x), bitcast((word & constant(sign, word)) | constant(quiet, word), types.float32), x)
 
     return canonical
 
 
-def _encode_same_exponent(x: Any, kind: Any) -> Any:
+def _encode_same_exponent(x, kind):
     """Round by adding half a unit to the bits, less the last bit kept being even; the carry may reach the exponent."""
     form = _format(kind)
     drop, nan, target = 32 - form.row.bits, form.row.nan, form.bits
     half, sign = (1 << (drop - 1)) - 1, 1 << (form.row.bits - 1)
 
-    def rounded(x, kind):  # type: ignore[no-untyped-def]
+    def rounded(x, kind):
         word = bitcast(x, types.uint32)
         shift, odd = constant(drop, word), constant(1, word)
         code = (word + constant(half, word) + ((word >> shift) & odd)) >> shift
@@ -203,7 +199,7 @@ def _encode_same_exponent(x: Any, kind: Any) -> Any:
     return rounded
 
 
-def _encode_by_addition(x: Any, kind: Any) -> Any:
+def _encode_by_addition(x, kind):
     """Round by adding a power of two whose last bit has the value of the last bit to keep.
 
     That power follows the exponent of x, but not below that of the smallest normal number, so that subnormal results
@@ -216,22 +212,22 @@ def _encode_by_addition(x: Any, kind: Any) -> Any:
     power = drop << mantissa
     limit = form.row.max if form.saturate else 2 * form.row.max
 
-    def added(x, kind):  # type: ignore[no-untyped-def]
+    def added(x, kind):
         word = bitcast(x, integer)
         size = bitcast(word & constant(magnitude, word), source)
         bounded = minimum(size, constant(limit, x))  # of NaN the limit
         exponent = maximum(bitcast(bounded, integer) & constant(exponents, word), constant(smallest, word))
         unit = exponent + constant(power, word)
-        steps = bitcast(bounded + bitcast(unit, source), integer) - unit
-        code = steps + ((exponent - constant(smallest, word)) >> constant(drop, word))
+        units = bitcast(bounded + bitcast(unit, source), integer) - unit
+        code = units + ((exponent - constant(smallest, word)) >> constant(drop, word))
         return convert(_with_sign(_with_special(code, size, kind), word, kind), target)
 
     return added
 
 
-@by_type
-def _with_special(code: Any, size: Any, kind: Any) -> Any:
-    """Codes of magnitudes with overflow and NaN where they belong."""
+@specialize
+def _with_special(code, size, kind):
+    """Replace the codes of magnitudes that overflow or are NaN."""
     form = _format(kind)
     largest, nan = form.row.largest, form.row.nan
     over = form.row.nan if form.row.infinity is None else form.row.infinity
@@ -240,25 +236,25 @@ def _with_special(code: Any, size: Any, kind: Any) -> Any:
     if form.saturate:
         return lambda code, size, kind: select(is_nan(size), constant(nan, code), code)
 
-    def overflowing(code, size, kind):  # type: ignore[no-untyped-def]
+    def overflowing(code, size, kind):
         code = select(code > constant(largest, code), constant(over, code), code)
         return select(is_nan(size), constant(nan, code), code)
 
     return overflowing
 
 
-@by_type
-def _with_sign(code: Any, word: Any, kind: Any) -> Any:
-    """Codes with the sign of the source's bits; zero has none where -0.0 is no number."""
+@specialize
+def _with_sign(code, word, kind):
+    """Give codes the sign of the source bits, but not zero where the format has no -0.0."""
     form = _format(kind)
     shift, sign = word.dtype.bitwidth - form.row.bits, 1 << (form.row.bits - 1)
 
-    def signed(code, word, kind):  # type: ignore[no-untyped-def]
+    def signed(code, word, kind):
         return code | ((word >> constant(shift, word)) & constant(sign, word))
 
     if not form.row.without_negative_zero:
         return signed
-    signed_lanes = inline(signed)
+    signed_lanes = njit(signed)
     return lambda code, word, kind: select(code == constant(0, code), code, signed_lanes(code, word, kind))
 
 
@@ -266,7 +262,7 @@ def _with_sign(code: Any, word: Any, kind: Any) -> Any:
 
 
 class PowerOfTwo(Element):
-    """Type of exponents of 8 bits: b stands for ``2**(b - bias)``, 255 for NaN."""
+    """Type of powers of two stored as 8 bit exponents: b stands for ``2**(b - bias)``, 255 for NaN."""
 
     def __init__(self, bias: int) -> None:
         self.bias, self.bits = bias, types.uint8
@@ -278,57 +274,57 @@ register_model(PowerOfTwo)(ElementModel)
 _LEAST_POWER = 0x400000  # bits of 2.0**-127, a subnormal number: what exponent 0 stands for
 
 
-@by_type
-def decode_power(bits: Any, kind: Any) -> Any:
-    """The power of two as float32."""
+@specialize
+def decode_power(bits, kind):
+    """Decode exponents to powers of two in float32."""
     if not isinstance(bits, Vec):
         one = Vec(bits, 1)
         return lambda bits, kind: first(decode_power(full(bits, one), kind))
-    rest, nan = 2.0 ** (127 - _format(kind).bias), float("nan")
+    rebias, nan = 2.0 ** (127 - _format(kind).bias), float("nan")
 
-    def decoded(bits, kind):  # type: ignore[no-untyped-def]
+    def decoded(bits, kind):
         word = convert(bits, types.int32)
         power = maximum(word << constant(23, word), constant(_LEAST_POWER, word))
-        value = bitcast(power, types.float32) * constant(rest, types.float32(0))
+        value = bitcast(power, types.float32) * constant(rebias, types.float32(0))
         return select(word == constant(255, word), constant(nan, value), value)
 
     return decoded
 
 
-@by_type
-def encode_power(x: Any, kind: Any) -> Any:
-    """The exponent of a power of two that has one here; 255 for NaN and infinity."""
+@specialize
+def encode_power(x, kind):
+    """Encode powers of two in range as exponents; NaN and infinity give 255."""
     if not isinstance(x, Vec):
         one = Vec(x, 1)
         return lambda x, kind: first(encode_power(full(x, one), kind))
-    rest, dtype = 2.0 ** (_format(kind).bias - 127), types.uint8
+    rebias, dtype = 2.0 ** (_format(kind).bias - 127), types.uint8
 
-    def encoded(x, kind):  # type: ignore[no-untyped-def]
-        word = bitcast(convert(x * constant(rest, x), types.float32), types.int32)
+    def encoded(x, kind):
+        word = bitcast(convert(x * constant(rebias, x), types.float32), types.int32)
         return convert((word >> constant(23, word)) & constant(255, word), dtype)
 
     return encoded
 
 
-@by_type
-def power_below(x: Any, below: Any, kind: Any) -> Any:
-    """The largest power of two that is not above a magnitude over ``2**below`` and has an exponent here.
+@specialize
+def power_below(x, below, kind):
+    """Return the largest power of two with an exponent in `kind` that is not above ``x / 2**below``, x a magnitude.
 
-    Infinity stays what it is.
+    Infinity stays infinity.
     """
     integer, mantissa, bias = _SOURCES[x.dtype if isinstance(x, Vec) else x]
     if not isinstance(x, Vec):
         one = Vec(x, 1)
         return lambda x, below, kind: first(power_below(full(x, one), below, kind))
     source, infinite = x.dtype, float("inf")
-    rest = 2.0 ** (127 - _format(kind).bias)
+    rebias = 2.0 ** (127 - _format(kind).bias)
     least = _LEAST_POWER if source == types.float32 else (bias - 127) << mantissa
     most = (bias + 127) << mantissa
 
-    def power(x, below, kind):  # type: ignore[no-untyped-def]
+    def power(x, below, kind):
         word = bitcast(x, integer)
         exponent = ((word >> constant(mantissa, word)) - constant(below, word)) << constant(mantissa, word)
         bounded = minimum(maximum(exponent, constant(least, word)), constant(most, word))
-        return select(x == constant(infinite, x), x, bitcast(bounded, source) * constant(rest, x))
+        return select(x == constant(infinite, x), x, bitcast(bounded, source) * constant(rebias, x))
 
     return power

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -55,12 +55,13 @@ def dequantize_linear(
     >>> fastq.dequantize_linear(np.array([0, 128, 255], np.uint8), 0.5, np.uint8(128))
     array([-64. ,   0. ,  63.5], dtype=float32)
     """
-    options = dtype, axis, block_size, convention
-    return cast(Array, call("dequantize_linear", codes, out, scale, zero_point, None, *options))
+    names, numbers = (dtype, convention), (axis, block_size)
+    result: Array = call("dequantize_linear", codes, out, scale, zero_point, None, names, numbers)
+    return result
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
     """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
     p = q.qparams
-    operands = q.codes, out, p.scale, p.zero_point, p
-    return cast(Array, call("dequantize", *operands, dtype, q.shape, *p.key))
+    result: Array = call("dequantize", q.codes, out, p.scale, p.zero_point, p, (dtype, p.key), (), q.shape)
+    return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -41,7 +41,8 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     >>> fastq.minmax(np.array([[3, 1], [-2, 5]], np.int32), axis=0)
     (array([ 1, -2], dtype=int32), array([3, 5], dtype=int32))
     """
-    return cast(tuple[Array, Array], call("minmax", x, None, None, None, None, axis, block_size, nan))
+    result: tuple[Array, Array] = call("minmax", x, None, None, None, None, (nan,), (axis, block_size))
+    return result
 
 
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
@@ -72,7 +73,8 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     0.25
     """
     if not isinstance(q, QuantizedArray):
-        return cast(Comparison, call("compare_values", x, as_array(q, "q"), None, None, None))
+        result: Comparison = call("compare_values", x, as_array(q, "q"), None, None, None, ())
+        return result
     p = q.qparams
-    operands = x, q.codes, p.scale, p.zero_point, p
-    return cast(Comparison, call("compare_codes", *operands, q.shape, *p.key))
+    errors: Comparison = call("compare_codes", x, q.codes, p.scale, p.zero_point, p, (p.key,), (), q.shape)
+    return errors

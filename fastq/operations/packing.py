@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -49,7 +49,8 @@ def pack(
     >>> fastq.pack(np.array([1, -1, 7], np.int8), "int4")
     array([241,   7], dtype=uint8)
     """
-    return cast(NDArray[np.uint8], call("pack", codes, None, None, None, None, dtype, axis, bitorder))
+    result: NDArray[np.uint8] = call("pack", codes, None, None, None, None, (dtype, bitorder), (axis,))
+    return result
 
 
 def unpack(
@@ -89,4 +90,5 @@ def unpack(
     >>> fastq.unpack(np.array([241, 7], np.uint8), "int4", shape=(3,))
     array([ 1, -1,  7], dtype=int8)
     """
-    return cast(NDArray[Any], call("unpack", packed, None, None, None, None, dtype, axis, bitorder, shape))
+    result: NDArray[Any] = call("unpack", packed, None, None, None, None, (dtype, bitorder), (axis,), shape)
+    return result

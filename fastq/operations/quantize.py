@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -81,12 +81,13 @@ def quantize(
     array([0.01574803, 0.0023622 ], dtype=float32)
     """
     if qparams is None:
-        options = axis, block_size, symmetric, convention, nan, bits
-        return cast(QuantizedArray, call("quantize", x, out, None, None, None, dtype, saturate, *options))
+        names, numbers = (dtype, convention, nan), (axis, block_size, symmetric, saturate, bits)
+        result: QuantizedArray = call("quantize", x, out, None, None, None, names, numbers)
+        return result
     _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
     p = as_qparams(qparams)
-    operands = x, out, p.scale, p.zero_point, p
-    return cast(QuantizedArray, call("quantize_with_qparams", *operands, nan, saturate, *p.key))
+    codes: QuantizedArray = call("quantize_with_qparams", x, out, p.scale, p.zero_point, p, (nan, p.key), (saturate,))
+    return codes
 
 
 def choose_qparams(
@@ -129,8 +130,9 @@ def choose_qparams(
     >>> p.scale, p.zero_point
     (array(0.01, dtype=float32), array(100, dtype=uint8))
     """
-    options = axis, block_size, symmetric, convention, nan, bits
-    return cast(QParams, call("choose_qparams", x, None, None, None, None, dtype, *options))
+    names, numbers = (dtype, convention, nan), (axis, block_size, symmetric, bits)
+    result: QParams = call("choose_qparams", x, None, None, None, None, names, numbers)
+    return result
 
 
 def quantize_linear(
@@ -182,8 +184,9 @@ def quantize_linear(
     >>> fastq.quantize_linear(np.array([-9.0, 0.5, 1.5, 99.0], np.float32), 1.0, 0, "int8")
     array([-9,  0,  2, 99], dtype=int8)
     """
-    options = dtype, axis, block_size, convention, nan, saturate
-    return cast(Array, call("quantize_linear", x, out, scale, zero_point, None, *options))
+    names, numbers = (dtype, convention, nan), (axis, block_size, saturate)
+    result: Array = call("quantize_linear", x, out, scale, zero_point, None, names, numbers)
+    return result
 
 
 def fake_quantize(
@@ -226,12 +229,13 @@ def fake_quantize(
     array([0.        , 0.33333334, 1.        ], dtype=float32)
     """
     if qparams is None:
-        options = axis, block_size, symmetric, convention, nan, bits
-        return cast(Array, call("fake_quantize", x, out, None, None, None, dtype, saturate, *options))
+        names, numbers = (dtype, convention, nan), (axis, block_size, symmetric, saturate, bits)
+        result: Array = call("fake_quantize", x, out, None, None, None, names, numbers)
+        return result
     _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
     p = as_qparams(qparams)
-    operands = x, out, p.scale, p.zero_point, p
-    return cast(Array, call("fake_quantize_with_qparams", *operands, nan, saturate, *p.key))
+    values: Array = call("fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, (nan, p.key), (saturate,))
+    return values
 
 
 def as_qparams(qparams: object) -> QParams:

@@ -12,7 +12,8 @@ from numba import types
 from numba.core import cgutils
 
 from fastq import jit
-from fastq.simd.vec import inline, intrinsic, pointer
+from fastq.jit import intrinsic, njit
+from fastq.simd import pointer
 
 _INT, _WORD = types.int64, ir.IntType(64)
 
@@ -67,7 +68,7 @@ def local(typingctx: Any) -> Any:
     return _INT(), emit
 
 
-@inline
+@njit
 def words_at(address):  # type: ignore[no-untyped-def]
     """Words at an address."""
     return pointer(address, types.int64)
@@ -78,7 +79,7 @@ _CLOCK_WRITES = sys.version_info >= (3, 13)
 _read_clock = _interface("PyTime_PerfCounterRaw" if _CLOCK_WRITES else "_PyTime_GetPerfCounter")
 
 
-@inline
+@njit
 def nanoseconds():  # type: ignore[no-untyped-def]
     """Time that has passed since any moment."""
     if _CLOCK_WRITES:

@@ -14,6 +14,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from fastq.jit import njit
 from fastq.runtime import threadpool
 from fastq.runtime.cpython import (
     DATA,
@@ -27,8 +28,8 @@ from fastq.runtime.cpython import (
     take_interpreter,
     words_at,
 )
-from fastq.runtime.plan import PLAN
-from fastq.simd.vec import advance, bitcast, cast_pointer, convert, inline, pointer
+from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.simd import advance, bitcast, cast_pointer, convert, pointer
 
 Array = NDArray[Any]
 
@@ -42,7 +43,7 @@ ARRAY, FLOAT, DOUBLE, INT, NOTHING = 10, 11, 12, 13, 14  # addresses of types an
 HEAD = 15
 # words of a step: kernel, operands, units, and the words of the plan
 KERNEL, OPERANDS, ORIGIN, START, STOP, CHUNK, THREADS, EAGER, BACKWARD, HEEDED, STEP_PLAN = 0, 1, *range(6, 15)
-STEP = STEP_PLAN + PLAN.itemsize // 8
+STEP = STEP_PLAN + KERNEL_ARGS.itemsize // 8
 
 _ADDRESSES = [id(one) for one in (np.ndarray, float, np.float64, int, None)]
 EVERYTHING = -1
@@ -97,7 +98,7 @@ class Program(NamedTuple):
             return self
         words = self.words.copy()
         for step in words[HEAD:].reshape(-1, STEP):
-            step[STEP_PLAN:].view(PLAN)["tensor"] = tensor
+            step[STEP_PLAN:].view(KERNEL_ARGS)["tensor"] = tensor
         return Program(words, self.threads)
 
     def checked(self, checks: Checks) -> Program:
@@ -131,7 +132,7 @@ def program(
     operands : tuple of int
         Which operands are src, dst, scale, zero point and sums.
     plan : ndarray, optional
-        The plan, of dtype `PLAN`.
+        The plan, of dtype `KERNEL_ARGS`.
     stop : int
         Number of units.
     threads : int
@@ -168,7 +169,7 @@ def program(
 GIVEN_SCALE, GIVEN_ZERO, OVERFLOW = NONE + 1, NONE + 2, NONE + 3
 
 
-@inline
+@njit
 def _find(item, k, program, stack, base):  # type: ignore[no-untyped-def]
     """Write where operand k has its elements to the stack; a number becomes one of the dtype that kernels read."""
     fields = words_at(item)
@@ -195,7 +196,7 @@ def _find(item, k, program, stack, base):  # type: ignore[no-untyped-def]
     return True
 
 
-@inline
+@njit
 def _find_all(objects, operands, program, stack, base):  # type: ignore[no-untyped-def]
     found = True
     for k in range(operands):
@@ -203,7 +204,7 @@ def _find_all(objects, operands, program, stack, base):  # type: ignore[no-untyp
     return found
 
 
-@inline
+@njit
 def _positive_finite(where, size, nbytes, signed):  # type: ignore[no-untyped-def]
     """Whether floats are positive and finite, which their bits as an integer tell."""
     good = True
@@ -220,7 +221,7 @@ def _positive_finite(where, size, nbytes, signed):  # type: ignore[no-untyped-de
     return good
 
 
-@inline
+@njit
 def _in_range(where, nbytes, least, most):  # type: ignore[no-untyped-def]
     """Whether codes of one byte, signed or not, are from least to most."""
     good, codes = True, pointer(where, types.uint8)
@@ -229,7 +230,7 @@ def _in_range(where, nbytes, least, most):  # type: ignore[no-untyped-def]
     return good
 
 
-@inline
+@njit
 def _fit(program, stack):  # type: ignore[no-untyped-def]
     """Whether operands are as `Checks` says."""
     start = stack[OUT]
@@ -245,7 +246,7 @@ def _fit(program, stack):  # type: ignore[no-untyped-def]
     return True
 
 
-@inline
+@njit
 def _pointers(stack, step, plan):  # type: ignore[no-untyped-def]
     """What a kernel gets: its operands and the plan, by their addresses."""
     k = advance(step, OPERANDS)

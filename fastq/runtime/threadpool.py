@@ -40,6 +40,7 @@ from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 from numpy.typing import NDArray
 
+from fastq.jit import intrinsic, njit
 from fastq.runtime.cpython import (
     acquire_lock,
     int_value,
@@ -52,20 +53,16 @@ from fastq.runtime.cpython import (
     take_interpreter,
     words_at,
 )
-from fastq.simd.vec import (
+from fastq.simd import (
     advance,
-    atomic_add,
     atomic_load,
-    atomic_or,
     atomic_store,
-    claim,
+    compare_exchange,
     exchange,
     fence,
-    inline,
-    intrinsic,
+    fetch_add,
+    fetch_or,
     pause,
-    replace,
-    set_bits,
 )
 from fastq.system.lazy import hold_at_fork
 
@@ -125,7 +122,7 @@ THREADS_BIT, SEQUENCE_BIT = 18, 34
 MOST_THREADS = (1 << (SEQUENCE_BIT - THREADS_BIT)) - 1
 
 
-@inline
+@njit
 def _work(words, slot):  # type: ignore[no-untyped-def]
     """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
     kernel, p, stop, chunk = words[KERNEL], POINTERS, words[STOP], words[UNITS]
@@ -136,16 +133,16 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
         owner = (slot + turn) % threads
         first, last = owner * chunks // threads, (owner + 1) * chunks // threads
         taken = advance(words, SLOTS + owner * SLOT + TAKEN)
-        k = claim(taken)
+        k = fetch_add(taken, 1)
         while k < last - first:
             start = (last - 1 - k if backward else first + k) * chunk
             seen |= _call(kernel, (*pointers, 0, start, min(start + chunk, stop), slot))
-            k = claim(taken)
+            k = fetch_add(taken, 1)
     fence()  # what was streamed comes before the end of the work, also for threads on other cores
-    set_bits(advance(words, SEEN), seen)
+    fetch_or(advance(words, SEEN), seen)
 
 
-@inline
+@njit
 def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
     """Wake two workers, who wake two each, if they are parked."""
     for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
@@ -157,7 +154,7 @@ def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
 # --- compiled drivers -------------------------------------------------------------------------------------------------
 
 
-@inline
+@njit
 def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
     """Run a kernel in this thread on units (origin, start, stop, units in a chunk); return the bits of what it saw."""
     origin, start, stop, chunk = units
@@ -170,7 +167,7 @@ def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
     return seen
 
 
-@inline
+@njit
 def run(words, kernel, pointers, units, threads, eager, backward):  # type: ignore[no-untyped-def]
     """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
 
@@ -198,7 +195,7 @@ def run(words, kernel, pointers, units, threads, eager, backward):  # type: igno
     atomic_store(gate, sequence << SEQUENCE_BIT | threads << THREADS_BIT)
     _wake(words, 0, threads)
     _work(words, 0)
-    atomic_or(gate, CLOSED)
+    fetch_or(gate, CLOSED)
     words[HELPED] += 1
     if not _wait(words, gate):
         _wait_longer(words, gate, began)
@@ -208,7 +205,7 @@ def run(words, kernel, pointers, units, threads, eager, backward):  # type: igno
     return seen
 
 
-@inline
+@njit
 def _wait(words, gate):  # type: ignore[no-untyped-def]
     """Whether no worker is inside the closed gate any more, after at most `SPIN` seconds."""
     for _ in range(words[ROUNDS]):
@@ -218,11 +215,11 @@ def _wait(words, gate):  # type: ignore[no-untyped-def]
     return False
 
 
-@inline
+@njit
 def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
     """Sleep until no worker is inside; if that took longer than the work since `began`, do without them for a while."""
     worked = nanoseconds()
-    if atomic_or(gate, SLEEPING) & INSIDE != 0:  # from now on the last one to leave wakes this thread
+    if fetch_or(gate, SLEEPING) & INSIDE != 0:  # from now on the last one to leave wakes this thread
         acquire_lock((words[SLOTS + LOCK], 1))
     now = nanoseconds()
     if now - worked > worked - began:
@@ -233,7 +230,7 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
         atomic_store(advance(words, UNTIL), now + words[REST])
 
 
-@inline
+@njit
 def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
     """Be the worker of a slot for ever; that of slot 0 only spins for so many rounds."""
     words = words_at(control)
@@ -243,11 +240,11 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
         word = atomic_load(gate)
         threads = word >> THREADS_BIT & MOST_THREADS
         if word & CLOSED == 0 and word >> SEQUENCE_BIT != last and slot < threads:
-            if replace(gate, word, word + 1):
+            if compare_exchange(gate, word, word + 1):
                 last, idle = word >> SEQUENCE_BIT, 0
                 _wake(words, slot, threads)
                 _work(words, slot)
-                if atomic_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
+                if fetch_add(gate, -1) & (SLEEPING | INSIDE) == SLEEPING | 1:
                     release_lock((words[SLOTS + LOCK],))
             continue
         pause()

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from fastq.simd.vec import (
+from fastq.jit import njit, specialize
+from fastq.simd import (
     absolute,
     bitcast,
-    by_type,
     either_nan,
     even,
-    inline,
     is_float,
     is_nan,
     join,
@@ -25,7 +24,7 @@ from fastq.simd.vec import (
 )
 
 
-class Sides(NamedTuple):
+class BlockExtremes(NamedTuple):
     """Largest and smallest values, and which lanes met NaN; of magnitudes the bits of the largest one, twice.
 
     The bits are compared as integers: the order is the same, and NaN is larger than everything.
@@ -36,36 +35,36 @@ class Sides(NamedTuple):
     nan: Any
 
 
-@by_type
+@specialize
 def ends_of(x, n):
-    """Sides of float lanes, in n of them, a literal: lanes that are n apart are brought together."""
+    """Reduce float lanes to `BlockExtremes` in n lanes, a literal; lanes that are n apart are compared."""
     if not isinstance(n, types.IntegerLiteral):
         return None
     if x.n == n.literal_value:
-        return lambda x, n: Sides(x, x, is_nan(x))
+        return lambda x, n: BlockExtremes(x, x, is_nan(x))
     if x.n == 2 * n.literal_value:  # one comparison looks at both halves
 
         def of_two(x, n):
             a, b = lower(x), upper(x)
-            return Sides(maximum(a, b), minimum(a, b), either_nan(a, b))
+            return BlockExtremes(maximum(a, b), minimum(a, b), either_nan(a, b))
 
         return of_two
 
     def of_more(x, n):
         a, b = ends_of(lower(x), n), ends_of(upper(x), n)
-        return Sides(maximum(a.high, b.high), minimum(a.low, b.low), a.nan | b.nan)
+        return BlockExtremes(maximum(a.high, b.high), minimum(a.low, b.low), a.nan | b.nan)
 
     return of_more
 
 
-@inline
+@njit
 def magnitudes_of(x, n):
-    """Sides of the magnitudes of float lanes, as `ends_of`."""
+    """Reduce the magnitudes of float lanes to `BlockExtremes`, as `ends_of`."""
     most = _largest_bits(x, n)
-    return Sides(most, most, False)
+    return BlockExtremes(most, most, False)
 
 
-@by_type
+@specialize
 def _largest_bits(x, n):
     if not isinstance(n, types.IntegerLiteral):
         return None
@@ -75,41 +74,41 @@ def _largest_bits(x, n):
     return lambda x, n: maximum(_largest_bits(lower(x), n), _largest_bits(upper(x), n))
 
 
-@by_type
+@specialize
 def _merged(a, b):
-    """Sides of two registers, neighbouring lanes brought together: those of a, then those of b."""
+    """Compare neighbouring lanes of two registers; return those of a, then those of b, in one."""
     if is_float(a.types[0]):
 
         def ends(a, b):
             high, low = join(a.high, b.high), join(a.low, b.low)
-            return Sides(maximum(even(high), odd(high)), minimum(even(low), odd(low)), a.nan | b.nan)
+            return BlockExtremes(maximum(even(high), odd(high)), minimum(even(low), odd(low)), a.nan | b.nan)
 
         return ends
 
     def magnitudes(a, b):
         both = join(a.high, b.high)
         most = maximum(even(both), odd(both))
-        return Sides(most, most, False)
+        return BlockExtremes(most, most, False)
 
     return magnitudes
 
 
 def side_by_side(of_block: Callable[..., Any]) -> Any:
-    """Make the function that brings together what ``of_block(context, k)`` gives for block k, `Sides` in n lanes.
+    """Make the function that merges what ``of_block(context, k)`` gives for block k, `BlockExtremes` in n lanes.
 
-    Two registers become one, neighbours being merged, so that sixteen blocks take fifteen merges.
+    Two registers become one, neighbours being compared, so that sixteen blocks take fifteen merges.
     """
 
-    @by_type
-    def sides(context, k, n):
-        """Sides of n blocks, a literal, from block k on; of single blocks if they were in n lanes."""
+    @specialize
+    def block_extremes(context, k, n):
+        """Return `BlockExtremes` of n blocks, a literal, from block k on, one block a lane."""
         if not isinstance(n, types.IntegerLiteral):
             return None
         half = n.literal_value // 2
 
         def of_halves(context, k, n):
-            return _merged(sides(context, k, half), sides(context, k + half, half))
+            return _merged(block_extremes(context, k, half), block_extremes(context, k + half, half))
 
         return of_halves if half else lambda context, k, n: of_block(context, k)
 
-    return sides
+    return block_extremes

@@ -2,164 +2,176 @@
 
 from __future__ import annotations
 
+from fastq.jit import njit, specialize
+from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.formulas import is_infinite
-from fastq.kernels.load_store import fetch, group_size, prefetch_lanes, put, put_streaming
+from fastq.kernels.load_store import (
+    PREFETCH,
+    group_size,
+    load_elements,
+    prefetch_distance,
+    prefetch_lanes,
+    store_elements,
+    stream_elements,
+)
 from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, to_line
-from fastq.kernels.loops.row_tile import go_abreast, rows_abreast
-from fastq.kernels.spec import (
-    compute_lanes,
-    for_nan,
-    identities,
-    nan_lanes,
-    parameter_type,
-    parameters,
-    put_extents,
-    put_parameters,
-    result,
-    saw,
-    step_at,
-    value_of,
-    zero_at,
+from fastq.kernels.loops.row_tile import rows_at_a_time, visit_tile
+from fastq.kernels.operands import pointer_types, rebase, register_lanes
+from fastq.kernels.parameters import (
+    load_scale,
+    load_zero_point,
+    mark_nan,
+    range_parameters,
+    store_min_max,
+    store_parameters,
 )
-from fastq.runtime.plan import AHEAD, ahead, localize
-from fastq.simd.vec import (
+from fastq.kernels.spec import compute_lanes, marked_nan_mask, min_max_identities, nan_mask, status_of
+from fastq.simd import (
     LINE,
     REGISTER_BITS,
     Vec,
-    advance,
     any_lane,
-    by_type,
     count,
-    inline,
-    is_float,
-    is_nan,
     lanes_like,
     load,
     maximum,
     minimum,
     prefetch,
 )
-from fastq.simd.vec import lanes as lanes_of
 
 
-@by_type
-def fewest_lanes(src, dst):
-    """Vec type of as few elements of src as fill whole bytes, there and in dst."""
-    vec = Vec(src.dtype, max(group_size(src), group_size(dst)))
-    return lambda src, dst: vec
+@specialize
+def fewest_lanes(operands):
+    """Vec type of as few elements of the first operand as fill whole bytes in all operands with elements."""
+    pointers = pointer_types(operands)
+    n = max(group_size(pointers[name]) for name in ("src", "dst", "lo", "hi") if name in pointers)
+    vec = Vec(operands.types[0].dtype, n)
+    return lambda operands: vec
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def lanes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
-    """Do `action` to elements start..stop, row by row; src and dst hold the elements from `origin` on."""
-    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, parameter_type(action, scale))
-    i, seen = start, 0
+@njit
+def columns(spec, operands, args, units):
+    """Visit elements start..stop, row by row; src and dst hold the elements from `origin` on."""
+    operands = rebase(operands, args, units)
+    i, stop, status = units.start, units.stop, 0
     while i < stop:
-        row = i // plan.inner
-        p, end = _parameters_of(plan, row), min((row + 1) * plan.inner, stop)
-        rows = rows_abreast(action, src, scale, dst, plan, row, end - i)
-        if rows > 1 and i == row * plan.inner and i + rows * plan.inner <= stop:
-            seen |= saw(go_abreast(action, src, dst, scale, zero_point, plan, p, i, end, slot), False)
-            i += rows * plan.inner
+        row = i // args.inner
+        p, end = _first_parameter(args, row), min((row + 1) * args.inner, stop)
+        rows = rows_at_a_time(spec, operands, args, row, end - i)
+        if rows > 1 and i == row * args.inner and i + rows * args.inner <= stop:
+            status |= status_of(visit_tile(spec, operands, args, p, i, end), False)
+            i += rows * args.inner
         else:
-            seen |= visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot)
+            status |= visit(spec, operands, args, p, i, end)
             i = end
-    return seen
+    return status
 
 
-@inline
-def _parameters_of(plan, row):
-    """p, so that element j of this row has parameter p + j."""
-    outer = row // plan.length
-    block = (row - outer * plan.length) // plan.block
-    return ((outer // plan.cycle * plan.kept + outer % plan.kept) * plan.blocks + block - row) * plan.inner
+@njit
+def _first_parameter(args, row):
+    """Return p, so that element j of this row has parameter p + j."""
+    outer = row // args.length
+    block = (row - outer * args.length) // args.block
+    return ((outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block - row) * args.inner
 
 
-def columns(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
-    """Do `action` to columns start..stop of every row; src and dst hold all elements."""
-    plan, seen, row = localize(plan, parameter_type(action, scale)), 0, 0
-    while row < plan.outer * plan.length:
-        p, i, end = _parameters_of(plan, row), row * plan.inner + start, row * plan.inner + stop
-        rows = rows_abreast(action, src, scale, dst, plan, row, stop - start)
+@njit
+def column_strips(spec, operands, args, units):
+    """Visit columns start..stop of every row; src and dst hold all elements."""
+    operands, status, row = rebase(operands, args, units), 0, 0
+    start, stop = units.start, units.stop
+    while row < args.outer * args.length:
+        p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
+        rows = rows_at_a_time(spec, operands, args, row, stop - start)
         if rows > 1:
-            seen |= saw(go_abreast(action, src, dst, scale, zero_point, plan, p, i, end, slot), False)
+            status |= status_of(visit_tile(spec, operands, args, p, i, end), False)
         else:
-            seen |= visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot)
+            status |= visit(spec, operands, args, p, i, end)
         row += rows
-    return seen
+    return status
 
 
-@by_type
-def visit(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
-    """Do `action` to i..end, a piece of one row; element j has parameter p + j."""
-    return _compare if action.does == "compare" else _row
+@specialize
+def visit(spec, operands, args, p, i, end):
+    """Visit i..end, a piece of one row; element j has parameter p + j."""
+    return _compare if spec.op == "compare" else _visit_row
 
 
-@inline
-def _row(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
-    vec = lanes_of(src, scale, dst)
+@njit
+def _visit_row(spec, operands, args, p, i, end):
+    vec = register_lanes(operands)
     n = count(vec)
     if end - i < n:
-        few, nan = fewest_lanes(src, dst), False
+        few, nan = fewest_lanes(operands), False
         while i < end:
-            nan |= any_lane(piece(action, src, dst, scale, zero_point, plan, p, i, few, slot))
+            nan |= any_lane(visit_lanes(spec, operands, args, p, i, few))
             i += count(few)
-        return saw(nan, False)
+        return status_of(nan, False)
     last, seen = end - n, False
-    nans = piece(action, src, dst, scale, zero_point, plan, p, i, vec, slot)
-    if plan.streaming:
-        stop, seen = _stream_lines(action, (action, src, dst, scale, zero_point, plan, p), src, dst, i, end, vec)
+    nans = visit_lanes(spec, operands, args, p, i, vec)
+    if args.streaming:
+        stop, seen = stream_row(spec, operands, args, p, i, end, vec)
         i = max(i, stop - n)
     while i < last:
         i = min(i + n, last)
-        nans = nans | piece(action, src, dst, scale, zero_point, plan, p, i, vec, slot)
-    return saw(seen | any_lane(nans), False)
+        nans = nans | visit_lanes(spec, operands, args, p, i, vec)
+    return status_of(seen | any_lane(nans), False)
 
 
-@by_type
-def piece(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
-    """Do `action` to the lanes from i on; a mask of those with a NaN to report."""
-    return _merge_extents if action.does == "minmax" else _by_parameters
+@specialize
+def visit_lanes(spec, operands, args, p, i, vec):
+    """Visit the lanes from i on; return a mask of those with a NaN to report."""
+    return _merge_min_max if spec.op == "minmax" else _by_parameters
 
 
-@inline
-def _merge_extents(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
-    prefetch(src, i + AHEAD)
-    x = fetch(src, i, vec)
-    p += slot * plan.parameters + i
-    los, his = load(scale, p, lanes_like(vec, scale)), load(zero_point, p, lanes_like(vec, scale))
-    put_extents(scale, zero_point, p, minimum(x, los), maximum(x, his), nan_lanes(action, x))
-    return nan_lanes(action, x)
+@njit
+def _merge_min_max(spec, operands, args, p, i, vec):
+    prefetch(operands.src, i + PREFETCH)
+    x, p = load_elements(operands.src, i, vec), p + i
+    los = load(operands.lo, p, lanes_like(vec, operands.lo))
+    his = load(operands.hi, p, lanes_like(vec, operands.hi))
+    store_min_max(operands, p, minimum(x, los), maximum(x, his), nan_mask(spec, x))
+    return nan_mask(spec, x)
 
 
-@inline
-def _by_parameters(action, src, dst, scale, zero_point, plan, p, i, vec, slot):
-    y, nans = _values_at((action, src, dst, scale, zero_point, plan, p), i, vec)
-    put(dst, i, y)
+@njit
+def _by_parameters(spec, operands, args, p, i, vec):
+    y, nans = _convert_lanes((spec, operands, args, p), i, vec)
+    store_elements(operands.dst, i, y)
     return nans
 
 
-@inline
-def _values_at(context, i, vec):
-    """What the Vec at src[i] becomes, and which lanes have a NaN to report."""
-    action, src, dst, scale, zero_point, plan, p = context
-    prefetch_lanes(src, i + ahead(src), vec)
-    x = fetch(src, i, vec)
-    step = step_at(action, scale, p + i, lanes_like(vec, scale))
-    zero = zero_at(action, zero_point, p + i, lanes_like(vec, zero_point), plan, scale)
-    return result(action, value_of(action, x, scale), step, zero, plan.lowest, plan.highest, dst), nan_lanes(action, x)
+@njit
+def _convert_lanes(context, i, vec):
+    """Convert the Vec at src[i]; return it and which lanes have a NaN to report."""
+    spec, operands, args, p = context
+    src = operands.src
+    prefetch_lanes(src, i + prefetch_distance(src), vec)
+    x = load_elements(src, i, vec)
+    scale, zero_point = load_scale(spec, operands, p + i, vec), load_zero_point(spec, operands, args, p + i, vec)
+    return apply_op(spec, to_compute(spec, x, operands.scale), scale, zero_point, args, operands.dst), nan_mask(spec, x)
 
 
-_stream_lines = in_lines(_values_at)
+_stream_lines = in_lines(_convert_lanes)
 
 
-@inline
-def _compare(action, src, dst, scale, zero_point, sums, plan, p, i, end, slot):
-    steps, zeros = advance(scale, p + i), advance(zero_point, p + i)
-    return add_errors(action, advance(src, i), advance(dst, i), steps, zeros, sums, plan, i // plan.chunk, end - i)
+@specialize
+def stream_row(spec, operands, args, p, i, end, vec):
+    """Write i..end past the cache up to the last whole line; where that is, and whether there was a NaN to report."""
+    if spec.op == "minmax":
+        return lambda spec, operands, args, p, i, end, vec: (i, False)
+    return lambda spec, operands, args, p, i, end, vec: _stream_lines(
+        spec, (spec, operands, args, p), operands.src, operands.dst, i, end, vec
+    )
+
+
+@njit
+def _compare(spec, operands, args, p, i, end):
+    return add_errors(spec, operands, args, p + i, i, end)
 
 
 # --- range and values in one pass: stripes of a block -----------------------------------------------------------------
@@ -168,99 +180,98 @@ STRIPE = 4  # registers side by side: rows are read 256 bytes at a time, which k
 STRIPE_BYTES = STRIPE * REGISTER_BITS // 8
 
 
-def stripes(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
+@njit
+def stripes(spec, operands, args, units):
     """Quantize (or fake quantize) stripes start..stop, each some columns of one block; the first block's come first."""
-    src, dst, plan = advance(src, -origin), advance(dst, -origin), localize(plan, parameter_type(action, scale))
-    vec, few = compute_lanes(action, scale, STRIPE), fewest_lanes(src, dst)
+    operands = rebase(operands, args, units)
+    vec, few = compute_lanes(spec, operands.scale, STRIPE), fewest_lanes(operands)
     n = count(vec)
-    across = (plan.inner + n - 1) // n
+    across = (args.inner + n - 1) // n
     infinite, nan = False, False
-    for unit in range(start, stop):
+    for unit in range(units.start, units.stop):
         p = unit // across
-        outer = p // plan.blocks
-        first = outer * plan.length + (p - outer * plan.blocks) * plan.block
-        rows = min(plan.block, (outer + 1) * plan.length - first)
+        outer = p // args.blocks
+        first = outer * args.length + (p - outer * args.blocks) * args.block
+        rows = min(args.block, (outer + 1) * args.length - first)
         column = (unit - p * across) * n
-        if column + n <= plan.inner or plan.inner >= n:
-            column = min(column, plan.inner - n)
-            seen = _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, lanes_like(vec, src))
-            nan, infinite = nan | seen[0], infinite | seen[1]
+        if column + n <= args.inner or args.inner >= n:
+            column = min(column, args.inner - n)
+            found = _stripe(spec, operands, args, p, first, rows, column, lanes_like(vec, operands.src))
+            nan, infinite = nan | found[0], infinite | found[1]
             continue
-        while column < plan.inner:
-            seen = _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, few)
-            nan, infinite = nan | seen[0], infinite | seen[1]
+        while column < args.inner:
+            found = _stripe(spec, operands, args, p, first, rows, column, few)
+            nan, infinite = nan | found[0], infinite | found[1]
             column += count(few)
-    return saw(nan, infinite)
+    return status_of(nan, infinite)
 
 
-@by_type
-def nan_to_keep(action, x):
-    """Mask of the lanes whose NaN makes a scale NaN."""
-    if is_float(x) and action.nan == "keep" and action.own:
-        return lambda action, x: is_nan(x)
-    return lambda action, x: False
+@specialize
+def store_piece(spec, dst, i, y, streaming):
+    """Store y to dst[i] onwards, past the cache if asked for and they are whole lines of their own."""
+    if not goes_in_lines(spec, dst) or y.n * dst.dtype.bitwidth % (8 * LINE):
+        return lambda spec, dst, i, y, streaming: store_elements(dst, i, y)
 
-
-@by_type
-def put_piece(action, dst, i, y, streaming):
-    """Write y to dst[i] onwards, past the cache if asked for and they are whole lines of their own."""
-    if not goes_in_lines(action, dst) or y.n * dst.dtype.bitwidth % (8 * LINE):
-        return lambda action, dst, i, y, streaming: put(dst, i, y)
-
-    def put_either(action, dst, i, y, streaming):
+    def store_either(spec, dst, i, y, streaming):
         if streaming:
-            put_streaming(dst, i, y)
+            stream_elements(dst, i, y)
         else:
-            put(dst, i, y)
+            store_elements(dst, i, y)
 
-    return put_either
+    return store_either
 
 
-@inline
-def _stripe(action, src, dst, scale, zero_point, plan, p, first, rows, column, vec):
-    x = fetch(src, first * plan.inner + column, vec)
-    los, his = identities(x)
-    missing = nan_to_keep(action, x)
-    i = first * plan.inner + column
+@njit
+def _stripe(spec, operands, args, p, first, rows, column, vec):
+    src, dst = operands.src, operands.dst
+    i = first * args.inner + column
+    x = load_elements(src, i, vec)
+    los, his = min_max_identities(x)
+    marked = marked_nan_mask(spec, x)
     for _ in range(rows):
-        x = fetch(src, i, vec)
+        x = load_elements(src, i, vec)
         los, his = minimum(x, los), maximum(x, his)
-        missing = missing | nan_to_keep(action, x)
-        i += plan.inner
-    steps, zeros = parameters(action, los, his, plan, scale)
-    steps = for_nan(action, steps, missing)
-    put_parameters(action, scale, zero_point, p * plan.inner + column, steps, zeros)
-    i = first * plan.inner + column
-    nans = nan_lanes(action, x)
+        marked = marked | marked_nan_mask(spec, x)
+        i += args.inner
+    scales, zero_points = range_parameters(spec, los, his, args, operands.scale)
+    scales = mark_nan(spec, scales, marked)
+    store_parameters(spec, operands, p * args.inner + column, scales, zero_points)
+    i = first * args.inner + column
+    nans = nan_mask(spec, x)
     # two rows on lines: then all are
-    streaming = plan.streaming and to_line(dst, i) == 0 and to_line(dst, i + plan.inner) == 0
+    streaming = args.streaming and to_line(dst, i) == 0 and to_line(dst, i + args.inner) == 0
     for _ in range(rows):
-        x = fetch(src, i, vec)
-        nans = nans | nan_lanes(action, x)
-        y = result(action, value_of(action, x, scale), steps, zeros, plan.lowest, plan.highest, dst)
-        put_piece(action, dst, i, y, streaming)
-        i += plan.inner
-    return any_lane(nans), any_lane(is_infinite(steps))
+        x = load_elements(src, i, vec)
+        nans = nans | nan_mask(spec, x)
+        y = apply_op(spec, to_compute(spec, x, operands.scale), scales, zero_points, args, dst)
+        store_piece(spec, dst, i, y, streaming)
+        i += args.inner
+    return any_lane(nans), any_lane(is_infinite(scales))
 
 
 # --- parameters alone -------------------------------------------------------------------------------------------------
 
 
-def ranges(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
-    """Turn ranges start..stop, lowest values in src and highest in dst, into scale and zero point by the scheme."""
-    vec, infinite, plan = fewest_lanes(src, dst), False, localize(plan, parameter_type(action, scale))
-    for p in range(start, stop):
-        steps, zeros = parameters(action, load(src, p, vec), load(dst, p, vec), plan, scale)
-        put_parameters(action, scale, zero_point, p, steps, zeros)
-        infinite |= any_lane(is_infinite(steps))
-    return saw(False, infinite)
+@njit
+def ranges(spec, operands, args, units):
+    """Convert ranges start..stop to scales and zero points by the scheme."""
+    vec, infinite = fewest_lanes(operands), False
+    for p in range(units.start, units.stop):
+        lo, hi = load(operands.lo, p, vec), load(operands.hi, p, vec)
+        scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
+        store_parameters(spec, operands, p, scale, zero_point)
+        infinite |= any_lane(is_infinite(scale))
+    return status_of(False, infinite)
 
 
-def fold(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
-    """Bring minima and maxima of `origin` parts, `stop` of each one after the other, together in the first part."""
-    for p in range(start, stop):
-        lo, hi = scale[p], zero_point[p]
-        for part in range(1, origin):
-            lo, hi = minimum(scale[part * stop + p], lo), maximum(zero_point[part * stop + p], hi)
-        scale[p], zero_point[p] = lo, hi
+@njit
+def merge_partials(spec, operands, args, units):
+    """Merge minima and maxima start..stop of all partial results into the first partial result."""
+    los, his = operands.lo, operands.hi
+    for p in range(units.start, units.stop):
+        lo, hi = los[p], his[p]
+        for part in range(1, args.partials):
+            k = part * args.partial_stride + p
+            lo, hi = minimum(los[k], lo), maximum(his[k], hi)
+        los[p], his[p] = lo, hi
     return 0

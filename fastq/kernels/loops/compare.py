@@ -1,4 +1,4 @@
-"""Sums of the errors of an approximation, in float64, in an order that does not depend on threads."""
+"""Sum the errors of an approximation in float64, in an order that does not depend on threads."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from fastq.kernels.formulas import compute_type, dequantize_value, span, unclamped_code
-from fastq.kernels.load_store import fetch, prefetch_lanes
+from fastq.jit import njit, specialize
+from fastq.kernels.apply import float_ratio
+from fastq.kernels.formulas import compute_type, dequantize_value, prepare_scale, unclamped_code
+from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
-from fastq.kernels.spec import compute_lanes, float_ratio, saw, step_at, zero_at
-from fastq.runtime.plan import AHEAD
-from fastq.simd.vec import (
+from fastq.kernels.parameters import load_scale, load_zero_point
+from fastq.kernels.spec import compute_lanes, status_of
+from fastq.simd import (
     absolute,
+    advance,
     any_lane,
-    by_type,
     constant,
     convert,
     count,
     dtype_of,
     full,
-    inline,
     is_float,
     is_nan,
     lanes_like,
@@ -30,56 +31,49 @@ from fastq.simd.vec import (
     select,
 )
 
-# of one chunk: sums of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x are not 0,
-# how many codes were clamped
+# numbers of one chunk: sums of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x
+# are not 0, how many codes were clamped
 SUMS = 8
 
 
-@by_type
-def step_of(action, where, k, kind):
-    """Scales for lanes k onwards: one for all of them, or where `where` is a pointer, each its own."""
-    if isinstance(where, types.CPointer):
-        return lambda action, where, k, kind: step_at(action, where, k, lanes_like(kind, where))
-    return lambda action, where, k, kind: where
+@specialize
+def _parameters_at(spec, operands, args, parameters, k, kind):
+    """Return scale and zero point for lanes k onwards, from a pair for all lanes or the index of that of lane 0."""
+    if isinstance(parameters, types.BaseTuple):
+        return lambda spec, operands, args, parameters, k, kind: parameters
+    return lambda spec, operands, args, parameters, k, kind: (
+        load_scale(spec, operands, parameters + k, kind),
+        load_zero_point(spec, operands, args, parameters + k, kind),
+    )
 
 
-@by_type
-def zero_of(action, where, k, kind, plan, scale):
-    """Zero points for lanes k onwards, as `step_of`."""
-    if isinstance(where, types.CPointer):
-        return lambda action, where, k, kind, plan, scale: zero_at(
-            action, where, k, lanes_like(kind, where), plan, scale
-        )
-    return lambda action, where, k, kind, plan, scale: where
+def _float_code(where):
+    """Return the format of float codes, None of integer codes and of floats that are values."""
+    return where.dtype.row if isinstance(where.dtype, Minifloat) and where.dtype.row.bits <= 8 else None
 
 
-def _float_code(dst: Any) -> Any:
-    """Return the format of codes that are floats; None of other codes, and of floats that are the values themselves."""
-    return dst.dtype.row if isinstance(dst.dtype, Minifloat) and dst.dtype.row.bits <= 8 else None
+@specialize
+def approximated(spec, code, s, where):
+    """Dequantize codes; values are returned as they are."""
+    if is_float(code) and _float_code(where) is None:
+        return lambda spec, code, s, where: code
+    return lambda spec, code, s, where: dequantize_value(spec, convert(code, compute_type(spec, s.scale)), s)
 
 
-@by_type
-def decoded(action, code, s, dst):
-    """The approximation that a code stands for; floats are the approximation itself, but for those that are codes."""
-    if is_float(code) and _float_code(dst) is None:
-        return lambda action, code, s, dst: code
-    return lambda action, code, s, dst: dequantize_value(action, convert(code, compute_type(action, s.scale)), s)
-
-
-@by_type
-def beyond(action, x, s, plan, dst):
+@specialize
+def clamped(spec, x, s, args, where):
     """Mask of the values whose codes were clamped."""
-    row = _float_code(dst)
+    row = _float_code(where)
 
-    def integer(action, x, s, plan, dst):
-        code, dtype = unclamped_code(action, x, s), compute_type(action, s.scale)
-        return (code < convert(plan.lowest, dtype)) | (code > convert(plan.highest, dtype))
+    def integer(spec, x, s, args, where):
+        code, dtype = unclamped_code(spec, x, s), compute_type(spec, s.scale)
+        return (code < convert(args.lowest, dtype)) | (code > convert(args.highest, dtype))
 
-    def above(action, x, s, plan, dst):
-        return absolute(float_ratio(action, x, s)) > constant(bound, x)
+    def above(spec, x, s, args, where):
+        return absolute(float_ratio(spec, x, s)) > constant(bound, x)
 
-    def from_tie(action, x, s, plan, dst):
-        return absolute(float_ratio(action, x, s)) >= constant(bound, x)
+    def from_tie(spec, x, s, args, where):
+        return absolute(float_ratio(spec, x, s)) >= constant(bound, x)
 
     if row is None:
         return integer
@@ -87,19 +81,19 @@ def beyond(action, x, s, plan, dst):
     return from_tie if row.largest % 2 else above
 
 
-@by_type
-def perhaps_beyond(action, x, s, plan, dst):
-    """Mask of the values near the ends of the codes or beyond them, found without a division; NaN among them.
+@specialize
+def perhaps_clamped(spec, x, s, args, where):
+    """Mask of the values that may have been clamped, found without a division; NaN among them.
 
-    All others are within the ends by a quarter of a step, which covers the roundings of quotients below 2**16. A zero
-    point inside the rounding adds its own, and a reciprocal must not overflow where the products here do not.
+    All others are inside the range of codes by a quarter of a step, which covers the rounding of quotients below 2**16.
+    A zero point inside the rounding adds its own, and a reciprocal must not overflow where the products here do not.
     """
-    rule, row = action.rule, _float_code(dst)
+    rule, row = spec.rule, _float_code(where)
     inside, offset, multiplies = rule.zero == "inside", rule.zero == "offset", rule.quotient != "divide"
 
-    def integer(action, x, s, plan, dst):
-        margin, dtype = constant(0.25, s.scale), compute_type(action, s.scale)
-        low, high = convert(plan.lowest, dtype) - s.base, convert(plan.highest, dtype) - s.base
+    def integer(spec, x, s, args, where):
+        margin, dtype = constant(0.25, s.scale), compute_type(spec, s.scale)
+        low, high = convert(args.lowest, dtype) - s.base, convert(args.highest, dtype) - s.base
         if inside:
             margin = margin + absolute(s.zero_point) * constant(2.0**-21, s.zero_point)
             low, high = low - s.zero_point, high - s.zero_point
@@ -110,21 +104,21 @@ def perhaps_beyond(action, x, s, plan, dst):
             within = within & (absolute(s.factor) < constant(float("inf"), s.factor))
         return within ^ True
 
-    def float_(action, x, s, plan, dst):
+    def float_(spec, x, s, args, where):
         return (absolute(x) < constant(most, x) * s.scale) ^ True
 
-    def in_units_of_tensor(action, x, s, plan, dst):
+    def in_units_of_tensor(spec, x, s, args, where):
         return (absolute(x) < constant(most, x) * s.scale * s.zero_point) ^ True
 
     if row is None:
         by_range = rule.quotient == "range"  # a division either way
-        return (lambda action, x, s, plan, dst: beyond(action, x, s, plan, dst)) if by_range else integer
+        return (lambda spec, x, s, args, where: clamped(spec, x, s, args, where)) if by_range else integer
     most = row.max
-    return in_units_of_tensor if action.own == "tensor" else float_
+    return in_units_of_tensor if spec.scale_kind == "tensor" else float_
 
 
 class Total(NamedTuple):
-    """Sums of errors so far, lane by lane: `SUMS`, with how many values are 0 where it has how many are not."""
+    """Sums of errors so far, lane by lane, as in `SUMS` but for `zeros`, which counts the values that are 0."""
 
     error2: Any
     x2: Any
@@ -136,19 +130,19 @@ class Total(NamedTuple):
     clipped: Any
 
 
-@inline
-def _add(action, total, x, code, scale, zero_point, plan, dst):
-    s = span(action, scale, zero_point, plan.lowest, plan.highest)
-    wide, compute = convert(x, types.float64), convert(x, compute_type(action, s.scale))
-    error = absolute(wide - convert(decoded(action, code, s, dst), types.float64))
+@njit
+def _add(spec, total, x, code, scale, zero_point, args, where):
+    s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+    wide, compute = convert(x, types.float64), convert(x, compute_type(spec, s.scale))
+    error = absolute(wide - convert(approximated(spec, code, s, where), types.float64))
     magnitude, zeros, clipped = absolute(wide), total.zeros, total.clipped
     zero = magnitude == constant(0, wide)
     relative = select(zero, constant(0, wide), error / magnitude)
     # few are, mostly, and a test of all lanes takes less time than to count them
     if any_lane(zero):
         zeros = zeros + convert(zero, types.float64)
-    if any_lane(perhaps_beyond(action, compute, s, plan, dst)):
-        clipped = clipped + convert(beyond(action, compute, s, plan, dst), types.float64)
+    if any_lane(perhaps_clamped(spec, compute, s, args, where)):
+        clipped = clipped + convert(clamped(spec, compute, s, args, where), types.float64)
     return Total(
         total.error2 + error * error,
         total.x2 + magnitude * magnitude,
@@ -161,9 +155,9 @@ def _add(action, total, x, code, scale, zero_point, plan, dst):
     )
 
 
-@inline
-def _put(sums, first, total, size):
-    """Add what was found in so many elements to the sums of a chunk."""
+@njit
+def _add_sums(sums, first, total, size):
+    """Add the sums of so many elements to those of a chunk."""
     sums[first] += reduce_sum(total.error2)
     sums[first + 1] += reduce_sum(total.x2)
     sums[first + 2] += reduce_sum(total.error)
@@ -174,40 +168,43 @@ def _put(sums, first, total, size):
     sums[first + 7] += reduce_sum(total.clipped)
 
 
-@inline
-def add_errors(action, src, dst, scale, zero_point, sums, plan, chunk, size):
-    """Add the errors of dst[:size], codes or values, as an approximation of src[:size] to the sums of a chunk."""
-    vec = lanes_like(compute_lanes(action, scale, 1), src)
-    n, first, k = count(vec), chunk * SUMS, 0
+@njit
+def add_errors(spec, operands, args, parameters, i, end):
+    """Add the errors of elements i..end to the sums of their chunk.
+
+    `parameters` is the scale and zero point of all of them, or the index of the parameter of the first one.
+    """
+    src, approximation, size = advance(operands.src, i), advance(operands.approximation, i), end - i
+    vec = lanes_like(compute_lanes(spec, operands.scale, 1), src)
+    n, first, k = count(vec), i // args.chunk * SUMS, 0
     seen = False
     if size >= n:
-        zero = full(0.0, lanes_like(vec, sums))
+        zero = full(0.0, lanes_like(vec, operands.errors))
         total = Total(zero, zero, zero, zero, zero, zero, zero, zero)
         nans = is_nan(zero)
         while k <= size - n:
-            prefetch_lanes(src, k + AHEAD, vec)
-            prefetch_lanes(dst, k + AHEAD, lanes_like(vec, dst))
-            x, code = fetch(src, k, vec), fetch(dst, k, lanes_like(vec, dst))
+            prefetch_lanes(src, k + PREFETCH, vec)
+            prefetch_lanes(approximation, k + PREFETCH, lanes_like(vec, approximation))
+            x, code = load_elements(src, k, vec), load_elements(approximation, k, lanes_like(vec, approximation))
             nans = nans | nan(x)
-            steps, zeros = step_of(action, scale, k, vec), zero_of(action, zero_point, k, vec, plan, scale)
-            total = _add(action, total, x, code, steps, zeros, plan, dst)
+            scale, zero_point = _parameters_at(spec, operands, args, parameters, k, vec)
+            total = _add(spec, total, x, code, scale, zero_point, args, approximation)
             k += n
         seen = any_lane(nans)
-        _put(sums, first, total, k)
+        _add_sums(operands.errors, first, total, k)
     done = k
     total = Total(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     while k < size:
-        one = dtype_of(src)
-        x = fetch(src, k, one)
+        x, code = load_elements(src, k, dtype_of(src)), load_elements(approximation, k, dtype_of(approximation))
         seen |= x != x
-        step, zero = step_of(action, scale, k, one), zero_of(action, zero_point, k, one, plan, scale)
-        total = _add(action, total, x, fetch(dst, k, dtype_of(dst)), step, zero, plan, dst)
+        scale, zero_point = _parameters_at(spec, operands, args, parameters, k, dtype_of(operands.scale))
+        total = _add(spec, total, x, code, scale, zero_point, args, approximation)
         k += 1
-    _put(sums, first, total, size - done)
-    return saw(seen, False)
+    _add_sums(operands.errors, first, total, size - done)
+    return status_of(seen, False)
 
 
-@by_type
+@specialize
 def nan(x):
     """Mask of NaN lanes; integers have none."""
     if is_float(x):

@@ -1,4 +1,4 @@
-"""Large results past the cache: in whole lines, wherever in an array these begin."""
+"""Streaming stores of large results: whole cache lines past the cache, wherever in an array these begin."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from fastq.kernels.load_store import group_of, put, put_streaming
-from fastq.simd.vec import (
+from fastq.jit import njit, specialize
+from fastq.kernels.load_store import group_of, store_elements, stream_elements
+from fastq.simd import (
     LINE,
     Vec,
     address_of,
     advance,
     any_lane,
     bits_of,
-    by_type,
     cast_pointer,
     count,
-    inline,
     lanes_of_line,
     load,
     store,
@@ -26,37 +25,37 @@ from fastq.simd.vec import (
 )
 
 
-def goes_in_lines(action: Any, dst: Any) -> bool:
+def goes_in_lines(spec, dst) -> bool:
     """Return whether results may go past the cache: a line is not whole elements of 3 bits, and too many of 1 or 2."""
-    return action.streams and dst.dtype.bitwidth in (4, 8, 16, 32, 64)
+    return spec.streams and dst.dtype.bitwidth in (4, 8, 16, 32, 64)
 
 
-@by_type
-def in_lines_if(action, dst, streaming):
-    """`streaming`, whether a call is large enough, where its results may go past the cache; else False."""
-    if goes_in_lines(action, dst):
-        return lambda action, dst, streaming: streaming
-    return lambda action, dst, streaming: False
+@specialize
+def in_lines_if(spec, dst, streaming):
+    """Return `streaming`, whether the call is large enough, where its results may go past the cache; else False."""
+    if goes_in_lines(spec, dst):
+        return lambda spec, dst, streaming: streaming
+    return lambda spec, dst, streaming: False
 
 
-@inline
+@njit
 def to_line(where, index):
-    """Elements from ``where[index]`` to the next beginning of a cache line."""
+    """Return how many elements ``where[index]`` is before the beginning of a cache line."""
     return -address_of(advance(where, index)) % LINE * 8 // bits_of(where)
 
 
 # --- straight from registers ------------------------------------------------------------------------------------------
 
 
-def in_lines(piece: Callable[..., Any]) -> Any:
+def in_lines(piece: Callable[..., Any]):
     """Make the loop that writes past the cache what ``piece(context, i, vec)`` gives for the lanes from i on.
 
-    A piece is the lanes as `put` takes them, and a mask of those that have something to report. `vec` must not have
-    more lanes than a line has elements: what is stored before the first line may reach into that line, not beyond.
+    A piece is the lanes as `store_elements` takes them, and a mask of those that have something to report. `vec` must
+    not have more lanes than a line has elements: what is stored before the first line may reach into it, not beyond.
     """
 
-    @inline
-    def stream_all(action, context, src, dst, i, end, vec):
+    @njit
+    def stream_all(spec, context, src, dst, i, end, vec):
         line = lanes_of_line(src, dst)
         first = i + to_line(dst, i)
         if first + count(line) > end or first % group_of(src) != 0:  # packed codes are read from whole bytes on
@@ -64,23 +63,23 @@ def in_lines(piece: Callable[..., Any]) -> Any:
         seen = False
         while i < first:
             y, reported = piece(context, i, vec)
-            put(dst, i, y)
+            store_elements(dst, i, y)
             seen |= any_lane(reported)
             i += count(vec)
         i = first
         while i <= end - count(line):
             y, reported = piece(context, i, line)
-            put_streaming(dst, i, y)
+            stream_elements(dst, i, y)
             seen |= any_lane(reported)
             i += count(line)
         return i, seen
 
-    @by_type
-    def stream_lines(action, context, src, dst, i, end, vec):
-        """Write i..end up to the last whole line of dst; where that is, and whether there was something to report."""
-        if goes_in_lines(action, dst):
+    @specialize
+    def stream_lines(spec, context, src, dst, i, end, vec):
+        """Write i..end up to the last whole line of dst; return where that is, and whether a lane was reported."""
+        if goes_in_lines(spec, dst):
             return stream_all
-        return lambda action, context, src, dst, i, end, vec: (i, False)
+        return lambda spec, context, src, dst, i, end, vec: (i, False)
 
     return stream_lines
 
@@ -91,7 +90,7 @@ _LINE = Vec(types.uint8, LINE)
 
 
 class Stage(NamedTuple):
-    """Memory with what goes to `target`, the beginning of a line, from byte `first` to byte `filled`."""
+    """Buffer of what goes to `target`, the beginning of a line; bytes `first` to `filled` of it are written."""
 
     memory: Any
     target: Any
@@ -99,7 +98,7 @@ class Stage(NamedTuple):
     filled: Any
 
 
-@inline
+@njit
 def stage_at(memory, dst):
     """Return an empty stage for what goes to dst; memory has room for what is staged at a time and two lines more."""
     target = cast_pointer(dst, types.uint8)
@@ -107,13 +106,13 @@ def stage_at(memory, dst):
     return Stage(memory, advance(target, -past), past, past)
 
 
-@inline
+@njit
 def place(stage):
-    """Where the next bytes are to be written."""
+    """Return where the next bytes are to be written."""
     return advance(stage.memory, stage.filled)
 
 
-@inline
+@njit
 def flush(stage, added):
     """Write whole lines, after `added` bytes, at least a line, were written to `place`; return what is left."""
     memory, target, first, filled = stage.memory, stage.target, stage.first, stage.filled + added
@@ -128,7 +127,7 @@ def flush(stage, added):
     return Stage(memory, advance(target, k), 0, filled - k)
 
 
-@inline
+@njit
 def finish(stage):
     """Write what is left."""
     for k in range(stage.first, stage.filled):

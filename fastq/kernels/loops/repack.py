@@ -1,44 +1,44 @@
-"""Codes from one form in memory to another: a byte or more each, or several a byte."""
+"""Copy codes from one storage format to another: a byte or more each, or several a byte."""
 
 from __future__ import annotations
 
 from numba import types
 
-from fastq.kernels import SAW_OUT_OF_RANGE
+from fastq.jit import njit, specialize
 from fastq.kernels.bitpack import Bits
-from fastq.kernels.load_store import fetch_bits, prefetch_lanes, put
+from fastq.kernels.load_store import PREFETCH, load_bits, prefetch_lanes, store_elements
 from fastq.kernels.loops.nontemporal import in_lines
-from fastq.runtime.plan import AHEAD
-from fastq.simd.vec import (
+from fastq.kernels.status import OUT_OF_RANGE
+from fastq.simd import (
     advance,
     any_lane,
-    by_type,
     cast_pointer,
     constant,
     convert,
     count,
     dtype_of,
-    inline,
+    lane_type,
     lanes,
 )
 
 
-def rows(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
-    """Copy the codes of rows start..stop of `plan.length` codes, each of which begins on a whole byte.
+@njit
+def repack(spec, operands, args, units):
+    """Copy rows start..stop of `args.length` codes, each of which begins on a whole byte.
 
-    The last row ends where there are `plan.parameters` codes in all.
+    The last row ends where there are `args.size` codes in all.
     """
-    length, size, streaming = plan.length, plan.parameters, plan.streaming != 0
-    outside = False
-    for row in range(start, stop):
-        n = min(length, size - row * length)
-        outside |= _row(action, row_at(src, row, length), row_at(dst, row, length), n, streaming)
-    return SAW_OUT_OF_RANGE * outside
+    length, outside = args.length, False
+    for row in range(units.start, units.stop):
+        n = min(length, args.size - row * length)
+        src, dst = row_at(operands.src, row, length), row_at(operands.dst, row, length)
+        outside |= _repack_row(spec, src, dst, n, args.streaming)
+    return OUT_OF_RANGE * outside
 
 
-@by_type
+@specialize
 def row_at(where, row, length):
-    """Pointer to a row."""
+    """Return a pointer to a row."""
     bits, dtype = where.dtype.bitwidth, where.dtype
     if bits >= 8:
         return lambda where, row, length: advance(where, row * length)
@@ -47,17 +47,17 @@ def row_at(where, row, length):
     )
 
 
-@by_type
+@specialize
 def in_register(code, dst):
-    """A code as `put` takes it for a pointer."""
-    dtype = dst.dtype.held if isinstance(dst.dtype, Bits) else dst.dtype
+    """Convert codes to what `store_elements` takes for a pointer."""
+    dtype = dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype
     return lambda code, dst: convert(code, dtype)
 
 
-@by_type
+@specialize
 def out_of_range(code, dst):
-    """Mask of the codes that do not fit the form of a pointer's elements."""
-    kind, dtype = dst.dtype, getattr(code, "dtype", code)
+    """Mask of the codes that do not fit the elements of a pointer."""
+    kind, dtype = dst.dtype, lane_type(code)
     if not isinstance(kind, Bits):
         return lambda code, dst: False
     least = -(1 << (kind.bitwidth - 1)) if kind.signed else 0
@@ -67,40 +67,40 @@ def out_of_range(code, dst):
     return lambda code, dst: code > constant(most, code)
 
 
-@inline
+@njit
 def _codes_at(context, i, vec):
-    """The codes of the Vec at src[i] as `put` takes them, and which are out of range."""
+    """Convert the codes of the Vec at src[i]; return them and which are out of range."""
     src, dst = context
-    codes = fetch_bits(src, i, vec)
+    codes = load_bits(src, i, vec)
     return in_register(codes, dst), out_of_range(codes, dst)
 
 
-@inline
-def _codes_ahead(context, i, vec):
-    prefetch_lanes(context[0], i + AHEAD * 4, vec)  # only here: in cache the loop has no room for it
+@njit
+def _prefetched_codes_at(context, i, vec):
+    prefetch_lanes(context[0], i + PREFETCH * 4, vec)  # only here: in cache the loop has no room for it
     return _codes_at(context, i, vec)
 
 
-_stream_lines = in_lines(_codes_ahead)
+_stream_lines = in_lines(_prefetched_codes_at)
 
 
-@inline
-def _row(action, src, dst, n, streaming):
+@njit
+def _repack_row(spec, src, dst, size, streaming):
     vec = lanes(src, dst)
-    step, k, outside = count(vec), 0, False
-    if n >= step:
+    n, k, outside = count(vec), 0, False
+    if size >= n:
         _, bad = _codes_at((src, dst), 0, vec)
         if streaming:
-            k, outside = _stream_lines(action, (src, dst), src, dst, 0, n, vec)
-        while k <= n - step:
+            k, outside = _stream_lines(spec, (src, dst), src, dst, 0, size, vec)
+        while k <= size - n:
             codes, more = _codes_at((src, dst), k, vec)
             bad = bad | more
-            put(dst, k, codes)
-            k += step
+            store_elements(dst, k, codes)
+            k += n
         outside |= any_lane(bad)
-    while k < n:
-        code = fetch_bits(src, k, dtype_of(src))
+    while k < size:
+        code = load_bits(src, k, dtype_of(src))
         outside |= out_of_range(code, dst)
-        put(dst, k, in_register(code, dst))
+        store_elements(dst, k, in_register(code, dst))
         k += 1
     return outside

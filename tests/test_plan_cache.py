@@ -1,9 +1,8 @@
-"""Calls that are known from before: they give what the long way gives, and notice all that it notices."""
+"""Calls whose launch plan is kept: they give what the reference gives, and notice all that validation notices."""
 
 import gc
 import math
 import weakref
-from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -13,39 +12,37 @@ from subprocesses import run
 
 import fastq
 from fastq import reference
-from fastq.dispatch import execute, known
+from fastq.dispatch import cache
 from fastq.formats.qtypes import QTYPES
-from fastq.operations import ops, packing
 
 SHAPE = 48, 64
 
 
 @pytest.fixture(autouse=True)
-def _begun():
-    known.start()
-    known.forget()
+def _no_plans():
+    cache.plans.clear()
     yield
-    known.forget()
+    cache.plans.clear()
+
+
+def kept():
+    return cache.plans.recent
 
 
 def twice(call, *arguments):
-    """What the second of two calls returns, after which a call like them is known."""
+    """Return what the second of two calls returns, whose plan is kept."""
     call(*arguments)
     return call(*arguments)
 
 
 @pytest.fixture
-def only_known(monkeypatch):
-    """Return a function after which every call must be known; the long way needs these."""
+def only_kept(monkeypatch):
+    """Return a function after which every call must find its plan."""
 
-    def refuse():
-        raise AssertionError("this call takes the long way")
+    def refuse(operation):
+        raise AssertionError(f"{operation} is resolved once more")
 
-    def only():
-        monkeypatch.setattr(ops, "_execute", lambda: SimpleNamespace(sums_of=execute.sums_of))
-        monkeypatch.setattr(packing, "_packed", refuse)
-
-    return only
+    return lambda: monkeypatch.setattr(cache, "_resolver", refuse)
 
 
 def data(dtype, seed):
@@ -126,39 +123,39 @@ def same(actual, expected):
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("n", [1, 2])
-def test_the_third_call_is_known(name, n, threads, only_known):
+def test_the_second_call_finds_its_plan(name, n, threads, only_kept):
     threads(n)
     call = CALLS[name]
-    twice(call, fastq, data("float32", 1))
+    call(fastq, data("float32", 1))
     expected = [call(reference, data("float32", seed)) for seed in (2, 3)]
-    only_known()
+    only_kept()
     for seed, one in zip((2, 3), expected, strict=True):
         same(call(fastq, data("float32", seed)), one)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int16"])
-def test_other_input(dtype, only_known):
+def test_other_input(dtype, only_kept):
     def call(api, seed):
         x = np.clip(data("float32", seed), -3e4, 3e4).astype(dtype)
         return api.quantize(x, "int8", axis=0), api.fake_quantize(x, "uint8")
 
-    twice(call, fastq, 1)
+    call(fastq, 1)
     expected = call(reference, 2)
-    only_known()
+    only_kept()
     for actual, one in zip(call(fastq, 2), expected, strict=True):
         same(actual, one)
 
 
-def test_out(only_known):
+def test_out(only_kept):
     out, x = np.empty(SHAPE, np.int8), data("float32", 1)
-    twice(lambda: fastq.quantize_linear(x, 0.1, out=out))
+    fastq.quantize_linear(x, 0.1, out=out)
     expected = reference.quantize_linear(data("float32", 2), 0.2, dtype="int8")
-    only_known()
+    only_kept()
     assert fastq.quantize_linear(data("float32", 2), 0.2, out=out) is out
     same_bytes(out, expected)
 
 
-# what is wrong only in the elements, so that the facts are those of a call that went well
+# what is wrong only in the elements, so that the key is that of a call that went well
 
 
 X = data("float32", 1)
@@ -227,8 +224,8 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_elements(name):
     call, good, bad, message = BAD[name]
-    expected = twice(call, good)
-    assert known._known
+    expected = call(good)
+    assert kept()
     for _ in range(2):
         with pytest.raises((ValueError, TypeError, OverflowError), match=message):
             call(bad)
@@ -237,10 +234,9 @@ def test_bad_elements(name):
 
 def test_qparams_that_somebody_changed():
     p = fastq.choose_qparams(X, "int8", axis=0)
-    q = twice(lambda: fastq.quantize(X, qparams=p))
-    twice(q.dequantize)
-    twice(lambda: fastq.fake_quantize(X, qparams=p))
-    assert len(known._known) == 3
+    q = fastq.quantize(X, qparams=p)
+    q.dequantize()
+    fastq.fake_quantize(X, qparams=p)
     p.scale[3] = -1
     for call in (lambda: fastq.quantize(X, qparams=p), q.dequantize, lambda: fastq.fake_quantize(X, qparams=p)):
         with pytest.raises(ValueError, match="1 of 48"):
@@ -281,9 +277,7 @@ def test_input_that_is_output():
         expected = reference.fake_quantize(x, "int8")
         assert fastq.fake_quantize(x, "int8", out=x) is x
         same_bytes(x, expected)
-        if seed == 2:
-            (remembered,) = known._known.values()
-    assert tuple(known._known.values()) == (remembered,)  # not once more at each call, which costs 10 us
+    assert len(kept()) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4", "mxint8"])
@@ -295,7 +289,7 @@ def test_qparams_of_float_formats(dtype):
         q = fastq.quantize(X, qparams=p)
         same_quantized(q, expected)
         same_bytes(q.dequantize(), values)
-    assert bool(known._known) == (dtype != "nvfp4")
+    assert len(kept()) == 2
 
 
 def test_big_endian_codes_are_packed():
@@ -325,22 +319,14 @@ def test_options_that_come_to_hold_something_else():
         fastq.CONVENTIONS["mine"] = fastq.CONVENTIONS["onnx"]
 
 
-def test_an_error_at_the_begin_is_not_that_of_the_call(monkeypatch):
-    def fail():
-        raise OSError("no disk")
-
-    monkeypatch.setattr(known, "facts", known._count)
-    monkeypatch.setattr(known, "_calls", known.AFTER)
-    monkeypatch.setattr(known, "start", fail)
-    for _ in range(3):
-        assert fastq.minmax(X)[0] == X.min()
-    assert known.facts is known._nothing
+# keys
 
 
-# facts
+def key(x, out=None, scale=1.0, zero_point=0, *options):
+    return cache.key_of("quantize_linear", x, out, scale, zero_point, ("int8",), options, None)
 
 
-def test_facts_tell_calls_apart():
+def test_keys_tell_arrays_apart():
     class Own(np.ndarray):
         pass
 
@@ -348,39 +334,31 @@ def test_facts_tell_calls_apart():
     read_only = wide.copy()
     read_only.flags.writeable = False
     arrays = [wide, wide.reshape(6, 4), wide.reshape(24), wide.astype(np.float64), wide.view(np.int32), read_only]
-    arrays.append(wide.astype(">f4"))
-    told = [known.facts(x, None, 1.0, 0, "f") for x in arrays]
-    assert b"" not in told
-    assert len(set(told)) == len(told)
-    for gone in (
-        wide.T,
-        wide[:, ::2],
-        wide[::-1],
-        np.zeros(97, np.uint8)[1:].view(np.float32),
-        wide.view(Own),
-        [1.0],
-        2,
-    ):
-        assert known.facts(gone, None, 1.0, 0, "f") == b""
-    assert known.facts(wide, wide.view(Own), 1.0, 0, "f") == b""
-    assert known.facts(np.zeros((1,) * 60), None, 1.0, 0, "f") == b""
+    arrays += [wide.astype(">f4"), wide.T, wide[:, ::2], wide[::-1], np.zeros(97, np.uint8)[1:].view(np.float32)]
+    assert len({key(x) for x in arrays}) == len(arrays)
+    outs = [*arrays, wide.view(Own), None]
+    assert len({key(wide, out) for out in outs}) == len(outs)
+    assert key(wide.copy()) == key(wide.copy())
 
 
-def test_facts_tell_values_by_type_and_options_by_what_they_are():
+def test_keys_tell_values_by_type_and_options_by_what_they_are():
     x = np.zeros(3, np.float32)
-    scales = [1.0, 1, np.float32(1), np.float64(1), np.array(1.0), np.array([1.0]), None, True]
-    assert len({known.facts(x, None, scale, None) for scale in scales}) == len(scales)
-    assert known.facts(x, None, 1.0, 5) == known.facts(x, None, 2.0, 6)
-    options = [None, True, False, 1, 0, -1, "1", np.True_, (1,), (1, 0), (), int, 2**40, "int8", np.int8]
-    options += [np.dtype(np.int8), QTYPES["int8"], fastq.CONVENTIONS["onnx"]]
-    assert b"" not in {known.facts(x, None, 1.0, 0, option) for option in options}
-    assert len({known.facts(x, None, 1.0, 0, option) for option in options}) == len(options)
-    large = int("123456789")
-    assert known.facts(x, None, 1.0, 0, large) == known.facts(x, None, 1.0, 0, int("123456789"))
-    assert known.facts(x, None, 1.0, 0, (large, 3)) == known.facts(x, None, 1.0, 0, (int("123456789"), 3))
-    for unfit in (2**70, (1, 2**70), (1, "a"), (True,), tuple(range(60)), [1], np.zeros(2, int), 1.0, np.int64(1)):
-        assert known.facts(x, None, 1.0, 0, unfit) == b""
-    assert known.facts(x, None, 1.0, 0, 1, 2) != known.facts(x, None, 1.0, 0, (1, 2))
+    scales = [1.0, 1, np.float32(1), np.float64(1), np.array(1.0), np.array([1.0]), None]
+    assert len({key(x, None, scale) for scale in scales}) == len(scales)
+    assert key(x, None, 1.0, 5) == key(x, None, 2.0, 6)
+    options = [None, True, False, 1, 0, 1.0, -1, "1", np.True_, np.int64(1), (1,), (True,), (1.0,), (1, 0), ()]
+    options += [int, 2**40, 2**70, "int8", np.int8, np.dtype(np.int8), QTYPES["int8"], fastq.CONVENTIONS["onnx"]]
+    assert len({key(x, None, 1.0, 0, option) for option in options}) == len(options)
+    assert key(x, None, 1.0, 0, (5, 3)) == key(x, None, 1.0, 0, (int("5"), 3))
+    assert key(x, None, 1.0, 0, 1, 2) != key(x, None, 1.0, 0, (1, 2))
+
+
+def test_parameters_that_are_no_arrays_are_converted_at_each_call():
+    x = np.zeros((2, 3), np.float32) + 1
+    for scale in ([0.5, 0.25], [0.25, 0.5]):
+        expected = reference.quantize_linear(x, scale, dtype="int8", axis=0)
+        same_bytes(fastq.quantize_linear(x, scale, dtype="int8", axis=0), expected)
+    assert not kept()
 
 
 def test_arrays_are_not_kept():
@@ -392,43 +370,81 @@ def test_arrays_are_not_kept():
         return [weakref.ref(one) for one in (x, scale, out, q, q.scale, q.zero_point, q.codes)]
 
     gone = made()
-    assert len(known._known) == 3
+    assert len(kept()) == 3
     gc.collect()
-    assert [one() for one in gone] == [None] * len(gone)
+    assert all(one() is None for one in gone)
 
 
 def test_more_calls_than_are_kept(monkeypatch):
-    monkeypatch.setattr(known, "MOST", 8)
+    monkeypatch.setattr(cache.plans, "size", 8)
     for size in range(1, 40):
         x = values("float32", size, size)
         actual = twice(fastq.quantize_linear, x, 0.1, 0, "int8")
         same_bytes(actual, reference.quantize_linear(x, 0.1, 0, "int8"))
-        assert len(known._known) <= 8
-        assert len(known._seen) <= 32
+        assert len(cache.plans.recent) <= 4
+        assert len(cache.plans.older) <= 4
 
 
-def test_other_threads_make_known_calls_unknown(threads):
+def test_plans_in_use_outlive_the_others(monkeypatch, only_kept):
+    monkeypatch.setattr(cache.plans, "size", 8)
+    for size in range(1, 40):
+        fastq.minmax(X)
+        fastq.minmax(values("float32", size, size))
+    only_kept()
+    fastq.minmax(X)
+
+
+def test_more_calls_than_are_kept_in_several_threads():
+    code = """
+    from fastq.dispatch import cache
+    sys.setswitchinterval(1e-6)
+    cache.plans.size = 8
+    arrays = [np.linspace(-1, 1, size, dtype=np.float32) for size in range(1, 60)]
+    expected = [reference.quantize(x, "int8").codes.tobytes() for x in arrays]
+
+    def work():
+        for _ in range(20):
+            for x, codes in zip(arrays, expected, strict=True):
+                assert fastq.quantize(x, "int8").codes.tobytes() == codes
+
+    in_threads(4, work)
+    """
+    run(code)
+
+
+def test_other_threads_need_other_plans(threads):
     threads(1)
-    twice(fastq.minmax, X)
-    assert known._known
+    fastq.minmax(X)
+    assert kept()
     threads(2)
-    assert not known._known
+    assert not kept()
+
+
+def test_a_plan_that_became_outdated_while_it_was_made_is_not_kept(monkeypatch):
+    resolver = cache._resolver
+
+    def interrupted(operation):
+        cache.plans.clear()
+        return resolver(operation)
+
+    monkeypatch.setattr(cache, "_resolver", interrupted)
+    fastq.minmax(X)
+    assert not kept()
 
 
 # processes
 
 
-def test_it_begins_by_itself_and_begins_anew_in_a_child():
+def test_a_child_has_no_plans_of_its_parent():
     code = """
-    from fastq.dispatch import known
-    from fastq.runtime import threadpool
+    from fastq.dispatch import cache
     x = np.linspace(-3, 3, 1 << 18, dtype=np.float32)
     expected = reference.quantize(x, "int8").codes.tobytes()
-    for k in range(known.AFTER + 4):
+    for k in range(3):
         assert fastq.quantize(x, "int8").codes.tobytes() == expected
-        assert bool(known._known) == (k >= known.AFTER + 1), k
+        assert len(cache.plans.recent) == 1
     child = os.fork()
-    assert not (child == 0 and known._known)
+    assert bool(cache.plans.recent) == (child != 0)
     for _ in range(3):
         assert fastq.quantize(x, "int8").codes.tobytes() == expected
     if child == 0:

@@ -1,0 +1,154 @@
+"""Compile the kernel of a spec: one C entry, which builds typed operands and calls the loop that the spec is for.
+
+Its C arguments are a word that is not used, five addresses, the address of the numeric arguments, and `Units`: eleven
+words of 64 bits. It returns status bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import from_dtype, types
+from numba.core.extending import models, register_model
+
+from fastq import jit
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.jit import intrinsic, specialize
+from fastq.kernels.bitpack import Bits
+from fastq.kernels.formulas import computes_in
+from fastq.kernels.minifloat import Minifloat, PowerOfTwo
+from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_types
+from fastq.kernels.rule import ONNX, Rule
+from fastq.kernels.spec import KernelSpec
+from fastq.kernels.storage import ElementType, StorageFormat
+from fastq.system import tuning
+
+ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
+
+
+class Kernel(types.Opaque):
+    """Type of the first argument of `entry`, which is nothing at run time and chooses the code.
+
+    Parameters
+    ----------
+    loop : callable
+        Compiled function of a spec, typed operands, `Args` and `Units` that returns status bits.
+    operands : tuple of types
+        What the pointers point to, in the named tuple that the loop gets.
+    spec : types.Type
+        What the loop does.
+    """
+
+    def __init__(self, loop: Callable[..., Any], operands: Any, spec: types.Type) -> None:
+        self.loop, self.operands, self.spec = loop, operands, spec
+        super().__init__(name=f"Kernel({loop.__module__}.{loop.__qualname__}, {operands}, {spec})")
+
+
+register_model(Kernel)(models.OpaqueModel)
+
+
+@intrinsic
+def spec_of(typingctx, kernel):
+    """Return the spec of a kernel."""
+    spec = kernel.spec
+    return spec(kernel), lambda context, builder, sig, args: context.get_constant_null(spec)
+
+
+@intrinsic
+def operands_of(typingctx, kernel, addresses):
+    """Make the typed operands of a kernel from its addresses."""
+    pointers = [types.CPointer(element) for element in kernel.operands]
+    result = types.NamedTuple(pointers, type(kernel.operands))
+
+    def emit(context, builder, sig, args):
+        words = [builder.extract_value(args[1], k) for k in range(len(pointers))]
+        typed = [
+            builder.inttoptr(word, context.get_value_type(kind)) for word, kind in zip(words, pointers, strict=True)
+        ]
+        return context.make_tuple(builder, result, typed)
+
+    return result(kernel, addresses), emit
+
+
+def args_type(spec: types.Type, operands: types.NamedTuple) -> types.Type:
+    """Return the type of the float arguments: that in which parameters are kept, float64 where there are none."""
+    scale = pointer_types(operands).get("scale")
+    if scale is None:
+        return types.float64
+    return computes_in(spec, scale) if spec.scale_kind else scale.dtype
+
+
+@specialize
+def run_loop(kernel, operands, args, units):
+    """Call the loop of a kernel."""
+    loop, compute = kernel.loop, args_type(kernel.spec, operands)
+    return lambda kernel, operands, args, units: loop(spec_of(kernel), operands, load_args(args, compute), units)
+
+
+def entry(kernel, a, b, c, d, e, args, origin, start, stop, slot):
+    """Run a kernel on units: what C calls."""
+    operands = operands_of(kernel, (a, b, c, d, e))
+    return run_loop(kernel, operands, args, Units(origin, start, stop, slot))
+
+
+def compile_kernel(loop: Callable[..., Any], operands: Any, spec: types.Type) -> int:
+    """Compile a loop for the types that its operands point to and a spec, or load it; return its address."""
+    kernel = Kernel(loop, operands, spec)
+    return jit.kernel(
+        entry, types.int64, kernel, *[types.int64] * ADDRESSES, KERNEL_ARGS_TYPE, *[types.int64] * len(Units._fields)
+    )
+
+
+@functools.cache
+def element_type(kind: ElementType) -> types.Type:
+    """Return the Numba type of what a kernel's pointer points to."""
+    if isinstance(kind, StorageFormat) and not kind.element:
+        return Bits(kind.bits, kind.signed, kind.highest_first)
+    name = kind.element if isinstance(kind, StorageFormat) else kind.name
+    if name not in FLOAT_FORMATS:
+        return from_dtype(kind)
+    row = FLOAT_FORMATS[name]
+    if not row.sign:
+        return PowerOfTwo(row.bias + (kind.exponent if isinstance(kind, StorageFormat) else 0))
+    return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, StorageFormat) else Minifloat(row)
+
+
+def is_wide(kind: ElementType) -> bool:
+    """Return whether input of this dtype is computed with in float64."""
+    return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
+
+
+@functools.cache
+def kernel_address(
+    loop: Callable[..., Any],
+    operands: Any,
+    op: str,
+    *,
+    nan: str = "raise",
+    range_scheme: str = "",
+    block: int = 0,
+    rule: Rule = ONNX,
+    code: StorageFormat | None = None,
+    scale_format: StorageFormat | None = None,
+) -> int:
+    """Return the address of a loop compiled for operands and what `KernelSpec` says.
+
+    Parameters
+    ----------
+    operands : tuple of ElementType
+        What the pointers point to, in the named tuple that the loop gets.
+    code, scale_format : StorageFormat, optional
+        Formats of codes and scales where a dtype does not say it.
+    """
+    scale_kind = ""
+    if scale_format is not None:
+        scale_kind = "tensor" if FLOAT_FORMATS[scale_format.element].sign else "power"
+        rule = rule._replace(compute="float64" if op != "dequantize" and is_wide(operands[0]) else "float32")
+    element = element_type(code) if code is not None and code.element else None
+    returns_codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
+    streams = op not in ("minmax", "compare") and (tuning.current().stream_codes or not returns_codes)
+    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams)
+    return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)

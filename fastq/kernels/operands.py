@@ -1,0 +1,148 @@
+"""What a kernel works on: typed operands, numeric arguments in registers, and the units that one call visits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import from_dtype, types
+
+from fastq.jit import njit, specialize
+from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.simd import REGISTER_BITS, Vec, advance, convert
+
+KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
+
+
+class ElementOperands(NamedTuple):
+    """Pointers of a conversion of elements, or the types that they point to."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+
+
+class ErrorOperands(NamedTuple):
+    """Pointers of a comparison, `approximation` being codes or values; sums of errors are added to `errors`."""
+
+    src: Any
+    approximation: Any
+    scale: Any
+    zero_point: Any
+    errors: Any
+
+
+class ReductionOperands(NamedTuple):
+    """Pointers of a reduction of elements to minima and maxima."""
+
+    src: Any
+    lo: Any
+    hi: Any
+
+
+class PartialOperands(NamedTuple):
+    """Pointers to partial minima and maxima, which are merged in place."""
+
+    lo: Any
+    hi: Any
+
+
+class RangeOperands(NamedTuple):
+    """Pointers of a conversion of ranges to scales and zero points."""
+
+    lo: Any
+    hi: Any
+    scale: Any
+    zero_point: Any
+
+
+class CopyOperands(NamedTuple):
+    """Pointers of a conversion that has no parameters, or has them among the elements."""
+
+    src: Any
+    dst: Any
+
+
+class Units(NamedTuple):
+    """Units `start` to `stop` of the work, by the thread of a slot; src and dst begin with element `origin`."""
+
+    origin: Any
+    start: Any
+    stop: Any
+    slot: Any
+
+
+class Args(NamedTuple):
+    """`KERNEL_ARGS` in registers: from memory they would be read anew after each store, which might have changed it."""
+
+    outer: Any
+    length: Any
+    inner: Any
+    block: Any
+    blocks: Any
+    cycle: Any
+    kept: Any
+    lowest: Any
+    highest: Any
+    tensor: Any
+    streaming: Any
+    chunk: Any
+    size: Any
+    partials: Any
+    partial_stride: Any
+
+
+@njit
+def load_args(args, compute):
+    """Load numeric arguments, floats in the type to compute in."""
+    indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
+    floats = (convert(args.lowest, compute), convert(args.highest, compute), convert(args.tensor, compute))
+    return Args(*indexing, *floats, args.streaming != 0, args.chunk, args.size, args.partials, args.partial_stride)
+
+
+@njit
+def without_streaming(args):
+    """Return the same arguments for results that stay in the cache."""
+    indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
+    floats = (args.lowest, args.highest, args.tensor)
+    return Args(*indexing, *floats, False, args.chunk, args.size, args.partials, args.partial_stride)
+
+
+@specialize
+def rebase(operands, args, units):
+    """Move pointers from `origin` to the beginning of the whole array, and to the partial results of the slot."""
+    return _REBASED[operands.instance_class]
+
+
+def _rebase_elements(operands, args, units):
+    src, dst = advance(operands.src, -units.origin), advance(operands.dst, -units.origin)
+    return ElementOperands(src, dst, operands.scale, operands.zero_point)
+
+
+def _rebase_errors(operands, args, units):
+    src, approximation = advance(operands.src, -units.origin), advance(operands.approximation, -units.origin)
+    return ErrorOperands(src, approximation, operands.scale, operands.zero_point, operands.errors)
+
+
+def _rebase_reduction(operands, args, units):
+    first = units.slot * args.partial_stride
+    return ReductionOperands(
+        advance(operands.src, -units.origin), advance(operands.lo, first), advance(operands.hi, first)
+    )
+
+
+_REBASED = {ElementOperands: _rebase_elements, ErrorOperands: _rebase_errors, ReductionOperands: _rebase_reduction}
+
+
+def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
+    """Return the types of the pointers by their names."""
+    return dict(zip(operands.fields, operands.types, strict=True))
+
+
+@specialize
+def register_lanes(operands):
+    """Vec type of elements of src, as many as a register holds of the widest of src, results and scales."""
+    pointers = pointer_types(operands)
+    widest = max(pointers[name].dtype.bitwidth for name in ("src", "dst", "scale", "lo") if name in pointers)
+    vec = Vec(pointers["src"].dtype, REGISTER_BITS // widest)
+    return lambda operands: vec

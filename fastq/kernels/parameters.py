@@ -1,0 +1,110 @@
+"""Scales and zero points: loaded, computed from ranges, and stored; minima and maxima stored."""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.jit import njit, specialize
+from fastq.kernels import ranges
+from fastq.kernels.formulas import computes_in
+from fastq.kernels.load_store import encode_as, load_elements, store_elements
+from fastq.kernels.spec import parameter_type
+from fastq.simd import (
+    bounded_to_integer,
+    constant,
+    convert,
+    lanes_like,
+    maximum,
+    minimum,
+    select,
+    store,
+)
+
+
+@njit
+def load_scale(spec, operands, p, kind):
+    """Load scales from p on, as many as `kind` has lanes."""
+    scales = load_elements(operands.scale, p, lanes_like(kind, operands.scale))
+    return convert(scales, parameter_type(spec, operands.scale))
+
+
+@specialize
+def load_zero_point(spec, operands, args, p, kind):
+    """Load zero points from p on, as many as `kind` has lanes, or the scale of the array that takes their place."""
+    if spec.scale_kind == "tensor":
+        return lambda spec, operands, args, p, kind: args.tensor
+    return lambda spec, operands, args, p, kind: convert(
+        load_elements(operands.zero_point, p, lanes_like(kind, operands.zero_point)),
+        parameter_type(spec, operands.scale),
+    )
+
+
+@specialize
+def range_parameters(spec, lo, hi, args, scale):
+    """Compute scale and zero point of a range by the scheme, in the dtype of `scale`."""
+    compute, stored = computes_in(spec, scale), scale.dtype
+    if spec.range_scheme == "microscaling":
+        below = spec.code.row.emax if spec.code is not None else 0
+        return lambda spec, lo, hi, args, scale: ranges.power_of_two(
+            convert(lo, compute), convert(hi, compute), below, stored
+        )
+    if spec.range_scheme == "nvfp4":
+        element = spec.code
+        return lambda spec, lo, hi, args, scale: ranges.nvfp4(
+            convert(lo, compute), convert(hi, compute), args.tensor, stored, element
+        )
+    formula = ranges.symmetric if spec.range_scheme == "symmetric" else ranges.asymmetric
+    within, codes = types.float64 if spec.rule.range.double else compute, spec.rule.range.codes
+
+    def of_range(spec, lo, hi, args, scale):
+        lo, hi = convert(convert(lo, compute), within), convert(convert(hi, compute), within)
+        lowest, highest = (args.lowest, args.highest) if codes is None else codes
+        scales, zero_points = formula(spec, lo, hi, convert(lowest, within), convert(highest, within), compute)
+        return convert(scales, stored), convert(zero_points, stored)
+
+    return of_range
+
+
+@specialize
+def mark_nan(spec, scales, nans):
+    """Replace by NaN the scales of blocks with NaN, where that is how NaN is kept."""
+    if spec.marks_nan:
+        return lambda spec, scales, nans: select(nans, constant(float("nan"), scales), scales)
+    return lambda spec, scales, nans: scales
+
+
+@specialize
+def store_parameters(spec, operands, p, scales, zero_points):
+    """Store scales and zero points from p on, where the operation returns them."""
+    if spec.op == "fake":
+        return lambda spec, operands, p, scales, zero_points: None
+    if spec.scale_kind == "tensor":
+        return lambda spec, operands, p, scales, zero_points: store_elements(
+            operands.scale, p, encode_as(scales, operands.scale)
+        )
+
+    def store_both(spec, operands, p, scales, zero_points):
+        store_elements(operands.scale, p, encode_as(scales, operands.scale))
+        store(operands.zero_point, p, _as_stored(zero_points, operands.zero_point))
+
+    return store_both
+
+
+@specialize
+def _as_stored(zero_points, where):
+    """Convert zero points to the dtype that a pointer points to."""
+    dtype = where.dtype
+    if isinstance(dtype, types.Float):
+        return lambda zero_points, where: convert(zero_points, dtype)
+    return lambda zero_points, where: bounded_to_integer(zero_points, dtype)
+
+
+@njit
+def store_min_max(operands, p, los, his, nans):
+    """Store minima and maxima of all but NaN from p on; where there was NaN, it counts as 0.0.
+
+    -0.0 becomes 0.0: which of them was found depends on the order.
+    """
+    zero = constant(0, los)
+    store(operands.lo, p, select(nans, minimum(los, zero), los) + zero)
+    store(operands.hi, p, select(nans, maximum(his, zero), his) + zero)

@@ -1,0 +1,186 @@
+"""Turn the range of values into scale and zero point, by each convention's rule."""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.jit import njit, specialize
+from fastq.kernels.formulas import is_infinite, rounding_function
+from fastq.kernels.minifloat import decode, encode, power_below
+from fastq.simd import (
+    absolute,
+    any_lane,
+    constant,
+    convert,
+    full_like,
+    lane_type,
+    maximum,
+    minimum,
+    rint,
+    select,
+)
+
+
+@njit
+def power_of_two(lo, hi, below, kind):
+    """Compute scale and zero point of a block by OCP Microscaling Formats (MX) 1.0, section 6.3.
+
+    ``2**(floor(log2(largest magnitude)) - below)`` with `below` the exponent of the largest number of the element.
+    """
+    zero = constant(0, lo)
+    return power_below(maximum(maximum(-lo, hi), zero), below, kind), full_like(zero, lo)
+
+
+NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
+
+
+@specialize
+def nvfp4(lo, hi, tensor, kind, element):
+    """Compute the scale of a block in units of that of the array, rounded to `kind`, and return it with the latter.
+
+    ``clamp(largest magnitude / largest element / tensor)``, torchao's `nvfp4_quantize`.
+    """
+    least, most, elements = NVFP4_LEAST, kind.instance_type.row.max, element.instance_type.row.max
+    compute = lane_type(lo)
+
+    def rounded(lo, hi, tensor, kind, element):
+        zero = constant(0, lo)
+        largest = maximum(maximum(-lo, hi), zero)
+        scale = largest / constant(elements, lo) / tensor
+        scale = minimum(maximum(scale, constant(least, lo)), constant(most, lo))
+        return convert(decode(encode(scale, kind), kind), compute), full_like(tensor, lo)
+
+    return rounded
+
+
+# Branches below on constants of the rule are pruned; a function for each would double the time to compile.
+
+
+@specialize
+def asymmetric(spec, lo, hi, lowest, highest, compute):
+    """Compute scale and zero point of ``lo..hi`` by the rule; `compute` is the type of the values."""
+    ranged, within = spec.rule.range, lane_type(lo)
+    widened, more, in_compute = ranged.widened, ranged.divisor, ranged.span_in_compute
+
+    def of_range(spec, lo, hi, lowest, highest, compute):
+        zero, divisor = constant(0, lo), highest - lowest + constant(more, lowest)
+        if widened:
+            lo, hi = minimum(lo, zero), maximum(hi, zero)
+        else:  # -0.0 becomes 0.0: which of them is the minimum depends on the order
+            lo, hi = lo + zero, hi + zero
+        if in_compute:
+            scale = convert(convert(hi, compute) - convert(lo, compute), within) / divisor
+        else:
+            scale = _range_over(lo, hi, divisor)
+        if not widened:  # such a range may have two infinite ends, and their difference is NaN
+            scale = select(is_infinite(lo) | is_infinite(hi), constant(float("inf"), lo), scale)
+        scale, usable = _usable(spec, scale, lo, compute)
+        return scale, zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
+
+    return of_range
+
+
+@specialize
+def symmetric(spec, lo, hi, lowest, highest, compute):
+    """Compute scale and zero point of ``-m..m``, m the largest magnitude; its ends get codes `lowest` and `highest`."""
+    ranged = spec.rule.range
+    signed, more, zero_beside = ranged.signed, ranged.divisor, ranged.zero_when_degenerate == "zero"
+
+    def of_range(spec, lo, hi, lowest, highest, compute):
+        zero, two = constant(0, lo), constant(2, lo)
+        middle = rint((lowest + highest) / two)
+        if signed:
+            lo, hi = minimum(lo, zero), maximum(hi, zero)
+            scale = select(hi > -lo, hi, lo) / (lowest - middle)
+        else:
+            scale = maximum(maximum(-lo, hi), zero) / ((highest - lowest + constant(more, lowest)) / two)
+        scale, usable = _usable(spec, scale, lo, compute)
+        zero_point = full_like(middle, lo)
+        return scale, select(usable, zero_point, zero) if zero_beside else zero_point
+
+    return of_range
+
+
+@specialize
+def _usable(spec, scale, lo, compute):
+    """Round a scale where the rule says so and replace degenerate ones; return it and whether it was usable."""
+    rule, ranged, within = spec.rule, spec.rule.range, lane_type(scale)
+    rounds, signed, instead = ranged.rounds_scale, rule.signed, ranged.degenerate
+    normal = 2.0**-126 if compute.dtype == types.float32 else 2.0**-1022
+    least = normal if ranged.floor is None else ranged.floor
+    by_value, to_floor = instead == "value", instead == "floor"
+    other = least if isinstance(instead, str) else instead
+
+    def usable(spec, scale, lo, compute):
+        if rounds:
+            scale = convert(convert(scale, compute), within)
+        size = absolute(scale) if signed else scale
+        usable = (size >= constant(least, scale)) & (size > constant(0, scale))
+        if by_value:
+            value = select(absolute(lo) >= constant(least, lo), lo, full_like(constant(1, lo), lo))
+            return select(usable, scale, value), usable
+        return select(usable, scale, constant(other, scale)), usable | to_floor
+
+    return usable
+
+
+@specialize
+def round_zero_point(spec, x):
+    """Round a zero point by the rule, if at all."""
+    return rounding_function(spec.rule.range.rounding)
+
+
+@specialize
+def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
+    """Compute the zero point that belongs to a scale: a code, any float, or an offset."""
+    rule, ranged = spec.rule, spec.rule.range
+    lowest_code, from_highest = rule.lowest, ranged.from_highest
+    rounds_quotient, beside_lowest = ranged.rounds_quotient, ranged.zero_when_degenerate == "lowest"
+
+    def offset(spec, lo, hi, scale, usable, lowest, highest):
+        return lo if lowest_code else lo - lowest * scale
+
+    def any_float(spec, lo, hi, scale, usable, lowest, highest):
+        zero_point = highest - hi / scale if from_highest else lowest - lo / scale
+        return select(usable, zero_point, constant(0, lo))
+
+    def code(spec, lo, hi, scale, usable, lowest, highest):
+        end, distance = (highest, hi / scale) if from_highest else (lowest, lo / scale)
+        zero_point = (
+            end - round_zero_point(spec, distance) if rounds_quotient else round_zero_point(spec, end - distance)
+        )
+        beside = lowest if beside_lowest else constant(0, lowest)
+        return select(usable, minimum(maximum(zero_point, lowest), highest), beside)
+
+    return offset if rule.zero == "offset" else code if ranged.rounding else any_float
+
+
+@specialize
+def _range_over(lo, hi, divisor):
+    """Divide ``(hi - lo) / divisor``, in float64 where the difference overflows, and float64 as two quotients.
+
+    A quotient that is larger than any number becomes the largest number.
+    """
+    dtype = lane_type(lo)
+    largest, infinite = 2.0**128 - 2.0**104 if dtype == types.float32 else 1.7976931348623157e308, float("inf")
+    if dtype == types.float64:
+
+        def quotient(lo, hi, divisor):
+            distance, infinity = hi - lo, constant(infinite, lo)
+            far = minimum(hi / divisor - lo / divisor, constant(largest, lo))
+            far = select((hi < infinity) & (lo > -infinity), far, infinity)
+            return select(distance < infinity, distance / divisor, far)
+    else:
+
+        def quotient(lo, hi, divisor):
+            distance, infinity = hi - lo, constant(infinite, lo)
+            near = distance < infinity
+            scale = distance / divisor
+            if not any_lane(near ^ True):
+                return scale
+            wide = (convert(hi, types.float64) - convert(lo, types.float64)) / convert(divisor, types.float64)
+            far = convert(minimum(wide, constant(largest, wide)), types.float32)
+            far = select((hi < infinity) & (lo > -infinity), far, infinity)
+            return select(near, scale, far)
+
+    return quotient

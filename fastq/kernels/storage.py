@@ -1,0 +1,66 @@
+"""StorageFormat: how codes and scales lie in memory, where a NumPy dtype does not say it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+def codes_in_group(bits: int) -> int:
+    """Return the least number of codes of so many bits that fills whole bytes."""
+    return 8 // math.gcd(bits, 8)
+
+
+class StorageFormat(NamedTuple):
+    """How codes lie in memory, where a dtype does not say all of it.
+
+    Attributes
+    ----------
+    bits : int
+        Width of a code.
+    signed : bool
+        Whether it is two's complement.
+    element : str
+        Name of its float format, empty for integers.
+    saturate : bool
+        Whether what is too large for the float format becomes its largest number.
+    dense : bool
+        Whether codes of fewer than 8 bits share bytes.
+    highest_first : bool
+        Whether the first of eight codes of one bit is in the highest bit.
+    exponent : int
+        Codes that are powers of two stand for ``2**(code - bias - exponent)``.
+    """
+
+    bits: int
+    signed: bool
+    element: str = ""
+    saturate: bool = True
+    dense: bool = True
+    highest_first: bool = False
+    exponent: int = 0
+
+    @property
+    def packed(self) -> bool:
+        """Whether codes share bytes."""
+        return self.bits < 8 and self.dense
+
+    @property
+    def group(self) -> int:
+        """The least number of codes that fills whole bytes."""
+        return codes_in_group(self.bits)
+
+    @property
+    def unpacked(self) -> StorageFormat | None:
+        """The same codes, one in a byte; None where a dtype says all of that."""
+        return self._replace(dense=self.bits >= 8) if self.element else None
+
+    @property
+    def unpacked_dtype(self) -> np.dtype[Any]:
+        """Dtype of an array of the codes, one in a byte; of float codes that of their bits."""
+        return np.dtype(np.int8 if self.signed and not self.element else np.uint8)
+
+
+ElementType = np.dtype[Any] | StorageFormat  # what a kernel's pointer points to

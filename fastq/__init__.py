@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fastq.operations.packing import pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
     from fastq.results import Comparison, QParams, QuantizedArray
-    from fastq.runtime.result_pool import get_kept_memory, set_kept_memory
+    from fastq.runtime.result_pool import get_result_pool_limit, set_result_pool_limit
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ __all__ = [
     "compare",
     "dequantize_linear",
     "fake_quantize",
-    "get_kept_memory",
+    "get_result_pool_limit",
     "get_num_threads",
     "gguf",
     "minmax",
@@ -38,7 +38,7 @@ __all__ = [
     "quantize",
     "quantize_linear",
     "reference",
-    "set_kept_memory",
+    "set_result_pool_limit",
     "set_num_threads",
     "show_versions",
     "unpack",
@@ -55,7 +55,7 @@ _HOMES = {
     "fastq.operations.packing": ("pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
     "fastq.results": ("Comparison", "QParams", "QuantizedArray"),
-    "fastq.runtime.result_pool": ("get_kept_memory", "set_kept_memory"),
+    "fastq.runtime.result_pool": ("get_result_pool_limit", "set_result_pool_limit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _CORNERS = ("gguf", "plot", "reference")

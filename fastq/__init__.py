@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from fastq.system import lazy
 
 if TYPE_CHECKING:
-    from fastq import gguf, plot, reference
+    from fastq import gguf, kernels, plot, reference
     from fastq.formats.conventions import CONVENTIONS, Convention
     from fastq.formats.qtypes import QType
     from fastq.operations.config import get_num_threads, set_num_threads, show_versions, warmup
@@ -29,17 +29,18 @@ __all__ = [
     "compare",
     "dequantize_linear",
     "fake_quantize",
-    "get_result_pool_limit",
     "get_num_threads",
+    "get_result_pool_limit",
     "gguf",
+    "kernels",
     "minmax",
     "pack",
     "plot",
     "quantize",
     "quantize_linear",
     "reference",
-    "set_result_pool_limit",
     "set_num_threads",
+    "set_result_pool_limit",
     "show_versions",
     "unpack",
     "warmup",
@@ -58,7 +59,7 @@ _HOMES = {
     "fastq.runtime.result_pool": ("get_result_pool_limit", "set_result_pool_limit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_CORNERS = ("gguf", "plot", "reference")
+_CORNERS = ("gguf", "kernels", "plot", "reference")
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from llvmlite import ir
 from llvmlite.binding import Linkage
@@ -165,17 +165,15 @@ def target() -> tuple[Any, ...]:
     return tuple(cpu_target.target_context.codegen().magic_tuple())
 
 
-def machine_code(
-    function: Callable[..., Any], options: dict[str, Any], result: Any, arguments: tuple[Any, ...]
-) -> bytes:
-    """Return an object file with a C function of these Numba types, named `ENTRY`."""
+def compile_library(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Any:
+    """Compile a C function of these Numba types, named `ENTRY`; return it with all that it calls."""
     flags = Flags()
-    cpu_target.options.parse_as_flags(flags, options)
+    cpu_target.options.parse_as_flags(flags, OPTIONS)
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     contexts = cpu_target.typing_context, cpu_target.target_context
     compiled = compile_extra(*contexts, function, arguments, result, flags, {}, pipeline_class=Compiler)
     compiled.library.add_ir_module(_entry(compiled.target_context, compiled.fndesc))
-    return cast(bytes, compiled.library.machine_code())
+    return compiled.library
 
 
 def _entry(context: Any, function: Any) -> ir.Module:

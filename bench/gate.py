@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .peers import OURS
 from .results import Measurement, Results
 
 TOLERANCE = 0.15
@@ -41,13 +42,10 @@ def fallen(before: Results, now: Results, tolerance: float = TOLERANCE) -> Itera
 
 
 def _falls(before: Measurement, now: Measurement) -> Iterator[Fall]:
-    then, ours = before.ours(), now.ours()
-    if then is None or ours is None:
-        return
-    for name in now.peers():
-        if name in before.timings:
-            was, is_ = before.timings[name].over(then), now.timings[name].over(ours)
-            yield Fall(now.case, name, was, is_)
+    if before.ours() and now.ours():
+        for name in now.peers():
+            if name in before.timings:
+                yield Fall(now.case, name, before.over(name, OURS), now.over(name, OURS))
 
 
 def compared(before: Results, now: Results) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastq.operations import versions
+from fastq.operations import config
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -34,7 +34,7 @@ def cores() -> int:
 
 def cpu() -> dict[str, str]:
     """Model and features of the CPU."""
-    return {"cpu": cpu_model(), "features": versions.collect()["cpu"]}
+    return {"cpu": cpu_model(), "features": config.versions()["cpu"]}
 
 
 def cpu_name(described: Mapping[str, Any]) -> str:

@@ -243,7 +243,7 @@ def limits(results: Results) -> str:
         lost, share = m.ratio(rival), m.ratio(roof)
         slower = lost is not None and lost < 1 and m.of.log2 >= 12
         if slower or (share is not None and share < ROOFLINE_SHARE and m.of.log2 == LARGE):
-            theirs = m.timings[roof.name].over(m.timings[rival.name]) if roof and rival else None
+            theirs = m.over(roof.name, rival.name) if roof and rival else None
             name = rival.name if rival else "-"
             two = threads[m.case].ratio if m.case in threads else None
             shown = [times(lost), name, times(share), times(theirs), times(kept(m, speeds)), times(two)]

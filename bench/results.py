@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -14,27 +15,18 @@ from fastq.system.atomic import replacing
 from .cases import WORKS, Case, case_of
 from .peers import CONTENDERS, NUMPY, OURS, ROOFLINES
 
-FORMAT = 1
+FORMAT = 2
 STORED = Path(__file__).parent / "results"
+DIGITS = 5  # of a stored figure, where pages print three
+FIGURES = ["best us", "median us", "samples", "exact", "over fastq"]  # of a contender, as a file holds them
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of a call of one contender: the least and the median of so many samples, and the least of each round."""
+class Timing(NamedTuple):
+    """Seconds of a call of one contender: the least and the median of so many samples."""
 
     best: float
     median: float
     samples: int
-    rounds: tuple[float, ...] = ()
-
-    def over(self, other: Timing) -> float:
-        """How many times as long as the other: the median over rounds, in which both had their turns.
-
-        Memory of a shared machine may be twice as fast for some seconds. The best of all rounds is then from such
-        seconds for one and not for the other.
-        """
-        pairs = [mine / theirs for mine, theirs in zip(self.rounds, other.rounds, strict=False)]
-        return median(pairs) if pairs else self.best / other.best
 
 
 class Rival(NamedTuple):
@@ -63,6 +55,8 @@ class Measurement:
         The contenders whose results were the reference's, bit for bit.
     others : float
         Cores that processes outside the benchmark used meanwhile.
+    ratios : dict of (str, str) to float
+        How many times as long as the second contender the first one took: the median over rounds.
     """
 
     case: str
@@ -71,6 +65,7 @@ class Measurement:
     absent: dict[str, str] = field(default_factory=dict)
     exact: list[str] = field(default_factory=list)
     others: float = 0.0
+    ratios: dict[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def of(self) -> Case:
@@ -79,14 +74,31 @@ class Measurement:
 
     def ours(self, *, allocating: bool = False) -> Timing | None:
         """Time of fastq, with out= or without."""
-        return self.timings.get(f"{OURS} allocating" if allocating else OURS)
+        return self.timings.get(_ours(allocating))
+
+    def over(self, name: str, other: str) -> float:
+        """How many times as long as the other a contender took; by the best times where no rounds were compared."""
+        known = self.ratios.get((name, other))
+        return self.timings[name].best / self.timings[other].best if known is None else known
+
+    def with_ratios(self, rounds: dict[str, Sequence[float]]) -> Measurement:
+        """Add the ratios that pages print, given the best time of each contender in each round.
+
+        Memory of a shared machine may be twice as fast for some seconds. The best of all rounds is then from such
+        seconds for one contender and not for the other; in a round both had their turns.
+        """
+        ratios = _compared(rounds, [(name, OURS) for name in rounds if name != OURS])
+        made = replace(self, ratios=ratios)  # by which the fastest are found
+        peer, roof, allocates = made.best_peer(), made.roofline(), made.best_peer(allocating=True)
+        pairs = [(a.name, b) for a, b in ((allocates, _ours(True)), (roof, peer and peer.name)) if a and b]
+        return replace(made, ratios=ratios | _compared(rounds, pairs))
 
     def fastest(self, names: Any) -> Rival | None:
         """The fastest contender among these names, beside ours if that is there; None where none was measured."""
-        there, ours = {name: self.timings[name] for name in names if name in self.timings}, self.ours()
+        there = {name: self.timings[name] for name in names if name in self.timings}
         if not there:
             return None
-        first = min(there, key=lambda name: there[name].over(ours) if ours else there[name].best)
+        first = min(there, key=lambda name: self.over(name, OURS) if self.ours() else there[name].best)
         return Rival(first, there[first].best, min(timing.median for timing in there.values()))
 
     def peers(self, *, allocating: bool = False) -> list[str]:
@@ -113,8 +125,17 @@ class Measurement:
 
     def ratio(self, rival: Rival | None, *, allocating: bool = False) -> float | None:
         """How many times as fast as the rival ours is; None where one of them was not measured."""
-        ours = self.ours(allocating=allocating)
-        return self.timings[rival.name].over(ours) if rival and ours else None
+        return self.over(rival.name, _ours(allocating)) if rival and self.ours(allocating=allocating) else None
+
+
+def _ours(allocating: bool) -> str:
+    return f"{OURS} allocating" if allocating else OURS
+
+
+def _compared(rounds: dict[str, Sequence[float]], pairs: list[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    """The median over rounds of the ratio of each pair, where there were several rounds of both."""
+    ratios = {(a, b): [x / y for x, y in zip(rounds.get(a, ()), rounds.get(b, ()), strict=False)] for a, b in pairs}
+    return {pair: median(each) for pair, each in ratios.items() if len(each) > 1}
 
 
 @dataclass
@@ -145,9 +166,8 @@ class Results:
 
     def write(self, path: Path) -> None:
         """Write to a temporary name in the same folder, and rename."""
-        content = json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n"
         with replacing(path.resolve()) as file:
-            file.write(content.encode())
+            file.write(f"{_in_lines(_stored(self))}\n".encode())
 
 
 def read(path: Path) -> Results:
@@ -160,19 +180,73 @@ def read(path: Path) -> Results:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("format") != FORMAT:
+        if content.pop("format") != FORMAT or content.pop("figures") != FIGURES:
             raise ValueError(f"its format is not {FORMAT}")
+        works = content.pop("measurements").items()
         measurements = [
-            Measurement(**{**row, "timings": {name: _timing(t) for name, t in row["timings"].items()}})
-            for row in content.pop("measurements")
+            _measurement(f"{work}/{size}", row, names) for work, (names, rows) in works for size, row in rows.items()
         ]
         return Results(measurements=measurements, **content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path.name} holds no results of this benchmark: {error}") from error
 
 
-def _timing(stored: dict[str, Any]) -> Timing:
-    return Timing(**stored | {"rounds": tuple(stored.get("rounds", ()))})
+def _stored(results: Results) -> dict[str, Any]:
+    """Return what a file holds: for each work its contenders, and by size their figures in that order."""
+    works: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for m in results.measurements:
+        names, rows = works.setdefault(m.of.work.name, ([], {}))
+        names += [name for name in m.timings if name not in names]
+        rows[m.case.rpartition("/")[2]] = _row(m, names)
+    whole = {each.name: getattr(results, each.name) for each in fields(results)}
+    sections = {name: [_rounded(row) for row in rows] for name, rows in results.sections.items()}
+    return {"format": FORMAT, "figures": FIGURES} | whole | {"measurements": works, "sections": sections}
+
+
+def _row(m: Measurement, names: list[str]) -> dict[str, Any]:
+    """Return a case with the figures of these contenders, and the ratios that are not over ours by their positions."""
+    figures = [_figures(m, name) if name in m.timings else None for name in names]
+    pairs = [[names.index(a), names.index(b), _round(x)] for (a, b), x in m.ratios.items() if b != OURS]
+    row = {"threads": m.threads, "absent": m.absent, "others": m.others, "of": figures, "pairs": pairs}
+    return {key: value for key, value in row.items() if value}
+
+
+def _figures(m: Measurement, name: str) -> list[float]:
+    timing, ratio = m.timings[name], m.ratios.get((name, OURS))
+    figures = [_round(timing.best * 1e6), _round(timing.median * 1e6), timing.samples, int(name in m.exact)]
+    return figures if ratio is None else [*figures, _round(ratio)]
+
+
+def _measurement(case: str, row: dict[str, Any], names: list[str]) -> Measurement:
+    """Return the case that `_row` made a row of."""
+    there = {name: figures for name, figures in zip(names, row.get("of", ()), strict=False) if figures}
+    timings = {name: Timing(best * 1e-6, mid * 1e-6, count) for name, (best, mid, count, *_) in there.items()}
+    exact = [name for name, (_, _, _, same, *_) in there.items() if same]
+    ratios = {(name, OURS): ratio for name, (_, _, _, _, *over) in there.items() for ratio in over}
+    ratios |= {(names[a], names[b]): ratio for a, b, ratio in row.get("pairs", ())}
+    return Measurement(case, row["threads"], timings, row.get("absent", {}), exact, row.get("others", 0.0), ratios)
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: _round(value) if isinstance(value, float) else value for key, value in row.items()}
+
+
+def _round(value: float) -> float:
+    """Return the number with `DIGITS` digits, as an integer where it is one."""
+    made = float(f"{value:.{DIGITS}g}")
+    return int(made) if made.is_integer() else made
+
+
+def _in_lines(content: Any, depth: int = 4) -> str:
+    """Return JSON with a line for each item that is no plain value, down to a case: a diff shows what was measured."""
+    items = content.values() if isinstance(content, dict) else content if isinstance(content, (list, tuple)) else ()
+    if not depth or not any(isinstance(item, (dict, list, tuple)) for item in items):
+        return json.dumps(content, separators=(",", ":"))
+    lines = [_in_lines(item, depth - 1) for item in items]
+    if isinstance(content, dict):
+        named = [f"{json.dumps(key)}:{line}" for key, line in zip(content, lines, strict=True)]
+        return "{\n" + ",\n".join(named) + "\n}"
+    return "[\n" + ",\n".join(lines) + "\n]"
 
 
 def stored() -> dict[Path, Results]:

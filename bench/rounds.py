@@ -85,9 +85,9 @@ class Bench:
         samples = self.rounds(ready, deadline, measurement)
         others = cores_used_by_others(before, cpu_time(self.processes()))
         self.release(of)
-        timings = {name: timing_of(each) for name, each in samples.items() if each}
-        in_order = {row.name: timings[row.name] for row in rows if row.name in timings}
-        return replace(measurement, timings=in_order, others=round(others, 3))
+        timings = {row.name: timing_of(samples[row.name]) for row in rows if samples.get(row.name)}
+        least = {name: [min(turn) for turn in samples[name]] for name in timings}
+        return replace(measurement, timings=timings, others=round(others, 3)).with_ratios(least)
 
     def processes(self) -> list[int]:
         """Ids of the workers' processes."""
@@ -153,7 +153,7 @@ class Bench:
 def timing_of(turns: list[list[float]]) -> Timing:
     """Summarise the samples of all turns of a contender."""
     samples = [seconds for turn in turns for seconds in turn]
-    return Timing(*Figures.of(samples), len(samples), tuple(min(turn) for turn in turns))
+    return Timing(*Figures.of(samples), len(samples))
 
 
 def in_threads(work: Callable[[str], object], peers: Iterable[str]) -> None:

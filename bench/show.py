@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from .interference import WORTH_A_REMARK
-from .results import Measurement, Results, Timing, peer_of
+from .peers import OURS
+from .results import Measurement, Results, peer_of
 from .worker import NOT_INSTALLED
 
 Column = tuple[str, Callable[[Measurement], str]]
@@ -64,16 +65,15 @@ def throughput(results: Results) -> Table:
 def every_contender(results: Results) -> Table:
     """One row a contender and case."""
     rows = (
-        [m.of.work.title, f"2^{m.of.log2}", name, gelems(m, t.best), gelems(m, t.median), times(_against(m, t))]
+        [m.of.work.title, f"2^{m.of.log2}", name, gelems(m, t.best), gelems(m, t.median), times(_against(m, name))]
         for m in results.measurements
         for name, t in sorted(m.timings.items(), key=lambda item: item[1].best)
     )
     return table(("work", "size", "contender", "best", "median", "ours x"), rows, "Every contender, Gelem/s")
 
 
-def _against(measurement: Measurement, timing: Timing) -> float | None:
-    ours = measurement.ours()
-    return timing.over(ours) if ours else None
+def _against(measurement: Measurement, name: str) -> float | None:
+    return measurement.over(name, OURS) if measurement.ours() else None
 
 
 def absences(results: Results) -> Iterator[str]:

@@ -76,13 +76,11 @@ def hits():
     return [int(c.loaded) for c in compiled]
 """
 
-_SETTINGS = ("NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS")
-
 
 def start(code, *, setup=SETUP, options=(), package=Path(fastq.__file__).parent, **environment):
-    """Start Python on code, in a session of its own; environment variables of value "" are left out."""
-    env = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
-    env |= {name: str(value) for name, value in environment.items() if value != ""}
+    """Start Python on code, in a session of its own, with the kernels of all tests unless NUMBA_CACHE_DIR is given."""
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_NUM_THREADS"}
+    env |= {name: str(value) for name, value in environment.items()}
     env["PYTHONPATH"] = str(package.parent)
     env["PYTHONWARNINGS"] = "ignore:This process:DeprecationWarning"  # Python 3.12 on, at a fork of several threads
     return subprocess.Popen(

@@ -335,7 +335,7 @@ def test_time_that_is_up_is_said(tmp_path):
 
 
 def test_plot(measured, tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="no matplotlib")
     invoke(command.main, "plot", measured[0], "--plot", tmp_path / "speed.png")
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
 
@@ -400,21 +400,14 @@ def test_generated_text_is_that_of_the_stored_results():
 
 def slower(made, factor, *cases_):
     """The results with our times as many times as long in these cases."""
-    changed = [
-        dataclasses.replace(
-            m,
-            timings={
-                name: dataclasses.replace(t, best=t.best * factor, rounds=tuple(r * factor for r in t.rounds))
-                if name.startswith("fastq")
-                else t
-                for name, t in m.timings.items()
-            },
-        )
-        if m.case in cases_
-        else m
-        for m in made.measurements
-    ]
-    return dataclasses.replace(made, measurements=changed)
+
+    def changed(m):
+        takes = {name: factor if name.startswith("fastq") else 1.0 for name in m.timings}
+        timings = {name: t._replace(best=t.best * takes[name]) for name, t in m.timings.items()}
+        ratios = {(a, b): ratio * takes[a] / takes[b] for (a, b), ratio in m.ratios.items()}
+        return dataclasses.replace(m, timings=timings, ratios=ratios)
+
+    return dataclasses.replace(made, measurements=[changed(m) if m.case in cases_ else m for m in made.measurements])
 
 
 @pytest.mark.parametrize(("factor", "fell"), [(1.0, False), (1.1, False), (1.3, True), (0.5, False)])
@@ -444,15 +437,48 @@ def test_gate_command_measures_the_cases_that_are_stored(measured):
 
 def test_ratios_are_between_turns_of_one_round():
     """A rival whose best turn was in the second in which memory was fast is not faster for that."""
-    ours, lucky = results.Timing(4.0, 4.0, 3, (4.0, 4.0, 4.0)), results.Timing(2.5, 5.0, 3, (5.0, 5.0, 2.5))
-    steady = results.Timing(4.8, 4.8, 3, (4.8, 4.8, 4.8))
     case = cases.Case(cases.Work("minmax"), 26).name
-    made = results.Measurement(case, 2, {"fastq": ours, "numpy": lucky, "jax_jit": steady})
+    rounds = {"fastq": (4.0, 4.0, 4.0), "numpy": (5.0, 5.0, 2.5), "jax_jit": (4.8, 4.8, 4.8)}
+    timings = {name: results.Timing(min(each), np.median(each), 3) for name, each in rounds.items()}
+    measured = results.Measurement(case, 2, timings)
+    made = measured.with_ratios(rounds)
     rival = made.best_peer()
     assert rival.name == "jax_jit"
     assert made.ratio(rival) == pytest.approx(1.2)
     assert made.ratio(made.numpy()) == 1.25
-    assert results.Timing(3.0, 3.0, 1).over(ours) == 0.75  # of results without rounds
+    assert measured.over("numpy", "fastq") == 2.5 / 4  # of results without rounds
+
+
+def test_what_is_stored_is_read_again(tmp_path):
+    """Seconds and ratios come back with five digits, those over ours and the two others that pages print."""
+    names = ["fastq", "fastq allocating", "numpy", "jax_jit", "roofline store"]
+    rounds = {name: [1e-4 / (k + 3), 1e-3 / (k + 7)] for k, name in enumerate(names)}
+    timings = {name: results.Timing(min(each), max(each), 2) for name, each in rounds.items()}
+    case = cases.Case(cases.Work("quantize_linear"), 12).name
+    first = results.Measurement(case, 2, timings, {"faiss": "not installed"}, ["fastq", "numpy"], 0.25).with_ratios(
+        rounds
+    )
+    second = results.Measurement(case[:-1] + "4", 2, {"fastq": timings["fastq"], "numexpr": timings["numpy"]})
+    made = results.Results(
+        {"cpu": "A"}, {}, {}, "now", [first, second], {"memory": [{"what": "it", "mib": 1 / 3}]}, ["!"]
+    )
+    assert {pair for pair in first.ratios if pair[1] != "fastq"} == {
+        ("jax_jit", "fastq allocating"),
+        ("roofline store", "jax_jit"),
+    }
+    made.write(path := tmp_path / "results.json")
+    assert path.read_text().count("\n") < 40
+    found = results.read(path)
+    for m, again in zip(made.measurements, found.measurements, strict=True):
+        assert dataclasses.replace(m, timings={}, ratios={}) == dataclasses.replace(again, timings={}, ratios={})
+        assert {name: tuple(t) for name, t in again.timings.items()} == {
+            name: pytest.approx(tuple(t), rel=1e-4) for name, t in m.timings.items()
+        }
+        assert again.ratios == pytest.approx(m.ratios, rel=1e-4)
+    assert found.sections == {"memory": [{"what": "it", "mib": 0.33333}]}
+    assert dataclasses.replace(found, measurements=[], sections={}) == dataclasses.replace(
+        made, measurements=[], sections={}
+    )
 
 
 def test_targets_are_judged():
@@ -531,7 +557,7 @@ def test_every_target_has_a_case_and_a_rival():
         assert targets.rivals_of(target)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"format": 0}', '{"format": 1}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 0}', '{"format": 1}', '{"format": 2}'])
 def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "other.json").write_text(content)
     with pytest.raises(ValueError, match=r"^other\.json holds no results of this benchmark: "):

@@ -32,6 +32,7 @@ from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
 from fastq.io.scheme import Scheme
+from fastq.operations.config import show_versions
 
 
 def main() -> None:
@@ -224,7 +225,7 @@ def bench(arguments: tuple[str, ...]) -> None:
 @cli.command()
 def info() -> None:
     """Print versions, CPU, threads and cache folder."""
-    config.show_versions()
+    show_versions()
 
 
 @cli.command()

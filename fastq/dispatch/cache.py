@@ -61,7 +61,7 @@ class PlanCache:
         self.older: dict[Any, Plan] = {}
 
     def from_older(self, key: Any) -> Plan | None:
-        """Return the plan of a key from the older generation, and move it to the recent one; None where there is none."""
+        """Return the plan of a key from the older generation, None where there is none, and move it."""
         plan = self.older.get(key)
         if plan is not None:
             self.insert(key, plan, self.recent)
@@ -104,7 +104,7 @@ def call(
     qparams : QParams or None
         Passed on to the plan. What a plan may depend on has to be among the names too.
     names, numbers : tuple
-        Options as the caller gave them: those that are names of something, and numbers, whose types are in the key, too.
+        Options as the caller gave them: names of something, and numbers, whose types are in the key too.
     shape : tuple of int, optional
         Shape of the values, where that of packed codes does not tell it.
     """

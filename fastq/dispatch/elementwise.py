@@ -76,7 +76,7 @@ class ElementwiseLaunch:
         return plan
 
     def _launch_validated(self, x: Array, out: Array, scale: Any, zero_point: Any, tensor_scale: Any) -> int:
-        """Launch with parameters that validation makes ready, unless it raises, on copies of what out shares memory with."""
+        """Launch with parameters that validation makes ready, unless it raises; copy what shares memory with out."""
         given = self.rules.ready(scale, zero_point, tensor_scale)
         if self.launcher is None:
             return 0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.parameters import result_of
-from fastq.dispatch.planner import COPIED, STREAMING
+from fastq.dispatch.planner import COPY, STREAMING
 from fastq.dispatch.strides import TILE, is_plain, native, tiles
 from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type
@@ -77,7 +77,7 @@ def _launch(
     past_cache = streams and plain and data.nbytes + result.nbytes >= STREAMING
     kernel = _compiled(loop, row, native(data.dtype), dtype, past_cache)
     threads = threadpool.threads_for(blocks * BLOCK) if plain else 1
-    plan = plan_launch(kernel, COPIED, None, blocks, threads, size=BLOCK, chunk_multiple=gguf.GROUP)
+    plan = plan_launch(kernel, COPY, None, blocks, threads, size=BLOCK, chunk_multiple=gguf.GROUP)
     checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, 0, 0))))
 
     def launch(data: Array, out: Any) -> tuple[Array, int]:
@@ -96,8 +96,8 @@ def _launch(
 
 @functools.cache
 def _compiled(loop: Any, row: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool) -> int:
-    """Address of a loop compiled for a format and two dtypes."""
-    source, target = element_type(src.newbyteorder("=")), element_type(dst.newbyteorder("="))
+    """Return the address of a loop compiled for a format and two dtypes."""
+    source, target = element_type(src), element_type(dst)
     spec = gguf.BlockSpec(row, element_type(np.dtype(np.float16)), source, streaming)
     return compile_kernel(loop, CopyOperands(getattr(source, "bits", source), target), spec)
 

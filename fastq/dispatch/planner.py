@@ -37,6 +37,7 @@ from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VAL
 from fastq.runtime.kernel_args import KERNEL_ARGS
 
 Array = NDArray[Any]
+COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -77,18 +78,10 @@ SIDE_BY_SIDE = 16
 # codes that a unit of work has where rows do not matter: whole bytes of any format
 REPACKED = 1 << 14
 
-COPIED = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
-
 threadpool.when_changed(plans.clear)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
-
-
-def kernel_of(loop: Any, operands: Any, op: str, arithmetic: Arithmetic, **options: Any) -> int:
-    """Return the address of a loop compiled for an op, with options of `kernel_address`."""
-    formats = {"code": arithmetic.code_format, "scale_format": arithmetic.scale_format}
-    return kernel_address(loop, operands, op, rule=arithmetic.rule, **formats, **options)
 
 
 def past_cache(size: int, *kinds: ElementType) -> bool:
@@ -97,15 +90,21 @@ def past_cache(size: int, *kinds: ElementType) -> bool:
 
 
 def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **others: int) -> Array:
-    """Return the numbers of a launch as kernels read them; `others` are further fields of `KERNEL_ARGS`."""
+    """Return the numeric arguments of a kernel; `others` are `streaming`, `size`, `partials` and `partial_stride`."""
     args = np.zeros(1, KERNEL_ARGS)
     for name in ("outer", "length", "inner", "block", "blocks", "cycle", "kept"):
         args[name] = getattr(layout, name)
     args["lowest"], args["highest"] = code_range
     args["tensor"], args["chunk"] = 1, ERRORS_CHUNK
-    for name, number in others.items():
-        args[name] = number
+    for name, value in others.items():
+        args[name] = value
     return args
+
+
+def _kernel(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
+    """Return the address of a loop compiled for an arithmetic and options of `kernel_address`."""
+    rule, code, scale_format = arithmetic
+    return kernel_address(loop, operands, op, rule=rule, code=code, scale_format=scale_format, **options)
 
 
 _NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
@@ -155,9 +154,8 @@ def plan_elementwise(
     assert layout is not None
     layout, repeat = layout.widened(NARROW)
     threads = threadpool.threads_for(size) if direct else 1
-    kernel = kernel_of(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
-    streaming = direct and past_cache(size, kinds.src, kinds.dst)
-    args = kernel_args(layout, spec.code_range, streaming=streaming)
+    kernel = _kernel(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
+    args = kernel_args(layout, spec.code_range, streaming=direct and past_cache(size, *kinds[:2]))
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
         kernel, VALUES, args, size, threads, chunk_multiple=GRAIN, backward=backward, status_mask=status_mask
@@ -170,10 +168,10 @@ def plan_repack(shape: tuple[int, ...], code: StorageFormat, src: ElementType, d
     size, length = math.prod(shape), shape[-1] if shape else 1
     if length % code.group == 0 or size == length:
         length = REPACKED
-    kernel = kernel_of(repack, CopyOperands(_as_integers(src), _as_integers(dst)), "repack", PLAIN)
-    layout = Layout(1, length, 1, length, 1, 1, 1, ())
-    args = kernel_args(layout, streaming=past_cache(size, src, dst), size=size)
-    return plan_launch(kernel, COPIED, args, -(-size // length), threadpool.threads_for(size), size=length)
+    kinds = _as_integers(src), _as_integers(dst)
+    kernel = _kernel(repack, CopyOperands(*kinds), "repack")
+    args = kernel_args(Layout(1, length, 1, length, 1, 1, 1, ()), streaming=past_cache(size, src, dst), size=size)
+    return plan_launch(kernel, COPY, args, -(-size // length), threadpool.threads_for(size), size=length)
 
 
 def _as_integers(kind: ElementType) -> ElementType:
@@ -187,7 +185,7 @@ def plan_errors(spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], di
     """Plan sums of the errors of an approximation."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    kernel = kernel_of(loop_of(layout), ErrorOperands(*kinds, np.dtype(np.float64)), "compare", spec.arithmetic)
+    kernel = _kernel(loop_of(layout), ErrorOperands(*kinds, np.dtype(np.float64)), "compare", spec.arithmetic)
     operands, args, size = (X, OUT, SCALE, ZERO, SUMS), kernel_args(layout, spec.code_range), math.prod(shape)
     threads = threadpool.threads_for(size) if direct else 1
     return plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
@@ -209,7 +207,7 @@ class MinMaxReduction(NamedTuple):
         In which minima and maxima are held.
     identities : tuple of ndarray or None
         Minima and maxima of nothing, where they are few: to copy them is faster than to make them.
-    count : int
+    size : int
         How many numbers of each kind the partial results have.
     shape : tuple of int
         Parts of the array that have a minimum and a maximum.
@@ -220,13 +218,13 @@ class MinMaxReduction(NamedTuple):
     merge_partials: LaunchPlan | None
     dtype: np.dtype[Any]
     identities: tuple[Array, Array] | None
-    count: int
+    size: int
     shape: tuple[int, ...]
 
     def begin(self) -> tuple[Array, Array]:
         """Return minima and maxima of nothing."""
         if self.identities is None:
-            return _identities(self.dtype, self.count, self.shape)
+            return _identities(self.dtype, self.size, self.shape)
         lo, hi = self.identities
         return lo.copy(), hi.copy()
 
@@ -273,7 +271,7 @@ def plan_minmax(
     held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
     wide = slots < threads and layout.inner > PARTIAL // threads and not alone and repeat == 1
     loop = columns.column_strips if wide else loop_of(layout)
-    kernel = kernel_of(loop, ReductionOperands(dtype, held, held), "minmax", PLAIN)
+    kernel = _kernel(loop, ReductionOperands(dtype, held, held), "minmax")
     args = kernel_args(layout, streaming=past_cache(size, dtype), partial_stride=count if slots > 1 else 0)
     units, chunk = (layout.inner, min(COLUMNS, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
@@ -293,7 +291,7 @@ def plan_minmax(
     )
     plan, merge = reduce, None
     if slots * repeat > 1:
-        kernel = kernel_of(columns.merge_partials, PartialOperands(held, held), "minmax", PLAIN)
+        kernel = _kernel(columns.merge_partials, PartialOperands(held, held), "minmax")
         args = kernel_args(layout, partials=slots * repeat, partial_stride=parameters)
         merge = plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, parameters, 1)
         plan = reduce.then(merge)
@@ -305,7 +303,7 @@ def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> LaunchPlan
     """Plan to turn so many ranges into scale and zero point."""
     scheme = spec.range_scheme
     kinds = RangeOperands(held, held, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype)
-    kernel = kernel_of(columns.ranges, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
+    kernel = _kernel(columns.ranges, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
     return plan_launch(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(_NO_LAYOUT, spec.code_range), count, 1)
 
 
@@ -341,13 +339,12 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
         return np.dtype(arithmetic.rule.compute).itemsize
     if isinstance(kinds.scale, np.dtype):
         return kinds.scale.itemsize
-    return 8 if is_wide(kinds.src) else 4
+    return 8 if is_wide(kinds[0]) else 4
 
 
 def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any]) -> LaunchPlan | None:
     """Plan one pass; None where a block would have left the cache when it is quantized, or threads outnumber blocks."""
-    op, arithmetic, scheme = spec.op, spec.arithmetic, spec.range_scheme
-    options = {"nan": spec.nan, "range_scheme": scheme.name}
+    op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
     kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
     layout, size = make_layout(shape, spec.axes, spec.block_size), math.prod(shape)
     assert layout is not None
@@ -355,21 +352,19 @@ def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: n
     width = 1 if layout.inner == 1 else columns.STRIPE_BYTES // _compute_size(arithmetic, kinds)
     if not layout.owned or layout.block * width > FUSED:
         return None
-    if (
-        layout.inner > 1
-        and layout.block > ALIASED
-        and layout.inner * element_type(kinds.src).bitwidth % (8 * APART) == 0
-    ):
+    apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
+    if layout.inner > 1 and layout.block > ALIASED and apart % APART == 0:
         return None
     if threads > 1 and layout.parameters < 4 * threads:
         return None
-    args = kernel_args(layout, spec.code_range, streaming=past_cache(size, kinds.src, kinds.dst))
+    args = kernel_args(layout, spec.code_range, streaming=past_cache(size, *kinds[:2]))
+    options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // width)
-        kernel = kernel_of(columns.stripes, kinds, op, arithmetic, **options)
+        kernel = _kernel(columns.stripes, kinds, op, arithmetic, **options)
         return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
     if layout.block in BLOCK_SIZES and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
-        kernel = kernel_of(blocks, kinds, op, arithmetic, block=layout.block, **options)
+        kernel = _kernel(blocks, kinds, op, arithmetic, block=layout.block, **options)
         return plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
-    kernel = kernel_of(runs, kinds, op, arithmetic, **options)
+    kernel = _kernel(runs, kinds, op, arithmetic, **options)
     return plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=owned_units(layout))

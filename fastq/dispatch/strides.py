@@ -80,7 +80,7 @@ def _arranged(
 ) -> Arrangement | None:
     if order == tuple(range(len(shape))):
         layout = make_layout(shape, axes, block_size)
-        return layout and Arrangement(None, direct, axes, layout, ())
+        return None if layout is None else Arrangement(None, direct, axes, layout, ())
     seen = None if axes is None else tuple(sorted(order.index(axis) for axis in axes))
     layout = make_layout(tuple(shape[axis] for axis in order), seen, block_size)
     if layout is None:

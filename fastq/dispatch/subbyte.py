@@ -74,7 +74,8 @@ def unpack(
     if packed.shape != wanted:
         raise ValueError(f"packed has shape {packed.shape}, but {qtype} codes of shape {shape} pack to {wanted}")
 
-    whole, plan = shape or (1,), None
+    whole: tuple[int, ...] = shape or (1,)
+    plan = None
     if is_plain(packed) and axis == len(whole) - 1 and math.prod(whole):
         plan = plan_repack(whole, code, code, code.unpacked_dtype)
 

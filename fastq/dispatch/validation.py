@@ -253,12 +253,12 @@ def as_own_scale(scale: Any, qtype: QType, block_size: int) -> NDArray[Any]:
     wanted = FLOAT_FORMATS[qtype.scale_element].dtype
     if block_size != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    scale = as_array(scale, "scale")
-    if scale.dtype != wanted:
-        raise TypeError(f"scale must be {wanted} for {qtype}, not {scale.dtype}")
-    if qtype.has_tensor_scale and np.any(scale.astype(np.float32) <= 0):
+    given = as_array(scale, "scale")
+    if given.dtype != wanted:
+        raise TypeError(f"scale must be {wanted} for {qtype}, not {given.dtype}")
+    if qtype.has_tensor_scale and np.any(given.astype(np.float32) <= 0):
         raise ValueError(f"scale must be positive for {qtype}")
-    return scale
+    return given
 
 
 # within these a scale of a block times that of the array, and the reciprocal of both, is a normal number

@@ -116,7 +116,7 @@ def page(verified: Path) -> str:
 
 _HEAD = """# Conventions
 
-Generated from the table in `fastq/conventions.py` by `python -m fastq.formats.describe`.
+Generated from the table in `fastq/formats/conventions.py` by `python -m fastq.formats.describe`.
 
 F is the compute type of the values, `lo` and `hi` the ends of the range that a parameter belongs to, `qmin` and `qmax`
 the first and the last code, `n = qmax - qmin`. `rint` rounds ties to even, `round` away from zero. Every operation is
@@ -155,7 +155,7 @@ def _verification(compared: dict[str, Any] | None) -> list[str]:
 
 def main() -> None:
     """Write docs/conventions.md of the source tree."""
-    docs = Path(__file__).resolve().parent.parent / "docs"
+    docs = Path(__file__).resolve().parents[2] / "docs"
     (docs / "conventions.md").write_text(page(docs / "conventions.json"))
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# Bytes of a result from which its memory is pooled: the system clears fresh pages at their first touch, which takes 30 to
-# 60 ms of 2**26 float32, and dequantizing into pages that are there 6. The C library keeps smaller blocks itself.
+# Bytes of a result from which its memory is pooled: the system clears fresh pages at their first touch, which takes 30
+# to 60 ms of 2**26 float32, and dequantizing into pages that are there 6. The C library keeps smaller blocks itself.
 LARGE = 1 << 22
 
 

@@ -111,15 +111,15 @@ def _visit_row(spec, operands, args, p, i, end):
             nan |= any_lane(visit_lanes(spec, operands, args, p, i, few))
             i += count(few)
         return status_of(nan, False)
-    last, seen = end - n, False
+    last, found = end - n, False
     nans = visit_lanes(spec, operands, args, p, i, vec)
     if args.streaming:
-        stop, seen = stream_row(spec, operands, args, p, i, end, vec)
+        stop, found = stream_row(spec, operands, args, p, i, end, vec)
         i = max(i, stop - n)
     while i < last:
         i = min(i + n, last)
         nans = nans | visit_lanes(spec, operands, args, p, i, vec)
-    return status_of(seen | any_lane(nans), False)
+    return status_of(found | any_lane(nans), False)
 
 
 @specialize

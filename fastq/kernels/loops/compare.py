@@ -177,7 +177,7 @@ def add_errors(spec, operands, args, parameters, i, end):
     src, approximation, size = advance(operands.src, i), advance(operands.approximation, i), end - i
     vec = lanes_like(compute_lanes(spec, operands.scale, 1), src)
     n, first, k = count(vec), i // args.chunk * SUMS, 0
-    seen = False
+    found = False
     if size >= n:
         zero = full(0.0, lanes_like(vec, operands.errors))
         total = Total(zero, zero, zero, zero, zero, zero, zero, zero)
@@ -190,18 +190,18 @@ def add_errors(spec, operands, args, parameters, i, end):
             scale, zero_point = _parameters_at(spec, operands, args, parameters, k, vec)
             total = _add(spec, total, x, code, scale, zero_point, args, approximation)
             k += n
-        seen = any_lane(nans)
+        found = any_lane(nans)
         _add_sums(operands.errors, first, total, k)
     done = k
     total = Total(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     while k < size:
         x, code = load_elements(src, k, dtype_of(src)), load_elements(approximation, k, dtype_of(approximation))
-        seen |= x != x
+        found |= x != x
         scale, zero_point = _parameters_at(spec, operands, args, parameters, k, dtype_of(operands.scale))
         total = _add(spec, total, x, code, scale, zero_point, args, approximation)
         k += 1
     _add_sums(operands.errors, first, total, size - done)
-    return status_of(seen, False)
+    return status_of(found, False)
 
 
 @specialize

@@ -60,19 +60,19 @@ def in_lines(piece: Callable[..., Any]):
         first = i + to_line(dst, i)
         if first + count(line) > end or first % group_of(src) != 0:  # packed codes are read from whole bytes on
             return i, False
-        seen = False
+        found = False
         while i < first:
             y, reported = piece(context, i, vec)
             store_elements(dst, i, y)
-            seen |= any_lane(reported)
+            found |= any_lane(reported)
             i += count(vec)
         i = first
         while i <= end - count(line):
             y, reported = piece(context, i, line)
             stream_elements(dst, i, y)
-            seen |= any_lane(reported)
+            found |= any_lane(reported)
             i += count(line)
-        return i, seen
+        return i, found
 
     @specialize
     def stream_lines(spec, context, src, dst, i, end, vec):

@@ -192,9 +192,9 @@ def _convert_run_prepared(spec, operands, args, s, i, end):
     aligned = n - misalignment(wider(src, dst), i, lanes_like(vec, wider(src, dst)))
     if aligned % group_of(src) == 0 and aligned % group_of(dst) == 0:
         i += aligned
-    seen = False
+    found = False
     if args.streaming:
-        i, seen = _stream_lines(spec, context, src, dst, i, end, vec)
+        i, found = _stream_lines(spec, context, src, dst, i, end, vec)
     while i <= last - n:  # two registers a turn share the test for NaN
         x, x2 = load_elements(src, i, vec), load_elements(src, i + n, vec)
         nans = nans | nan_mask_of_two(spec, x, x2)
@@ -211,7 +211,7 @@ def _convert_run_prepared(spec, operands, args, s, i, end):
         if i == last:
             break
         i = min(i + n, last)
-    return seen | any_lane(nans)
+    return found | any_lane(nans)
 
 
 @njit

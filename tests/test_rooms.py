@@ -1,0 +1,184 @@
+"""The order of the packages: imports point down, no modules import each other in a circle, and no file grows too long.
+
+All files are read, not imported, so that imports inside functions, for type checkers and by name count as well: a name
+of a module in a string is what `fastq.system.lazy` imports.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fastq
+
+ROOT = Path(fastq.__file__).parent
+
+# what each package, or file in the root, may import besides itself; the lower ones are below
+MAY_IMPORT = {
+    "cli": "fastq io operations results config runtime formats jit system reference gguf plot",
+    "io": "fastq operations results config formats system reference gguf",
+    "fastq": "operations results config formats system reference gguf plot",  # the public names
+    "plot": "operations dispatch results formats system",
+    "gguf": "operations dispatch results formats system",
+    "operations": "dispatch results config formats system",
+    "config": "dispatch runtime jit system",
+    "dispatch": "kernels runtime jit results formats system",
+    "kernels": "runtime simd jit formats system",
+    "runtime": "simd jit system",
+    "simd": "jit system",
+    "jit": "system",
+    "reference": "results formats",
+    "results": "formats system",
+    "formats": "system",
+    "system": "",
+}
+# arrows that point up, each with its reason
+EXCEPTIONS = {
+    ("fastq.results", "fastq.operations"): "methods of QuantizedArray are public functions, imported when called",
+}
+PUBLIC_CORNERS = {"gguf", "plot", "reference", "dask", "xarray", "zarr", "testing"}
+MOST_ENTRIES, MOST_LINES = 13, 500
+LONG_FILES = {}  # file: "a table" or "a proof"
+
+
+def modules(root):
+    """Map the name of each module below a package's folder to its file."""
+    named = {}
+    for path in sorted(set(root.rglob("*.py")) - set(root.glob("_bench/**/*.py"))):  # which an installed package has
+        parts = [root.name, *path.relative_to(root).with_suffix("").parts]
+        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return named
+
+
+def imports(name, source, known):
+    """Modules among `known` that a module's source names: in import statements anywhere, and in strings."""
+    found = set()
+    package = name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            members = {f"{base}.{each.name}" for each in node.names}
+            found |= (members & known) | ({base} if members - known else set())
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return (found & known) - {name}
+
+
+def room(module):
+    """Package that a module is in; of those in the root, its own name."""
+    return module.removeprefix("fastq.").partition(".")[0]
+
+
+def excepted(source, target):
+    return any(source == s and f"{target}.".startswith(f"{t}.") for s, t in EXCEPTIONS)
+
+
+def graph(root=ROOT):
+    """Map each module to those that it imports."""
+    named = modules(root)
+    return {name: imports(name, path.read_text(), named.keys()) for name, path in named.items()}
+
+
+def forbidden(arrows):
+    """List the imports that the table does not allow."""
+    return [
+        f"{source} imports {target}"
+        for source, targets in sorted(arrows.items())
+        for target in sorted(targets)
+        if room(source) != room(target)
+        and room(target) not in MAY_IMPORT.get(room(source), "").split()
+        and not excepted(source, target)
+    ]
+
+
+def circle(arrows):
+    """Return modules that import each other in turn, or nothing."""
+    done = set()
+
+    def search(module, path):
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module not in done:
+            for target in sorted(arrows.get(module, ())):
+                if not excepted(module, target) and (found := search(target, [*path, module])):
+                    return found
+        done.add(module)
+        return []
+
+    return next(filter(None, (search(module, []) for module in sorted(arrows))), [])
+
+
+def test_imports_point_down():
+    assert "\n".join(forbidden(graph())) == ""
+
+
+def test_no_circle_of_modules():
+    assert " -> ".join(circle(graph())) == ""
+
+
+def test_every_package_is_in_the_table_and_the_table_points_down():
+    assert {room(module) for module in modules(ROOT)} <= set(MAY_IMPORT)
+    order = list(MAY_IMPORT)
+    for upper, lower in MAY_IMPORT.items():
+        assert [name for name in lower.split() if order.index(name) <= order.index(upper)] == []
+
+
+def test_every_exception_is_needed():
+    arrows = graph()
+    for source, target in EXCEPTIONS:
+        assert any(f"{each}.".startswith(f"{target}.") for each in arrows[source]), (source, target)
+
+
+def test_few_entries_in_the_root():
+    entries = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert len(entries - PUBLIC_CORNERS) <= MOST_ENTRIES, sorted(entries - PUBLIC_CORNERS)
+
+
+def test_no_long_file():
+    lines = {path.relative_to(ROOT).as_posix(): path.read_text().count("\n") for path in modules(ROOT).values()}
+    long = {name: count for name, count in lines.items() if count > MOST_LINES}
+    assert {name: count for name, count in long.items() if name not in LONG_FILES} == {}
+    assert set(LONG_FILES) <= set(long)  # or the exception is not needed any more
+
+
+# --- the checks can fail ----------------------------------------------------------------------------------------------
+
+KNOWN = {"fastq", "fastq.jit", "fastq.jit.cache", "fastq.kernels", "fastq.kernels.rule", "fastq.operations.ops"}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import fastq.jit.cache as cache", "fastq.jit.cache"),
+        ("from fastq.jit import cache", "fastq.jit.cache"),
+        ("from fastq.jit import OPTIONS", "fastq.jit"),
+        ("from fastq.jit.cache import File", "fastq.jit.cache"),
+        ("from .rule import Rule", "fastq.kernels.rule"),
+        ("from . import rule", "fastq.kernels.rule"),
+        ("from ..jit import cache", "fastq.jit.cache"),
+        ("import fastq", "fastq"),
+        ("def f():\n    import fastq.jit", "fastq.jit"),
+        ("if TYPE_CHECKING:\n    from fastq.jit import cache", "fastq.jit.cache"),
+        ("run = partial(lazy.module, 'fastq.operations.ops')", "fastq.operations.ops"),
+        ("import numpy.fastq", None),
+        ("x = 'fastq.jit is imported here'", None),
+    ],
+)
+def test_every_way_to_import_is_seen(source, expected):
+    assert imports("fastq.kernels.formulas", source, KNOWN) == ({expected} - {None})
+
+
+def test_an_import_that_points_up_is_refused():
+    assert forbidden({"fastq.jit.cache": {"fastq.kernels.rule"}, "fastq.kernels.rule": {"fastq.jit.cache"}}) == [
+        "fastq.jit.cache imports fastq.kernels.rule"
+    ]
+    assert forbidden({"fastq.somewhere": {"fastq.jit"}}) == ["fastq.somewhere imports fastq.jit"]
+
+
+def test_a_circle_is_found():
+    arrows = {"fastq.a": {"fastq.b"}, "fastq.b": {"fastq.c", "fastq.d"}, "fastq.c": set(), "fastq.d": {"fastq.b"}}
+    assert circle(arrows) == ["fastq.b", "fastq.d", "fastq.b"]
+    assert circle(arrows | {"fastq.d": {"fastq.c"}}) == []

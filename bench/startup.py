@@ -75,7 +75,7 @@ for what, call in CALLS.items():
     call()
     ((run, (pool, words, *operands)),) = ran
     nothing = words.copy()
-    nothing[driver.HEAD + driver.STOP :: driver.STEP] = 0
+    nothing[driver.HEAD + driver.STOP :: driver.LAUNCH] = 0
 
     total = seconds(call)
     with_kernel = seconds(lambda: run(pool, words, *operands))[0]
@@ -124,7 +124,7 @@ def first_calls(elements: int, times: int = FIRST_CALLS_TIMED) -> Iterator[dict[
 
 
 def small_calls(elements: int = SMALL) -> Iterator[dict[str, Any]]:
-    """One call on few elements: seconds in all, in the driver of programs, in the kernel, and in Python."""
+    """One call on few elements: seconds in all, in the compiled driver, in the kernel, and in Python."""
     for line in _run(SMALL_CALL.format(elements=elements)).splitlines():
         name, *words = line.split("|")
         best, median, dispatch, kernel = map(float, words)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from fastq.system import lazy
 
 if TYPE_CHECKING:
-    from fastq import gguf, plot, reference
+    from fastq import gguf, kernels, plot, reference
     from fastq.formats.conventions import CONVENTIONS, Convention
     from fastq.formats.qtypes import QType
     from fastq.operations.config import get_num_threads, set_num_threads, show_versions, warmup
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fastq.operations.packing import pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
     from fastq.results import Comparison, QParams, QuantizedArray
-    from fastq.runtime.result_pool import get_kept_memory, set_kept_memory
+    from fastq.runtime.result_pool import get_result_pool_limit, set_result_pool_limit
 
 __version__ = "0.1.0"
 
@@ -29,17 +29,18 @@ __all__ = [
     "compare",
     "dequantize_linear",
     "fake_quantize",
-    "get_kept_memory",
     "get_num_threads",
+    "get_result_pool_limit",
     "gguf",
+    "kernels",
     "minmax",
     "pack",
     "plot",
     "quantize",
     "quantize_linear",
     "reference",
-    "set_kept_memory",
     "set_num_threads",
+    "set_result_pool_limit",
     "show_versions",
     "unpack",
     "warmup",
@@ -55,10 +56,10 @@ _HOMES = {
     "fastq.operations.packing": ("pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
     "fastq.results": ("Comparison", "QParams", "QuantizedArray"),
-    "fastq.runtime.result_pool": ("get_kept_memory", "set_kept_memory"),
+    "fastq.runtime.result_pool": ("get_result_pool_limit", "set_result_pool_limit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_CORNERS = ("gguf", "plot", "reference")
+_CORNERS = ("gguf", "kernels", "plot", "reference")
 
 
 def __getattr__(name: str) -> Any:

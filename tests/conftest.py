@@ -72,12 +72,12 @@ def pytest_terminal_summary(terminalreporter, config):
 @pytest.fixture
 def threads():
     """Set how many threads work, on arrays of any size; put back afterwards."""
-    before, bounds = threadpool.get_num_threads(), (threadpool.PARALLEL_FROM, threadpool.EAGER_FROM)
+    before, bounds = threadpool.get_num_threads(), (threadpool.PARALLEL_FROM, threadpool.WAKE_FROM)
 
     def use(n):
-        threadpool.PARALLEL_FROM, threadpool.EAGER_FROM = (1, 1) if n > 1 else bounds
+        threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if n > 1 else bounds
         threadpool.set_num_threads(n)
 
     yield use
-    threadpool.PARALLEL_FROM, threadpool.EAGER_FROM = bounds
+    threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = bounds
     threadpool.set_num_threads(before)

@@ -19,11 +19,11 @@ CODES = reference.quantize_linear(X, 0.5, 3, "int8")
 
 @pytest.fixture(autouse=True)
 def _as_at_start():
-    before = fastq.get_kept_memory()
-    fastq.set_kept_memory(0)
-    fastq.set_kept_memory(1 << 28)
+    before = fastq.get_result_pool_limit()
+    fastq.set_result_pool_limit(0)
+    fastq.set_result_pool_limit(1 << 28)
     yield
-    fastq.set_kept_memory(before)
+    fastq.set_result_pool_limit(before)
 
 
 def place(array):
@@ -56,14 +56,14 @@ def test_memory_that_somebody_sees_is_not_handed_out(view):
     np.testing.assert_array_equal(np.array(kept), before)
     del kept, others
     gc.collect()
-    assert where in {place(block) for block in result_pool._kept.blocks}
+    assert where in {place(block) for block in result_pool._pool.blocks}
 
 
 def test_memory_that_is_handed_out_too_early_is_found(monkeypatch):
     class Early(result_pool._Loan):
         def __init__(self, memory, nbytes):
             super().__init__(memory, nbytes)
-            self.kept.put(memory)
+            self.pool.put(memory)
 
         def __del__(self):
             pass
@@ -99,23 +99,23 @@ def base_of(array):
 
 
 def test_no_more_is_kept_than_the_limit():
-    fastq.set_kept_memory(10 << 20)
-    assert fastq.get_kept_memory() == 10 << 20
+    fastq.set_result_pool_limit(10 << 20)
+    assert fastq.get_result_pool_limit() == 10 << 20
     results = [decoded() for _ in range(4)]
     places = [place(result) for result in results]
     while results:
         results.pop(0)
-    assert [place(block) for block in result_pool._kept.blocks] == places[-2:]
-    fastq.set_kept_memory(4 << 20)
-    assert [place(block) for block in result_pool._kept.blocks] == places[-1:]
-    fastq.set_kept_memory(0)
-    assert not result_pool._kept.blocks
+    assert [place(block) for block in result_pool._pool.blocks] == places[-2:]
+    fastq.set_result_pool_limit(4 << 20)
+    assert [place(block) for block in result_pool._pool.blocks] == places[-1:]
+    fastq.set_result_pool_limit(0)
+    assert not result_pool._pool.blocks
     assert decoded().base is None
 
 
 def test_a_small_result_does_not_hold_a_large_block():
     fastq.dequantize_linear(np.tile(CODES, 4), 0.5, 3)
-    (block,) = result_pool._kept.blocks
+    (block,) = result_pool._pool.blocks
     assert block.nbytes == 16 << 20
     assert place(decoded()) != place(block)
 
@@ -123,18 +123,18 @@ def test_a_small_result_does_not_hold_a_large_block():
 @pytest.mark.parametrize("value", [-1, 1.5, "many", None])
 def test_wrong_limits(value):
     with pytest.raises((TypeError, ValueError), match=r"nbytes|integer"):
-        fastq.set_kept_memory(value)
+        fastq.set_result_pool_limit(value)
 
 
 def test_limit_from_the_environment():
-    assert run("print(fastq.get_kept_memory())", FASTQ_KEPT_MEMORY="12345").split() == ["12345"]
+    assert run("print(fastq.get_result_pool_limit())", FASTQ_RESULT_POOL="12345").split() == ["12345"]
     code = """
     try:
-        fastq.get_kept_memory()
+        fastq.get_result_pool_limit()
     except ValueError as error:
         print(error)
     """
-    assert "FASTQ_KEPT_MEMORY must be a number of bytes, not 'much'" in run(code, FASTQ_KEPT_MEMORY="much")
+    assert "FASTQ_RESULT_POOL must be a number of bytes, not 'much'" in run(code, FASTQ_RESULT_POOL="much")
 
 
 def test_forked_children_have_memory_of_their_own():
@@ -156,10 +156,10 @@ def test_a_child_that_was_forked_while_the_lock_was_held():
         from fastq.runtime import result_pool
 
         def work():
-            fastq.set_kept_memory(1 << 27)
-            assert result_pool._kept.lock.acquire(blocking=False)
+            fastq.set_result_pool_limit(1 << 27)
+            assert result_pool._pool.lock.acquire(blocking=False)
 
-        with result_pool._kept.lock:
+        with result_pool._pool.lock:
             child = forked(work)
             join(child)
         """

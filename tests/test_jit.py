@@ -8,6 +8,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 from subprocesses import run
 
+import fastq
 from fastq import jit
 from fastq.simd import rint
 
@@ -129,3 +130,26 @@ def test_in_cached_functions_of_the_user(tmp_path):
     """
     for hits in (0, 1):
         assert run(code, NUMBA_CACHE_DIR=tmp_path / "cache") == f"5.0 {hits}\n"
+
+
+def test_kernels_of_a_call_can_be_read():
+    x = np.linspace(-3, 3, 4096, dtype=np.float32)
+    for _ in range(2):  # the second call is known from before
+        kernels = fastq.kernels.inspect(fastq.quantize_linear, x, np.float32(0.1), np.int8(0))
+        (kernel,) = kernels
+        assert kernel.name == "runs.runs"
+        assert "float32" in kernel.types
+        assert "llvm.lrint" in kernel.llvm
+        assert "define i64 @fastq_kernel" in kernel.llvm
+        assert "fastq_kernel:" in kernel.asm
+        assert kernels.llvm.startswith(f"; runs.runs({kernel.types})\n")
+        assert kernels.asm.startswith(f"# runs.runs({kernel.types})\n")
+        assert repr(kernels) == "<kernels runs.runs>"
+
+
+def test_kernels_of_several_launches_come_once_each():
+    x = np.linspace(-3, 3, 1 << 19, dtype=np.float32)
+    names = [kernel.name for kernel in fastq.kernels.inspect(lambda: [fastq.quantize(x, "int8") for _ in range(2)])]
+    assert len(names) == len(set(names)) or names.count("runs.runs") == 2
+    assert 1 < len(names) <= 4
+    assert fastq.kernels.inspect(lambda: None) == ()

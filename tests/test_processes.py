@@ -112,17 +112,17 @@ KERNEL = """
 import ctypes
 from fastq.runtime import threadpool
 from fastq.runtime import driver
-threadpool.EAGER_FROM = 1  # workers come at once
+threadpool.WAKE_FROM = 1  # workers come at once
 
 def run(kernel, chunks, threads=4):
-    "What a program returns for a function of the start of a chunk and the slot that works on it."
+    "What a plan returns for a function of the start of a chunk and the slot that works on it."
     words = [ctypes.c_int64] * 11
     def call(action, src, dst, scale, zero_point, sums, plan, origin, start, stop, slot):
         assert stop == start + 1
         return kernel(start, slot)
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *words)(call)
     address = ctypes.cast(function, ctypes.c_void_p).value
-    return driver.run(driver.program(address, driver.VALUES, None, chunks, threads, chunk=1))
+    return driver.run(driver.plan_launch(address, driver.VALUES, None, chunks, threads, chunk=1))
 """
 
 

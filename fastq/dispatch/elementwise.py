@@ -19,7 +19,7 @@ from fastq.dispatch.spec import OpSpec, Parameters, op_spec
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray
-from fastq.runtime.driver import UNFIT, bound
+from fastq.runtime.driver import UNFIT, bind
 
 Array = NDArray[Any]
 
@@ -56,7 +56,7 @@ class ElementwiseLaunch:
         self.launch: Callable[..., int] = _refuse
         direct = self.launcher.direct if self.launcher else None
         if direct and not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given):
-            self.launch = bound(direct.plan.checked(rules.checks(x, result.nbytes, given)))
+            self.launch = bind(direct.plan.checked(rules.checks(x, result.nbytes, given)))
 
     @property
     def plan(self) -> Plan:

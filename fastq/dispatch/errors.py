@@ -20,7 +20,7 @@ from fastq.dispatch.strides import arrange, is_plain, native, tiles
 from fastq.dispatch.subbyte import packed_index, unpack_codes
 from fastq.kernels.loops.compare import SUMS as MEASURES
 from fastq.results import Comparison, QParams
-from fastq.runtime.driver import UNFIT, bound, run
+from fastq.runtime.driver import UNFIT, bind, run
 
 Array = NDArray[Any]
 
@@ -39,7 +39,7 @@ def compare_codes(
     spec = spec_with("compare", params, x.ndim)
     direct = _direct(spec, x, codes, given.as_bits)
     passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    launch = bound(direct.checked(rules.checks(x, 0, given))) if direct and passes else _refuse
+    launch = bind(direct.checked(rules.checks(x, 0, given))) if direct and passes else _refuse
 
     def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
         sums = _sums_of(x.size)
@@ -62,7 +62,7 @@ def compare_values(x: Array, values: Array, *_: object) -> Plan:
         raise TypeError(f"q must be a QuantizedArray, or a float array, not {values.dtype}")
     given = Parameters(np.ones((), validation.compute_dtype(x.dtype)), np.zeros((), np.int8))
     direct = _direct(_VALUES, x, values, given)
-    launch = bound(direct) if direct else None
+    launch = bind(direct) if direct else None
 
     def measure(x: Array, values: Array, *_: object) -> Comparison:
         sums = _sums_of(x.size)

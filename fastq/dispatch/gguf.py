@@ -19,7 +19,7 @@ from fastq.kernels.build import compile_kernel, element_type
 from fastq.kernels.loops import gguf
 from fastq.kernels.operands import CopyOperands
 from fastq.runtime import threadpool
-from fastq.runtime.driver import UNFIT, Checks, Program, bound, program, run
+from fastq.runtime.driver import UNFIT, Checks, LaunchPlan, bind, plan_launch, run
 from fastq.system import tuning
 
 Array = NDArray[Any]
@@ -77,8 +77,8 @@ def _launch(
     past_cache = streams and plain and data.nbytes + result.nbytes >= STREAMING
     kernel = _compiled(loop, row, native(data.dtype), dtype, past_cache)
     threads = threadpool.threads_for(blocks * BLOCK) if plain else 1
-    plan = program(kernel, COPY, None, blocks, threads, size=BLOCK, grain=gguf.GROUP)
-    checked = bound(plan.checked(Checks((data.nbytes, result.nbytes, 0, 0))))
+    plan = plan_launch(kernel, COPY, None, blocks, threads, size=BLOCK, chunk_multiple=gguf.GROUP)
+    checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, 0, 0))))
 
     def launch(data: Array, out: Any) -> tuple[Array, int]:
         values = result.new() if out is None else out
@@ -107,7 +107,7 @@ def _in_blocks(x: Array, width: int) -> Array:
     return x.reshape(*x.shape[:-1], -1, width)
 
 
-def _run_tiles(whole: Program, src: Array, dst: Array) -> int:
+def _run_tiles(whole: LaunchPlan, src: Array, dst: Array) -> int:
     width: int = src.shape[-1]
     most = min(TILE, src.size) // width
     buffers = [np.empty((most, x.shape[-1]), x.dtype.newbyteorder("=")) for x in (src, dst)]
@@ -121,8 +121,8 @@ def _run_tiles(whole: Program, src: Array, dst: Array) -> int:
     return -1
 
 
-def _first_reported(whole: Program, src: Array, dst: Array, stop: int) -> int:
-    """Find the first of blocks 0..stop that a program reports, by halving."""
+def _first_reported(whole: LaunchPlan, src: Array, dst: Array, stop: int) -> int:
+    """Find the first of blocks 0..stop that a plan reports, by halving."""
     start = 0
     while stop - start > 1:
         middle = (start + stop) // 2

@@ -16,7 +16,7 @@ from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import TILE, Arrangement, arrange, is_plain, native, tiles
 from fastq.dispatch.subbyte import pack_codes, packed_index, unpack_codes
 from fastq.kernels.storage import StorageFormat
-from fastq.runtime.driver import Program, run
+from fastq.runtime.driver import LaunchPlan, run
 
 Array = NDArray[Any]
 
@@ -187,7 +187,7 @@ def _contiguous(given: Parameters) -> Parameters:
 
 
 def run_tiles(
-    plan: Program,
+    plan: LaunchPlan,
     x: Array,
     out: Array | None,
     others: tuple[Array | None, ...],

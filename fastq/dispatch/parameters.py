@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from fastq.dispatch.spec import Parameters, as_bits
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.runtime import result_pool
+from fastq.runtime.cpython import keeps_value
 from fastq.runtime.driver import Checks
 
 Array = NDArray[Any]
@@ -117,10 +117,11 @@ class ParameterRules(NamedTuple):
         scale, zero_point = as_bits(given.scale), as_bits(given.zero_point)
         return Checks(
             (x.nbytes, result_nbytes, scale.nbytes, zero_point.nbytes),
-            scale.itemsize if scale.dtype.kind == "f" else 0,
+            scale.dtype,
             self.convention.signed_scale,
-            zero_point.itemsize,
+            zero_point.dtype,
             (0, 0) if self.qtype.element else (self.qtype.qmin, self.qtype.qmax),
+            (given.scale.dtype.type, given.zero_point.dtype.type),
         )
 
     def pass_as_they_are(self, scale: Any, zero_point: Any, given: Parameters) -> bool:
@@ -130,6 +131,8 @@ class ParameterRules(NamedTuple):
         if zero_point is None:
             return given.zero_point.nbytes <= _KEPT_ZEROS
         ready = given.zero_point
+        if self.convention.zero_point != "integer":
+            return _passes(zero_point, ready, (float, np.float64))
         is_number = bool(self.qtype.element) or ready.dtype.kind in "iu"
         checked = ready.itemsize == 1 or (self.qtype.fills_storage and not self.qtype.element)  # the driver reads bytes
         return is_number and checked and _passes(zero_point, ready, (int,))
@@ -142,12 +145,4 @@ def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:
     if given is ready:
         return ready.flags.c_contiguous and ready.flags.aligned and ready.dtype.isnative
     kind = type(given)
-    return not ready.shape and (kind in numbers or (kind is ready.dtype.type and _scalars_are_as_expected(ready.dtype)))
-
-
-@functools.cache
-def _scalars_are_as_expected(dtype: np.dtype[Any]) -> bool:
-    """Whether scalars of NumPy or ml_dtypes have their value where the driver reads it: first of what is their own."""
-    one = dtype.type(1)
-    value = np.array(one).tobytes()
-    return ctypes.string_at(id(one) + object.__basicsize__, len(value)) == value
+    return not ready.shape and (kind in numbers or (kind is ready.dtype.type and keeps_value(ready.dtype)))

@@ -33,7 +33,7 @@ from fastq.kernels.operands import (
 from fastq.kernels.status import HAS_NAN
 from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
-from fastq.runtime.driver import EVERYTHING, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, Program, X, program
+from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
 from fastq.runtime.kernel_args import KERNEL_ARGS
 
 Array = NDArray[Any]
@@ -134,7 +134,7 @@ def element_types(
 class ElementwisePlan(NamedTuple):
     """A launch plan with given parameters, and how often these are repeated side by side for a widened layout."""
 
-    plan: Program
+    plan: LaunchPlan
     repeat: int
 
     def repeated(self, given: Parameters) -> Parameters:
@@ -156,12 +156,14 @@ def plan_elementwise(
     threads = threadpool.threads_for(size) if direct else 1
     kernel = _kernel(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(layout, spec.code_range, streaming=direct and past_cache(size, *kinds[:2]))
-    heeded = EVERYTHING if spec.op != "dequantize" else 0  # codes may be NaN
-    plan = program(kernel, VALUES, args, size, threads, grain=GRAIN, backward=backward, heeded=heeded)
+    status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
+    plan = plan_launch(
+        kernel, VALUES, args, size, threads, chunk_multiple=GRAIN, backward=backward, status_mask=status_mask
+    )
     return ElementwisePlan(plan, repeat)
 
 
-def plan_repack(shape: tuple[int, ...], code: StorageFormat, src: ElementType, dst: ElementType) -> Program:
+def plan_repack(shape: tuple[int, ...], code: StorageFormat, src: ElementType, dst: ElementType) -> LaunchPlan:
     """Plan to bring codes of a shape from one form in memory to the other, in C order."""
     size, length = math.prod(shape), shape[-1] if shape else 1
     if length % code.group == 0 or size == length:
@@ -169,7 +171,7 @@ def plan_repack(shape: tuple[int, ...], code: StorageFormat, src: ElementType, d
     kinds = _as_integers(src), _as_integers(dst)
     kernel = _kernel(repack, CopyOperands(*kinds), "repack")
     args = kernel_args(Layout(1, length, 1, length, 1, 1, 1, ()), streaming=past_cache(size, src, dst), size=size)
-    return program(kernel, COPY, args, -(-size // length), threadpool.threads_for(size), size=length)
+    return plan_launch(kernel, COPY, args, -(-size // length), threadpool.threads_for(size), size=length)
 
 
 def _as_integers(kind: ElementType) -> ElementType:
@@ -179,14 +181,14 @@ def _as_integers(kind: ElementType) -> ElementType:
     return np.dtype(np.uint8) if kind.name in FLOAT_FORMATS else kind
 
 
-def plan_errors(spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], direct: bool = True) -> Program:
+def plan_errors(spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], direct: bool = True) -> LaunchPlan:
     """Plan sums of the errors of an approximation."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
     kernel = _kernel(loop_of(layout), ErrorOperands(*kinds, np.dtype(np.float64)), "compare", spec.arithmetic)
     operands, args, size = (X, OUT, SCALE, ZERO, SUMS), kernel_args(layout, spec.code_range), math.prod(shape)
     threads = threadpool.threads_for(size) if direct else 1
-    return program(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, eager=True)
+    return plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------
@@ -197,9 +199,9 @@ class MinMaxReduction(NamedTuple):
 
     Attributes
     ----------
-    plan : Program
+    plan : LaunchPlan
         All launches.
-    reduce, merge_partials : Program
+    reduce, merge_partials : LaunchPlan
         The first and, where there are several slots, the second one alone.
     dtype : dtype
         In which minima and maxima are held.
@@ -211,9 +213,9 @@ class MinMaxReduction(NamedTuple):
         Parts of the array that have a minimum and a maximum.
     """
 
-    plan: Program
-    reduce: Program
-    merge_partials: Program | None
+    plan: LaunchPlan
+    reduce: LaunchPlan
+    merge_partials: LaunchPlan | None
     dtype: np.dtype[Any]
     identities: tuple[Array, Array] | None
     size: int
@@ -263,8 +265,8 @@ def plan_minmax(
     threads = _threads_to_reduce(size) if direct else 1
     wanted, parameters = layout.shape, layout.parameters
     layout, repeat = layout.widened(NARROW)
-    count, grain = layout.parameters, owned_units(layout)
-    alone = layout.owned and size // grain >= 4 * threads  # each thread has blocks of its own
+    count, chunk_multiple = layout.parameters, owned_units(layout)
+    alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > PARTIAL else threads
     held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
     wide = slots < threads and layout.inner > PARTIAL // threads and not alone and repeat == 1
@@ -274,31 +276,41 @@ def plan_minmax(
     units, chunk = (layout.inner, min(COLUMNS, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
-    operands, heeded = (X, LO, HI, NONE, NONE), EVERYTHING if nan == "raise" else ~HAS_NAN
-    unit, grain, chunk = size // units, grain if alone else 1, chunk if threads > 1 else 0
-    reduce = program(kernel, operands, args, units, threads, size=unit, grain=grain, chunk=chunk, heeded=heeded)
+    operands, status_mask = (X, LO, HI, NONE, NONE), ALL_STATUS if nan == "raise" else ~HAS_NAN
+    unit, chunk_multiple, chunk = size // units, chunk_multiple if alone else 1, chunk if threads > 1 else 0
+    reduce = plan_launch(
+        kernel,
+        operands,
+        args,
+        units,
+        threads,
+        size=unit,
+        chunk_multiple=chunk_multiple,
+        chunk=chunk,
+        status_mask=status_mask,
+    )
     plan, merge = reduce, None
     if slots * repeat > 1:
         kernel = _kernel(columns.merge_partials, PartialOperands(held, held), "minmax")
         args = kernel_args(layout, partials=slots * repeat, partial_stride=parameters)
-        merge = program(kernel, (LO, HI, NONE, NONE, NONE), args, parameters, 1)
+        merge = plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, parameters, 1)
         plan = reduce.then(merge)
     identities = _identities(held, slots * count, wanted) if slots * count <= NARROW else None
     return MinMaxReduction(plan, reduce, merge, held, identities, slots * count, wanted)
 
 
-def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> Program:
+def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> LaunchPlan:
     """Plan to turn so many ranges into scale and zero point."""
     scheme = spec.range_scheme
     kinds = RangeOperands(held, held, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype)
     kernel = _kernel(columns.ranges, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
-    return program(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(_NO_LAYOUT, spec.code_range), count, 1)
+    return plan_launch(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(_NO_LAYOUT, spec.code_range), count, 1)
 
 
 class RangedPlan(NamedTuple):
     """A launch plan that takes parameters from ranges and quantizes, and the reduction of two passes."""
 
-    plan: Program
+    plan: LaunchPlan
     reduction: MinMaxReduction | None
 
     def begin(self) -> tuple[Array, ...]:
@@ -330,7 +342,7 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
     return 8 if is_wide(kinds[0]) else 4
 
 
-def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any]) -> Program | None:
+def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any]) -> LaunchPlan | None:
     """Plan one pass; None where a block would have left the cache when it is quantized, or threads outnumber blocks."""
     op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
     kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
@@ -350,9 +362,9 @@ def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: n
     if layout.inner > 1:
         units = layout.outer * layout.blocks * -(-layout.inner // width)
         kernel = _kernel(columns.stripes, kinds, op, arithmetic, **options)
-        return program(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
+        return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
     if layout.block in BLOCK_SIZES and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
         kernel = _kernel(blocks, kinds, op, arithmetic, block=layout.block, **options)
-        return program(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
+        return plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
     kernel = _kernel(runs, kinds, op, arithmetic, **options)
-    return program(kernel, VALUES, args, size, threads, grain=owned_units(layout))
+    return plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=owned_units(layout))

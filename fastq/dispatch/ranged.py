@@ -25,7 +25,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.results import Axis, QParams, QuantizedArray
-from fastq.runtime.driver import UNFIT, Checks, bound, run
+from fastq.runtime.driver import UNFIT, Checks, bind, run
 
 Array = NDArray[Any]
 
@@ -288,7 +288,7 @@ class RangedLaunch:
         """The plan of calls: a closure, which takes half the time of a method."""
         new, launch, begin, filled, nan = (
             self.new,
-            bound(self.checked),
+            bind(self.checked),
             self.ranged.begin,
             self.template.filled,
             self.request.nan,

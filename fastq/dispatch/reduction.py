@@ -16,7 +16,7 @@ from fastq.dispatch.planner import MinMaxReduction, plan_minmax
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.strides import Arrangement, arrange, native
 from fastq.results import Axis
-from fastq.runtime.driver import bound, run
+from fastq.runtime.driver import bind, run
 
 Array = NDArray[Any]
 MinMax = tuple[Array, Array, int]  # minima, maxima and status
@@ -49,7 +49,7 @@ class Extremes:
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str) -> None:
         self.arrangement = arrange(x, None, axes, block_size)
         self.plan = _plan(x, self.arrangement, block_size, nan, self.arrangement.direct)
-        self.launch = bound(self.plan.plan) if self.arrangement.direct else None
+        self.launch = bind(self.plan.plan) if self.arrangement.direct else None
 
     @property
     def dtype(self) -> np.dtype[Any]:

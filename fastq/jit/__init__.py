@@ -1,7 +1,19 @@
 """Compile functions with Numba once, keep their machine code on disk, and call them by address."""
 
-from fastq.jit.compile import c_function, cache_directory, kernel
-from fastq.jit.compiler import OPTIONS
+from fastq.jit.compile import Listing, c_function, kernel, listing
+from fastq.jit.folder import code_folder, refusals
 from fastq.jit.functions import intrinsic, njit, specialize
+from fastq.jit.options import OPTIONS
 
-__all__ = ["OPTIONS", "c_function", "cache_directory", "intrinsic", "kernel", "njit", "specialize"]
+__all__ = [
+    "OPTIONS",
+    "Listing",
+    "c_function",
+    "code_folder",
+    "intrinsic",
+    "kernel",
+    "listing",
+    "njit",
+    "refusals",
+    "specialize",
+]

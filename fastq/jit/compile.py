@@ -8,7 +8,7 @@ import gc
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -17,12 +17,14 @@ import numba
 from llvmlite import binding
 from numba import types
 from numba.core import config
-from numba.core.registry import cpu_target
 
 from fastq.jit.cache import CachedFile
-from fastq.jit.compiler import ENTRY, OPTIONS, jit_enabled, machine_code
 from fastq.jit.digest import SOURCES
 from fastq.jit.folder import code_folder
+from fastq.jit.options import OPTIONS, SHORT, jit_enabled
+
+if SHORT:
+    from fastq.jit.compiler import ENTRY, compile_library, target
 
 # what Numba and LLVM are told by the environment
 _SETTINGS = (
@@ -48,11 +50,16 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     body = f"{function.__module__}.{function.__qualname__}", _code(function.__code__, function.__doc__), cells
     made_by = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, config.OPT.is_opt_max
-    settings = [getattr(config, name) for name in _SETTINGS], cpu_target.target_context.codegen().magic_tuple()
+    settings = [getattr(config, name) for name in _SETTINGS], target()
     parts = sources, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings
-    named = next((kind.loop for kind in arguments if hasattr(kind, "loop")), function)
-    name = re.sub(r"[^\w.]", "_", f"{named.__module__.rpartition('.')[2]}.{named.__qualname__}")[:80]
+    name = re.sub(r"[^\w.]", "_", _name(function, arguments))[:80]
     return CachedFile(folder, name, hashlib.sha256(repr(parts).encode()).digest())
+
+
+def _name(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    """Return what a function is called: by the loop that a type among its arguments chooses, else by its own name."""
+    named = next((kind.loop for kind in arguments if hasattr(kind, "loop")), function)
+    return f"{named.__module__.rpartition('.')[2]}.{named.__qualname__}"
 
 
 def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
@@ -61,15 +68,16 @@ def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
     return code.co_code, code.co_names, constants
 
 
-def _modules(kinds: Iterable[Any]) -> Iterator[str]:
-    """Yield the modules of types, of what they point to, and of the loop of a kernel: they say how it is compiled."""
-    for kind in kinds:
-        yield type(kind).__module__
-        if isinstance(kind, types.CPointer):
-            yield from _modules([kind.dtype])
-        if hasattr(kind, "loop"):
-            yield kind.loop.__module__
-            yield from _modules([kind.spec, *kind.operands])
+def _modules(value: Any) -> Iterator[str]:
+    """Yield the modules of a type and of all that it is made of, which say how it is compiled."""
+    if isinstance(value, tuple):
+        for each in value:
+            yield from _modules(each)
+    elif isinstance(value, types.Type):
+        yield type(value).__module__
+        yield from _modules(tuple(vars(value).values()))
+    elif callable(value):
+        yield getattr(value, "__module__", "")
 
 
 @contextlib.contextmanager
@@ -100,16 +108,31 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
     """
     function = getattr(function, "py_func", function)  # of a function of `njit`
     with jit_enabled():
-        file = _file(function, result, arguments)
-        code = saved = file.load() if file else None
-        if code is None:
-            with _without_collection():
-                code = machine_code(function, OPTIONS, result, arguments)
-            if file:
-                file.save(code)
-        return Compiled(_address_of(code), saved is not None)
+        compiled = (_load_or_compile if SHORT else _compile_by_numba)(function, result, arguments)
+    _functions[compiled.address] = function, result, arguments
+    return compiled
 
 
+_functions: dict[int, tuple[Callable[..., Any], Any, tuple[Any, ...]]] = {}  # what is at an address
+
+
+def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Compiled:
+    file = _file(function, result, arguments)
+    code = saved = file.load() if file else None
+    if code is None:
+        with _without_collection():
+            code = compile_library(function, result, arguments).machine_code()
+        if file:
+            file.save(code)
+    return Compiled(_address_of(code), saved is not None)
+
+
+def _compile_by_numba(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Compiled:
+    _callbacks.append(numba.cfunc(result(*arguments), **OPTIONS)(function))
+    return Compiled(_callbacks[-1].address, False)
+
+
+_callbacks: list[Any] = []  # Numba keeps machine code as long as these
 _engines: list[binding.ExecutionEngine] = []  # machine code lives as long as its engine
 
 
@@ -124,10 +147,39 @@ def _address_of(code: bytes) -> int:
 
 
 def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
-    """Address of `c_function`."""
+    """Return the address of `c_function`."""
     return c_function(function, result, *arguments).address
 
 
-def cache_directory() -> str:
-    """Return where compiled kernels are kept; "" where no folder can be written or trusted."""
-    return str(code_folder() or "")
+class Listing(NamedTuple):
+    """What a compiled function is made of.
+
+    Attributes
+    ----------
+    name : str
+        Module and name of the function, or of the loop that it runs.
+    types : str
+        Numba types of its arguments.
+    llvm : str
+        LLVM IR after optimization.
+    asm : str
+        Assembly for this CPU.
+    """
+
+    name: str
+    types: str
+    llvm: str
+    asm: str
+
+
+@functools.cache
+def listing(address: int) -> Listing:
+    """Return what the function of `kernel` at an address is made of, compiling it once more."""
+    function, result, arguments = _functions[address]
+    with jit_enabled():
+        if SHORT:
+            library = compile_library(function, result, arguments)
+        else:
+            library = numba.cfunc(result(*arguments), **OPTIONS)(function)._library
+        name, types_of = _name(function, arguments), ", ".join(map(str, arguments))
+        return Listing(name, types_of, library.get_llvm_str(), library.get_asm_str())

@@ -1,34 +1,22 @@
-"""How a function becomes machine code: the passes, and how what only compiled code calls becomes part of it."""
+"""The short compile pipeline: the passes that kernels need, and what only compiled code calls as a part of kernels."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 from llvmlite import ir
 from llvmlite.binding import Linkage
-from numba.core import config, typed_passes, untyped_passes
+from numba import types
+from numba.core import errors, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, Flags, compile_extra
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
-from numba.core.registry import cpu_target
+from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.typing import make_concrete_template
 
-# numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
-OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}
-
-
-@contextlib.contextmanager
-def jit_enabled() -> Iterator[None]:
-    """Have Numba compile even if NUMBA_DISABLE_JIT is set: vectors exist in compiled code only."""
-    with global_compiler_lock:
-        disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
-        try:
-            yield
-        finally:
-            config.DISABLE_JIT = disabled
-
+from fastq.jit.options import OPTIONS, jit_enabled
+from fastq.system import lazy
 
 # Of Numba's passes those that change anything here: no closures, context managers, loops over literals, array
 # expressions or parallel loops are in kernels. A third less time to compile, together with `_Inlined`.
@@ -129,20 +117,63 @@ class InlinedCompiler(Compiler):
 INLINED: Any = OPTIONS | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
+class Function(CPUDispatcher):  # type: ignore[misc]
+    """Dispatcher with two tables of signatures: its own for calls from Python, another for calls from compiled code.
+
+    Numba's pipeline optimizes each function with all that it calls and makes machine code and wrappers for it, which
+    nothing runs when the caller is compiled too.
+    """
+
+    @lazy.cached_property
+    def inlined(self) -> _Overloads:
+        """Dispatcher for calls from compiled code."""
+        return _Overloads(self.py_func, targetoptions=INLINED, pipeline_class=InlinedCompiler)
+
+    @property
+    def _numba_type_(self) -> types.Type:
+        return types.Dispatcher(self.inlined)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        with jit_enabled():
+            return super()._compile_for_args(*args, **kws)
+
+
+class _Overloads(CPUDispatcher):  # type: ignore[misc]
+    """Dispatcher of a function that is inlined into compiled code, once for every type but not for every literal."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Compile for types without literals, for literals where it cannot be typed otherwise."""
+        named = dict(kws)
+        try:
+            return self._template([*map(types.unliteral, args)], {name: types.unliteral(named[name]) for name in named})
+        except errors.TypingError:
+            return self._template(args, named)
+
+    def _template(self, args: Any, kws: Any) -> Any:
+        """Return a template of the one signature that is called: Numba would rate all that were ever compiled."""
+        pysig, folded = self.fold_argument_types(args, kws)
+        self.compile(folded)
+        signatures = [self.overloads[folded].signature]
+        return make_concrete_template(f"Call({self.__name__})", self.__name__, signatures), pysig, folded, {}
+
+
 ENTRY = "fastq_kernel"  # what linkers see of a kernel
 
 
-def machine_code(
-    function: Callable[..., Any], options: dict[str, Any], result: Any, arguments: tuple[Any, ...]
-) -> bytes:
-    """Return an object file with a C function of these Numba types, named `ENTRY`."""
+def target() -> tuple[Any, ...]:
+    """Return what machine code is made for: triple, CPU and its features."""
+    return tuple(cpu_target.target_context.codegen().magic_tuple())
+
+
+def compile_library(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Any:
+    """Compile a C function of these Numba types, named `ENTRY`; return it with all that it calls."""
     flags = Flags()
-    cpu_target.options.parse_as_flags(flags, options)
+    cpu_target.options.parse_as_flags(flags, OPTIONS)
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     contexts = cpu_target.typing_context, cpu_target.target_context
     compiled = compile_extra(*contexts, function, arguments, result, flags, {}, pipeline_class=Compiler)
     compiled.library.add_ir_module(_entry(compiled.target_context, compiled.fndesc))
-    return cast(bytes, compiled.library.machine_code())
+    return compiled.library
 
 
 def _entry(context: Any, function: Any) -> ir.Module:

@@ -25,9 +25,10 @@ def code_folder() -> Path | None:
     """Return the folder of machine code, made if it does not exist; None where there is none to be trusted."""
     for folder in _candidates():
         with contextlib.suppress(OSError):
-            _make(folder)
-            if not refusal(folder) and (os.access(folder, os.W_OK) or any(folder.iterdir())):
-                return folder
+            if not refusal(folder):
+                _make(folder)
+                if os.access(folder, os.W_OK) or any(folder.iterdir()):
+                    return folder
     return None
 
 
@@ -57,28 +58,22 @@ def _make(folder: Path) -> None:
 
 
 def refusal(folder: Path) -> str:
-    """Return why a folder is not to be trusted; "" if it is."""
+    """Return why a folder, which need not exist yet, is not to be trusted; "" if it is."""
     folder = Path(os.path.realpath(folder))
-    reason = _distrust(os.stat(folder))
-    return next((f"{path} {why}" for path, why in [(folder, reason), *_parents(folder)] if why), "")
+    for path in (folder, *folder.parents):
+        if path.exists() and (why := _distrust(os.stat(path), is_parent=path != folder)):
+            return f"{path} {why}"
+    return ""
 
 
-def _parents(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the parents of a folder, and why each is not to be trusted to keep it in its place."""
-    for parent in folder.parents:
-        status = os.stat(parent)
-        if status.st_mode & stat.S_ISVTX or (_CHECKED and status.st_uid == 0 and not _others_may_write(status)):
-            continue  # in a sticky folder, only the owner of an entry can move it
-        yield parent, _distrust(status)
-
-
-def _distrust(status: os.stat_result) -> str:
-    """Return why what has this status is not private to the user; "" if it is."""
+def _distrust(status: os.stat_result, is_parent: bool = False) -> str:
+    """Return why others could change what has this status, or move a folder out of this parent; "" if they cannot."""
     if not _CHECKED:
         return ""
-    if status.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid() and not (is_parent and status.st_uid == 0):
         return "belongs to another user"
-    return "can be written to by others" if _others_may_write(status) else ""
+    sticky = is_parent and status.st_mode & stat.S_ISVTX  # only the owner of an entry can move it
+    return "can be written to by others" if _others_may_write(status) and not sticky else ""
 
 
 def _others_may_write(status: os.stat_result) -> bool:
@@ -108,7 +103,7 @@ def read_trusted(path: Path) -> bytes:
 
 
 def refusals() -> list[str]:
-    """Return why folders that come before the one in use are not used, and which of its files are not."""
+    """Return why folders before the one in use are not trusted, and which of its files are not."""
     used, reasons = code_folder(), []
     for folder in _candidates():
         with contextlib.suppress(OSError):

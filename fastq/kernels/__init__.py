@@ -3,4 +3,35 @@
 A kernel returns status bits, see `fastq.kernels.status`.
 """
 
-import fastq.jit.digest  # noqa: F401  before other sources, so that an edit meanwhile saves no old code as its own
+from collections.abc import Callable
+from typing import Any
+
+from fastq.system import lazy
+
+
+def inspect(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Make a call and return the LLVM IR and the assembly of the kernels that it launched.
+
+    Parameters
+    ----------
+    function : callable
+        A function of fastq, or one that calls some.
+    *arguments, **options
+        What it is called with.
+
+    Returns
+    -------
+    fastq.kernels.inspection.Inspection
+        The kernels in the order of their launch; print its `llvm` or `asm`.
+
+    Examples
+    --------
+    >>> import fastq
+    >>> import numpy as np
+    >>> kernels = fastq.kernels.inspect(fastq.quantize_linear, np.ones(8, np.float32), 0.1, 0, "int8")
+    >>> [kernel.name for kernel in kernels]
+    ['runs.runs']
+    >>> "llvm.lrint" in kernels.llvm
+    True
+    """
+    return lazy.module("fastq.kernels.inspection").inspect(function, *arguments, **options)

@@ -91,8 +91,8 @@ def versions() -> dict[str, str]:
 
     import fastq
 
-    jit = lazy.module("fastq.jit.compile")
-    return {
+    jit = lazy.module("fastq.jit")
+    found = {
         "fastq": _version("fastq-kernels"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "numpy": _version("numpy"),
@@ -101,8 +101,11 @@ def versions() -> dict[str, str]:
         "system": platform.platform(),
         "cpu": _cpu(),
         "threads": f"{fastq.get_num_threads()} of {os.cpu_count()}",
-        "cache": jit.cache_directory(),
+        "cache": str(jit.code_folder() or "none"),
     }
+    if refused := jit.refusals():
+        found["not cached in"] = "; ".join(refused)
+    return found
 
 
 def show_versions() -> None:

@@ -1,12 +1,17 @@
-"""Compiled functions that Python calls as it calls those of C: with objects, which they look into themselves."""
+"""Compiled functions that Python calls as it calls those of C, with objects whose fields they read themselves.
+
+All that the package assumes of the memory of Python and NumPy objects is here, and is checked when this is imported.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -17,13 +22,53 @@ from fastq.simd import pointer
 
 _INT, _WORD = types.int64, ir.IntType(64)
 
-# words of an object: its type, and where what it holds begins, the value of a float or of a NumPy scalar or the fields
-# of an ndarray. All this is part of the ABI of Python and NumPy
+# words of an object: its type; the value of a float or of a NumPy scalar; the address of the elements of an ndarray
 TYPE, VALUE = object.__basicsize__ // 8 - 1, object.__basicsize__ // 8
-DATA, NDIM, DIMENSIONS, DTYPE, FLAGS = VALUE, VALUE + 1, VALUE + 2, VALUE + 5, VALUE + 6
+DATA = VALUE
 
 METH_FASTCALL = 0x80
 LOCAL = 64  # words of `local`
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _word(item: object, k: int) -> int:
+    return ctypes.c_int64.from_address(id(item) + 8 * k).value
+
+
+@functools.cache
+def keeps_value(dtype: np.dtype[Any]) -> bool:
+    """Return whether scalars of a dtype, of NumPy or ml_dtypes, have their value where compiled code reads it."""
+    one = dtype.type(1)
+    value = np.array(one).tobytes()
+    return ctypes.string_at(id(one) + 8 * VALUE, len(value)) == value
+
+
+def check_abi() -> None:
+    """Pass if fields are where compiled code reads them.
+
+    Raises
+    ------
+    ImportError
+        If they are elsewhere, by which wrong memory would be read.
+    """
+    words = (sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)) == ("cpython", "little", 8)
+    array, scalars = np.arange(3.0), [np.dtype(kind) for kind in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "i8")]
+    if not (
+        words
+        and all(_word(item, TYPE) == id(type(item)) for item in (array, 1.5, 1, None, array[0]))
+        and _word(array, DATA) == array.ctypes.data
+        and ctypes.string_at(id(1.5) + 8 * VALUE, 8) == np.array(1.5).tobytes()
+        and all(keeps_value(dtype) for dtype in scalars)
+    ):
+        raise ImportError(
+            "fastq reads the fields of Python and NumPy objects, which this build keeps elsewhere: "
+            f"{sys.version} on a {sys.byteorder}-endian CPU, NumPy {np.__version__}"
+        )
+
+
+check_abi()
 
 
 # --- instructions -----------------------------------------------------------------------------------------------------
@@ -52,15 +97,12 @@ release_lock = _interface("PyThread_release_lock")
 release_interpreter = _interface("PyEval_SaveThread")
 take_interpreter = _interface("PyEval_RestoreThread")
 new_int = _interface("PyLong_FromLongLong")
-new_bytes = _interface("PyBytes_FromStringAndSize")
 int_value = _interface("PyLong_AsLongLongAndOverflow")
-tuple_size = _interface("PyTuple_Size")
-tuple_item = _interface("PyTuple_GetItem")
 
 
 @intrinsic
 def local(typingctx: Any) -> Any:
-    """Address of `LOCAL` words of the stack: others at each place that asks, the same ones each time it is passed."""
+    """Return the address of `LOCAL` words of the stack: others at each place that asks, and the same at each pass."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.ptrtoint(cgutils.alloca_once(builder, _WORD, size=LOCAL), _WORD)
@@ -70,7 +112,7 @@ def local(typingctx: Any) -> Any:
 
 @njit
 def words_at(address):  # type: ignore[no-untyped-def]
-    """Words at an address."""
+    """Return a pointer to the words at an address."""
     return pointer(address, types.int64)
 
 
@@ -81,7 +123,7 @@ _read_clock = _interface("PyTime_PerfCounterRaw" if _CLOCK_WRITES else "_PyTime_
 
 @njit
 def nanoseconds():  # type: ignore[no-untyped-def]
-    """Time that has passed since any moment."""
+    """Read a clock that begins at any moment."""
     if _CLOCK_WRITES:
         base = local()
         _read_clock((base,))
@@ -106,11 +148,24 @@ _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, *[ctypes.c_void_p] * 3)(("Py
 
 
 def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of three words, or load it: nothing, the address of the arguments, and how many they are.
+    """Compile a function of METH_FASTCALL's three words, or load it, and make a Python function of it.
 
-    It returns the address of a new object. A call costs 0.05 us, through Numba's own entry for ten integers 0.6.
+    The words are not used, the address of the arguments, and how many they are; it returns the address of a new object.
+    A call takes 0.05 us, through Numba's own wrapper for ten integers 0.6.
     """
     address = jit.kernel(function, _INT, _INT, _INT, _INT)
     definition = _MethodDef(function.__name__.encode(), address, METH_FASTCALL, None)
     _definitions.append(definition)
     return cast(Callable[..., Any], _new_function(ctypes.addressof(definition), None, None))
+
+
+def new_acquired_lock() -> int:
+    """Allocate an acquired PyThread lock and return its address."""
+    allocate = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+    acquire = kind(("PyThread_acquire_lock", ctypes.pythonapi))
+    lock = allocate()
+    if not lock:
+        raise MemoryError
+    acquire(lock, 1)
+    return int(lock)

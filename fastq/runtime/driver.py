@@ -1,13 +1,14 @@
-"""A program: the kernels of one call in their order, as words that one compiled driver reads.
+"""Launch plans: the kernels of one call in their order, as words that one compiled driver reads.
 
-The driver gets the arrays of the call themselves. It goes through all steps without the interpreter, and ends after a
-step that saw what the call refuses.
+The driver gets the operands of the call as Python has them. It checks what only their elements and addresses tell,
+launches kernels one after the other without the interpreter lock, and stops after one whose status the call refuses.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,134 +34,160 @@ from fastq.simd import advance, bitcast, cast_pointer, convert, pointer
 
 Array = NDArray[Any]
 
-# the operands of a program in the order in which `run` takes them; NONE is a null pointer
+# the operands of a plan in the order in which `run` takes them; NONE is a null pointer
 X, OUT, SCALE, ZERO, SUMS, LO, HI, NONE = range(8)
-VALUES = X, OUT, SCALE, ZERO, NONE  # what the kernels of most steps get
+VALUES = X, OUT, SCALE, ZERO, NONE  # what most kernels get
 
-# words of a program: how many steps; what operands have to be (see `Checks`); then the steps
-STEPS, NBYTES, SCALE_SIZE, SIGNED, ZERO_SIZE, LEAST_ZERO, MOST_ZERO = 0, 1, 5, 6, 7, 8, 9
-ARRAY, FLOAT, DOUBLE, INT, NOTHING = 10, 11, 12, 13, 14  # addresses of types and None, which only this process knows
-HEAD = 15
-# words of a step: kernel, operands, units, and the words of the plan
-KERNEL, OPERANDS, ORIGIN, START, STOP, CHUNK, THREADS, EAGER, BACKWARD, HEEDED, STEP_PLAN = 0, 1, *range(6, 15)
-STEP = STEP_PLAN + KERNEL_ARGS.itemsize // 8
+# words of a launch plan: how many launches; what operands have to be (see `Checks`); then the launches
+LAUNCHES, NBYTES, SCALE_SIZE, SIGNED, SCALE_TYPE = 0, 1, 5, 6, 7
+ZERO_SIZE, ZERO_IS_FLOAT, LEAST_ZERO, MOST_ZERO, ZERO_TYPE = range(8, 13)
+ARRAY, FLOAT, DOUBLE, INT, NOTHING = range(13, 18)  # addresses of types and None, which only this process knows
+HEAD = 18
+# words of a launch: kernel, operands, units, and the words of its numeric arguments
+KERNEL, OPERANDS, ORIGIN, START, STOP, CHUNK, THREADS = 0, 1, 6, 7, 8, 9, 10
+WAKE_WORKERS, BACKWARD, STATUS_MASK, ARGS = 11, 12, 13, 14
+LAUNCH = ARGS + KERNEL_ARGS.itemsize // 8
 
 _ADDRESSES = [id(one) for one in (np.ndarray, float, np.float64, int, None)]
-EVERYTHING = -1
-UNFIT = -1  # what `run` returns where a check failed; no kernel has run then
+ALL_STATUS = -1  # mask of all bits
+UNFIT = -1  # what the driver returns where a check failed; no kernel has run then
 
 
 class Checks(NamedTuple):
-    """What the driver finds out about operands that Python has not looked at.
+    """What the driver checks of operands.
 
     Attributes
     ----------
     nbytes : tuple of int
-        Bytes of x, out, scale and zero point; out may share none with the others.
-    scale_size : int
-        Bytes of a scale of float32 or float64, which must be positive and finite; 0: of another type, not looked at.
+        Bytes of x, out, scale and zero point, none of which may be missing if it has any; out may share none with the
+        others.
+    scale : dtype, optional
+        Scales of float32 or float64 must be positive and finite; others are not looked at.
     signed : bool
         Whether scales may be negative too.
-    zero_size : int
-        Bytes of a zero point.
-    zeros : tuple of int
-        The smallest and the largest zero point.
+    zero_point : dtype, optional
+        Zero points of float32 or float64 must be finite.
+    codes : tuple of int, optional
+        The first and last code that an integer zero point may be, which is looked at where it is a number or a byte.
+    scalars : tuple of type
+        Types of the NumPy scalars that may stand for a scale and for a zero point.
     """
 
     nbytes: tuple[int, int, int, int]
-    scale_size: int = 0
+    scale: np.dtype[Any] | None = None
     signed: bool = False
-    zero_size: int = 0
-    zeros: tuple[int, int] = (0, 0)
+    zero_point: np.dtype[Any] | None = None
+    codes: tuple[int, int] = (0, 0)
+    scalars: tuple[type | None, type | None] = (None, None)
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The words of a plan from `NBYTES` on."""
+        scale_type, zero_point_type = (0 if each is None else id(each) for each in self.scalars)
+        float_zero = _float_size(self.zero_point)
+        size = self.zero_point.itemsize if self.zero_point is not None else 0
+        scale = _float_size(self.scale), int(self.signed), scale_type
+        return *self.nbytes, *scale, size, int(float_zero > 0), *self.codes, zero_point_type
 
 
-class Program(NamedTuple):
-    """Words of a program, and the most threads that a step of it has work for."""
+def _float_size(dtype: np.dtype[Any] | None) -> int:
+    """Return the bytes of float32 or float64, 0 for any other dtype."""
+    return dtype.itemsize if dtype is not None and dtype.name in ("float32", "float64") else 0
+
+
+class LaunchPlan(NamedTuple):
+    """Words of a plan, and the most threads that one of its launches has work for."""
 
     words: NDArray[np.int64]
     threads: int
 
-    def then(self, *others: Program) -> Program:
-        """Return this program with the steps of others after its own."""
+    @property
+    def launches(self) -> NDArray[np.int64]:
+        """The words of each launch."""
+        return self.words[HEAD:].reshape(-1, LAUNCH)
+
+    def then(self, *others: LaunchPlan) -> LaunchPlan:
+        """Return this plan with the launches of others after its own."""
         words = np.concatenate((self.words, *(other.words[HEAD:] for other in others)))
-        words[STEPS] = (words.size - HEAD) // STEP
-        return Program(words, max(each.threads for each in (self, *others)))
+        words[LAUNCHES] = (words.size - HEAD) // LAUNCH
+        return LaunchPlan(words, max(each.threads for each in (self, *others)))
 
-    def part(self, start: int, stop: int, origin: int = 0) -> Program:
-        """Return this program of one step for other units, in one thread, of operands that begin with `origin`."""
+    def part(self, start: int, stop: int, origin: int = 0) -> LaunchPlan:
+        """Return this plan of one launch for other units, in one thread, of operands that begin with `origin`."""
         words = self.words.copy()
-        words[HEAD + ORIGIN : HEAD + EAGER] = origin, start, stop, 0, 1
-        return Program(words, 1)
+        words[HEAD + ORIGIN : HEAD + WAKE_WORKERS] = origin, start, stop, 0, 1
+        return LaunchPlan(words, 1)
 
-    def with_tensor(self, tensor: float) -> Program:
-        """Return this program for scales in units of one for the whole array, which is known only now; 0: of none."""
+    def with_tensor(self, tensor: float) -> LaunchPlan:
+        """Return this plan for scales in units of one for the whole array, which is known only now; 0: of none."""
         if not tensor:
             return self
+        plan = LaunchPlan(self.words.copy(), self.threads)
+        for launch in plan.launches:
+            launch[ARGS:].view(KERNEL_ARGS)["tensor"] = tensor
+        return plan
+
+    def checked(self, checks: Checks) -> LaunchPlan:
+        """Return this plan with checks of its operands."""
         words = self.words.copy()
-        for step in words[HEAD:].reshape(-1, STEP):
-            step[STEP_PLAN:].view(KERNEL_ARGS)["tensor"] = tensor
-        return Program(words, self.threads)
-
-    def checked(self, checks: Checks) -> Program:
-        """Return this program with a look at its operands first."""
-        words = self.words.copy()
-        words[NBYTES:ARRAY] = *checks.nbytes, checks.scale_size, checks.signed, checks.zero_size, *checks.zeros
-        return Program(words, self.threads)
+        words[NBYTES:ARRAY] = checks.words
+        return LaunchPlan(words, self.threads)
 
 
-def program(
+def plan_launch(
     kernel: int,
     operands: tuple[int, int, int, int, int],
-    plan: Array | None,
+    args: Array | None,
     stop: int,
     threads: int,
     *,
     origin: int = 0,
     size: int = 1,
-    grain: int = 1,
+    chunk_multiple: int = 1,
     chunk: int = 0,
     backward: bool = False,
-    eager: bool = False,
-    heeded: int = EVERYTHING,
-) -> Program:
-    """Return a program of one step: a kernel on units 0..stop.
+    wake_workers: bool = False,
+    status_mask: int = ALL_STATUS,
+) -> LaunchPlan:
+    """Return a plan of one launch: a kernel on units 0..stop.
 
     Parameters
     ----------
     kernel : int
         Address.
     operands : tuple of int
-        Which operands are src, dst, scale, zero point and sums.
-    plan : ndarray, optional
-        The plan, of dtype `KERNEL_ARGS`.
+        Which operands the kernel gets.
+    args : ndarray, optional
+        Its numeric arguments, of dtype `KERNEL_ARGS`.
     stop : int
         Number of units.
     threads : int
         How many threads, as `threadpool.threads_for` says.
     origin : int
-        The element that src and dst begin with.
+        The element that arrays begin with.
     size : int
         Elements in a unit.
-    grain : int
+    chunk_multiple : int
         Chunks are a multiple of so many units.
     chunk : int
         Units in a chunk, kept to by a single thread too; 0: as suits the number of threads.
     backward : bool
-        Begin with the last chunk, which the step before this one has left in the cache.
-    eager : bool
-        Wake workers for fewer than `threadpool.EAGER_FROM` elements too.
-    heeded : int
-        Bits of what was seen that end the program and are returned.
+        Begin with the last chunk, which the launch before this one has left in the cache.
+    wake_workers : bool
+        Wake workers for fewer than `threadpool.WAKE_FROM` elements too.
+    status_mask : int
+        Bits of the status that end the plan and are returned.
     """
     if threads > 1 and not chunk:
-        chunk = threadpool.chunk_for(stop, size, grain, threads)
-    words = np.zeros(HEAD + STEP, np.int64)
-    words[STEPS], words[ARRAY:HEAD] = 1, _ADDRESSES
-    eager = eager or stop * size >= threadpool.EAGER_FROM
-    words[HEAD : HEAD + STEP_PLAN] = kernel, *operands, origin, 0, stop, chunk, threads, eager, backward, heeded
-    if plan is not None:
-        words[HEAD + STEP_PLAN :] = plan.view(np.int64)
-    return Program(words, threads)
+        chunk = threadpool.chunk_for(stop, size, chunk_multiple, threads)
+    words = np.zeros(HEAD + LAUNCH, np.int64)
+    words[LAUNCHES], words[ARRAY:HEAD] = 1, _ADDRESSES
+    wake_workers = wake_workers or stop * size >= threadpool.WAKE_FROM
+    units = origin, 0, stop, chunk, threads, wake_workers, backward, status_mask
+    words[HEAD : HEAD + ARGS] = kernel, *operands, *units
+    if args is not None:
+        words[HEAD + ARGS :] = args.view(np.int64)
+    return LaunchPlan(words, threads)
 
 
 # --- the compiled driver ----------------------------------------------------------------------------------------------
@@ -170,60 +197,87 @@ GIVEN_SCALE, GIVEN_ZERO, OVERFLOW = NONE + 1, NONE + 2, NONE + 3
 
 
 @njit
-def _find(item, k, program, stack, base):  # type: ignore[no-untyped-def]
-    """Write where operand k has its elements to the stack; a number becomes one of the dtype that kernels read."""
+def _find(item, k, plan, stack, base):  # type: ignore[no-untyped-def]
+    """Write the address of the elements of operand k to the stack; return whether it is of a type that is expected.
+
+    A number of Python's becomes one of the dtype that kernels read.
+    """
     fields = words_at(item)
     kind = fields[TYPE]
-    if kind == program[ARRAY]:
+    if kind == plan[ARRAY]:
         stack[k] = fields[DATA]
         return True
-    stack[k] = item + 8 * VALUE if k in (SCALE, ZERO) else 0  # of a NumPy scalar, or of nothing
-    if kind == program[FLOAT] or kind == program[DOUBLE]:
-        if k != SCALE:
-            return False
-        if program[SCALE_SIZE] == 4:
-            cast_pointer(advance(stack, GIVEN_SCALE), types.float32)[0] = convert(
-                bitcast(fields[VALUE], types.float64), types.float32
-            )
-            stack[k] = base + 8 * GIVEN_SCALE
+    if item == plan[NOTHING]:
+        return k > ZERO or plan[NBYTES + k] == 0
+    if k == SCALE:
+        return _find_number(item, kind, k, plan[SCALE_SIZE], plan[SCALE_TYPE], plan, stack, base)
+    if k == ZERO:
+        if plan[ZERO_IS_FLOAT] == 0 and kind == plan[INT]:
+            return _find_code(item, plan, stack, base)
+        size = plan[ZERO_SIZE] if plan[ZERO_IS_FLOAT] else 0
+        return _find_number(item, kind, k, size, plan[ZERO_TYPE], plan, stack, base)
+    return False
+
+
+@njit
+def _find_number(item, kind, k, size, scalar, plan, stack, base):  # type: ignore[no-untyped-def]
+    """Find a NumPy scalar of the expected type, or a float that stands for a float of `size` bytes, 0: for none."""
+    if kind == scalar:
+        stack[k] = item + 8 * VALUE
         return True
-    if kind == program[INT]:
-        stack[OVERFLOW] = 0
-        value = int_value((item, base + 8 * OVERFLOW))
-        stack[GIVEN_ZERO] = value  # its lowest bytes come first in memory
-        stack[k] = base + 8 * GIVEN_ZERO
-        return k == ZERO and stack[OVERFLOW] == 0 and program[LEAST_ZERO] <= value <= program[MOST_ZERO]
+    if size == 0 or (kind != plan[FLOAT] and kind != plan[DOUBLE]):
+        return False
+    value = words_at(item)[VALUE]
+    given = k - SCALE + GIVEN_SCALE
+    if size == 4:
+        cast_pointer(advance(stack, given), types.float32)[0] = convert(bitcast(value, types.float64), types.float32)
+    else:
+        stack[given] = value
+    stack[k] = base + 8 * given
     return True
 
 
 @njit
-def _find_all(objects, operands, program, stack, base):  # type: ignore[no-untyped-def]
+def _find_code(item, plan, stack, base):  # type: ignore[no-untyped-def]
+    """Find an int that is a code."""
+    stack[OVERFLOW] = 0
+    value = int_value((item, base + 8 * OVERFLOW))
+    stack[GIVEN_ZERO] = value  # its lowest bytes come first in memory
+    stack[ZERO] = base + 8 * GIVEN_ZERO
+    return stack[OVERFLOW] == 0 and plan[LEAST_ZERO] <= value <= plan[MOST_ZERO]
+
+
+@njit
+def _find_all(objects, operands, plan, stack, base):  # type: ignore[no-untyped-def]
     found = True
     for k in range(operands):
-        found = _find(objects[k], k, program, stack, base) and found
+        found = _find(objects[k], k, plan, stack, base) and found
     return found
 
 
 @njit
-def _positive_finite(where, size, nbytes, signed):  # type: ignore[no-untyped-def]
-    """Whether floats are positive and finite, which their bits as an integer tell."""
+def _are_finite(where, size, nbytes, above, signed):  # type: ignore[no-untyped-def]
+    """Return whether floats are finite and above 0, or from 0 on, which their bits as an integer tell.
+
+    `above` is 0 or -1; with `signed` their magnitudes are meant.
+    """
     good = True
     if size == 4:
-        most, sign = 0x7F800000, 0x7FFFFFFF if signed else -1
+        sign = 0x7FFFFFFF if signed else -1
         words = pointer(where, types.int32)
         for k in range(nbytes >> 2):
-            good &= 0 < words[k] & sign < most
+            good &= above < words[k] & sign < 0x7F800000
         return good
-    most, sign = 0x7FF << 52, 0x7FFFFFFFFFFFFFFF if signed else -1
+    sign = 0x7FFFFFFFFFFFFFFF if signed else -1
     longs = words_at(where)
     for k in range(nbytes >> 3):
-        good &= 0 < longs[k] & sign < most
+        good &= above < longs[k] & sign < 0x7FF << 52
     return good
 
 
 @njit
-def _in_range(where, nbytes, least, most):  # type: ignore[no-untyped-def]
-    """Whether codes of one byte, signed or not, are from least to most."""
+def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
+    """Return whether codes of one byte, signed or not, are from least to most."""
     good, codes = True, pointer(where, types.uint8)
     for k in range(nbytes):
         good &= (codes[k] - least) & 0xFF <= most - least
@@ -231,77 +285,90 @@ def _in_range(where, nbytes, least, most):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _fit(program, stack):  # type: ignore[no-untyped-def]
-    """Whether operands are as `Checks` says."""
+def _pass(plan, stack):  # type: ignore[no-untyped-def]
+    """Return whether operands are as `Checks` says."""
     start = stack[OUT]
-    stop = start + program[NBYTES + OUT]
+    stop = start + plan[NBYTES + OUT]
     for k in (X, SCALE, ZERO):
-        if stack[k] < stop and start < stack[k] + program[NBYTES + k]:
+        if stack[k] < stop and start < stack[k] + plan[NBYTES + k]:
             return False
-    size = program[SCALE_SIZE]
-    if size and not _positive_finite(stack[SCALE], size, program[NBYTES + SCALE], program[SIGNED]):
+    size = plan[SCALE_SIZE]
+    if size and not _are_finite(stack[SCALE], size, plan[NBYTES + SCALE], 0, plan[SIGNED]):
         return False
-    if program[ZERO_SIZE] == 1 and program[MOST_ZERO] - program[LEAST_ZERO] < 0xFF:
-        return _in_range(stack[ZERO], program[NBYTES + ZERO], program[LEAST_ZERO], program[MOST_ZERO])
+    size = plan[ZERO_SIZE]
+    if plan[ZERO_IS_FLOAT]:
+        return _are_finite(stack[ZERO], size, plan[NBYTES + ZERO], -1, 1)
+    if size == 1 and plan[MOST_ZERO] - plan[LEAST_ZERO] < 0xFF:
+        return _are_codes(stack[ZERO], plan[NBYTES + ZERO], plan[LEAST_ZERO], plan[MOST_ZERO])
     return True
 
 
 @njit
-def _pointers(stack, step, plan):  # type: ignore[no-untyped-def]
-    """What a kernel gets: its operands and the plan, by their addresses."""
-    k = advance(step, OPERANDS)
-    return stack[k[0]], stack[k[1]], stack[k[2]], stack[k[3]], stack[k[4]], plan
+def _pointers(stack, launch, args):  # type: ignore[no-untyped-def]
+    """Return the addresses that a kernel gets: of its operands and of its numeric arguments."""
+    k = advance(launch, OPERANDS)
+    return stack[k[0]], stack[k[1]], stack[k[2]], stack[k[3]], stack[k[4]], args
+
+
+def _drive(_, arguments, count):  # type: ignore[no-untyped-def]
+    """Check operands and launch a plan; the arguments are the words of the thread pool, the plan, and the operands."""
+    objects, base = words_at(arguments), local()
+    pool, start = words_at(words_at(objects[0])[DATA]), words_at(objects[1])[DATA]
+    plan, stack = words_at(start), words_at(base)
+    for k in range(NONE + 1):
+        stack[k] = 0
+    if not (_find_all(advance(objects, 2), count - 2, plan, stack, base) and _pass(plan, stack)):
+        return new_int((UNFIT,))
+    interpreter, status = release_interpreter(()), 0
+    for k in range(plan[LAUNCHES]):
+        at = HEAD + k * LAUNCH
+        launch = advance(plan, at)
+        pointers = _pointers(stack, launch, start + 8 * (at + ARGS))
+        units = launch[ORIGIN], launch[START], launch[STOP], launch[CHUNK]
+        how = launch[THREADS], launch[WAKE_WORKERS], launch[BACKWARD]
+        status |= threadpool.run(pool, launch[KERNEL], pointers, units, *how) & launch[STATUS_MASK]
+        if status:
+            break
+    take_interpreter((interpreter,))
+    return new_int((status,))
 
 
 @functools.cache
-def _driver(looks: bool, shares: bool) -> Callable[..., int]:
-    """Return a driver that looks at its operands, or not, and has other threads help, or not.
+def _driver() -> Callable[..., int]:
+    return python_function(_drive)
 
-    One for each need, since each takes some tenths of a second to compile. They get the words of the pool, those of a
-    program, and the operands.
+
+def bind(plan: LaunchPlan) -> Callable[..., int]:
+    """Return a function that launches a plan on operands, as long as threads do not change.
+
+    It takes ndarrays of exactly that type, contiguous, or None, in the order X, OUT, SCALE, ZERO, SUMS, LO, HI; a scale
+    or zero point may also be a number. It returns the status, or `UNFIT` where a check failed and nothing was done.
     """
-
-    def drive(_, arguments, count):  # type: ignore[no-untyped-def]
-        objects, base = words_at(arguments), local()
-        words, start = words_at(words_at(objects[0])[DATA]), words_at(objects[1])[DATA]
-        program, stack = words_at(start), words_at(base)
-        for k in range(NONE + 1):
-            stack[k] = 0
-        if looks:
-            if not (_find_all(advance(objects, 2), count - 2, program, stack, base) and _fit(program, stack)):
-                return new_int((UNFIT,))
-        else:
-            for k in range(count - 2):
-                if objects[k + 2] != program[NOTHING]:  # an array, perhaps of a subclass
-                    stack[k] = words_at(objects[k + 2])[DATA]
-        interpreter, seen = release_interpreter(()), 0
-        for k in range(program[STEPS]):
-            at = HEAD + k * STEP
-            step = advance(program, at)
-            pointers = _pointers(stack, step, start + 8 * (at + STEP_PLAN))
-            units = step[ORIGIN], step[START], step[STOP], step[CHUNK]
-            if shares:
-                how = step[THREADS], step[EAGER], step[BACKWARD]
-                found = threadpool.run(words, step[KERNEL], pointers, units, *how)
-            else:
-                found = threadpool.run_alone(step[KERNEL], pointers, units)
-            seen |= found & step[HEEDED]
-            if seen:
-                break
-        take_interpreter((interpreter,))
-        return new_int((seen,))
-
-    return python_function(drive)
+    for kernels in _recordings:
+        kernels += plan.launches[:, KERNEL].tolist()
+    return functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
 
 
-def bound(program: Program) -> Callable[..., int]:
-    """Return a function that runs a checked program on operands, as long as threads do not change."""
-    return functools.partial(_driver(True, True), threadpool.pool_for(program.threads), program.words)
+def run(plan: LaunchPlan, *operands: Array | None) -> int:
+    """Launch a plan once on valid operands; return the status."""
+    status = bind(plan)(*operands)
+    assert status != UNFIT
+    return status
 
 
-def run(program: Program, *operands: Array | None) -> int:
-    """Run a program; return the bits of what it saw.
+_recordings: list[list[int]] = []
 
-    Operands are arrays without gaps, or None, in the order X, OUT, SCALE, ZERO, SUMS, LO, HI.
+
+@contextlib.contextmanager
+def recorded_kernels() -> Iterator[list[int]]:
+    """Record the addresses of kernels that calls launch meanwhile, in whatever thread; a kernel may come twice.
+
+    Plans that were bound before are forgotten, so that calls like earlier ones are recorded too.
     """
-    return _driver(False, program.threads > 1)(threadpool.pool_for(program.threads), program.words, *operands)
+    kernels: list[int] = []
+    threadpool.forget_plans()
+    _recordings.append(kernels)
+    try:
+        yield kernels
+    finally:
+        _recordings[:] = [each for each in _recordings if each is not kernels]

@@ -1,4 +1,4 @@
-"""Memory of results: that of large arrays is kept when nobody uses it any more, and handed out again."""
+"""The result pool: memory of large results that nobody uses any more is kept, and handed out again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# Bytes of a result from which its memory is kept. The system hands out pages of zeros at the first touch of fresh
-# memory: 2**26 float32 take 30 to 60 ms, and dequantizing into pages that are there 6. Below, the C library keeps it.
+# Bytes of a result from which its memory is pooled: the system clears fresh pages at their first touch, which takes 30
+# to 60 ms of 2**26 float32, and dequantizing into pages that are there 6. The C library keeps smaller blocks itself.
 LARGE = 1 << 22
 
 
-class _Kept:
-    """Released memory, at most `limit` bytes; what is kept longest goes first.
+class _Pool:
+    """Released memory, at most `limit` bytes; what was released first is dropped first.
 
     Nobody waits for the lock: a loan may end anywhere, in the collection of garbage inside `take` too, and a forked
     child may find it held by a thread that it does not have. Who does not get it does without.
@@ -69,34 +69,34 @@ class _Kept:
 
 
 def _limit_at_start() -> int:
-    given = os.environ.get("FASTQ_KEPT_MEMORY") or str(1 << 28)
+    given = os.environ.get("FASTQ_RESULT_POOL") or str(1 << 28)
     if not given.isdecimal():
-        raise ValueError(f"FASTQ_KEPT_MEMORY must be a number of bytes, not {given!r}")
+        raise ValueError(f"FASTQ_RESULT_POOL must be a number of bytes, not {given!r}")
     return int(given)
 
 
-_kept = _Kept(_limit_at_start())
+_pool = _Pool(_limit_at_start())
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_kept.forget)
+    os.register_at_fork(after_in_child=_pool.forget)
 
 
 class _Loan:
-    """What an array from kept memory is based on: gone with the last array that sees the memory."""
+    """The base of an array from the pool, which gives memory back when the last array that sees it is gone."""
 
     def __init__(self, memory: NDArray[np.uint8], nbytes: int) -> None:
-        self.memory, self.kept = memory, _kept
+        self.memory, self.pool = memory, _pool
         self.__array_interface__ = memory[:nbytes].__array_interface__
 
     def __del__(self) -> None:
-        self.kept.put(self.memory)
+        self.pool.put(self.memory)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an array of anything, as `numpy.empty`."""
     nbytes = math.prod(shape) * dtype.itemsize
-    if not LARGE <= nbytes <= _kept.limit:
+    if not LARGE <= nbytes <= _pool.limit:
         return np.empty(shape, dtype)
-    memory = _kept.take(nbytes)
+    memory = _pool.take(nbytes)
     if memory is None:
         memory = np.empty(nbytes, np.uint8)
     return np.asarray(_Loan(memory, nbytes)).view(dtype).reshape(shape)
@@ -112,8 +112,8 @@ def empty_like(x: Array, dtype: np.dtype[Any]) -> Array:
     return np.empty_like(x, dtype, subok=False)
 
 
-def set_kept_memory(nbytes: int) -> None:
-    """Set how much memory of large results fastq keeps for later ones, after nobody uses them any more.
+def set_result_pool_limit(nbytes: int) -> None:
+    """Set how many bytes the result pool keeps: memory of large results that nobody uses any more, for later ones.
 
     Fresh memory costs more than the work: the system clears each page at its first touch. Results of 4 MiB and more
     are made in memory of earlier ones where that is free, at most an eighth more than they need. Such a result is an
@@ -122,7 +122,7 @@ def set_kept_memory(nbytes: int) -> None:
     Parameters
     ----------
     nbytes : int
-        Bytes that are kept at most; 0: none. At the start that is the environment variable FASTQ_KEPT_MEMORY, or
+        Bytes that are kept at most; 0: none. At the start that is the environment variable FASTQ_RESULT_POOL, or
         256 MiB.
 
     Raises
@@ -135,16 +135,16 @@ def set_kept_memory(nbytes: int) -> None:
     Examples
     --------
     >>> import fastq
-    >>> before = fastq.get_kept_memory()
-    >>> fastq.set_kept_memory(0)
-    >>> fastq.set_kept_memory(before)
+    >>> before = fastq.get_result_pool_limit()
+    >>> fastq.set_result_pool_limit(0)
+    >>> fastq.set_result_pool_limit(before)
     """
     nbytes = operator.index(nbytes)
     if nbytes < 0:
         raise ValueError(f"nbytes must be 0 or positive, not {nbytes}")
-    _kept.set_limit(nbytes)
+    _pool.set_limit(nbytes)
 
 
-def get_kept_memory() -> int:
-    """Return how many bytes of released results are kept at most."""
-    return _kept.limit
+def get_result_pool_limit() -> int:
+    """Return how many bytes the result pool keeps at most."""
+    return _pool.limit

@@ -1,4 +1,4 @@
-"""When to run in parallel, and how.
+"""The thread pool: when a kernel runs in parallel, and how.
 
 A kernel is a C function that works on a range of units. It is called for the whole range below `PARALLEL_FROM`; above
 it the caller and worker threads of our own claim chunks from counters. All that they share is one block of words:
@@ -23,7 +23,6 @@ its own.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import operator
 import os
@@ -46,6 +45,7 @@ from fastq.runtime.cpython import (
     int_value,
     local,
     nanoseconds,
+    new_acquired_lock,
     new_int,
     python_function,
     release_interpreter,
@@ -66,22 +66,20 @@ from fastq.simd import (
 )
 from fastq.system.lazy import hold_at_fork
 
-# elements that are enough for two threads, of which the second one is awake (quantize_linear of 2**14: 2.0 us alone and
-# 2.1 with two, 2**15 3.4 and 2.9, 2**16 6.2 and 4.3)
+# Elements that two threads share, the second of them awake: 2**14 take 2.0 us alone and 2.1 with two, 2**15 3.4 and 2.9
 PARALLEL_FROM = 1 << 15
-# elements for which a worker is woken by a call that does not follow another one within `SERIES` nanoseconds. On a
-# virtual machine that takes 20 us: 2**18 elements, once in 300 us, 25 us alone and 43 with two
-EAGER_FROM, SERIES = 1 << 19, 200_000
-# elements in a chunk: small enough that a thread that is held up leaves little undone, large enough that claiming and
-# the seams between chunks cost nothing (2**26 on two cores: 12.2 ms with 2**16, 11.2 ms with 2**18, 10.9 ms in halves)
+# Elements for which a parked worker is woken, which takes 20 us on a virtual machine; fewer in a call that follows
+# another one within `SERIES` nanoseconds. 2**18 elements, once in 300 us, take 25 us alone and 43 with two
+WAKE_FROM, SERIES = 1 << 19, 200_000
+# Elements in a chunk, at least and at most: 2**26 on two cores take 12.2 ms in chunks of 2**16, 11.2 of 2**18, 10.9 in
+# halves, which leave most undone when a thread is held up
 CHUNK = 1 << 14, 1 << 18
-# seconds that an idle worker watches the gate before it parks, and a caller those inside before it sleeps
+# Seconds that an idle worker watches the gate before it parks, and a caller those inside before it sleeps
 SPIN = 100e-6
-# nanoseconds for which callers work alone after one waited for a worker longer than it had worked: at least, and at
-# most. Four times as long as before if that happens so soon after it, or after no more calls with help than `FEW`, as
-# it does beside a process that wants the same CPUs; half as long if later; forgotten after `MOST_REST`. 2**22 elements
-# beside one, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6 with, 0.7 to 1.4 if all calls are alone. A virtual
-# machine takes a CPU away for 1 to 4 ms twice a second, and 100 ms at least left a sixth of all calls alone there
+# Nanoseconds for which callers work alone after one waited for a worker longer than it had worked, the least and most:
+# four times as long as before if that happens within `SOON` or after at most `FEW` calls with help, else half as long.
+# 2**22 elements beside a process that wants the same CPUs, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6 with. A
+# virtual machine takes a CPU away for 1 to 4 ms twice a second; at least 100 ms left a sixth of all calls alone there
 LEAST_REST, MOST_REST, SOON, FEW = 10_000_000, 1_000_000_000, 50_000_000, 16
 
 _INT = types.int64
@@ -92,7 +90,7 @@ _INT = types.int64
 
 @intrinsic
 def _call(typingctx: Any, kernel: Any, integers: Any) -> Any:
-    """Call the kernel at an address; pointers are passed as integers, which every C ABI of a 64 bit CPU allows."""
+    """Call the kernel at an address; pointers pass as integers, which every C ABI of a 64 bit CPU allows."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         word = ir.IntType(64)
@@ -108,7 +106,7 @@ def _call(typingctx: Any, kernel: Any, integers: Any) -> Any:
 
 LINE = 8  # int64 in a cache line: words that different threads write do not share one
 
-GATE, OWNER, SEEN, JOB, PACE, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
+GATE, OWNER, STATUS, JOB, PACE, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
 KERNEL, POINTERS, STOP, UNITS, BACKWARD, THREADS, ROUNDS = (JOB + k for k in (0, 1, 7, 8, 9, 10, 11))
 # when callers may have help again, for how long they went without it last time, when the last one was ready, and how
 # many calls had help since one had to wait for it
@@ -128,7 +126,7 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
     kernel, p, stop, chunk = words[KERNEL], POINTERS, words[STOP], words[UNITS]
     backward, threads = words[BACKWARD], words[THREADS]
     pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
-    chunks, seen = (stop + chunk - 1) // chunk, 0
+    chunks, status = (stop + chunk - 1) // chunk, 0
     for turn in range(threads):
         owner = (slot + turn) % threads
         first, last = owner * chunks // threads, (owner + 1) * chunks // threads
@@ -136,10 +134,10 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
         k = fetch_add(taken, 1)
         while k < last - first:
             start = (last - 1 - k if backward else first + k) * chunk
-            seen |= _call(kernel, (*pointers, 0, start, min(start + chunk, stop), slot))
+            status |= _call(kernel, (*pointers, 0, start, min(start + chunk, stop), slot))
             k = fetch_add(taken, 1)
     fence()  # what was streamed comes before the end of the work, also for threads on other cores
-    fetch_or(advance(words, SEEN), seen)
+    fetch_or(advance(words, STATUS), status)
 
 
 @njit
@@ -156,23 +154,23 @@ def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
 
 @njit
 def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
-    """Run a kernel in this thread on units (origin, start, stop, units in a chunk); return the bits of what it saw."""
+    """Run a kernel in this thread on units (origin, start, stop, units in a chunk); return its status."""
     origin, start, stop, chunk = units
     if chunk == 0:
         chunk = stop - start
-    seen = 0
+    status = 0
     while start < stop:
-        seen |= _call(kernel, (*pointers, origin, start, min(start + chunk, stop), 0))
+        status |= _call(kernel, (*pointers, origin, start, min(start + chunk, stop), 0))
         start += chunk
-    return seen
+    return status
 
 
 @njit
-def run(words, kernel, pointers, units, threads, eager, backward):  # type: ignore[no-untyped-def]
+def run(words, kernel, pointers, units, threads, wake_workers, backward):  # type: ignore[no-untyped-def]
     """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
 
-    Then the units begin with 0, and arrays with element 0. A call that is not eager works alone if the first worker is
-    asleep, unless calls come one after the other.
+    Then the units begin with 0, and arrays with element 0. Without `wake_workers` a call works alone if the first
+    worker is parked, unless calls come one after the other.
     """
     _, _, stop, chunk = units
     if threads == 1:
@@ -180,12 +178,12 @@ def run(words, kernel, pointers, units, threads, eager, backward):  # type: igno
     began = nanoseconds()
     until, last = advance(words, UNTIL), advance(words, LAST)
     asleep = atomic_load(advance(words, SLOTS + SLOT + PARKED)) != 0 and began - atomic_load(last) > SERIES
-    if (asleep and not eager) or began < atomic_load(until) or exchange(advance(words, OWNER), 1) != 0:
-        seen = run_alone(kernel, pointers, units)
+    if (asleep and not wake_workers) or began < atomic_load(until) or exchange(advance(words, OWNER), 1) != 0:
+        status = run_alone(kernel, pointers, units)
         atomic_store(last, nanoseconds())
-        return seen
+        return status
     words[KERNEL], words[STOP], words[UNITS] = kernel, stop, chunk
-    words[BACKWARD], words[THREADS], words[SEEN] = backward, threads, 0
+    words[BACKWARD], words[THREADS], words[STATUS] = backward, threads, 0
     for k in range(6):
         words[POINTERS + k] = pointers[k]
     for slot in range(threads):
@@ -199,15 +197,15 @@ def run(words, kernel, pointers, units, threads, eager, backward):  # type: igno
     words[HELPED] += 1
     if not _wait(words, gate):
         _wait_longer(words, gate, began)
-    seen = words[SEEN]
+    status = words[STATUS]
     atomic_store(last, nanoseconds())
     atomic_store(advance(words, OWNER), 0)
-    return seen
+    return status
 
 
 @njit
 def _wait(words, gate):  # type: ignore[no-untyped-def]
-    """Whether no worker is inside the closed gate any more, after at most `SPIN` seconds."""
+    """Wait for at most `SPIN` seconds; return whether no worker is inside the closed gate any more."""
     for _ in range(words[ROUNDS]):
         if atomic_load(gate) & INSIDE == 0:
             return True
@@ -277,7 +275,7 @@ def _serve_compiled() -> Callable[..., int]:
 
 @functools.cache
 def _spin_rounds() -> int:
-    """How many rounds of a worker take `SPIN`: a pause takes 10 to 140 cycles, by the CPU."""
+    """Measure how many rounds of a worker take `SPIN`: a pause takes 10 to 140 cycles, by the CPU."""
     serve, nowhere, rounds = _serve_compiled(), _Words(1), 1000
     seconds = []
     for _ in range(3):
@@ -300,12 +298,12 @@ class _Words:
         self.address = self.words.ctypes.data
         self.words[GATE] = CLOSED
         for slot in range(slots):
-            self.words[SLOTS + slot * SLOT + LOCK] = _closed_lock()
+            self.words[SLOTS + slot * SLOT + LOCK] = new_acquired_lock()
         self.slots = 1  # slots in use: that of the caller, and those for which a thread was asked for
         self.starting = threading.Lock()
 
     def start_workers(self, slots: int) -> None:
-        """Have workers for so many slots, except where one cannot be started: its chunks are done by others."""
+        """Start workers for so many slots; the chunks of one that cannot be started are done by others."""
         if not self.starting.acquire(blocking=False):  # another thread does this, or this one, interrupted by a signal
             return
         try:
@@ -325,18 +323,6 @@ def _be_worker(serve: Callable[..., int], words: _Words, slot: int, rounds: int)
     serve(words.address, slot, rounds)  # the arguments of this frame keep code and memory alive to the end
 
 
-def _closed_lock() -> int:
-    """Address of a lock of Python's own kind, held by nobody in particular."""
-    allocate = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
-    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
-    acquire = kind(("PyThread_acquire_lock", ctypes.pythonapi))
-    lock = allocate()
-    if not lock:
-        raise MemoryError
-    acquire(lock, 1)
-    return int(lock)
-
-
 # --- how many threads -------------------------------------------------------------------------------------------------
 
 
@@ -344,7 +330,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def _cgroup_quota() -> float:
-    """CPUs that the control group allows, which neither the affinity nor Numba knows; 1e9 without a limit."""
+    """Return the CPUs that the control group allows, which neither affinity nor Numba knows; 1e9 without a limit."""
     with contextlib.suppress(OSError, ValueError):
         quota, period = (_CGROUP / "cpu.max").read_text().split()
         return 1e9 if quota == "max" else int(quota) / int(period)
@@ -355,7 +341,7 @@ def _cgroup_quota() -> float:
 
 
 class _State:
-    """What this process knows of its threads; a forked child starts anew."""
+    """The number of threads of this process and their words; a forked child starts anew."""
 
     def __init__(self) -> None:
         self.most = min(int(config.NUMBA_NUM_THREADS), MOST_THREADS)
@@ -365,18 +351,19 @@ class _State:
     def forget(self) -> None:
         """Drop the workers, who do not come along through a fork."""
         self.words = _Words(self.most)
-        _tell_of_change()
+        forget_plans()
 
 
 _changed: list[Callable[[], None]] = []
 
 
 def when_changed(do: Callable[[], None]) -> None:
-    """Have a function called when programs that are prepared no longer fit: for other threads, or those of a parent."""
+    """Register a function to call when bound plans expire: they are for other threads, or those of a parent process."""
     _changed.append(do)
 
 
-def _tell_of_change() -> None:
+def forget_plans() -> None:
+    """Have all plans that were bound before bound anew."""
     for do in _changed:
         do()
 
@@ -390,7 +377,7 @@ def set_num_threads(n: int) -> None:
     if not 1 <= n <= _state.most:
         raise ValueError(f"n must be from 1 to {_state.most}, not {n}; set NUMBA_NUM_THREADS before the start for more")
     _state.threads = n
-    _tell_of_change()
+    forget_plans()
 
 
 def get_num_threads() -> int:
@@ -403,10 +390,10 @@ def threads_for(elements: int) -> int:
     return min(_state.threads, 2 * elements // PARALLEL_FROM) if elements >= PARALLEL_FROM else 1
 
 
-def chunk_for(stop: int, size: int, grain: int, threads: int) -> int:
-    """Return how many of `stop` units of so many elements are a chunk, a multiple of `grain`."""
+def chunk_for(stop: int, size: int, chunk_multiple: int, threads: int) -> int:
+    """Return how many of `stop` units of so many elements are a chunk, a multiple of `chunk_multiple`."""
     smallest, largest = CHUNK
-    return -(-min(max(stop * size // (4 * threads), smallest), largest) // (size * grain)) * grain
+    return -(-min(max(stop * size // (4 * threads), smallest), largest) // (size * chunk_multiple)) * chunk_multiple
 
 
 def pool_for(threads: int) -> NDArray[np.int64]:

@@ -1,0 +1,49 @@
+"""Options that every function is compiled with, and which compile pipeline is used: a short one, or Numba's own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numba
+from numba.core import config
+from numba.core.compiler_lock import global_compiler_lock
+
+from fastq.system import requirements
+
+# numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
+OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+
+
+def _is_short() -> bool:
+    """Read FASTQ_COMPILER, and look whether the short pipeline fits the installed Numba."""
+    chosen = os.environ.get("FASTQ_COMPILER", "")
+    if chosen not in ("", "numba"):
+        raise ImportError(f'FASTQ_COMPILER must be "numba" or not set, not {chosen!r}')
+    if chosen:
+        return False
+    if misfit := requirements.short_pipeline_misfit(numba.__version__):
+        warnings.warn(
+            f"fastq compiles by Numba's own pipeline, which takes longer, and keeps no machine code: {misfit}. "
+            "FASTQ_COMPILER=numba chooses that without this warning.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return not misfit
+
+
+SHORT = _is_short()
+
+
+@contextlib.contextmanager
+def jit_enabled() -> Iterator[None]:
+    """Have Numba compile even if NUMBA_DISABLE_JIT is set: vectors exist in compiled code only."""
+    with global_compiler_lock:
+        disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
+        try:
+            yield
+        finally:
+            config.DISABLE_JIT = disabled

@@ -1,0 +1,183 @@
+"""What fastq uses of others that they keep private: the one place that names it, with the versions it was checked with.
+
+`fastq.runtime.cpython` looks itself where objects keep their fields when it is imported. Names that are missing here
+raise an ImportError, except those of the short compile pipeline, which Numba's own can stand in for.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Versions(NamedTuple):
+    """The versions that all tests ran with: from the first one on, and before the second one."""
+
+    lowest: str
+    below: str
+
+
+# pyproject.toml has the same bounds
+VERSIONS = {
+    "numba": Versions("0.62", "0.69"),
+    "numpy": Versions("2.0", "2.5"),
+    "llvmlite": Versions("0.45", "0.51"),  # each Numba needs one of them
+    "python": Versions("3.11", "3.15"),
+}
+
+
+class Private(NamedTuple):
+    """Names that a module of the package uses, and what for.
+
+    Attributes
+    ----------
+    owner : str
+        Distribution that they belong to.
+    used_by : str
+        Module of the package.
+    what_for : str
+        What they are used for.
+    names : tuple of str
+        "module:attribute" where that can be looked up, else what stands in a header or is an attribute of instances.
+    """
+
+    owner: str
+    used_by: str
+    what_for: str
+    names: tuple[str, ...]
+
+
+SHORT_PIPELINE = (
+    Private(
+        "numba",
+        "fastq.jit.compiler",
+        "compiles a kernel with the passes that it needs, and what it calls as part of it",
+        (
+            "numba.core.compiler:CompilerBase.define_pipelines",
+            "numba.core.compiler:Flags",
+            "numba.core.compiler:compile_extra",
+            "numba.core.compiler_machinery:PassManager.finalize",
+            "numba.core.typed_passes:NativeLowering",
+            "numba.core.typed_passes:NoPythonBackend",
+            "numba.core.untyped_passes:ReconstructSSA",
+            "numba.core.codegen:JITCodeLibrary._optimize_functions",
+            "numba.core.codegen:JITCodeLibrary._optimize_final_module",
+            "numba.core.codegen:JITCodeLibrary._finalize_final_module",
+            "numba.core.codegen:JITCodeLibrary._finalize_dynamic_globals",
+            "numba.core.codegen:JITCodeLibrary._verify_declare_only_symbols",
+            "numba.core.codegen:JITCodeLibrary._get_module_for_linking",
+            "numba.core.codegen:JITCodeLibrary._ensure_finalized",
+            "numba.core.codegen:JITCPUCodegen._module_pass_manager",
+            "numba.core.callconv:CPUCallConv.call_function",
+        ),
+    ),
+    Private(
+        "numba",
+        "fastq.jit.compiler",
+        "gives a dispatcher a second table of signatures, for calls from compiled code",
+        (
+            "numba.core.registry:CPUDispatcher.get_call_template",
+            "numba.core.registry:CPUDispatcher.fold_argument_types",
+            "numba.core.registry:CPUDispatcher._compile_for_args",
+            "numba.core.registry:CPUDispatcher._numba_type_",
+            "numba.core.typing:make_concrete_template",
+        ),
+    ),
+    Private(
+        "numba",
+        "fastq.jit.compile",
+        "names the target in the key of machine code, and finds the engine's memory manager",
+        (
+            "numba.core.codegen:JITCPUCodegen.magic_tuple",
+            "numba.core.config:USE_LLVMLITE_MEMORY_MANAGER",
+        ),
+    ),
+)
+
+ALWAYS = (
+    Private(
+        "numba",
+        "fastq.jit.options, fastq.runtime.threadpool",
+        "compiles under NUMBA_DISABLE_JIT too; has forks wait for compilations; the number of threads to start with",
+        (
+            "numba.core.compiler_lock:global_compiler_lock",
+            "numba.core.config:DISABLE_JIT",
+            "numba.core.config:NUMBA_NUM_THREADS",
+            "numba.core.config:CACHE_DIR",
+            "numba.core.config:CPU_NAME",
+        ),
+    ),
+    Private(
+        "numba",
+        "fastq.simd, fastq.kernels.spec",
+        "lowers types of our own and operators on them",
+        (
+            "numba.core.cgutils:get_or_insert_function",
+            "numba.core.imputils:lower_builtin",
+            "numba.core.typing.templates:infer_global",
+            "numba.core.extending:models",
+        ),
+    ),
+    Private(
+        "llvmlite",
+        "fastq.simd, fastq.jit.compiler",
+        "builds and runs LLVM IR; the names of its intrinsics are those of LLVM 20 and later",
+        ("llvmlite.ir:IRBuilder.load_atomic", "llvmlite.binding:create_mcjit_compiler"),
+    ),
+    Private(
+        "python",
+        "fastq.runtime.cpython",
+        "functions that Python calls by METH_FASTCALL, and objects that compiled code reads: checked when imported",
+        (
+            "PyObject.ob_type is the last word of the head",
+            "PyFloatObject.ob_fval comes after the head",
+            "PyThread_acquire_lock, PyThread_release_lock, _PyTime_GetPerfCounter or PyTime_PerfCounterRaw",
+        ),
+    ),
+    Private(
+        "numpy",
+        "fastq.runtime.cpython",
+        "arrays and scalars that compiled code reads: checked when imported",
+        (
+            "PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags",
+            "scalars keep obval after the head",
+        ),
+    ),
+)
+
+
+def _pair(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def is_checked(owner: str, version: str) -> bool:
+    """Whether the tests ran with this version."""
+    lowest, below = VERSIONS[owner]
+    return _pair(lowest) <= _pair(version) < _pair(below)
+
+
+def missing(rows: tuple[Private, ...]) -> list[str]:
+    """Return the names that can be looked up and do not exist."""
+    return [name for row in rows for name in row.names if ":" in name and " " not in name and not _exists(name)]
+
+
+def _exists(name: str) -> bool:
+    module, _, attribute = name.partition(":")
+    try:
+        operator.attrgetter(attribute)(import_module(module))
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+@functools.cache
+def short_pipeline_misfit(version: str) -> str:
+    """Return why the short compile pipeline is not for this version of Numba; "" if it is."""
+    lowest, below = VERSIONS["numba"]
+    if not is_checked("numba", version):
+        return f"it was checked with Numba from {lowest} on and below {below}, not with {version}"
+    if absent := missing(SHORT_PIPELINE):
+        return f"Numba {version} has no {', '.join(absent)}"
+    return ""

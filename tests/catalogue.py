@@ -5,6 +5,8 @@ import numpy as np
 INPUTS = ["float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 CODES = ["int8", "uint8", "int16", "uint16"]
 PACKED = ["int4", "uint4", "int2", "uint2"]
+# a format of each kind, which quick cases make do with: every one is in test_each_once.py
+FEW = ("int8", "uint4", "float8_e4m3fn", "mxfp4")
 
 
 def ties(dtype, scale=1.0, codes=300):

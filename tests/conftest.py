@@ -1,4 +1,4 @@
-"""Settings that must stand before Numba is imported, and the fixtures that all tests share."""
+"""Settings that must stand before Numba is imported, which tests are slow, and the fixtures that all tests share."""
 
 import os
 from pathlib import Path
@@ -9,8 +9,64 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "4")  # more than the machine may hav
 os.environ["MPLBACKEND"] = "Agg"  # pictures are drawn into memory
 
 import pytest
+import refusals
 
 from fastq.runtime import threadpool
+
+# Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("fastq")
+    group.addoption("--all", action="store_true", help="run the slow tests too")
+    group.addoption("--rest", action="store_true", help="run the slow tests only")
+
+
+def is_slow(item):
+    """Whether a test is marked as slow, and its parameters are none for which it is quick."""
+    marker = item.get_closest_marker("slow")
+    return marker is not None and not ("quick" in marker.kwargs and marker.kwargs["quick"](**item.callspec.params))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Leave out the slow tests, unless they are asked for by an option or by the name of a test."""
+    rest, named = config.option.rest, any("::" in argument for argument in config.args)
+    if rest or not (config.option.all or named):
+        left_out = [item for item in items if is_slow(item) != rest]
+        items[:] = [item for item in items if is_slow(item) == rest]
+        config.hook.pytest_deselected(items=left_out)
+
+
+# Errors: pytest without arguments fails if it has not reached every statement that refuses an argument
+
+
+def pytest_configure():
+    refusals.record()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    refusals.reached.update(map(tuple, getattr(node, "workeroutput", {}).get("reached", ())))
+
+
+def pytest_sessionfinish(session, exitstatus):
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["reached"] = list(refusals.reached)
+        return
+    choices = ("keyword", "markexpr", "rest", "collectonly", "lf", "deselect")
+    chosen = any(getattr(config.option, choice, None) for choice in choices)
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen
+    if whole and exitstatus == pytest.ExitCode.OK and (missing := refusals.not_reached()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        config.stash[refusals.MISSING] = missing
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if missing := config.stash.get(refusals.MISSING, None):
+        terminalreporter.section("errors that no test reaches, or only slow ones", red=True)
+        terminalreporter.line("\n".join(missing))
 
 
 @pytest.fixture

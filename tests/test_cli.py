@@ -274,11 +274,13 @@ def test_mismatches_are_counted_bit_for_bit():
 # Check
 
 
+@pytest.mark.slow("compiles kernels of random cases")
 def test_check():
     output = run("check", "--cases", 6, "--seed", 4)
     assert re.fullmatch(r"6 cases of seed 4, 0 with differences, [\d.]+ s\n", output)
 
 
+@pytest.mark.slow("compiles kernels of random cases")
 def test_check_prints_every_case():
     output = run("check", "--cases", 2, "--first", 7, "--verbose")
     assert [line.split(":")[0] for line in output.splitlines()[:-1]] == ["7", "8"]

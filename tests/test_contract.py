@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from catalogue import same_bytes
+from catalogue import FEW, same_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,12 +171,17 @@ def check_codes(impl, dtype, ftype):
         np.testing.assert_array_equal(codes, expected, err_msg=f"{scale=} {zero_point=}")
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype",
+    quick=lambda impl, dtype, ftype: impl is reference or (dtype in FEW and ftype is np.float32),
+)
 @pytest.mark.parametrize("ftype", FTYPES)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_codes_are_exact(impl, dtype, ftype):
     check_codes(impl, dtype, ftype)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda impl, width: impl is reference)
 @pytest.mark.parametrize("width", [32, 64])
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
@@ -201,6 +206,7 @@ def integers(dtype, seed=0):
     return np.concatenate([np.array(ends, dtype), sample, sample // dtype.type(64)])
 
 
+@pytest.mark.slow("compiles kernels for each dtype", quick=lambda impl, name: impl is reference or name == "int16")
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integer_input_is_first_rounded_to_the_compute_type(impl, name):
     x = integers(np.dtype(name))
@@ -224,6 +230,7 @@ def test_compute_type_follows_the_input_and_not_the_scale(impl):
     assert impl.quantize(x.astype(np.float32), qparams=p).scale.dtype == np.float32
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda impl, dtype: impl is reference or dtype in FEW)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_given_qparams_clamp_to_their_own_code_range(impl, dtype):
     qtype, x = QTYPES[dtype], np.array([-np.inf, -1e30, 0, 1e30, np.inf], np.float32)
@@ -315,12 +322,17 @@ def test_qparams_of_no_format():
         QParams(0.5, 3, "int9")
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype",
+    quick=lambda impl, dtype, ftype: impl is reference or (dtype in FEW and ftype is np.float32),
+)
 @pytest.mark.parametrize("ftype", FTYPES)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_qparams_are_exact(impl, dtype, ftype):
     check_qparams(impl, dtype, ftype, ranges(ftype))
 
 
+@pytest.mark.slow("compiles kernels for each dtype", quick=lambda impl, name: impl is reference or name == "int16")
 @pytest.mark.parametrize("name", INTEGERS)
 def test_qparams_of_integers_are_exact(impl, name):
     x = integers(np.dtype(name))
@@ -328,6 +340,10 @@ def test_qparams_of_integers_are_exact(impl, name):
     check_qparams(impl, "int8", np.float32 if x.itemsize <= 2 else np.float64, arrays)
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype",
+    quick=lambda impl, dtype, ftype: impl is reference or (dtype in FEW and ftype is np.float32),
+)
 @pytest.mark.parametrize("ftype", FTYPES)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_quantize_uses_its_own_range(impl, dtype, ftype):
@@ -356,6 +372,10 @@ def test_floating_point_errors_stay_inside(impl):
 # Dequantizing
 
 
+@pytest.mark.slow(
+    "compiles kernels for each pair of dtypes",
+    quick=lambda impl, name, ftype, out_type: impl is reference or (name, ftype) == ("int8", out_type),
+)
 @pytest.mark.parametrize("out_type", FTYPES)
 @pytest.mark.parametrize("ftype", FTYPES)
 @pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16"])
@@ -381,6 +401,10 @@ def test_dequantized_dtype_is_given_or_that_of_out_or_of_the_scale(impl):
     assert impl.dequantize_linear(codes.astype(">i2"), np.array(0.5, ">f8")).dtype == np.dtype("=f8")
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype",
+    quick=lambda impl, dtype, x_type: impl is reference or (dtype in FEW and x_type == "float32"),
+)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 @pytest.mark.parametrize("x_type", ["float32", "float64", "int8", "int64"])
 def test_fake_quantize_is_quantize_and_dequantize(impl, dtype, x_type):
@@ -467,6 +491,9 @@ def test_each_slice_is_quantized_on_its_own(impl, shape, axis, block_size):
     check_granularity(impl, shape, axis, block_size, "uint8", symmetric=True)
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format", quick=lambda impl, dtype, axis, block_size: impl is reference or dtype in FEW
+)
 @pytest.mark.parametrize("dtype", PACKED)
 @pytest.mark.parametrize(("axis", "block_size"), [(None, 0), (0, 0), (-1, 0), (-1, 3), (0, 2), ((0, 2), 0)])
 def test_each_slice_of_a_packed_format_is_quantized_on_its_own(impl, dtype, axis, block_size):
@@ -494,6 +521,9 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow(
+    "compiles kernels for each dtype", quick=lambda impl, layout, dtype: impl is reference or dtype == "float32"
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int64"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layout_and_byte_order_do_not_matter(impl, layout, dtype):
@@ -584,6 +614,7 @@ def check_minmax(impl):
                 assert_same(actual, np.asarray(np.array(expected, name) + zero))
 
 
+@pytest.mark.slow("compiles kernels for each dtype", quick=lambda impl: impl is reference)
 def test_minmax_is_that_of_python(impl):
     check_minmax(impl)
 
@@ -631,10 +662,12 @@ def check_compare(impl):
                     assert getattr(result, measure) == pytest.approx(expected, rel=1e-12), measure
 
 
+@pytest.mark.slow("compiles kernels for each format and dtype", quick=lambda impl: impl is reference)
 def test_measures_are_those_of_exact_sums(impl):
     check_compare(impl)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda impl, dtype: impl is reference or dtype in FEW)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_clipped_counts_what_lies_outside_the_code_range(impl, dtype):
     qtype = QTYPES[dtype]
@@ -684,10 +717,12 @@ def check_packing(impl):
                 assert_same(impl.unpack(packed, dtype, shape=shape, axis=axis), codes)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda impl: impl is reference)
 def test_packing_is_that_of_a_bit_by_bit_loop(impl):
     check_packing(impl)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda impl, dtype: impl is reference or dtype in FEW)
 @pytest.mark.parametrize("dtype", PACKED)
 def test_every_byte_unpacks_to_codes_that_pack_to_it(impl, dtype):
     qtype, packed = QTYPES[dtype], np.tile(np.arange(256, dtype=np.uint8), 1 if 8 % QTYPES[dtype].bits == 0 else 105)
@@ -705,6 +740,7 @@ def test_first_code_takes_the_low_bits_and_the_last_byte_is_padded_with_zeros(im
     assert impl.unpack(np.array([0x21, 0xF3], np.uint8), "uint4", shape=(3,)).tolist() == [1, 2, 3]
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda impl, dtype: impl is reference or dtype in FEW)
 @pytest.mark.parametrize("dtype", PACKED)
 def test_zero_dimensional_codes_take_one_byte(impl, dtype):
     code = QTYPES[dtype].qmax or QTYPES[dtype].qmin  # the one code of int1 that is not zero
@@ -716,6 +752,7 @@ def test_zero_dimensional_codes_take_one_byte(impl, dtype):
     assert_same(dequantized(impl, q), impl.fake_quantize(np.float32(0.7), dtype))
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda impl, dtype: impl is reference or dtype in FEW)
 @pytest.mark.parametrize("dtype", INTEGER_CODES)
 def test_zero_dimensions_in_and_out(impl, dtype):
     x = np.float32(0.7)
@@ -842,6 +879,10 @@ def test_every_node_test_of_the_quantization_operators_is_run(onnx_cases):
     assert {f"test_{name}" for name in ONNX_CASES} == generated
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format",
+    quick=lambda impl, name: impl is reference or name.endswith(("linear", "axis", "blocked")),
+)
 @pytest.mark.parametrize("name", ONNX_CASES)
 def test_onnx_node(impl, onnx_cases, name):
     case = onnx_cases[f"test_{name}"]

@@ -91,6 +91,7 @@ def check(x, other, code, options):
     same_quantized(fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=expected.qparams))
 
 
+@pytest.mark.slow("compiles 20 kernels a case", quick=lambda name: name == "torch")
 @pytest.mark.parametrize("name", ALL)
 def test_every_granularity_in_one_pass_and_in_two(name):
     row = ALL[name]
@@ -99,6 +100,7 @@ def test_every_granularity_in_one_pass_and_in_two(name):
         check(x, other, code, options | {"symmetric": symmetric, "convention": row})
 
 
+@pytest.mark.slow("compiles 4 kernels a case", quick=lambda name: name == "torch")
 @pytest.mark.parametrize("name", ALL)
 def test_blocks_that_are_computed_side_by_side(name):
     row = ALL[name]
@@ -107,6 +109,7 @@ def test_blocks_that_are_computed_side_by_side(name):
     check(x, other, code, {"axis": -1, "block_size": 32, "symmetric": symmetric, "convention": row})
 
 
+@pytest.mark.slow("compiles 4 kernels a case", quick=lambda name, dtype: name == "torch")
 @pytest.mark.parametrize("dtype", ["float64", "int16"])
 @pytest.mark.parametrize("name", ALL)
 def test_input_dtypes(name, dtype):
@@ -115,6 +118,10 @@ def test_input_dtypes(name, dtype):
     check(x, x, code, {"axis": 0, "symmetric": symmetric, "convention": row})
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format",
+    quick=lambda name, code: name == "torch" or code not in (ALL[name].formats or [code]),
+)
 @pytest.mark.parametrize("code", ["int16", "uint16", "int4", "uint4", "int2", "uint2"])
 @pytest.mark.parametrize("name", ALL)
 def test_formats(name, code):
@@ -135,6 +142,7 @@ def scale_and_zero_points(row, code):
     return [(scale, np.float32(-1.7)), (np.float32(1.0), np.float32(2.0)), (np.float32(1.0), np.float32(0.5))]
 
 
+@pytest.mark.slow("compiles 3 kernels a case", quick=lambda name: name in ("torch", "tflite", "faiss"))
 @pytest.mark.parametrize("name", ALL)
 def test_ties_and_specials_under_given_parameters(name):
     row = ALL[name]
@@ -152,6 +160,7 @@ def test_ties_and_specials_under_given_parameters(name):
             same_bytes(back, reference.dequantize_linear(codes, scale, zero_point, convention=row))
 
 
+@pytest.mark.slow("compiles 3 kernels for each convention", quick=lambda name, size: name == "torch")
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 1000, 70_001])
 @pytest.mark.parametrize("name", ["torch", "tflite", "faiss", "textbook"])
 def test_sizes(name, size):
@@ -164,6 +173,7 @@ def test_sizes(name, size):
     assert (actual.clipped, actual.max_abs_error) == (wanted.clipped, wanted.max_abs_error)
 
 
+@pytest.mark.slow("compiles 8 kernels a case", quick=lambda name: name == "torch")
 @pytest.mark.parametrize("name", ["torch", "onnxruntime", "torchao"])
 def test_half_of_the_codes(name):
     row, x = dataclasses.replace(ROWS[name], reduce_range=True), array("float32")

@@ -42,6 +42,9 @@ def check_all(x, other, code, options):
     same_bytes(fake, reference.fake_quantize(other, qparams=q.qparams))
 
 
+@pytest.mark.slow(
+    "compiles 20 kernels a case, for 2,000 arrays", quick=lambda dtype, code: (dtype, code) == ("float32", "int8")
+)
 @pytest.mark.parametrize(
     ("dtype", "code"),
     [  # integers of each sign with codes of the other, and of the same
@@ -62,6 +65,7 @@ def zip_longest_cycle():
     return [("c", 1), ("c", 2), ("c", 4), *((name, (1, 2, 4)[k % 3]) for k, name in enumerate(LAYOUTS) if name != "c")]
 
 
+@pytest.mark.slow("compiles 20 kernels for each dtype", quick=lambda dtype, layout: dtype == "float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_with_every_thread_count(dtype, layout, threads):
@@ -71,6 +75,7 @@ def test_every_layout_with_every_thread_count(dtype, layout, threads):
         check_all(LAYOUTS[layout](x), other, "int8", options)
 
 
+@pytest.mark.slow("compiles 30 kernels a case")
 @pytest.mark.parametrize("code", PACKED)
 def test_packed_formats(code):
     x, other = (values("float32", np.prod(SHAPE), seed).reshape(SHAPE) for seed in (4, 5))
@@ -78,6 +83,7 @@ def test_packed_formats(code):
         check_all(x, other, code, options | {"symmetric": symmetric})
 
 
+@pytest.mark.slow("compiles 8 kernels for each dtype", quick=lambda dtype, layout: dtype == "float32")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", INPUTS)
 def test_minmax(dtype, layout, threads):
@@ -88,6 +94,7 @@ def test_minmax(dtype, layout, threads):
             same_bytes(actual, expected)
 
 
+@pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype: dtype == "float32")
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
     from fastq.dispatch import planner
@@ -108,6 +115,9 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
     assert "column_strips" in loops
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype", quick=lambda dtype, code: (dtype, code) == (np.float32, "int8")
+)
 @pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ties_specials_and_extreme_scales(dtype, code):
@@ -137,6 +147,7 @@ def test_blocks_of_one_row_with_every_remainder(block_size):
             same_quantized(fastq.quantize(x, "int8", **options), reference.quantize(x, "int8", **options))
 
 
+@pytest.mark.slow("4,000 arrays")
 def test_every_size_at_every_offset():
     memory = values("float32", 300, 7)
     for size, offset in itertools.product(range(1, 258), range(16)):
@@ -218,6 +229,7 @@ def untouched(ends):
     return all((end.astype(np.float32) == 7).all() for end in ends)
 
 
+@pytest.mark.slow("compiles 20 kernels")
 def test_values_that_go_past_the_cache(threads, streaming):
     given = {"scale": 0.05, "zero_point": 3}
     for size, offset, n in PLACES:
@@ -239,6 +251,7 @@ def test_values_that_go_past_the_cache(threads, streaming):
         assert untouched(ends)
 
 
+@pytest.mark.slow("compiles 10 kernels a case", quick=lambda dtype, code: (dtype, code) == ("float32", "int8"))
 @pytest.mark.parametrize(
     ("dtype", "code"),
     [
@@ -267,6 +280,7 @@ def test_codes_that_go_past_the_cache(dtype, code, threads, streaming):
         assert untouched(ends)
 
 
+@pytest.mark.slow("compiles 2 kernels a case", quick=lambda code, block_size: (code, block_size) == ("int8", 32))
 @pytest.mark.parametrize("code", ["int8", "uint4", "int3", "mxfp4", "float4_e2m1fn"])
 @pytest.mark.parametrize("block_size", [16, 32, 128])
 def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming, monkeypatch):
@@ -284,6 +298,7 @@ def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming, mon
         assert untouched(ends)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda code: code == "int4")
 @pytest.mark.parametrize("code", ["int4", "uint3", "uint2"])
 def test_packed_codes_that_go_past_the_cache(code, threads, streaming):
     qtype, rng = QTYPES[code], np.random.default_rng(15)
@@ -310,6 +325,7 @@ def test_nan_is_seen_in_what_goes_past_the_cache(options, streaming):
         x.ravel()[at] = before
 
 
+@pytest.mark.slow("compiles 8 kernels for each format", quick=lambda code, shape: code == "int4")
 @pytest.mark.parametrize("code", ["int4", "uint2", "uint1", "int3", "uint6", "float4_e2m1fn", "float6_e2m3fn", "mxfp4"])
 @pytest.mark.parametrize("shape", [(77, 80), (9, 7 * 128), (9001 * 8,)])
 def test_threads_part_packed_codes_at_whole_bytes(code, shape, threads, monkeypatch):
@@ -348,6 +364,7 @@ def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, m
     assert [1 if program else 2 for program in seen] == [passes]
 
 
+@pytest.mark.slow("2,000,000 elements a case, by the reference too", quick=lambda shape, options: shape == (70_000, 31))
 @pytest.mark.parametrize("shape", [(2100, 1000), (3, 700_001), (1 << 21, 3), (70_000, 31)])
 @pytest.mark.parametrize(
     "options", [{}, {"axis": -1}, {"axis": 0}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 300}]
@@ -361,6 +378,7 @@ def test_large_matrices(shape, options):
     same_quantized(fastq.quantize(strided, "int8", **options), expected)
 
 
+@pytest.mark.slow("compiles 8 kernels a case", quick=lambda dtype, code: (dtype, code) == ("float32", "int8"))
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 @pytest.mark.parametrize("code", ["int8", "uint16", "uint4"])
 def test_errors_of_an_approximation(dtype, code, threads):
@@ -376,6 +394,7 @@ def test_errors_of_an_approximation(dtype, code, threads):
             assert getattr(actual, field) == pytest.approx(getattr(expected, field), rel=1e-11), (name, field)
 
 
+@pytest.mark.slow("compiles 4 kernels a case", quick=lambda convention: convention == "onnx")
 @pytest.mark.parametrize("convention", fastq.CONVENTIONS)
 def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
     """Within and beyond a step of both ends, ties and the floats beside them; ranges tiny, huge and far from 0."""
@@ -404,6 +423,7 @@ def test_values_at_the_ends_of_the_codes_are_clipped_or_not(convention):
     assert compared
 
 
+@pytest.mark.slow("compiles 8 kernels a case", quick=lambda dtype: dtype == "float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 def test_rows_side_by_side(dtype, threads):
     """Four rows at a time and those that are left, of the whole array and of blocks; all of a vector and the rest."""
@@ -419,6 +439,7 @@ def test_rows_side_by_side(dtype, threads):
             same_bytes(q.dequantize(), reference.dequantize(q))
 
 
+@pytest.mark.slow("compiles 4 kernels a case", quick=lambda convention: convention == "faiss")
 @pytest.mark.parametrize("convention", ["sentence-transformers", "cf", "faiss"])
 def test_zero_points_that_are_minima_do_not_depend_on_the_signs_of_zeros(convention):
     x = np.abs(values("float32", 64 * 96, 16)).reshape(64, 96)
@@ -434,6 +455,7 @@ def test_zero_points_that_are_minima_do_not_depend_on_the_signs_of_zeros(convent
             same_quantized(q, expected)
 
 
+@pytest.mark.slow("compiles 20 kernels")
 def test_nan_as_zero_in_both_loops_and_both_passes(threads):
     x = values("float32", np.prod(SHAPE), 10).reshape(SHAPE).copy()
     x[np.random.default_rng(1).random(SHAPE) < 0.1] = np.nan

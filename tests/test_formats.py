@@ -5,7 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from catalogue import LAYOUTS, same_bytes, same_quantized, values
+from catalogue import FEW, LAYOUTS, same_bytes, same_quantized, values
 from test_formats_reference import (
     BLOCKS,
     CODES,
@@ -95,6 +95,7 @@ def check_all(x, other, dtype, options, outputs=("float32",)):
 # Every format, input, granularity, layout and length
 
 
+@pytest.mark.slow("compiles 15 kernels a case", quick=lambda name, dtype: (name, dtype) == ("float32", "uint4"))
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -111,6 +112,10 @@ def test_every_input_format_and_granularity(name, dtype, threads):
         check_all(x, other, dtype, options, FLOATS if name == "float32" and dtype in KINDS else ())
 
 
+@pytest.mark.slow(
+    "compiles 15 kernels for each format and dtype",
+    quick=lambda name, layout, dtype: (name, dtype) == ("float32", "uint4"),
+)
 @pytest.mark.parametrize(
     ("name", "layout", "dtype"),
     [
@@ -125,6 +130,9 @@ def test_every_layout(name, layout, dtype, threads):
         check_all(LAYOUTS[layout](x), other, dtype, options)
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype", quick=lambda name, dtype: name == "float32" and dtype in FEW
+)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [*itertools.product(["float32"], QTYPES), *itertools.product([*HALVES, "float64"], ["int8", *KINDS])],
@@ -139,6 +147,7 @@ def test_every_length_at_every_offset(name, dtype):
         same_bytes(fastq.fake_quantize(x, dtype), reference.fake_quantize(x, dtype))
 
 
+@pytest.mark.slow("compiles 5 kernels a case", quick=lambda name, dtype: (name, dtype) == ("float32", "uint4"))
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -152,6 +161,7 @@ def test_blocks_that_are_computed_side_by_side(name, dtype):
         check_all(x, other, dtype, {} if QTYPES[dtype].block_size else {"axis": -1, "block_size": 32})
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype in FEW)
 @pytest.mark.parametrize("dtype", QTYPES)
 def test_rows_of_every_length(dtype):
     """Rows that end in the middle of a byte, and of a block."""
@@ -164,6 +174,9 @@ def test_rows_of_every_length(dtype):
         same_bytes(q.dequantize(), reference.dequantize(expected))
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype", quick=lambda name, dtype: name == "float32" and dtype in FEW
+)
 @pytest.mark.parametrize(
     ("name", "dtype"), [*itertools.product(["float32"], QTYPES), *itertools.product(HALVES, ["int8", "mxfp4"])]
 )
@@ -177,6 +190,7 @@ def test_large_arrays_in_parallel(name, dtype, threads):
         same_bytes(q.dequantize(), reference.dequantize(expected))
 
 
+@pytest.mark.slow("compiles 12 kernels a case", quick=lambda dtype: dtype == "uint4")
 @pytest.mark.parametrize("dtype", QTYPES)
 def test_nothing_and_rank_0(dtype):
     x = np.empty((3, 0), np.float32)
@@ -193,6 +207,7 @@ def test_nothing_and_rank_0(dtype):
 # Every 16-bit number through every format, every code back
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda half, dtype: dtype in FEW)
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("dtype", LINEAR)
 def test_every_half_through_every_format(dtype, half):
@@ -205,6 +220,7 @@ def test_every_half_through_every_format(dtype, half):
         same_bytes(fastq.quantize_linear(x, rough, **options), reference.quantize_linear(x, rough, **options))
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda half, dtype: dtype in FEW)
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("dtype", BLOCKS)
 def test_every_finite_half_with_parameters_of_its_range(dtype, half):
@@ -217,6 +233,7 @@ def test_every_finite_half_with_parameters_of_its_range(dtype, half):
         same_bytes(q.dequantize(dtype=half), reference.dequantize(expected, dtype=half))
 
 
+@pytest.mark.slow("compiles 5 kernels a case", quick=lambda dtype, name: (name, dtype) == ("float32", "float8_e4m3fn"))
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -246,6 +263,7 @@ def test_every_code_is_decoded(dtype, name):
         same_bytes(q.dequantize(dtype=name), reference.dequantize(q, dtype=name))
 
 
+@pytest.mark.slow("compiles 4 kernels a case", quick=lambda dtype: dtype in FEW)
 @pytest.mark.parametrize("dtype", BLOCKS)
 def test_every_code_with_every_scale_is_decoded(dtype):
     qtype = QTYPES[dtype]
@@ -265,6 +283,9 @@ def test_every_code_with_every_scale_is_decoded(dtype):
 # Ties, special values, NaN
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype", quick=lambda dtype, ftype: dtype in FEW and ftype is np.float32
+)
 @pytest.mark.parametrize("ftype", [np.float32, np.float64])
 @pytest.mark.parametrize("dtype", CODES)
 def test_ties_and_their_neighbours(dtype, ftype):
@@ -279,6 +300,7 @@ def test_ties_and_their_neighbours(dtype, ftype):
         same_bytes(actual, reference.quantize_linear(x, each, axis=0, **options))
 
 
+@pytest.mark.slow("compiles 10 kernels a case")
 @pytest.mark.parametrize(
     ("dtype", "ftype"),
     [
@@ -301,6 +323,7 @@ def test_blocks_of_all_magnitudes(dtype, ftype, threads):
         check_all(half, half, dtype, {}, HALVES)
 
 
+@pytest.mark.slow("compiles 20 kernels a case", quick=lambda name, dtype: (name, dtype) == ("float32", "uint4"))
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -327,6 +350,10 @@ def test_nan_by_every_policy(name, dtype, threads):
         same_bytes(fastq.fake_quantize(x, dtype, **options), reference.fake_quantize(x, dtype, **options))
 
 
+@pytest.mark.slow(
+    "compiles kernels for each size",
+    quick=lambda name, dtype, size: (name, dtype, size) == ("float32", "float8_e4m3fn", 32),
+)
 @pytest.mark.parametrize(
     ("name", "dtype", "size"),
     [
@@ -351,6 +378,7 @@ def test_nan_in_blocks_that_fill_registers(name, dtype, size, threads):
         fastq.quantize(x, dtype, **options)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype in FEW)
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_values_out_of_range_with_and_without_saturation(dtype):
     x = np.concatenate([inputs("float32", 300, 9) * 200, np.array([np.inf, -np.inf], np.float32)])
@@ -364,6 +392,7 @@ def test_values_out_of_range_with_and_without_saturation(dtype):
 # Halves measured
 
 
+@pytest.mark.slow("compiles 10 kernels for each dtype", quick=lambda layout, name: name == "float16")
 @pytest.mark.parametrize(("name", "layout"), HALF_LAYOUTS)
 def test_minmax_and_errors_of_halves(layout, name, threads):
     x = LAYOUTS[layout](inputs(name, np.prod(SHAPE), 10).reshape(SHAPE))
@@ -377,6 +406,7 @@ def test_minmax_and_errors_of_halves(layout, name, threads):
         assert actual.mse == pytest.approx(expected.mse, rel=1e-11)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype, shape: dtype in FEW)
 @pytest.mark.parametrize("dtype", ["int8", *KINDS])
 @pytest.mark.parametrize("shape", [SHAPE, (3, 5, 64)], ids=str)
 def test_errors_of_formats(dtype, shape):
@@ -392,6 +422,7 @@ def test_errors_of_formats(dtype, shape):
 # Packing
 
 
+@pytest.mark.slow("compiles kernels for each format; 10,000 arrays", quick=lambda dtype: dtype == "int4")
 @pytest.mark.parametrize("dtype", PACKED)
 def test_packing(dtype):
     orders = ("little", "big") if QTYPES[dtype].bits == 1 else ("little",)
@@ -412,6 +443,7 @@ def test_packing(dtype):
             same_bytes(fastq.unpack(np.asfortranarray(packed), dtype, shape=shape, **options), codes)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype in FEW)
 @pytest.mark.parametrize("dtype", PACKED)
 def test_packing_of_rank_0_and_of_narrow_dtypes(dtype):
     codes = any_codes(dtype, ())
@@ -424,6 +456,7 @@ def test_packing_of_rank_0_and_of_narrow_dtypes(dtype):
             same_bytes(fastq.pack(codes.astype(dtype_of(dtype)), dtype), reference.pack(codes, dtype))
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype in FEW)
 @pytest.mark.parametrize("dtype", QTYPES)
 def test_unpacked_codes(dtype):
     q = fastq.quantize(inputs("float32", 77, 13).reshape(7, 11), dtype)
@@ -434,6 +467,7 @@ def test_unpacked_codes(dtype):
         same_bytes(q.unpacked(name), codes.astype(dtype_of(name)))
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda name: name in FEW)
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "int1", "uint1", *SMALL])
 def test_narrow_arrays_of_ml_dtypes_are_dequantized(name):
     codes = any_codes(name, (5, 33)).astype(dtype_of(name))
@@ -450,6 +484,7 @@ def test_narrow_arrays_of_ml_dtypes_are_dequantized(name):
 # out=, errors
 
 
+@pytest.mark.slow("compiles 6 kernels a case", quick=lambda dtype: dtype in FEW)
 @pytest.mark.parametrize("dtype", ["int3", "float8_e4m3fn", "float6_e2m3fn", "mxfp8_e5m2", "mxfp4", "nvfp4"])
 def test_out_takes_the_result_and_is_returned(dtype):
     x = inputs("float16", 70, 16).reshape(2, 35)
@@ -466,6 +501,7 @@ def test_out_takes_the_result_and_is_returned(dtype):
             same_bytes(out, expected)
 
 
+@pytest.mark.slow("compiles kernels for 4 formats", quick=lambda half: half == "bfloat16")
 @pytest.mark.parametrize("half", HALVES)
 def test_halves_are_overwritten_by_what_is_left_of_them(half):
     x = inputs(half, 210, 17).reshape(6, 35)

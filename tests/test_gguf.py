@@ -175,6 +175,7 @@ def test_every_scale(module, name):
     same_values(module.dequantize(blocks, name), oracle("dequantize", blocks, name))
 
 
+@pytest.mark.slow("compiles 4 kernels a case", quick=lambda name: name == "Q4_0")
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_goes_past_the_cache(name, threads, monkeypatch):
     monkeypatch.setattr(gguf, "STREAMING", 1)
@@ -454,11 +455,13 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow("compiles kernels that go past the cache")
 def test_the_oracle_accepts_the_kernels_as_they_are(tmp_path):
     done = run_oracle(copy_of_package(tmp_path), tmp_path, ORACLE, *FORMATS)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow("compiles again what the edit changes", quick=lambda mutant: mutant == "NaN passed over")
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_oracle_refuses(mutant, tmp_path):
     name, changes = MUTANTS[mutant]

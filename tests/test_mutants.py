@@ -306,28 +306,33 @@ def copy_of_package(tmp_path: Path) -> Path:
     return package
 
 
+@pytest.mark.slow("compiles 30 kernels each", quick=lambda oracle: oracle is ERRORS)
 @pytest.mark.parametrize("oracle", [ORACLE, RULES, ERRORS, STREAMED], ids=["onnx", "rules", "errors", "streamed"])
 def test_the_oracle_accepts_the_kernels_as_they_are(oracle, tmp_path):
     done = run_oracle(copy_of_package(tmp_path), tmp_path, oracle)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow("compiles again what the edit changes", quick=lambda name: name == "neighbour's parameter")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_oracle_refuses(name, tmp_path):
     check_refused(tmp_path, MUTANTS[name])
 
 
+@pytest.mark.slow("compiles again what the edit changes")
 @pytest.mark.parametrize("name", RULE_MUTANTS)
 def test_the_oracle_of_rules_refuses(name, tmp_path):
     convention, changes = RULE_MUTANTS[name]
     check_refused(tmp_path, changes, RULES, convention)
 
 
+@pytest.mark.slow("compiles again what the edit changes", quick=lambda name: name == "no zeros")
 @pytest.mark.parametrize("name", ERROR_MUTANTS)
 def test_the_oracle_of_errors_refuses(name, tmp_path):
     check_refused(tmp_path, ERROR_MUTANTS[name], ERRORS)
 
 
+@pytest.mark.slow("compiles again what the edit changes")
 @pytest.mark.parametrize("name", STREAMED_MUTANTS)
 def test_the_oracle_of_what_goes_past_the_cache_refuses(name, tmp_path):
     check_refused(tmp_path, STREAMED_MUTANTS[name], STREAMED)

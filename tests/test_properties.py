@@ -50,6 +50,7 @@ def expanded(parameters, q):
     return np.broadcast_to(parameters.reshape(kept), q.shape)
 
 
+@pytest.mark.slow("compiles 40 kernels")
 @common
 @given(st.data(), arrays(), st.sampled_from(CODES), st.booleans())
 def test_fast_equals_reference(data, x, code, symmetric):
@@ -60,6 +61,7 @@ def test_fast_equals_reference(data, x, code, symmetric):
     same_bytes(fastq.fake_quantize(x, code, **options), reference.fake_quantize(x, code, **options))
 
 
+@pytest.mark.slow("compiles 30 kernels")
 @common
 @given(st.data(), arrays(), st.sampled_from(CODES), st.booleans())
 def test_error_is_half_a_step_at_most(data, x, code, symmetric):
@@ -84,6 +86,7 @@ def test_codes_are_monotone(seed, code, symmetric):
     assert (np.diff(codes) >= 0).all()
 
 
+@pytest.mark.slow("compiles 30 kernels")
 @common
 @given(st.data(), arrays(), st.sampled_from(CODES), st.booleans())
 def test_quantizing_what_was_dequantized_gives_the_same_codes(data, x, code, symmetric):

@@ -267,6 +267,7 @@ def wrong_codes(kind, scaled_round):
     return tried, wrong_steps, wrong
 
 
+@pytest.mark.slow("a minute each", quick=lambda kind: kind is F32X16)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_scaled_round_gives_code_value(kind):
     tried, *wrong = wrong_codes(kind, formulas.scaled_round)

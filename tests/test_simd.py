@@ -254,6 +254,9 @@ WIDTHS |= {types.uint8: [16], types.uint16: [2], types.uint32: [64], types.uint6
 KINDS = [kind for dtype in NUMPY for kind in (dtype, *(Vec(dtype, n) for n in WIDTHS[dtype]))]
 
 
+@pytest.mark.slow(
+    "compiles every operation for each type", quick=lambda kind: kind in (types.float32, Vec(types.float32, 16))
+)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_operations(kind):
     assert compare_operations(kind)[0] == {}
@@ -296,6 +299,7 @@ def compare_conversions(kind):
     return compared(rows, run(kind, rows, arrays, [target for _, target in pairs]), expected)
 
 
+@pytest.mark.slow("compiles every conversion for each type", quick=lambda kind: kind == Vec(types.float32, 16))
 @pytest.mark.parametrize("kind", [k for dtype in NUMPY for k in (dtype, Vec(dtype, 1), Vec(dtype, 16))], ids=str)
 def test_conversions(kind):
     assert compare_conversions(kind)[0] == {}
@@ -335,6 +339,9 @@ def compare_integers(kind):
     return compared(rows, run(kind, rows, arrays, [*np.repeat(INTEGERS, 2), types.int32]), expected)
 
 
+@pytest.mark.slow(
+    "compiles every saturating conversion for each type", quick=lambda kind: kind == Vec(types.float32, 8)
+)
 @pytest.mark.parametrize("kind", [k for dtype in FLOATS for k in (dtype, Vec(dtype, 8), Vec(dtype, 64))], ids=str)
 def test_conversions_to_integers(kind):
     assert compare_integers(kind)[0] == {}
@@ -514,6 +521,7 @@ def digest():
     return hashlib.sha256(b"".join(result for _, result in results)).hexdigest()
 
 
+@pytest.mark.slow("compiles most operations for another CPU")
 def test_same_results_on_a_cpu_without_extensions():
     path = os.pathsep.join([str(Path(fastq.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "PYTHONPATH": path}

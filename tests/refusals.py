@@ -1,0 +1,50 @@
+"""Which raise statements of the package tests have reached: how it refuses what is wrong is part of its contract."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fastq
+
+ROOT = Path(fastq.__file__).parent
+# what users meet: the rest is files and the command line, tested where they are, and what no argument can bring about
+ROOMS = ["operations", "dispatch", "formats", "results.py", "gguf.py", "plot.py", "reference"]
+
+MISSING = pytest.StashKey[list[str]]()
+reached = set()  # file and line of each
+
+
+def record():
+    """From now on note where each exception comes from that `pytest.raises` meets."""
+    kind = type(pytest.raises(Exception, match="any"))
+    leave = kind.__exit__
+
+    def noted(self, exception_type, exception, trace):
+        while trace is not None:
+            path, line = Path(trace.tb_frame.f_code.co_filename), trace.tb_lineno
+            if path.is_relative_to(ROOT):
+                reached.add((path.relative_to(ROOT).as_posix(), line))
+            trace = trace.tb_next
+        return leave(self, exception_type, exception, trace)
+
+    kind.__exit__ = noted
+
+
+def statements(room):
+    """Yield file, first and last line of each statement that raises an exception of its own."""
+    path = ROOT / room
+    for file in [path] if path.suffix else sorted(path.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Raise) and node.exc:
+                yield file.relative_to(ROOT).as_posix(), node.lineno, node.end_lineno
+
+
+def not_reached():
+    """List the statements that no test has reached."""
+    return [
+        f"fastq/{file}:{first}"
+        for room in ROOMS
+        for file, first, last in statements(room)
+        if not any((file, line) in reached for line in range(first, last + 1))
+    ]

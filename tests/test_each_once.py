@@ -1,0 +1,135 @@
+"""Every public function, code format, convention and block format of GGUF, once and never left to --all.
+
+What the other tests leave to --all is which of these meet each other: every dtype, granularity, layout and size.
+"""
+
+import inspect
+import sys
+
+import gguf as gguf_package
+import numpy as np
+import pytest
+from catalogue import same_bytes, same_quantized, values
+
+import fastq
+from fastq import reference
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.qtypes import QTYPES
+
+X = values("float32", 6 * 64, 21).reshape(6, 64).clip(-1000, 1000)
+Y = values("float32", 6 * 64, 22).reshape(6, 64).clip(-1000, 1000)
+CONVENTIONS = fastq.CONVENTIONS
+
+
+def same(actual, expected):
+    """Assert the same results, whatever they are; measures are sums, which the reference takes in another order."""
+    assert type(actual) is type(expected)
+    if isinstance(expected, fastq.QuantizedArray):
+        same_quantized(actual, expected)
+        assert (actual.dtype, actual.axis, actual.convention) == (expected.dtype, expected.axis, expected.convention)
+    elif isinstance(expected, fastq.QParams):
+        same_bytes(actual.scale, expected.scale)
+        same_bytes(actual.zero_point, expected.zero_point)
+    elif isinstance(expected, fastq.Comparison):
+        assert vars(actual) == pytest.approx(vars(expected), rel=1e-9)
+    elif isinstance(expected, tuple):
+        for one, other in zip(actual, expected, strict=True):
+            same_bytes(one, other)
+    else:
+        same_bytes(actual, expected)
+
+
+# Functions
+
+INT8 = reference.quantize(X, "int8", axis=0)
+INT4 = reference.quantize(X, "int4")
+COMPUTED = {
+    "choose_qparams": lambda api: api.choose_qparams(X, "int8", axis=0),
+    "compare": lambda api: api.compare(X, INT8),
+    "dequantize_linear": lambda api: api.dequantize_linear(INT8.codes, INT8.scale, INT8.zero_point, axis=0),
+    "fake_quantize": lambda api: api.fake_quantize(X, "int8", axis=0),
+    "minmax": lambda api: api.minmax(X, axis=0),
+    "pack": lambda api: api.pack(INT4.unpacked(), "int4"),
+    "quantize": lambda api: api.quantize(X, "int8", axis=0),
+    "quantize_linear": lambda api: api.quantize_linear(X, INT8.scale, INT8.zero_point, axis=0),
+    "unpack": lambda api: api.unpack(INT4.codes, "int4", shape=X.shape),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_functions(name):
+    same(COMPUTED[name](fastq), COMPUTED[name](reference))
+
+
+def put_back(getter, setter, value):
+    before = getter()
+    setter(value)
+    assert getter() == value
+    setter(before)
+    assert getter() == before
+
+
+def panels(x, q):
+    pytest.importorskip("matplotlib", reason="no matplotlib")
+    assert len(fastq.plot.errors(x, q)) > 0
+
+
+SETTINGS = {
+    "get_num_threads, set_num_threads": lambda _: put_back(fastq.get_num_threads, fastq.set_num_threads, 1),
+    "get_kept_memory, set_kept_memory": lambda _: put_back(fastq.get_kept_memory, fastq.set_kept_memory, 12345),
+    "show_versions": lambda capsys: fastq.show_versions() or capsys.readouterr().out.index("numba"),
+    "warmup": lambda _: fastq.warmup([np.float32], ["int8"]),
+    "plot.errors": lambda _: panels(X, INT8),
+}
+
+
+@pytest.mark.parametrize("names", SETTINGS)
+def test_settings(names, capsys):
+    SETTINGS[names](capsys)
+
+
+# Formats and conventions
+
+
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_formats(dtype):
+    q, expected = fastq.quantize(X, dtype), reference.quantize(X, dtype)
+    same(q, expected)
+    same(q.dequantize(), reference.dequantize(expected))
+    same(fastq.quantize(Y, qparams=q.qparams), reference.quantize(Y, qparams=expected.qparams))
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_conventions(convention):
+    row = CONVENTIONS[convention]
+    options = {"convention": convention, "symmetric": "asymmetric" not in row.schemes}
+    code = (row.formats or ("uint8",))[0]
+    q, expected = fastq.quantize(X, code, **options), reference.quantize(X, code, **options)
+    same(q, expected)
+    same(q.dequantize(), reference.dequantize(expected))
+    same(fastq.compare(Y, q), reference.compare(Y, expected))
+
+
+@pytest.mark.parametrize("name", BLOCK_FORMATS)
+def test_block_formats_of_gguf(name):
+    kind = gguf_package.GGMLQuantizationType[name]
+    blocks = fastq.gguf.quantize(X, name)
+    same(blocks, gguf_package.quants.quantize(X, kind))
+    same(fastq.gguf.dequantize(blocks, name), gguf_package.quants.dequantize(blocks, kind))
+
+
+# Nothing is forgotten
+
+
+def public_functions(module):
+    return {name for name in getattr(module, "__all__", vars(module)) if inspect.isfunction(getattr(module, name))}
+
+
+def test_every_public_function_is_called():
+    called = {name for names in [*COMPUTED, *SETTINGS] for name in names.split(", ")}
+    assert called - {"plot.errors"} == public_functions(fastq)
+
+
+def test_nothing_here_is_slow():
+    tests = [f for name, f in vars(sys.modules[__name__]).items() if name.startswith("test_")]
+    assert [f.__name__ for f in tests if any(mark.name == "slow" for mark in getattr(f, "pytestmark", []))] == []

@@ -44,7 +44,7 @@ LONG_FILES = {}  # file: "a table" or "a proof"
 def modules(root):
     """Map the name of each module below a package's folder to its file."""
     named = {}
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(set(root.rglob("*.py")) - set(root.glob("_bench/**/*.py"))):  # which an installed package has
         parts = [root.name, *path.relative_to(root).with_suffix("").parts]
         named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return named

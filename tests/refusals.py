@@ -1,6 +1,7 @@
 """Which raise statements of the package tests have reached: how it refuses what is wrong is part of its contract."""
 
 import ast
+import traceback
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,10 @@ def record():
     leave = kind.__exit__
 
     def noted(self, exception_type, exception, trace):
-        while trace is not None:
-            path, line = Path(trace.tb_frame.f_code.co_filename), trace.tb_lineno
+        for frame, line in traceback.walk_tb(trace):
+            path = Path(frame.f_code.co_filename)
             if path.is_relative_to(ROOT):
                 reached.add((path.relative_to(ROOT).as_posix(), line))
-            trace = trace.tb_next
         return leave(self, exception_type, exception, trace)
 
     kind.__exit__ = noted

@@ -335,7 +335,7 @@ def test_time_that_is_up_is_said(tmp_path):
 
 
 def test_plot(measured, tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="no matplotlib")
     invoke(command.main, "plot", measured[0], "--plot", tmp_path / "speed.png")
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
 

@@ -91,7 +91,7 @@ def check(x, other, code, options):
     same_quantized(fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=expected.qparams))
 
 
-@pytest.mark.slow("compiles 20 kernels a case", quick=lambda name: name == "torch")
+@pytest.mark.slow("compiles 20 kernels a case")
 @pytest.mark.parametrize("name", ALL)
 def test_every_granularity_in_one_pass_and_in_two(name):
     row = ALL[name]
@@ -173,7 +173,7 @@ def test_sizes(name, size):
     assert (actual.clipped, actual.max_abs_error) == (wanted.clipped, wanted.max_abs_error)
 
 
-@pytest.mark.slow("compiles 8 kernels a case", quick=lambda name: name == "torch")
+@pytest.mark.slow("compiles 8 kernels a case")
 @pytest.mark.parametrize("name", ["torch", "onnxruntime", "torchao"])
 def test_half_of_the_codes(name):
     row, x = dataclasses.replace(ROWS[name], reduce_range=True), array("float32")

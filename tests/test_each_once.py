@@ -3,6 +3,7 @@
 What the other tests leave to --all is which of these meet each other: every dtype, granularity, layout and size.
 """
 
+import dataclasses
 import inspect
 import sys
 
@@ -13,8 +14,10 @@ from catalogue import same_bytes, same_quantized, values
 
 import fastq
 from fastq import reference
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
+from fastq.system import lazy
 
 X = values("float32", 6 * 64, 21).reshape(6, 64).clip(-1000, 1000)
 Y = values("float32", 6 * 64, 22).reshape(6, 64).clip(-1000, 1000)
@@ -116,6 +119,39 @@ def test_block_formats_of_gguf(name):
     blocks = fastq.gguf.quantize(X, name)
     same(blocks, gguf_package.quants.quantize(X, kind))
     same(fastq.gguf.dequantize(blocks, name), gguf_package.quants.dequantize(blocks, kind))
+
+
+# Errors that no other test reaches: conftest.py sees that none is left
+
+BOTH, ALONE = (fastq, reference), (fastq,)  # the reference takes any truth value, and True for a zero point
+REFUSED = [
+    (ALONE, lambda api: api.quantize(X, "int8", symmetric=2), TypeError, "symmetric must be a bool"),
+    (BOTH, lambda api: api.quantize(X, "mxfp4", convention="torch"), ValueError, "convention must be 'onnx'"),
+    (BOTH, lambda api: api.quantize(X, dataclasses.replace(QTYPES["int8"], bits=7)), TypeError, "dtype must be one"),
+    (ALONE, lambda api: api.quantize_linear(X, 0.1, True, "uint8", convention="faiss"), TypeError, "zero_point must"),
+    (BOTH, lambda api: api.quantize_linear(X, 0.1, np.inf, "uint8", convention="faiss"), ValueError, "must be finite"),
+]
+
+
+@pytest.mark.parametrize(("apis", "call", "error", "match"), REFUSED, ids=[case[-1] for case in REFUSED])
+def test_errors(apis, call, error, match):
+    for api in apis:
+        with pytest.raises(error, match=match):
+            call(api)
+
+
+def test_a_quantized_array_is_no_view():
+    with pytest.raises(ValueError, match="without a copy"):
+        INT8.__array__(copy=False)
+
+
+def test_without_ml_dtypes_it_is_named(monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(lazy, "module", absent)
+    with pytest.raises(ModuleNotFoundError, match="bfloat16 arrays need ml_dtypes"):
+        _ = dataclasses.replace(FLOAT_FORMATS["bfloat16"]).dtype
 
 
 # Nothing is forgotten

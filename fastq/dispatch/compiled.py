@@ -33,7 +33,7 @@ _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has 
 def register(functions: Mapping[str, Callable[..., Any]]) -> None:
     """Have Numba know public functions, by their names, and global constants of the types of options."""
     for name, function in functions.items():
-        overload(function, _TYPED[name], prefer_literal=True)
+        overload(function, IMPLEMENTATIONS[name], prefer_literal=True)
     typeof_impl.register(QType)(_constant_type)
     typeof_impl.register(Convention)(_constant_type)
     register_model(Constant)(models.OpaqueModel)
@@ -74,7 +74,9 @@ def _quantize_linear(
     out: Any = None,
 ) -> Callable[..., Any]:
     """Choose the implementation of `fastq.quantize_linear`."""
-    options = _constants(dtype=dtype, convention=convention, nan=nan, axis=axis, block_size=block_size, saturate=saturate)
+    options = _constants(
+        dtype=dtype, convention=convention, nan=nan, axis=axis, block_size=block_size, saturate=saturate
+    )
     samples = _sample(x, "x"), _sample(out, "out"), *_numbers(scale, zero_point)
     resolved = _resolved(resolve_quantize, *samples, *options)
     qtype = resolved.rules.qtype
@@ -155,11 +157,10 @@ def _fake_quantize(
     )
     sample = _resolved(validation.as_input, _sample(x, "x"))
     request = _resolved(request_of, sample, *ranged)
+    if request.qtype.block_size:
+        raise TypingError(f"dtype must be a format without scales of its own in compiled code, not {request.qtype}")
     if request.axes is not None:
-        raise TypingError(
-            f"axis must be None in compiled code, where one range is that of all of x, and {request.qtype} "
-            f"has axis={request.axis}, block_size={request.block_size}: call it for each part"
-        )
+        raise TypingError("axis must be None in compiled code: parameters are those of all of x; call it for each part")
     spec = _resolved(request.spec, "fake", *_constants(saturate=saturate))
     values = sample.dtype if sample.dtype in _RESULTS else request.compute
     scale = from_dtype(spec.range_scheme.scale_dtype)
@@ -185,7 +186,7 @@ def _fake_quantize(
     return implementation
 
 
-_TYPED = {
+IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "quantize_linear": _quantize_linear,
     "dequantize_linear": _dequantize_linear,
     "fake_quantize": _fake_quantize,

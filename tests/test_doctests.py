@@ -11,6 +11,7 @@ import pytest
 
 import fastq
 
+COMPILED = Path(__file__).parents[1] / "docs" / "compiled.md"
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
 ROOT = Path(fastq.__file__).parent
 MODULES = sorted(
@@ -36,6 +37,11 @@ def test_the_tutorial_prints_what_it_says_and_draws_its_pictures(tmp_path, monke
     shown = re.findall(r"!\[.*?\]\((.*?)\)", TUTORIAL.read_text(encoding="utf-8"))
     assert sorted(shown) == sorted(path.name for path in tmp_path.iterdir())
     assert [name for name in shown if not (TUTORIAL.parent / name).is_file()] == []
+
+
+def test_the_page_on_compiled_code_prints_what_it_says():
+    failed, tried = doctest.testfile(str(COMPILED), module_relative=False)
+    assert (failed, tried) == (0, 6)
 
 
 def test_every_public_function_has_an_example():

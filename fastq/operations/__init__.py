@@ -1,1 +1,1 @@
-"""TODO."""
+"""The public functions: a docstring, and one call into dispatch."""

@@ -31,7 +31,7 @@ def measures(x: NDArray[np.float64], approximation: NDArray[np.float64], clipped
     relative = error[x != 0] / np.abs(x[x != 0])
     return Comparison(
         mse=float(np.mean(error**2)),
-        sqnr_db=float(10 * np.log10(np.sum(x**2) / np.sum(error**2))),
+        sqnr_db=float(10 * (np.log10(np.sum(x**2)) - np.log10(np.sum(error**2)))),
         max_abs_error=float(np.max(error)),
         mean_abs_error=float(np.mean(error)),
         max_relative_error=float(np.max(relative)) if relative.size else 0.0,

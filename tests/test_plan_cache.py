@@ -121,6 +121,10 @@ def same(actual, expected):
         same_bytes(actual, expected)
 
 
+@pytest.mark.slow(
+    "compiles kernels for 40 calls",
+    quick=lambda name, n: n == 1 and name.startswith(("minmax", "quantize_linear, n", "dequantize_linear, r")),
+)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("n", [1, 2])
 def test_the_second_call_finds_its_plan(name, n, threads, only_kept):
@@ -133,6 +137,7 @@ def test_the_second_call_finds_its_plan(name, n, threads, only_kept):
         same(call(fastq, data("float32", seed)), one)
 
 
+@pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype: dtype == "float64")
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int16"])
 def test_other_input(dtype, only_kept):
     def call(api, seed):
@@ -280,6 +285,7 @@ def test_input_that_is_output():
     assert len(kept()) == 1
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype == "mxfp4")
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4", "mxint8"])
 def test_qparams_of_float_formats(dtype):
     p = reference.choose_qparams(X, dtype, **({} if dtype != "float8_e4m3fn" else {"axis": 0}))

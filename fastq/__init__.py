@@ -1,5 +1,6 @@
 """Quantize NumPy arrays at the speed of the memory bus, bit for bit to a convention that you name."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from fastq.system import lazy
@@ -71,6 +72,7 @@ _HOMES = {
     "fastq.results": ("Comparison", "QParams", "QuantizedArray"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear")  # that compiled code can call
 _CORNERS = ("gguf", "kernels", "plot", "reference")
 
 
@@ -80,7 +82,12 @@ def __getattr__(name: str) -> Any:
         return lazy.module(f"fastq.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fastq' has no attribute {name!r}")
-    value = globals()[name] = getattr(lazy.module(_HOME_OF[name]), name)
+    value = getattr(lazy.module(_HOME_OF[name]), name)
+    if name in _COMPILED:
+        if "numba" not in sys.modules:
+            return value  # and looked up again, for Numba to know it then
+        lazy.module("fastq.operations.compiled")
+    globals()[name] = value
     return value
 
 

@@ -40,10 +40,23 @@ def widened(x: Array) -> Array:
 def as_integers(a: ArrayLike, name: str) -> Array:
     """Return `a` as an array of integers, those of ml_dtypes among them."""
     a = as_array(a, name)
-    if a.dtype.kind not in "iu" and (a.dtype.name not in QTYPES or QTYPES[a.dtype.name].element):
+    if not holds_integers(a):
         raise TypeError(f"{name} must be integers, not {a.dtype}")
     # The 4-bit and 2-bit dtypes of ml_dtypes refuse to be compared with Python integers beyond int8.
     return a.astype(np.int16) if a.dtype.kind == "V" else a
+
+
+def holds_integers(a: Array) -> bool:
+    """Return whether the dtype of an array is one of integers, those of ml_dtypes among them."""
+    return a.dtype.kind in "iu" or (a.dtype.name in QTYPES and not QTYPES[a.dtype.name].element)
+
+
+def as_numbers(a: ArrayLike, name: str) -> Array:
+    """Return `a` as an array of integers or floats."""
+    a = as_array(a, name)
+    if not (holds_integers(a) or a.dtype.name in FLOATS):
+        raise TypeError(f"{name} must be floats or integers, not {a.dtype}")
+    return a
 
 
 def as_float_codes(a: ArrayLike, qtype: QType) -> Array:

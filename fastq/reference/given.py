@@ -11,7 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.reference import blocks
-from fastq.reference.arguments import FLOATS, as_array, as_integers, check_shape, check_symmetric, within
+from fastq.reference.arguments import (
+    FLOATS,
+    as_array,
+    as_integers,
+    as_numbers,
+    check_shape,
+    check_symmetric,
+    holds_integers,
+    within,
+)
 from fastq.reference.granularity import check_granularity, normalized, parameter_shape
 from fastq.results import Axis, QParams
 
@@ -68,7 +77,7 @@ def checked_qparams(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[
     if qtype.element:
         zero_point = _float_zeros(p.zero_point, qtype)
     else:
-        zero_point = (as_integers if row.zero_point == "integer" else as_array)(p.zero_point, "zero_point")
+        zero_point = (as_integers if row.zero_point == "integer" else as_numbers)(p.zero_point, "zero_point")
     # ONNX's own test vectors have a zero point of shape (1,) beside a scale of shape ().
     zero_point = zero_point.reshape(scale.shape) if zero_point.size == scale.size == 1 else zero_point
     check_shape(zero_point, "zero_point", scale.shape)
@@ -119,7 +128,7 @@ def _check_tensor_scale(scale: Array) -> None:
 def _float_zeros(zero_point: ArrayLike, qtype: QType) -> Array:
     """Return the zero points of a float format, which are all zero."""
     given = as_array(zero_point, "zero_point")
-    if given.dtype.kind not in "iu" and given.dtype != qtype.storage:
+    if given.dtype != qtype.storage and not holds_integers(given):
         raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {given.dtype}")
     if np.count_nonzero(given.astype(np.float32)):
         raise ValueError(f"zero_point must be zero for {qtype}")

@@ -15,7 +15,7 @@ from fastq import reference
 from fastq.cli.app import cli, demo, selfcheck
 from fastq.io.containers import open_source
 from fastq.io.scheme import Scheme
-from fastq.operations import versions
+from fastq.operations import config
 
 
 @pytest.fixture
@@ -350,7 +350,7 @@ def test_info():
 
 
 def test_collected_versions_are_text():
-    assert all(isinstance(text, str) for text in versions.collect().values())
+    assert all(isinstance(text, str) for text in config.versions().values())
 
 
 def test_help_names_every_command():

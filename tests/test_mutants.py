@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from numba.core.caching import UserProvidedCacheLocator
 
 import fastq
 
@@ -286,23 +285,22 @@ STREAMED_MUTANTS = {
 
 
 def run_oracle(folder: Path, tmp_path: Path, oracle: str = ORACLE, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    """Run an oracle on a copy of the package, with the cache of all tests: what an edit does not change is in there."""
     command = [sys.executable, "-c", oracle, str(Path(__file__).parent), str(folder), *arguments]
     return subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
 def copy_of_package(tmp_path: Path) -> Path:
-    """Copy the package, with a cache that is the one of all tests: what an edit does not change is found there."""
-    package, original = tmp_path / "house", Path(fastq.__file__).parent
-    shutil.copytree(original, package / "fastq", ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "cache").mkdir()
-    for file in original.rglob("__init__.py"):  # Numba names a folder of its cache by the path of the sources
-        copy = package / "fastq" / file.relative_to(original)
-        kernels = Path(os.environ["NUMBA_CACHE_DIR"], UserProvidedCacheLocator.get_suitable_cache_subpath(file))
-        kernels.mkdir(parents=True, exist_ok=True)
-        (package / "cache" / UserProvidedCacheLocator.get_suitable_cache_subpath(copy)).symlink_to(kernels.absolute())
+    package = tmp_path / "house"
+    shutil.copytree(Path(fastq.__file__).parent, package / "fastq", ignore=shutil.ignore_patterns("__pycache__"))
     return package
 
 

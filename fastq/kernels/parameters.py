@@ -105,6 +105,21 @@ def store_min_max(operands, p, los, his, nans):
 
     -0.0 becomes 0.0: which of them was found depends on the order.
     """
+    los, his = _with_zero(los, his, nans)
+    store(operands.lo, p, los + constant(0, los))
+    store(operands.hi, p, his + constant(0, his))
+
+
+@njit
+def _with_zero(los, his, nans):
+    """Widen ranges to contain 0.0 where there was NaN."""
     zero = constant(0, los)
-    store(operands.lo, p, select(nans, minimum(los, zero), los) + zero)
-    store(operands.hi, p, select(nans, maximum(his, zero), his) + zero)
+    return select(nans, minimum(los, zero), los), select(nans, maximum(his, zero), his)
+
+
+@specialize
+def count_nan_as_zero(spec, los, his, nans):
+    """Widen ranges that passed NaN over to contain 0.0, where NaN counts as that."""
+    if spec.nan_widens_range:
+        return lambda spec, los, his, nans: _with_zero(los, his, nans)
+    return lambda spec, los, his, nans: (los, his)

@@ -56,6 +56,12 @@ class KernelSpec(types.Opaque):
         super().__init__(name=f"KernelSpec({', '.join(map(str, parts))})")
 
     @property
+    def nan_widens_range(self) -> bool:
+        """Whether NaN in a range counts as 0.0 where ranges need not contain 0.0 anyway."""
+        range_rule = self.rule.range
+        return self.nan == "zero" and self.range_scheme == "asymmetric" and not (range_rule and range_rule.widened)
+
+    @property
     def marks_nan(self) -> bool:
         """Whether NaN in a block is kept as a scale of NaN."""
         return self.nan == "keep" and bool(self.scale_kind)
@@ -90,9 +96,9 @@ def nan_mask_of_two(spec, x, y):
 
 
 @specialize
-def marked_nan_mask(spec, x):
-    """Mask of the lanes whose NaN makes a scale NaN."""
-    if is_float(x) and spec.marks_nan:
+def parameter_nan_mask(spec, x):
+    """Mask of the lanes whose NaN is to be known when scale and zero point are computed."""
+    if is_float(x) and (spec.marks_nan or spec.nan_widens_range):
         return lambda spec, x: is_nan(x)
     return lambda spec, x: False
 

@@ -19,6 +19,7 @@ from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, to_line
 from fastq.kernels.loops.row_tile import rows_at_a_time, visit_tile
 from fastq.kernels.operands import pointer_types, rebase, register_lanes
 from fastq.kernels.parameters import (
+    count_nan_as_zero,
     load_scale,
     load_zero_point,
     mark_nan,
@@ -26,7 +27,7 @@ from fastq.kernels.parameters import (
     store_min_max,
     store_parameters,
 )
-from fastq.kernels.spec import compute_lanes, marked_nan_mask, min_max_identities, nan_mask, status_of
+from fastq.kernels.spec import compute_lanes, min_max_identities, nan_mask, parameter_nan_mask, status_of
 from fastq.simd import (
     LINE,
     REGISTER_BITS,
@@ -227,14 +228,15 @@ def _stripe(spec, operands, args, p, first, rows, column, vec):
     i = first * args.inner + column
     x = load_elements(src, i, vec)
     los, his = min_max_identities(x)
-    marked = marked_nan_mask(spec, x)
+    nans = parameter_nan_mask(spec, x)
     for _ in range(rows):
         x = load_elements(src, i, vec)
         los, his = minimum(x, los), maximum(x, his)
-        marked = marked | marked_nan_mask(spec, x)
+        nans = nans | parameter_nan_mask(spec, x)
         i += args.inner
+    los, his = count_nan_as_zero(spec, los, his, nans)
     scales, zero_points = range_parameters(spec, los, his, args, operands.scale)
-    scales = mark_nan(spec, scales, marked)
+    scales = mark_nan(spec, scales, nans)
     store_parameters(spec, operands, p * args.inner + column, scales, zero_points)
     i = first * args.inner + column
     nans = nan_mask(spec, x)

@@ -20,6 +20,7 @@ from fastq.kernels.loops.nontemporal import in_lines
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.operands import rebase, register_lanes
 from fastq.kernels.parameters import (
+    count_nan_as_zero,
     load_scale,
     load_zero_point,
     mark_nan,
@@ -227,6 +228,7 @@ def _by_parameters(spec, operands, args, p, i, end):
 @njit
 def _by_range(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
+    lo, hi = count_nan_as_zero(spec, lo, hi, nan)
     scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
     scale = mark_nan(spec, scale, nan)
     store_parameters(spec, operands, p, scale, zero_point)

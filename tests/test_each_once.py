@@ -82,8 +82,6 @@ SETTINGS = {
     "get_result_pool_limit, set_result_pool_limit": lambda _: put_back(
         fastq.get_result_pool_limit, fastq.set_result_pool_limit, 12345
     ),
-        fastq.get_result_pool_limit, fastq.set_result_pool_limit, 12345
-    ),
     "show_versions": lambda capsys: fastq.show_versions() or capsys.readouterr().out.index("numba"),
     "warmup": lambda _: fastq.warmup([np.float32], ["int8"]),
     "plot.errors": lambda _: panels(X, INT8),

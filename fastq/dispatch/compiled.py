@@ -74,7 +74,9 @@ def _quantize_linear(
     out: Any = None,
 ) -> Callable[..., Any]:
     """Choose the implementation of `fastq.quantize_linear`."""
-    options = _constants(dtype=dtype, convention=convention, nan=nan, axis=axis, block_size=block_size, saturate=saturate)
+    options = _constants(
+        dtype=dtype, convention=convention, nan=nan, axis=axis, block_size=block_size, saturate=saturate
+    )
     samples = _sample(x, "x"), _sample(out, "out"), *_numbers(scale, zero_point)
     resolved = _resolved(resolve_quantize, *samples, *options)
     qtype = resolved.rules.qtype

@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 def pack(
-    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, dtype: Any, bitorder: str, axis: int, *_: None
+    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, axis: int, dtype: Any, bitorder: str, *_: None
 ) -> Plan:
     """Resolve `fastq.pack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
@@ -58,9 +58,9 @@ def unpack(
     _scale: None,
     _zero: None,
     _tensor: None,
+    axis: int,
     dtype: Any,
     bitorder: str,
-    axis: int,
     shape: Any,
 ) -> Plan:
     """Resolve `fastq.unpack`."""

@@ -17,7 +17,7 @@ ROOT = Path(fastq.__file__).parent
 MAY_IMPORT = {
     "cli": "fastq io operations results config runtime formats jit system reference gguf plot",
     "io": "fastq operations results config formats system reference gguf",
-    "fastq": "operations results config formats system reference gguf plot",  # the public names
+    "fastq": "operations results config kernels formats system reference gguf plot",  # the public names
     "plot": "operations dispatch results formats system",
     "gguf": "operations dispatch results formats system",
     "operations": "dispatch results config formats system",
@@ -62,7 +62,7 @@ def imports(name, source, known):
             base = ".".join([*above, *filter(None, [node.module])])
             members = {f"{base}.{each.name}" for each in node.names}
             found |= (members & known) | ({base} if members - known else set())
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
             found.add(node.value)
     return (found & known) - {name}
 

@@ -169,7 +169,7 @@ def test_another_folder_is_used_and_the_user_is_told(chosen, tmp_path, capsys):
     (tmp_path / "user").chmod(0o777)
     assert chosen(public) is None
     assert len(folder.refusals()) == 3
-    assert chosen(tmp_path / "private") == tmp_path / "private" / "fastq"
+    assert chosen(tmp_path / "private") == tmp_path / "private" / "fastq-kernels"
     assert folder.refusals() == []
     fastq.show_versions()
     assert "not cached in" not in capsys.readouterr().out
@@ -186,12 +186,12 @@ def test_files_that_are_not_trusted_are_named(chosen, tmp_path):
 
 def test_a_read_only_folder_is_used_if_it_holds_something(chosen, tmp_path, monkeypatch):
     def access(path, mode):
-        return path != tmp_path / "read-only" / "fastq"
+        return path != tmp_path / "read-only" / "fastq-kernels"
 
     monkeypatch.setattr(folder.os, "access", access)
     assert chosen(tmp_path / "read-only") == tmp_path / "package" / "jit" / "__pycache__" / "code"
-    CachedFile(tmp_path / "read-only" / "fastq", "kernel", KEY).save(b"code")
-    assert chosen(tmp_path / "read-only") == tmp_path / "read-only" / "fastq"
+    CachedFile(tmp_path / "read-only" / "fastq-kernels", "kernel", KEY).save(b"code")
+    assert chosen(tmp_path / "read-only") == tmp_path / "read-only" / "fastq-kernels"
 
 
 def test_no_folder_at_all(chosen, tmp_path, monkeypatch):

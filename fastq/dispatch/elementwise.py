@@ -98,12 +98,12 @@ def quantize_linear(
     scale: Any,
     zero_point: Any,
     _q: None,
-    dtype: Any,
-    convention: str | Convention,
-    nan: str,
     axis: Axis,
     block_size: int,
     saturate: bool,
+    dtype: Any,
+    convention: str | Convention,
+    nan: str,
     *_: None,
 ) -> Plan:
     """Resolve `fastq.quantize_linear`."""
@@ -178,10 +178,10 @@ def dequantize_linear(
     scale: Any,
     zero_point: Any,
     _q: None,
-    dtype: DTypeLike | None,
-    convention: str | Convention,
     axis: Axis,
     block_size: int,
+    dtype: DTypeLike | None,
+    convention: str | Convention,
     *_: None,
 ) -> Plan:
     """Resolve `fastq.dequantize_linear`."""
@@ -230,7 +230,7 @@ def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Any) -> 
 
 
 def quantize_with_qparams(
-    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, _k: object, saturate: bool, *_: None
+    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, saturate: bool, nan: str, *_: object
 ) -> Plan:
     """Resolve `fastq.quantize` with parameters."""
     validation.as_input(x)
@@ -251,7 +251,7 @@ def quantize_with_qparams(
 
 
 def fake_quantize_with_qparams(
-    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, _k: object, saturate: bool, *_: None
+    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, saturate: bool, nan: str, *_: object
 ) -> Plan:
     """Resolve `fastq.fake_quantize` with parameters."""
     validation.as_input(x)

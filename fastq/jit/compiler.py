@@ -173,6 +173,7 @@ def compile_library(function: Callable[..., Any], result: Any, arguments: tuple[
     contexts = cpu_target.typing_context, cpu_target.target_context
     compiled = compile_extra(*contexts, function, arguments, result, flags, {}, pipeline_class=Compiler)
     compiled.library.add_ir_module(_entry(compiled.target_context, compiled.fndesc))
+    compiled.library.finalize()
     return compiled.library
 
 

@@ -35,10 +35,10 @@ def code_folder() -> Path | None:
 def _candidates() -> Iterator[Path]:
     """Yield the folders to try in their order, which is Numba's: set by the user, beside the sources, of the user."""
     if config.CACHE_DIR:
-        yield Path(config.CACHE_DIR).absolute() / "fastq"
+        yield Path(config.CACHE_DIR).absolute() / "fastq-kernels"
     yield Path(__file__).parent / "__pycache__" / "code"
     with contextlib.suppress(RuntimeError):  # no home
-        yield _user_folder() / "fastq"
+        yield _user_folder() / "fastq-kernels"
 
 
 def _user_folder() -> Path:

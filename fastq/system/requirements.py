@@ -36,7 +36,7 @@ class Private(NamedTuple):
     owner : str
         Distribution that they belong to.
     used_by : str
-        Module of the package.
+        File of the package.
     what_for : str
         What they are used for.
     names : tuple of str
@@ -52,7 +52,7 @@ class Private(NamedTuple):
 SHORT_PIPELINE = (
     Private(
         "numba",
-        "fastq.jit.compiler",
+        "jit/compiler.py",
         "compiles a kernel with the passes that it needs, and what it calls as part of it",
         (
             "numba.core.compiler:CompilerBase.define_pipelines",
@@ -75,7 +75,7 @@ SHORT_PIPELINE = (
     ),
     Private(
         "numba",
-        "fastq.jit.compiler",
+        "jit/compiler.py",
         "gives a dispatcher a second table of signatures, for calls from compiled code",
         (
             "numba.core.registry:CPUDispatcher.get_call_template",
@@ -87,7 +87,7 @@ SHORT_PIPELINE = (
     ),
     Private(
         "numba",
-        "fastq.jit.compile",
+        "jit/compile.py",
         "names the target in the key of machine code, and finds the engine's memory manager",
         (
             "numba.core.codegen:JITCPUCodegen.magic_tuple",
@@ -99,7 +99,7 @@ SHORT_PIPELINE = (
 ALWAYS = (
     Private(
         "numba",
-        "fastq.jit.options, fastq.runtime.threadpool",
+        "jit/options.py, runtime/threadpool.py",
         "compiles under NUMBA_DISABLE_JIT too; has forks wait for compilations; the number of threads to start with",
         (
             "numba.core.compiler_lock:global_compiler_lock.is_locked",
@@ -111,7 +111,7 @@ ALWAYS = (
     ),
     Private(
         "numba",
-        "fastq.simd, fastq.kernels.spec",
+        "simd, kernels/spec.py",
         "lowers types of our own and operators on them",
         (
             "numba.core.cgutils:get_or_insert_function",
@@ -134,13 +134,13 @@ ALWAYS = (
     ),
     Private(
         "llvmlite",
-        "fastq.simd, fastq.jit.compiler",
+        "simd, jit/compiler.py",
         "builds and runs LLVM IR; the names of its intrinsics are those of LLVM 20 and later",
         ("llvmlite.ir:IRBuilder.load_atomic", "llvmlite.binding:create_mcjit_compiler"),
     ),
     Private(
         "python",
-        "fastq.runtime.cpython",
+        "runtime/cpython.py",
         "functions that Python calls by METH_FASTCALL, and objects that compiled code reads: checked when imported",
         (
             "PyObject.ob_type is the last word of the head",
@@ -150,7 +150,7 @@ ALWAYS = (
     ),
     Private(
         "numpy",
-        "fastq.runtime.cpython",
+        "runtime/cpython.py",
         "arrays and scalars that compiled code reads: checked when imported",
         (
             "PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags",

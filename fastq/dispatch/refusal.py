@@ -16,21 +16,24 @@ Array = NDArray[Any]
 def refuse_nan(status: int, nan: str, x: Array) -> None:
     """Raise a ValueError if NaN was met that the caller wants refused."""
     if status & HAS_NAN and nan == "raise":
-        count, _ = _count_not_finite(x)
+        count = _count(np.isnan, x)
         raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
 
 
 def refuse_infinite(status: int, x: Array) -> None:
-    """Raise a ValueError if a range had no finite scale."""
-    if status & HAS_INFINITE_RANGE:
-        _, count = _count_not_finite(x)
+    """Raise a ValueError if a range had no finite scale: of infinite values, or of finite ones too far apart."""
+    if not status & HAS_INFINITE_RANGE:
+        return
+    if count := _count(np.isinf, x):
         raise ValueError(f"x has {count} infinite values: their range has no scale; clip x, or pass qparams")
+    lo, hi = _reduce(np.fmin, x), _reduce(np.fmax, x)
+    raise ValueError(f"x has a range too wide for a finite scale, in {lo}..{hi}; clip x, or pass qparams")
 
 
-def _count_not_finite(x: Array) -> tuple[int, int]:
-    """Return how many elements are NaN, and how many infinite; tile by tile, so that temporaries stay small."""
-    nan = infinite = 0
-    for index, _, _ in tiles(x.shape):
-        nan += int(np.count_nonzero(np.isnan(x[index])))
-        infinite += int(np.count_nonzero(np.isinf(x[index])))
-    return nan, infinite
+def _count(test: np.ufunc, x: Array) -> int:
+    """Count the elements that pass a test; tile by tile, so that temporaries stay small."""
+    return sum(int(np.count_nonzero(test(x[index]))) for index, _, _ in tiles(x.shape))
+
+
+def _reduce(ufunc: np.ufunc, x: Array) -> Any:
+    return ufunc.reduce([ufunc.reduce(x[index], axis=None) for index, _, _ in tiles(x.shape)])

@@ -36,7 +36,7 @@ from fastq.reference.given import as_scale, checked_qparams, is_python, raw_qpar
 from fastq.reference.granularity import any_flag, extremes, normalized, normalized_index, prescribed
 from fastq.reference.output import check_is_out, check_out, codes_dtype, codes_shape, delivered, output_dtype, stored
 from fastq.reference.packing import pack_codes, packed_shape, unpack_codes
-from fastq.reference.parameters import from_range, range_of
+from fastq.reference.parameters import finite_scale, from_range, range_of
 from fastq.results import Axis, Comparison, QParams, QuantizedArray
 
 Array = NDArray[Any]
@@ -102,7 +102,7 @@ def choose_qparams(
         return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=tensor_scale)
     under = row.under(always, part_of(axis, block_size))
     scale, zero_point = from_range(lo, hi, under, row.parameter_range(qtype, always), always)
-    scale = scale.astype(row.scale_dtype(lo.dtype))
+    scale = finite_scale(scale, row.scale_dtype(lo.dtype))
     zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
     return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
 

@@ -63,6 +63,15 @@ def from_range(
     return scale, np.where(degenerate, beside, _zero_point(lo, hi, scale, row, first, last))
 
 
+@np.errstate(over="ignore", under="ignore")
+def finite_scale(scale: Array, dtype: np.dtype[Any]) -> Array:
+    """Return scales in the type that they are kept in, where none may be infinite."""
+    scale = scale.astype(dtype)
+    if np.isinf(scale).any():
+        raise ValueError("x has a range too wide for a finite scale")
+    return scale
+
+
 def _asymmetric_scale(lo: Array, hi: Array, steps: Any) -> Array:
     span = np.asarray(hi - lo)
     return np.where(np.isinf(span), _scale_of_overflowing_span(lo, hi, steps), span / steps)

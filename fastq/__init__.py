@@ -1,20 +1,27 @@
 """Quantize NumPy arrays at the speed of the memory bus, bit for bit to a convention that you name."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from fastq.system import lazy
 
 if TYPE_CHECKING:
     from fastq import gguf, kernels, plot, reference
+    from fastq.config import (
+        get_num_threads,
+        get_result_pool_limit,
+        set_num_threads,
+        set_result_pool_limit,
+        show_versions,
+    )
     from fastq.formats.conventions import CONVENTIONS, Convention
     from fastq.formats.qtypes import QType
-    from fastq.operations.config import get_num_threads, set_num_threads, show_versions, warmup
     from fastq.operations.dequantize import dequantize_linear
     from fastq.operations.measure import compare, minmax
     from fastq.operations.packing import pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
+    from fastq.operations.warmup import warmup
     from fastq.results import Comparison, QParams, QuantizedArray
-    from fastq.runtime.result_pool import get_result_pool_limit, set_result_pool_limit
 
 __version__ = "0.1.0"
 
@@ -48,17 +55,24 @@ __all__ = [
 
 # the module of each public name, and of the public corners
 _HOMES = {
+    "fastq.config": (
+        "get_num_threads",
+        "get_result_pool_limit",
+        "set_num_threads",
+        "set_result_pool_limit",
+        "show_versions",
+    ),
     "fastq.formats.conventions": ("CONVENTIONS", "Convention"),
     "fastq.formats.qtypes": ("QType",),
-    "fastq.operations.config": ("get_num_threads", "set_num_threads", "show_versions", "warmup"),
     "fastq.operations.dequantize": ("dequantize_linear",),
     "fastq.operations.measure": ("compare", "minmax"),
     "fastq.operations.packing": ("pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
+    "fastq.operations.warmup": ("warmup",),
     "fastq.results": ("Comparison", "QParams", "QuantizedArray"),
-    "fastq.runtime.result_pool": ("get_result_pool_limit", "set_result_pool_limit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear")  # that compiled code can call
 _CORNERS = ("gguf", "kernels", "plot", "reference")
 
 
@@ -68,7 +82,12 @@ def __getattr__(name: str) -> Any:
         return lazy.module(f"fastq.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fastq' has no attribute {name!r}")
-    value = globals()[name] = getattr(lazy.module(_HOME_OF[name]), name)
+    value = getattr(lazy.module(_HOME_OF[name]), name)
+    if name in _COMPILED:
+        if "numba" not in sys.modules:
+            return value  # and looked up again, for Numba to know it then
+        lazy.module("fastq.operations.compiled")
+    globals()[name] = value
     return value
 
 

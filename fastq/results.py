@@ -260,6 +260,8 @@ class QuantizedArray:
 class Comparison:
     """How far an approximation is from an array; errors are ``x - approximation`` in float64.
 
+    An error that is NaN makes every measure NaN that it belongs to.
+
     Attributes
     ----------
     mse : float

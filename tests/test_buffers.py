@@ -56,7 +56,7 @@ def test_memory_that_somebody_sees_is_not_handed_out(view):
     np.testing.assert_array_equal(np.array(kept), before)
     del kept, others
     gc.collect()
-    assert where in {place(block) for block in result_pool._pool.blocks}
+    assert where in {place(block) for block in result_pool.pool.blocks}
 
 
 def test_memory_that_is_handed_out_too_early_is_found(monkeypatch):
@@ -105,17 +105,17 @@ def test_no_more_is_kept_than_the_limit():
     places = [place(result) for result in results]
     while results:
         results.pop(0)
-    assert [place(block) for block in result_pool._pool.blocks] == places[-2:]
+    assert [place(block) for block in result_pool.pool.blocks] == places[-2:]
     fastq.set_result_pool_limit(4 << 20)
-    assert [place(block) for block in result_pool._pool.blocks] == places[-1:]
+    assert [place(block) for block in result_pool.pool.blocks] == places[-1:]
     fastq.set_result_pool_limit(0)
-    assert not result_pool._pool.blocks
+    assert not result_pool.pool.blocks
     assert decoded().base is None
 
 
 def test_a_small_result_does_not_hold_a_large_block():
     fastq.dequantize_linear(np.tile(CODES, 4), 0.5, 3)
-    (block,) = result_pool._pool.blocks
+    (block,) = result_pool.pool.blocks
     assert block.nbytes == 16 << 20
     assert place(decoded()) != place(block)
 
@@ -157,9 +157,9 @@ def test_a_child_that_was_forked_while_the_lock_was_held():
 
         def work():
             fastq.set_result_pool_limit(1 << 27)
-            assert result_pool._pool.lock.acquire(blocking=False)
+            assert result_pool.pool.lock.acquire(blocking=False)
 
-        with result_pool._pool.lock:
+        with result_pool.pool.lock:
             child = forked(work)
             join(child)
         """

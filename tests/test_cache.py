@@ -70,6 +70,7 @@ def test_parallel_drivers_are_found_too(tmp_path):
         assert check(tmp_path, code, NUMBA_NUM_THREADS=2) == expected
 
 
+@pytest.mark.slow("four processes compile the same kernels")
 def test_processes_that_start_together(tmp_path):
     code = """
     from pathlib import Path
@@ -120,6 +121,7 @@ def digests(tmp_path_factory):
     return {name: digest(PACKAGE, folder, name) for name in [*names, "runtime.driver"]}
 
 
+@pytest.mark.slow("a copy of the package for each of 22 sources", quick=lambda path: path.name == "formulas.py")
 @pytest.mark.parametrize("path", KERNELS, ids=str)
 def test_every_kernel_source_is_in_its_digest(tmp_path, digests, path):
     package, name = copy_of_the_package(tmp_path), ".".join(path.parts)
@@ -179,6 +181,7 @@ def test_sources_that_are_missing_or_wrong_have_no_digest(tmp_path):
     assert digest(package, tmp_path, "kernels.loops.runs") is None
 
 
+@pytest.mark.slow("each process compiles its kernels")
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [
@@ -248,6 +251,7 @@ def test_options_have_code_of_their_own(tmp_path):
         assert run(code, setup=SETUP + HITS, NUMBA_CACHE_DIR=tmp_path / "cache") == f"{[known] * 5}\n"
 
 
+@pytest.mark.slow("each process compiles its kernels")
 def test_actions_have_code_of_their_own(tmp_path):
     """Same function, same dtypes: only the type of an argument that is nothing at run time says what to do."""
     code = """
@@ -267,6 +271,7 @@ def test_actions_have_code_of_their_own(tmp_path):
     assert check(tmp_path, code) == "loaded"
 
 
+@pytest.mark.slow("each process compiles its kernels")
 @pytest.mark.parametrize("setting", ["NUMBA_OPT", "NUMBA_SLP_VECTORIZE"])
 def test_settings_of_numba_have_code_of_their_own(cache, setting):
     assert check(cache, **{setting: 1}) == "compiled"
@@ -291,6 +296,7 @@ def test_addresses_of_this_process_are_not_kept(tmp_path):
     assert not data_files(tmp_path)
 
 
+@pytest.mark.slow("each process compiles its kernels")
 def test_other_cpu(cache):
     assert check(cache, NUMBA_CPU_NAME="generic") == "compiled"
     assert check(cache, NUMBA_CPU_NAME="generic") == "loaded"
@@ -300,6 +306,7 @@ def test_other_cpu(cache):
 # Places that cannot be written
 
 
+@pytest.mark.slow("each process compiles its kernels")
 def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     code = "check()\nassert jit.code_folder().is_dir()"
@@ -308,6 +315,7 @@ def test_folder_that_cannot_be_made(tmp_path):
     assert data_files(package)  # next to the sources instead, as Numba does
 
 
+@pytest.mark.slow("each process compiles its kernels")
 def test_no_folder_can_be_made(tmp_path):
     package = copy_of_the_package(tmp_path)
     (package / "jit" / "__pycache__").touch()
@@ -318,6 +326,7 @@ def test_no_folder_can_be_made(tmp_path):
     assert not data_files(tmp_path)
 
 
+@pytest.mark.slow("each process compiles its kernels")
 def test_full_disk(tmp_path):
     code = """
     import resource
@@ -334,6 +343,7 @@ def test_full_disk(tmp_path):
     assert check(cache) == "loaded"
 
 
+@pytest.mark.slow("each process compiles its kernels")
 def test_folder_removed_while_in_use(tmp_path):
     code = f"""
     import shutil
@@ -362,6 +372,7 @@ def empty(path):
     path.write_bytes(b"")
 
 
+@pytest.mark.slow("each process compiles its kernels", quick=lambda damage: damage is flip)
 @pytest.mark.parametrize("damage", [truncate, flip, empty], ids=lambda damage: damage.__name__)
 def test_damaged_files_are_compiled_anew(cache, damage):
     for path in data_files(cache):
@@ -370,6 +381,7 @@ def test_damaged_files_are_compiled_anew(cache, damage):
     assert check(cache) == "loaded"
 
 
+@pytest.mark.slow("each process compiles its kernels")
 def test_file_of_another_kernel(cache):
     kernels = [path for path in data_files(cache) if path.name.startswith("runs.runs")]
     assert len(kernels) == 2
@@ -380,6 +392,7 @@ def test_file_of_another_kernel(cache):
     assert check(cache) == "loaded"
 
 
+@pytest.mark.slow("each process compiles its kernels")
 def test_file_that_cannot_be_read(cache):
     for path in data_files(cache):
         path.unlink()
@@ -428,6 +441,7 @@ def test_every_kind_of_damage(tmp_path):
 # While it compiles
 
 
+@pytest.mark.slow("each process compiles its kernels")
 @pytest.mark.parametrize("collects", [True, False])
 def test_garbage_is_collected_afterwards_as_before(tmp_path, collects):
     code = f"""

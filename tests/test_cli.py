@@ -11,11 +11,10 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 import fastq
-from fastq import reference
+from fastq import config, reference
 from fastq.cli.app import cli, demo, selfcheck
 from fastq.io.containers import open_source
 from fastq.io.scheme import Scheme
-from fastq.operations import config
 
 
 @pytest.fixture

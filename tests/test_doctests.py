@@ -20,6 +20,7 @@ MODULES = sorted(
 )
 
 
+@pytest.mark.slow("compiles 25 kernels")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_print_what_they_say(name):
     if name == "fastq.plot":
@@ -28,6 +29,7 @@ def test_examples_print_what_they_say(name):
     assert (failed, tried > 0) == (0, True)
 
 
+@pytest.mark.slow("compiles 30 kernels")
 @pytest.mark.skipif(not find_spec("matplotlib"), reason="no matplotlib, which the tutorial draws with")
 def test_the_tutorial_prints_what_it_says_and_draws_its_pictures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -79,7 +79,9 @@ def panels(x, q):
 
 SETTINGS = {
     "get_num_threads, set_num_threads": lambda _: put_back(fastq.get_num_threads, fastq.set_num_threads, 1),
-    "get_result_pool_limit, set_result_pool_limit": lambda _: put_back(fastq.get_result_pool_limit, fastq.set_result_pool_limit, 12345),
+    "get_result_pool_limit, set_result_pool_limit": lambda _: put_back(
+        fastq.get_result_pool_limit, fastq.set_result_pool_limit, 12345
+    ),
     "show_versions": lambda capsys: fastq.show_versions() or capsys.readouterr().out.index("numba"),
     "warmup": lambda _: fastq.warmup([np.float32], ["int8"]),
     "plot.errors": lambda _: panels(X, INT8),

@@ -203,6 +203,7 @@ def streaming(monkeypatch):
     prepared = build.kernel_address.cache_clear, cache.plans.clear
     row = dataclasses.replace(tuning.current(), stream_codes=True)
     monkeypatch.setattr(planner, "STREAMING", 1)
+    monkeypatch.setattr(planner, "STREAMED_RUN", 1)
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
     assert planner.past_cache(1, np.dtype(np.int8), np.dtype(np.float32))

@@ -7,6 +7,7 @@ whole numbers as bit strings, and the block formats written again for one number
 import bisect
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import ml_dtypes
@@ -616,7 +617,7 @@ OWN = {dtype: reference.choose_qparams(X, dtype) for dtype in BLOCKS}
 
 
 def with_own(impl, dtype, **changed):
-    return impl.quantize(X, qparams=QParams(**{**OWN[dtype].__dict__, **changed}))
+    return impl.quantize(X, qparams=replace(OWN[dtype], **changed))
 
 
 ERRORS = [

@@ -121,6 +121,10 @@ def same(actual, expected):
         same_bytes(actual, expected)
 
 
+@pytest.mark.slow(
+    "compiles kernels for 40 calls",
+    quick=lambda name, n: n == 1 and name.startswith(("minmax", "quantize_linear, n", "dequantize_linear, r")),
+)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("n", [1, 2])
 def test_the_second_call_finds_its_plan(name, n, threads, only_kept):
@@ -133,6 +137,7 @@ def test_the_second_call_finds_its_plan(name, n, threads, only_kept):
         same(call(fastq, data("float32", seed)), one)
 
 
+@pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype: dtype == "float64")
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int16"])
 def test_other_input(dtype, only_kept):
     def call(api, seed):
@@ -280,6 +285,7 @@ def test_input_that_is_output():
     assert len(kept()) == 1
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype == "mxfp4")
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4", "mxint8"])
 def test_qparams_of_float_formats(dtype):
     p = reference.choose_qparams(X, dtype, **({} if dtype != "float8_e4m3fn" else {"axis": 0}))
@@ -323,7 +329,7 @@ def test_options_that_come_to_hold_something_else():
 
 
 def key(x, out=None, scale=1.0, zero_point=0, *options):
-    return cache.key_of("quantize_linear", x, out, scale, zero_point, ("int8",), options, None)
+    return cache.key_of("quantize_linear", x, out, scale, zero_point, options, tuple(map(type, options)), None)
 
 
 def test_keys_tell_arrays_apart():

@@ -40,6 +40,7 @@ def call():
 # Threads
 
 
+@pytest.mark.slow("a process of many calls")
 def test_eight_threads_at_once(call):
     code = """
     from fastq.runtime import threadpool
@@ -57,6 +58,7 @@ def test_eight_threads_at_once(call):
     call(code)
 
 
+@pytest.mark.slow("a process of many calls")
 @pytest.mark.parametrize("callers", [1, 3])
 def test_a_hundred_thousand_tiny_jobs(call, callers):
     """Every interleaving of callers, workers that spin, park or come late, and numbers of threads that change."""
@@ -126,6 +128,7 @@ def run(kernel, chunks, threads=4):
 """
 
 
+@pytest.mark.slow("2 s asleep", quick=lambda seconds: seconds == 0)
 @pytest.mark.parametrize("seconds", [0, 0.2], ids=["at once", "asleep"])
 def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
     code = f"""
@@ -148,6 +151,7 @@ def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
     call(code, setup=SETUP + KERNEL)
 
 
+@pytest.mark.slow("waits for stalls")
 def test_after_a_stall_callers_work_alone_for_a_while(call):
     """A stall is a worker that is waited for longer than the caller has worked."""
     code = """
@@ -202,6 +206,7 @@ def test_every_chunk_is_done_once(call):
     call(code, setup=SETUP + KERNEL)
 
 
+@pytest.mark.slow("compiles a parallel function of Numba's")
 def test_beside_a_parallel_function_of_the_user(call):
     code = """
     user(ones)
@@ -248,6 +253,7 @@ def test_use_then_fork_then_use_in_child_and_grandchild(call):
     call(code)
 
 
+@pytest.mark.slow("20 forks each", quick=lambda pause: pause == 0)
 @needs_fork
 @pytest.mark.parametrize("pause", [0, 0.01], ids=["spinning", "parked"])
 def test_fork_and_exit_while_workers_wait(call, pause):
@@ -282,6 +288,7 @@ def test_pool_of_forked_processes(call):
     call(code)
 
 
+@pytest.mark.slow("compiles a parallel function of Numba's")
 @needs_fork
 def test_fork_of_a_user_of_numba_who_has_only_imported_fastq(call):
     code = """
@@ -292,6 +299,7 @@ def test_fork_of_a_user_of_numba_who_has_only_imported_fastq(call):
     call(code, setup=SETUP + USER)
 
 
+@pytest.mark.slow("compiles a parallel function of Numba's")
 @needs_fork
 def test_import_in_a_worker_of_a_user_of_numba(call):
     code = """
@@ -312,6 +320,7 @@ def test_import_in_a_worker_of_a_user_of_numba(call):
     call(code, setup=USER.replace("ones = np", "import numpy as np\nones = np"))
 
 
+@pytest.mark.slow("compiles kernels anew")
 @needs_fork
 def test_fork_while_another_thread_compiles(tmp_path):
     code = """
@@ -339,6 +348,7 @@ def test_fork_while_another_thread_compiles(tmp_path):
     run(code, NUMBA_CACHE_DIR=tmp_path)
 
 
+@pytest.mark.slow("a process that imports Numba each", quick=lambda first, module: module == "ml_dtypes")
 @needs_fork
 @pytest.mark.parametrize(
     ("first", "module"),
@@ -367,6 +377,7 @@ def test_fork_while_another_thread_imports(call, first, module):
     call(code, setup=SETUP.replace("import fastq\nfrom fastq import reference", "import fastq"))
 
 
+@pytest.mark.slow("200 forks")
 @needs_fork
 def test_forks_of_several_threads(call):
     code = """
@@ -424,6 +435,7 @@ def test_fork_takes_the_lock_of_logging_last(call, held):
     call(code, setup="")
 
 
+@pytest.mark.slow("a process of many calls")
 @needs_fork
 def test_fork_while_other_threads_call(call):
     code = """
@@ -505,6 +517,7 @@ def test_thread_pool_of_the_user(call):
     call(code)
 
 
+@pytest.mark.slow("a process each", quick=lambda failing: failing == [2])
 @pytest.mark.parametrize("failing", [[1], [2], [3], [1, 2, 3]])
 def test_no_more_threads(call, failing):
     code = f"""
@@ -527,6 +540,7 @@ def test_no_more_threads(call, failing):
     assert call(code) == f"{3 - len(failing)}\n"
 
 
+@pytest.mark.slow("50 calls of 4,000,000 elements")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
 def test_interrupted_calls(call):
     """A call ends before its interrupt is raised: nobody writes to its memory afterwards, and the next call works."""
@@ -588,6 +602,7 @@ def results(api):
 """
 
 
+@pytest.mark.slow("compiles 20 kernels")
 def test_results_do_not_depend_on_the_number_of_threads(call):
     code = """
     from fastq.runtime import threadpool
@@ -613,6 +628,7 @@ def test_results_do_not_depend_on_the_number_of_threads(call):
     assert call(code, setup=SETUP + OPERATIONS) == "[0, 2, 3, 4]\n"
 
 
+@pytest.mark.slow("a process of many calls")
 def test_number_changes_while_others_call(call):
     code = """
     case, done = Case(1 << 17), threading.Event()
@@ -740,6 +756,7 @@ def test_quota_limits_the_number_of_threads_unless_the_user_names_one(monkeypatc
 # Other settings
 
 
+@pytest.mark.slow("compiles kernels anew")
 def test_jit_disabled(tmp_path):
     code = """
     import numba

@@ -61,6 +61,7 @@ def test_a_name_that_numba_no_longer_has(monkeypatch):
     assert misfit == "Numba 0.68.1 has no numba.core.codegen:JITCodeLibrary._gone"
 
 
+@pytest.mark.slow("compiles kernels by Numba's own pipeline")
 def test_numbas_own_pipeline_is_used_with_one_warning_where_the_short_one_does_not_fit(tmp_path):
     code = """
     import warnings, numba
@@ -77,6 +78,7 @@ def test_numbas_own_pipeline_is_used_with_one_warning_where_the_short_one_does_n
     assert not list(tmp_path.rglob("*.code"))
 
 
+@pytest.mark.slow("compiles 10 kernels by Numba's own pipeline")
 def test_numbas_own_pipeline_gives_the_same_bits(tmp_path):
     settings = {"NUMBA_NUM_THREADS": 2, "NUMBA_CACHE_DIR": tmp_path, "FASTQ_COMPILER": "numba"}
     finish(start(CALLS, options=["-W", "error"], **settings), 600)

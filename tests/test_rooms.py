@@ -62,7 +62,7 @@ def imports(name, source, known):
             base = ".".join([*above, *filter(None, [node.module])])
             members = {f"{base}.{each.name}" for each in node.names}
             found |= (members & known) | ({base} if members - known else set())
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
             found.add(node.value)
     return (found & known) - {name}
 

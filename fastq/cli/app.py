@@ -27,12 +27,12 @@ from rich.progress import (
 from fastq.cli import demo as demonstration
 from fastq.cli import selfcheck
 from fastq.cli.report import FIGURES, TENSOR, print_conventions, print_table, total_of
+from fastq.config import show_versions
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
 from fastq.io.scheme import Scheme
-from fastq.operations.config import show_versions
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -98,15 +98,41 @@ def quantize_linear(
     scale: Any,
     zero_point: Any,
     _q: None,
+    axis: Axis,
+    block_size: int,
+    saturate: bool,
+    dtype: Any,
+    convention: str | Convention,
+    nan: str,
+    *_: None,
+) -> Plan:
+    """Resolve `fastq.quantize_linear`."""
+    resolved = resolve_quantize(x, out, scale, zero_point, dtype, convention, nan, axis, block_size, saturate)
+    result = codes_result(x, resolved.rules.qtype, out)
+    return ElementwiseLaunch(resolved.spec, x, out, scale, zero_point, resolved.given, resolved.rules, result).plan
+
+
+class Resolved(NamedTuple):
+    """An operation with raw parameters: its spec, the rules of its parameters, and those made ready."""
+
+    spec: OpSpec
+    rules: ParameterRules
+    given: Parameters
+
+
+def resolve_quantize(
+    x: Array,
+    out: Any,
+    scale: Any,
+    zero_point: Any,
     dtype: Any,
     convention: str | Convention,
     nan: str,
     axis: Axis,
     block_size: int,
     saturate: bool,
-    *_: None,
-) -> Plan:
-    """Resolve `fastq.quantize_linear`."""
+) -> Resolved:
+    """Validate the arguments of `fastq.quantize_linear` but the shape and dtype of out."""
     validation.as_input(x)
     row, compute, qtype = (
         as_convention(convention),
@@ -118,12 +144,11 @@ def quantize_linear(
     rules = ParameterRules(qtype, row, row.scale_dtype(compute))
     given = rules.ready(scale, zero_point)
     axes, block_size = _place(x.shape, given.scale, axis, block_size)
-    result = codes_result(x, qtype, out)
     nan, saturate = validation.check_nan(nan, qtype), validation.check_saturate(saturate)
     row.check_format(qtype)
     granularity = part_of(axes, block_size)
     spec = op_spec("quantize", row, qtype, False, granularity, compute, axes, block_size, nan, saturate)
-    return ElementwiseLaunch(spec, x, out, scale, zero_point, given, rules, result).plan
+    return Resolved(spec, rules, given)
 
 
 def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
@@ -153,28 +178,46 @@ def dequantize_linear(
     scale: Any,
     zero_point: Any,
     _q: None,
-    dtype: DTypeLike | None,
-    convention: str | Convention,
     axis: Axis,
     block_size: int,
+    dtype: DTypeLike | None,
+    convention: str | Convention,
     *_: None,
 ) -> Plan:
     """Resolve `fastq.dequantize_linear`."""
-    (stored, qtype), row = validation.as_codes(codes), as_convention(convention)
-    row.check_format(qtype)
-    given_dtype, compute = getattr(scale, "dtype", None), validation.scale_dtype(scale)
-    is_real = isinstance(given_dtype, np.dtype) and validation.is_real(given_dtype)
-    rules = ParameterRules(qtype, row, row.scale_dtype(compute))
-    given = rules.ready(scale, zero_point)
-    axes, block_size = _place(stored.shape, given.scale, axis, block_size)
-    wanted = _output_dtype(given_dtype.newbyteorder("=") if is_real and given_dtype else compute, dtype, out)
-    product = validation.compute_dtype(wanted) if row.stored_type == "float64" else given.scale.dtype
-    spec = op_spec("dequantize", row, qtype, False, part_of(axes, block_size), product, axes, block_size)
+    stored, qtype = validation.as_codes(codes)
+    resolved, wanted = resolve_dequantize(stored, qtype, out, scale, zero_point, dtype, convention, axis, block_size)
+    spec, rules, given = resolved
     spec, result = spec.unpacked if qtype.packed else spec, result_of(stored.shape, wanted, out, like=stored)
     plan = ElementwiseLaunch(spec, stored, out, scale, zero_point, given, rules, result).plan
     if stored is codes:
         return plan
     return lambda codes, *operands: plan(codes.astype(qtype.storage), *operands)
+
+
+def resolve_dequantize(
+    codes: Array,
+    qtype: QType,
+    out: Any,
+    scale: Any,
+    zero_point: Any,
+    dtype: DTypeLike | None,
+    convention: str | Convention,
+    axis: Axis,
+    block_size: int,
+) -> tuple[Resolved, np.dtype[Any]]:
+    """Validate the arguments of `fastq.dequantize_linear` but the shape of out; return the dtype of the result too."""
+    row = as_convention(convention)
+    row.check_format(qtype)
+    given_dtype, compute = getattr(scale, "dtype", None), validation.scale_dtype(scale)
+    is_real = isinstance(given_dtype, np.dtype) and validation.is_real(given_dtype)
+    rules = ParameterRules(qtype, row, row.scale_dtype(compute))
+    given = rules.ready(scale, zero_point)
+    axes, block_size = _place(codes.shape, given.scale, axis, block_size)
+    wanted = _output_dtype(given_dtype.newbyteorder("=") if is_real and given_dtype else compute, dtype, out)
+    product = validation.compute_dtype(wanted) if row.stored_type == "float64" else given.scale.dtype
+    spec = op_spec("dequantize", row, qtype, False, part_of(axes, block_size), product, axes, block_size)
+    return Resolved(spec, rules, given), wanted
 
 
 def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Any) -> np.dtype[Any]:
@@ -187,7 +230,7 @@ def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Any) -> 
 
 
 def quantize_with_qparams(
-    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, _k: object, saturate: bool, *_: None
+    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, saturate: bool, nan: str, *_: object
 ) -> Plan:
     """Resolve `fastq.quantize` with parameters."""
     validation.as_input(x)
@@ -208,7 +251,7 @@ def quantize_with_qparams(
 
 
 def fake_quantize_with_qparams(
-    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, nan: str, _k: object, saturate: bool, *_: None
+    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, saturate: bool, nan: str, *_: object
 ) -> Plan:
     """Resolve `fastq.fake_quantize` with parameters."""
     validation.as_input(x)

@@ -149,17 +149,33 @@ def _execute_in_tiles(spec: OpSpec, x: Array, q: Array, given: Parameters, sums:
 
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
     columns = sums.T.tolist()
-    noise, signal, total, relative, nonzero, clipped = (math.fsum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
-    if signal and noise:
-        sqnr = 10.0 * (math.log10(signal) - math.log10(noise))  # their quotient may overflow
-    else:
-        sqnr = math.nan if signal == noise else math.inf if signal else -math.inf
+    noise, signal, total, relative, nonzero, clipped = (_sum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     return Comparison(
         mse=noise / size,
-        sqnr_db=sqnr,
-        max_abs_error=max(columns[4]),
+        sqnr_db=10.0 * (_log10(signal) - _log10(noise)),  # their quotient may overflow
+        max_abs_error=_largest(columns[4], total),
         mean_abs_error=total / size,
-        max_relative_error=max(columns[5]),
+        max_relative_error=_largest(columns[5], relative),
         mean_relative_error=relative / nonzero if nonzero else 0.0,
         clipped=int(clipped) if has_codes else None,
     )
+
+
+def _sum(parts: list[float]) -> float:
+    """Add up what is not negative, rounded once; infinite where the sum is too large for a float."""
+    try:
+        return math.fsum(parts)
+    except OverflowError:
+        return sum(parts)
+
+
+def _log10(power: float) -> float:
+    return math.log10(power) if power else -math.inf
+
+
+def _largest(parts: list[float], total: float) -> float:
+    """Return the largest of the errors that add up to `total`: NaN if one is.
+
+    A sum keeps NaN in any order and by any path; a maximum of vectors does not.
+    """
+    return total if math.isnan(total) else max(parts)

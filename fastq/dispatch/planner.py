@@ -53,6 +53,10 @@ def _cache_size() -> int:
 # Bytes that a call moves, from which on stores go past the cache. Dequantize on two cores is 1.1 to 2.1 times as fast
 # with it from 80 MiB on; of 40 MiB 0.8 times where the cache has 32, of 20 MiB 0.3 times there, 0.98 where it has 480.
 STREAMING = _cache_size() * 3 // 2
+# Bytes of a run with parameters of its own, from which on it is stored past the cache: its first and its last line are
+# stored in the ordinary way by its neighbours, and a stall each. 2**25 int8 to float32 by rows on two threads of a busy
+# Zen 4, beside ordinary stores: rows of 128 B 0.02 times as fast, 4 KiB 0.43, 16 KiB 0.93, 32 KiB 1.30, 256 KiB 1.27.
+STREAMED_RUN = 1 << 15
 # elements over which errors are added up before sums are added, so that the order does not depend on threads
 ERRORS_CHUNK = 1 << 16
 # Chunks are multiples of so many elements: codes of any width begin on whole bytes there, as kernels assume, and no two
@@ -110,6 +114,15 @@ def _kernel(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, *
 _NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 
 
+def _streams(layout: Layout, size: int, src: ElementType, dst: ElementType) -> bool:
+    """Whether results are stored past the cache: arrays outgrow it, and runs are long.
+
+    The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each.
+    """
+    run = layout.inner if layout.inner > 1 else layout.block if layout.parameters > 1 else size
+    return past_cache(size, src, dst) and run * element_type(dst).bitwidth >= 8 * STREAMED_RUN
+
+
 def loop_of(layout: Layout) -> Any:
     """Return the loop for a view."""
     return runs if layout.inner == 1 else columns.columns
@@ -155,7 +168,7 @@ def plan_elementwise(
     layout, repeat = layout.widened(NARROW)
     threads = threadpool.threads_for(size) if direct else 1
     kernel = _kernel(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
-    args = kernel_args(layout, spec.code_range, streaming=direct and past_cache(size, *kinds[:2]))
+    args = kernel_args(layout, spec.code_range, streaming=direct and _streams(layout, size, kinds.src, kinds.dst))
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
         kernel, VALUES, args, size, threads, chunk_multiple=GRAIN, backward=backward, status_mask=status_mask
@@ -367,4 +380,5 @@ def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: n
         kernel = _kernel(blocks, kinds, op, arithmetic, block=layout.block, **options)
         return plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
     kernel = _kernel(runs, kinds, op, arithmetic, **options)
+    args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
     return plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=owned_units(layout))

@@ -61,7 +61,7 @@ class Request(NamedTuple):
         )
 
 
-def _request(
+def request_of(
     x: Array,
     dtype: object,
     axis: Axis,
@@ -71,6 +71,7 @@ def _request(
     nan: str,
     bits: int | None,
 ) -> Request:
+    """Validate what says which parameters are taken from an array's ranges."""
     qtype = as_qtype(dtype)
     if bits is not None:
         qtype = qtype.with_bits(bits)
@@ -107,21 +108,21 @@ def quantize(
     _s: None,
     _z: None,
     _q: None,
-    dtype: Any,
-    convention: Any,
-    nan: str,
     axis: Axis,
     block_size: int,
     symmetric: bool,
     saturate: bool,
     bits: Any,
+    dtype: Any,
+    convention: Any,
+    nan: str,
     *_: None,
 ) -> Plan:
     """Resolve `fastq.quantize` without parameters."""
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
     validation.as_input(x)
-    request = _request(x, dtype, axis, block_size, symmetric, convention, nan, bits)
+    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits)
     launch = _launch(x, out, request, request.spec("quantize", saturate), codes_result(x, request.qtype, out))
     return lambda x, out, *_: QuantizedArray(*launch(x, out), x.shape)
 
@@ -132,14 +133,14 @@ def fake_quantize(
     _s: None,
     _z: None,
     _q: None,
-    dtype: Any,
-    convention: Any,
-    nan: str,
     axis: Axis,
     block_size: int,
     symmetric: bool,
     saturate: bool,
     bits: Any,
+    dtype: Any,
+    convention: Any,
+    nan: str,
     *_: None,
 ) -> Plan:
     """Resolve `fastq.fake_quantize` without parameters."""
@@ -147,7 +148,7 @@ def fake_quantize(
     result = values_result(x, out)
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
-    request = _request(x, dtype, axis, block_size, symmetric, convention, nan, bits)
+    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits)
     launch = _launch(x, out, request, request.spec("fake", saturate), result)
     return lambda x, out, *_: launch(x, out)[0]
 
@@ -158,18 +159,18 @@ def choose_qparams(
     _s: None,
     _z: None,
     _q: None,
-    dtype: Any,
-    convention: Any,
-    nan: str,
     axis: Axis,
     block_size: int,
     symmetric: bool,
     bits: Any,
+    dtype: Any,
+    convention: Any,
+    nan: str,
     *_: None,
 ) -> Plan:
     """Resolve `fastq.choose_qparams`."""
     validation.as_input(x)
-    request = _request(x, dtype, axis, block_size, symmetric, convention, nan, bits)
+    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits)
     choose = ParameterChoice(x, request, request.spec("quantize"))
 
     def launch(x: Array, *_: object) -> QParams:

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 MinMax = tuple[Array, Array, int]  # minima, maxima and status
 
 
-def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, nan: str, axis: Axis, block_size: int, *_: None) -> Plan:
+def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_size: int, nan: str, *_: None) -> Plan:
     """Resolve `fastq.minmax`."""
     validation.as_input(x)
     validation.check_nan(nan)
@@ -32,12 +32,14 @@ def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, nan: str, axis: Axi
         shape = shape_of_nothing(x, axes, block_size)
         return lambda *operands: (np.empty(shape, x.dtype), np.empty(shape, x.dtype))
     reduce = Extremes(x, axes, block_size, nan)
+    as_they_are, arranged = reduce.dtype == dtype and reduce.arrangement.order is None, reduce.arrangement.from_kernel
 
     def launch(x: Array, *_: object) -> tuple[Array, Array]:
         lo, hi, status = reduce(x)
         if status:
             refuse_nan(status, nan, x)
-        arranged = reduce.arrangement.from_kernel
+        if as_they_are:
+            return lo, hi
         return arranged(lo.astype(dtype, copy=False)), arranged(hi.astype(dtype, copy=False))
 
     return launch

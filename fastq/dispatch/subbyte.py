@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 def pack(
-    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, dtype: Any, bitorder: str, axis: int, *_: None
+    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, axis: int, dtype: Any, bitorder: str, *_: None
 ) -> Plan:
     """Resolve `fastq.pack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
@@ -58,9 +58,9 @@ def unpack(
     _scale: None,
     _zero: None,
     _tensor: None,
+    axis: int,
     dtype: Any,
     bitorder: str,
-    axis: int,
     shape: Any,
 ) -> Plan:
     """Resolve `fastq.unpack`."""
@@ -76,7 +76,7 @@ def unpack(
 
     whole: tuple[int, ...] = shape or (1,)
     plan = None
-    if is_plain(packed) and axis == len(whole) - 1 and math.prod(whole):
+    if is_plain(packed) and axis == len(whole) - 1 and 0 not in whole:
         plan = plan_repack(whole, code, code, code.unpacked_dtype)
 
     def launch(packed: Array, *_: object) -> Array:

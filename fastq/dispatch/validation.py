@@ -211,8 +211,7 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     given = as_array(zero_point, "zero_point")
     if given.dtype == qtype.storage and given.shape == shape and qtype.fills_storage:
         return given
-    if given.dtype.name == qtype.name:
-        given = given.astype(qtype.storage)
+    given = _in_storage(given)
     if given.dtype.kind not in "iu":
         raise TypeError(f"zero_point must be of an integer dtype, not {given.dtype}")
     _check_beside_scale(given, shape)
@@ -223,13 +222,19 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     return given.astype(qtype.storage, copy=False)
 
 
+def _in_storage(integers: NDArray[Any]) -> NDArray[Any]:
+    """Return integers of fewer than 8 bits of ml_dtypes in a byte each, others as they are."""
+    row = QTYPES.get(integers.dtype.name) if integers.dtype.kind == "V" else None
+    return integers if row is None or row.element else integers.astype(row.storage)
+
+
 def _check_beside_scale(zero_point: NDArray[Any], shape: tuple[int, ...]) -> None:
     if zero_point.shape != shape and not zero_point.size == math.prod(shape) == 1:
         raise ValueError(f"zero_point has shape {zero_point.shape}, but scale has shape {shape}")
 
 
 def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDArray[Any]:
-    given = as_array(zero_point, "zero_point")
+    given = _in_storage(as_array(zero_point, "zero_point"))
     _check_beside_scale(given, shape)
     if given.dtype.kind not in "iu" and given.dtype != qtype.storage:
         raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {given.dtype}")
@@ -298,8 +303,8 @@ def as_float_zero_point(zero_point: Any, dtype: np.dtype[Any], shape: tuple[int,
     ValueError
         If one is not finite, or their shape is not that of the scale.
     """
-    given = as_array(zero_point, "zero_point")
-    if given.dtype.kind not in "iuf":
+    given = _in_storage(as_array(zero_point, "zero_point"))
+    if given.dtype.kind not in "iu" and not is_real(given.dtype):
         raise TypeError(f"zero_point must be of a float or integer dtype, not {given.dtype}")
     _check_beside_scale(given, shape)
     with np.errstate(over="ignore", under="ignore"):

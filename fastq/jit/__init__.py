@@ -2,7 +2,7 @@
 
 from fastq.jit.compile import Listing, c_function, kernel, listing
 from fastq.jit.folder import code_folder, refusals
-from fastq.jit.functions import intrinsic, njit, specialize
+from fastq.jit.functions import intrinsic, njit, overload, specialize
 from fastq.jit.options import OPTIONS
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "kernel",
     "listing",
     "njit",
+    "overload",
     "refusals",
     "specialize",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -24,29 +25,37 @@ def njit(function: Callable[..., Any]) -> Any:
     """
     if SHORT:
         return Function(function, targetoptions=OPTIONS)
-    with jit_enabled():
+    with jit_enabled() if numba.config.DISABLE_JIT else contextlib.nullcontext():  # see `lazy.module`
         return numba.jit(**OPTIONS)(function)
 
 
 def specialize(choose: Callable[..., Any]) -> Any:
     """Overload a compiled function by type: `choose` takes the argument types and returns the implementation.
 
-    It is ``numba.extending.overload`` with the options of kernels, of a function that exists in compiled code only. The
-    implementation may be a function of `njit`.
+    It is `overload` of a function that exists in compiled code only. The implementation may be a function of `njit`.
     """
-    options: Any = INLINED | {"pipeline_class": InlinedCompiler} if SHORT else OPTIONS
 
     def chosen_when_compiled(*_: Any) -> None:
         raise NotImplementedError(f"{choose.__name__} exists in compiled code only")
+
+    functools.update_wrapper(chosen_when_compiled, choose)
+    overload(chosen_when_compiled, choose)
+    return chosen_when_compiled
+
+
+def overload(function: Callable[..., Any], choose: Callable[..., Any], *, prefer_literal: bool = False) -> None:
+    """Give a Python function an implementation in compiled code, which `choose` returns for argument types.
+
+    It is ``numba.extending.overload`` with the options of kernels.
+    """
+    options: Any = INLINED | {"pipeline_class": InlinedCompiler} if SHORT else OPTIONS
 
     @functools.wraps(choose)
     def implementation(*arguments: Any, **named: Any) -> Any:
         chosen = choose(*arguments, **named)
         return getattr(chosen, "py_func", chosen)
 
-    functools.update_wrapper(chosen_when_compiled, choose)
-    extending.overload(chosen_when_compiled, strict=False, jit_options=options)(implementation)
-    return chosen_when_compiled
+    extending.overload(function, strict=False, jit_options=options, prefer_literal=prefer_literal)(implementation)
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

@@ -1,1 +1,15 @@
-"""TODO."""
+"""The public functions: a docstring, and a call into dispatch."""
+
+import sys
+
+from fastq.system import lazy
+
+
+def init() -> None:
+    """Register with Numba, which calls this entry point before it compiles anything.
+
+    Nothing is done before fastq's functions were imported: other users of Numba need not wait for that. Functions that
+    are imported later are registered when they are looked up, see `fastq.__getattr__`.
+    """
+    if "fastq.operations.quantize" in sys.modules:
+        lazy.module("fastq.operations.compiled")

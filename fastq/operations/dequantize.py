@@ -55,8 +55,8 @@ def dequantize_linear(
     >>> fastq.dequantize_linear(np.array([0, 128, 255], np.uint8), 0.5, np.uint8(128))
     array([-64. ,   0. ,  63.5], dtype=float32)
     """
-    names, numbers = (dtype, convention), (axis, block_size)
-    result: Array = call("dequantize_linear", codes, out, scale, zero_point, None, names, numbers)
+    options, types = (axis, block_size, dtype, convention), (type(axis), type(block_size))
+    result: Array = call("dequantize_linear", codes, out, scale, zero_point, None, options, types)
     return result
 
 

@@ -41,7 +41,9 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     >>> fastq.minmax(np.array([[3, 1], [-2, 5]], np.int32), axis=0)
     (array([ 1, -2], dtype=int32), array([3, 5], dtype=int32))
     """
-    result: tuple[Array, Array] = call("minmax", x, None, None, None, None, (nan,), (axis, block_size))
+    result: tuple[Array, Array] = call(
+        "minmax", x, None, None, None, None, (axis, block_size, nan), (type(axis), type(block_size))
+    )
     return result
 
 

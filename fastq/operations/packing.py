@@ -49,7 +49,7 @@ def pack(
     >>> fastq.pack(np.array([1, -1, 7], np.int8), "int4")
     array([241,   7], dtype=uint8)
     """
-    result: NDArray[np.uint8] = call("pack", codes, None, None, None, None, (dtype, bitorder), (axis,))
+    result: NDArray[np.uint8] = call("pack", codes, None, None, None, None, (axis, dtype, bitorder), (type(axis),))
     return result
 
 
@@ -90,5 +90,5 @@ def unpack(
     >>> fastq.unpack(np.array([241, 7], np.uint8), "int4", shape=(3,))
     array([ 1, -1,  7], dtype=int8)
     """
-    result: NDArray[Any] = call("unpack", packed, None, None, None, None, (dtype, bitorder), (axis,), shape)
+    result: NDArray[Any] = call("unpack", packed, None, None, None, None, (axis, dtype, bitorder), (type(axis),), shape)
     return result

@@ -81,12 +81,15 @@ def quantize(
     array([0.01574803, 0.0023622 ], dtype=float32)
     """
     if qparams is None:
-        names, numbers = (dtype, convention, nan), (axis, block_size, symmetric, saturate, bits)
-        result: QuantizedArray = call("quantize", x, out, None, None, None, names, numbers)
+        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan
+        types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
+        result: QuantizedArray = call("quantize", x, out, None, None, None, options, types)
         return result
     _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
     p = as_qparams(qparams)
-    codes: QuantizedArray = call("quantize_with_qparams", x, out, p.scale, p.zero_point, p, (nan, p.key), (saturate,))
+    codes: QuantizedArray = call(
+        "quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
+    )
     return codes
 
 
@@ -130,8 +133,9 @@ def choose_qparams(
     >>> p.scale, p.zero_point
     (array(0.01, dtype=float32), array(100, dtype=uint8))
     """
-    names, numbers = (dtype, convention, nan), (axis, block_size, symmetric, bits)
-    result: QParams = call("choose_qparams", x, None, None, None, None, names, numbers)
+    options = axis, block_size, symmetric, bits, dtype, convention, nan
+    types = type(axis), type(block_size), type(symmetric), type(bits)
+    result: QParams = call("choose_qparams", x, None, None, None, None, options, types)
     return result
 
 
@@ -184,8 +188,9 @@ def quantize_linear(
     >>> fastq.quantize_linear(np.array([-9.0, 0.5, 1.5, 99.0], np.float32), 1.0, 0, "int8")
     array([-9,  0,  2, 99], dtype=int8)
     """
-    names, numbers = (dtype, convention, nan), (axis, block_size, saturate)
-    result: Array = call("quantize_linear", x, out, scale, zero_point, None, names, numbers)
+    options = axis, block_size, saturate, dtype, convention, nan
+    types = type(axis), type(block_size), type(saturate)
+    result: Array = call("quantize_linear", x, out, scale, zero_point, None, options, types)
     return result
 
 
@@ -229,12 +234,15 @@ def fake_quantize(
     array([0.        , 0.33333334, 1.        ], dtype=float32)
     """
     if qparams is None:
-        names, numbers = (dtype, convention, nan), (axis, block_size, symmetric, saturate, bits)
-        result: Array = call("fake_quantize", x, out, None, None, None, names, numbers)
+        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan
+        types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
+        result: Array = call("fake_quantize", x, out, None, None, None, options, types)
         return result
     _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
     p = as_qparams(qparams)
-    values: Array = call("fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, (nan, p.key), (saturate,))
+    values: Array = call(
+        "fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
+    )
     return values
 
 

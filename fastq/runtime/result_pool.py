@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 import threading
 from typing import Any
@@ -75,16 +74,16 @@ def _limit_at_start() -> int:
     return int(given)
 
 
-_pool = _Pool(_limit_at_start())
+pool = _Pool(_limit_at_start())
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.forget)
+    os.register_at_fork(after_in_child=pool.forget)
 
 
 class _Loan:
     """The base of an array from the pool, which gives memory back when the last array that sees it is gone."""
 
     def __init__(self, memory: NDArray[np.uint8], nbytes: int) -> None:
-        self.memory, self.pool = memory, _pool
+        self.memory, self.pool = memory, pool
         self.__array_interface__ = memory[:nbytes].__array_interface__
 
     def __del__(self) -> None:
@@ -94,57 +93,9 @@ class _Loan:
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an array of anything, as `numpy.empty`."""
     nbytes = math.prod(shape) * dtype.itemsize
-    if not LARGE <= nbytes <= _pool.limit:
+    if not LARGE <= nbytes <= pool.limit:
         return np.empty(shape, dtype)
-    memory = _pool.take(nbytes)
+    memory = pool.take(nbytes)
     if memory is None:
         memory = np.empty(nbytes, np.uint8)
     return np.asarray(_Loan(memory, nbytes)).view(dtype).reshape(shape)
-
-
-def empty_like(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array of anything in the shape and memory order of another."""
-    if x.size * dtype.itemsize >= LARGE:
-        if x.flags.c_contiguous:
-            return empty(x.shape, dtype)
-        if x.flags.f_contiguous:
-            return empty(x.shape[::-1], dtype).T
-    return np.empty_like(x, dtype, subok=False)
-
-
-def set_result_pool_limit(nbytes: int) -> None:
-    """Set how many bytes the result pool keeps: memory of large results that nobody uses any more, for later ones.
-
-    Fresh memory costs more than the work: the system clears each page at its first touch. Results of 4 MiB and more
-    are made in memory of earlier ones where that is free, at most an eighth more than they need. Such a result is an
-    ordinary array that does not own its memory, so `numpy.ndarray.resize` refuses it.
-
-    Parameters
-    ----------
-    nbytes : int
-        Bytes that are kept at most; 0: none. At the start that is the environment variable FASTQ_RESULT_POOL, or
-        256 MiB.
-
-    Raises
-    ------
-    TypeError
-        If nbytes is not an integer.
-    ValueError
-        If it is negative.
-
-    Examples
-    --------
-    >>> import fastq
-    >>> before = fastq.get_result_pool_limit()
-    >>> fastq.set_result_pool_limit(0)
-    >>> fastq.set_result_pool_limit(before)
-    """
-    nbytes = operator.index(nbytes)
-    if nbytes < 0:
-        raise ValueError(f"nbytes must be 0 or positive, not {nbytes}")
-    _pool.set_limit(nbytes)
-
-
-def get_result_pool_limit() -> int:
-    """Return how many bytes the result pool keeps at most."""
-    return _pool.limit

@@ -406,4 +406,4 @@ def pool_for(threads: int) -> NDArray[np.int64]:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_state.forget)
-hold_at_fork(global_compiler_lock)
+hold_at_fork(global_compiler_lock, global_compiler_lock.is_locked)

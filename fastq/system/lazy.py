@@ -11,6 +11,7 @@ import logging  # noqa: F401 (see at the end)
 import os
 import threading
 import time
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -32,11 +33,13 @@ STARTED = time.time_ns()  # when the first module of the package was imported
 
 _importing = threading.RLock()
 _locks: list[Any] = [_importing]
+_held_here: list[Callable[[], bool]] = []
 _here = threading.local()
 
 
-def hold_at_fork(lock: Any) -> None:
-    """Have forks wait for a lock too, whose holders import nothing by `module`."""
+def hold_at_fork(lock: Any, is_held: Callable[[], bool]) -> None:
+    """Have forks wait for a lock too; `is_held` tells whether this thread has it."""
+    _held_here.append(is_held)
     _locks.append(lock)
 
 
@@ -62,5 +65,7 @@ if hasattr(os, "register_at_fork"):
 @functools.cache
 def module(name: str) -> ModuleType:
     """Import a module; no thread forks meanwhile."""
+    if any(is_held() for is_held in _held_here):  # as a fork waits for, which may have taken `_importing` before
+        return import_module(name)
     with _importing:
         return import_module(name)

@@ -102,7 +102,7 @@ ALWAYS = (
         "jit/options.py, runtime/threadpool.py",
         "compiles under NUMBA_DISABLE_JIT too; has forks wait for compilations; the number of threads to start with",
         (
-            "numba.core.compiler_lock:global_compiler_lock",
+            "numba.core.compiler_lock:global_compiler_lock.is_locked",
             "numba.core.config:DISABLE_JIT",
             "numba.core.config:NUMBA_NUM_THREADS",
             "numba.core.config:CACHE_DIR",
@@ -118,6 +118,18 @@ ALWAYS = (
             "numba.core.imputils:lower_builtin",
             "numba.core.typing.templates:infer_global",
             "numba.core.extending:models",
+        ),
+    ),
+    Private(
+        "numba",
+        "fastq.dispatch.compiled, fastq.kernels.embedded",
+        "has compiled functions of others call the public ones, with global constants of our types",
+        (
+            "numba.core.extending:overload",
+            "numba.core.extending:typeof_impl",
+            "numba.core.imputils:lower_constant",
+            "numba.core.registry:cpu_target.typing_context.refresh",
+            "numba.core.registry:cpu_target.target_context.make_array",
         ),
     ),
     Private(

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Loops over runs, blocks and columns of valid contiguous memory."""

@@ -1,19 +1,20 @@
-"""Configure fastq in this process: threads, compiling ahead of the first call, and what a bug report needs."""
+"""Configure fastq in this process: threads, memory of results; and print what a bug report needs."""
 
 from __future__ import annotations
 
 import functools
+import operator
 import os
-from collections.abc import Iterable
+from typing import Any
 
-import numpy as np
-from numpy.typing import DTypeLike
-
-from fastq.formats.qtypes import as_qtype
 from fastq.system import lazy
 
 # the module that needs Numba, imported by the first call
-_parallel = functools.partial(lazy.module, "fastq.runtime.threadpool")
+_threadpool = functools.partial(lazy.module, "fastq.runtime.threadpool")
+
+
+def _result_pool() -> Any:
+    return lazy.module("fastq.runtime.result_pool").pool
 
 
 def set_num_threads(n: int) -> None:
@@ -38,41 +39,52 @@ def set_num_threads(n: int) -> None:
     1
     >>> fastq.set_num_threads(before)
     """
-    _parallel().set_num_threads(n)
+    _threadpool().set_num_threads(n)
 
 
 def get_num_threads() -> int:
     """Return how many threads fastq uses: at first NUMBA_NUM_THREADS, or the CPUs that affinity and cgroup allow."""
-    threads: int = _parallel().get_num_threads()
+    threads: int = _threadpool().get_num_threads()
     return threads
 
 
-def warmup(dtypes: Iterable[DTypeLike] = (np.float32,), codes: Iterable[str] = ("int8", "uint8")) -> None:
-    """Compile the kernels of the usual calls, or load them from the disk cache, before time matters.
+def set_result_pool_limit(nbytes: int) -> None:
+    """Set how many bytes the result pool keeps: memory of large results that nobody uses any more, for later ones.
+
+    Fresh memory costs more than the work: the system clears each page at its first touch. Results of 4 MiB and more
+    are made in memory of earlier ones where that is free, at most an eighth more than they need. Such a result is an
+    ordinary array that does not own its memory, so `numpy.ndarray.resize` refuses it.
 
     Parameters
     ----------
-    dtypes : iterable of dtype
-        Input dtypes to prepare for.
-    codes : iterable of str
-        Code formats to prepare for.
+    nbytes : int
+        Bytes that are kept at most; 0: none. At the start that is the environment variable FASTQ_RESULT_POOL, or
+        256 MiB.
+
+    Raises
+    ------
+    TypeError
+        If nbytes is not an integer.
+    ValueError
+        If it is negative.
 
     Examples
     --------
     >>> import fastq
-    >>> fastq.warmup(codes=["int8"])
+    >>> before = fastq.get_result_pool_limit()
+    >>> fastq.set_result_pool_limit(0)
+    >>> fastq.set_result_pool_limit(before)
     """
-    from fastq.operations import measure, quantize
+    nbytes = operator.index(nbytes)
+    if nbytes < 0:
+        raise ValueError(f"nbytes must be 0 or positive, not {nbytes}")
+    _result_pool().set_limit(nbytes)
 
-    for dtype in dtypes:
-        x = np.linspace(-1, 1, 128).astype(dtype).reshape(2, 64)
-        measure.minmax(x, axis=1)
-        for name in codes:
-            as_qtype(name)
-            for options in ({}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}):
-                q = quantize.quantize(x, name, symmetric=True, **options)  # type: ignore[arg-type]
-                quantize.quantize(x, qparams=q.qparams)
-                q.dequantize()
+
+def get_result_pool_limit() -> int:
+    """Return how many bytes the result pool keeps at most."""
+    limit: int = _result_pool().limit
+    return limit
 
 
 # Of LLVM's hundred features of a CPU, those that decide the width and the speed of the kernels.
@@ -89,8 +101,6 @@ def versions() -> dict[str, str]:
     """
     import platform
 
-    import fastq
-
     jit = lazy.module("fastq.jit")
     found = {
         "fastq": _version("fastq-kernels"),
@@ -100,7 +110,7 @@ def versions() -> dict[str, str]:
         "llvmlite": _version("llvmlite"),
         "system": platform.platform(),
         "cpu": _cpu(),
-        "threads": f"{fastq.get_num_threads()} of {os.cpu_count()}",
+        "threads": f"{get_num_threads()} of {os.cpu_count()}",
         "cache": str(jit.code_folder() or "none"),
     }
     if refused := jit.refusals():
@@ -109,7 +119,7 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print what `fastq.operations.config.versions` returns.
+    """Print what `fastq.config.versions` returns.
 
     Examples
     --------

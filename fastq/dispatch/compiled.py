@@ -1,0 +1,292 @@
+"""Resolve calls within other people's compiled code: Numba types stand for arguments, and options are constants.
+
+The rules are those of calls from Python: what validates their arguments gets samples of the same dtypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numba import from_dtype, types
+from numba.core.errors import TypingError
+from numba.core.extending import models, register_model, typeof_impl
+from numba.core.imputils import lower_constant
+from numba.core.registry import cpu_target
+from numba.np.numpy_support import as_dtype
+
+from fastq.dispatch import validation
+from fastq.dispatch.elementwise import Resolved, resolve_dequantize, resolve_quantize
+from fastq.dispatch.ranged import request_of
+from fastq.dispatch.spec import OpSpec
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.jit import overload
+from fastq.kernels.build import element_type
+from fastq.kernels.embedded import Conversion, conversion_of, convert_by_range, convert_with
+from fastq.kernels.spec import KernelSpec
+
+_RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
+
+
+def register(functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Have Numba know public functions, by their names, and global constants of the types of options."""
+    for name, function in functions.items():
+        overload(function, _TYPED[name], prefer_literal=True)
+    typeof_impl.register(QType)(_constant_type)
+    typeof_impl.register(Convention)(_constant_type)
+    register_model(Constant)(models.OpaqueModel)
+    lower_constant(Constant)(_lower_constant)
+    cpu_target.typing_context.refresh()  # a compilation that has begun, and looks up a function, gets to know it too
+    cpu_target.target_context.refresh()
+
+
+class Constant(types.Opaque):  # type: ignore[misc]
+    """Type of a global QType or Convention, which is nothing at run time."""
+
+    def __init__(self, value: QType | Convention) -> None:
+        self.value = value
+        super().__init__(name=f"Constant({value!r})")
+
+
+def _constant_type(value: QType | Convention, context: object) -> Constant:
+    return Constant(value)
+
+
+def _lower_constant(context: Any, builder: Any, kind: types.Type, value: object) -> Any:
+    return context.get_dummy_value()
+
+
+# --- the functions ----------------------------------------------------------------------------------------------------
+
+
+def _quantize_linear(
+    x: Any,
+    scale: Any,
+    zero_point: Any = None,
+    dtype: Any = None,
+    axis: Any = 1,
+    block_size: Any = 0,
+    convention: Any = "onnx",
+    nan: Any = "raise",
+    saturate: Any = True,
+    out: Any = None,
+) -> Callable[..., Any]:
+    """Choose the implementation of `fastq.quantize_linear`."""
+    options = _constants(
+        dtype=dtype, convention=convention, nan=nan, axis=axis, block_size=block_size, saturate=saturate
+    )
+    samples = _sample(x, "x"), _sample(out, "out"), *_numbers(scale, zero_point)
+    resolved = _resolved(resolve_quantize, *samples, *options)
+    qtype = resolved.rules.qtype
+    if qtype.packed:
+        raise TypingError(
+            f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code an "
+            f"element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
+        )
+    result = types.uint8 if qtype.element else from_dtype(qtype.storage)
+    conversion = _with_parameters(resolved, result, "x")
+    _check_out(out, x, conversion)
+
+    def implementation(
+        x: Any,
+        scale: Any,
+        zero_point: Any = None,
+        dtype: Any = None,
+        axis: Any = 1,
+        block_size: Any = 0,
+        convention: Any = "onnx",
+        nan: Any = "raise",
+        saturate: Any = True,
+        out: Any = None,
+    ) -> Any:
+        return convert_with(conversion_of(conversion), x, scale, zero_point, out)
+
+    return implementation
+
+
+def _dequantize_linear(
+    codes: Any,
+    scale: Any,
+    zero_point: Any = None,
+    dtype: Any = None,
+    axis: Any = 1,
+    block_size: Any = 0,
+    out: Any = None,
+    convention: Any = "onnx",
+) -> Callable[..., Any]:
+    """Choose the implementation of `fastq.dequantize_linear`."""
+    options = _constants(dtype=dtype, convention=convention, axis=axis, block_size=block_size)
+    stored, qtype = _resolved(validation.as_codes, _sample(codes, "codes"))
+    samples = _sample(out, "out"), *_numbers(scale, zero_point)
+    resolved, wanted = _resolved(resolve_dequantize, stored, qtype, *samples, *options)
+    conversion = _with_parameters(resolved, _values_type(wanted), "codes")
+    _check_out(out, codes, conversion)
+
+    def implementation(
+        codes: Any,
+        scale: Any,
+        zero_point: Any = None,
+        dtype: Any = None,
+        axis: Any = 1,
+        block_size: Any = 0,
+        out: Any = None,
+        convention: Any = "onnx",
+    ) -> Any:
+        return convert_with(conversion_of(conversion), codes, scale, zero_point, out)
+
+    return implementation
+
+
+def _fake_quantize(
+    x: Any,
+    dtype: Any = None,
+    axis: Any = None,
+    block_size: Any = 0,
+    symmetric: Any = False,
+    convention: Any = "onnx",
+    nan: Any = "raise",
+    saturate: Any = True,
+    out: Any = None,
+    bits: Any = None,
+) -> Callable[..., Any]:
+    """Choose the implementation of `fastq.fake_quantize`."""
+    ranged = _constants(
+        dtype=dtype, axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, nan=nan, bits=bits
+    )
+    sample = _resolved(validation.as_input, _sample(x, "x"))
+    request = _resolved(request_of, sample, *ranged)
+    if request.axes is not None:
+        raise TypingError(
+            f"axis must be None in compiled code, where one range is that of all of x, and {request.qtype} "
+            f"has axis={request.axis}, block_size={request.block_size}: call it for each part"
+        )
+    spec = _resolved(request.spec, "fake", *_constants(saturate=saturate))
+    values = sample.dtype if sample.dtype in _RESULTS else request.compute
+    scale = from_dtype(spec.range_scheme.scale_dtype)
+    conversion = Conversion(
+        _kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", str(request.qtype)
+    )
+    _check_out(out, x, conversion)
+
+    def implementation(
+        x: Any,
+        dtype: Any = None,
+        axis: Any = None,
+        block_size: Any = 0,
+        symmetric: Any = False,
+        convention: Any = "onnx",
+        nan: Any = "raise",
+        saturate: Any = True,
+        out: Any = None,
+        bits: Any = None,
+    ) -> Any:
+        return convert_by_range(conversion_of(conversion), x, out)
+
+    return implementation
+
+
+_TYPED = {
+    "quantize_linear": _quantize_linear,
+    "dequantize_linear": _dequantize_linear,
+    "fake_quantize": _fake_quantize,
+}
+
+
+# --- samples and constants --------------------------------------------------------------------------------------------
+
+
+def _resolved(resolve: Callable[..., Any], *arguments: Any) -> Any:
+    """Resolve, what is refused as an error of typing."""
+    try:
+        return resolve(*arguments)
+    except (TypeError, ValueError, ModuleNotFoundError) as error:
+        raise TypingError(str(error)) from None
+
+
+def _sample(kind: Any, name: str) -> Any:
+    """Return an array of no elements, or of one for a scalar, of the dtype that a type stands for."""
+    kind = types.unliteral(kind) if isinstance(kind, types.Type) else kind
+    if _is_none(kind):
+        return None
+    if isinstance(kind, types.Array):
+        return np.empty((0,) * kind.ndim, as_dtype(kind.dtype))
+    if isinstance(kind, types.Number | types.Boolean):
+        return np.ones((), as_dtype(kind))
+    raise TypingError(f"{name} must be an array or a number in compiled code, not {kind}")
+
+
+def _is_none(kind: object) -> bool:
+    return kind is None or isinstance(kind, types.NoneType) or (isinstance(kind, types.Omitted) and kind.value is None)
+
+
+def _numbers(scale: Any, zero_point: Any) -> tuple[Any, Any]:
+    """Return samples of scale and zero point, which are one number each: a double is a Python float, as in Numba."""
+    one = _number(_sample(scale, "scale"), scale, "scale")
+    zero = _number(_sample(zero_point, "zero_point"), zero_point, "zero_point")
+    return one, None if zero is None else zero * 0
+
+
+def _number(sample: Any, kind: Any, name: str) -> Any:
+    if sample is None:
+        return None
+    if isinstance(kind, types.Array):
+        return np.ones((), sample.dtype)
+    return sample.item() if sample.dtype in (np.dtype(np.float64), np.dtype(np.int64)) else sample[()]
+
+
+def _constants(**options: Any) -> list[Any]:
+    """Return the values of options, which are known while compiling."""
+    return [_value(option, name) for name, option in options.items()]
+
+
+def _value(option: Any, name: str) -> Any:
+    if _is_none(option):
+        return None
+    match option:
+        case types.Omitted() | Constant():
+            return option.value
+        case types.Literal():
+            return option.literal_value
+        case types.NumberClass() | types.DType():
+            return as_dtype(option.dtype)
+        case types.Type():
+            raise TypingError(f"{name} must be a constant in compiled code: a literal or a global, not {option}")
+    return option
+
+
+# --- conversions ------------------------------------------------------------------------------------------------------
+
+
+def _with_parameters(resolved: Resolved, result: types.Type, argument: str) -> Conversion:
+    """Return the conversion of an operation with given parameters."""
+    (scale, zero_point, _), qtype = resolved.given, resolved.rules.qtype
+    is_float = zero_point.dtype.kind == "f" and not qtype.element
+    codes = None if is_float else (0, 0) if qtype.element else (qtype.qmin, qtype.qmax)
+    spec, code_range = _kernel_spec(resolved.spec), resolved.spec.code_range
+    return Conversion(spec, from_dtype(scale.dtype), code_range, codes, result, argument, str(qtype))
+
+
+def _kernel_spec(spec: OpSpec) -> KernelSpec:
+    rule, code, _ = spec.arithmetic
+    element = element_type(code) if code is not None and code.element else None
+    return KernelSpec(spec.op, spec.nan, spec.range_scheme.name, rule=rule, code=element)
+
+
+def _values_type(dtype: np.dtype[Any]) -> types.Type:
+    if dtype not in _RESULTS:
+        raise TypingError(f"dtype must be float32 or float64 in compiled code, not {dtype}")
+    return from_dtype(dtype)
+
+
+def _check_out(out: Any, x: Any, conversion: Conversion) -> None:
+    """Pass if a result can be written to out."""
+    if _is_none(out):
+        return
+    if not isinstance(x, types.Array):
+        raise TypingError(f"out must be None where {conversion.argument} is a number, whose result is a number")
+    if not isinstance(out, types.Array) or out.ndim != x.ndim or out.dtype != conversion.result or not out.mutable:
+        raise TypingError(
+            f"out must be an array of {conversion.result} with {x.ndim} dimensions that can be written to, not {out}"
+        )

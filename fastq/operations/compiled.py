@@ -1,0 +1,7 @@
+"""The public functions that other people's compiled code can call: importing this has Numba know them."""
+
+from fastq.dispatch import compiled
+from fastq.operations.dequantize import dequantize_linear
+from fastq.operations.quantize import fake_quantize, quantize_linear
+
+compiled.register({function.__name__: function for function in (quantize_linear, dequantize_linear, fake_quantize)})

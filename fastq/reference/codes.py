@@ -1,0 +1,132 @@
+"""Quantize values to codes and dequantize codes to values, in the compute type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.reference import blocks, floats
+from fastq.reference.arguments import check_saturate, compute_type
+from fastq.reference.granularity import spread
+from fastq.results import QParams
+
+Array = NDArray[Any]
+
+
+def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]]:
+    """Return the convention of some parameters, the compute type, and the first and the last code."""
+    row = as_convention(p.convention)
+    under = row.under(p.symmetric, part_of(p.axis, p.block_size))
+    return under, p.compute, row.code_range(p.dtype, p.symmetric)
+
+
+@np.errstate(all="ignore")
+def positions(x: Array, p: QParams) -> Array:
+    """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes."""
+    if p.dtype.element or p.dtype.block_size:
+        return _positions_by_format(x, p)
+    row, ftype, (first, last) = rules_of(p)
+    stored, zero_point = (spread(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
+    x, scale, zero_point, steps = (
+        x.astype(ftype),
+        stored.astype(ftype),
+        zero_point.astype(ftype),
+        ftype.type(last - first),
+    )
+    if row.zero_point == "offset":
+        x = x - zero_point
+        zero_point = ftype.type(first if row.offset_code == "lowest" else 0)
+    if row.quotient == "divide":
+        ratio = x / scale
+    elif row.quotient == "reciprocal":
+        ratio = x * (ftype.type(1) / scale)
+    elif row.quotient == "reciprocal_of_double":
+        ratio = x * (1.0 / stored.astype(np.float64)).astype(ftype)
+    else:
+        part = x / (stored.astype(np.float64) * float(steps)).astype(ftype)
+        ratio = part * steps
+    if row.fused and "reciprocal" in row.quotient and row.zero_point_inside and ftype == np.float32:
+        factor = (
+            ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
+        )
+        return rounded(_fused(x, factor, zero_point), row.rounding)
+    if row.zero_point_inside and row.zero_point != "offset":
+        return rounded(ratio + zero_point, row.rounding)
+    return np.asarray(rounded(ratio, row.rounding).astype(ftype) + zero_point)
+
+
+@np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
+def _positions_by_format(x: Array, p: QParams) -> Array:
+    """Return the same for float codes and for formats with scales of their own, whose arithmetic no convention has."""
+    ftype, own = compute_type(x.dtype), p.dtype.block_size > 0
+    scale = spread(blocks.steps(p) if own else p.scale, x.shape, p.axis, p.block_size)
+    ratios = blocks.ratios(x.astype(ftype), scale, p) if own else x.astype(ftype) / scale
+    if not p.dtype.element:
+        return np.asarray(np.rint(ratios))
+    # ONNX adds the zero point of floats of fewer than 8 bits, so that -0.0 becomes 0.0, and only theirs.
+    return np.asarray(ratios + ftype(0) if p.dtype.packed and not own else ratios)
+
+
+def encode(x: Array, p: QParams, saturate: bool) -> Array:
+    """Quantize `x` to codes one an element, in the storage dtype of the format."""
+    check_saturate(saturate)
+    form, where, codes = p.dtype.float_format, positions(x, p), np.empty_like(x, p.dtype.storage)
+    if form is not None:
+        codes[...] = floats.encoded(where, form, saturate or p.dtype.block_size > 0).view(p.dtype.storage)
+        return codes
+    first, last = rules_of(p)[2]
+    codes[...] = np.clip(np.where(np.isnan(where), first, where), first, last)  # NaN of 0 * inf: the lowest
+    return codes
+
+
+@np.errstate(over="ignore", under="ignore")
+def decode(codes: Array, p: QParams) -> Array:
+    """Dequantize codes one an element, in the compute type."""
+    if p.dtype.element or p.dtype.block_size:
+        return _values_by_format(codes, p)
+    row, ftype, (first, last) = rules_of(p)
+    stored, zero_point = (spread(a, codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
+    scale, zero_point, half = stored.astype(ftype), zero_point.astype(ftype), ftype.type(row.decode == "middle") / 2
+    if row.zero_point != "offset":
+        return np.asarray((codes.astype(ftype) - zero_point + half) * scale)
+    steps = codes.astype(ftype) - ftype.type(first if row.offset_code == "lowest" else 0) + half
+    if row.quotient != "range":
+        return np.asarray(steps * scale + zero_point)
+    count = ftype.type(last - first)
+    return np.asarray(steps / count * (stored.astype(np.float64) * float(count)).astype(ftype) + zero_point)
+
+
+def _values_by_format(codes: Array, p: QParams) -> Array:
+    """Return the values of float codes and of codes with scales of the format's own."""
+    steps = blocks.value_steps(p) if p.dtype.block_size else p.scale
+    ftype, row = steps.dtype, p.dtype.float_format
+    scale = spread(steps, codes.shape, p.axis, p.block_size)
+    return np.asarray((codes.astype(ftype) if row is None else floats.decoded(codes, row).astype(ftype)) * scale)
+
+
+def rounded(x: Array, how: str) -> Array:
+    """Return `x` rounded to whole numbers."""
+    if how == "half_away":
+        towards_zero = np.trunc(x)
+        return np.asarray(
+            towards_zero + np.where(np.abs(x - towards_zero) >= 0.5, np.copysign(1, x), 0).astype(x.dtype)
+        )
+    return np.asarray({"half_even": np.rint, "floor": np.floor, "trunc": np.trunc}[how](x))
+
+
+def _fused(x: Array, factor: Array, term: Array) -> Array:
+    """Return ``x * factor + term`` of float32, rounded once.
+
+    The product is exact in float64. The sum is rounded to odd there: a second rounding then finds no tie that the exact
+    sum does not have (Boldo and Melquiond 2008).
+    """
+    product, addend = x.astype(np.float64) * factor, term.astype(np.float64)
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    even = np.asarray(total).view(np.int64) % 2 == 0
+    towards = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.asarray(np.where(np.isfinite(total) & (error != 0) & even, towards, total)).astype(np.float32)

@@ -1,0 +1,40 @@
+"""Measure the errors of an approximation in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.reference import floats
+from fastq.reference.codes import positions, rules_of
+from fastq.reference.given import checked_qparams
+from fastq.results import Comparison, QParams
+
+Array = NDArray[Any]
+
+
+def clipped_count(x: Array, p: QParams) -> int:
+    """Count the elements that lie outside the range of the codes."""
+    where, form = positions(x, checked_qparams(p, x.shape, p.compute.type)), p.dtype.float_format
+    if form is not None:
+        return int(np.count_nonzero(floats.magnitudes(where, form) > form.largest))
+    first, last = rules_of(p)[2]
+    return int(np.count_nonzero((where < first) | (where > last)))
+
+
+@np.errstate(all="ignore")
+def measures(x: NDArray[np.float64], approximation: NDArray[np.float64], clipped: int | None) -> Comparison:
+    """Return the measures of the errors ``x - approximation``."""
+    error = np.abs(x - approximation)
+    relative = error[x != 0] / np.abs(x[x != 0])
+    return Comparison(
+        mse=float(np.mean(error**2)),
+        sqnr_db=float(10 * (np.log10(np.sum(x**2)) - np.log10(np.sum(error**2)))),
+        max_abs_error=float(np.max(error)),
+        mean_abs_error=float(np.mean(error)),
+        max_relative_error=float(np.max(relative)) if relative.size else 0.0,
+        mean_relative_error=float(np.mean(relative)) if relative.size else 0.0,
+        clipped=clipped,
+    )

@@ -1,0 +1,315 @@
+"""Define the public functions: check the arguments, then compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.formats.qtypes import QTYPES, as_qtype
+from fastq.reference import blocks
+from fastq.reference.arguments import (
+    FLOATS,
+    BitOrder,
+    as_array,
+    as_float_codes,
+    as_input,
+    as_integers,
+    check_defaults,
+    check_nan,
+    check_no_nan,
+    check_symmetric,
+    code_format,
+    compute_type,
+    linear_format,
+    nan_as_zero,
+    packed_format,
+    ready_to_encode,
+    widened,
+    within,
+)
+from fastq.reference.codes import decode, encode
+from fastq.reference.errors import clipped_count, measures
+from fastq.reference.given import as_scale, checked_qparams, is_python, raw_qparams
+from fastq.reference.granularity import any_flag, extremes, normalized, normalized_index, prescribed
+from fastq.reference.output import check_is_out, check_out, codes_dtype, codes_shape, delivered, output_dtype, stored
+from fastq.reference.packing import pack_codes, packed_shape, unpack_codes
+from fastq.reference.parameters import from_range, range_of
+from fastq.results import Axis, Comparison, QParams, QuantizedArray
+
+Array = NDArray[Any]
+
+
+def quantize(
+    x: ArrayLike,
+    dtype: object = None,
+    *,
+    qparams: QParams | None = None,
+    axis: Axis = None,
+    block_size: int = 0,
+    symmetric: bool = False,
+    convention: str | Convention = "onnx",
+    nan: str = "raise",
+    saturate: bool = True,
+    out: Array | None = None,
+    bits: int | None = None,
+) -> QuantizedArray:
+    """Return the codes of `x`, with parameters computed from its range or given.
+
+    Returns
+    -------
+    QuantizedArray
+        ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to
+        even; arguments and errors as for `fastq.quantize`.
+    """
+    x = widened(as_input(x, "x"))
+    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits)
+    check_out(out, codes_shape(x.shape, p.dtype), codes_dtype(p.dtype))
+    return QuantizedArray(stored(encode(ready_to_encode(x, nan, p.dtype), p, saturate), p.dtype, out), p, x.shape)
+
+
+def choose_qparams(
+    x: ArrayLike,
+    dtype: object,
+    *,
+    axis: Axis = None,
+    block_size: int = 0,
+    symmetric: bool = False,
+    convention: str | Convention = "onnx",
+    nan: str = "raise",
+    bits: int | None = None,
+) -> QParams:
+    """Return the scale and the zero point that the range of `x` asks for.
+
+    Returns
+    -------
+    QParams
+        Its scale has the compute type of `x`; arguments and errors as for `fastq.choose_qparams`.
+    """
+    x, qtype, row = widened(as_input(x, "x")), code_format(dtype, bits), as_convention(convention)
+    axis, block_size = prescribed(qtype, axis, block_size)
+    axis = normalized(axis, block_size, x.ndim)
+    check_symmetric(qtype, symmetric)
+    always = bool(symmetric or qtype.element or qtype.block_size)
+    row.check(qtype, always)
+    lo, hi = range_of(nan_as_zero(x, check_nan(nan, qtype)), axis, block_size)
+    where = (qtype, axis, int(block_size), always, convention)
+    if qtype.block_size:
+        spoiled = any_flag(np.isnan(x) & (nan == "keep"), axis, block_size)
+        scale, tensor_scale = blocks.chosen_scale(np.maximum(-lo, hi), spoiled, qtype)
+        return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=tensor_scale)
+    under = row.under(always, part_of(axis, block_size))
+    scale, zero_point = from_range(lo, hi, under, row.parameter_range(qtype, always), always)
+    scale = scale.astype(row.scale_dtype(lo.dtype))
+    zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
+    return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
+
+
+def quantize_linear(
+    x: ArrayLike,
+    scale: ArrayLike,
+    zero_point: ArrayLike | None = None,
+    dtype: object = None,
+    *,
+    axis: Axis = 1,
+    block_size: int = 0,
+    convention: str | Convention = "onnx",
+    nan: str = "raise",
+    saturate: bool = True,
+    out: Array | None = None,
+) -> Array:
+    """Return the codes of `x` as ONNX's QuantizeLinear does.
+
+    Returns
+    -------
+    ndarray
+        ``clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even;
+        arguments and errors as for `fastq.quantize_linear`.
+    """
+    x = widened(as_input(x, "x"))
+    check_is_out(out)
+    qtype = linear_format(dtype, zero_point, out)
+    as_convention(convention).check_format(qtype)
+    p = raw_qparams(scale, zero_point, qtype, axis, block_size, convention, x.shape, compute_type(x.dtype))
+    check_out(out, codes_shape(x.shape, qtype), codes_dtype(qtype))
+    return stored(encode(ready_to_encode(x, nan, qtype), p, saturate), qtype, out)
+
+
+def dequantize_linear(
+    codes: ArrayLike,
+    scale: ArrayLike,
+    zero_point: ArrayLike | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    axis: Axis = 1,
+    block_size: int = 0,
+    out: Array | None = None,
+    convention: str | Convention = "onnx",
+) -> Array:
+    """Return the values of `codes`, one code an element, as ONNX's DequantizeLinear does.
+
+    Returns
+    -------
+    ndarray
+        ``(codes - zero_point) * scale``; arguments and errors as for `fastq.dequantize_linear`.
+    """
+    codes = as_array(codes, "codes")
+    if codes.dtype.name not in QTYPES:
+        raise TypeError(f"codes must be of the dtype of a code format, not {codes.dtype}")
+    qtype, given = as_qtype(codes.dtype), np.dtype(np.float32) if is_python(scale) else as_scale(scale).dtype
+    dtype, row = output_dtype(dtype, out, given), as_convention(convention)
+    row.check_format(qtype)
+    ftype = compute_type(dtype if row.stored_type == "float64" else given)
+    p = raw_qparams(scale, zero_point, qtype, axis, block_size, convention, codes.shape, ftype)
+    check_out(out, codes.shape, dtype)
+    return delivered(decode(codes.astype(qtype.storage, copy=False), p), dtype, out)
+
+
+def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
+    """Return the values that a QuantizedArray stands for.
+
+    Returns
+    -------
+    ndarray
+        ``(codes - zero_point) * scale``; arguments and errors as for `fastq.QuantizedArray.dequantize`.
+    """
+    if not isinstance(q, QuantizedArray):
+        raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
+    dtype = output_dtype(dtype, out, q.qparams.compute)
+    check_out(out, q.shape, dtype)
+    return delivered(decode(_unpacked(q), checked_qparams(q.qparams, q.shape, q.qparams.compute.type)), dtype, out)
+
+
+def fake_quantize(
+    x: ArrayLike,
+    dtype: object = None,
+    *,
+    qparams: QParams | None = None,
+    axis: Axis = None,
+    block_size: int = 0,
+    symmetric: bool = False,
+    convention: str | Convention = "onnx",
+    nan: str = "raise",
+    saturate: bool = True,
+    out: Array | None = None,
+    bits: int | None = None,
+) -> Array:
+    """Return what is left of `x` after quantizing and dequantizing it.
+
+    Returns
+    -------
+    ndarray
+        Of the dtype of `x` for floats, else of its compute type; arguments and errors as for `fastq.fake_quantize`.
+    """
+    x = as_input(x, "x")
+    wanted = np.dtype(x.dtype if x.dtype.name in FLOATS else compute_type(x.dtype))
+    x = widened(x)
+    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits)
+    check_out(out, x.shape, wanted)
+    return delivered(decode(encode(ready_to_encode(x, nan, p.dtype), p, saturate), p), wanted, out)
+
+
+def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
+    """Return the smallest and the largest element of each range.
+
+    Returns
+    -------
+    lo, hi : ndarray
+        In the dtype of `x`; arguments and errors as for `fastq.minmax`.
+    """
+    x = as_input(x, "x")
+    number = nan_as_zero(widened(x), check_nan(nan))
+    lo, hi = extremes(number, normalized(axis, block_size, x.ndim), block_size)
+    return lo.astype(x.dtype), hi.astype(x.dtype)
+
+
+def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
+    """Return how far an approximation, quantized or not, is from `x`.
+
+    Returns
+    -------
+    Comparison
+        Errors ``x - q`` in float64; arguments and errors as for `fastq.compare`.
+    """
+    x = widened(as_input(x, "x"))
+    approximation = dequantize(q) if isinstance(q, QuantizedArray) else widened(as_input(q, "q"))
+    if x.shape != approximation.shape:
+        raise ValueError(f"x has shape {x.shape} and q has shape {approximation.shape}")
+    if x.size == 0:
+        raise ValueError("x has no elements to compare")
+    check_no_nan(x, "x has {} NaN")
+    clipped = clipped_count(x, q.qparams) if isinstance(q, QuantizedArray) else None
+    return measures(x.astype(np.float64), approximation.astype(np.float64), clipped)
+
+
+def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
+    """Return `codes` of fewer than 8 bits without gaps between them, the first in the low bits.
+
+    Returns
+    -------
+    ndarray of uint8
+        ``ceil(D * bits / 8)`` long on `axis`; arguments and errors as for `fastq.pack`.
+    """
+    qtype = packed_format(dtype, bitorder)
+    codes = np.atleast_1d(as_float_codes(codes, qtype) if qtype.element else as_integers(codes, "codes"))
+    if not (qtype.element or within(codes, qtype).all()):
+        raise ValueError(f"codes must lie in {qtype.qmin} .. {qtype.qmax} for {qtype}")
+    return pack_codes(codes, qtype, normalized_index(axis, codes.ndim), bitorder)
+
+
+def unpack(
+    packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], axis: int = -1, bitorder: BitOrder = "little"
+) -> Array:
+    """Return the codes in `packed`, one an element.
+
+    Returns
+    -------
+    ndarray of int8, uint8 or a float format
+        Of shape `shape`; arguments and errors as for `fastq.unpack`.
+    """
+    qtype, packed = packed_format(dtype, bitorder), as_array(packed, "packed")
+    if packed.dtype != np.uint8:
+        raise TypeError(f"packed must be uint8, not {packed.dtype}")
+    shape = tuple(shape)
+    where = normalized_index(axis, max(len(shape), 1))
+    if min(shape, default=0) < 0 or packed.shape != packed_shape(shape, qtype, where):
+        raise ValueError(f"packed has shape {packed.shape}, which does not hold {qtype} codes of shape {shape}")
+    return unpack_codes(packed, qtype, shape, where, bitorder)
+
+
+def _resolve(
+    x: Array,
+    dtype: object,
+    qparams: QParams | None,
+    axis: Axis,
+    block_size: int,
+    symmetric: bool,
+    convention: str | Convention,
+    nan: str,
+    bits: int | None,
+) -> QParams:
+    """Return the parameters to quantize `x` with: those given, or those of its range."""
+    if (dtype is None) == (qparams is None):
+        raise TypeError("exactly one of dtype and qparams is needed")
+    if qparams is None:
+        return choose_qparams(
+            x, dtype, axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, nan=nan, bits=bits
+        )
+    if not isinstance(qparams, QParams):
+        raise TypeError(f"qparams must be a QParams, not {type(qparams).__name__}")
+    if nan == "keep" and as_qtype(qparams.dtype).block_size:
+        raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qparams.dtype} are given")
+    check_defaults(
+        axis=axis is None,
+        block_size=block_size == 0,
+        symmetric=not symmetric,
+        convention=convention == "onnx",
+        bits=bits is None,
+    )
+    return checked_qparams(qparams, x.shape, compute_type(x.dtype))
+
+
+def _unpacked(q: QuantizedArray) -> Array:
+    return unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes

@@ -1,0 +1,44 @@
+"""Pack codes of fewer than 8 bits, bit by bit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.qtypes import QType
+from fastq.reference.arguments import BitOrder
+
+Array = NDArray[Any]
+
+
+def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int) -> tuple[int, ...]:
+    """Return the shape of packed codes: ``ceil(D * bits / 8)`` bytes along the axis, (1,) for rank 0."""
+    packed = list(shape or (1,))
+    packed[axis] = math.ceil(packed[axis] * qtype.bits / 8)
+    return tuple(packed)
+
+
+def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
+    """Pack codes along an axis without gaps."""
+    numbers = np.moveaxis(codes.view(np.uint8) if qtype.element else codes.astype(np.uint8), axis, -1)
+    bits = numbers[..., np.newaxis] >> np.arange(qtype.bits, dtype=np.uint8) & np.uint8(1)
+    packed = np.packbits(bits.reshape(*numbers.shape[:-1], numbers.shape[-1] * qtype.bits), axis=-1, bitorder=bitorder)
+    return np.asarray(np.moveaxis(packed, -1, axis), order="C")
+
+
+def unpack_codes(
+    packed: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...], axis: int, bitorder: BitOrder
+) -> Array:
+    """Return packed codes one an element, in the storage dtype of the format."""
+    length = shape[axis] if shape else 1
+    last = np.moveaxis(packed, axis, -1)
+    bits = np.unpackbits(last, axis=-1, count=length * qtype.bits, bitorder=bitorder)
+    weights = 1 << np.arange(qtype.bits)
+    if qtype.signed and not qtype.element:
+        weights[-1] *= -1
+    numbers = bits.reshape(*last.shape[:-1], length, qtype.bits) @ weights
+    codes = numbers.astype(np.uint8).view(qtype.storage)
+    return np.asarray(np.moveaxis(codes, -1, axis).reshape(shape), order="C")

@@ -1,0 +1,96 @@
+"""Compute scale and zero point from a range, by the rows of the table of conventions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import Convention
+from fastq.reference.arguments import compute_type
+from fastq.reference.codes import rounded
+from fastq.reference.granularity import extremes
+from fastq.results import Axis
+
+Array = NDArray[Any]
+
+
+def range_of(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
+    """Return the range of `x` in its compute type."""
+    ftype = compute_type(x.dtype)
+    lo, hi = (extreme.astype(ftype) for extreme in extremes(x, axis, block_size))
+    if np.isinf(lo).any() or np.isinf(hi).any():
+        raise ValueError("x has infinite values, so its range has no scale")
+    return np.asarray(lo), np.asarray(hi)
+
+
+@np.errstate(over="ignore", under="ignore")
+def from_range(
+    lo: Array, hi: Array, row: Convention, codes: tuple[float, float], symmetric: bool
+) -> tuple[Array, Array]:
+    """Return scale and zero point of a range, in the type that the convention computes them in."""
+    ftype = lo.dtype.type
+    ptype = np.float64 if row.parameter_type == "float64" else ftype
+    lo, hi = lo.astype(ptype), hi.astype(ptype)
+    if row.includes_zero or symmetric:
+        lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
+    first, last = (ptype(code) for code in codes)
+    steps = last - first + ptype(row.divisor == "codes")
+    if symmetric:
+        scale = _symmetric_scale(lo, hi, row, first, last, steps)
+    elif row.span_type == "compute":
+        scale = (hi.astype(ftype) - lo.astype(ftype)).astype(ptype) / steps
+    else:
+        scale = _asymmetric_scale(lo, hi, steps)
+    scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
+    floor = ptype(np.finfo(ftype).tiny if row.scale_floor is None else row.scale_floor)
+    size = np.abs(scale) if row.signed_scale else scale
+    degenerate = (size < floor) | (size == 0)
+    if row.degenerate == "value":
+        instead = np.where(np.abs(lo) < floor, ptype(1), lo)
+    else:
+        instead = np.full_like(lo, floor if row.degenerate == "floor" else row.degenerate)
+    scale = np.where(degenerate, instead, scale)
+    if row.degenerate == "floor":
+        degenerate = np.zeros_like(degenerate)
+    if symmetric:
+        middle = np.rint((first + last) / 2)
+        return scale, np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
+    if row.zero_point == "offset":
+        return scale, np.asarray(lo if row.offset_code == "lowest" else lo - first * scale)
+    beside = first if row.degenerate_zero_point == "lowest" and row.zero_point == "integer" else ptype(0)
+    return scale, np.where(degenerate, beside, _zero_point(lo, hi, scale, row, first, last))
+
+
+def _asymmetric_scale(lo: Array, hi: Array, steps: Any) -> Array:
+    span = np.asarray(hi - lo)
+    return np.where(np.isinf(span), _scale_of_overflowing_span(lo, hi, steps), span / steps)
+
+
+def _scale_of_overflowing_span(lo: Array, hi: Array, steps: Any) -> Array:
+    """Return the scale by way of wider numbers; where even that is too large, in formats of 1 bit, the largest."""
+    ftype = lo.dtype.type
+    if ftype is np.float64:
+        scale = np.asarray(hi / steps - lo / steps)
+    else:
+        scale = np.asarray((hi.astype(np.float64) - lo.astype(np.float64)) / np.float64(steps)).astype(ftype)
+    return np.asarray(np.minimum(scale, np.nextafter(ftype(np.inf), ftype(0))))
+
+
+def _symmetric_scale(lo: Array, hi: Array, row: Convention, first: Any, last: Any, steps: Any) -> Array:
+    if row.symmetric_extreme == "signed":
+        return np.asarray(np.where(hi > -lo, hi, lo) / (first - np.rint((first + last) / 2)))
+    return np.asarray(np.maximum(-lo, hi) / (steps / 2))
+
+
+def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any, last: Any) -> Array:
+    """Return the codes of 0.0: whole and clamped, unless the convention has floats for them."""
+    end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
+    if row.zero_point == "float":
+        return np.asarray(code - end / scale)
+    if row.zero_point_rounded == "quotient":
+        zero_point = code - rounded(end / scale, row.zero_point_rounding)
+    else:
+        zero_point = rounded(code - end / scale, row.zero_point_rounding)
+    return np.asarray(np.clip(zero_point, first, last))

@@ -1,5 +1,6 @@
 """What is private to others: named in one place, checked, and done without where it does not fit."""
 
+import ast
 import importlib.metadata
 import tomllib
 from pathlib import Path
@@ -28,6 +29,29 @@ def test_everything_named_exists_here():
         "numpy:nothing",
         "no.such:thing",
     ]
+
+
+def private_imports(path):
+    """Names that a file imports from Numba's insides."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("numba.core", "numba.np")):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_everything_that_is_imported_is_named():
+    root, rows = Path(fastq.__file__).parent, requirements.ALWAYS + requirements.SHORT_PIPELINE
+    missed = [
+        (file, name)
+        for path in sorted(root.rglob("*.py"))
+        for file in [path.relative_to(root).as_posix()]
+        for name in private_imports(path)
+        if not any(
+            file.startswith(place) and any(f"{each.replace(':', '.')}.".startswith(f"{name}.") for each in row.names)
+            for row in rows
+            for place in row.used_by.split(", ")
+        )
+    ]
+    assert missed == []
 
 
 @pytest.mark.parametrize("owner", ["numpy", "numba", "llvmlite"])

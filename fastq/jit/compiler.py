@@ -85,7 +85,8 @@ class _Inlined(_Library):
     def finalize(self) -> None:
         """Link what this code calls, and let it be in any number of modules, and dropped where it was inlined."""
         for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)
+            if hasattr(self, "_reload_init"):  # Numba from 0.63 on
+                self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.external:

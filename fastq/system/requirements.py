@@ -55,6 +55,8 @@ SHORT_PIPELINE = (
         "jit/compiler.py",
         "compiles a kernel with the passes that it needs, and what it calls as part of it",
         (
+            "numba.core.errors:TypingError",
+            "numba.core.registry:cpu_target.options.parse_as_flags",
             "numba.core.compiler:CompilerBase.define_pipelines",
             "numba.core.compiler:Flags",
             "numba.core.compiler:compile_extra",
@@ -99,7 +101,7 @@ SHORT_PIPELINE = (
 ALWAYS = (
     Private(
         "numba",
-        "jit/options.py, runtime/threadpool.py",
+        "jit, runtime/threadpool.py, system/tuning.py",
         "compiles under NUMBA_DISABLE_JIT too; has forks wait for compilations; the number of threads to start with",
         (
             "numba.core.compiler_lock:global_compiler_lock.is_locked",
@@ -111,25 +113,34 @@ ALWAYS = (
     ),
     Private(
         "numba",
-        "simd, kernels/spec.py",
-        "lowers types of our own and operators on them",
+        "simd, kernels, jit/functions.py, runtime/cpython.py, dispatch/compiled.py",
+        "types the functions and lowers the types and operators that are ours",
         (
+            "numba.core.cgutils:alloca_once",
             "numba.core.cgutils:get_or_insert_function",
+            "numba.core.extending:intrinsic",
+            "numba.core.extending:models.OpaqueModel",
+            "numba.core.extending:models.PrimitiveModel",
+            "numba.core.extending:overload",
+            "numba.core.extending:register_model",
             "numba.core.imputils:lower_builtin",
+            "numba.core.typing:signature",
+            "numba.core.typing.templates:AbstractTemplate",
             "numba.core.typing.templates:infer_global",
-            "numba.core.extending:models",
         ),
     ),
     Private(
         "numba",
-        "fastq.dispatch.compiled, fastq.kernels.embedded",
-        "has compiled functions of others call the public ones, with global constants of our types",
+        "dispatch/compiled.py, kernels/embedded.py, kernels/formulas.py, kernels/minifloat.py",
+        "has compiled functions of others call the public ones, with global constants of our types; the target CPU",
         (
-            "numba.core.extending:overload",
+            "numba.core.errors:TypingError",
             "numba.core.extending:typeof_impl",
             "numba.core.imputils:lower_constant",
             "numba.core.registry:cpu_target.typing_context.refresh",
+            "numba.core.registry:cpu_target.target_context.codegen",
             "numba.core.registry:cpu_target.target_context.make_array",
+            "numba.np.numpy_support:as_dtype",
         ),
     ),
     Private(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numba import from_dtype, types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import TypingError
 from numba.core.extending import models, register_model, typeof_impl
 from numba.core.imputils import lower_constant
@@ -38,8 +39,9 @@ def register(functions: Mapping[str, Callable[..., Any]]) -> None:
     typeof_impl.register(Convention)(_constant_type)
     register_model(Constant)(models.OpaqueModel)
     lower_constant(Constant)(_lower_constant)
-    cpu_target.typing_context.refresh()  # a compilation that has begun, and looks up a function, gets to know it too
-    cpu_target.target_context.refresh()
+    if global_compiler_lock.is_locked():  # a compilation that has begun, and looks up a function, gets to know it too
+        cpu_target.typing_context.refresh()  # half a second, which any other compilation begins with
+        cpu_target.target_context.refresh()
 
 
 class Constant(types.Opaque):  # type: ignore[misc]

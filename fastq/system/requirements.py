@@ -101,7 +101,7 @@ SHORT_PIPELINE = (
 ALWAYS = (
     Private(
         "numba",
-        "jit, runtime/threadpool.py, system/tuning.py",
+        "fastq, jit, runtime/threadpool.py, dispatch/compiled.py, system/tuning.py",
         "compiles under NUMBA_DISABLE_JIT too; has forks wait for compilations; the number of threads to start with",
         (
             "numba.core.compiler_lock:global_compiler_lock.is_locked",
@@ -109,6 +109,7 @@ ALWAYS = (
             "numba.core.config:NUMBA_NUM_THREADS",
             "numba.core.config:CACHE_DIR",
             "numba.core.config:CPU_NAME",
+            "numba.core.entrypoints:_already_initialized",
         ),
     ),
     Private(

@@ -237,10 +237,11 @@ def test_options_have_code_of_their_own(tmp_path):
     import counting
     from numba import types
     x = np.array([1, np.nan, 2, np.nan], np.float32)
-    usual = jit.OPTIONS
+    usual = dict(jit.OPTIONS)
     loose = dict(fastmath={{"nnan"}})
     for options in (loose, dict(fastmath={{"nsz"}}), dict(fastmath=False), dict(boundscheck=True), dict()):
-        jit.OPTIONS = usual | options
+        jit.OPTIONS.clear()
+        jit.OPTIONS.update(usual | options)
         count = importlib.reload(counting).count
         address = jit.kernel(count, types.int64, types.CPointer(types.float32), types.int64)
         counted = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(address)(x.ctypes.data, x.size)

@@ -357,7 +357,7 @@ def test_fork_while_another_thread_compiles(tmp_path):
         ("fastq.gguf.quantize(np.ones((1, 32), np.float32), 'Q8_0')", "fastq.dispatch.gguf"),
         ("fastq.get_num_threads()", "numba"),
         ("fastq.warmup()", "fastq.dispatch.planner"),
-        ("__import__('fastq.formats.floats').floats.FLOAT_FORMATS['bfloat16'].dtype", "ml_dtypes"),
+        ("__import__('fastq.formats.floats').formats.floats.FLOAT_FORMATS['bfloat16'].dtype", "ml_dtypes"),
     ],
     ids=["an operation", "gguf", "threads", "warmup", "ml_dtypes"],
 )

@@ -57,9 +57,11 @@ class KernelSpec(types.Opaque):
 
     @property
     def nan_widens_range(self) -> bool:
-        """Whether NaN in a range counts as 0.0 where ranges need not contain 0.0 anyway."""
+        """Whether NaN in a range counts as 0.0 where a scale is not that of a range with 0.0 in it anyway."""
         range_rule = self.rule.range
-        return self.nan == "zero" and self.range_scheme == "asymmetric" and not (range_rule and range_rule.widened)
+        if self.nan != "zero" or range_rule is None or self.range_scheme not in ("asymmetric", "symmetric"):
+            return False
+        return not range_rule.widened or range_rule.degenerate == "value"
 
     @property
     def marks_nan(self) -> bool:

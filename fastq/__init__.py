@@ -83,19 +83,17 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fastq' has no attribute {name!r}")
     value = getattr(lazy.module(_HOME_OF[name]), name)
-    if name in _COMPILED and not _registered():
-        return value  # and looked up again, for Numba to know it then
+    if name in _COMPILED:
+        _register()
     globals()[name] = value
     return value
 
 
-def _registered() -> bool:
+def _register() -> None:
     """Register what compiled code can call, if Numba has compiled for others and so asked before fastq was imported."""
-    entry_points = sys.modules.get("numba.core.entrypoints")
-    if entry_points is None or not getattr(entry_points, "_already_initialized", True):
-        return False  # Numba will ask by `fastq.operations.init`
-    lazy.module("fastq.operations.compiled")
-    return True
+    entry_points = sys.modules.get("numba.core.entrypoints")  # else it will ask, by `fastq.operations.init`
+    if entry_points is not None and getattr(entry_points, "_already_initialized", True):
+        lazy.module("fastq.operations.compiled")
 
 
 def __dir__() -> list[str]:

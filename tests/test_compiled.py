@@ -374,19 +374,8 @@ def test_cached(tmp_path):
         assert run(code, setup="", NUMBA_CACHE_DIR=tmp_path / "cache") == f"[  3   5 127] {hits}\n"
 
 
-FIRST_USED_FROM_PYTHON = (
-    "import fastq; fastq.quantize_linear([1.0], 0.5); import numba; from fastq import quantize_linear"
-)
-
-
-@slow(lines=[FIRST_USED_FROM_PYTHON])
 @pytest.mark.parametrize(
-    "lines",
-    [
-        "import fastq; import numba",
-        "import numba; import fastq",
-        FIRST_USED_FROM_PYTHON,
-    ],
+    "lines", ["import fastq.operations.compiled, numba", "import numba, fastq.operations.compiled"]
 )
 def test_from_sources_alone(lines):
     code = f"{lines}\nf = numba.njit(lambda x: fastq.quantize_linear(x, 0.5, 1, 'int8'))\nprint(f(3.25))"

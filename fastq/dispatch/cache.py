@@ -42,6 +42,7 @@ _RESOLVERS = {
     "gguf_dequantize": "gguf",
 }
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention))
+_C_CONTIGUOUS = 0x1  # NPY_ARRAY_C_CONTIGUOUS: strides follow from the shape
 _SCALARS = frozenset((type(None), int, float, np.float32, np.float64, np.int8, np.uint8))
 
 
@@ -145,11 +146,11 @@ def key_of(
         (*map(type, options[0]),) if types and types[0] is tuple else shape,
         x.dtype,
         x.shape,
-        x.strides,
-        x.flags.num,
+        flags := x.flags.num,
+        None if flags & _C_CONTIGUOUS else x.strides,
         None
         if out is None
-        else (out.dtype, out.shape, out.strides, out.flags.num)
+        else (out.dtype, out.shape, flags := out.flags.num, None if flags & _C_CONTIGUOUS else out.strides)
         if type(out) is ndarray
         else _described(out),
         kind if (kind := type(scale)) in _SCALARS else _described(scale),

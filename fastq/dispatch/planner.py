@@ -93,16 +93,19 @@ def past_cache(size: int, *kinds: ElementType) -> bool:
     return bool(size * sum(element_type(kind).bitwidth for kind in kinds) >= 8 * STREAMING)
 
 
-def kernel_args(layout: Layout, code_range: CodeRange = (0, 0), **others: int) -> Array:
-    """Return the numeric arguments of a kernel; `others` are `streaming`, `size`, `partials` and `partial_stride`."""
-    args = np.zeros(1, KERNEL_ARGS)
-    for name in ("outer", "length", "inner", "block", "blocks", "cycle", "kept"):
-        args[name] = getattr(layout, name)
-    args["lowest"], args["highest"] = code_range
-    args["tensor"], args["chunk"] = 1, ERRORS_CHUNK
-    for name, value in others.items():
-        args[name] = value
-    return args
+def kernel_args(
+    layout: Layout,
+    code_range: CodeRange = (0, 0),
+    *,
+    streaming: bool = False,
+    size: int = 0,
+    partials: int = 0,
+    partial_stride: int = 0,
+) -> Array:
+    """Return the numeric arguments of a kernel."""
+    indexing = layout.outer, layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept
+    others = streaming, ERRORS_CHUNK, size, partials, partial_stride
+    return np.array([(*indexing, *code_range, 1.0, *others)], KERNEL_ARGS)
 
 
 def _kernel(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:

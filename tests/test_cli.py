@@ -12,7 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 import fastq
 from fastq import config, reference
-from fastq.cli.app import cli, demo, selfcheck
+from fastq.cli import demo, selfcheck
+from fastq.cli.app import cli
 from fastq.io.containers import open_source
 from fastq.io.scheme import Scheme
 

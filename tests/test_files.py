@@ -584,7 +584,7 @@ def test_full_disk_while_dequantizing(tmp_path, checkpoint, monkeypatch):
 TERMINATED = """
 import os, signal, sys
 from fastq.io import quantizing
-from fastq.cli.app import app
+from fastq.cli import app
 
 def killed(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)

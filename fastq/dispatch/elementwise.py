@@ -325,9 +325,11 @@ def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[A
     """Return parameters that belong to an array of this shape, the scale in the compute type, and their rules."""
     row, qtype = as_convention(params.convention), params.dtype
     rules = ParameterRules(qtype, row, row.scale_dtype(compute), params.block_size)
-    scale, zero_point, _ = rules.ready(params.scale, params.zero_point, params.tensor_scale)
+    scale = rules.ready_scale(params.scale)
+    rules.ready_tensor_scale(params.tensor_scale)
     wanted = parameter_shape(shape, kept_axes(params.axis, len(shape)), params.block_size)
     validation.check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
+    zero_point = rules.ready_zero_point(params.zero_point, scale)
     if scale is params.scale and zero_point is params.zero_point and compute == params.compute:
         return params, rules
     computed = None if qtype.scale_element or scale.dtype == compute else compute

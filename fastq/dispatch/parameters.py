@@ -98,14 +98,21 @@ class ParameterRules(NamedTuple):
         TypeError, ValueError
             If an argument is not what it must be; the message names it.
         """
-        if self.qtype.scale_element:
-            scale = validation.as_own_scale(scale, self.qtype, self.block_size)
-        else:
-            scale = validation.as_scale(scale, self.scale_dtype, self.convention.signed_scale)
-        tensor = 0.0 if tensor_scale is None else validation.check_tensor_scale(tensor_scale, self.qtype)
-        return Parameters(scale, self._zero_point(zero_point, scale), tensor)
+        scale, tensor = self.ready_scale(scale), self.ready_tensor_scale(tensor_scale)
+        return Parameters(scale, self.ready_zero_point(zero_point, scale), tensor)
 
-    def _zero_point(self, zero_point: Any, scale: Array) -> Array:
+    def ready_scale(self, scale: Any) -> Array:
+        """Return scales in the dtype that kernels read."""
+        if self.qtype.scale_element:
+            return validation.as_own_scale(scale, self.qtype, self.block_size)
+        return validation.as_scale(scale, self.scale_dtype, self.convention.signed_scale)
+
+    def ready_tensor_scale(self, tensor_scale: Any) -> float:
+        """Return the scale of the whole array, 0 where there is none."""
+        return 0.0 if tensor_scale is None else validation.check_tensor_scale(tensor_scale, self.qtype)
+
+    def ready_zero_point(self, zero_point: Any, scale: Array) -> Array:
+        """Return zero points in the dtype that kernels read, beside scales that are ready."""
         if zero_point is None:
             return np.zeros(scale.shape, self.convention.zero_point_dtype(self.qtype, scale.dtype))
         if self.convention.zero_point == "integer":

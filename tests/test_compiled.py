@@ -13,6 +13,7 @@ from numba.core.errors import TypingError
 from subprocesses import run
 
 import fastq
+import fastq.operations.compiled  # which the entry point of an installed distribution does
 from fastq.dispatch import compiled
 from fastq.formats.qtypes import QTYPES
 

@@ -50,7 +50,11 @@ def table(name):
     """Markdown of the last run of a name, with what it was made with."""
     run = stored()[name]
     columns = list(dict.fromkeys(column for row in run["rows"] for column in row))
-    lines = [columns, ["---"] * len(columns), *([_cell(row.get(column, "")) for column in columns] for row in run["rows"])]
+    lines = [
+        columns,
+        ["---"] * len(columns),
+        *([_cell(row.get(column, "")) for column in columns] for row in run["rows"]),
+    ]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     made = "{date}, {cpu}, Python {python}, NumPy {numpy}, Numba {numba}".format_map(run)
     return f"{text}\n\nRun of {made}."

@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import contention, machine, memory, scaling, show, startup
+from . import contention, machine, memory, scaling, show, startup, tune
 from .cases import LOG2_SIZES, WORKS, Case, cases, chosen
 from .peers import OURS, PEERS
 from .results import Results, read, stored
@@ -332,6 +332,26 @@ def targets(results_file: Path | None, threads: int, rounds: int, budget: float,
     console().print(show.table(("issue", "work", "contender", "wanted", "reached", "met", "limit"), rows))
     for line in show.remarks(results):
         console().print(f"- {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+@main.command(name="tune")
+@threads_option
+@click.argument("names", nargs=-1)
+def tune_(names: tuple[str, ...], threads: int) -> None:
+    r"""Measure the numbers of fastq/system/tuning.py on this machine, all or the NAMES, and print its row.
+
+    \b
+    Each line has the seconds of a value beside those of the value that holds now.
+    """
+    if unknown := set(names) - {trial.name for trial in tune.TRIALS}:
+        known = ", ".join(trial.name for trial in tune.TRIALS)
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}: choose from {known}")
+    results = []
+    for tried in tune.tried(names, threads):
+        results.append(tried)
+        ratios = "  ".join(f"{value}: {ratio:.2f}" for value, ratio in tried.ratios.items())
+        click.echo(f"{tried.trial.name}: {tried.best}  ({ratios})")
+    click.echo(tune.row(results))
 
 
 def printed(name: str, threads: int) -> None:

@@ -23,10 +23,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from fastq.system import tuning
 
 from .cases import Case, case_of
 from .peers import OURS, PEERS, Runner
@@ -63,16 +66,24 @@ class Figures(NamedTuple):
 class Worker:
     """The parent's end of the pipe."""
 
-    def __init__(self, peer: str, threads: int, *, within: float = ANSWER_WITHIN) -> None:
+    def __init__(
+        self,
+        peer: str,
+        threads: int,
+        *,
+        within: float = ANSWER_WITHIN,
+        tuned: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.peer, self.within = peer, within
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by close)
         self.process = subprocess.Popen(
-            [*PYTHON, "-m", f"{__package__}.worker", peer],
+            [*PYTHON, "-m", f"{__package__}.worker", peer, json.dumps(dict(tuned or {}))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env=child_environment(threads),
+            env=child_environment(threads) | dict(environment or {}),
         )
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -187,6 +198,12 @@ class Child:
         runner = self.runners[variant] = checked(self.peer.name, case_of(case), variant)
         return runner.check is None and not differences(case_of(case), runner.results(), EXACT)
 
+    def prepare_work(self, module: str, name: str) -> None:
+        """Build the call of a work that is no case of the benchmark, from `WORKS` of a module beside this one."""
+        call = importlib.import_module(f".{module}", __package__).WORKS[name]()
+        call()
+        self.runners[name] = Runner(call, dict)
+
     def time(self, variant: str, seconds: float) -> list[float]:
         """Seconds of a call, sampled for so long, after calls that are not counted; at least one sample."""
         if variant not in self.runners:
@@ -280,8 +297,10 @@ def reply(child: Child, request: dict[str, Any]) -> dict[str, Any]:
         return {"absent": _words(error)}
 
 
-def main(peer: str) -> None:
-    """Answer until the pipe is closed; what libraries print goes to standard error."""
+def main(peer: str, tuned: str) -> None:
+    """Answer until the pipe is closed, with numbers of the tuning replaced; what libraries print is an error."""
+    row = replace(tuning.current(), **json.loads(tuned))
+    tuning.current = lambda: row  # before any other module of fastq reads it
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     child = Child(peer)
@@ -291,4 +310,4 @@ def main(peer: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

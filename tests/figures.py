@@ -1,7 +1,7 @@
 """Figures of long runs: each stores what it counted in docs/reliability.json, from which docs/reliability.md is made.
 
-`python -m tests.figures` writes the tables of docs/reliability.md anew: each stands between ``<!-- begin: NAME -->`` and
-``<!-- end: NAME -->``.
+`python -m tests.figures` writes the tables of docs/reliability.md anew: each stands between ``<!-- begin: NAME -->``
+and ``<!-- end: NAME -->``.
 """
 
 import json
@@ -35,7 +35,7 @@ def stored():
 
 
 def store(name, rows):
-    """Replace the figures of a run by `rows`: dictionaries of what was done and how often, one for each line of a table."""
+    """Replace the figures of a run by `rows`: what was done and how often, a dictionary for each line of the table."""
     runs = stored() | {name: {"date": f"{datetime.now(UTC):%Y-%m-%d}", **versions(), "rows": rows}}
     temporary = STORED.with_suffix(f".{os.getpid()}")
     temporary.write_text(json.dumps(dict(sorted(runs.items())), indent=1) + "\n", encoding="utf-8")

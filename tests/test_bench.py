@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from fastq import reference
 from fastq.cli.app import benchmark_package
+from fastq.system import tuning
 
 PACKAGE = benchmark_package()
 ROOT = Path(__file__).parents[1]
@@ -27,7 +28,7 @@ cases, command, data, gate, machine, moves = map(
     part, ["cases", "command", "data", "gate", "machine", "roofline.moves"]
 )
 peers, report, results, rounds, show = map(part, ["peers", "report", "results", "rounds", "show"])
-targets, verify, worker = map(part, ["targets", "verify", "worker"])
+targets, tune, verify, worker = map(part, ["targets", "tune", "verify", "worker"])
 LINEAR = cases.Case(cases.Work("quantize_linear"), 12)
 RUN = ["--sizes", "10,12", "-o", "quantize_linear/float32/int8/*,minmax,quantize/*/rows", "--rounds", "1"]
 
@@ -587,3 +588,32 @@ def test_list():
     output = invoke(command.run, "--list")
     assert all(work.name in output for work in cases.WORKS)
     assert all(peer in output for peer in peers.PEERS)
+
+
+# tuning
+
+
+def test_trials_name_numbers_and_works_that_there_are():
+    numbers = {field.name for field in dataclasses.fields(tuning.Tuning)}
+    assert {trial.name for trial in tune.TRIALS} <= numbers
+    assert {work for trial in tune.TRIALS for work in trial.works} == set(tune.WORKS)
+    for trial in tune.TRIALS:
+        dataclasses.replace(tuning.current(), **{trial.name: trial.values[0]})
+
+
+def test_a_value_is_taken_where_it_is_better_by_more_than_noise():
+    trial = tune.Trial("chunk", (1, 2), ())
+    assert tune.Tried(trial, 0, {0: 1.0, 1: 0.98, 2: 1.1}).best == 0
+    better = tune.Tried(trial, 0, {0: 1.0, 1: 0.9, 2: 1.1})
+    assert better.best == 1
+    assert "chunk=1" in tune.row([better])
+
+
+@pytest.mark.slow("starts three processes, each of which compiles a kernel")
+def test_values_are_tried_in_processes_of_their_own(monkeypatch):
+    monkeypatch.setattr(tune, "ROUNDS", 1)
+    monkeypatch.setattr(tune, "TURN", 0.01)
+    trial = tune.Trial("parallel_from", (1, 1 << 40), ("quantize 2**15",))
+    (found,) = tune.tried((), 2, [trial])
+    assert set(found.ratios) == {tuning.current().parallel_from, 1, 1 << 40}
+    assert min(found.ratios.values()) > 0

@@ -186,13 +186,11 @@ def test_large_arrays_in_parallel(size, threads):
     ],
 )
 def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, expected):
-    from fastq.dispatch import planner
-
     for k, size in enumerate(sizes):
         (tmp_path / f"index{k}").mkdir()
         (tmp_path / f"index{k}" / "size").write_text(size)
-    monkeypatch.setattr(planner, "_CACHES", tmp_path)
-    assert planner._cache_size() == expected << 20
+    monkeypatch.setattr(tuning, "_CACHES", tmp_path)
+    assert tuning._cache_size() == expected << 20
 
 
 @pytest.fixture
@@ -201,9 +199,7 @@ def streaming(monkeypatch):
     from fastq.dispatch import cache, planner
 
     prepared = build.kernel_address.cache_clear, cache.plans.clear
-    row = dataclasses.replace(tuning.current(), stream_codes=True)
-    monkeypatch.setattr(planner, "STREAMING", 1)
-    monkeypatch.setattr(planner, "STREAMED_RUN", 1)
+    row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1, stream_run=1)
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
     assert planner.past_cache(1, np.dtype(np.int8), np.dtype(np.float32))

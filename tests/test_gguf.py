@@ -17,7 +17,6 @@ from test_mutants import check_refused, copy_of_package, run_oracle
 
 import fastq
 from fastq import reference
-from fastq.dispatch import gguf
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.runtime import threadpool
 from fastq.system import tuning
@@ -178,8 +177,7 @@ def test_every_scale(module, name):
 @pytest.mark.slow("compiles 4 kernels a case", quick=lambda name: name == "Q4_0")
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_goes_past_the_cache(name, threads, monkeypatch):
-    monkeypatch.setattr(gguf, "STREAMING", 1)
-    row = dataclasses.replace(tuning.current(), stream_codes=True)
+    row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1)
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (1, 40 * 32))  # of more than two groups of sixteen blocks
     x = np.random.default_rng(9).standard_normal((300, 32)).astype(np.float32)
@@ -397,12 +395,11 @@ sys.path.insert(0, sys.argv[1])
 from catalogue import same_bytes
 from test_gguf import blocks_of_all_kinds, oracle
 import fastq
-from fastq.dispatch import gguf
 from fastq.system import tuning
 
 assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
-row = dataclasses.replace(tuning.current(), stream_codes=True)
-gguf.STREAMING, tuning.current = 1, lambda: row
+row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1)
+tuning.current = lambda: row
 for name in sys.argv[3:]:
     x = blocks_of_all_kinds()[5:]
     half = np.nextafter(np.float32(0.5), np.float32(0))

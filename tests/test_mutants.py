@@ -81,12 +81,11 @@ sys.path.insert(0, sys.argv[1])
 from catalogue import same_bytes, same_quantized, values
 import fastq
 from fastq import reference
-from fastq.dispatch import planner
 from fastq.system import tuning
 
 assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
-row = dataclasses.replace(tuning.current(), stream_codes=True)
-planner.STREAMING, planner.STREAMED_RUN, tuning.current = 1, 1, lambda: row
+row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1, stream_run=1)
+tuning.current = lambda: row
 whole = values("float32", 21 * 192, 8)
 for x in (whole[: 20 * 96].reshape(20, 96), whole[: 20 * 192].reshape(20, 192), whole[: 20 * 160].reshape(20, 160)):
     for offset in (64, 69, 80):

@@ -8,9 +8,9 @@ import pytest
 from subprocesses import SETUP, run
 
 import fastq
-from fastq.dispatch import planner
 from fastq.dispatch.cache import plans
 from fastq.runtime import threadpool
+from fastq.system import tuning
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -661,7 +661,7 @@ def test_range_of_the_number_is_fixed_by_its_caller(monkeypatch):
     plans.clear()
     fastq.minmax(np.ones(1 << 17, np.float32))
     plans.clear()
-    assert asked == [(1 << 17) // planner.LIGHT]
+    assert asked == [(1 << 17) // tuning.current().reduction_cost]
 
 
 def test_number_of_threads_out_of_range():

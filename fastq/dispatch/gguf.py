@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.parameters import result_of
-from fastq.dispatch.planner import COPY, STREAMING
+from fastq.dispatch.planner import COPY
 from fastq.dispatch.strides import TILE, is_plain, native, tiles
 from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type
@@ -74,7 +74,7 @@ def _launch(
     if not blocks:
         return lambda data, out: (result.new() if out is None else out, -1)
     plain = is_plain(data) and is_plain(target)
-    past_cache = streams and plain and data.nbytes + result.nbytes >= STREAMING
+    past_cache = streams and plain and data.nbytes + result.nbytes >= tuning.current().stream_from
     kernel = _compiled(loop, row, native(data.dtype), dtype, past_cache)
     threads = threadpool.threads_for(blocks * BLOCK) if plain else 1
     plan = plan_launch(kernel, COPY, None, blocks, threads, size=BLOCK, chunk_multiple=gguf.GROUP)

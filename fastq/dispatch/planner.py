@@ -5,9 +5,7 @@ Everything here is decided by metadata alone; no element is looked at.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,50 +33,17 @@ from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
 from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.system import tuning
 
 Array = NDArray[Any]
 COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
 
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-
-
-def _cache_size() -> int:
-    """Bytes of the largest cache, from 8 MiB to 32: a larger one is for many cores or guests."""
-    sizes = [8 << 10]
-    with contextlib.suppress(OSError, ValueError):
-        sizes += [int(path.read_text().strip().removesuffix("K")) for path in _CACHES.glob("index*/size")]
-    return min(max(sizes), 32 << 10) << 10
-
-
-# Bytes that a call moves, from which on stores go past the cache. Dequantize on two cores is 1.1 to 2.1 times as fast
-# with it from 80 MiB on; of 40 MiB 0.8 times where the cache has 32, of 20 MiB 0.3 times there, 0.98 where it has 480.
-STREAMING = _cache_size() * 3 // 2
-# Bytes of a run with parameters of its own, from which on it is stored past the cache: its first and its last line are
-# stored in the ordinary way by its neighbours, and a stall each. 2**25 int8 to float32 by rows on two threads of a busy
-# Zen 4, beside ordinary stores: rows of 128 B 0.02 times as fast, 4 KiB 0.43, 16 KiB 0.93, 32 KiB 1.30, 256 KiB 1.27.
-STREAMED_RUN = 1 << 15
+# Bits depend on these, so no CPU sets them.
 # elements over which errors are added up before sums are added, so that the order does not depend on threads
 ERRORS_CHUNK = 1 << 16
 # Chunks are multiples of so many elements: codes of any width begin on whole bytes there, as kernels assume, and no two
 # threads write to the same byte
 GRAIN = 64
-NARROW = 512  # rows of fewer elements than this are widened where they can be
-# elements of a block that is quantized right after it was reduced, while it is in the L2 cache
-FUSED = 1 << 17
-# rows of such a block if they begin a multiple of so many bytes apart, of which caches hold fewer. Gelem/s in one pass
-# and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048 9.7 and 6.9; 512 rows of
-# 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4
-ALIASED, APART = 512, 1 << 14
-# how many elements of a reduction are as much work as one of a quantization (2**17: 4.6 us alone, 4.9 with two)
-LIGHT = 8
-# minimum and maximum of each thread are kept side by side as long as they have no more numbers than this, 512 KiB of
-# float32; of rows that are wider, threads take columns, at most so many at a time that their minima and maxima stay in
-# the L2 cache (2**15 of 2**18 columns 1.2 to 3 times faster than 2**11 to 2**14)
-PARTIAL = 1 << 16
-COLUMNS = 1 << 15
-# Blocks from which the kernel is used that computes the parameters of so many side by side; fewer are not worth the
-# second that it takes to compile
-SIDE_BY_SIDE = 16
 # codes that a unit of work has where rows do not matter: whole bytes of any format
 REPACKED = 1 << 14
 
@@ -90,7 +55,7 @@ threadpool.when_changed(plans.clear)
 
 def past_cache(size: int, *kinds: ElementType) -> bool:
     """Whether so many elements of each of the types outgrow the cache: then stores past it are better, if any are."""
-    return bool(size * sum(element_type(kind).bitwidth for kind in kinds) >= 8 * STREAMING)
+    return bool(size * sum(element_type(kind).bitwidth for kind in kinds) >= 8 * tuning.current().stream_from)
 
 
 def kernel_args(
@@ -123,7 +88,7 @@ def _streams(layout: Layout, size: int, src: ElementType, dst: ElementType) -> b
     The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each.
     """
     run = layout.inner if layout.inner > 1 else layout.block if layout.parameters > 1 else size
-    return past_cache(size, src, dst) and run * element_type(dst).bitwidth >= 8 * STREAMED_RUN
+    return past_cache(size, src, dst) and run * element_type(dst).bitwidth >= 8 * tuning.current().stream_run
 
 
 def loop_of(layout: Layout) -> Any:
@@ -168,7 +133,7 @@ def plan_elementwise(
     kinds, size = element_types(spec, *dtypes), math.prod(shape)
     layout = make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.widened(NARROW)
+    layout, repeat = layout.widened(tuning.current().narrow_row)
     threads = threadpool.threads_for(size) if direct else 1
     kernel = _kernel(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(layout, spec.code_range, streaming=direct and _streams(layout, size, kinds.src, kinds.dst))
@@ -259,7 +224,7 @@ def _identities(dtype: np.dtype[Any], count: int, shape: tuple[int, ...]) -> tup
 
 
 def _threads_to_reduce(size: int) -> int:
-    return threadpool.threads_for(size // LIGHT)
+    return threadpool.threads_for(size // tuning.current().reduction_cost)
 
 
 def owned_units(layout: Layout) -> int:
@@ -280,16 +245,17 @@ def plan_minmax(
     assert layout is not None
     threads = _threads_to_reduce(size) if direct else 1
     wanted, parameters = layout.shape, layout.parameters
-    layout, repeat = layout.widened(NARROW)
+    tuned = tuning.current()
+    layout, repeat = layout.widened(tuned.narrow_row)
     count, chunk_multiple = layout.parameters, owned_units(layout)
     alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
-    slots = 1 if alone or threads * count > PARTIAL else threads
+    slots = 1 if alone or threads * count > tuned.merged_partials else threads
     held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
-    wide = slots < threads and layout.inner > PARTIAL // threads and not alone and repeat == 1
+    wide = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and repeat == 1
     loop = columns.column_strips if wide else loop_of(layout)
     kernel = _kernel(loop, ReductionOperands(dtype, held, held), "minmax")
     args = kernel_args(layout, streaming=past_cache(size, dtype), partial_stride=count if slots > 1 else 0)
-    units, chunk = (layout.inner, min(COLUMNS, -(-layout.inner // threads))) if wide else (size, 0)
+    units, chunk = (layout.inner, min(tuned.strip_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
     operands, status_mask = (X, LO, HI, NONE, NONE), ALL_STATUS if nan == "raise" else ~HAS_NAN
@@ -311,7 +277,7 @@ def plan_minmax(
         args = kernel_args(layout, partials=slots * repeat, partial_stride=parameters)
         merge = plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, parameters, 1)
         plan = reduce.then(merge)
-    identities = _identities(held, slots * count, wanted) if slots * count <= NARROW else None
+    identities = _identities(held, slots * count, wanted) if slots * count <= tuned.narrow_row else None
     return MinMaxReduction(plan, reduce, merge, held, identities, slots * count, wanted)
 
 
@@ -362,14 +328,14 @@ def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: n
     """Plan one pass; None where a block would have left the cache when it is quantized, or threads outnumber blocks."""
     op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
     kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
-    layout, size = make_layout(shape, spec.axes, spec.block_size), math.prod(shape)
+    layout, size, tuned = make_layout(shape, spec.axes, spec.block_size), math.prod(shape), tuning.current()
     assert layout is not None
     threads = threadpool.threads_for(size)
     width = 1 if layout.inner == 1 else columns.STRIPE_BYTES // _compute_size(arithmetic, kinds)
-    if not layout.owned or layout.block * width > FUSED:
+    if not layout.owned or layout.block * width > tuned.fused_block:
         return None
     apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
-    if layout.inner > 1 and layout.block > ALIASED and apart % APART == 0:
+    if layout.inner > 1 and layout.block > tuned.aliased_rows and apart % tuned.aliased_stride == 0:
         return None
     if threads > 1 and layout.parameters < 4 * threads:
         return None
@@ -379,7 +345,8 @@ def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: n
         units = layout.outer * layout.blocks * -(-layout.inner // width)
         kernel = _kernel(columns.stripes, kinds, op, arithmetic, **options)
         return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
-    if layout.block in BLOCK_SIZES and layout.length % layout.block == 0 and layout.parameters >= SIDE_BY_SIDE:
+    batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
+    if batched and layout.parameters >= tuned.batched_blocks:
         kernel = _kernel(blocks, kinds, op, arithmetic, block=layout.block, **options)
         return plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
     kernel = _kernel(runs, kinds, op, arithmetic, **options)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import Layout, make_layout
+from fastq.system import tuning
 
 Array = NDArray[Any]
 
-# elements that a tile of strided input holds: 1 MiB of float32, half the L2 cache of a current core
-TILE = 1 << 18
+TILE = tuning.current().tile
 
 
 def is_plain(x: Array | None) -> bool:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.system import tuning
+
 Array = NDArray[Any]
 
-# Bytes of a result from which its memory is pooled: the system clears fresh pages at their first touch, which takes 30
-# to 60 ms of 2**26 float32, and dequantizing into pages that are there 6. The C library keeps smaller blocks itself.
-LARGE = 1 << 22
+LARGE = tuning.current().pooled_from  # bytes
 
 
 class _Pool:

@@ -64,23 +64,12 @@ from fastq.simd import (
     fetch_or,
     pause,
 )
+from fastq.system import tuning
 from fastq.system.lazy import hold_at_fork
 
-# Elements that two threads share, the second of them awake: 2**14 take 2.0 us alone and 2.1 with two, 2**15 3.4 and 2.9
-PARALLEL_FROM = 1 << 15
-# Elements for which a parked worker is woken, which takes 20 us on a virtual machine; fewer in a call that follows
-# another one within `SERIES` nanoseconds. 2**18 elements, once in 300 us, take 25 us alone and 43 with two
-WAKE_FROM, SERIES = 1 << 19, 200_000
-# Elements in a chunk, at least and at most: 2**26 on two cores take 12.2 ms in chunks of 2**16, 11.2 of 2**18, 10.9 in
-# halves, which leave most undone when a thread is held up
-CHUNK = 1 << 14, 1 << 18
-# Seconds that an idle worker watches the gate before it parks, and a caller those inside before it sleeps
-SPIN = 100e-6
-# Nanoseconds for which callers work alone after one waited for a worker longer than it had worked, the least and most:
-# four times as long as before if that happens within `SOON` or after at most `FEW` calls with help, else half as long.
-# 2**22 elements beside a process that wants the same CPUs, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6 with. A
-# virtual machine takes a CPU away for 1 to 4 ms twice a second; at least 100 ms left a sixth of all calls alone there
-LEAST_REST, MOST_REST, SOON, FEW = 10_000_000, 1_000_000_000, 50_000_000, 16
+_ROW = tuning.current()
+PARALLEL_FROM, WAKE_FROM, SERIES, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW.series, _ROW.chunk, _ROW.spin
+(LEAST_REST, MOST_REST), SOON, FEW = _ROW.rest, _ROW.soon, _ROW.few
 
 _INT = types.int64
 

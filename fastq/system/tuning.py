@@ -1,58 +1,155 @@
 """Tuning constants: a row for each CPU family, with the measurement behind each number.
 
-Throughput is in elements/s of float32 unless stated, of arrays of 2**25 elements where it is out of cache.
+What is decided by them changes how long a call takes, never what it computes. Throughput is in elements/s of float32
+unless stated, of arrays of 2**25 elements where it is out of cache. ``python -m bench tune`` measures this machine and
+prints its row.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from llvmlite import binding
 from numba.core import config
 
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def _cache_size() -> int:
+    """Return the bytes of the largest cache, from 8 MiB to 32: a larger one is for many cores or guests."""
+    sizes = [8 << 10]
+    with contextlib.suppress(OSError, ValueError):
+        sizes += [int(path.read_text().strip().removesuffix("K")) for path in _CACHES.glob("index*/size")]
+    return min(max(sizes), 32 << 10) << 10
+
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is set by CPU.
+    """Numbers that are set by CPU; the defaults were measured on a Xeon, and hold for every CPU that nobody measured.
 
     Attributes
     ----------
     prefetch : int
         How far ahead loops over values prefetch, in elements.
+        One core, without and with 256: minimum and maximum 3.6 and 5.4 Gelem/s, quantize 2.7 and 4.2, blocks of 32 1.5
+        and 2.9; in cache no difference. 128 to 512 are alike on two cores, 2048 is a tenth slower.
     prefetch_codes : int
         How far ahead loops over codes of a byte or less prefetch, in elements.
+    prefetch_blocks : int
+        How far ahead the blocks of GGUF prefetch, at least, in elements.
+        One core, median: 768 beside 256 while extremes are looked for 1.2 times as fast (Q8_0) and 1.4 (Q4_0).
     stream_codes : bool
         Whether results past the cache size are stored with streaming stores where they are codes; values always are.
+        2**26 float32 to int8 on two cores 0.86 times as fast with them.
+    stream_from : int
+        Bytes that a call moves, from which on its results are streamed: by default 1.5 times the largest cache.
+        Dequantize on two cores is 1.1 to 2.1 times as fast with it from 80 MiB on; of 40 MiB 0.8 times where the cache
+        has 32, of 20 MiB 0.3 times there, 0.98 where it has 480.
+    stream_run : int
+        Bytes of a run with parameters of its own, from which on it is streamed: its first and its last line are stored
+        in the ordinary way by its neighbours, and cost a stall each.
+        int8 to float32 by rows on two threads of a busy Zen 4, beside ordinary stores: rows of 128 B 0.02 times as
+        fast, 4 KiB 0.43, 16 KiB 0.93, 32 KiB 1.30, 256 KiB 1.27.
+    fused_block : int
+        Elements of a part that is quantized right after it was reduced, while it is in the L2 cache.
+    aliased_rows, aliased_stride : int
+        Rows of such a part at most if they begin a multiple of so many bytes apart, of which caches hold fewer.
+        Gelem/s in one pass and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048
+        9.7 and 6.9; 512 rows of 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4.
+    narrow_row : int
+        Elements of a row, below which several rows are taken as one where they can be.
+    tile : int
+        Elements of a tile of strided input: 1 MiB of float32, half the L2 cache of a current core.
+    reduction_cost : int
+        Elements of a reduction that are as much work as one of a quantization: 2**17 take 4.6 us alone, 4.9 with two.
+    merged_partials : int
+        Minima and maxima of all threads at most that are kept side by side: 512 KiB of float32.
+    strip_columns : int
+        Columns at most that a thread reduces at a time where rows are wider, so that minima and maxima stay in the L2
+        cache. 2**15 of 2**18 columns are 1.2 to 3 times as fast as 2**11 to 2**14.
+    batched_blocks : int
+        Blocks from which on the kernel is used that computes the parameters of so many side by side; fewer are not
+        worth the second that it takes to compile.
+    parallel_from : int
+        Elements that two threads share, the second of them awake: 2**14 take 2.0 us alone and 2.1 with two, 2**15 3.4
+        and 2.9.
+    wake_from : int
+        Elements for which a parked worker is woken, which takes 20 us on a virtual machine: 2**18, once in 300 us, take
+        25 us alone and 43 with two.
+    series : int
+        Nanoseconds within which a call follows another one, so that it wakes a worker for fewer elements too.
+    chunk : tuple of int
+        Elements of a chunk, at least and at most: 2**26 on two cores take 12.2 ms in chunks of 2**16, 11.2 of 2**18,
+        10.9 in halves, which leave most undone when a thread is held up.
+    spin : float
+        Seconds that an idle worker watches the gate before it parks, and a caller those inside before it sleeps.
+    rest : tuple of int
+        Nanoseconds, at least and at most, for which callers work alone after one waited for a worker longer than it had
+        worked.
+        2**22 elements beside a process that wants the same CPUs, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6
+        with. A virtual machine takes a CPU away for 1 to 4 ms twice a second; at least 100 ms left a sixth of all calls
+        alone there.
+    soon, few : int
+        A rest is four times as long as the one before where the wait comes within so many nanoseconds of its end or
+        after at most so many calls with help, else half as long.
+    pooled_from : int
+        Bytes of a result from which on its memory is pooled: the system clears fresh pages at their first touch, which
+        takes 30 to 60 ms of 2**26 float32, and dequantizing into pages that are there 6. The C library keeps smaller
+        blocks itself.
     """
 
-    prefetch: int
-    prefetch_codes: int
-    stream_codes: bool
+    prefetch: int = 256
+    prefetch_codes: int = 256
+    prefetch_blocks: int = 768
+    stream_codes: bool = False
+    stream_from: int = field(default_factory=lambda: _cache_size() * 3 // 2)
+    stream_run: int = 1 << 15
+    fused_block: int = 1 << 17
+    aliased_rows: int = 512
+    aliased_stride: int = 1 << 14
+    narrow_row: int = 512
+    tile: int = 1 << 18
+    reduction_cost: int = 8
+    merged_partials: int = 1 << 16
+    strip_columns: int = 1 << 15
+    batched_blocks: int = 16
+    parallel_from: int = 1 << 15
+    wake_from: int = 1 << 19
+    series: int = 200_000
+    chunk: tuple[int, int] = (1 << 14, 1 << 18)
+    spin: float = 100e-6
+    rest: tuple[int, int] = (10_000_000, 1_000_000_000)
+    soon: int = 50_000_000
+    few: int = 16
+    pooled_from: int = 1 << 22
 
 
-# Measured on a Xeon, and taken for every CPU that nobody measured.
-# prefetch: one core, without and with 256: minimum and maximum 3.6 and 5.4 Gelem/s, quantize 2.7 and 4.2, blocks of 32
-# 1.5 and 2.9; in cache no difference. 128 to 512 are alike on two cores, 2048 is a tenth slower.
-# stream_codes: 2**26 float32 to int8 on two cores 0.86 times as fast.
-_DEFAULT = Tuning(prefetch=256, prefetch_codes=256, stream_codes=False)
+_DEFAULT = Tuning()
 
 # prefetch: two cores, beside 256: quantize, minimum and maximum 1.1 times as fast, columns 1.2, blocks of 32 1.26.
 # prefetch_codes: 2**22 int8 to float32, two cores, beside 2048: 64 to 512 are 1.11 to 1.23 times as fast, 1024 0.94,
 # nothing 0.90; out of cache all are alike.
 # stream_codes: 2**26 float32 to int8, two cores: 1.17 times as fast, from float16 1.2, rows 0.93 to 1.03, blocks 1.0.
-_ZEN4 = replace(_DEFAULT, prefetch=2048, stream_codes=True)
+_ZEN4 = replace(_DEFAULT, prefetch=2048, prefetch_blocks=2048, stream_codes=True)
 
 # prefetch: two cores, beside 256: quantize, rows, blocks of 32 1.2 times as fast, minimum and maximum 1.1, columns 1.4;
 # 1024 and 4096 are a little slower than 2048, and 256 is slower than nothing.
 # stream_codes: 2**26 float32 to int8, two cores: 1.13 to 1.19 times as fast, from float16 1.3, rows 1.1, blocks of 32
 # 1.02 to 1.2.
-_ZEN5 = replace(_DEFAULT, prefetch=2048, stream_codes=True)
+_ZEN5 = replace(_DEFAULT, prefetch=2048, prefetch_blocks=2048, stream_codes=True)
 
 TUNING = {"default": _DEFAULT, "znver4": _ZEN4, "znver5": _ZEN5}  # by LLVM's name of the CPU
 
 
+def cpu_name() -> str:
+    """Return LLVM's name of this CPU, or of the one that Numba is told to compile for."""
+    return str(config.CPU_NAME or binding.get_host_cpu_name())
+
+
 @functools.cache
 def current() -> Tuning:
-    """Return the row of this CPU, or of the one that Numba is told to compile for."""
-    return TUNING.get(config.CPU_NAME or binding.get_host_cpu_name(), TUNING["default"])
+    """Return the row of this CPU, or the default where it has none."""
+    return TUNING.get(cpu_name(), TUNING["default"])

@@ -9,7 +9,6 @@ from numba.core.extending import models, register_model
 
 from fastq.formats.gguf import BLOCK, BlockFormat
 from fastq.jit import njit, specialize
-from fastq.kernels.load_store import PREFETCH
 from fastq.kernels.loops.block_extremes import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.loops.nontemporal import finish, flush, place, stage_at
 from fastq.kernels.minifloat import Minifloat, decode, encode
@@ -41,12 +40,11 @@ from fastq.simd import (
     store,
     upper,
 )
+from fastq.system import tuning
 
 GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 
-# How far ahead to prefetch, in elements: while codes are written, for the extremes of the groups to come. 2**25 float32
-# on one core, median: 1.2 times (Q8_0) and 1.4 times (Q4_0) as fast as 256 ahead while extremes are looked for.
-BLOCKS_AHEAD = max(PREFETCH, 768)
+BLOCKS_AHEAD = tuning.current().prefetch_blocks  # while codes are written, for the extremes of the groups to come
 
 _F32 = Vec(types.float32, GROUP)
 _NIBBLES = Vec(types.uint8, BLOCK // 2)

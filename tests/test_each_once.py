@@ -131,7 +131,7 @@ REFUSED = [
     (BOTH, lambda api: api.quantize(X, "mxfp4", convention="torch"), ValueError, "convention must be 'onnx'"),
     (BOTH, lambda api: api.quantize(X, dataclasses.replace(QTYPES["int8"], bits=7)), TypeError, "dtype must be one"),
     (ALONE, lambda api: api.quantize_linear(X, 0.1, True, "uint8", convention="faiss"), TypeError, "zero_point must"),
-    (BOTH, lambda api: api.pack(X, "int4"), TypeError, "codes must be"),
+    (BOTH, lambda api: api.quantize_linear(X, 0.1, 1j, "uint8", convention="faiss"), TypeError, "zero_point must be"),
     (BOTH, lambda api: api.quantize_linear(X, 0.1, np.inf, "uint8", convention="faiss"), ValueError, "must be finite"),
 ]
 

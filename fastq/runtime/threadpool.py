@@ -53,6 +53,7 @@ from fastq.runtime.cpython import (
     take_interpreter,
     words_at,
 )
+from fastq.runtime.float_mode import enter_standard_mode, leave_standard_mode
 from fastq.simd import (
     advance,
     atomic_load,
@@ -251,8 +252,9 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
 def _serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
     objects, base = words_at(arguments), local()
     control, slot, rounds = int_value((objects[0], base)), int_value((objects[1], base)), int_value((objects[2], base))
-    interpreter = release_interpreter(())
+    interpreter, mode = release_interpreter(()), enter_standard_mode()
     _serve(control, slot, rounds)
+    leave_standard_mode(mode)
     take_interpreter((interpreter,))
     return new_int((0,))
 

@@ -189,4 +189,5 @@ def _is_immutable(option: Any) -> bool:
 
 def _resolver(operation: str) -> Callable[..., Plan]:
     resolver: Callable[..., Plan] = getattr(lazy.module(f"fastq.dispatch.{_RESOLVERS[operation]}"), operation)
-    return resolver
+    standard: Callable[..., Plan] = lazy.module("fastq.runtime.float_mode").in_standard_mode(resolver)
+    return standard

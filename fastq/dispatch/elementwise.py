@@ -20,6 +20,7 @@ from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.runtime.driver import UNFIT, bind
+from fastq.runtime.float_mode import in_standard_mode
 
 Array = NDArray[Any]
 
@@ -75,6 +76,7 @@ class ElementwiseLaunch:
 
         return plan
 
+    @in_standard_mode
     def _launch_validated(self, x: Array, out: Array, scale: Any, zero_point: Any, tensor_scale: Any) -> int:
         """Launch with parameters that validation makes ready, unless it raises; copy what shares memory with out."""
         given = self.rules.ready(scale, zero_point, tensor_scale)

@@ -21,6 +21,7 @@ from fastq.dispatch.subbyte import packed_index, unpack_codes
 from fastq.kernels.loops.compare import SUMS as MEASURES
 from fastq.results import Comparison, QParams
 from fastq.runtime.driver import UNFIT, bind, run
+from fastq.runtime.float_mode import in_standard_mode
 
 Array = NDArray[Any]
 
@@ -45,7 +46,7 @@ def compare_codes(
         sums = _sums_of(x.size)
         status = launch(x, codes, scale, zero_point, sums)
         if status == UNFIT:
-            given = rules.ready(scale, zero_point, qparams.tensor_scale)
+            given = in_standard_mode(rules.ready)(scale, zero_point, qparams.tensor_scale)
             status = _execute(spec, x, np.asarray(codes), given.as_bits, sums)
         if status:
             refuse_nan(status, "raise", x)
@@ -147,6 +148,7 @@ def _execute_in_tiles(spec: OpSpec, x: Array, q: Array, given: Parameters, sums:
     return status
 
 
+@in_standard_mode
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
     columns = sums.T.tolist()
     noise, signal, total, relative, nonzero, clipped = (_sum(columns[k]) for k in (0, 1, 2, 3, 6, 7))

@@ -26,6 +26,7 @@ from fastq.formats.qtypes import QType, as_qtype
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.runtime.driver import UNFIT, Checks, bind, run
+from fastq.runtime.float_mode import in_standard_mode
 
 Array = NDArray[Any]
 
@@ -222,6 +223,7 @@ class TensorScale:
         self.divisor = self.compute.type(FLOAT_FORMATS[request.qtype.scale_element].max * row.max)
         self.reduce = Extremes(x, None, 0, request.nan)
 
+    @in_standard_mode
     def __call__(self, x: Array) -> tuple[NDArray[np.float32], int]:
         """Return the scale and the status."""
         lo, hi, status = self.reduce(x)

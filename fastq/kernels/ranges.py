@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.jit import njit, specialize
-from fastq.kernels.formulas import is_infinite, rounding_function
+from fastq.kernels.formulas import ROUNDING, is_infinite
 from fastq.kernels.minifloat import decode, encode, power_below
 from fastq.simd import (
     absolute,
@@ -127,7 +127,7 @@ def _usable(spec, scale, lo, compute):
 @specialize
 def round_zero_point(spec, x):
     """Round a zero point by the rule, if at all."""
-    return rounding_function(spec.rule.range.rounding)
+    return ROUNDING[spec.rule.range.rounding].to_float
 
 
 @specialize

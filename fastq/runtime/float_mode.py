@@ -7,13 +7,16 @@ on AArch64; elsewhere the mode is taken for what it should be.
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
 from fastq.jit import intrinsic, njit
+from fastq.runtime.cpython import int_value, local, new_int, python_function, words_at
 from fastq.simd.vector import call_llvm
 
 _IS_X86 = binding.get_process_triple().startswith("x86_64")
@@ -70,3 +73,46 @@ def leave_standard_mode(mode):  # type: ignore[no-untyped-def]
     """Set the mode of before."""
     if mode & CONTROL != STANDARD:
         set_float_mode(mode)
+
+
+# --- for functions of Python ------------------------------------------------------------------------------------------
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
+    """Have a function compute with floats of Python and NumPy in the mode of IEEE 754."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        if _is_standard():
+            return function(*args, **kwargs)
+        mode = _exchange()(STANDARD)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _exchange()(mode)
+
+    return wrapper
+
+
+_ONE, _SMALL, _LEAST_NORMAL = 1.0, 2.0**-60, 2.0**-1022
+
+
+def _is_standard() -> bool:
+    """Whether sums are rounded to nearest and subnormal numbers are kept; found without compiled code, to save time."""
+    subnormal = _LEAST_NORMAL * 0.5
+    return _ONE + _SMALL == 1.0 == _ONE - _SMALL and subnormal > 0.0 and subnormal * 2.0 == _LEAST_NORMAL
+
+
+def _exchange_modes(_, arguments, count):  # type: ignore[no-untyped-def]
+    mode = float_mode()
+    set_float_mode(int_value((words_at(arguments)[0], local())))
+    return new_int((mode,))
+
+
+@functools.cache
+def _exchange() -> Callable[[int], int]:
+    """Return the compiled function that sets the control register and returns what it was."""
+    return python_function(_exchange_modes)

@@ -1,7 +1,7 @@
 """The thread pool: when a kernel runs in parallel, and how.
 
-A kernel is a C function that works on a range of units. It is called for the whole range below `PARALLEL_FROM`; above
-it the caller and worker threads of our own claim chunks from counters. All that they share is one block of words:
+A kernel is a C function that works on a range of units. Of fewer than `PARALLEL_FROM` elements it is called once; of
+more, the caller and worker threads of our own claim chunks from counters. All that they share is one block of words:
 
 - The gate, one word: sequence number and number of threads of a job, whether it is closed, and how many workers are
   inside. A worker enters by one compare-and-swap, of an open gate whose sequence number is new to it, and only then
@@ -118,9 +118,9 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
     pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
     chunks, status = (stop + chunk - 1) // chunk, 0
     for turn in range(threads):
-        owner = (slot + turn) % threads
-        first, last = owner * chunks // threads, (owner + 1) * chunks // threads
-        taken = advance(words, SLOTS + owner * SLOT + TAKEN)
+        share = (slot + turn) % threads
+        first, last = share * chunks // threads, (share + 1) * chunks // threads
+        taken = advance(words, SLOTS + share * SLOT + TAKEN)
         k = fetch_add(taken, 1)
         while k < last - first:
             start = (last - 1 - k if backward else first + k) * chunk
@@ -132,7 +132,7 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
 
 @njit
 def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
-    """Wake two workers, who wake two each, if they are parked."""
+    """Wake the two children of a slot in a binary tree, if they are parked; each wakes its own."""
     for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
         parked = advance(words, SLOTS + child * SLOT + PARKED)
         if atomic_load(parked) != 0 and exchange(parked, 0) != 0:

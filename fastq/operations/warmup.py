@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fastq.formats.qtypes import as_qtype
 from fastq.operations.measure import minmax
 from fastq.operations.quantize import quantize
+from fastq.system.arguments import as_dtype, as_items
 
 
 def warmup(dtypes: Iterable[DTypeLike] = (np.float32,), codes: Iterable[str] = ("int8", "uint8")) -> None:
@@ -27,11 +27,11 @@ def warmup(dtypes: Iterable[DTypeLike] = (np.float32,), codes: Iterable[str] = (
     >>> import fastq
     >>> fastq.warmup(codes=["int8"])
     """
-    for dtype in dtypes:
-        x = np.linspace(-1, 1, 128).astype(dtype).reshape(2, 64)
+    wanted, names = "an iterable of dtypes", as_items(codes, "codes", "an iterable of code formats")
+    for dtype in as_items(dtypes, "dtypes", wanted):
+        x = np.linspace(-1, 1, 128).astype(as_dtype(dtype, "dtypes", wanted)).reshape(2, 64)
         minmax(x, axis=1)
-        for name in codes:
-            as_qtype(name)
+        for name in names:
             for options in ({}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}):
                 q = quantize(x, name, symmetric=True, **options)  # type: ignore[arg-type]
                 quantize(x, qparams=q.qparams)

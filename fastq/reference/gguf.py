@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
+from fastq.system.arguments import as_array, is_out
 
 Array = NDArray[Any]
 
@@ -22,7 +23,7 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     ndarray of uint8
         Arguments, result and errors as for `fastq.gguf.quantize`.
     """
-    form, data = as_block_format(qtype), _array(data)
+    form, data = as_block_format(qtype), as_array(data, "data")
     if data.dtype.kind not in "iu" and data.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
         raise TypeError(f"data must be numbers of up to 64 bits, not {data.dtype}")
     rows = _rows(data, BLOCK)
@@ -39,19 +40,13 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     ndarray of float32
         Arguments, result and errors as for `fastq.gguf.dequantize`.
     """
-    form, data = as_block_format(qtype), _array(data)
+    form, data = as_block_format(qtype), as_array(data, "data")
     if data.dtype != np.uint8:
         raise TypeError(f"data must be uint8, not {data.dtype}")
     rows = np.ascontiguousarray(_rows(data, form.nbytes))
     with np.errstate(all="ignore"):
         values = _values(rows, form)
     return _delivered(values.reshape(*data.shape[:-1], data.shape[-1] // form.nbytes * BLOCK), out)
-
-
-def _array(data: ArrayLike) -> Array:
-    if isinstance(data, np.ma.MaskedArray):
-        raise TypeError("data is a masked array, whose mask would be lost")
-    return np.asarray(data)
 
 
 def _rows(data: Array, width: int) -> Array:
@@ -64,7 +59,7 @@ def _rows(data: Array, width: int) -> Array:
 def _delivered(result: Array, out: Any) -> Array:
     if out is None:
         return result
-    if not isinstance(out, np.ndarray) or out.dtype != result.dtype:
+    if not is_out(out) or out.dtype.newbyteorder("=") != result.dtype:
         raise TypeError(f"out must be an ndarray of dtype {result.dtype}")
     if out.shape != result.shape:
         raise ValueError(f"out has shape {out.shape}, but the result has shape {result.shape}")

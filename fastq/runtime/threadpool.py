@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import os
 import threading
 import time
@@ -64,6 +63,7 @@ from fastq.simd import (
     fetch_or,
     pause,
 )
+from fastq.system.arguments import as_int
 from fastq.system.lazy import hold_at_fork
 
 # Elements that two threads share, the second of them awake: 2**14 take 2.0 us alone and 2.1 with two, 2**15 3.4 and 2.9
@@ -373,7 +373,7 @@ _state = _State()
 
 def set_num_threads(n: int) -> None:
     """Set how many threads `run` uses, from 1 to the number that Numba starts with."""
-    n = operator.index(n)
+    n = as_int(n, "n")
     if not 1 <= n <= _state.most:
         raise ValueError(f"n must be from 1 to {_state.most}, not {n}; set NUMBA_NUM_THREADS before the start for more")
     _state.threads = n

@@ -266,10 +266,16 @@ CALLS = {
     "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
     "choose_qparams": (of_both("choose_qparams"), {"x": X} | RANGED),
     "quantize, nvfp4": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "nvfp4"}),
-    "quantize, uint4 in blocks": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "uint4", "block_size": 2}),
+    "quantize, uint4 in blocks": (
+        of_both("quantize"),
+        {"x": X} | RANGED | WRITTEN | {"dtype": "uint4", "block_size": 2},
+    ),
     "quantize, qparams": (of_both("quantize"), {"x": X} | BESIDE),
     "fake_quantize, qparams": (of_both("fake_quantize"), {"x": X} | BESIDE),
-    "quantize_linear": (of_both("quantize_linear"), {"x": X, "dtype": "int8", "nan": "raise", "saturate": True} | GIVEN),
+    "quantize_linear": (
+        of_both("quantize_linear"),
+        {"x": X, "dtype": "int8", "nan": "raise", "saturate": True} | GIVEN,
+    ),
     "quantize_linear, no dtype": (of_both("quantize_linear"), {"x": X, "nan": "raise", "saturate": True} | GIVEN),
     "quantize_linear, faiss": (
         of_both("quantize_linear"),
@@ -281,15 +287,25 @@ CALLS = {
     "pack": (of_both("pack"), {"codes": CODES % 8} | PACKING),
     "unpack": (of_both("unpack"), {"packed": np.zeros((3, 2), np.uint8), "shape": (3, 4)} | PACKING),
     "gguf.quantize": (of_both("gguf.quantize"), {"data": np.ones((3, 32), np.float32), "qtype": "Q8_0", "out": None}),
-    "gguf.dequantize": (of_both("gguf.dequantize"), {"data": np.zeros((3, 34), np.uint8), "qtype": "Q8_0", "out": None}),
+    "gguf.dequantize": (
+        of_both("gguf.dequantize"),
+        {"data": np.zeros((3, 34), np.uint8), "qtype": "Q8_0", "out": None},
+    ),
     "dequantize": ([Q.dequantize, functools.partial(reference.dequantize, Q)], {"dtype": None, "out": None}),
     "reference.dequantize": ([reference.dequantize], {"q": Q, "dtype": None, "out": None}),
     "unpacked": ([Q.unpacked], {"dtype": None}),
     "__array__": ([Q.__array__], {"dtype": None, "copy": None}),
     "QParams": (with_fields(X, CODES), FIELDS),
     "QParams, nvfp4": (with_fields(np.ones((3, 32), np.float32), SHAPED), OWN),
-    "QuantizedArray": ([lambda **parts: QuantizedArray(**parts).dequantize()], {"codes": CODES, "qparams": P, "shape": (3, 4)}),
-    "QType": ([fastq.QType], {"name": "int8", "bits": 8, "signed": True, "element": "", "block_size": 0} | {"scale_element": "", "container": ""}),
+    "QuantizedArray": (
+        [lambda **parts: QuantizedArray(**parts).dequantize()],
+        {"codes": CODES, "qparams": P, "shape": (3, 4)},
+    ),
+    "QType": (
+        [fastq.QType],
+        {"name": "int8", "bits": 8, "signed": True, "element": "", "block_size": 0}
+        | {"scale_element": "", "container": ""},
+    ),
     "Convention": (
         [functools.partial(of_a_convention, api) for api in (fastq, reference)],
         {name: field.default for name, field in Convention.__dataclass_fields__.items()} | {"name": "own"},

@@ -20,7 +20,7 @@ from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray, quantized
 from fastq.runtime.driver import UNFIT, bind
-from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out
+from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out, native
 
 Array = NDArray[Any]
 
@@ -156,11 +156,10 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
     """Return the code format: named, else that of the zero point, else that of out, else ONNX's default."""
     if dtype is not None:
         return as_qtype(dtype)
-    for name, array in (("zero_point", zero_point), ("out", out)):
-        given = dtype_of(array, name)
+    for given in (dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None):
         if given is not None and given.name in QTYPES:
             return QTYPES[given.name]
-    return as_qtype("uint8")
+    return QTYPES["uint8"]
 
 
 def _place(
@@ -286,7 +285,7 @@ def check_stored_codes(codes: Array, qtype: QType, shape: tuple[int, ...]) -> No
     """Pass if codes have the shape and dtype in which a format stores those of an array of some shape."""
     wanted = validation.packed_shape(shape, qtype) if qtype.packed else shape
     storage = np.dtype(np.uint8) if qtype.packed else qtype.storage
-    if codes.shape != wanted or codes.dtype.newbyteorder("=") != storage:
+    if codes.shape != wanted or native(codes.dtype) != storage:
         raise ValueError(
             f"codes have shape {codes.shape} and dtype {codes.dtype}, "
             f"but {qtype} codes of shape {shape} have shape {wanted} and dtype {storage}"

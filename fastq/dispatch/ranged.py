@@ -19,14 +19,14 @@ from fastq.dispatch.planner import RangedPlan, plan_parameters, plan_ranged
 from fastq.dispatch.reduction import Extremes, NanParts, shape_of_nothing
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
-from fastq.dispatch.strides import Arrangement, arrange, is_plain, native
+from fastq.dispatch.strides import Arrangement, arrange, is_plain
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.results import Axis, QParams, quantized
 from fastq.runtime.driver import UNFIT, Checks, bind, run
-from fastq.system.arguments import as_axis, as_block_size, as_bool
+from fastq.system.arguments import as_axis, as_block_size, as_bool, native
 
 Array = NDArray[Any]
 

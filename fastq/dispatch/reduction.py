@@ -14,10 +14,10 @@ from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.launch import run_tiles
 from fastq.dispatch.planner import MinMaxReduction, plan_minmax
 from fastq.dispatch.refusal import refuse_nan
-from fastq.dispatch.strides import Arrangement, arrange, native
+from fastq.dispatch.strides import Arrangement, arrange
 from fastq.results import Axis
 from fastq.runtime.driver import bind, run
-from fastq.system.arguments import as_axis, as_block_size
+from fastq.system.arguments import as_axis, as_block_size, native
 
 Array = NDArray[Any]
 MinMax = tuple[Array, Array, int]  # minima, maxima and status

@@ -12,13 +12,13 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.planner import plan_repack
 from fastq.dispatch.spec import as_bits
-from fastq.dispatch.strides import is_plain, native, tiles
+from fastq.dispatch.strides import is_plain, tiles
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import result_pool
 from fastq.runtime.driver import run
-from fastq.system.arguments import as_choice, as_int, as_shape, within_array
+from fastq.system.arguments import as_choice, as_int, as_shape, native, within_array
 
 Array = NDArray[Any]
 
@@ -29,7 +29,7 @@ def pack(
     """Resolve `fastq.pack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
     if (codes.dtype.kind not in "iu" or qtype.element) and codes.dtype.name != (qtype.element or qtype.name):
-        raise TypeError(f"codes must be {qtype.element or 'integers'}, not {codes.dtype}")
+        raise TypeError(f"codes must be {qtype.element or 'integers'} for dtype {qtype}, not {codes.dtype}")
     axis, code = _axis(axis, len(shape), "codes"), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     packed = validation.packed_shape(shape, qtype, axis)
@@ -70,7 +70,9 @@ def unpack(
     axis, code = _axis(axis, max(len(shape), 1), "the codes"), _storage(qtype, bitorder)
     wanted = validation.packed_shape(shape, qtype, axis)
     if packed.shape != wanted:
-        raise ValueError(f"packed has shape {packed.shape}, but {qtype} codes of shape {shape} pack to {wanted}")
+        raise ValueError(
+            f"packed has shape {packed.shape}, but {qtype} codes of shape {shape} pack to {wanted} along axis {axis}"
+        )
 
     whole: tuple[int, ...] = shape or (1,)
     plan = None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.system.arguments import as_array, as_choice, as_dtype, equal, is_a, is_out, is_python
+from fastq.system.arguments import as_array, as_choice, as_dtype, equal, is_a, is_out, is_python, native
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 FLOATS: frozenset[np.dtype[Any]] = frozenset((_FLOAT32, _FLOAT64, np.dtype(np.float16)))
@@ -29,7 +29,7 @@ _COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLO
 
 def is_real(dtype: np.dtype[Any]) -> bool:
     """Whether values are of this dtype: float16, float32, float64, or bfloat16, which is known by its name."""
-    return dtype in FLOATS or dtype.newbyteorder("=") in FLOATS or dtype.name == "bfloat16"
+    return native(dtype) in FLOATS or dtype.name == "bfloat16"
 
 
 def as_real(dtype: Any, name: str) -> np.dtype[Any]:
@@ -56,14 +56,14 @@ def as_input(x: Any, name: str = "x") -> NDArray[Any]:
         If its dtype is none of float16, bfloat16, float32, float64 and the integers, or it is a masked array.
     """
     array = as_array(x, name)
-    if array.dtype not in _COMPUTE and array.dtype.newbyteorder("=") not in _COMPUTE and not is_real(array.dtype):
+    if native(array.dtype) not in _COMPUTE and not is_real(array.dtype):
         raise TypeError(f"{name} must be an array of {_REAL} or of integers, not {array.dtype}")
     return array
 
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
-    return _COMPUTE.get(dtype) or _COMPUTE.get(dtype.newbyteorder("="), _FLOAT32)
+    return _COMPUTE.get(native(dtype), _FLOAT32)
 
 
 def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
@@ -75,7 +75,7 @@ def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
         If their dtype is that of no format.
     """
     array = as_array(codes, "codes")
-    dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+    dtype = native(array.dtype)
     if dtype not in CODES and dtype.name not in QTYPES:
         raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {array.dtype}")
     qtype = as_qtype(dtype)
@@ -112,7 +112,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray
     """
     if not is_out(out):
         raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
-    if out.dtype != dtype and out.dtype.newbyteorder("=") != dtype:
+    if native(out.dtype) != dtype:
         raise TypeError(f"out has dtype {out.dtype}, but the result has dtype {dtype}")
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
@@ -139,7 +139,7 @@ def as_scale(scale: Any, compute: np.dtype[Any], signed: bool = False) -> NDArra
             given = given.astype(np.float64)
         if not is_real(given.dtype):
             raise TypeError(f"scale must be {_REAL}, not {given.dtype}")
-        given = given.astype(given.dtype.newbyteorder("="))
+        given = given.astype(native(given.dtype))
     if given.dtype == compute:
         ready = given
     else:
@@ -210,9 +210,9 @@ def _check_beside_scale(zero_point: NDArray[Any], shape: tuple[int, ...]) -> Non
 
 def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDArray[Any]:
     given = _in_storage(as_array(zero_point, "zero_point"))
-    _check_beside_scale(given, shape)
     if given.dtype.kind not in "iu" and given.dtype != qtype.storage:
         raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {given.dtype}")
+    _check_beside_scale(given, shape)
     if np.any(given.astype(np.float32) != 0):
         raise ValueError(f"zero_point must be 0 for {qtype}: float codes have no other")
     if given.dtype == qtype.storage and given.itemsize == 1 and not np.any(given.view(np.uint8)):

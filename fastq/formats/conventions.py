@@ -6,12 +6,12 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
 from fastq.formats.qtypes import QTYPES, QType
-from fastq.system.arguments import as_choice, as_int, check_fields, equal, shown
+from fastq.system.arguments import as_choice, as_int, check_fields, equal, is_a, shown
 from fastq.system.lazy import cached_property
 
 _CHOICES = {
@@ -152,10 +152,13 @@ class Convention:
         floor, degenerate = self.scale_floor, self.degenerate
         if floor is not None and not (_is_number(floor) and 0.0 <= floor <= sys.float_info.max):
             raise ValueError(f"scale_floor must be None, 0.0 or a positive finite number, not {shown(floor)}")
+        if floor is not None:
+            vars(self)["scale_floor"] = float(floor)
         if not (equal(degenerate, "floor") or equal(degenerate, "value")) and not (
             _is_number(degenerate) and 0.0 < degenerate <= sys.float_info.max
         ):
             raise ValueError(f"degenerate must be 'floor', 'value' or a positive number, not {shown(degenerate)}")
+        vars(self)["degenerate"] = str(degenerate) if is_a(degenerate, str) else float(degenerate)
         if self.degenerate == "floor" and self.scale_floor == 0.0:
             raise ValueError("degenerate='floor' needs a scale_floor that is a scale: None or a positive number")
         if self.zero_point == "float" and not self.zero_point_inside:
@@ -223,7 +226,7 @@ class Convention:
         """
         if (qtype.element or qtype.block_size) and self.name != DEFAULT:
             raise ValueError(
-                f"convention must be {DEFAULT!r} for {qtype}, whose arithmetic is that of its own standard"
+                f"convention must be {DEFAULT!r} for dtype {qtype}, whose arithmetic is that of its own standard"
             )
         if self.formats and qtype.format not in self.formats:
             raise ValueError(
@@ -432,10 +435,10 @@ def as_convention(convention: str | Convention) -> Convention:
     ValueError
         If it is no name of the table.
     """
-    if isinstance(convention, Convention):
+    if is_a(convention, Convention):
         return convention
     try:
-        return CONVENTIONS[convention]
+        return CONVENTIONS[cast(str, convention)]
     except Exception:  # of a name that is none, and of what has no hash
         known, given = ", ".join(CONVENTIONS), shown(convention)
         raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}") from None

@@ -163,8 +163,8 @@ _KNOWN |= {
 }
 
 
-def as_qtype(dtype: object) -> QType:
-    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for.
+def as_qtype(dtype: object, name: str = "dtype") -> QType:
+    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for; `name` is the argument's.
 
     Raises
     ------
@@ -178,10 +178,10 @@ def as_qtype(dtype: object) -> QType:
     if type(dtype) is QType and _in_bits_of_a_row(dtype):
         return dtype
     wanted = f"one of {', '.join(QTYPES)}"
-    name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", wanted).name
-    if name not in QTYPES:
-        raise TypeError(f"dtype must be {wanted}, not {shown(name)}")
-    return QTYPES[name]
+    given = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, wanted).name
+    if given not in QTYPES:
+        raise TypeError(f"{name} must be {wanted}, not {shown(given)}")
+    return QTYPES[given]
 
 
 def _in_bits_of_a_row(qtype: QType) -> bool:

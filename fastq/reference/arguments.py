@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.system.arguments import as_array, as_choice, dtype_of, equal
+from fastq.system.arguments import as_array, as_choice, dtype_of, equal, native
 
 Array = NDArray[Any]
 BitOrder = Literal["little", "big"]
@@ -22,7 +22,7 @@ def as_input(x: ArrayLike, name: str) -> Array:
     x = as_array(x, name)
     if x.dtype.kind not in "iu" and x.dtype.name not in FLOATS:
         raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or integers, not {x.dtype}")
-    return x.astype(x.dtype.newbyteorder("="), copy=False)
+    return x.astype(native(x.dtype), copy=False)
 
 
 @np.errstate(invalid="ignore")  # signalling NaN
@@ -53,11 +53,19 @@ def as_numbers(a: ArrayLike, name: str) -> Array:
     return a
 
 
+def as_floats(a: ArrayLike, name: str) -> Array:
+    """Return `a` as an array of floats."""
+    a = as_array(a, name)
+    if a.dtype.name not in FLOATS:
+        raise TypeError(f"{name} must be floats, not {a.dtype}")
+    return a
+
+
 def as_float_codes(a: ArrayLike, qtype: QType) -> Array:
     """Return `a` as an array of float codes of a format."""
     a = as_array(a, "codes")
     if a.dtype != qtype.storage:
-        raise TypeError(f"codes must be {qtype.storage} for {qtype}, not {a.dtype}")
+        raise TypeError(f"codes must be {qtype.storage} for dtype {qtype}, not {a.dtype}")
     return a
 
 

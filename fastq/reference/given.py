@@ -66,9 +66,9 @@ def checked_qparams(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[
     scale = _own_scale(p, qtype) if qtype.block_size else _usable_scale(p.scale, row, ftype)
     if p.tensor_scale is not None and not (qtype.block_size and not blocks.is_microscaling(qtype)):
         raise ValueError(f"tensor_scale must be None for {qtype}")
+    wanted = parameter_shape(shape, normalized(p.axis, len(shape), "the values"), p.block_size)
     if scale.size != 1:
-        axis = normalized(p.axis, len(shape), "the values")
-        check_shape(scale, "scale", parameter_shape(shape, axis, p.block_size))
+        check_shape(scale, "scale", wanted)
     if qtype.element:
         zero_point = _float_zeros(p.zero_point, qtype)
     else:

@@ -30,7 +30,8 @@ def prescribed(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
         return axis, block_size
     if block_size not in (0, qtype.block_size):
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    return (-1 if axis is None else axis), qtype.block_size
+    axis = -1 if axis is None else axis
+    return axis, as_block_size(qtype.block_size, axis)
 
 
 def _kept(axis: Axis) -> tuple[int, ...]:
@@ -60,6 +61,8 @@ def extremes(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
     shape = parameter_shape(x.shape, axis, block_size)
     if 0 in shape:  # no ranges, which NumPy's min refuses like a range of nothing
         return np.zeros(shape, x.dtype), np.zeros(shape, x.dtype)
+    if x.size == 0:
+        raise ValueError(f"x has shape {x.shape}: the range of no elements has no minimum and no maximum")
     lo, hi = (_reduced(ufunc, x, axis, block_size) for ufunc in (np.minimum, np.maximum))
     zero = x.dtype.type(0)
     return np.asarray(lo + zero), np.asarray(hi + zero)

@@ -14,6 +14,7 @@ from fastq.reference.arguments import (
     FLOATS,
     BitOrder,
     as_float_codes,
+    as_floats,
     as_input,
     as_integers,
     check_defaults,
@@ -47,6 +48,7 @@ from fastq.system.arguments import (
     equal,
     is_a,
     is_python,
+    native,
     shown,
     within_array,
 )
@@ -249,7 +251,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         Errors ``x - q`` in float64; arguments and errors as for `fastq.compare`.
     """
     x = widened(as_input(x, "x"))
-    approximation = dequantize(q) if is_a(q, QuantizedArray) else widened(as_input(q, "q"))
+    approximation = dequantize(q) if is_a(q, QuantizedArray) else widened(as_floats(q, "q"))
     if x.shape != approximation.shape:
         raise ValueError(f"x has shape {x.shape} and q has shape {approximation.shape}")
     if x.size == 0:
@@ -290,7 +292,9 @@ def unpack(
     shape = as_shape(shape)
     (where,) = within_array((as_int(axis, "axis"),), max(len(shape), 1), "the codes")
     if packed.shape != packed_shape(shape, qtype, where):
-        raise ValueError(f"packed has shape {packed.shape}, which does not hold {qtype} codes of shape {shape}")
+        raise ValueError(
+            f"packed has shape {packed.shape}, which does not hold {qtype} codes of shape {shape} along axis {axis}"
+        )
     return unpack_codes(packed, qtype, shape, where, bitorder)
 
 
@@ -321,4 +325,9 @@ def _resolve(
 
 
 def _unpacked(q: QuantizedArray) -> Array:
+    shape, dtype = codes_shape(q.shape, q.dtype), codes_dtype(q.dtype)
+    if q.codes.shape != shape or native(q.codes.dtype) != dtype:
+        raise ValueError(
+            f"codes have shape {q.codes.shape} and dtype {q.codes.dtype}, but {shape} and {dtype} are needed"
+        )
     return unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes

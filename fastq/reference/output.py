@@ -12,7 +12,7 @@ from fastq.formats.qtypes import QType
 from fastq.reference import floats
 from fastq.reference.arguments import FLOATS, HALVES, check_shape
 from fastq.reference.packing import pack_codes, packed_shape
-from fastq.system.arguments import as_dtype, equal, is_a, is_out
+from fastq.system.arguments import as_dtype, equal, is_a, is_out, native
 
 Array = NDArray[Any]
 
@@ -28,7 +28,7 @@ def check_out(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     check_is_out(out)
     if out is None:
         return
-    if out.dtype != dtype and out.dtype.newbyteorder("=") != dtype:
+    if native(out.dtype) != dtype:
         raise TypeError(f"out has dtype {out.dtype}, but {dtype} is needed")
     check_shape(out, "out", shape)
     if not out.flags.writeable:
@@ -45,14 +45,14 @@ def output_dtype(dtype: DTypeLike | None, out: Array | None, default: np.dtype[A
     wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else as_dtype(dtype, name, floats)
     if wanted.name not in FLOATS:
         raise TypeError(f"{name} must be {floats}, not {wanted}")
-    return wanted.newbyteorder("=")
+    return native(wanted)
 
 
 def delivered(values: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
     """Return `values` in `out`, or as an array of their own in their own memory order; an array even where 0-d."""
     out = np.empty_like(values, dtype) if out is None else out
     if dtype.name in HALVES:
-        values = floats.cast(values, dtype.newbyteorder("="), FLOAT_FORMATS[dtype.name])
+        values = floats.cast(values, native(dtype), FLOAT_FORMATS[dtype.name])
     with np.errstate(over="ignore", under="ignore"):
         out[...] = values
     return out

@@ -242,14 +242,15 @@ def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
     Raises
     ------
     TypeError
-        If it stands for none; None, which NumPy takes for float64, does not.
+        If it stands for none; values do not, nor None, which NumPy takes for their dtype and for float64.
     """
     try:
-        if dtype is not None:
-            return np.dtype(dtype)
+        if dtype is not None and not is_a(dtype, (np.generic, np.ndarray)):
+            found: np.dtype[Any] = np.dtype(dtype)
+            return found
     except Exception as error:
         raise TypeError(f"{name} must be {wanted}, not {shown(dtype)}") from error
-    raise TypeError(f"{name} must be {wanted}, not None")
+    raise TypeError(f"{name} must be {wanted}, not {shown(dtype)}")
 
 
 def as_array(x: Any, name: str) -> NDArray[Any]:
@@ -279,8 +280,12 @@ def dtype_of(numbers: Any, name: str) -> np.dtype[Any] | None:
     """Return the dtype in which a caller gives numbers, in native byte order; None for those of Python."""
     if numbers is None or is_python(numbers):
         return None
-    given: np.dtype[Any] = (numbers if is_a(numbers, np.generic) else as_array(numbers, name)).dtype
-    return given.newbyteorder("=")
+    return native((numbers if is_a(numbers, np.generic) else as_array(numbers, name)).dtype)
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in the byte order of the machine; those that have none are as they are."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def is_out(out: object) -> TypeGuard[NDArray[Any]]:

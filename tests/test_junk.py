@@ -1,8 +1,8 @@
 """Bad values for every parameter of every public function: it works, or an error names the parameter. Nothing else.
 
-`CALLS` has good arguments of each function, `JUNK` makes bad values. Each value takes the place of each argument, one at
-a time; `outcome` says which of the allowed outcomes it was, or raises. Where the reference has the function too, both
-accept the same and refuse by errors of the same type. `python -m tests.junk` tries them all, in processes of their own.
+`CALLS` has good arguments of each function, `JUNK` makes bad values. Each value takes the place of each argument, one
+at a time; `outcome` says which of the allowed outcomes it was, or raises. Where the reference has the function too,
+both accept the same and refuse by errors of the same type. `python -m tests.junk` tries them all.
 """
 
 import datetime
@@ -10,13 +10,17 @@ import decimal
 import fractions
 import functools
 import itertools
+import json
+import operator
 import re
-import sys
 import warnings
+from collections import Counter
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+import refusals
 import subprocesses
 
 import fastq
@@ -127,7 +131,7 @@ JUNK = {
     "memoryview of two dimensions": lambda: memoryview(np.zeros((2, 3), np.int8)),
     "read-only memoryview of two dimensions": lambda: memoryview(np.zeros((2, 3), np.int8)).toreadonly(),
     "memoryview of no dimension": lambda: memoryview(np.zeros((), np.int8)),
-    "empty list": lambda: [],
+    "empty list": list,
     "list": lambda: [1, 2],
     "ragged list": lambda: [[1], [1, 2]],
     "deep list": deep,
@@ -145,7 +149,7 @@ JUNK = {
     "tuple of array": lambda: (np.arange(3), 1),
     "long tuple": lambda: tuple(range(100)),
     "dict": lambda: {1: 2},
-    "empty dict": lambda: {},
+    "empty dict": dict,
     "set": lambda: {1},
     "object": object,
     "class": lambda: int,
@@ -177,6 +181,9 @@ JUNK = {
     "array of strings": lambda: np.array(["a"]),
     "array of StringDType": lambda: np.array(["a"], np.dtypes.StringDType()),
     "array of bool": lambda: np.ones((3, 4), bool),
+    "array of int64": lambda: np.ones((3, 4), np.int64),
+    "array of float16": lambda: np.ones((3, 4), np.float16),
+    "array of swapped bytes": lambda: np.ones((3, 4), np.dtype(np.float32).newbyteorder("S")),
     "array of complex": lambda: np.ones((3, 4), complex),
     "array of longdouble": lambda: np.ones((3, 4), np.longdouble),
     "array of fields": lambda: np.zeros((3, 4), [("a", "i4")]),
@@ -260,6 +267,11 @@ def put_back(setter, getter):
     return call
 
 
+def inspected(function):
+    """What is inspected here is always a call that works: a callable's own errors are none of fastq's."""
+    return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
+
+
 SHAPED = np.zeros((3, 16), np.uint8)
 CALLS = {
     "quantize": (of_both("quantize"), {"x": X} | RANGED | WRITTEN),
@@ -313,49 +325,197 @@ CALLS = {
     "set_num_threads": ([put_back(fastq.set_num_threads, fastq.get_num_threads)], {"n": 1}),
     "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
     "warmup": ([fastq.warmup], {"dtypes": [np.float32], "codes": ["int8"]}),
-    "kernels.inspect": ([fastq.kernels.inspect], {"function": fastq.minmax, "x": X}),
+    "kernels.inspect": ([inspected], {"function": fastq.minmax}),
 }
+# arguments that may also be wrong beside a value that is good alone: then the message names one or the other
+PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
 
 # the check
 
-REFUSALS = TypeError, ValueError, np.exceptions.AxisError
+REFUSALS = "TypeError", "ValueError", "AxisError"
 LONGEST = 1000  # characters of a message
 
 
-def outcome(function, arguments, parameter):
-    """What a call does: "works", or the type of the error by which it refuses a parameter, if that is allowed."""
+def outcome(function, arguments, parameter, partner=None):
+    """What a call does: "works", or the name of the error by which it refuses a parameter, if that is allowed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             function(**arguments)
-    except MemoryError:
-        assert parameter == "shape", "MemoryError"
-        return MemoryError
-    except Exception as error:
-        message = str(error)
-        where = f"{type(error).__name__}: {message[:300]}"
-        assert type(error) in REFUSALS, where
-        assert re.search(rf"\b{parameter}\b", message), f"does not name {parameter}: {where}"
-        assert len(message) < LONGEST and "\n" not in message, where
-        return type(error)
-    return "works"
+        return "works"
+    except Exception as raised:
+        error = raised
+    refusals.note(error.__traceback__)
+    kind, message = type(error).__name__, str(error)
+    where = f"{kind}: {message[:300]}"
+    if kind == "MemoryError" and parameter == "shape":
+        return kind
+    assert kind in REFUSALS, where
+    assert re.search(rf"\b({parameter}|{partner or parameter})\b", message), f"does not name {parameter}: {where}"
+    assert len(message) < LONGEST, where
+    assert "\n" not in message, where
+    return kind
 
 
-def wrong(functions, good, parameter, names=JUNK):
-    """Lines that say what is wrong with what functions do with bad values of a parameter, and how many calls there were."""
-    lines, counts = [], {}
-    for name in names:
+def wrong(call, names=JUNK, parameters=None):
+    """What is wrong with a call given bad values of each parameter, as lines; and how many had which outcome."""
+    functions, good = CALLS[call]
+    lines, counts = [], Counter()
+    for parameter, name in itertools.product(parameters or good, names):
         found = []
         for function in functions:
+            arguments = good | {parameter: JUNK[name]()}
             try:
-                found.append(outcome(function, good | {parameter: JUNK[name]()}, parameter))
+                found.append(outcome(function, arguments, parameter, PARTNERS.get((call, parameter))))
             except AssertionError as error:
-                lines.append(f"{parameter} = {name}, {len(found)}: {error}")
+                lines.append(f"{call}, {parameter} = {name}, {'reference' if found else 'fast'}: {error}")
                 found.append("wrong")
-            counts[found[-1]] = counts.get(found[-1], 0) + 1
+        counts.update(found)
         if len(set(found)) > 1 and "wrong" not in found:
-            lines.append(f"{parameter} = {name}: the two differ: {found}")
+            lines.append(f"{call}, {parameter} = {name}: fast and reference differ: {found}")
     return lines, counts
 
 
-PRODUCT = [(call, parameter) for call, (_, good) in CALLS.items() for parameter in good]
+TESTS = str(Path(__file__).parent)
+ALONE = """
+import json
+sys.path.insert(0, {tests!r})
+from test_junk import CALLS, JUNK, wrong
+for call in {calls!r}:
+    lines, counts = wrong(call, list(JUNK)[{first}::{step}])
+    print(json.dumps([call, lines, counts]), flush=True)
+"""
+
+
+def alone(calls, first=0, step=1):
+    """Start a process of its own that tries every `step`-th value and prints what came of each call."""
+    return subprocesses.start(ALONE.format(tests=TESTS, calls=calls, first=first, step=step))
+
+
+# short versions: each parameter meets a part of the values, and each value some parameters
+
+FEW, MORE = 29, 7
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_some_values(call):
+    parameters = list(CALLS[call][1])
+    lines = []
+    for k, parameter in enumerate(parameters):
+        first = (list(CALLS).index(call) + 5 * k) % FEW
+        lines += wrong(call, list(JUNK)[first::FEW], [parameter])[0]
+    assert lines == []
+
+
+@pytest.mark.slow("a minute: more of the values, in a process of its own, where an abort is an exit code")
+def test_more_values():
+    found = [json.loads(line) for line in subprocesses.finish(alone(list(CALLS), 3, MORE), timeout=900).splitlines()]
+    assert [call for call, _, _ in found] == list(CALLS)
+    assert [line for _, lines, _ in found for line in lines] == []
+
+
+# what is refused in few places, or is not among the parameters of functions
+
+
+def test_a_tensor_is_to_be_detached():
+    for function in of_both("quantize"):
+        with pytest.raises(TypeError, match=r"^x must be .* requires grad\. Use tensor\.detach\(\)"):
+            function(RequiresGradient(), "int8")
+
+
+@pytest.mark.parametrize("junk", [2**70, -(2**70), (0, 2**70), 10**5000], ids=["far", "negative", "in a tuple", "long"])
+def test_integers_of_more_than_64_bits(junk):
+    for function in of_both("minmax"):
+        with pytest.raises(
+            ValueError, match=r"^axis must be .* that 64 bits hold, not (-?1180591620717411303424|an int)"
+        ):
+            function(X, axis=junk)
+
+
+def test_axes_of_up_to_64_bits_are_out_of_bounds():
+    for function, axis in itertools.product(of_both("minmax"), (2, -3, 2**31, 2**63 - 1, -(2**63))):
+        with pytest.raises(np.exceptions.AxisError, match=f"^axis of x: axis {axis} is out of bounds"):
+            function(X, axis=axis)
+
+
+@pytest.mark.parametrize("name", ["true", "raising"])
+def test_what_stands_for_true_is_no_bool(name):
+    junk = {"true": 2, "raising": raising("__bool__")}[name]
+    for function, option in itertools.product(of_both("quantize"), ("symmetric", "saturate")):
+        with pytest.raises(TypeError, match=f"^{option} must be a bool, not "):
+            function(X, "int8", **{option: junk})
+
+
+# each is equal to the good value before it, and has its hash
+ALIKE = {
+    "bits": (lambda bits: fastq.quantize(X, "uint8", bits=bits), 8, 8.0),
+    "dtype": (lambda dtype: fastq.dequantize_linear(CODES, 0.5, dtype=dtype), np.float32, np.float32(1)),
+    "shape": (lambda size: fastq.unpack(np.zeros(4, np.uint8), "int4", shape=(size,)), 8, 8.0),
+    "axis": (lambda axis: fastq.minmax(X, axis=axis), 1, True),
+    "symmetric": (lambda symmetric: fastq.quantize(X, "int8", symmetric=symmetric), True, 1),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_call_like_a_good_one_is_refused_all_the_same(name):
+    call, good, junk = ALIKE[name]
+    for _ in range(3):
+        call(good)
+        with pytest.raises(TypeError, match=f"^{name} must be"):
+            call(junk)
+
+
+def test_memoryviews_of_several_dimensions_are_arrays():
+    for api in (fastq, reference):
+        q = api.quantize(memoryview(X), "int8")
+        assert q.codes.tobytes() == api.quantize(X, "int8").codes.tobytes()
+        scale = memoryview(np.full((3, 2), 0.5, np.float32)).toreadonly()
+        codes = api.quantize_linear(X, scale, axis=1, block_size=2)
+        assert codes.tobytes() == api.quantize_linear(X, 0.5).tobytes()
+
+
+# the check notices
+
+
+def refusing(error):
+    def function(x):
+        raise error
+
+    return function
+
+
+BROKEN = {
+    "another exception": [refusing(RuntimeError("x is wrong"))],
+    "one that is derived from an allowed one": [refusing(UnicodeError("x is wrong"))],
+    "an exception of the caller's object": [operator.index],
+    "no name": [refusing(TypeError("something is wrong"))],
+    "a name within another": [refusing(TypeError("axis is wrong"))],
+    "a long message": [refusing(TypeError("x is " + "wrong" * 1000))],
+    "several lines": [refusing(TypeError("x is\nwrong"))],
+    "no memory": [refusing(MemoryError("x"))],
+    "a warning": [lambda x: warnings.warn("x is wrong", stacklevel=1)],
+    "one that takes what the other refuses": [refusing(TypeError("x is wrong")), lambda x: None],
+    "two that refuse by different errors": [refusing(TypeError("x is wrong")), refusing(ValueError("x is wrong"))],
+}
+
+
+@pytest.mark.parametrize("functions", BROKEN.values(), ids=BROKEN)
+def test_the_check_notices(monkeypatch, functions):
+    monkeypatch.setitem(CALLS, "broken", (functions, {"x": X}))
+    lines, counts = wrong("broken", ["object", "raising __index__"])
+    assert len(lines) == 2
+    assert sum(counts.values()) == 2 * len(functions)
+
+
+def test_the_check_passes_what_is_right(monkeypatch):
+    right = [refusing(np.exceptions.AxisError("x is wrong")), refusing(np.exceptions.AxisError("axis of x"))]
+    monkeypatch.setitem(CALLS, "right", (right, {"x": X}))
+    assert wrong("right") == ([], {"AxisError": 2 * len(JUNK)})
+
+
+def test_an_abort_is_noticed():
+    code = ALONE.format(tests=TESTS, calls=["abort"], first=0, step=1)
+    with pytest.raises(AssertionError, match="exit code -6"):
+        subprocesses.finish(
+            subprocesses.start(code.replace("\nfor", "\nCALLS['abort'] = [lambda x: os.abort()], {'x': 1}\nfor"))
+        )

@@ -44,7 +44,7 @@ def as_real(dtype: Any, name: str) -> np.dtype[Any]:
     wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else as_dtype(dtype, name, _REAL)
     if not is_real(wanted):
         raise TypeError(f"{name} must be {_REAL}, not {wanted}")
-    return wanted
+    return native(wanted)
 
 
 def as_input(x: Any, name: str = "x") -> NDArray[Any]:

@@ -36,7 +36,7 @@ def warmup(dtypes: Iterable[DTypeLike] = (np.float32,), codes: Iterable[str] = (
         x = np.linspace(-1, 1, empty.size).astype(empty.dtype).reshape(empty.shape)
         minmax(x, axis=1)
         for qtype in formats:
-            for options in ({}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}):
-                q = quantize(x, qtype, symmetric=True, **options)  # type: ignore[arg-type]
+            for options in ({}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": qtype.block_size or 32}):
+                q = quantize(x, qtype, symmetric=qtype.bits > 1, **options)  # type: ignore[arg-type]
                 quantize(x, qparams=q.qparams)
                 q.dequantize()

@@ -52,9 +52,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
 def _rows(data: Array, width: int, form: BlockFormat) -> Array:
     """One row for each block."""
     if not data.ndim or data.shape[-1] % width:
-        raise ValueError(
-            f"data has shape {data.shape}, whose last axis is not a multiple of {width}, as qtype {form} needs"
-        )
+        raise ValueError(f"data has shape {data.shape}, but qtype {form} needs a last axis of a multiple of {width}")
     return data.reshape(-1, width)
 
 

@@ -293,7 +293,7 @@ def unpack(
     (where,) = within_array((as_int(axis, "axis"),), max(len(shape), 1), "the codes")
     if packed.shape != packed_shape(shape, qtype, where):
         raise ValueError(
-            f"packed has shape {packed.shape}, which does not hold {qtype} codes of shape {shape} along axis {axis}"
+            f"packed has shape {packed.shape}, not that of {qtype} codes of shape {shape} along axis {axis}"
         )
     return unpack_codes(packed, qtype, shape, where, bitorder)
 

@@ -273,7 +273,7 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
         raise
     except Exception as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
-        raise kind(f"{name} must be what NumPy makes an array of; {type(x).__name__}: {_reason(error)}") from error
+        raise kind(f"{name} must be what NumPy makes an array of; {type(x).__name__}: {reason(error)}") from error
 
 
 def dtype_of(numbers: Any, name: str) -> np.dtype[Any] | None:
@@ -293,8 +293,8 @@ def is_out(out: object) -> TypeGuard[NDArray[Any]]:
     return type(out) is np.ndarray or (is_a(out, np.ndarray) and not is_a(out, np.ma.MaskedArray))
 
 
-def _reason(error: Exception) -> str:
-    """Return what an error says: that of a tensor tells to detach it."""
+def reason(error: Exception) -> str:
+    """Return what an error says, in one line: that of a tensor tells to detach it."""
     try:
         return str(error).replace("\n", " ")[:200]
     except Exception:

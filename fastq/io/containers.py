@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.system.arguments import reason
 
 Array = NDArray[Any]
 
@@ -116,7 +117,8 @@ class NpySource:
     """The array of a .npy file, named for the file."""
 
     def __init__(self, path: Path) -> None:
-        self._array = np.asarray(np.lib.format.open_memmap(path, mode="r"))
+        with np.errstate(over="ignore"):  # of the size of a shape that no file has, which NumPy then refuses
+            self._array = np.asarray(np.lib.format.open_memmap(path, mode="r"))
         name = path.stem.encode("utf-8", "replace").decode()
         dtype = safetensors_dtype(self._array.dtype) or str(self._array.dtype)
         self.tensors = {name: TensorSpec(name, dtype, self._array.shape, self._array.nbytes)}
@@ -159,6 +161,10 @@ class SafetensorsSource:
         return np.asarray(np.memmap(self._path, np.uint8, "r", self._starts[name], (nbytes,)))
 
 
+# what NumPy lets out where a shape is no shape, a size has more than 64 bits, or a header is nested too deeply
+_OF_A_HEADER = TypeError, OverflowError, RecursionError
+
+
 def open_source(path: Path) -> Source:
     """Return the tensors of the .npy or .safetensors file at `path`.
 
@@ -169,8 +175,8 @@ def open_source(path: Path) -> Source:
     """
     try:
         return NpySource(path) if path.suffix == ".npy" else SafetensorsSource(path)
-    except (SafetensorError, ValueError, EOFError) as error:
-        raise ValueError(f"{path.name} is not a readable {path.suffix} file: {error}") from error
+    except (SafetensorError, ValueError, EOFError, *_OF_A_HEADER) as error:
+        raise ValueError(f"{path.name} is not a readable {path.suffix} file: {reason(error)}") from error
 
 
 def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.reference import blocks, floats
-from fastq.reference.arguments import check_saturate, compute_type
+from fastq.reference.arguments import compute_type
 from fastq.reference.granularity import spread
 from fastq.results import QParams
+from fastq.system.arguments import as_bool
 
 Array = NDArray[Any]
 
@@ -72,7 +73,7 @@ def _positions_by_format(x: Array, p: QParams) -> Array:
 
 def encode(x: Array, p: QParams, saturate: bool) -> Array:
     """Quantize `x` to codes one an element, in the storage dtype of the format."""
-    check_saturate(saturate)
+    saturate = as_bool(saturate, "saturate")
     form, where, codes = p.dtype.float_format, positions(x, p), np.empty_like(x, p.dtype.storage)
     if form is not None:
         codes[...] = floats.encoded(where, form, saturate or p.dtype.block_size > 0).view(p.dtype.storage)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import os
 import threading
 import time
@@ -66,6 +65,7 @@ from fastq.simd import (
     pause,
 )
 from fastq.system import tuning
+from fastq.system.arguments import as_int
 from fastq.system.lazy import hold_at_fork
 
 _ROW = tuning.current()
@@ -364,7 +364,7 @@ _state = _State()
 
 def set_num_threads(n: int) -> None:
     """Set how many threads `run` uses, from 1 to the number that Numba starts with."""
-    n = operator.index(n)
+    n = as_int(n, "n")
     if not 1 <= n <= _state.most:
         raise ValueError(f"n must be from 1 to {_state.most}, not {n}; set NUMBA_NUM_THREADS before the start for more")
     _state.threads = n

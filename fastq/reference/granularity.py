@@ -85,6 +85,8 @@ def extremes(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
     shape = parameter_shape(x.shape, axis, block_size)
     if 0 in shape:  # no ranges, which NumPy's min refuses like a range of nothing
         return np.zeros(shape, x.dtype), np.zeros(shape, x.dtype)
+    if not x.size:
+        raise ValueError(f"x has shape {x.shape}: the range of no elements has no minimum and no maximum")
     lo, hi = (_reduced(ufunc, x, axis, block_size) for ufunc in (np.minimum, np.maximum))
     zero = x.dtype.type(0)
     return np.asarray(lo + zero), np.asarray(hi + zero)

@@ -27,7 +27,7 @@ def check_out(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     check_is_out(out)
     if out is None:
         return
-    if out.dtype != dtype:
+    if out.dtype != dtype and out.dtype.newbyteorder("=") != dtype:
         raise TypeError(f"out has dtype {out.dtype}, but {dtype} is needed")
     check_shape(out, "out", shape)
     if not out.flags.writeable:

@@ -1,0 +1,4 @@
+def knows(operation, call):
+    return False
+def check(operation, call, result):
+    pass

@@ -71,8 +71,8 @@ def checked_qparams(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[
     scale = _own_scale(p, qtype) if qtype.block_size else _usable_scale(p.scale, row, ftype)
     if p.tensor_scale is not None and not (qtype.block_size and not blocks.is_microscaling(qtype)):
         raise ValueError(f"tensor_scale must be None for {qtype}")
+    axis = normalized(p.axis, p.block_size, len(shape))
     if scale.size != 1:
-        axis = normalized(p.axis, p.block_size, len(shape))
         check_shape(scale, "scale", parameter_shape(shape, axis, p.block_size))
     if qtype.element:
         zero_point = _float_zeros(p.zero_point, qtype)

@@ -69,7 +69,7 @@ class Granularity:
             return np.broadcast_to(parameters.reshape(-1)[:1], (math.prod(shape),)) if parameters.size else np.float64(1)
         kept = self.kept(len(shape))
         if self.block_size:
-            whole = np.repeat(parameters, self.block_size, kept[0]).take(range(shape[kept[0]]), kept[0])
+            whole = parameters.take(np.arange(shape[kept[0]]) // self.block_size, kept[0])
         else:
             whole = np.broadcast_to(parameters.reshape([n if k in kept else 1 for k, n in enumerate(shape)]), shape)
         return whole.reshape(-1)
@@ -228,7 +228,7 @@ class _Drawing:
             dtype = np.int32
         out = None
         if kind == "overlapping":
-            out = _upon(over, shape, np.dtype(dtype), over_bytes)
+            out = _upon(call.memories, over, shape, np.dtype(dtype), over_bytes)
             kind = "overlapping" if out is not None else "c"
         if out is None:
             memory, out = where.of(shape, dtype)
@@ -303,7 +303,7 @@ class _Drawing:
         self.noted[name] = kind
         if array.dtype.isbuiltin != 1 and kind in ("python", "list"):
             kind = "array"
-        if kind == "list" and array.size <= 1000:
+        if kind == "list" and 0 < array.size <= 1000:
             return array.tolist()
         if kind == "scalar":
             return array.reshape(())[()]
@@ -338,7 +338,7 @@ class _Drawing:
         unit = g.each(scale.astype(np.float64), shape)
         zero = self.zero_points(many, abs(float(scale.flat[0])) if scale.size else 1.0)
         if self.spoils(0.3):
-            scale = np.concatenate([scale.reshape(-1), scale.reshape(-1)])
+            scale, zero = (np.concatenate([a.reshape(-1), a.reshape(-1)]) for a in (scale, zero))
         symmetric = of.symmetric and not self.qtype.element
         p = QParams(scale, zero, qtype, g.axis, g.block_size, symmetric, of.convention)
         return self.placed_qparams(call, p), unit
@@ -415,6 +415,8 @@ class _Drawing:
 
     def _with_qparams(self, out_of):
         shape, of = self.shape(), self.of
+        if of.nan == "keep":  # one fault is enough
+            shape = shape or (1,)
         call = Call([], {"nan": of.nan, "saturate": of.saturate})
         self.note_given()
         call.options["qparams"], unit = self.qparams(call, shape, of.dtype)
@@ -597,14 +599,12 @@ class _Drawing:
         return self.with_out(call, (*shape[:-1], shape[-1] // form.nbytes * 32), np.float32, over=data)
 
 
-def _upon(array, shape, dtype, offset):
+def _upon(memories, array, shape, dtype, offset):
     """An array of a shape and dtype that lies upon another one, from some byte on; None where there is no room."""
     if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.writeable:
         return None
-    memory = array
-    while isinstance(memory.base, np.ndarray):
-        memory = memory.base
-    if memory.dtype != np.uint8 or memory.ndim != 1:
+    memory = next((memory for memory in memories if np.may_share_memory(memory, array)), None)
+    if memory is None:
         return None
     first = array.ctypes.data - memory.ctypes.data + offset
     last = first + math.prod(shape) * dtype.itemsize

@@ -149,7 +149,7 @@ _PARTS = "scale", "zero_point", "tensor_scale", "codes", "qparams", "block_size"
 def _named(error, function):
     """The argument that the message of an error names first."""
     names = {*inspect.signature(function).parameters, *_PARTS}
-    found = re.search(r"\b(" + "|".join(names) + r")\b", str(error))
+    found = re.search(r"\b(" + "|".join(names) + r")\b", str(error).replace("qparams.", ""))
     return found and found[1]
 
 

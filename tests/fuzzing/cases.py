@@ -115,7 +115,7 @@ class _Drawing:
         self.qtype = QTYPES.get(self.of.format)
         self.noted = {}
         # formats whose scales are given refuse "keep" already
-        self.may_spoil = random.random() < WRONG and case.of.nan != "keep"
+        self.may_spoil = self.is_wrong = random.random() < WRONG and case.of.nan != "keep"
 
     def draw(self):
         return getattr(self, f"_{self.of.operation}")()
@@ -185,6 +185,8 @@ class _Drawing:
     def values(self, shape, dtype=None, unit=1.0, nans=None, infinities=0.03):
         random, n = self.random, math.prod(shape)
         kinds, policy = self.kinds(), self.of.nan
+        if self.is_wrong:  # which of two faults is told first is not specified
+            nans = infinities = 0
         share = nans if nans is not None else 0.02 if policy == "raise" else 0.5
         how_many = (1, 1, 2, max(1, n // 50), n)
         nans = random.choice(how_many) if random.random() < share else 0
@@ -583,8 +585,8 @@ class _Drawing:
         call = Call([], {})
         self.noted |= {"format": self.of.format}
         x = self.values(shape, nans=0.02, infinities=0.02)
-        if x.dtype.kind not in "iu" and self.random.random() < 0.8:  # what float16 reaches
-            x = np.where(np.abs(x) < 6e4, x, x.dtype.type(0.3))
+        if self.random.random() < 0.8 or self.is_wrong:  # what float16 reaches
+            x = np.where(np.abs(x.astype(np.float64)) < 6e4, x, x.dtype.type(1))
         x = self.placed(call, x, lists=False)
         call.args = [x, self.random.choice([form.name, form.number])]
         return self.with_out(call, (*shape[:-1], shape[-1] // 32 * form.nbytes), np.uint8, over=x)

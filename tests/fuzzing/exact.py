@@ -4,6 +4,7 @@ Written from docs/contract.md and docs/conventions.md alone. Numbers are fractio
 Of `fastq` only tables are used: what formats and conventions are called, and their fields.
 """
 
+import functools
 import itertools
 import math
 from fractions import Fraction
@@ -171,6 +172,7 @@ def integer_code(x, scale, zero, row, codes, ftype):
     return clamped(code, first, last)
 
 
+@functools.cache
 def numbers(form):
     """Numbers of the codes of a float format without sign, one more than it has: where rounding would go on."""
     unit = Fraction(2) ** (1 - form.bias - form.mantissa)

@@ -6,6 +6,7 @@ that it was at, and the next process goes on after it.
 """
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -60,8 +61,8 @@ def run_cases(seeds, report):
         report("counts", [[*key, n] for key, n in counts.items()])
 
 
-def serve(first):
-    """Run cases from a seed on, as lines of JSON tell the parent, until there is too much machine code."""
+def serve(chosen):
+    """Run cases as lines of JSON tell the parent: of seeds, until there is too much machine code."""
     from fastq.jit.compile import c_function
 
     def report(*what):
@@ -69,10 +70,10 @@ def serve(first):
         sys.stdout.flush()
 
     def seeds():
-        seed = first
-        while c_function.cache_info().currsize < KERNELS:
+        for seed in chosen:
+            if c_function.cache_info().currsize >= KERNELS:
+                return
             yield seed
-            seed += 1
 
     run_cases(seeds(), report)
 
@@ -121,6 +122,11 @@ class State:
         return [*lines, whole | {"failures": len(self.failing), "hours": round(self.seconds / 3600, 2)}], axes
 
 
+def command(*seeds):
+    """The command that runs cases of seeds, or of all seeds from one on."""
+    return [sys.executable, "-m", "tests.fuzz", "--serve", *map(str, seeds)]
+
+
 class Worker:
     """A process that runs cases from a seed on, replaced when it has ended."""
 
@@ -132,8 +138,7 @@ class Worker:
         import selectors
 
         while time.monotonic() < until:
-            command = [sys.executable, "-m", "tests.fuzz", "--serve", str(self.state.next)]
-            self.process = subprocess.Popen(command, cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.process = subprocess.Popen(command(self.state.next), cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             waiting = selectors.DefaultSelector()
             waiting.register(self.process.stdout, selectors.EVENT_READ)
             yield from self._read(waiting, until)
@@ -157,6 +162,18 @@ class Worker:
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
                 yield json.loads(line)
+
+
+def try_again(state):
+    """Run the cases again that failed before, and forget those that no longer do."""
+    process = subprocess.run(command(*state.failing, "."), cwd=TESTS.parent, stdout=subprocess.PIPE, check=False)
+    reports = [json.loads(line) for line in process.stdout.splitlines()]
+    passed = {str(seed) for kind, seed, *_ in reports if kind == "seed"}
+    passed -= {str(seed) for kind, seed, *_ in reports if kind == "failure"}
+    if process.returncode:  # by the last one
+        passed -= {str(seed) for kind, seed, *_ in reports[-1:] if kind == "seed"}
+    for seed in passed:
+        del state.failing[seed]
 
 
 def run_for(hours, state):
@@ -217,13 +234,15 @@ def main():
     parser.add_argument("--hours", type=float, default=0.1, help="how long to run")
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     parser.add_argument("--seed", type=int, help="run this case alone")
-    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve is not None:
-        return serve(given.serve)
+        *chosen, last = given.serve
+        return serve([*map(int, chosen)] if last == "." else itertools.count(int(last)))
     if given.seed is not None:
         return run_one(given.seed)
     state = State(given.state)
+    try_again(state)
     run_for(given.hours, state)
     operations, axes = state.rows()
     figures.store("fuzz", operations)

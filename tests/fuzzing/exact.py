@@ -51,7 +51,8 @@ def rounded(value, name):
 def number(value):
     """An element of an array as it is."""
     if not isinstance(value, int | np.integer):
-        value = float(value)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            value = float(value)
         if math.isnan(value):
             return None
         if math.isinf(value):
@@ -299,7 +300,7 @@ def _check_values(codes, p, dtype, ftype, actual):
     qtype, row = as_qtype(p.dtype), _row(p.convention)
     row = row.under(p.symmetric, _part(p.scale, p.axis, p.block_size))
     first = row.code_range(qtype, p.symmetric)[0]
-    words = np.ascontiguousarray(codes).view(np.uint8) if qtype.element else codes
+    words = np.ascontiguousarray(codes).view(np.uint8).reshape(codes.shape) if qtype.element else codes
     for index in _indices(codes.shape):
         scale = number(_parameter(p.scale, index, codes.shape, p.axis, p.block_size))
         zero = number(_parameter(np.asarray(p.zero_point, np.float64), index, codes.shape, p.axis, p.block_size))
@@ -388,9 +389,14 @@ def knows(operation, call):
     return row.name == "onnx"
 
 
+@np.errstate(invalid="ignore")  # signalling NaN
+def has_nan(x):
+    return bool(np.isnan(x.astype(np.float64)).any())
+
+
 def _quantize(call, q):
     x, nan = _plain(call.args[0]), call.options.get("nan", "raise")
-    if nan == "keep" and np.isnan(x.astype(np.float64)).any():
+    if nan == "keep" and has_nan(x):
         return
     _check_parameters(x, q.qparams, nan)
     _check_codes(x, q.qparams, nan, call.options.get("saturate", True), q.codes)
@@ -398,7 +404,7 @@ def _quantize(call, q):
 
 def _choose_qparams(call, p):
     x, nan = _plain(call.args[0]), call.options.get("nan", "raise")
-    if nan == "keep" and np.isnan(x.astype(np.float64)).any():
+    if nan == "keep" and has_nan(x):
         return
     _check_parameters(x, p, nan)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch import validation
-from fastq.formats.conventions import as_convention
+from fastq.formats.conventions import as_convention, part_of
 from fastq.operations.measure import compare
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a
@@ -245,7 +245,8 @@ def _scale_of_codes(q: QuantizedArray) -> Normalize:
     """Return the colour scale of all codes that the scheme may use, so that unused ones are seen too."""
     from matplotlib.colors import Normalize
 
-    return Normalize(*as_convention(q.convention).code_range(q.dtype, q.symmetric))
+    row = as_convention(q.convention).under(q.symmetric, part_of(q.axis, q.block_size))
+    return Normalize(*row.code_range(q.dtype, q.symmetric))
 
 
 def _draw(ax: Axes, cells: _Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:

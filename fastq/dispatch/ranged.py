@@ -85,7 +85,7 @@ def request_of(
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     always = bool(symmetric or qtype.element or qtype.block_size)
     row = as_convention(convention)
-    row.check(qtype, always)
+    row.check(qtype, always, part_of(axis, block_size))
     nan = validation.check_nan(nan, qtype)
     return Request(qtype, axis, axes, block_size, always, convention, row, validation.compute_dtype(x.dtype), nan)
 

@@ -67,7 +67,8 @@ class Convention:
     scale_floor : float or None
         A scale below it is degenerate, and so is 0; None: the smallest normal number of F.
     degenerate : float, "floor" or "value"
-        What a degenerate scale becomes: a number; the floor; or the value of the constant array that it comes from.
+        What a degenerate scale becomes: a number; the floor; or the value of the constant array that it comes from,
+        which is the smallest value (lo, in the symmetric scheme not widened), 1 where that is below the floor or 0.
     degenerate_zero_point : {"scheme", "zero", "lowest"}
         Zero point beside a degenerate scale, unless that became the floor: 0, in the symmetric scheme the middle; 0 in
         either; or qmin, in the symmetric scheme the middle.
@@ -203,8 +204,8 @@ class Convention:
         holds = ("symmetric" if symmetric else "asymmetric", part)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
-    def check(self, qtype: QType, symmetric: bool) -> None:
-        """Pass if the system has the format and the scheme.
+    def check(self, qtype: QType, symmetric: bool, part: str) -> None:
+        """Pass if the system has the format and the scheme, and uses two codes or more of it.
 
         Raises
         ------
@@ -215,6 +216,9 @@ class Convention:
         if scheme not in self.schemes:
             raise ValueError(f"symmetric must be {not symmetric}: convention {self.name!r} has no {scheme} scheme")
         self.check_format(qtype)
+        first, last = self.under(symmetric, part).parameter_range(qtype, symmetric)
+        if not first < last:
+            raise ValueError(f"dtype must have two codes or more: convention {self.name!r} leaves too few of {qtype}")
 
     def check_format(self, qtype: QType) -> None:
         """Pass if the system has the format.

@@ -90,8 +90,8 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
         zero, two = constant(0, lo), constant(2, lo)
         middle = rint((lowest + highest) / two)
         if signed:
-            lo, hi = minimum(lo, zero), maximum(hi, zero)
-            scale = select(hi > -lo, hi, lo) / (lowest - middle)
+            least, most = minimum(lo, zero), maximum(hi, zero)
+            scale = select(most > -least, most, least) / (lowest - middle)
         else:
             scale = maximum(maximum(-lo, hi), zero) / ((highest - lowest + constant(more, lowest)) / two)
         scale, usable = _usable(spec, scale, lo, compute)
@@ -117,7 +117,8 @@ def _usable(spec, scale, lo, compute):
         size = absolute(scale) if signed else scale
         usable = (size >= constant(least, scale)) & (size > constant(0, scale))
         if by_value:
-            value = select(absolute(lo) >= constant(least, lo), lo, full_like(constant(1, lo), lo))
+            has_value = (absolute(lo) >= constant(least, lo)) & (absolute(lo) > constant(0, lo))
+            value = select(has_value, lo, full_like(constant(1, lo), lo))
             return select(usable, scale, value), usable
         return select(usable, scale, constant(other, scale)), usable | to_floor
 

@@ -21,7 +21,7 @@ def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]
     """Return the convention of some parameters, the compute type, and the first and the last code."""
     row = as_convention(p.convention)
     under = row.under(p.symmetric, part_of(p.axis, p.block_size))
-    return under, p.compute, row.code_range(p.dtype, p.symmetric)
+    return under, p.compute, under.code_range(p.dtype, p.symmetric)
 
 
 @np.errstate(all="ignore")
@@ -83,7 +83,7 @@ def encode(x: Array, p: QParams, saturate: bool) -> Array:
     return codes
 
 
-@np.errstate(over="ignore", under="ignore")
+@np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may keep scales that are infinite in F
 def decode(codes: Array, p: QParams) -> Array:
     """Dequantize codes one an element, in the compute type."""
     if p.dtype.element or p.dtype.block_size:

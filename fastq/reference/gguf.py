@@ -77,7 +77,7 @@ def _blocks(x: Array, form: BlockFormat) -> Array:
     stored = [part.astype("<f2") for part in ((scale, least) if form.has_minimum else (scale,))]
     bad = ~np.logical_and.reduce([np.isfinite(part) for part in stored])
     if bad.any():
-        raise ValueError(f"block {int(np.argmax(bad))} has NaN, infinity or values too large for {form}")
+        raise ValueError(f"data has NaN, infinity or values too large for {form} in block {int(np.argmax(bad))}")
     head = [part.view(np.uint8) for part in stored]
     return np.concatenate([*head, *_bytes(_codes(x, scale, least, form), form)], axis=1)
 

@@ -108,7 +108,7 @@ def choose_qparams(
     symmetric = as_bool(symmetric, "symmetric")
     check_symmetric(qtype, symmetric)
     always = bool(symmetric or qtype.element or qtype.block_size)
-    row.check(qtype, always)
+    row.check(qtype, always, part_of(axis, block_size))
     lo, hi = range_of(nan_as_zero(x, check_nan(nan, qtype)), axis, block_size)
     where = (qtype, axis, block_size, always, convention)
     if qtype.block_size:
@@ -116,7 +116,7 @@ def choose_qparams(
         scale, tensor_scale = blocks.chosen_scale(np.maximum(-lo, hi), spoiled, qtype)
         return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=tensor_scale)
     under = row.under(always, part_of(axis, block_size))
-    scale, zero_point = from_range(lo, hi, under, row.parameter_range(qtype, always), always)
+    scale, zero_point = from_range(lo, hi, under, under.parameter_range(qtype, always), always)
     scale = finite_scale(scale, row.scale_dtype(lo.dtype))
     zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
     return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
@@ -258,7 +258,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         raise ValueError("x has no elements to compare")
     check_no_nan(x, "x has {} NaN")
     clipped = clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None
-    return measures(x.astype(np.float64), approximation.astype(np.float64), clipped)
+    return measures(x, approximation, clipped)
 
 
 def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder = "little") -> NDArray[np.uint8]:

@@ -28,7 +28,7 @@ def check_out(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     check_is_out(out)
     if out is None:
         return
-    if native(out.dtype) != dtype:
+    if out.dtype != dtype and native(out.dtype) != dtype:
         raise TypeError(f"out has dtype {out.dtype}, but {dtype} is needed")
     check_shape(out, "out", shape)
     if not out.flags.writeable:

@@ -192,6 +192,19 @@ def test_standard_output_that_is_full(weights, unbuffered, monkeypatch):
     assert not hostile.unreadable(weights.parent / "q.safetensors")
 
 
+def test_a_temporary_file_that_cannot_be_removed(here, monkeypatch):
+    """A read-only disk refuses that too; what is told is the first error, and of the file that the caller knows."""
+
+    def refuse(path, *arguments, **keywords):
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr("fastq.system.atomic.os.open", refuse)
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    with pytest.raises(OSError, match="Read-only") as caught, atomic.replacing(here / "out"):
+        pass
+    assert caught.value.filename == str(here / "out")
+
+
 # temporary files of processes that were killed
 
 needs_locks = pytest.mark.skipif(not atomic.LOCKS, reason="without locks nothing is known to be abandoned")

@@ -47,7 +47,8 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
             os.replace(temporary, path)  # closed, as Windows wants it, and still locked
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # of a read-only disk: the first error is the one to tell
+            temporary.unlink()
         if isinstance(error, OSError) and error.filename == str(temporary):
             error.filename = str(path)  # the one that the caller knows
         raise

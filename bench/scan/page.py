@@ -18,7 +18,7 @@ PAGE = Path("docs/performance-scan.md")
 TEMPLATE = Path(__file__).parent / "page.md"
 MAPPED = ("work", "granularity", "layout", "dtype", "format", "out", "threads")
 SOURCE = "Source"  # the entry of the PNG that names what it was made from
-DOTS = 70  # an inch
+DOTS = 60  # an inch
 LEAST, MOST = 0.01, 1.0  # of the copy's speed: the ends of the colours
 NOTHING = "None."
 
@@ -69,13 +69,15 @@ def picture(scan: Scan) -> bytes:
     from matplotlib.figure import Figure
 
     heights = [len(AXES[axis]) for axis in MAPPED]
-    figure = Figure(figsize=(11, 0.17 * sum(heights) + 0.5 * len(MAPPED)), layout="constrained")
-    grid = figure.subplots(len(MAPPED), 2, height_ratios=heights, squeeze=False)
+    height = 0.17 * sum(heights) + 0.5 * len(MAPPED)
+    figure = Figure(figsize=(11, height))
+    figure.subplots_adjust(0.14, 0.3 / height, 0.9, 1 - 0.3 / height, wspace=0.35, hspace=0.3)
+    grid = figure.subplots(len(MAPPED), 2, height_ratios=heights)
     for row, axis in zip(grid, MAPPED, strict=True):
         shares = show.by(scan, axis, lambda rung: rung.copy / rung.ours)
         for place, name, reduce in zip(row, ("median", "slowest"), (median, min), strict=True):
             image = _map(place, shares, reduce, f"{axis}, {name}")
-    figure.colorbar(image, ax=grid, label="share of the speed of a copy of as many bytes", shrink=0.3)
+    figure.colorbar(image, ax=grid, label="share of the speed of a copy of as many bytes", shrink=0.3, pad=0.02)
     made = BytesIO()
     figure.savefig(made, format="png", dpi=DOTS, metadata={SOURCE: source(scan)})
     return made.getvalue()

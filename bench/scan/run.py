@@ -103,7 +103,8 @@ def _compile(pool: Pool, scan: Scan, batch: list[Cell]) -> None:
             wrong = pool.ask(name, pool.threads, part="compiled", cell=cell.name)
         except Absent as reason:
             wrong = str(reason)
-        free.put(name)
+        finally:
+            free.put(name)
         if wrong:
             scan.failed[cell] = wrong
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import chain, combinations
 from random import Random
 
 from .grid import AXES, GATE, Cell, allowed
 
 Pair = tuple[tuple[str, str], tuple[str, str]]  # of (axis, value)
-LONGEST = 4000  # some times what an hour is enough for
+LONGEST = 2500  # twice what an hour is enough for
 
 
 def pairs_of(cell: Cell) -> set[Pair]:
@@ -25,6 +26,12 @@ def pairs_of(cell: Cell) -> set[Pair]:
 def all_pairs() -> list[Pair]:
     """Every pair of values of two axes, those included that no call can have."""
     return [((a, x), (b, y)) for a, b in combinations(AXES, 2) for x in AXES[a] for y in AXES[b]]
+
+
+@cache
+def possible() -> frozenset[Pair]:
+    """Every pair of values of two axes that any call can have."""
+    return frozenset().union(*map(pairs_of, covering(Random(0), [])))
 
 
 def sample(seed: int) -> Iterator[Cell]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from random import Random
 from statistics import median
 
 from .grid import Cell
 from .judge import CRITERIA, Finding
-from .sample import all_pairs, completed, pairs_of
+from .sample import pairs_of, possible
 from .store import Rung, Scan
 
 Row = list[str]
@@ -79,9 +78,4 @@ def families(scan: Scan) -> tuple[Row, list[Row]]:
 
 def covered(cells: Iterable[Cell]) -> tuple[int, int]:
     """How many pairs of values of two axes some cells have, and how many there are."""
-    there = set().union(*map(pairs_of, cells))
-    return len(there), sum(pair in there or _possible(pair) for pair in all_pairs())
-
-
-def _possible(pair: object) -> bool:
-    return completed(dict(pair), Random(0), set()) is not None  # type: ignore[call-overload]
+    return len(possible() & set().union(*map(pairs_of, cells))), len(possible())

@@ -109,7 +109,7 @@ LAYOUTS = {
     "permuted": Layout(),
     "reversed": Layout(),
     "gaps": Layout(2.0),
-    "broadcast": Layout(0.0),
+    "broadcast": Layout(),  # counts as if it were there: its elements are computed all the same
     "swapped": Layout(),
     "unaligned": Layout(),
 }

@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from ..machine import cpu_name
 from ..markdown import markdown
 from . import show
@@ -71,13 +73,15 @@ def picture(scan: Scan) -> bytes:
     heights = [len(AXES[axis]) for axis in MAPPED]
     height = 0.17 * sum(heights) + 0.5 * len(MAPPED)
     figure = Figure(figsize=(11, height), dpi=DOTS)
-    figure.subplots_adjust(0.14, 0.3 / height, 0.9, 1 - 0.3 / height, wspace=0.35, hspace=0.3)
+    figure.subplots_adjust(0.14, 0.3 / height, 0.91, 1 - 0.3 / height, wspace=0.42, hspace=0.3)
     grid = figure.subplots(len(MAPPED), 2, height_ratios=heights)
     for row, axis in zip(grid, MAPPED, strict=True):
         shares = show.by(scan, axis, lambda rung: rung.copy / rung.ours)
         for place, name, reduce in zip(row, ("median", "slowest"), (median, min), strict=True):
             image = _map(place, shares, reduce, f"{axis}, {name}")
-    figure.colorbar(image, ax=grid, label="share of the speed of a copy of as many bytes", shrink=0.3, pad=0.02)
+    bar = figure.add_axes((0.935, 0.4, 0.015, 0.2))
+    figure.colorbar(image, bar)
+    bar.set_title("of the speed\nof a copy", fontsize=7)
     return _compressed(figure, scan)
 
 
@@ -89,7 +93,7 @@ def _compressed(figure: Any, scan: Scan) -> bytes:
     canvas, said, made = FigureCanvasAgg(figure), PngImagePlugin.PngInfo(), BytesIO()
     canvas.draw()
     said.add_text(SOURCE, source(scan))
-    image = Image.fromarray(canvas.buffer_rgba()).convert("RGB").quantize(COLOURS)
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(COLOURS)
     image.save(made, "png", optimize=True, pnginfo=said)
     return made.getvalue()
 

@@ -7,7 +7,7 @@ import importlib.util
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from . import contention, machine, memory, scaling, show, startup, tune
-from .cases import LOG2_SIZES, WORKS, Case, cases, chosen
+from .cases import WORKS, Case, cases, chosen
+from .options import FILE, Sizes, console, threads_option, words
 from .peers import OURS, PEERS
 from .results import Results, read, stored
 from .rounds import Bench, Settings, measure_all
+from .scan import command as scan_command
+from .scan import store as scan_results
 from .worker import Workers
 
 DEFAULT_SIZES = (24, 18, 12)
@@ -27,35 +30,6 @@ DEFAULT_SIZES = (24, 18, 12)
 FULL_SIZES, LARGEST, LARGEST_WORKS = (26, 18, 24, 12, 22, 20, 16, 14, 10), 28, WORKS[:3]
 DEFAULT_BUDGET, FULL_BUDGET = 160.0, 500.0
 PLOTS = (".png", ".svg", ".pdf")
-WIDTH = 190  # of a table that is not for a terminal
-
-
-def console() -> Console:
-    """Standard output, at its natural width where it is no terminal."""
-    made = Console()
-    return made if made.is_terminal else Console(width=WIDTH)
-
-
-class Sizes(click.ParamType):
-    """Sizes as powers of two: "12,18" or "10-26:2" or both."""
-
-    name = "LOG2"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        """Return the powers."""
-        if isinstance(value, tuple):
-            return value
-        sizes: list[int] = []
-        try:
-            for part in value.split(","):
-                span, _, step = part.partition(":")
-                first, _, last = span.partition("-")
-                sizes += range(int(first), int(last or first) + 1, int(step or 1))
-        except ValueError:
-            self.fail(f"{value!r} is not like 18 or 12,18 or 10-26:2")
-        if any(size not in LOG2_SIZES for size in sizes) or not sizes:
-            self.fail(f"{value!r} is not within {LOG2_SIZES[0]} to {LOG2_SIZES[-1]}")
-        return tuple(sizes)
 
 
 def peers_of(ctx: Any, param: Any, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -93,11 +67,6 @@ def listed(ctx: Any, param: Any, value: bool) -> None:
         ctx.exit()
 
 
-def _words(sizes: Iterable[int]) -> str:
-    return ",".join(map(str, sizes))
-
-
-FILE = click.Path(dir_okay=False, path_type=Path)
 plot_option = functools.partial(
     click.option,
     "--plot",
@@ -106,12 +75,9 @@ plot_option = functools.partial(
     callback=drawable,
     help=f"Draw throughput against size ({', '.join(PLOTS)}).",
 )
-sizes_option = click.option("--sizes", type=Sizes(), show_default=_words(DEFAULT_SIZES), help="Elements, as log2.")
+sizes_option = click.option("--sizes", type=Sizes(), show_default=words(DEFAULT_SIZES), help="Elements, as log2.")
 works_option = click.option(
     "-o", "--operations", "works", multiple=True, callback=works_of, metavar="PATTERN", help="What; default all."
-)
-threads_option = click.option(
-    "-t", "--threads", type=click.IntRange(1), default=machine.cores, show_default="all", help="Of every contender."
 )
 peers_option = click.option(
     "-c", "--contenders", "peers", multiple=True, callback=peers_of, metavar="NAMES", help="Who; default all."
@@ -242,20 +208,22 @@ def main() -> None:
 
 
 main.add_command(run)
+main.add_command(scan_command.scan)
 results_argument = click.argument("results_file", metavar="[JSON]", required=False, type=FILE, callback=results_of)
 
 
 @main.command()
 def report() -> None:
-    """Write docs/performance.md and the README's table from the stored results, and a page for each other machine."""
+    """Write docs/performance.md, a page for each other machine and the README's table, and the page of stored scans."""
     from . import report as pages
 
     found = stored()
     if not found:
         raise click.UsageError(NOTHING_STORED)
-    for path in pages.write(found):
+    scans = scan_results.stored()
+    for path in pages.write(found, scans):
         click.echo(f"{path} written")
-    for path in pages.outdated(found):
+    for path in pages.outdated(found, scans):
         click.echo(f"{path} is of no stored results: remove it")
 
 
@@ -285,8 +253,10 @@ def show_stored(results_file: Path) -> None:
     callback=results_of,
     help="Default: those of such a CPU, or else those measured last.",
 )
+@click.option("--scan/--no-scan", "with_scan", default=True, help="Whether a fixed part of the scan is measured too.")
 def gate(
     results_file: Path,
+    with_scan: bool,
     sizes: tuple[int, ...] | None,
     works: list[Any],
     threads: int,
@@ -294,7 +264,11 @@ def gate(
     rounds: int,
     budget: float | None,
 ) -> None:
-    """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1."""
+    """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1.
+
+    Of the scan the cells of `GATE` in bench/scan/grid.py are measured: a cliff, a wrong result, or a share of the
+    copy's speed that fell to less than half of that in the stored scan of such a CPU is reported.
+    """
     from . import gate as gates
 
     before = read(results_file)
@@ -307,7 +281,7 @@ def gate(
     for fall in falls:
         click.echo(fall)
     click.echo(f"{len(gates.compared(before, now))} cases compared with {results_file.name}, {len(falls)} fell")
-    sys.exit(bool(falls))
+    sys.exit(bool(falls) | (with_scan and not scan_command.gate(threads)))
 
 
 @main.command()

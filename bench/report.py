@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from .cases import WORKS, Case
 from .limits import ROOFLINE_SHARE, kept, limit, of_threads, speeds_in_cache
 from .machine import cpu_name
+from .markdown import markdown
 from .peers import PEERS, ROOFLINES
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
+from .scan import page as scan_page
+from .scan.store import Scan
 from .show import gelems, remarks, times
 from .targets import LARGE, SMALL, verdicts
 
@@ -24,11 +26,15 @@ MIB = 1 << 20
 UNITS = ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
 
 
-def texts(stored: dict[Path, Results], root: Path = ROOT) -> dict[Path, str]:
+Scans = dict[Path, Scan]
+
+
+def texts(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> dict[Path, str]:
     """What the files that are generated must hold, by their path in the repository; `PAGE` is of the first results."""
-    paths = _paths(stored)
-    made = {path: page(stored[file], file.name, _links(stored, paths, file)) for file, path in paths.items()}
+    paths, scan = _paths(stored), _link_of_scan(scans)
+    made = {path: page(stored[file], file.name, _links(stored, paths, file) + scan) for file, path in paths.items()}
     first = next(iter(stored.values()))
+    made |= {scan_page.PAGE: scan_page.text(scans)} if scans else {}
     return made | {README: readme((root / README).read_text(encoding="utf-8"), first)}
 
 
@@ -42,9 +48,22 @@ def _links(stored: dict[Path, Results], paths: dict[Path, Path], besides: Path) 
     return f"- other machines: {', '.join(others)}\n" if others else ""
 
 
-def write(stored: dict[Path, Results], root: Path = ROOT) -> list[Path]:
+def _link_of_scan(scans: Scans) -> str:
+    return f"- all that the API offers: [a sample]({scan_page.PAGE.name})\n" if scans else ""
+
+
+def pictures(scans: Scans) -> dict[Path, Scan]:
+    """The pictures that belong to stored scans, by their path in the repository, with what they are drawn from."""
+    return {scan_page.picture_of(file): scan for file, scan in scans.items()}
+
+
+def write(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> list[Path]:
     """Write the files; those that changed."""
-    made, changed = texts(stored, root), []
+    made, changed = texts(stored, scans, root), []
+    for path, scan in pictures(scans).items():
+        if not scan_page.is_of(root / path, scan):
+            (root / path).write_bytes(scan_page.picture(scan))
+            changed.append(path)
     for path, text in made.items():
         target = root / path
         if not target.exists() or target.read_text(encoding="utf-8") != text:
@@ -53,11 +72,12 @@ def write(stored: dict[Path, Results], root: Path = ROOT) -> list[Path]:
     return changed
 
 
-def outdated(stored: dict[Path, Results], root: Path = ROOT) -> list[Path]:
+def outdated(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> list[Path]:
     """Pages that were made from results which are no more, or are on the first page now."""
     there = sorted((root / PAGE.parent).glob(f"{PAGE.stem}-*{PAGE.suffix}"))
     made = [path.relative_to(root) for path in there if MADE in path.read_text(encoding="utf-8")]
-    return [path for path in made if path not in _paths(stored).values()]
+    wanted = {*_paths(stored).values(), *([scan_page.PAGE] if scans else [])}
+    return [path for path in made if path not in wanted]
 
 
 def page(results: Results, name: str, others: str) -> str:
@@ -79,17 +99,6 @@ def readme(text: str, results: Results) -> str:
     if not (begin and end):
         raise ValueError(f"README.md has no part from {BEGIN} to {END}")
     return f"{before}{BEGIN}\n{speed_table(results)}\n{END}{after}"
-
-
-def markdown(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table; columns of numbers are at the right."""
-    columns, rows = list(columns), [list(row) for row in rows]
-    rules = ["---:" if all(_NUMBER.match(row[k]) for row in rows) else "---" for k in range(len(columns))]
-    lines = [columns, rules, *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-_NUMBER = re.compile(r"-$|[<>= ]*-?[\d.,]+")
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

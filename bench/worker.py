@@ -204,6 +204,10 @@ class Child:
         call()
         self.runners[name] = Runner(call, dict)
 
+    def scan(self, part: str, **request: Any) -> Any:
+        """Do a part of the scan: a function of scan/measure.py."""
+        return getattr(importlib.import_module(".scan.measure", __package__), part)(**request)
+
     def time(self, variant: str, seconds: float) -> list[float]:
         """Seconds of a call, sampled for so long, after calls that are not counted; at least one sample."""
         if variant not in self.runners:

@@ -345,8 +345,8 @@ def test_pages_hold_the_figures(measured, tmp_path):
     made = results.read(measured[0])
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    assert report.write({Path("results.json"): made}, tmp_path) == [report.PAGE, report.README]
-    assert report.write({Path("results.json"): made}, tmp_path) == []
+    assert report.write({Path("results.json"): made}, {}, tmp_path) == [report.PAGE, report.README]
+    assert report.write({Path("results.json"): made}, {}, tmp_path) == []
     page, readme = (tmp_path / report.PAGE).read_text(), (tmp_path / report.README).read_text()
     assert made.machine["cpu"] in page
     m = made["minmax/float32/int8/tensor/2^12"]
@@ -366,15 +366,15 @@ def test_pages_of_several_machines(measured, tmp_path):
     (tmp_path / "docs" / "performance-notes.md").write_text("by hand")
     (tmp_path / "README.md").write_text(f"{report.BEGIN}\n{report.END}\n")
     other, stored = Path("docs/performance-other.md"), {Path("results.json"): made, Path("other.json"): old}
-    assert report.write(stored, tmp_path) == [report.PAGE, other, report.README]
+    assert report.write(stored, {}, tmp_path) == [report.PAGE, other, report.README]
     first, second = ((tmp_path / path).read_text() for path in (report.PAGE, other))
     assert f"- CPU: {made.machine['cpu']};" in first
     name = made.machine["features"].split()[0]  # what compilers call the CPU
     assert f"[Another, {name}](performance-other.md)" in first
     assert "- CPU: Another;" in second
     assert f"[{made.machine['cpu']}, {name}](performance.md)" in second
-    assert report.outdated(stored, tmp_path) == []
-    assert report.outdated({Path("results.json"): made}, tmp_path) == [other]
+    assert report.outdated(stored, {}, tmp_path) == []
+    assert report.outdated({Path("results.json"): made}, {}, tmp_path) == [other]
 
 
 @pytest.mark.parametrize(
@@ -393,10 +393,13 @@ def test_results_of_such_a_cpu_are_the_default(measured, tmp_path, monkeypatch, 
 
 
 def test_generated_text_is_that_of_the_stored_results():
-    stored = results.stored()
+    stored, scans = results.stored(), part("scan.store").stored()
     assert stored
-    for name, text in report.texts(stored, ROOT).items():
+    for name, text in report.texts(stored, scans, ROOT).items():
         assert (ROOT / name).read_text(encoding="utf-8") == text, f"{name}: run python -m bench report"
+    for name, scan in report.pictures(scans).items():
+        assert part("scan.page").is_of(ROOT / name, scan), f"{name}: run python -m bench report"
+    assert report.outdated(stored, scans, ROOT) == []
 
 
 def slower(made, factor, *cases_):
@@ -427,13 +430,22 @@ def test_gate_command_measures_the_cases_that_are_stored(measured):
     easy = slower(made, 1e6, *(m.case for m in made.measurements))
     path = measured[0].with_name("easy.json")
     easy.write(path)
-    options = ["--sizes", "10", "-o", "minmax", "-t", "1", "-c", "numpy", "--rounds", "1"]
+    options = ["--no-scan", "--sizes", "10", "-o", "minmax", "-t", "1", "-c", "numpy", "--rounds", "1"]
     assert "1 cases compared with easy.json, 0 fell" in invoke(command.main, "gate", "--against", path, *options)
     wrong = invoke(command.main, "gate", "--against", path, *options, "-t", "3", exit_code=2)
     assert "easy.json was measured with --threads 1, not 3" in wrong
     hard = slower(made, 1e-6, *(m.case for m in made.measurements))
     hard.write(path)
     assert "1 fell" in invoke(command.main, "gate", "--against", path, *options, exit_code=1)
+
+
+@pytest.mark.parametrize("fine", [True, False])
+def test_gate_command_ends_with_the_scan(measured, monkeypatch, fine):
+    asked = []
+    monkeypatch.setattr(part("scan.command"), "gate", lambda threads: asked.append(threads) or fine)
+    options = ["--sizes", "11", "-t", "1"]  # of which the results have no case
+    invoke(command.main, "gate", "--against", measured[0], *options, exit_code=int(not fine))
+    assert asked == [1]
 
 
 def test_ratios_are_between_turns_of_one_round():

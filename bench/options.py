@@ -1,0 +1,53 @@
+"""What commands of the benchmark share: options and where tables go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from . import machine
+from .cases import LOG2_SIZES
+
+WIDTH = 190  # of a table that is not for a terminal
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def console() -> Console:
+    """Standard output, at its natural width where it is no terminal."""
+    made = Console()
+    return made if made.is_terminal else Console(width=WIDTH)
+
+
+class Sizes(click.ParamType):
+    """Sizes as powers of two: "12,18" or "10-26:2" or both."""
+
+    name = "LOG2"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        """Return the powers."""
+        if isinstance(value, tuple):
+            return value
+        sizes: list[int] = []
+        try:
+            for part in value.split(","):
+                span, _, step = part.partition(":")
+                first, _, last = span.partition("-")
+                sizes += range(int(first), int(last or first) + 1, int(step or 1))
+        except ValueError:
+            self.fail(f"{value!r} is not like 18 or 12,18 or 10-26:2")
+        if any(size not in LOG2_SIZES for size in sizes) or not sizes:
+            self.fail(f"{value!r} is not within {LOG2_SIZES[0]} to {LOG2_SIZES[-1]}")
+        return tuple(sizes)
+
+
+def words(sizes: Iterable[int]) -> str:
+    return ",".join(map(str, sizes))
+
+
+threads_option = click.option(
+    "-t", "--threads", type=click.IntRange(1), default=machine.cores, show_default="all", help="Of every contender."
+)

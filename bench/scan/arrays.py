@@ -1,0 +1,177 @@
+"""The operands of a cell: a piece of at most 2**PIECE elements, repeated along the axis that grows, and laid out.
+
+So the right results of a large call are those of the piece, repeated: ranges of repeated values are the same, and what
+has parameters of its own is repeated whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq import QParams, QuantizedArray, reference
+from fastq.formats.qtypes import QTYPES
+
+from ..data import SEED, dtype_of, empty
+from .grid import BLOCK_FORMATS, GRANULARITIES, OF_CODES_WORKS, PIECE, WORKS, Cell
+
+Array = NDArray[Any]
+
+WIDEST = 10**4  # of integers, so that float16 holds the scales of GGUF
+
+
+def _ordered(*order: int) -> Callable[[Array], Array]:
+    """Lay out with the axes in this order in memory, the slowest first."""
+    back = tuple(np.argsort(order))
+    return lambda x: np.ascontiguousarray(x.transpose(order)).transpose(back)
+
+
+def _reversed(x: Array) -> Array:
+    return np.flip(np.ascontiguousarray(np.flip(x)))
+
+
+def _gaps(x: Array) -> Array:
+    memory = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+    memory[..., ::2] = x
+    return memory[..., ::2]
+
+
+def _broadcast(x: Array) -> Array:
+    return np.broadcast_to(x[:1].copy(), x.shape)
+
+
+def _unaligned(x: Array) -> Array:
+    memory = np.zeros(x.nbytes + 1, np.uint8)
+    view = memory[1:].view(x.dtype).reshape(x.shape)
+    view[...] = x
+    return view
+
+
+LAYOUTS: dict[str, Callable[[Array], Array]] = {
+    "c": lambda x: x,
+    "fortran": _ordered(2, 1, 0),
+    "transposed": _ordered(0, 2, 1),
+    "permuted": _ordered(1, 2, 0),
+    "reversed": _reversed,
+    "gaps": _gaps,
+    "broadcast": _broadcast,
+    "swapped": lambda x: x.astype(x.dtype.newbyteorder("S")),
+    "unaligned": _unaligned,
+}
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a call is made with.
+
+    Attributes
+    ----------
+    first : ndarray
+        The array that has the layout: of values, or of codes.
+    shape : tuple of int
+        Of the array of values.
+    qparams : QParams or None
+        The parameters that are given.
+    approximation : ndarray or None
+        Codes, or values, that `first` is compared with.
+    out : ndarray or None
+        Where to write.
+    """
+
+    first: Array
+    shape: tuple[int, ...]
+    qparams: QParams | None = None
+    approximation: Array | None = None
+    out: Array | None = None
+
+
+def repeated(piece: Array, times: int, axis: int | None) -> Array:
+    """The piece so many times along an axis; itself where it has none."""
+    return piece if axis is None or times == 1 else np.concatenate([piece] * times, axis)
+
+
+def values(dtype: str, shape: tuple[int, ...]) -> Array:
+    """Normal deviates, or integers from most of a small dtype's range and some of a wide one's."""
+    random, made = np.random.default_rng(SEED), dtype_of(dtype)
+    if made.kind not in "iu":
+        return random.standard_normal(shape, np.float32).astype(made)
+    info = np.iinfo(made)
+    return random.integers(max(info.min, -WIDEST), min(info.max, WIDEST), shape, made)
+
+
+def granularity(cell: Cell) -> dict[str, Any]:
+    """Arguments axis and block_size; formats that prescribe blocks have a size of their own."""
+    row = GRANULARITIES[cell.granularity]
+    prescribed = cell.format in QTYPES and QTYPES[cell.format].block_size
+    return {"axis": row.axis, "block_size": prescribed or row.block_size}
+
+
+@lru_cache(maxsize=2)
+def piece(cell: Cell, log2: int) -> Operands:
+    """The operands of the piece in C order, whatever the layout, with the values that the layout leaves."""
+    shape = cell.shape(min(log2, PIECE))
+    if cell.work in OF_CODES_WORKS:
+        return _piece_of_codes(cell, shape)
+    x = np.ascontiguousarray(LAYOUTS[cell.layout](values(cell.dtype, shape))).astype(dtype_of(cell.dtype))
+    made = Operands(x, shape)
+    if cell.work == "compare values":
+        return replace(made, approximation=(x.astype(np.float32) * np.float32(1.01)))
+    if WORKS[cell.work].parameters != "given":
+        return made
+    made = replace(made, qparams=reference.choose_qparams(x, cell.format, **granularity(cell)))
+    if cell.work == "compare":
+        made = replace(made, approximation=reference.quantize(x, qparams=made.qparams).codes)
+    return made
+
+
+def _piece_of_codes(cell: Cell, shape: tuple[int, ...]) -> Operands:
+    x = values("float32", shape)
+    if cell.format in BLOCK_FORMATS:
+        return _laid_out(cell, Operands(reference.gguf.quantize(x, cell.format), shape))
+    named = granularity(cell) if WORKS[cell.work].parameters == "given" else {}
+    q = reference.quantize(x, cell.format, **named)
+    if "bytes" in WORKS[cell.work].reads:
+        return _laid_out(cell, Operands(_one_each(cell, q), shape, q.qparams))
+    return _laid_out(cell, Operands(q.codes, shape, q.qparams))
+
+
+def _one_each(cell: Cell, q: QuantizedArray) -> Array:
+    """Codes one an element, for a function that is told no format in a dtype that tells it."""
+    codes = reference.unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes
+    return codes.astype(dtype_of(cell.format)) if cell.work == "dequantize_linear" else codes
+
+
+def _laid_out(cell: Cell, made: Operands) -> Operands:
+    return replace(made, first=np.ascontiguousarray(LAYOUTS[cell.layout](made.first)))
+
+
+def operands(cell: Cell, log2: int) -> Operands:
+    """The operands of an array of about 2**log2 elements; `out` is made when the shape of the result is known."""
+    row, small = GRANULARITIES[cell.granularity], piece(cell, log2)
+    times = row.times(log2)
+    p = small.qparams
+    if p is not None and p.scale.ndim:
+        scale, zero_point = (repeated(each, times, row.rest_of_parameters) for each in (p.scale, p.zero_point))
+        p = p.with_values(scale, zero_point)
+    second = small.approximation
+    return Operands(
+        LAYOUTS[cell.layout](repeated(small.first, times, row.rest)),
+        cell.shape(log2),
+        p,
+        None if second is None else repeated(second, times, row.rest),
+    )
+
+
+def out_like(cell: Cell, first: Array, result: Array, times: int) -> Array | None:
+    """Memory for the results of so many pieces, given the result of one; None where none is given."""
+    if cell.out == "none":
+        return None
+    shape = list(result.shape)
+    shape[GRANULARITIES[cell.granularity].rest] *= times
+    order = tuple(np.argsort([-abs(n) for n in first.strides], kind="stable")) if cell.out == "like x" else (0, 1, 2)
+    return empty(tuple(shape[k] for k in order), result.dtype).transpose(np.argsort(order))

@@ -1,0 +1,156 @@
+"""The calls of a cell, of fastq and of its reference alike, and how their results are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+import fastq
+from fastq import QuantizedArray, reference
+from fastq.results import Comparison, QParams
+
+from ..verify import MEASURES, MEASURES_AGREE
+from .arrays import Array, Operands, dtype_of, granularity, operands, out_like, piece
+from .grid import GRANULARITIES, WORKS, Cell
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Results = dict[str, Any]
+PARAMETERS = ("scale", "zero_point", "lo", "hi")  # results that have the shape of parameters
+
+
+def _chosen(cell: Cell, o: Operands) -> Arguments:
+    symmetric = {"symmetric": True} if WORKS[cell.work].parameters == "symmetric" else {}
+    return (o.first, cell.format), granularity(cell) | symmetric
+
+
+def _quantize(cell: Cell, o: Operands) -> Arguments:
+    return ((o.first,), {"qparams": o.qparams}) if o.qparams else _chosen(cell, o)
+
+
+def _raw(o: Operands) -> tuple[Any, ...]:
+    assert o.qparams is not None
+    return o.first, o.qparams.scale, None if o.qparams.dtype.element else o.qparams.zero_point
+
+
+def _quantize_linear(cell: Cell, o: Operands) -> Arguments:
+    return _raw(o), {"dtype": cell.format} | granularity(cell)
+
+
+def _dequantize_linear(cell: Cell, o: Operands) -> Arguments:
+    codes, scale, zero_point = _raw(o)
+    zero = None if zero_point is None else zero_point.astype(codes.dtype)
+    return (codes, scale, zero), {"dtype": dtype_of(cell.dtype)} | granularity(cell)
+
+
+def _dequantize(cell: Cell, o: Operands) -> Arguments:
+    return (QuantizedArray(o.first, o.qparams, o.shape),), {"dtype": dtype_of(cell.dtype)}
+
+
+def _minmax(cell: Cell, o: Operands) -> Arguments:
+    return (o.first,), granularity(cell)
+
+
+def _compare(cell: Cell, o: Operands) -> Arguments:
+    codes = o.approximation
+    return (o.first, QuantizedArray(codes, o.qparams, o.shape) if o.qparams else codes), {}
+
+
+def _unpack(cell: Cell, o: Operands) -> Arguments:
+    return (o.first, cell.format), {"shape": o.shape}
+
+
+def _with_format(cell: Cell, o: Operands) -> Arguments:
+    return (o.first, cell.format), {}
+
+
+# function -> its arguments
+ARGUMENTS: dict[str, Callable[[Cell, Operands], Arguments]] = {
+    "quantize": _quantize,
+    "quantize_linear": _quantize_linear,
+    "dequantize_linear": _dequantize_linear,
+    "dequantize": _dequantize,
+    "fake_quantize": _quantize,
+    "choose_qparams": _chosen,
+    "minmax": _minmax,
+    "compare": _compare,
+    "pack": _with_format,
+    "unpack": _unpack,
+    "gguf.quantize": _with_format,
+    "gguf.dequantize": _with_format,
+}
+
+
+def call_of(api: Any, cell: Cell, o: Operands) -> Callable[[], Any]:
+    """The call with all its arguments; `api` is fastq or its reference."""
+    name = WORKS[cell.work].function
+    positional, named = ARGUMENTS[name](cell, o)
+    named |= {} if o.out is None else {"out": o.out}
+    if api is fastq and name == "dequantize":
+        return partial(positional[0].dequantize, **named)
+    return partial(attrgetter(name)(api), *positional, **named)
+
+
+def results_of(result: Any) -> Results:
+    """What a call returned, by name."""
+    if isinstance(result, QuantizedArray):
+        return {"codes": result.codes} | results_of(result.qparams)
+    if isinstance(result, QParams):
+        scales = {} if result.tensor_scale is None else {"tensor_scale": result.tensor_scale}
+        return {"scale": result.scale, "zero_point": result.zero_point} | scales
+    if isinstance(result, Comparison):
+        return {"measures": np.array([getattr(result, name) for name in MEASURES]), "clipped": result.clipped}
+    return {"lo": result[0], "hi": result[1]} if isinstance(result, tuple) else {"result": result}
+
+
+def expected(cell: Cell, log2: int) -> Results:
+    """The right results of the piece."""
+    return results_of(call_of(reference, cell, piece(cell, log2))())
+
+
+def ready(cell: Cell, log2: int) -> tuple[Operands, Callable[[], str]]:
+    """The operands of a size with memory for the result, and what says how a result differs from the right one."""
+    right, o, times = expected(cell, log2), operands(cell, log2), GRANULARITIES[cell.granularity].times(log2)
+    array = next((value for name, value in right.items() if name in ("codes", "result")), None)
+    if array is not None:
+        o = replace(o, out=out_like(cell, o.first, array, times))
+    return o, partial(differences, cell, right, times)
+
+
+def differences(cell: Cell, right: Results, times: int, result: Any) -> str:
+    """Say how a result differs from the right one of the piece, repeated: '' where it does not."""
+    got = results_of(result)
+    if got.keys() != right.keys():
+        return f"results {', '.join(got)}, not {', '.join(right)}"
+    return "; ".join(filter(None, (_difference(cell, name, got[name], right[name], times) for name in right)))
+
+
+def _difference(cell: Cell, name: str, got: Any, right: Any, times: int) -> str:
+    if name == "clipped":
+        wanted = None if right is None else right * times
+        return "" if got == wanted else f"clipped: {got}, not {wanted}"
+    if name == "measures":  # sums, which are taken in another order
+        return "" if np.allclose(got, right, MEASURES_AGREE, 0, equal_nan=True) else f"measures: {got}, not {right}"
+    row = GRANULARITIES[cell.granularity]
+    axis = row.rest_of_parameters if name in PARAMETERS else None if name == "tensor_scale" else row.rest
+    return "" if _repeats(np.asarray(got), np.asarray(right), times, axis) else f"{name}: not the reference's"
+
+
+def _repeats(got: Array, right: Array, times: int, axis: int | None) -> bool:
+    """Whether an array is another so many times along an axis, bit for bit."""
+    shape = list(right.shape)
+    if axis is not None and shape:
+        shape[axis] *= times
+    if got.dtype != right.dtype or list(got.shape) != shape:
+        return False
+    bits = np.dtype(f"u{got.dtype.itemsize}")
+    got, right = got.view(bits), right.view(bits)
+    if axis is None or times == 1 or not shape:
+        return bool((got == right).all())
+    n = right.shape[axis]
+    pieces = (got[(slice(None),) * axis + (slice(k * n, (k + 1) * n),)] for k in range(times))
+    return all((each == right).all() for each in pieces)

@@ -1,0 +1,322 @@
+"""The grid: what a call may be made of, an axis a table, and which values of the axes go together.
+
+A `Cell` takes one value of each axis. Its arrays have three axes, of which one, the `rest` of its granularity, grows
+with the size; the others keep their lengths from `PIECE` elements on. So a large array repeats a small one exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import NamedTuple
+
+from fastq.formats.gguf import BLOCK, BLOCK_FORMATS
+from fastq.formats.qtypes import QTYPES
+
+PIECE = 16  # log2 of the elements that larger arrays repeat
+ROWS_AT_LEAST = 4
+NO_FORMAT, OF_CODES = "none", "codes"
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8} | {
+    name: int(name.lstrip("uint")) // 8 for name in INTEGERS
+}
+
+
+class Granularity(NamedTuple):
+    """What shares a scale, and the lengths of the array's axes; 0 stands for the axis that grows.
+
+    Ranges that end only with the array are read `twice`, once for the range and once for the codes.
+    """
+
+    axis: int | tuple[int, ...] | None
+    block_size: int
+    lengths: tuple[int, int, int]
+    twice: bool = False
+
+    @property
+    def rest(self) -> int:
+        """The axis that grows."""
+        return self.lengths.index(0)
+
+    def shape(self, log2: int) -> tuple[int, int, int]:
+        """Shape of about 2**log2 elements; in small arrays the longest axis is shortened until some rows are left."""
+        lengths, small = list(self.lengths), 1 << min(log2, PIECE)
+        while prod(filter(None, lengths)) > small // ROWS_AT_LEAST:
+            lengths[lengths.index(max(lengths))] //= 2
+        fixed = prod(filter(None, lengths))
+        lengths[self.rest] = small // fixed * ((1 << log2) // (small // fixed * fixed))
+        return lengths[0], lengths[1], lengths[2]
+
+    def times(self, log2: int) -> int:
+        """How often an array of so many elements repeats its piece."""
+        return self.shape(log2)[self.rest] // self.shape(min(log2, PIECE))[self.rest]
+
+    def count(self, shape: tuple[int, ...]) -> int:
+        """Number of scales of an array."""
+        if self.block_size:
+            return prod(-(-n // self.block_size) if a == self.axis else n for a, n in enumerate(shape))
+        return prod(shape[a] for a in self.kept)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The axes whose indices have scales of their own."""
+        return () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
+
+    @property
+    def rest_of_parameters(self) -> int | None:
+        """The axis of the scales that grows with the array; None where their number stays."""
+        if self.block_size:
+            return self.rest
+        return self.kept.index(self.rest) if self.rest in self.kept else None
+
+
+# "odd" lengths have no line, vector or byte of packed codes in which a row would end
+GRANULARITIES = {
+    "array": Granularity(None, 0, (0, 8, 512), twice=True),
+    "rows": Granularity(0, 0, (0, 8, 512)),
+    "odd rows": Granularity(0, 0, (0, 1, 999)),
+    "short rows": Granularity(0, 0, (0, 1, 24)),
+    "long rows": Granularity(0, 0, (16, 1, 0), twice=True),
+    "columns": Granularity(2, 0, (0, 1, 4096), twice=True),
+    "few columns": Granularity(2, 0, (0, 1, 24), twice=True),
+    "channels": Granularity(1, 0, (0, 16, 196), twice=True),
+    "axes 0 1": Granularity((0, 1), 0, (0, 12, 64)),
+    "axes 0 2": Granularity((0, 2), 0, (0, 32, 48)),
+    "axes 1 2": Granularity((1, 2), 0, (0, 12, 64), twice=True),
+    "blocks 32": Granularity(2, 32, (0, 4, 1024)),
+    "blocks 64": Granularity(2, 64, (0, 4, 1024)),
+    "blocks 128": Granularity(2, 128, (0, 4, 1024)),
+    "ragged blocks": Granularity(2, 32, (0, 1, 1000)),
+    "inner blocks": Granularity(1, 32, (0, 128, 24)),
+    "inner blocks, long": Granularity(1, 64, (4, 0, 256)),
+    "first blocks": Granularity(0, 32, (0, 8, 128)),
+}
+PLAIN_SHAPES = ("array", "rows", "odd rows", "short rows")  # for works that know no granularity
+IN_BLOCKS = tuple(name for name, row in GRANULARITIES.items() if row.block_size == BLOCK)
+
+
+class Layout(NamedTuple):
+    """A memory layout, by name in `arrays.LAYOUTS`: how many bytes are touched for each byte of the array."""
+
+    touched: float = 1.0
+
+
+LAYOUTS = {
+    "c": Layout(),
+    "fortran": Layout(),
+    "transposed": Layout(),
+    "permuted": Layout(),
+    "reversed": Layout(),
+    "gaps": Layout(2.0),
+    "broadcast": Layout(),  # counts as if it were there: its elements are computed all the same
+    "swapped": Layout(),
+    "unaligned": Layout(),
+}
+
+# --- works ------------------------------------------------------------------------------------------------------------
+
+_ALL = tuple(QTYPES)
+_WITHOUT_BLOCKS = tuple(name for name, row in QTYPES.items() if not row.block_size)
+_SCHEMES = tuple(name for name in _WITHOUT_BLOCKS if not QTYPES[name].element and QTYPES[name].bits > 1)
+_PACKED = tuple(name for name, row in QTYPES.items() if row.packed and not row.block_size)
+# one code an element, in a dtype that tells the format: NumPy's or that of ml_dtypes
+_OWN_DTYPE = tuple(n for n in _WITHOUT_BLOCKS if QTYPES[n].storage.name == n or n in ("int4", "uint4", "int2", "uint2"))
+
+
+class Work(NamedTuple):
+    """A family of calls: a public function, where its parameters come from, and what the axes may be for it.
+
+    `reads` and `writes` name what moves: values, codes (as they are stored), bytes (codes one an element), parameters.
+    """
+
+    function: str
+    parameters: str
+    formats: tuple[str, ...]
+    reads: str
+    writes: str = ""
+    dtypes: tuple[str, ...] = (*FLOATS, *INTEGERS)
+    granularities: tuple[str, ...] = tuple(GRANULARITIES)
+    out: bool = True
+
+
+WORKS = {
+    "quantize": Work("quantize", "own", _ALL, "values", "codes parameters"),
+    "quantize symmetric": Work("quantize", "symmetric", _SCHEMES, "values", "codes parameters"),
+    "quantize given": Work("quantize", "given", _ALL, "values parameters", "codes"),
+    "quantize_linear": Work("quantize_linear", "given", _WITHOUT_BLOCKS, "values parameters", "codes"),
+    "dequantize_linear": Work("dequantize_linear", "given", _OWN_DTYPE, "bytes parameters", "values", FLOATS),
+    "dequantize": Work("dequantize", "given", _ALL, "codes parameters", "values", FLOATS),
+    "fake_quantize": Work("fake_quantize", "own", _ALL, "values", "values"),
+    "fake_quantize symmetric": Work("fake_quantize", "symmetric", _SCHEMES, "values", "values"),
+    "fake_quantize given": Work("fake_quantize", "given", _ALL, "values parameters", "values"),
+    "choose_qparams": Work("choose_qparams", "own", _ALL, "values", "parameters", out=False),
+    "minmax": Work("minmax", NO_FORMAT, (NO_FORMAT,), "values", "", out=False),
+    "compare": Work("compare", "given", _ALL, "values codes parameters", "", out=False),
+    "compare values": Work(
+        "compare", NO_FORMAT, (NO_FORMAT,), "values values", "", granularities=PLAIN_SHAPES, out=False
+    ),
+    "pack": Work("pack", NO_FORMAT, _PACKED, "bytes", "codes", (OF_CODES,), PLAIN_SHAPES, False),
+    "unpack": Work("unpack", NO_FORMAT, _PACKED, "codes", "bytes", (OF_CODES,), PLAIN_SHAPES, False),
+    "gguf.quantize": Work(
+        "gguf.quantize", "own", tuple(BLOCK_FORMATS), "values", "codes", granularities=("array", "blocks 32")
+    ),
+    "gguf.dequantize": Work(
+        "gguf.dequantize",
+        "own",
+        tuple(BLOCK_FORMATS),
+        "codes",
+        "values",
+        ("float32",),
+        granularities=("array", "blocks 32"),
+    ),
+}
+# those whose first operand is an array of codes, which the layout is of
+OF_CODES_WORKS = tuple(name for name, row in WORKS.items() if row.reads.split()[0] in ("codes", "bytes"))
+
+# --- axes -------------------------------------------------------------------------------------------------------------
+
+LADDER = (12, 18, 22, 25)  # log2 of the sizes that every cell is measured at
+AXES: dict[str, tuple[str, ...]] = {
+    "work": tuple(WORKS),
+    "format": (*QTYPES, *BLOCK_FORMATS, NO_FORMAT),
+    "granularity": tuple(GRANULARITIES),
+    "dtype": (*FLOATS, *INTEGERS, OF_CODES),
+    "layout": tuple(LAYOUTS),
+    "out": ("none", "c", "like x"),  # in C order, or in the memory order of the operand
+    "threads": ("all", "one"),
+    "sizes": ("10,20", "14,24", "16,26"),  # beside those of the ladder
+}
+
+
+class Rule(NamedTuple):
+    """Axes and what must hold of their values together."""
+
+    axes: tuple[str, ...]
+    holds: Callable[..., bool]
+
+
+def _swappable(layout: str, work: str, dtype: str, format_: str) -> bool:
+    """Only what NumPy itself defines has a byte order, and only from two bytes on."""
+    operand = format_ if work in OF_CODES_WORKS else dtype
+    return layout != "swapped" or (operand != "bfloat16" and ITEMSIZES.get(operand, 1) > 1)
+
+
+def _prescribed(format_: str, granularity: str) -> bool:
+    return format_ not in QTYPES or not QTYPES[format_].block_size or granularity in IN_BLOCKS
+
+
+RULES = (
+    Rule(("work", "format"), lambda work, format_: format_ in WORKS[work].formats),
+    Rule(("work", "granularity"), lambda work, granularity: granularity in WORKS[work].granularities),
+    Rule(("work", "dtype"), lambda work, dtype: dtype in WORKS[work].dtypes),
+    Rule(("work", "out"), lambda work, out: out == "none" or WORKS[work].out),
+    Rule(("format", "granularity"), _prescribed),
+    Rule(("layout", "work", "dtype", "format"), _swappable),
+)
+
+
+def allowed(values: Mapping[str, str], axis: str) -> bool:
+    """Whether the value of an axis goes with all others that are known."""
+    return all(
+        rule.holds(*(values[each] for each in rule.axes))
+        for rule in RULES
+        if axis in rule.axes and all(each in values for each in rule.axes)
+    )
+
+
+class Cell(NamedTuple):
+    """One value of each axis."""
+
+    work: str
+    format: str = "int8"
+    granularity: str = "array"
+    dtype: str = "float32"
+    layout: str = "c"
+    out: str = "c"
+    threads: str = "all"
+    sizes: str = AXES["sizes"][0]
+
+    @property
+    def name(self) -> str:
+        """Words for tables and for the command line."""
+        return "/".join(self)
+
+    @property
+    def valid(self) -> bool:
+        """Whether all values are of their axes and go together."""
+        values = self._asdict()
+        return all(value in AXES[axis] and allowed(values, axis) for axis, value in values.items())
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """The sizes at which the cell is measured, as log2."""
+        return tuple(sorted({*LADDER, *map(int, self.sizes.split(","))}))
+
+    def shape(self, log2: int) -> tuple[int, int, int]:
+        """Shape of the array of values."""
+        return GRANULARITIES[self.granularity].shape(log2)
+
+    def elements(self, log2: int) -> int:
+        """Elements of the array of values, about 2**log2."""
+        return prod(self.shape(log2))
+
+    def nbytes(self, what: str, log2: int) -> float:
+        """Bytes of what is named, as in `Work.reads`; of the array that has the layout, those that are touched."""
+        sizes, first = self._sizes(log2), WORKS[self.work].reads.split()[0]
+        touched = {first: LAYOUTS[self.layout].touched} if what.split()[:1] == [first] else {}
+        return sum(sizes[name] * touched.pop(name, 1.0) for name in what.split())
+
+    def bytes_moved(self, log2: int) -> float:
+        """Bytes that the call must move, its input twice where the range ends only with the array."""
+        work = WORKS[self.work]
+        read, written = self.nbytes(work.reads, log2), sum(self._sizes(log2)[name] for name in work.writes.split())
+        twice = GRANULARITIES[self.granularity].twice and work.parameters in ("own", "symmetric")
+        again = twice and work.writes not in ("", "parameters") and self.format not in BLOCK_FORMATS
+        return read * (1 + again) + written
+
+    def _sizes(self, log2: int) -> dict[str, float]:
+        elements, granularity = self.elements(log2), GRANULARITIES[self.granularity]
+        qtype, blocks = QTYPES.get(self.format), BLOCK_FORMATS.get(self.format)
+        bits = blocks.nbytes * 8 / BLOCK if blocks else qtype.bits if qtype else 0
+        of_parameters = (1 if qtype.scale_element else 4 + max(1, qtype.bits // 8)) if qtype else 0
+        return {
+            "values": elements * ITEMSIZES.get(self.dtype, 0),
+            "codes": elements * bits / 8,
+            "bytes": elements * max(1, bits // 8),
+            "parameters": granularity.count(self.shape(log2)) * of_parameters,
+        }
+
+
+def cell_of(name: str) -> Cell:
+    """The cell of a name.
+
+    Raises
+    ------
+    ValueError
+        If the values are not of the axes, or do not go together.
+    """
+    values = name.split("/")
+    if len(values) != len(AXES) or not Cell(*values).valid:
+        raise ValueError(f"cell must be a name such as {Cell('quantize').name!r}, not {name!r}")
+    return Cell(*values)
+
+
+# where the scan that made us look found cliffs, and one usual call of each kind: what the gate measures again
+GATE = (
+    Cell("dequantize", "int8", "blocks 32"),
+    Cell("dequantize", "int4", "blocks 32"),
+    Cell("dequantize", "int8", "blocks 64"),
+    Cell("dequantize", "int8", "short rows"),
+    Cell("dequantize", "int8", "columns"),
+    Cell("dequantize", "mxfp8_e4m3", "blocks 32"),
+    Cell("fake_quantize given", "int8", "blocks 32"),
+    Cell("fake_quantize symmetric", "int8", "short rows"),
+    Cell("quantize symmetric", "int4", "blocks 32", layout="fortran", out="none"),
+    Cell("quantize", "uint8", "array", layout="reversed"),
+    Cell("quantize symmetric", "int8", "rows", layout="permuted"),
+    Cell("quantize_linear", "int8", "array", layout="gaps"),
+    Cell("quantize_linear", "int8", "rows", layout="swapped"),
+    Cell("compare", "int8", "blocks 32", out="none"),
+    Cell("compare", "float8_e4m3fn", "array", out="none"),
+)

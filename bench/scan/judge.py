@@ -1,0 +1,107 @@
+"""What is wrong in a scan: cliffs, outliers in a family, and what is slower than a plain way to do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from .grid import Cell
+from .store import Rung, Scan
+
+CLIFF = OUTLIER = 4.0  # times as slow
+FAMILY_AT_LEAST = 5  # cells, of which a median says something
+JUDGED_FROM = 12  # log2; below it is the cost of a call
+RIVALS = {
+    "NumPy": "numpy",
+    "a plain parallel loop": "loop",
+    "numpy.copyto": "copyto",
+}
+
+
+class Finding(NamedTuple):
+    """A cell that is slow at a size: by which criterion, and how many times as slow as it should be."""
+
+    kind: str
+    cell: Cell
+    log2: int
+    times: float
+    ours: float
+
+
+def cliffs_of(cell: Cell, rungs: dict[int, Rung]) -> Iterator[Finding]:
+    """Sizes at which an element takes four times as long as one size down, or as its bytes do in a plain copy.
+
+    The copy is what the roofline explains: a cell may slow down as far as memory does.
+    """
+    for (_, before), (log2, now) in pairwise(sorted(rungs.items())):
+        times = now.ours / max(before.ours, now.copy)
+        if times > CLIFF:
+            yield Finding("cliff", cell, log2, times, now.ours)
+
+
+def cliffs(scan: Scan) -> list[Finding]:
+    """The cliffs of all cells."""
+    return [found for cell, rungs in scan.rungs.items() for found in cliffs_of(cell, rungs)]
+
+
+def outliers(scan: Scan) -> list[Finding]:
+    """Cells that take four times as long for their bytes as the median of their family, size and threads."""
+    families: dict[tuple[str, str, int], list[tuple[Cell, Rung, float]]] = {}
+    for cell, log2, rung in _judged(scan):
+        bytes_of = cell.bytes_moved(log2) / cell.elements(log2)
+        families.setdefault((cell.work, cell.threads, log2), []).append((cell, rung, rung.ours / bytes_of))
+    found = []
+    for (*_, log2), rows in families.items():
+        usual = median(seconds for *_, seconds in rows)
+        if len(rows) >= FAMILY_AT_LEAST:
+            far = [(cell, rung, seconds / usual) for cell, rung, seconds in rows if seconds > OUTLIER * usual]
+            found += [Finding("outlier", cell, log2, times, rung.ours) for cell, rung, times in far]
+    return found
+
+
+def slower(scan: Scan, rival: str) -> list[Finding]:
+    """Cells that take longer than a plain way to do the same, by its name in `RIVALS`."""
+    found = []
+    for cell, log2, rung in _judged(scan):
+        theirs = getattr(rung, RIVALS[rival])
+        if theirs is not None and rung.ours > theirs:
+            found.append(Finding(f"slower than {rival}", cell, log2, rung.ours / theirs, rung.ours))
+    return found
+
+
+def _judged(scan: Scan) -> Iterator[tuple[Cell, int, Rung]]:
+    for cell, rungs in scan.rungs.items():
+        yield from ((cell, log2, rung) for log2, rung in rungs.items() if log2 >= JUDGED_FROM)
+
+
+# kind of finding -> all of that kind
+CRITERIA: dict[str, Callable[[Scan], list[Finding]]] = {
+    "cliffs": cliffs,
+    "outliers": outliers,
+    **{f"slower than {rival}": lambda scan, rival=rival: slower(scan, rival) for rival in RIVALS},
+}
+
+
+def suspicious(cell: Cell, rungs: dict[int, Rung]) -> set[int]:
+    """Sizes that are worth a second look before they are believed: those with findings, and the ones before cliffs."""
+    sizes = sorted(rungs)
+    high = {found.log2 for found in cliffs_of(cell, rungs)}
+    return high | {a for a, b in pairwise(sizes) if b in high} | {k for k in sizes if _loses(rungs[k])}
+
+
+def _loses(rung: Rung) -> bool:
+    return any((theirs := getattr(rung, name)) is not None and rung.ours > theirs for name in RIVALS.values())
+
+
+def fallen(before: Scan, now: Scan, tolerance: float) -> list[Finding]:
+    """Cells whose share of the copy's speed fell by more than the tolerance against an earlier scan."""
+    found = []
+    for cell, log2, rung in _judged(now):
+        earlier = before.rungs.get(cell, {}).get(log2)
+        if earlier is not None:
+            times = (rung.ours / rung.copy) / (earlier.ours / earlier.copy)
+            if times > 1 / (1 - tolerance):
+                found.append(Finding("fallen", cell, log2, times, rung.ours))
+    return found

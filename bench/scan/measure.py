@@ -1,0 +1,77 @@
+"""What a worker of the scan does, in a process of its own: compile the kernels of a cell, and time it at a size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import fastq
+
+from ..cases import Pass
+from ..data import ALIGNMENT, room
+from ..peers import own_threads
+from ..roofline.moves import PARALLEL_FROM, kernel, lines
+from ..worker import sampled, settle
+from .calls import call_of, ready
+from .grid import PIECE, cell_of
+from .plain import RIVALS
+
+TURNS = 2  # of the call, the copy and the rivals, so that what drifts in the machine drifts for all
+SHARE_OF_OTHERS = 0.4  # of the time of our own turn, that each other one takes
+COMPILED_AT = (12, PIECE)  # log2; where few kernels are left to compile when a cell is timed
+
+
+def compiled(cell: str) -> str:
+    """Call a cell at small sizes, so that its kernels are on disk; what was wrong with the results."""
+    for log2 in COMPILED_AT:
+        if wrong := _called(cell, log2)[1]:
+            return wrong
+    return ""
+
+
+def _called(name: str, log2: int) -> tuple[Callable[[], Any], str, Any]:
+    cell = cell_of(name)
+    operands, wrong = ready(cell, log2)
+    call = call_of(fastq, cell, operands)
+    return call, wrong(call()), operands
+
+
+def timed(cell: str, log2: int, seconds: float) -> dict[str, Any]:
+    """Seconds of a call and of what is timed beside it, each the least of all turns; what is wrong instead."""
+    call, wrong, operands = _called(cell, log2)
+    if wrong:
+        return {"wrong": f"2^{log2}: {wrong}"}
+    of = cell_of(cell)
+    rivals = {name: rival for name, make in RIVALS.items() if (rival := make(of, operands))}
+    calls = {"ours": call} | _copies(int(of.bytes_moved(log2))) | rivals
+    least = dict.fromkeys(calls, float("inf"))
+    for _ in range(TURNS):
+        for name, each in calls.items():
+            share = (1.0 if name == "ours" else SHARE_OF_OTHERS) / TURNS
+            least[name] = min(least[name], _least(each, seconds * share))
+    settle()
+    copy = min(least.pop(name) for name in COPIES)
+    return least | {"copy": copy}
+
+
+COPIES = {"copy store": False, "copy stream": True}
+
+
+def _copies(nbytes: int) -> dict[str, Callable[[], Any]]:
+    """The bytes of a call as a plain copy with as many threads, whose stores go into or past the cache."""
+    half = max(nbytes // 2, ALIGNMENT)
+    reads, writes, steps = lines(Pass(half, half))
+    source, target = (room(steps * ALIGNMENT, name) for name in ("source", "target"))
+    threads = own_threads() if nbytes >= PARALLEL_FROM else 1
+    where = source.ctypes.data, target.ctypes.data, steps, threads
+    return {name: partial(kernel(reads, writes, past_cache), *where) for name, past_cache in COPIES.items()}
+
+
+def _least(call: Callable[[], Any], seconds: float) -> float:
+    """The least time of a call, once where it takes longer than that."""
+    start = time.perf_counter()
+    call()
+    once = time.perf_counter() - start
+    return once if once > seconds else min(sampled(call, seconds))

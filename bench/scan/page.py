@@ -1,0 +1,111 @@
+"""docs/performance-scan.md and its heat maps, made from the stored scans."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ..machine import cpu_name
+from ..markdown import markdown
+from . import show
+from .grid import AXES
+from .judge import CRITERIA
+from .store import Scan
+
+PAGE = Path("docs/performance-scan.md")
+TEMPLATE = Path(__file__).parent / "page.md"
+MAPPED = ("work", "granularity", "layout", "dtype", "format", "out", "threads")
+SOURCE = "Source"  # the entry of the PNG that names what it was made from
+DOTS, COLOURS = 70, 64  # dots an inch
+LEAST, MOST = 0.01, 1.0  # of the copy's speed: the ends of the colours
+NOTHING = "None."
+
+
+def text(scans: dict[Path, Scan]) -> str:
+    """The page: what is said of all scans, and a section for each."""
+    sections = "\n\n".join(section(scan, path) for path, scan in scans.items())
+    return TEMPLATE.read_text(encoding="utf-8").format(sections=sections)
+
+
+def section(scan: Scan, path: Path) -> str:
+    """The part of one machine."""
+    settings = ", ".join(f"{name} {value}" for name, value in scan.settings.items() if value)
+    have, there = show.covered(scan.rungs)
+    took = f"begun {scan.started}, {scan.seconds / 60:.0f} minutes"
+    parts = [
+        f"## {cpu_name(scan.machine)}",
+        f"Made from `bench/scan/results/{path.name}`: {settings}; {took}. {have} of {there} pairs of values are in it.",
+        markdown(*show.summary(scan)),
+        f"![Share of the speed of a copy]({picture_of(path).name})",
+        f"### Gelem/s of the works\n\n{markdown(*show.families(scan))}",
+    ]
+    for name, find in CRITERIA.items():
+        rows = show.findings(find(scan))
+        parts.append(f"### The worst: {name}\n\n{markdown(show.FINDING, rows) if rows else NOTHING}")
+    failed = show.failures(scan)
+    parts.append(f"### Failed\n\n{markdown(['cell', 'why'], failed) if failed else NOTHING}")
+    return "\n\n".join(parts)
+
+
+def picture_of(path: Path) -> Path:
+    """Where the heat maps of a stored scan are."""
+    return PAGE.with_name(f"{PAGE.stem}-{path.name.partition('.')[0]}.png")
+
+
+def source(scan: Scan) -> str:
+    """What a picture says that it was made from."""
+    return f"{scan.started}, {len(scan.rungs)} cells, {scan.seconds:.0f} s"
+
+
+def is_of(path: Path, scan: Scan) -> bool:
+    """Whether a file is the picture of a scan, as it says itself: its bytes depend on the version of matplotlib."""
+    return path.exists() and f"{SOURCE}\0{source(scan)}".encode() in path.read_bytes()
+
+
+def picture(scan: Scan) -> bytes:
+    """The heat maps as a PNG: for each value of each axis and each size the share of the speed of a copy."""
+    from matplotlib.figure import Figure
+
+    heights = [len(AXES[axis]) for axis in MAPPED]
+    height = 0.17 * sum(heights) + 0.5 * len(MAPPED)
+    figure = Figure(figsize=(11, height), dpi=DOTS)
+    figure.subplots_adjust(0.14, 0.3 / height, 0.91, 1 - 0.3 / height, wspace=0.42, hspace=0.3)
+    grid = figure.subplots(len(MAPPED), 2, height_ratios=heights)
+    for row, axis in zip(grid, MAPPED, strict=True):
+        shares = show.by(scan, axis, lambda rung: rung.copy / rung.ours)
+        for place, name, reduce in zip(row, ("median", "slowest"), (median, min), strict=True):
+            image = _map(place, shares, reduce, f"{axis}, {name}")
+    bar = figure.add_axes((0.935, 0.4, 0.015, 0.2))
+    figure.colorbar(image, bar)
+    bar.set_title("of the speed\nof a copy", fontsize=7)
+    return _compressed(figure, scan)
+
+
+def _compressed(figure: Any, scan: Scan) -> bytes:
+    """The figure in few colours, a third of the bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image, PngImagePlugin
+
+    canvas, said, made = FigureCanvasAgg(figure), PngImagePlugin.PngInfo(), BytesIO()
+    canvas.draw()
+    said.add_text(SOURCE, source(scan))
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(COLOURS)
+    image.save(made, "png", optimize=True, pnginfo=said)
+    return made.getvalue()
+
+
+def _map(place: Any, shares: dict[str, dict[int, list[float]]], reduce: Any, title: str) -> Any:
+    """Draw one map; what was not measured is left white."""
+    from matplotlib.colors import LogNorm
+
+    values, sizes = sorted(shares), sorted({log2 for each in shares.values() for log2 in each})
+    cells = [[reduce(shares[value][k]) if k in shares[value] else float("nan") for k in sizes] for value in values]
+    image = place.imshow(cells, aspect="auto", cmap="RdYlGn", norm=LogNorm(LEAST, MOST, clip=True))
+    place.set_title(title, fontsize=8, loc="left")
+    place.set_xticks(range(len(sizes)), [f"2^{log2}" for log2 in sizes], fontsize=6)
+    place.set_yticks(range(len(values)), values, fontsize=6)
+    return image

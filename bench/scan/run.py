@@ -1,0 +1,135 @@
+"""The scan itself: batches of cells, compiled side by side while nothing is timed, and then timed one by one.
+
+A cell that fails is named and left out. A worker is started again after so many requests: a process keeps all the
+machine code that it has used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from queue import SimpleQueue
+from typing import Any
+
+from ..machine import available_memory, cores
+from ..peers import OURS
+from ..worker import Absent, Worker
+from . import judge
+from .grid import Cell
+from .store import Rung, Scan
+
+TURN = 0.03  # seconds of our turns at a size
+BATCH = 24  # cells that are compiled side by side
+# requests to a worker, of which one compiles the kernels of a cell, and some six load them
+RESTART_AFTER = {"compiled": 100, "timed": 600}
+MEMORY_FACTOR = 6  # of what a cell holds with its rivals' temporaries, over the bytes of its call
+WIDEST = 16  # bytes of an element at most, input and result
+
+
+@dataclass
+class Pool:
+    """Workers that are reused, by the threads that they work with.
+
+    Attributes
+    ----------
+    threads : int
+        What cells of the axis value "all" get.
+    of : dict
+        The worker of a name, and how often it has been asked.
+    """
+
+    threads: int
+    of: dict[str, tuple[Worker, int]] = field(default_factory=dict)
+
+    def ask(self, name: str, threads: int, part: str, **request: Any) -> Any:
+        """Ask the worker of a name for a part, a new one where it has died or has been asked often enough."""
+        worker, asked = self.of.pop(name, (None, 0))
+        if worker is not None and (not worker.alive or asked >= RESTART_AFTER[part]):
+            worker.close()
+            worker = None
+        if worker is None:
+            worker, asked = Worker(OURS, threads), 0
+        self.of[name] = worker, asked + 1
+        return worker.ask(do="scan", part=part, **request)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker, _ in self.of.values():
+            worker.close()
+
+
+def scanned(
+    scan: Scan,
+    cells: Iterable[Cell],
+    seconds: float,
+    done: Callable[[Cell], None],
+    doing: Callable[[str], None],
+    sizes: tuple[int, ...] = (),
+) -> None:
+    """Measure cells that the scan does not have, until they end or the time is up; call `done` after each."""
+    begun = time.perf_counter()
+    before = scan.seconds
+    missing = (cell for cell in cells if cell not in scan)
+    with Pool(scan.settings["threads"]) as pool:
+        while batch := list(islice(missing, BATCH)):
+            if time.perf_counter() - begun > seconds:
+                return
+            doing("compiling")
+            _compile(pool, scan, batch)
+            for cell in batch:
+                if time.perf_counter() - begun > seconds:
+                    return
+                if cell not in scan.failed:
+                    doing(cell.name)
+                    _measure(pool, scan, cell, sizes or cell.ladder)
+                scan.seconds = before + time.perf_counter() - begun
+                done(cell)
+
+
+def _compile(pool: Pool, scan: Scan, batch: list[Cell]) -> None:
+    """Have the kernels of the cells compiled, and their results checked, by as many workers as there are cores."""
+    free: SimpleQueue[str] = SimpleQueue()
+    for k in range(cores()):
+        free.put(f"compiler {k}")
+
+    def compile_one(cell: Cell) -> None:
+        name = free.get()
+        try:
+            wrong = pool.ask(name, pool.threads, part="compiled", cell=cell.name)
+        except Absent as reason:
+            wrong = str(reason)
+        finally:
+            free.put(name)
+        if wrong:
+            scan.failed[cell] = wrong
+
+    with ThreadPoolExecutor(cores()) as threads:
+        list(threads.map(compile_one, batch))
+
+
+def _measure(pool: Pool, scan: Scan, cell: Cell, ladder: tuple[int, ...]) -> None:
+    """Time a cell at its sizes, and what looks slow a second time."""
+    try:
+        rungs = dict(_rungs(pool, cell, ladder))
+        for log2, again in _rungs(pool, cell, tuple(sorted(judge.suspicious(cell, rungs)))):
+            rungs[log2] = rungs[log2].least(again)
+        scan.rungs[cell] = rungs
+    except Absent as reason:
+        scan.failed[cell] = str(reason)
+
+
+def _rungs(pool: Pool, cell: Cell, ladder: tuple[int, ...]) -> Iterator[tuple[int, Rung]]:
+    threads = pool.threads if cell.threads == "all" else 1
+    for log2 in ladder:
+        if 0 < available_memory() < MEMORY_FACTOR * WIDEST << log2:
+            continue
+        found = pool.ask(cell.threads, threads, part="timed", cell=cell.name, log2=log2, seconds=TURN)
+        if "wrong" in found:
+            raise Absent(found["wrong"])
+        elements = cell.elements(log2)
+        yield log2, Rung(**{name: seconds / elements for name, seconds in found.items()})

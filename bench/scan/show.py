@@ -1,0 +1,81 @@
+"""Tables of a scan, the same for a terminal and for a page: rows of words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from statistics import median
+
+from .grid import Cell
+from .judge import CRITERIA, Finding
+from .sample import pairs_of, possible
+from .store import Rung, Scan
+
+Row = list[str]
+WORST = 20  # of a kind, that tables show
+
+
+def speed(seconds: float) -> str:
+    """Elements a nanosecond, of the seconds of one."""
+    return f"{1e-9 / seconds:.3g}"
+
+
+def summary(scan: Scan) -> tuple[Row, list[Row]]:
+    """How many cells and sizes were found by each criterion, of how many."""
+    sizes = sum(map(len, scan.rungs.values()))
+    rows = [["cells", str(len(scan.rungs)), str(sizes), "-"], ["failed", str(len(scan.failed)), "-", "-"]]
+    for name, find in CRITERIA.items():
+        found = find(scan)
+        worst = max((each.times for each in found), default=None)
+        cells = {each.cell for each in found}
+        rows.append([name, str(len(cells)), str(len(found)), "-" if worst is None else f"{worst:.1f}"])
+    return ["what", "cells", "sizes of cells", "worst, times"], rows
+
+
+FINDING = [
+    "work",
+    "format",
+    "granularity",
+    "dtype",
+    "layout",
+    "out=",
+    "threads",
+    "elements",
+    "Gelem/s",
+    "times as slow",
+]
+
+
+def findings(found: Iterable[Finding]) -> list[Row]:
+    """The worst of some findings."""
+    worst = sorted(found, key=lambda each: -each.times)[:WORST]
+    return [[*each.cell[:-1], f"2^{each.log2}", speed(each.ours), f"{each.times:.1f}"] for each in worst]
+
+
+def failures(scan: Scan) -> list[Row]:
+    """The cells that were wrong or could not be measured."""
+    return [[cell.name, why] for cell, why in scan.failed.items()]
+
+
+def by(scan: Scan, axis: str, value: Callable[[Rung], float]) -> dict[str, dict[int, list[float]]]:
+    """A number of every rung, by the value of an axis and by size."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for cell, rungs in scan.rungs.items():
+        for log2, rung in rungs.items():
+            found.setdefault(getattr(cell, axis), {}).setdefault(log2, []).append(value(rung))
+    return found
+
+
+def families(scan: Scan) -> tuple[Row, list[Row]]:
+    """For each work and size the median of all cells and the slowest, in elements a nanosecond."""
+    found = by(scan, "work", lambda rung: rung.ours)
+    sizes = sorted({log2 for each in found.values() for log2 in each})
+    rows = [
+        [work, *(f"{speed(median(each[k]))} / {speed(max(each[k]))}" if k in each else "-" for k in sizes)]
+        for work, each in sorted(found.items())
+    ]
+    return ["median / slowest", *(f"2^{log2}" for log2 in sizes)], rows
+
+
+def covered(cells: Iterable[Cell]) -> tuple[int, int]:
+    """How many pairs of values of two axes some cells have, and how many there are."""
+    return len(possible() & set().union(*map(pairs_of, cells))), len(possible())

@@ -1,0 +1,138 @@
+"""What a scan has found, kept in a file from which it goes on: cells, and by size what each call takes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastq.system.atomic import replacing
+
+from .grid import AXES, Cell
+
+FORMAT = 1
+STORED = Path(__file__).parent / "results"
+COMPRESSED = ".gz"
+DIGITS = 3
+PICO = 1e12
+COLUMNS = ("ours", "copy", "copyto", "numpy", "loop")
+
+
+class Rung(NamedTuple):
+    """Seconds of one element at a size: of our call, of a copy of as many bytes, and of what else does the work."""
+
+    ours: float
+    copy: float
+    copyto: float | None = None
+    numpy: float | None = None
+    loop: float | None = None
+
+    def least(self, other: Rung) -> Rung:
+        """The lesser time of two measurements, one by one."""
+        both = zip(self, other, strict=True)
+        return Rung(*(min(filter(None, pair), default=None) for pair in both))  # type: ignore[arg-type,type-var]
+
+
+@dataclass
+class Scan:
+    """A scan: the machine, how it was made, what was measured and what failed.
+
+    Attributes
+    ----------
+    machine, versions : dict
+        As in results of the benchmark.
+    settings : dict
+        What decides about the cells and their sizes: `seed`, `threads`, and `sizes` where they are not the ladder's.
+    started : str
+        When it was begun.
+    seconds : float
+        How long it took, all sittings together.
+    rungs : dict
+        For each cell its rungs by log2 of the elements.
+    failed : dict
+        Why a cell could not be measured: wrong results, an exception, a process that ended.
+    """
+
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    settings: dict[str, Any]
+    started: str
+    seconds: float = 0.0
+    rungs: dict[Cell, dict[int, Rung]] = field(default_factory=dict)
+    failed: dict[Cell, str] = field(default_factory=dict)
+
+    def __contains__(self, cell: Cell) -> bool:
+        """Whether the cell is finished."""
+        return cell in self.rungs or cell in self.failed
+
+    def __len__(self) -> int:
+        """Number of finished cells."""
+        return len(self.rungs) + len(self.failed)
+
+    def write(self, path: Path) -> None:
+        """Write to a temporary name in the same folder, and rename; a line for each cell, compressed for .json.gz."""
+        whole = {"format": FORMAT, "axes": {axis: list(values) for axis, values in AXES.items()}, "columns": COLUMNS}
+        whole |= {key: getattr(self, key) for key in ("machine", "versions", "settings", "started")}
+        whole |= {"seconds": round(self.seconds), "failed": {cell.name: why for cell, why in self.failed.items()}}
+        lines = [f"{_compact(key)}:{_compact(value)}" for key, value in whole.items()]
+        cells = ",\n".join(_compact([_places(cell), *_stored(rungs)]) for cell, rungs in self.rungs.items())
+        text = ("{" + ",\n".join([*lines, f'"cells":[\n{cells}\n]']) + "}\n").encode()
+        with replacing(path.resolve()) as file:
+            file.write(gzip.compress(text, mtime=0) if path.suffix == COMPRESSED else text)
+
+
+def read(path: Path) -> Scan:
+    """Read what `Scan.write` wrote.
+
+    Raises
+    ------
+    ValueError
+        If the file is something else.
+    """
+    try:
+        stored = path.read_bytes()
+        content = json.loads(gzip.decompress(stored) if path.suffix == COMPRESSED else stored)
+        if content.pop("format") != FORMAT or content.pop("columns") != list(COLUMNS):
+            raise ValueError(f"its format is not {FORMAT}")
+        axes = list(content.pop("axes").values())
+        rungs = {}
+        for places, *rows in content.pop("cells"):
+            cell = Cell(*(values[k] for values, k in zip(axes, places, strict=True)))
+            rungs[cell] = {log2: Rung(*(None if ps is None else ps / PICO for ps in row)) for log2, *row in rows}
+        failed = {Cell(*name.split("/")): why for name, why in content.pop("failed").items()}
+        return Scan(rungs=rungs, failed=failed, **content)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError, EOFError) as error:
+        raise ValueError(f"{path.name} holds no results of a scan: {error}") from error
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _places(cell: Cell) -> list[int]:
+    """The cell as the places of its values in the axes, which a file lists: names would be half of the file."""
+    return [values.index(value) for values, value in zip(AXES.values(), cell, strict=True)]
+
+
+def _stored(rungs: dict[int, Rung]) -> list[list[float | None]]:
+    """For each size its log2 and picoseconds of an element, without what is missing at the end."""
+    rows: list[list[float | None]] = [[log2, *map(_picoseconds, rung)] for log2, rung in sorted(rungs.items())]
+    for row in rows:
+        while row[-1] is None:
+            row.pop()
+    return rows
+
+
+def _picoseconds(seconds: float | None) -> float | None:
+    if seconds is None:
+        return None
+    made = float(f"{seconds * PICO:.{DIGITS}g}")
+    return int(made) if made.is_integer() else made
+
+
+def stored() -> dict[Path, Scan]:
+    """The scans kept beside this file, those that were begun last first."""
+    found = {path: read(path) for path in STORED.glob("*.json*")}
+    return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))

@@ -383,7 +383,7 @@ def every_half(name, format):
 def every_half_by_fractions(name, format):
     """Codes of every number of a 16-bit dtype in a float format by exact fractions; how many there were."""
     x, form, done = patterns(name), FLOAT_FORMATS[format], 0
-    for scale, saturate in (((1.0, True), (0.1, False), (_beside(2.0**-99, 0), True))):
+    for scale, saturate in ((1.0, True), (0.1, False), (_beside(2.0**-99, 0), True)):
         wide = x.astype(np.float32)
         codes = fastq.quantize_linear(x, np.float32(scale), dtype=format, saturate=saturate)
         if QTYPES[format].packed:
@@ -404,12 +404,11 @@ def every_half_by_fractions(name, format):
 def quotient_kernel():
     """A compiled function: quotients of an array by one scale, as kernels take them."""
     from numba import cfunc, types
+    from test_quotient import spec
 
     from fastq.jit.options import OPTIONS
     from fastq.kernels import formulas
     from fastq.simd import Vec, count, load, pointer, store
-
-    from test_quotient import spec
 
     vec = Vec(types.float32, 16)
 
@@ -455,8 +454,14 @@ def jobs():
     for setting in settings():
         yield "every float32", setting.name, functools.partial(_every_float, setting)
     for name, format in itertools.product(HALVES, QTYPES):
-        yield "every 16-bit pattern, by the reference", f"{name} {format}", functools.partial(_at_once, every_half, name, format)
-    for name, format in itertools.product(HALVES[:2], [n for n, row in QTYPES.items() if row.element and not row.block_size]):
+        yield (
+            "every 16-bit pattern, by the reference",
+            f"{name} {format}",
+            functools.partial(_at_once, every_half, name, format),
+        )
+    for name, format in itertools.product(
+        HALVES[:2], [n for n, row in QTYPES.items() if row.element and not row.block_size]
+    ):
         work = functools.partial(_at_once, every_half_by_fractions, name, format)
         yield "every 16-bit pattern, by fractions", f"{name} {format}", work
     for significand in SIGNIFICANDS:

@@ -69,4 +69,7 @@ def can_mount():
     import subprocess
 
     command = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
-    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )

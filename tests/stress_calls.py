@@ -282,7 +282,11 @@ def begin(works):
 def exits(scale, progress):
     """5,000 ends of the interpreter while daemon threads call, from the cache and while they compile."""
     rows, counts = [], {"call": 4000, "compile": 1000, "a process of its own": 500}
-    works = {"call": "[call] * 3", "compile": "[call, compile_more, compile_more]", "a process of its own": "[call] * 3"}
+    works = {
+        "call": "[call] * 3",
+        "compile": "[call, compile_more, compile_more]",
+        "a process of its own": "[call] * 3",
+    }
     for name, most in counts.items():
         count = max(3, int(most * scale))
         what = f"ends of the interpreter under daemon threads that {name}".replace("that a process", "of a process")

@@ -295,7 +295,11 @@ def machine_code(scale, progress):
     with tempfile.TemporaryDirectory() as cache:
         for how in ("compiled", "loaded"):
             wrong, printed = follow(
-                code, progress(f"kernels {how}", count), setup=SETUP + MEMORY, NUMBA_CACHE_DIR=cache, NUMBA_NUM_THREADS=1
+                code,
+                progress(f"kernels {how}", count),
+                setup=SETUP + MEMORY,
+                NUMBA_CACHE_DIR=cache,
+                NUMBA_NUM_THREADS=1,
             )
             kernels, nbytes = map(int, printed[0].split())
             what = f"kernels {how}, {nbytes / kernels / 2**20:.2f} MiB each"

@@ -31,6 +31,7 @@ def both(call):
     return results[1]
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda name, form: form in ("int8", "int4", None))
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("form", ["int8", "uint16", *SMALL, None, "float8_e4m3fn"])
 def test_zero_points_of_small_integers_of_ml_dtypes(name, form):
@@ -108,7 +109,12 @@ def test_a_degenerate_scale_that_is_the_value():
     """That of a constant array of either sign, by every row that has it, and 1 for what is no scale."""
     tiny = np.float32(2.0**-125)
     plain = fastq.CONVENTIONS["textbook"]
-    rows = [plain, replace(plain, includes_zero=True), replace(plain, symmetric_extreme="signed"), replace(plain, scale_floor=0.0)]
+    rows = [
+        plain,
+        replace(plain, includes_zero=True),
+        replace(plain, symmetric_extreme="signed"),
+        replace(plain, scale_floor=0.0),
+    ]
     for row, symmetric in itertools.product(rows, (False, True)):
         for x in ([tiny], [-tiny], [tiny, tiny], [0.0], [-0.0], [tiny / 8]):
             x = np.array(x, np.float32)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from catalogue import FEW
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
@@ -78,6 +79,7 @@ def test_progress_is_for_terminals(model):
     assert not result.stderr
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda options, scheme: scheme.get("dtype") in FEW)
 @pytest.mark.parametrize(
     ("options", "scheme"),
     [

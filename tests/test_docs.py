@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import figures
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -34,3 +35,9 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("folder", ["docs", "bench/results"])
 def test_no_file_is_large(folder):
     assert {path.name for path in (ROOT / folder).iterdir() if path.stat().st_size > 100_000} == set()
+
+
+def test_tables_of_long_runs_are_those_of_what_is_stored():
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    assert figures.page(page) == page, "run python -m tests.figures"
+    assert set(re.findall(r"begin: (\S+)", page)) == set(figures.stored())

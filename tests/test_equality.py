@@ -139,6 +139,7 @@ def test_ties_specials_and_extreme_scales(dtype, code):
         )
 
 
+@pytest.mark.slow("compiles a kernel for each size", quick=lambda block_size: block_size in (15, 32, 100))
 @pytest.mark.parametrize("block_size", [1, 2, 15, 16, 31, 32, 33, 64, 100, 128])
 def test_blocks_of_one_row_with_every_remainder(block_size):
     memory = values("float32", 33 * 128, 11)

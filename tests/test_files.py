@@ -11,6 +11,7 @@ import tracemalloc
 import ml_dtypes
 import numpy as np
 import pytest
+from catalogue import FEW
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -233,6 +234,7 @@ GRANULARITIES = [
     ("dtype", "symmetric"),
     [(name, symmetric) for name in INTEGERS for symmetric in (False, True) if QTYPES[name].bits > 1 or not symmetric],
 )
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype, **_: dtype in FEW)
 @pytest.mark.parametrize(("axis", "block_size", "scale_shape"), GRANULARITIES)
 def test_stored_tensors(rng, dtype, symmetric, axis, block_size, scale_shape):
     x = rng.standard_normal((6, 9)).astype(np.float32)
@@ -256,6 +258,10 @@ def test_stored_tensors(rng, dtype, symmetric, axis, block_size, scale_shape):
     ("dtype", "axis", "block_size", "scale_shape"),
     [(name, *each) for name in FLOATS for each in GRANULARITIES]
     + [(name, axis, 0, None) for name in BLOCKS for axis in (-1, 0)],
+)
+@pytest.mark.slow(
+    "compiles kernels for each format and granularity",
+    quick=lambda dtype, axis, wide, **_: dtype in FEW and axis in (0, -1) and not wide,
 )
 @pytest.mark.parametrize("wide", [False, True])
 def test_stored_floats_and_blocks(rng, dtype, axis, block_size, scale_shape, wide):
@@ -283,6 +289,7 @@ def test_stored_floats_and_blocks(rng, dtype, axis, block_size, scale_shape, wid
 FOURS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype == "nvfp4")
 @pytest.mark.parametrize("dtype", ["mxfp4", "nvfp4", "mxfp8_e4m3", "float8_e4m3fn"])
 def test_stored_floats_mean_what_they_mean_in_compressed_tensors(rng, dtype):
     """`code * scale / global_scale`, of two codes in a byte the first one low, and 2**(scale - 127) for bytes."""
@@ -372,6 +379,7 @@ SCHEMES = [
 ]
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda scheme: scheme.dtype in FEW)
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_there_and_back_equals_the_reference(tmp_path, checkpoint, tensors, scheme):
     middle, out = tmp_path / "q.safetensors", tmp_path / "out.safetensors"

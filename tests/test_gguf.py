@@ -214,6 +214,7 @@ def test_layouts(layout, name, threads):
             same_bytes(fastq.gguf.dequantize(blocks, name), oracle("dequantize", blocks, name))
 
 
+@pytest.mark.slow("compiles six kernels a case", quick=lambda dtype: dtype in ("float32", bfloat16))
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", bfloat16, "int8", "uint16", "int32", "int64"])
 def test_input_dtypes(dtype, threads):
     rng, dtype = np.random.default_rng(11), np.dtype(dtype)

@@ -254,6 +254,9 @@ def test_lesson_1(impl):
     assert measured.max_relative_error == as_printed(0.0342, 4, slack=2e-4)
 
 
+@pytest.mark.slow(
+    "compiles kernels for each format", quick=lambda impl, value, dtype: impl is reference or dtype == "int8"
+)
 @pytest.mark.parametrize("value", [0.5, 3.0, -7.25, 1e-30, -1e30])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_lesson_1_constant_tensor_is_its_own_scale_and_decodes_exactly(impl, value, dtype):
@@ -273,6 +276,7 @@ def test_lesson_1_errs_the_tensor_of_zeros_has_scale_0_and_its_codes_are_nan(imp
     same(values_of(impl, q), x)
 
 
+@pytest.mark.slow("compiles kernels for each width", quick=lambda impl, bits: impl is reference or bits in (4, 8))
 @pytest.mark.parametrize("bits", range(2, 17))
 def test_lesson_2_zero_point_scheme_by_bits(impl, bits):
     x, dtype = tensor_of_lesson_2(), "uint8" if bits <= 8 else "uint16"
@@ -286,6 +290,7 @@ def test_lesson_2_zero_point_scheme_by_bits(impl, bits):
         assert impl.compare(x, q).mse == pytest.approx((202 / (2**bits - 1)) ** 2 / 12, rel=0.03)
 
 
+@pytest.mark.slow("compiles kernels for each width", quick=lambda impl, bits: impl is reference or bits in (4, 8))
 @pytest.mark.parametrize("bits", range(2, 17))
 def test_lesson_2_absmax_scheme_by_bits(impl, bits):
     x, dtype = tensor_of_lesson_2(), "int8" if bits <= 8 else "int16"

@@ -247,7 +247,9 @@ def _stored(codes, shape, qtype):
     length = shape[-1] if shape else 1
     rows = []
     for start in range(0, len(codes), max(length, 1)):
-        bits = sum((code % (1 << qtype.bits)) << (k * qtype.bits) for k, code in enumerate(codes[start : start + length]))
+        bits = sum(
+            (code % (1 << qtype.bits)) << (k * qtype.bits) for k, code in enumerate(codes[start : start + length])
+        )
         rows += bits.to_bytes(-(-length * qtype.bits // 8), "little")
     return rows
 

@@ -509,6 +509,7 @@ def test_a_scan_ends_when_the_time_is_up(monkeypatch):
     scan = made_up()
     assert scanned(scan, sample.sample(0), seconds=-1.0) == []
     assert len(scan) == 0
+    assert Asked.last.requests == []
 
 
 def test_what_fails_is_kept_with_its_reason(monkeypatch):

@@ -103,7 +103,7 @@ def measuring(command: Any) -> Any:
 @click.option("--json", "json_file", type=FILE, help="Keep the results; written after every case.")
 @plot_option()
 @click.option("--every", is_flag=True, help="Print a row for each contender too.")
-@click.option("--full", is_flag=True, help="All sizes in ten minutes, and the sections beside throughput.")
+@click.option("--full", is_flag=True, help="All sizes in about 12 minutes, and the sections beside throughput.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=listed, help="Print what there is.")
 def run(
     sizes: tuple[int, ...] | None,

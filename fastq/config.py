@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
 from typing import Any
 
 from fastq.system import lazy
+from fastq.system.arguments import as_int
 
 # the module that needs Numba, imported by the first call
 _threadpool = functools.partial(lazy.module, "fastq.runtime.threadpool")
@@ -27,8 +27,10 @@ def set_num_threads(n: int) -> None:
 
     Raises
     ------
+    TypeError
+        If n is not an integer.
     ValueError
-        If n is out of this range.
+        If it is out of this range.
 
     Examples
     --------
@@ -75,7 +77,7 @@ def set_result_pool_limit(nbytes: int) -> None:
     >>> fastq.set_result_pool_limit(0)
     >>> fastq.set_result_pool_limit(before)
     """
-    nbytes = operator.index(nbytes)
+    nbytes = as_int(nbytes, "nbytes")
     if nbytes < 0:
         raise ValueError(f"nbytes must be 0 or positive, not {nbytes}")
     _result_pool().set_limit(nbytes)

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch import validation
-from fastq.formats.conventions import as_convention
+from fastq.formats.conventions import as_convention, part_of
 from fastq.operations.measure import compare
 from fastq.results import Comparison, QuantizedArray
+from fastq.system.arguments import as_array, is_a
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +74,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     _require_matplotlib()
     x = validation.as_input(x)
     measured = compare(x, q)
-    decoded, codes = (q.dequantize(), q.unpacked()) if isinstance(q, QuantizedArray) else (np.asarray(q), None)
+    decoded, codes = (q.dequantize(), q.unpacked()) if is_a(q, QuantizedArray) else (as_array(q, "q"), None)
     cells = _cells(_folded(x), _folded(decoded), None if codes is None else _folded(codes))
     axes = _new_axes(cells) if ax is None else _given_axes(ax)
 
@@ -205,7 +206,7 @@ def _is_square(shape: tuple[int, int]) -> bool:
 def _given_axes(ax: ArrayLike) -> NDArray[np.object_]:
     from matplotlib.axes import Axes
 
-    axes = np.asarray(ax, object).ravel()
+    axes = as_array(ax, "ax").ravel()
     if axes.size != 4:
         raise ValueError(f"ax must be four Axes, not {axes.size}")
     wrong = [type(a).__name__ for a in axes if not isinstance(a, Axes)]
@@ -244,7 +245,8 @@ def _scale_of_codes(q: QuantizedArray) -> Normalize:
     """Return the colour scale of all codes that the scheme may use, so that unused ones are seen too."""
     from matplotlib.colors import Normalize
 
-    return Normalize(*as_convention(q.convention).code_range(q.dtype, q.symmetric))
+    row = as_convention(q.convention).under(q.symmetric, part_of(q.axis, q.block_size))
+    return Normalize(*row.code_range(q.dtype, q.symmetric))
 
 
 def _draw(ax: Axes, cells: _Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:

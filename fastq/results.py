@@ -8,9 +8,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.formats.conventions import Convention
-from fastq.formats.qtypes import QType, as_qtype
+from fastq.formats.conventions import Convention, as_convention
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.system import lazy
+from fastq.system.arguments import (
+    as_array,
+    as_axis,
+    as_block_size,
+    as_bool,
+    as_dtype,
+    as_shape,
+    as_str,
+    is_a,
+    is_python,
+    shown,
+)
 
 Axis = int | tuple[int, ...] | None
 
@@ -18,9 +31,10 @@ Axis = int | tuple[int, ...] | None
 def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
     """Return the dtype that is called like the codes of a format, if that is the one asked for."""
     own = qtype.name if qtype.packed and not qtype.element else qtype.storage.name
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    wanted = f"{own}, that of the codes"
+    name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", wanted).name
     if name != own:
-        raise TypeError(f"dtype must be {own}, that of the codes, not {name}")
+        raise TypeError(f"dtype must be {wanted}, not {shown(name)}")
     found = qtype.storage if own == qtype.storage.name else getattr(lazy.module("ml_dtypes"), name, None)
     if found is None:
         raise TypeError(f"ml_dtypes has no dtype for {qtype} codes; without dtype they are {qtype.storage}")
@@ -28,17 +42,23 @@ def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def _as_numbers(name: str, given: object) -> NDArray[Any]:
-    """Return numbers as an array: scalars of NumPy in their own dtype, those of Python as zero points or in float64."""
-    array = np.asarray(given)
-    if isinstance(given, np.generic):
-        return array
-    if array.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must be an array of numbers, not {given!r}")
-    return array if name == "zero_point" else array.astype(np.float64)
+    """Return numbers as an array in their own dtype; those of Python as zero points or in float64."""
+    array = as_array(given, name)
+    if array.dtype.kind not in "iuf" and array.dtype.name not in FLOAT_FORMATS and array.dtype.name not in QTYPES:
+        raise TypeError(f"{name} must be an array of numbers, not {shown(given)}")
+    return array.astype(np.float64) if name == "scale" and is_python(given) else array
+
+
+def _as_compute(computed: DTypeLike) -> np.dtype[Any]:
+    """Return the compute type that was asked for, if it is one."""
+    dtype = as_dtype(computed, "computed", "float32 or float64")
+    if dtype not in (np.float32, np.float64):
+        raise TypeError(f"computed must be float32 or float64, not {dtype}")
+    return dtype
 
 
 class ParameterKey(tuple[Any, ...]):
-    """A part of the keys of launch plans that has types in it already."""
+    """A part of the keys of launch plans; each of its fields has one type, so that no two are equal by `True == 1`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +89,7 @@ class QParams:
     computed : dtype, optional
         Compute type of the values, where that is not the type of `scale`.
     key : ParameterKey
-        All but the values, with their types: what a launch plan may depend on beside shapes and dtypes.
+        All but the values: what a launch plan may depend on beside shapes and dtypes.
     """
 
     scale: NDArray[Any]
@@ -84,16 +104,21 @@ class QParams:
     key: ParameterKey = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Take a format by its name, numbers and lists as arrays."""
-        fields = vars(self)
-        if not isinstance(fields["dtype"], QType):
-            fields["dtype"] = as_qtype(self.dtype)
-        for name in ("scale", "zero_point"):
-            if not isinstance(fields[name], np.ndarray):
-                fields[name] = _as_numbers(name, fields[name])
-        where = self.dtype, self.axis, self.block_size, self.symmetric, self.convention, self.computed
-        axis_types = tuple(map(type, self.axis)) if isinstance(self.axis, tuple) else ()
-        fields["key"] = ParameterKey((*where, self.tensor_scale is not None, *map(type, where), axis_types))
+        """Take a format by its name, numbers and lists as arrays; refuse what no array can have."""
+        axis = as_axis(self.axis)
+        vars(self).update(
+            scale=_as_numbers("scale", self.scale),
+            zero_point=_as_numbers("zero_point", self.zero_point),
+            dtype=as_qtype(self.dtype),
+            axis=axis,
+            block_size=as_block_size(self.block_size, axis),
+            symmetric=as_bool(self.symmetric, "symmetric"),
+            tensor_scale=None if self.tensor_scale is None else _as_numbers("tensor_scale", self.tensor_scale),
+            computed=None if self.computed is None else _as_compute(self.computed),
+        )
+        as_convention(self.convention)
+        where = self.dtype, axis, self.block_size, self.symmetric, self.convention, self.computed
+        vars(self)["key"] = ParameterKey((*where, self.tensor_scale is not None))
 
     @property
     def compute(self) -> np.dtype[Any]:
@@ -143,7 +168,9 @@ class QuantizedArray:
     shape: tuple[int, ...]
 
     def __init__(self, codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> None:
-        self.__dict__.update(codes=codes, qparams=qparams, shape=shape)  # half the time of a dataclass's own
+        if not is_a(qparams, QParams):
+            raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
+        self.__dict__.update(codes=as_array(codes, "codes"), qparams=qparams, shape=as_shape(shape))
 
     @property
     def scale(self) -> NDArray[Any]:
@@ -248,12 +275,19 @@ class QuantizedArray:
         if copy is False:
             raise ValueError("a QuantizedArray can't be seen as an array without a copy")
         values = self.dequantize()
-        return values if dtype is None else values.astype(dtype, copy=False)
+        return values if dtype is None else values.astype(as_dtype(dtype, "dtype", "a dtype"), copy=False)
 
     def __repr__(self) -> str:
         where = "" if self.axis is None else f", axis={self.axis}"
         where += f", block_size={self.block_size}" if self.block_size else ""
         return f"QuantizedArray(shape={self.shape}, dtype={self.dtype}{where}, nbytes={self.nbytes})"
+
+
+def quantized(codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> QuantizedArray:
+    """Return a QuantizedArray of parts that need no checks, in a third of the time of its own `__init__`."""
+    q = object.__new__(QuantizedArray)
+    q.__dict__.update(codes=codes, qparams=qparams, shape=shape)
+    return q
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,18 @@ import fastq
 
 ROOT = Path(fastq.__file__).parent
 # what users meet: the rest is files and the command line, tested where they are, and what no argument can bring about
-ROOMS = ["operations", "dispatch", "formats", "results.py", "gguf.py", "plot.py", "reference"]
+ROOMS = ["operations", "dispatch", "formats", "results.py", "gguf.py", "plot.py", "reference", "system/arguments.py"]
 
 MISSING = pytest.StashKey[list[str]]()
 reached = set()  # file and line of each
+
+
+def note(trace):
+    """Note where an exception comes from."""
+    for frame, line in traceback.walk_tb(trace):
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(ROOT):
+            reached.add((path.relative_to(ROOT).as_posix(), line))
 
 
 def record():
@@ -22,10 +30,7 @@ def record():
     leave = kind.__exit__
 
     def noted(self, exception_type, exception, trace):
-        for frame, line in traceback.walk_tb(trace):
-            path = Path(frame.f_code.co_filename)
-            if path.is_relative_to(ROOT):
-                reached.add((path.relative_to(ROOT).as_posix(), line))
+        note(trace)
         return leave(self, exception_type, exception, trace)
 
     kind.__exit__ = noted

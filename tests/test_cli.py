@@ -171,6 +171,23 @@ def test_bad_arguments(model, arguments, message):
     assert load_file("in.safetensors")["ids"].tobytes() == model["ids"].tobytes()
 
 
+NO_SHAPES = ["(True,)", "(True, 4)", f"({2**70},)", f"(0, {2**70})", f"({2**62}, {2**62})", f"({10**4000},)", "(-1,)"]
+NO_SHAPES += ["(1.5,)", "None", "[3]", "(3,) * 4", "(" * 3000 + ")" * 3000, f"({'1, ' * 65})"]
+
+
+@pytest.mark.parametrize("shape", NO_SHAPES, ids=lambda shape: shape[:30])
+def test_npy_of_a_shape_that_no_array_has(model, shape):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    with open("a.npy", "wb") as file:
+        file.write(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + bytes(48))
+    before = sorted(os.listdir())
+    output = run("quantize", "a.npy", "q.safetensors", exit_code=1)
+    assert output.startswith("Error: a.npy: a.npy is not a readable .npy file: ")
+    assert output.count("\n") == 1
+    assert len(output) < 300
+    assert sorted(os.listdir()) == before
+
+
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [

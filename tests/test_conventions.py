@@ -304,7 +304,7 @@ def test_zero_points_of_narrow_codes_are_checked(impl):
         ({"degenerate": 0.0}, "degenerate must be"),
         ({"degenerate": "floor", "scale_floor": 0.0}, "needs a scale_floor"),
         ({"variants": (("sometimes", "rounding", "floor"),)}, "condition of variants"),
-        ({"variants": (("blocks", "name", "x"),)}, "variants may change"),
+        ({"variants": (("blocks", "name", "x"),)}, "a field of variants must be one of"),
         ({"variants": (("blocks", "rounding", "up"),)}, "rounding must be one of"),
     ],
 )

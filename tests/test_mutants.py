@@ -129,12 +129,12 @@ MUTANTS = {
     "floor for round, one scale a run": [
         (
             "formulas.py",
-            '"half_even": lambda spec, x: round_to_int32(x),',
-            '"half_even": lambda spec, x: round_to_int32(floor(x)),',
+            "rint(x), lambda spec, x: round_to_int32(x))",
+            "rint(x), lambda spec, x: round_to_int32(floor(x)))",
         )
     ],
     "floor for round, one scale a lane": [
-        ("formulas.py", '"half_even": lambda spec, x: rint(x),', '"half_even": lambda spec, x: floor(x),')
+        ("formulas.py", "Rounding(lambda spec, x: rint(x),", "Rounding(lambda spec, x: floor(x),")
     ],
     "reciprocal for quotient": [
         ("formulas.py", "return fma(fma(-first, s.scale, x), s.factor, first)", "return first")
@@ -164,7 +164,7 @@ MUTANTS = {
         ("ranges.py", "(size >= constant(least, scale))", "(size > constant(least, scale))")
     ],
     "zero point rounded down": [
-        ("ranges.py", "return rounding_function(spec.rule.range.rounding)", 'return rounding_function("floor")')
+        ("ranges.py", "return ROUNDING[spec.rule.range.rounding].to_float", 'return ROUNDING["floor"].to_float')
     ],
     "range not widened to zero": [
         (
@@ -203,8 +203,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                '"half_away": lambda spec, x: bounded_to_integer(shift_half_away(x), types.int32),',
-                '"half_away": lambda spec, x: round_to_int32(x),',
+                "lambda spec, x: bounded_to_integer(shift_half_away(x), types.int32),",
+                "lambda spec, x: round_to_int32(x),",
             )
         ],
     ),

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "runtime": "simd jit system",
     "simd": "jit system",
     "jit": "system",
-    "reference": "results formats",
+    "reference": "results formats system",
     "results": "formats system",
     "formats": "system",
     "system": "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -9,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -37,8 +37,18 @@ from fastq.io.scheme import Scheme
 
 def main() -> None:
     """Run the command line; a request to terminate unwinds it, so that no temporary file stays."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    cli()
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, signal.SIGTERM)
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        with contextlib.ExitStack() as at_end:
+            if sys.stdout is not None:
+                at_end.callback(sys.stdout.flush)
+            cli()
+    except OSError as error:  # those of files are told by the commands
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write would fail at exit
+        sys.exit(f"Error: standard output: {error.strerror or error}")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -88,14 +98,14 @@ def _scheme(dtype: str, axis: int | str | None, block_size: int, symmetric: bool
 
 
 def _check_out(source: Path, out: Path, *, force: bool) -> None:
-    """Refuse an OUT that can't or should not be written."""
-    if not out.parent.is_dir():
+    """Refuse an OUT that can't or should not be written; a link counts as what it leads to, if that is there."""
+    if not os.path.isdir(out.parent):
         reason = f"there is no folder {str(out.parent)!r}"
-    elif not out.exists():
+    elif not os.path.lexists(out):
         return
-    elif os.path.samefile(source, out):
+    elif os.path.exists(out) and os.path.samefile(source, out):
         reason = f"{out.name!r} is IN itself"
-    elif not out.is_file():
+    elif os.path.exists(out) and not os.path.isfile(out):
         reason = f"{out.name!r} is not a file"
     elif not force:
         reason = f"{out.name!r} exists; --force replaces it"
@@ -246,23 +256,27 @@ def benchmark_package() -> str:
 # What runs around a command
 
 
-@contextmanager
+@contextlib.contextmanager
 def _failures(source: Path, out: Path) -> Iterator[None]:
     """Turn an error of the data or of the file system into one line."""
     try:
         yield
     except ValueError as error:
-        raise click.ClickException(f"{source.name}: {error}") from error
+        raise _line(source.name, error) from error
     except MemoryError as error:
-        raise click.ClickException(f"{source.name}: out of memory: {error}") from error
+        raise _line(source.name, f"out of memory: {error}") from error
     except OSError as error:
-        raise click.ClickException(f"{error.filename or out}: {error.strerror or error}") from error
+        raise _line(error.filename or out, error.strerror or error) from error
+
+
+def _line(subject: object, text: object) -> click.ClickException:
+    return click.ClickException(" ".join(f"{subject}: {text}".splitlines()))
 
 
 # Bars go to standard error, and only if that is a terminal.
 
 
-@contextmanager
+@contextlib.contextmanager
 def _progress(source: Source) -> Iterator[Callable[[int], None]]:
     """Show how many of the bytes of `source` are done."""
     text, bar, done = TextColumn("{task.description}"), BarColumn(), DownloadColumn()

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from fastq.dispatch.validation import as_array
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.system import lazy
+from fastq.system.arguments import as_array
 
 Plan = Callable[..., Any]  # called with x, out, scale, zero point and QParams
 
@@ -113,10 +113,11 @@ def call(
     """
     if type(x) is not ndarray:
         x = as_array(x, _FIRST_ARGUMENT.get(operation, "x"))
-    recent, key = plans.recent, key_of(operation, x, out, scale, zero_point, options, types, shape)
+    recent = plans.recent
     try:
+        key = key_of(operation, x, out, scale, zero_point, options, types, shape)
         plan = recent.get(key) or plans.from_older(key)
-    except TypeError:  # an option or a parameter without a hash
+    except Exception:  # of something without a hash, or that can't be looked at: validation says what is wrong with it
         key = plan = None
     if plan is None:
         plan = _resolver(operation)(x, out, scale, zero_point, qparams, *options, shape)
@@ -184,9 +185,10 @@ def _is_immutable(option: Any) -> bool:
     kind = type(option)
     if issubclass(kind, tuple):
         return all(map(_is_immutable, option))
-    return kind in _IMMUTABLE or isinstance(option, np.number | np.bool_ | np.dtype | type | IntEnum)
+    return kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
 
 
 def _resolver(operation: str) -> Callable[..., Plan]:
     resolver: Callable[..., Plan] = getattr(lazy.module(f"fastq.dispatch.{_RESOLVERS[operation]}"), operation)
-    return resolver
+    standard: Callable[..., Plan] = lazy.module("fastq.runtime.float_mode").in_standard_mode(resolver)
+    return standard

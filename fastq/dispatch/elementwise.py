@@ -11,15 +11,17 @@ from numpy.typing import DTypeLike, NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
-from fastq.dispatch.granularity import check_block_size, kept_axes, parameter_shape
+from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.launch import launcher
 from fastq.dispatch.parameters import ParameterRules, Result, codes_result, result_of, values_result
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.results import Axis, QParams, QuantizedArray
+from fastq.results import Axis, QParams, QuantizedArray, quantized
 from fastq.runtime.driver import UNFIT, bind
+from fastq.runtime.float_mode import in_standard_mode
+from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out, native
 
 Array = NDArray[Any]
 
@@ -75,6 +77,7 @@ class ElementwiseLaunch:
 
         return plan
 
+    @in_standard_mode
     def _launch_validated(self, x: Array, out: Array, scale: Any, zero_point: Any, tensor_scale: Any) -> int:
         """Launch with parameters that validation makes ready, unless it raises; copy what shares memory with out."""
         given = self.rules.ready(scale, zero_point, tensor_scale)
@@ -143,8 +146,8 @@ def resolve_quantize(
         raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
     rules = ParameterRules(qtype, row, row.scale_dtype(compute))
     given = rules.ready(scale, zero_point)
-    axes, block_size = _place(x.shape, given.scale, axis, block_size)
-    nan, saturate = validation.check_nan(nan, qtype), validation.check_saturate(saturate)
+    axes, block_size = _place("x", x.shape, given.scale, axis, block_size)
+    nan, saturate = validation.check_nan(nan, qtype), as_bool(saturate, "saturate")
     row.check_format(qtype)
     granularity = part_of(axes, block_size)
     spec = op_spec("quantize", row, qtype, False, granularity, compute, axes, block_size, nan, saturate)
@@ -155,19 +158,21 @@ def _qtype_for(dtype: object, zero_point: Any, out: Any) -> QType:
     """Return the code format: named, else that of the zero point, else that of out, else ONNX's default."""
     if dtype is not None:
         return as_qtype(dtype)
-    for array in (zero_point, out):
-        given = getattr(array, "dtype", None)
-        if isinstance(given, np.dtype) and (qtype := QTYPES.get(given.newbyteorder("=").name)) is not None:
-            return qtype
-    return as_qtype("uint8")
+    for given in (dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None):
+        if given is not None and given.name in QTYPES:
+            return QTYPES[given.name]
+    return QTYPES["uint8"]
 
 
-def _place(shape: tuple[int, ...], scale: Array, axis: Axis, block_size: int) -> tuple[tuple[int, ...] | None, int]:
+def _place(
+    name: str, shape: tuple[int, ...], scale: Array, axis: Axis, block_size: int
+) -> tuple[tuple[int, ...] | None, int]:
     """Return axes and block size that raw parameters belong to; one number belongs to the whole array."""
-    block_size = check_block_size(block_size, axis)
+    axis = as_axis(axis)
+    block_size = as_block_size(block_size, axis)
     if scale.size == 1:
         return None, 0
-    axes = kept_axes(axis, len(shape))
+    axes = kept_axes(axis, len(shape), name)
     validation.check_parameter_shape("scale", scale.shape, scale.size, parameter_shape(shape, axes, block_size))
     return axes, block_size
 
@@ -209,12 +214,11 @@ def resolve_dequantize(
     """Validate the arguments of `fastq.dequantize_linear` but the shape of out; return the dtype of the result too."""
     row = as_convention(convention)
     row.check_format(qtype)
-    given_dtype, compute = getattr(scale, "dtype", None), validation.scale_dtype(scale)
-    is_real = isinstance(given_dtype, np.dtype) and validation.is_real(given_dtype)
-    rules = ParameterRules(qtype, row, row.scale_dtype(compute))
+    scale_dtype = dtype_of(scale, "scale") or np.dtype(np.float32)
+    rules = ParameterRules(qtype, row, row.scale_dtype(validation.compute_dtype(scale_dtype)))
     given = rules.ready(scale, zero_point)
-    axes, block_size = _place(codes.shape, given.scale, axis, block_size)
-    wanted = _output_dtype(given_dtype.newbyteorder("=") if is_real and given_dtype else compute, dtype, out)
+    axes, block_size = _place("codes", codes.shape, given.scale, axis, block_size)
+    wanted = _output_dtype(scale_dtype, dtype, out)
     product = validation.compute_dtype(wanted) if row.stored_type == "float64" else given.scale.dtype
     spec = op_spec("dequantize", row, qtype, False, part_of(axes, block_size), product, axes, block_size)
     return Resolved(spec, rules, given), wanted
@@ -223,7 +227,7 @@ def resolve_dequantize(
 def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Any) -> np.dtype[Any]:
     if dtype is not None:
         return validation.as_real(dtype, "dtype")
-    return validation.as_real(out.dtype, "out") if isinstance(out, np.ndarray) else default
+    return validation.as_real(out.dtype, "out") if is_out(out) else default
 
 
 # --- QParams ----------------------------------------------------------------------------------------------------------
@@ -242,10 +246,10 @@ def quantize_with_qparams(
 
     def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
         codes = plan(x, out, scale, zero_point, qparams)
-        return QuantizedArray(codes, checked_qparams(qparams, x.shape, compute)[0], x.shape)
+        return quantized(codes, checked_qparams(qparams, x.shape, compute)[0], x.shape)
 
     def launch_as_they_are(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
-        return QuantizedArray(plan(x, out, scale, zero_point, qparams), qparams, x.shape)
+        return quantized(plan(x, out, scale, zero_point, qparams), qparams, x.shape)
 
     return launch_as_they_are if params is qparams else launch
 
@@ -283,7 +287,7 @@ def check_stored_codes(codes: Array, qtype: QType, shape: tuple[int, ...]) -> No
     """Pass if codes have the shape and dtype in which a format stores those of an array of some shape."""
     wanted = validation.packed_shape(shape, qtype) if qtype.packed else shape
     storage = np.dtype(np.uint8) if qtype.packed else qtype.storage
-    if codes.shape != wanted or codes.dtype.newbyteorder("=") != storage:
+    if codes.shape != wanted or native(codes.dtype) != storage:
         raise ValueError(
             f"codes have shape {codes.shape} and dtype {codes.dtype}, "
             f"but {qtype} codes of shape {shape} have shape {wanted} and dtype {storage}"
@@ -314,10 +318,10 @@ def tensor_scale_of(params: QParams) -> float:
 
 def spec_with(op: str, params: QParams, ndim: int, nan: str = "raise", saturate: bool = True) -> OpSpec:
     """Return the spec of an operation with given parameters; one number belongs to the whole array."""
-    row, block_size = as_convention(params.convention), check_block_size(params.block_size, params.axis)
-    granularity, symmetric = part_of(params.axis, block_size), bool(params.symmetric)
+    row, block_size = as_convention(params.convention), params.block_size
+    granularity, symmetric = part_of(params.axis, block_size), params.symmetric
     axes, block_size = (kept_axes(params.axis, ndim), block_size) if params.scale.size > 1 else (None, 0)
-    saturate = validation.check_saturate(saturate)
+    saturate = as_bool(saturate, "saturate")
     return op_spec(op, row, params.dtype, symmetric, granularity, params.compute, axes, block_size, nan, saturate)
 
 
@@ -327,7 +331,7 @@ def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[A
     rules = ParameterRules(qtype, row, row.scale_dtype(compute), params.block_size)
     scale = rules.ready_scale(params.scale)
     rules.ready_tensor_scale(params.tensor_scale)
-    wanted = parameter_shape(shape, kept_axes(params.axis, len(shape)), params.block_size)
+    wanted = parameter_shape(shape, kept_axes(params.axis, len(shape), "the values"), params.block_size)
     validation.check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
     zero_point = rules.ready_zero_point(params.zero_point, scale)
     if scale is params.scale and zero_point is params.zero_point and compute == params.compute:

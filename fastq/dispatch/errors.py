@@ -16,11 +16,13 @@ from fastq.dispatch.launch import parted_by_bytes
 from fastq.dispatch.planner import ERRORS_CHUNK, plan_errors
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import arrange, is_plain, native, tiles
+from fastq.dispatch.strides import arrange, is_plain, tiles
 from fastq.dispatch.subbyte import packed_index, unpack_codes
 from fastq.kernels.loops.compare import SUMS as MEASURES
 from fastq.results import Comparison, QParams
 from fastq.runtime.driver import UNFIT, bind, run
+from fastq.runtime.float_mode import in_standard_mode
+from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
@@ -45,7 +47,7 @@ def compare_codes(
         sums = _sums_of(x.size)
         status = launch(x, codes, scale, zero_point, sums)
         if status == UNFIT:
-            given = rules.ready(scale, zero_point, qparams.tensor_scale)
+            given = in_standard_mode(rules.ready)(scale, zero_point, qparams.tensor_scale)
             status = _execute(spec, x, np.asarray(codes), given.as_bits, sums)
         if status:
             refuse_nan(status, "raise", x)
@@ -57,9 +59,9 @@ def compare_codes(
 def compare_values(x: Array, values: Array, *_: object) -> Plan:
     """Resolve `fastq.compare` with an array."""
     validation.as_input(x)
-    _check_shapes(x, values.shape)
     if not validation.is_real(values.dtype):
         raise TypeError(f"q must be a QuantizedArray, or a float array, not {values.dtype}")
+    _check_shapes(x, values.shape)
     given = Parameters(np.ones((), validation.compute_dtype(x.dtype)), np.zeros((), np.int8))
     direct = _direct(_VALUES, x, values, given)
     launch = bind(direct) if direct else None
@@ -147,6 +149,7 @@ def _execute_in_tiles(spec: OpSpec, x: Array, q: Array, given: Parameters, sums:
     return status
 
 
+@in_standard_mode
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
     columns = sums.T.tolist()
     noise, signal, total, relative, nonzero, clipped = (_sum(columns[k]) for k in (0, 1, 2, 3, 6, 7))

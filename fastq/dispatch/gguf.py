@@ -13,7 +13,7 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
-from fastq.dispatch.strides import TILE, is_plain, native, tiles
+from fastq.dispatch.strides import TILE, is_plain, tiles
 from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type
 from fastq.kernels.loops import gguf
@@ -21,6 +21,7 @@ from fastq.kernels.operands import CopyOperands
 from fastq.runtime import threadpool
 from fastq.runtime.driver import UNFIT, Checks, LaunchPlan, bind, plan_launch, run
 from fastq.system import tuning
+from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
@@ -110,7 +111,7 @@ def _in_blocks(x: Array, width: int) -> Array:
 def _run_tiles(whole: LaunchPlan, src: Array, dst: Array) -> int:
     width: int = src.shape[-1]
     most = min(TILE, src.size) // width
-    buffers = [np.empty((most, x.shape[-1]), x.dtype.newbyteorder("=")) for x in (src, dst)]
+    buffers = [np.empty((most, x.shape[-1]), native(x.dtype)) for x in (src, dst)]
     for index, start, stop in tiles(src.shape):
         part, blocks = src[index], (stop - start) // width
         x, y = (buffer[:blocks] for buffer in buffers)
@@ -144,7 +145,8 @@ def _shape(data: Array, width: int, what: str, becomes: int, row: BlockFormat) -
     shape = data.shape
     if not shape or shape[-1] % width:
         raise ValueError(
-            f"data has shape {shape}, but its last axis must be a multiple of {width}, the {what} of a {row} block"
+            f"data has shape {shape}, but for qtype {row} its last axis must be a multiple of {width}, "
+            f"the {what} of a block"
         )
     return (*shape[:-1], shape[-1] // width * becomes)
 

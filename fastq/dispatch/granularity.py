@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
+from fastq.system.arguments import as_axis, within_array
 
 NEVER = 1 << 62  # a cycle that no outer index reaches
 
@@ -66,7 +65,7 @@ class Layout:
         return Layout(1, length, inner, length, 1, NEVER, 1, (inner,)), repeat
 
 
-def kept_axes(axis: Any, ndim: int) -> tuple[int, ...] | None:
+def kept_axes(axis: Any, ndim: int, array: str = "x") -> tuple[int, ...] | None:
     """Return the axes that keep their own parameters, sorted and not negative; None for one set for the array.
 
     Raises
@@ -78,42 +77,8 @@ def kept_axes(axis: Any, ndim: int) -> tuple[int, ...] | None:
     TypeError
         If axis is not an int, a tuple of int or None.
     """
-    if axis is None:
-        return None
-    if isinstance(axis, bool | np.bool_) or (
-        isinstance(axis, tuple) and any(isinstance(a, bool | np.bool_) for a in axis)
-    ):
-        raise TypeError(f"axis must be an int, a tuple of int or None, not {axis!r}")
-    try:
-        axes = tuple(operator.index(a) for a in axis) if isinstance(axis, tuple) else (operator.index(axis),)
-    except TypeError:
-        raise TypeError(f"axis must be an int, a tuple of int or None, not {axis!r}") from None
-    return tuple(sorted(normalize_axis_tuple(axes, ndim, "axis")))
-
-
-def check_block_size(block_size: Any, axis: Any) -> int:
-    """Return block_size as an int.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer, or is positive without one axis for the blocks to run along.
-    ValueError
-        If it is negative.
-    """
-    if block_size == 0 and type(block_size) is int:
-        return 0
-    if isinstance(block_size, bool | np.bool_):
-        raise TypeError(f"block_size must be an int, not {block_size!r}")
-    try:
-        size = operator.index(block_size)
-    except TypeError:
-        raise TypeError(f"block_size must be an int, not {block_size!r}") from None
-    if size < 0:
-        raise ValueError(f"block_size must be 0 (no blocks) or positive, not {size}")
-    if size and (axis is None or isinstance(axis, tuple)):
-        raise TypeError(f"block_size={size} needs axis to be the one int along which blocks run, not {axis!r}")
-    return size
+    axes = as_axis(axis)
+    return None if axes is None else within_array(axes if isinstance(axes, tuple) else (axes,), ndim, array)
 
 
 def parameter_shape(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int) -> tuple[int, ...]:

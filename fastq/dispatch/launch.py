@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.planner import ElementwisePlan, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import TILE, Arrangement, arrange, is_plain, native, tiles
+from fastq.dispatch.strides import TILE, Arrangement, arrange, is_plain, tiles
 from fastq.dispatch.subbyte import pack_codes, packed_index, unpack_codes
 from fastq.kernels.storage import StorageFormat
 from fastq.runtime.driver import LaunchPlan, run
+from fastq.system.arguments import native
 
 Array = NDArray[Any]
 

@@ -17,6 +17,7 @@ from fastq.formats.qtypes import QType
 from fastq.runtime import result_pool
 from fastq.runtime.cpython import keeps_value
 from fastq.runtime.driver import Checks
+from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
@@ -63,7 +64,7 @@ def codes_result(x: Array, qtype: QType, out: Any) -> Result:
 
 def values_result(x: Array, out: Any) -> Result:
     """Return what is known of the fake quantized values of an array: of its dtype, or of the compute type."""
-    dtype = x.dtype.newbyteorder("=") if validation.is_real(x.dtype) else validation.compute_dtype(x.dtype)
+    dtype = native(x.dtype) if validation.is_real(x.dtype) else validation.compute_dtype(x.dtype)
     return result_of(x.shape, dtype, out, like=x)
 
 

@@ -12,20 +12,22 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
-from fastq.dispatch.granularity import check_block_size, kept_axes
+from fastq.dispatch.granularity import kept_axes
 from fastq.dispatch.launch import launcher, parted_by_bytes
 from fastq.dispatch.parameters import Result, codes_result, values_result
 from fastq.dispatch.planner import RangedPlan, plan_parameters, plan_ranged
 from fastq.dispatch.reduction import Extremes, NanParts, shape_of_nothing
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
-from fastq.dispatch.strides import Arrangement, arrange, is_plain, native
+from fastq.dispatch.strides import Arrangement, arrange, is_plain
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.kernels.status import HAS_INFINITE_RANGE
-from fastq.results import Axis, QParams, QuantizedArray
+from fastq.results import Axis, QParams, quantized
 from fastq.runtime.driver import UNFIT, Checks, bind, run
+from fastq.runtime.float_mode import in_standard_mode
+from fastq.system.arguments import as_axis, as_block_size, as_bool, native
 
 Array = NDArray[Any]
 
@@ -45,7 +47,7 @@ class Request(NamedTuple):
 
     def spec(self, op: str, saturate: bool = True) -> OpSpec:
         """Return the spec of an operation that takes parameters from ranges."""
-        granularity, saturate = part_of(self.axes, self.block_size), validation.check_saturate(saturate)
+        granularity, saturate = part_of(self.axes, self.block_size), as_bool(saturate, "saturate")
         return op_spec(
             op,
             self.row,
@@ -78,13 +80,12 @@ def request_of(
     axis, block_size = _granularity(qtype, axis, block_size)
     axes = kept_axes(axis, x.ndim)
     axis = axes if axes is None or isinstance(axis, tuple) else axes[0]
-    if not isinstance(symmetric, bool | np.bool_):
-        raise TypeError(f"symmetric must be a bool, not {symmetric!r}")
+    symmetric = as_bool(symmetric, "symmetric")
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     always = bool(symmetric or qtype.element or qtype.block_size)
     row = as_convention(convention)
-    row.check(qtype, always)
+    row.check(qtype, always, part_of(axis, block_size))
     nan = validation.check_nan(nan, qtype)
     return Request(qtype, axis, axes, block_size, always, convention, row, validation.compute_dtype(x.dtype), nan)
 
@@ -92,11 +93,13 @@ def request_of(
 def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
     """Return axis and block size, by default those that the format prescribes."""
     if not qtype.block_size:
-        return axis, check_block_size(block_size, axis)
+        axis = as_axis(axis)
+        return axis, as_block_size(block_size, axis)
+    axis = -1 if axis is None else as_axis(axis)
+    block_size = as_block_size(block_size, axis)
     if block_size not in (0, qtype.block_size):
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    axis = -1 if axis is None else axis
-    return axis, check_block_size(qtype.block_size, axis)
+    return axis, as_block_size(qtype.block_size, axis)
 
 
 # --- the operations ---------------------------------------------------------------------------------------------------
@@ -124,7 +127,7 @@ def quantize(
     validation.as_input(x)
     request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits)
     launch = _launch(x, out, request, request.spec("quantize", saturate), codes_result(x, request.qtype, out))
-    return lambda x, out, *_: QuantizedArray(*launch(x, out), x.shape)
+    return lambda x, out, *_: quantized(*launch(x, out), x.shape)
 
 
 def fake_quantize(
@@ -222,6 +225,7 @@ class TensorScale:
         self.divisor = self.compute.type(FLOAT_FORMATS[request.qtype.scale_element].max * row.max)
         self.reduce = Extremes(x, None, 0, request.nan)
 
+    @in_standard_mode
     def __call__(self, x: Array) -> tuple[NDArray[np.float32], int]:
         """Return the scale and the status."""
         lo, hi, status = self.reduce(x)

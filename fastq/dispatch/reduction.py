@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
-from fastq.dispatch.granularity import check_block_size, kept_axes, parameter_shape
+from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.launch import run_tiles
 from fastq.dispatch.planner import MinMaxReduction, plan_minmax
 from fastq.dispatch.refusal import refuse_nan
-from fastq.dispatch.strides import Arrangement, arrange, native
+from fastq.dispatch.strides import Arrangement, arrange
 from fastq.results import Axis
 from fastq.runtime.driver import bind, run
+from fastq.system.arguments import as_axis, as_block_size, native
 
 Array = NDArray[Any]
 MinMax = tuple[Array, Array, int]  # minima, maxima and status
@@ -26,7 +27,8 @@ def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_s
     """Resolve `fastq.minmax`."""
     validation.as_input(x)
     validation.check_nan(nan)
-    block_size = check_block_size(block_size, axis)
+    axis = as_axis(axis)
+    block_size = as_block_size(block_size, axis)
     axes, dtype = kept_axes(axis, x.ndim), native(x.dtype)
     if x.size == 0:
         shape = shape_of_nothing(x, axes, block_size)

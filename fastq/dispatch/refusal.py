@@ -30,10 +30,12 @@ def refuse_infinite(status: int, x: Array) -> None:
     raise ValueError(f"x has a range too wide for a finite scale, in {lo}..{hi}; clip x, or pass qparams")
 
 
+@np.errstate(invalid="ignore")  # signalling NaN of bfloat16
 def _count(test: np.ufunc, x: Array) -> int:
     """Count the elements that pass a test; tile by tile, so that temporaries stay small."""
     return sum(int(np.count_nonzero(test(x[index]))) for index, _, _ in tiles(x.shape))
 
 
+@np.errstate(invalid="ignore")
 def _reduce(ufunc: np.ufunc, x: Array) -> Any:
     return ufunc.reduce([ufunc.reduce(x[index], axis=None) for index, _, _ in tiles(x.shape)])

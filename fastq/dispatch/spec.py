@@ -161,7 +161,8 @@ def op_spec(
         rule = rule._replace(range=range_rule_of(convention, qtype, symmetric, granularity))
         range_scheme = _range_scheme(convention, qtype, symmetric, compute)
     arithmetic = Arithmetic(rule, _code_format(qtype, saturate), _scale_format(qtype))
-    return OpSpec(op, arithmetic, convention.code_range(qtype, symmetric), axes, block_size, nan, range_scheme)
+    code_range = convention.under(symmetric, granularity).code_range(qtype, symmetric)
+    return OpSpec(op, arithmetic, code_range, axes, block_size, nan, range_scheme)
 
 
 def _range_scheme(convention: Convention, qtype: QType, symmetric: bool, compute: np.dtype[Any]) -> RangeScheme:

@@ -114,8 +114,3 @@ def tiles(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], int, int]]:
             part = min(rows, shape[axis - 1] - row) * inner
             yield (*index, slice(row, row + rows)), start, start + part
             start += part
-
-
-def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a dtype in the byte order of the machine."""
-    return dtype if dtype.isnative else dtype.newbyteorder("=")

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
-from fastq.dispatch.granularity import kept_axes
 from fastq.dispatch.planner import plan_repack
 from fastq.dispatch.spec import as_bits
-from fastq.dispatch.strides import is_plain, native, tiles
+from fastq.dispatch.strides import is_plain, tiles
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import result_pool
 from fastq.runtime.driver import run
+from fastq.system.arguments import as_choice, as_int, as_shape, native, within_array
 
 Array = NDArray[Any]
 
@@ -29,8 +29,8 @@ def pack(
     """Resolve `fastq.pack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
     if (codes.dtype.kind not in "iu" or qtype.element) and codes.dtype.name != (qtype.element or qtype.name):
-        raise TypeError(f"codes must be {qtype.element or 'integers'}, not {codes.dtype}")
-    axis, code = _axis(axis, len(shape)), _storage(qtype, bitorder)
+        raise TypeError(f"codes must be {qtype.element or 'integers'} for dtype {qtype}, not {codes.dtype}")
+    axis, code = _axis(axis, len(shape), "codes"), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     packed = validation.packed_shape(shape, qtype, axis)
     plan = None
@@ -64,15 +64,15 @@ def unpack(
     shape: Any,
 ) -> Plan:
     """Resolve `fastq.unpack`."""
-    qtype, shape = _packed_qtype(dtype, bitorder), tuple(shape)
+    qtype, shape = _packed_qtype(dtype, bitorder), as_shape(shape)
     if packed.dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {packed.dtype}")
-    if any(size < 0 for size in shape):
-        raise ValueError(f"shape must not have negative sizes: {shape}")
-    axis, code = _axis(axis, max(len(shape), 1)), _storage(qtype, bitorder)
+    axis, code = _axis(axis, max(len(shape), 1), "the codes"), _storage(qtype, bitorder)
     wanted = validation.packed_shape(shape, qtype, axis)
     if packed.shape != wanted:
-        raise ValueError(f"packed has shape {packed.shape}, but {qtype} codes of shape {shape} pack to {wanted}")
+        raise ValueError(
+            f"packed has shape {packed.shape}, but {qtype} codes of shape {shape} pack to {wanted} along axis {axis}"
+        )
 
     whole: tuple[int, ...] = shape or (1,)
     plan = None
@@ -94,18 +94,13 @@ def _packed_qtype(dtype: object, bitorder: str) -> QType:
     qtype = as_qtype(dtype)
     if not qtype.packed:
         raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
-    if bitorder not in ("little", "big"):
-        raise ValueError(f"bitorder must be 'little' or 'big', not {bitorder!r}")
-    if bitorder == "big" and qtype.bits > 1:
+    if as_choice(bitorder, "bitorder", ("little", "big")) == "big" and qtype.bits > 1:
         raise ValueError(f"bitorder='big' is defined for formats of one bit, not for {qtype}")
     return qtype
 
 
-def _axis(axis: int, ndim: int) -> int:
-    axes = kept_axes(axis, ndim)
-    if axes is None or len(axes) != 1:
-        raise TypeError(f"axis must be an int, not {axis!r}")
-    return axes[0]
+def _axis(axis: int, ndim: int, array: str) -> int:
+    return within_array((as_int(axis, "axis"),), ndim, array)[0]
 
 
 def _storage(qtype: QType, bitorder: str) -> StorageFormat:

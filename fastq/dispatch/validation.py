@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
+from fastq.system.arguments import as_array, as_choice, as_dtype, equal, is_a, is_out, is_python, native
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 FLOATS: frozenset[np.dtype[Any]] = frozenset((_FLOAT32, _FLOAT64, np.dtype(np.float16)))
@@ -17,6 +18,8 @@ INTEGERS: tuple[np.dtype[Any], ...] = tuple(
     np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
 CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)  # those of float codes need ml_dtypes
+
+_REAL = "float16, bfloat16, float32 or float64"
 
 _COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {
     dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS
@@ -26,7 +29,7 @@ _COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLO
 
 def is_real(dtype: np.dtype[Any]) -> bool:
     """Whether values are of this dtype: float16, float32, float64, or bfloat16, which is known by its name."""
-    return dtype in FLOATS or dtype.newbyteorder("=") in FLOATS or dtype.name == "bfloat16"
+    return native(dtype) in FLOATS or dtype.name == "bfloat16"
 
 
 def as_real(dtype: Any, name: str) -> np.dtype[Any]:
@@ -37,11 +40,11 @@ def as_real(dtype: Any, name: str) -> np.dtype[Any]:
     TypeError
         If it is none of float16, bfloat16, float32 and float64.
     """
-    is_name = isinstance(dtype, str) and dtype == "bfloat16"  # a dtype beside a string would be parsed: 1 us
-    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else np.dtype(dtype)
+    is_name = is_a(dtype, str) and equal(dtype, "bfloat16")  # a dtype beside a string would be parsed: 1 us
+    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else as_dtype(dtype, name, _REAL)
     if not is_real(wanted):
-        raise TypeError(f"{name} must be float16, bfloat16, float32 or float64, not {wanted}")
-    return wanted
+        raise TypeError(f"{name} must be {_REAL}, not {wanted}")
+    return native(wanted)
 
 
 def as_input(x: Any, name: str = "x") -> NDArray[Any]:
@@ -53,29 +56,14 @@ def as_input(x: Any, name: str = "x") -> NDArray[Any]:
         If its dtype is none of float16, bfloat16, float32, float64 and the integers, or it is a masked array.
     """
     array = as_array(x, name)
-    if array.dtype not in _COMPUTE and array.dtype.newbyteorder("=") not in _COMPUTE and not is_real(array.dtype):
-        raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {array.dtype}")
+    if native(array.dtype) not in _COMPUTE and not is_real(array.dtype):
+        raise TypeError(f"{name} must be an array of {_REAL} or of integers, not {array.dtype}")
     return array
-
-
-def as_array(x: Any, name: str) -> NDArray[Any]:
-    """Return x as a plain ndarray.
-
-    Raises
-    ------
-    TypeError
-        If it is a masked array.
-    """
-    if type(x) is np.ndarray:
-        return x
-    if isinstance(x, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
-    return np.asarray(x)
 
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
-    return _COMPUTE.get(dtype) or _COMPUTE.get(dtype.newbyteorder("="), _FLOAT32)
+    return _COMPUTE.get(native(dtype), _FLOAT32)
 
 
 def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
@@ -87,7 +75,7 @@ def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
         If their dtype is that of no format.
     """
     array = as_array(codes, "codes")
-    dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+    dtype = native(array.dtype)
     if dtype not in CODES and dtype.name not in QTYPES:
         raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {array.dtype}")
     qtype = as_qtype(dtype)
@@ -102,29 +90,14 @@ def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:
     ValueError
         If it is not.
     """
-    if nan == "raise" or nan == "zero":
+    nan = as_choice(nan, "nan", ("raise", "zero") if qtype is None else ("raise", "zero", "keep"))
+    if qtype is None or nan != "keep":
         return nan
-    if nan == "keep" and qtype is not None:
-        if given and qtype.scale_element:
-            raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qtype} are given")
-        form = qtype.float_format
-        if (form is not None and form.nan is not None) or qtype.scale_element:
-            return nan
+    if given and qtype.scale_element:
+        raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qtype} are given")
+    if not qtype.scale_element and (qtype.float_format is None or qtype.float_format.nan is None):
         raise ValueError(f"nan='keep' needs codes that have a NaN, which {qtype} has not")
-    raise ValueError(f"nan must be 'raise', 'zero' or, for codes that have a NaN, 'keep', not {nan!r}")
-
-
-def check_saturate(saturate: object) -> bool:
-    """Return saturate if it is a bool.
-
-    Raises
-    ------
-    TypeError
-        If it is not.
-    """
-    if isinstance(saturate, bool | np.bool_):
-        return bool(saturate)
-    raise TypeError(f"saturate must be a bool, not {saturate!r}")
+    return nan
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -137,12 +110,12 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray
     ValueError
         If it has another shape or is read-only.
     """
-    if type(out) is not np.ndarray and (not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray)):
+    if not is_out(out):
         raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
+    if native(out.dtype) != dtype:
+        raise TypeError(f"out has dtype {out.dtype}, but the result has dtype {dtype}")
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
-    if out.dtype != dtype and out.dtype.newbyteorder("=") != dtype:
-        raise TypeError(f"out has dtype {out.dtype}, but the result has dtype {dtype}")
     if not out.flags.writeable:
         raise ValueError("out is read-only")
     return out
@@ -161,10 +134,12 @@ def as_scale(scale: Any, compute: np.dtype[Any], signed: bool = False) -> NDArra
     if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
         return np.array(scale, compute)
     given = as_array(scale, "scale")
-    if given.dtype not in FLOATS and (hasattr(scale, "dtype") or given.dtype.kind not in "fiu"):
+    if given.dtype not in FLOATS:
+        if given.dtype.kind in "iu" and is_python(scale):
+            given = given.astype(np.float64)
         if not is_real(given.dtype):
-            raise TypeError(f"scale must be float16, bfloat16, float32 or float64, not {given.dtype}")
-        given = given.astype(given.dtype.newbyteorder("="))
+            raise TypeError(f"scale must be {_REAL}, not {given.dtype}")
+        given = given.astype(native(given.dtype))
     if given.dtype == compute:
         ready = given
     else:
@@ -235,9 +210,9 @@ def _check_beside_scale(zero_point: NDArray[Any], shape: tuple[int, ...]) -> Non
 
 def _as_float_zero(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDArray[Any]:
     given = _in_storage(as_array(zero_point, "zero_point"))
-    _check_beside_scale(given, shape)
     if given.dtype.kind not in "iu" and given.dtype != qtype.storage:
         raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {given.dtype}")
+    _check_beside_scale(given, shape)
     if np.any(given.astype(np.float32) != 0):
         raise ValueError(f"zero_point must be 0 for {qtype}: float codes have no other")
     if given.dtype == qtype.storage and given.itemsize == 1 and not np.any(given.view(np.uint8)):
@@ -280,7 +255,7 @@ def check_tensor_scale(tensor_scale: Any, qtype: QType) -> float:
     ValueError
         If the format has none, it is not one number, or out of the limits.
     """
-    scale = np.asarray(tensor_scale)
+    scale = as_array(tensor_scale, "tensor_scale")
     if not qtype.has_tensor_scale:
         raise ValueError(f"tensor_scale must be None for {qtype}")
     if scale.dtype != np.float32:
@@ -312,14 +287,6 @@ def as_float_zero_point(zero_point: Any, dtype: np.dtype[Any], shape: tuple[int,
     if not np.isfinite(ready).all():
         raise ValueError(f"zero_point must be finite in {dtype}, not {given[~np.isfinite(ready)].flat[0]}")
     return ready
-
-
-def scale_dtype(scale: Any) -> np.dtype[Any]:
-    """Return the type that values are computed in from raw scales: float64 for arrays of float64, else float32."""
-    given = getattr(scale, "dtype", _FLOAT32)
-    if not isinstance(given, np.dtype):
-        given = np.asarray(scale).dtype
-    return _FLOAT64 if given == _FLOAT64 or given.newbyteorder("=") == _FLOAT64 else _FLOAT32
 
 
 def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
 from fastq.formats.qtypes import QTYPES, QType
+from fastq.system.arguments import as_choice, as_int, check_fields, equal, is_a, shown
 from fastq.system.lazy import cached_property
 
 _CHOICES = {
@@ -64,7 +67,8 @@ class Convention:
     scale_floor : float or None
         A scale below it is degenerate, and so is 0; None: the smallest normal number of F.
     degenerate : float, "floor" or "value"
-        What a degenerate scale becomes: a number; the floor; or the value of the constant array that it comes from.
+        What a degenerate scale becomes: a number; the floor; or the value of the constant array that it comes from,
+        which is the smallest value (lo, in the symmetric scheme not widened), 1 where that is below the floor or 0.
     degenerate_zero_point : {"scheme", "zero", "lowest"}
         Zero point beside a degenerate scale, unless that became the floor: 0, in the symmetric scheme the middle; 0 in
         either; or qmin, in the symmetric scheme the middle.
@@ -142,16 +146,20 @@ class Convention:
     variants: tuple[tuple[str, str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+            vars(self)[name] = as_choice(getattr(self, name), name, choices)
         self._check_formats()
-        if self.scale_floor is not None and not 0.0 <= self.scale_floor < float("inf"):
-            raise ValueError(f"scale_floor must be None, 0.0 or a positive finite number, not {self.scale_floor!r}")
-        if self.degenerate not in ("floor", "value") and not (
-            isinstance(self.degenerate, int | float) and 0.0 < self.degenerate < float("inf")
+        floor, degenerate = self.scale_floor, self.degenerate
+        if floor is not None and not (_is_number(floor) and 0.0 <= floor <= sys.float_info.max):
+            raise ValueError(f"scale_floor must be None, 0.0 or a positive finite number, not {shown(floor)}")
+        if floor is not None:
+            vars(self)["scale_floor"] = float(floor)
+        if not (equal(degenerate, "floor") or equal(degenerate, "value")) and not (
+            _is_number(degenerate) and 0.0 < degenerate <= sys.float_info.max
         ):
-            raise ValueError(f"degenerate must be 'floor', 'value' or a positive number, not {self.degenerate!r}")
+            raise ValueError(f"degenerate must be 'floor', 'value' or a positive number, not {shown(degenerate)}")
+        vars(self)["degenerate"] = str(degenerate) if is_a(degenerate, str) else float(degenerate)
         if self.degenerate == "floor" and self.scale_floor == 0.0:
             raise ValueError("degenerate='floor' needs a scale_floor that is a scale: None or a positive number")
         if self.zero_point == "float" and not self.zero_point_inside:
@@ -167,22 +175,24 @@ class Convention:
     def _check_variants(self) -> None:
         fixed = {"name", "system", "formats", "schemes", "stored_type", "zero_point", "variants"}
         known = {field.name for field in fields(self)} - fixed
-        for condition, name, _ in self.variants:
-            if condition not in _CONDITIONS:
-                raise ValueError(f"a condition of variants must be one of {', '.join(_CONDITIONS)}, not {condition!r}")
-            if name not in known:
-                raise ValueError(f"variants may change {', '.join(sorted(known))}; not {name!r}")
+        for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
+            as_choice(condition, "a condition of variants", _CONDITIONS)
+            as_choice(name, "a field of variants", sorted(known))
         for scheme in self.schemes if self.variants else ():
             for part in ("array", "channels", "blocks"):
                 self.under(scheme == "symmetric", part)
 
     def _check_formats(self) -> None:
-        if not set() < set(self.schemes) <= {"asymmetric", "symmetric"}:
-            raise ValueError(f"schemes must be of 'asymmetric' and 'symmetric', not {self.schemes!r}")
-        for field in ("formats", "narrow"):
-            names = getattr(self, field)
-            if names != "all" and (not isinstance(names, tuple) or set(names) - set(QTYPES)):
-                raise ValueError(f"{field} must be a tuple of code formats, not {names!r}")
+        if not _are_of(self.schemes, ("asymmetric", "symmetric")) or not self.schemes:
+            raise ValueError(f"schemes must be a tuple of 'asymmetric' and 'symmetric', not {shown(self.schemes)}")
+        if not _are_of(self.formats, QTYPES):
+            raise ValueError(f"formats must be a tuple of code formats, not {shown(self.formats)}")
+        if not (equal(self.narrow, "all") or _are_of(self.narrow, QTYPES)):
+            raise ValueError(f"narrow must be 'all' or a tuple of code formats, not {shown(self.narrow)}")
+        for name, first, last in _rows(self.reduced, "reduced", "(code format, first code, last code)"):
+            as_choice(name, "a format of reduced", QTYPES)
+            if as_int(first, "a code of reduced") >= as_int(last, "a code of reduced"):
+                raise ValueError(f"reduced must have its first code before the last, not {first} and {last} for {name}")
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -194,8 +204,8 @@ class Convention:
         holds = ("symmetric" if symmetric else "asymmetric", part)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
-    def check(self, qtype: QType, symmetric: bool) -> None:
-        """Pass if the system has the format and the scheme.
+    def check(self, qtype: QType, symmetric: bool, part: str) -> None:
+        """Pass if the system has the format and the scheme, and uses two codes or more of it.
 
         Raises
         ------
@@ -206,6 +216,9 @@ class Convention:
         if scheme not in self.schemes:
             raise ValueError(f"symmetric must be {not symmetric}: convention {self.name!r} has no {scheme} scheme")
         self.check_format(qtype)
+        first, last = self.under(symmetric, part).parameter_range(qtype, symmetric)
+        if not first < last:
+            raise ValueError(f"dtype must have two codes or more: convention {self.name!r} leaves too few of {qtype}")
 
     def check_format(self, qtype: QType) -> None:
         """Pass if the system has the format.
@@ -217,7 +230,7 @@ class Convention:
         """
         if (qtype.element or qtype.block_size) and self.name != DEFAULT:
             raise ValueError(
-                f"convention must be {DEFAULT!r} for {qtype}, whose arithmetic is that of its own standard"
+                f"convention must be {DEFAULT!r} for dtype {qtype}, whose arithmetic is that of its own standard"
             )
         if self.formats and qtype.format not in self.formats:
             raise ValueError(
@@ -251,6 +264,23 @@ class Convention:
     def signed_scale(self) -> bool:
         """Whether a scale may be negative."""
         return self.symmetric_extreme == "signed" or self.degenerate == "value"
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a float or an int of Python, and no bool."""
+    return issubclass(type(value), (int, float)) and type(value) is not bool
+
+
+def _are_of(names: object, known: Collection[str]) -> bool:
+    """Whether these are a tuple of known names."""
+    return type(names) is tuple and all(issubclass(type(name), str) and name in known for name in names)
+
+
+def _rows(rows: object, name: str, wanted: str) -> tuple[tuple[Any, Any, Any], ...]:
+    """Return rows of three, which a field of that name has to hold."""
+    if type(rows) is tuple and all(type(row) is tuple and len(row) == 3 for row in rows):
+        return rows
+    raise ValueError(f"{name} must be a tuple of {wanted}, not {shown(rows)}")
 
 
 _EPS = 2.0**-23
@@ -409,10 +439,10 @@ def as_convention(convention: str | Convention) -> Convention:
     ValueError
         If it is no name of the table.
     """
-    if isinstance(convention, Convention):
+    if is_a(convention, Convention):
         return convention
     try:
-        return CONVENTIONS[convention]
-    except (KeyError, TypeError):
-        known = ", ".join(CONVENTIONS)
-        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {convention!r}") from None
+        return CONVENTIONS[cast(str, convention)]
+    except Exception:  # of a name that is none, and of what has no hash
+        known, given = ", ".join(CONVENTIONS), shown(convention)
+        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}") from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 
+from fastq.system.arguments import as_int, as_str, shown
 from fastq.system.lazy import cached_property
 
 BLOCK = 32  # values in a block
@@ -85,15 +85,11 @@ def as_block_format(qtype: object) -> BlockFormat:
     ValueError
         If it stands for none of the formats.
     """
-    if isinstance(qtype, str):
-        found = BLOCK_FORMATS.get(qtype)
+    if issubclass(type(qtype), str):
+        found = BLOCK_FORMATS.get(as_str(qtype, "qtype"))
     else:
-        try:
-            found = _BY_NUMBER.get(operator.index(qtype))  # type: ignore[arg-type]
-        except TypeError:
-            kind = type(qtype).__name__
-            raise TypeError(f"qtype must be a name, a number or a GGMLQuantizationType, not {kind}") from None
+        found = _BY_NUMBER.get(as_int(qtype, "qtype", "a name, a number or a GGMLQuantizationType"))
     if found is None:
         names = ", ".join(f"{row.name} ({row.number})" for row in BLOCK_FORMATS.values())
-        raise ValueError(f"qtype must be one of {names}, not {qtype!r}")
+        raise ValueError(f"qtype must be one of {names}, not {shown(qtype)}")
     return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
+from fastq.system.arguments import as_dtype, as_int, as_str, check_fields, shown
 from fastq.system.lazy import cached_property
 
 
@@ -41,6 +41,11 @@ class QType:
     block_size: int = 0
     scale_element: str = ""
     container: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 1 <= self.bits <= 16:
+            raise ValueError(f"bits must be from 1 to 16, not {self.bits}")
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -102,9 +107,7 @@ class QType:
         ValueError
             If it is not from 2 to the width of this format.
         """
-        if isinstance(bits, bool | np.bool_ | float):
-            raise TypeError(f"bits must be an int, not {bits!r}")
-        bits = operator.index(bits)
+        bits = as_int(bits, "bits")
         if self.packed or self.element or self.block_size or self.container:
             raise TypeError(f"bits needs dtype to be int8, uint8, int16 or uint16, not {self}")
         if not 2 <= bits <= self.bits:
@@ -151,7 +154,7 @@ QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_MICROSCALING)}
 
 
 # what callers write most often: np.dtype(...).name takes longer than all else in a call on a small array
-_KNOWN: dict[object, QType] = {row.name: row for row in QTYPES.values()}
+_KNOWN: dict[object, QType] = {key: row for row in QTYPES.values() for key in (row.name, row)}
 _KNOWN |= {
     key: row
     for row in QTYPES.values()
@@ -160,8 +163,8 @@ _KNOWN |= {
 }
 
 
-def as_qtype(dtype: object) -> QType:
-    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for.
+def as_qtype(dtype: object, name: str = "dtype") -> QType:
+    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for; `name` is the argument's.
 
     Raises
     ------
@@ -170,17 +173,18 @@ def as_qtype(dtype: object) -> QType:
     """
     try:
         return _KNOWN[dtype]
-    except (KeyError, TypeError):
+    except Exception:  # of what has no hash, or can't be compared
         pass
-    if isinstance(dtype, QType):
-        row = QTYPES.get(dtype.format)
-        if row != dtype and not (dtype.container and row and row.with_bits(dtype.bits) == dtype):
-            raise TypeError(f"dtype must be one of {', '.join(QTYPES)}, not {dtype!r}")
+    if type(dtype) is QType and _in_bits_of_a_row(dtype):
         return dtype
-    try:
-        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[call-overload]
-    except TypeError:
-        name = repr(dtype)
-    if name not in QTYPES:
-        raise TypeError(f"dtype must be one of {', '.join(QTYPES)}, not {name}")
-    return QTYPES[name]
+    wanted = f"one of {', '.join(QTYPES)}"
+    given = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, wanted).name
+    if given not in QTYPES:
+        raise TypeError(f"{name} must be {wanted}, not {shown(given)}")
+    return QTYPES[given]
+
+
+def _in_bits_of_a_row(qtype: QType) -> bool:
+    """Whether this is what `with_bits` makes of a row."""
+    row = QTYPES.get(qtype.container)
+    return row is not None and 2 <= qtype.bits < row.bits and row.fills_storage and row.with_bits(qtype.bits) == qtype

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,8 +20,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.system.arguments import reason
 
 Array = NDArray[Any]
+
+METADATA = "__metadata__"  # what is no tensor in the header of a .safetensors file
+LONGEST_HEADER = 100_000_000  # bytes that the library reads
+NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 DTYPES = {
     "F64": "<f8",
@@ -116,7 +122,7 @@ class NpySource:
     """The array of a .npy file, named for the file."""
 
     def __init__(self, path: Path) -> None:
-        self._array = np.asarray(np.lib.format.open_memmap(path, mode="r"))
+        self._array = _mapped_npy(path)
         name = path.stem.encode("utf-8", "replace").decode()
         dtype = safetensors_dtype(self._array.dtype) or str(self._array.dtype)
         self.tensors = {name: TensorSpec(name, dtype, self._array.shape, self._array.nbytes)}
@@ -139,8 +145,8 @@ class SafetensorsSource:
             self.metadata: dict[str, str] = checked.metadata() or {}
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
+            header = json.loads(file.read(length), object_pairs_hook=_without_duplicates)
+        header.pop(METADATA, None)
         entries = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
         self.tensors = {name: _spec(name, entry) for name, entry in entries}
         self._starts = {name: 8 + length + entry["data_offsets"][0] for name, entry in entries}
@@ -165,12 +171,52 @@ def open_source(path: Path) -> Source:
     Raises
     ------
     ValueError
-        If the file is damaged.
+        If the file is damaged, or is a pipe or a device.
     """
+    if not path.is_file():
+        raise ValueError(f"{path.name} is not a file")
     try:
         return NpySource(path) if path.suffix == ".npy" else SafetensorsSource(path)
     except (SafetensorError, ValueError, EOFError) as error:
-        raise ValueError(f"{path.name} is not a readable {path.suffix} file: {error}") from error
+        raise ValueError(f"{path.name} is not a readable {path.suffix} file: {reason(error)}") from error
+
+
+def _mapped_npy(path: Path) -> Array:
+    """Map the array of a .npy file, read-only; what its header promises is checked before memory is mapped."""
+    with path.open("rb") as file:
+        shape, fortran_order, dtype = _npy_header(file)
+        start, end = file.tell(), file.seek(0, os.SEEK_END)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are not unpickled")
+    if any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError(f"its shape {shape} is not one of integers from 0 on")
+    if math.prod(n for n in shape if n) * dtype.itemsize > np.iinfo(np.intp).max:
+        raise ValueError(f"{dtype} of shape {shape} is more than memory can hold")
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes > end - start:
+        raise ValueError(f"{dtype} of shape {shape} takes {nbytes:,} bytes, and it has {end - start:,}")
+    if not nbytes:
+        return np.empty(shape, dtype)
+    return np.asarray(np.memmap(path, dtype, "r", start, shape, "F" if fortran_order else "C"))
+
+
+def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version not in NPY_HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not for arrays of numbers")
+    try:
+        return NPY_HEADERS[version](file)
+    except Exception as error:  # tokenize.TokenError, RecursionError, IndexError, ...: NumPy evaluates the header
+        raise ValueError(f"its header makes no sense: {error}") from error
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return pairs as a dictionary: of two tensors of one name the library would read the last one."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return entries
 
 
 def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:
@@ -187,7 +233,7 @@ class Layout:
     Raises
     ------
     ValueError
-        If two tensors have the same name.
+        If two tensors have the same name or one has a name that none can have, or the header is too long.
     """
 
     def __init__(self, specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> None:
@@ -195,10 +241,14 @@ class Layout:
         for spec in sorted(specs, key=_alignment_first):
             if spec.name in self.specs:
                 raise ValueError(f"two tensors would be named {spec.name!r}")
+            if spec.name == METADATA:
+                raise ValueError(f"a .safetensors file can't hold a tensor named {METADATA!r}")
             self.specs[spec.name] = spec
         ends = np.cumsum([0, *(spec.nbytes for spec in self.specs.values())]).tolist()
         offsets = dict(zip(self.specs, pairwise(ends), strict=True))
         self.header = _header(self.specs.values(), offsets, metadata)
+        if len(self.header) > LONGEST_HEADER:
+            raise ValueError(f"a .safetensors file can't hold a header of {len(self.header):,} bytes")
         self.starts = {name: len(self.header) + start for name, (start, _) in offsets.items()}
 
 
@@ -228,7 +278,7 @@ def _alignment_first(spec: TensorSpec) -> tuple[float, str]:
 
 
 def _header(specs: Iterable[TensorSpec], offsets: Mapping[str, tuple[int, int]], metadata: Mapping[str, str]) -> bytes:
-    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    entries: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for spec in specs:
         entries[spec.name] = {"dtype": spec.dtype, "shape": spec.shape, "data_offsets": offsets[spec.name]}
     text = json.dumps(entries, separators=(",", ":")).encode()

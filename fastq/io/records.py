@@ -10,7 +10,6 @@ scales are in units of one for the whole tensor (nvfp4), `m.weight_global_scale`
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -113,7 +112,7 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
         if content["version"] != VERSION:
             raise ValueError(f"version {content['version']} is not {VERSION}, the one known here")
         return {name: _record(entry) for name, entry in content["tensors"].items()}
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"its {KEY!r} metadata cannot be read: {error}") from error
 
 
@@ -125,6 +124,8 @@ def _record(entry: dict[str, Any]) -> Record:
         raise ValueError(
             f"shape {list(shape)}, axis {axis!r} and block_size {record.block_size!r} are not all integers"
         )
+    if min(shape, default=0) < 0:
+        raise ValueError(f"shape {list(shape)} has a length below 0")
     as_convention(record.convention)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
@@ -203,7 +204,7 @@ def _codes_specs(name: str, record: Record) -> list[TensorSpec]:
     qtype, shape = record.qtype, record.shape
     if qtype.packed:
         length = _row_length(record)
-        row = words_for(length, qtype) if _in_words(qtype) else math.ceil(length * qtype.bits / 8)
+        row = words_for(length, qtype) if _in_words(qtype) else -(-length * qtype.bits // 8)
         shape = (*shape[:-1], row)
     codes = spec_of(_codes_name(name, record), _codes_dtype(qtype), shape)
     return [codes, spec_of(f"{name}_shape", "I64", (len(record.shape),))] if _in_words(qtype) else [codes]

@@ -5,7 +5,6 @@ A row is a number of int32 words; the padding at its end is zero.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ Array = NDArray[Any]
 
 def words_for(length: int, qtype: QType) -> int:
     """Return how many words a row of so many codes takes."""
-    return math.ceil(length * qtype.bits / 32)
+    return -(-length * qtype.bits // 32)
 
 
 def to_words(packed: Array, length: int, qtype: QType) -> Array:
@@ -31,7 +30,7 @@ def to_words(packed: Array, length: int, qtype: QType) -> Array:
 
 def from_words(words: Array, length: int, qtype: QType) -> Array:
     """Return what `to_words` was given."""
-    packed = np.ascontiguousarray(words).view(np.uint8)[..., : math.ceil(length * qtype.bits / 8)]
+    packed = np.ascontiguousarray(words).view(np.uint8)[..., : -(-length * qtype.bits // 8)]
     return packed ^ _shift(length, qtype)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastq.system import lazy
+from fastq.system.arguments import shown
 
 
 def inspect(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -24,6 +25,11 @@ def inspect(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
     fastq.kernels.inspection.Inspection
         The kernels in the order of their launch; print its `llvm` or `asm`.
 
+    Raises
+    ------
+    TypeError
+        If function can't be called.
+
     Examples
     --------
     >>> import fastq
@@ -34,4 +40,6 @@ def inspect(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
     >>> "llvm.lrint" in kernels.llvm
     True
     """
+    if not callable(function):
+        raise TypeError(f"function must be callable, not {shown(function)}")
     return lazy.module("fastq.kernels.inspection").inspect(function, *arguments, **options)

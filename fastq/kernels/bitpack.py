@@ -1,4 +1,7 @@
-"""Pack and unpack codes of 1 to 7 bits: dense in memory, the first in the lowest bits, one a lane in registers."""
+"""Pack and unpack codes of 1 to 7 bits: dense in memory, in registers one a lane.
+
+The first code is in the lowest bits unless `highest_first` is asked for.
+"""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def parameters_of_range(conversion, lo, hi, nan):
 
     def of_range(conversion, lo, hi, nan):
         if refuses_nan and nan:
-            refuse_nan(conversion)
+            raise_for_nan(conversion)
         spec = spec_of(conversion)
         lo, hi = count_nan_as_zero(spec, lo, hi, nan)
         scale, zero_point = range_parameters(spec, lo, hi, bounds_of(conversion), pointer(0, scale_type))
@@ -200,8 +200,8 @@ def parameters_of_range(conversion, lo, hi, nan):
 
 
 @specialize
-def refuse_nan(conversion):
-    """Raise the error for NaN."""
+def raise_for_nan(conversion):
+    """Raise the error for NaN in compiled code; `fastq.dispatch.refusal` has that of calls from Python."""
     message = f"{conversion.argument} has NaN; pass nan='zero' to take them for 0.0"
 
     def refuse(conversion):
@@ -227,7 +227,7 @@ def _convert_scalar(conversion, x, given):
     def converted(conversion, x, given, out):
         spec, x, like = spec_of(conversion), convert(x, kind), pointer(0, scale_type)
         if nan_mask(spec, x):
-            refuse_nan(conversion)
+            raise_for_nan(conversion)
         scale, zero_point = parameters_of_range(conversion, x, x, x != x) if by_range else given
         value = to_compute(spec, x, like)
         return apply_op(spec, value, scale, zero_point, bounds_of(conversion), pointer(0, element))
@@ -296,6 +296,6 @@ def _fill(conversion, x, given, out):
         else:
             scale, zero_point = given
         if convert_run(spec, operands, bounds, scale, zero_point, 0, x.size):
-            refuse_nan(conversion)
+            raise_for_nan(conversion)
 
     return fill

@@ -44,40 +44,43 @@ HAS_FMA = "+fma" in _FEATURES or "aarch64" in _TRIPLE
 
 @specialize
 def shift_half_away(x):
-    """Move `x` away from zero by the number before a half: its whole part is then that of C's round().
+    """Add the largest number below 0.5, with the sign of `x`; the whole part is then what C's round() gives.
 
-    A whole half would carry 0.49999997 to 1; with this sum, rounded to even, ties still reach the next number.
+    With 0.5 itself 0.49999997 would become 1. Ties still do, since the sum is rounded to even.
     """
     half = 0.5 - 2.0**-25 if lane_type(x) == types.float32 else 0.5 - 2.0**-54
     return lambda x: x + copysign(constant(half, x), x)
 
 
-def rounding_function(rounding: str) -> Any:
-    """Return the function ``f(spec, x)`` that rounds to a whole float in a mode; "" does not round."""
-    return {
-        "half_even": lambda spec, x: rint(x),
-        "half_away": lambda spec, x: trunc(shift_half_away(x)),
-        "floor": lambda spec, x: floor(x),
-        "trunc": lambda spec, x: trunc(x),
-        "": lambda spec, x: x,
-    }[rounding]
+class Rounding(NamedTuple):
+    """How ties are broken: functions ``f(spec, x)`` to a whole float, and to int32 where `x` is in its range."""
+
+    to_float: Any
+    to_int32: Any
+
+
+ROUNDING = {  # by the name that a convention gives it
+    "half_even": Rounding(lambda spec, x: rint(x), lambda spec, x: round_to_int32(x)),
+    "half_away": Rounding(
+        lambda spec, x: trunc(shift_half_away(x)),
+        lambda spec, x: bounded_to_integer(shift_half_away(x), types.int32),
+    ),
+    "floor": Rounding(lambda spec, x: floor(x), lambda spec, x: bounded_to_integer(floor(x), types.int32)),
+    "trunc": Rounding(lambda spec, x: trunc(x), lambda spec, x: bounded_to_integer(x, types.int32)),
+    "": Rounding(lambda spec, x: x, None),  # zero points that stay as they are
+}
 
 
 @specialize
 def round_by_rule(spec, x):
     """Round `x` to a whole float by the rule."""
-    return rounding_function(spec.rule.rounding)
+    return ROUNDING[spec.rule.rounding].to_float
 
 
 @specialize
 def round_to_int32_by_rule(spec, x):
     """Round `x`, which is in range, to int32 by the rule."""
-    return {
-        "half_even": lambda spec, x: round_to_int32(x),
-        "half_away": lambda spec, x: bounded_to_integer(shift_half_away(x), types.int32),
-        "floor": lambda spec, x: bounded_to_integer(floor(x), types.int32),
-        "trunc": lambda spec, x: bounded_to_integer(x, types.int32),
-    }[spec.rule.rounding]
+    return ROUNDING[spec.rule.rounding].to_int32
 
 
 # --- values to codes --------------------------------------------------------------------------------------------------
@@ -205,15 +208,17 @@ def needs_division(spec, scale):
     """Mask of the scales for which `scaled_round` may differ from `code_value`; none where codes are decoded.
 
     Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and every
-    remainder that can decide a tie is exact (its unit is 2**-48 scales). Where steps are clamped the formula is that
-    of `code_value` for any scale that is not infinite.
+    remainder that can decide a tie is exact: its unit is 2**-49 scales, and that of the smallest float32 2**-149. Ties of
+    float codes are as small as 2**-18 scales, so that units are 2**-66 scales, and 2**-80 is the least. Where steps
+    are clamped the formula is that of `code_value` for any scale that is not infinite.
     """
     if spec.op == "dequantize":
         return lambda spec, scale: False
     if not spec.rule.clamps_values:
         return lambda spec, scale: is_infinite(scale)
     dtype = computes_in(spec, scale)
-    smallest, largest = (2.0**-100, 2.0**100) if dtype == types.float32 else (2.0**-900, 2.0**900)
+    single = 2.0**-100 if spec.code is None else 2.0**-80
+    smallest, largest = (single, 2.0**100) if dtype == types.float32 else (2.0**-900, 2.0**900)
 
     def outside(spec, scale):
         return (scale > constant(smallest, scale)) & (scale < constant(largest, scale)) ^ True

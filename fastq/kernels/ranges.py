@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.jit import njit, specialize
-from fastq.kernels.formulas import is_infinite, rounding_function
+from fastq.kernels.formulas import ROUNDING, is_infinite
 from fastq.kernels.minifloat import decode, encode, power_below
 from fastq.simd import (
     absolute,
@@ -90,8 +90,8 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
         zero, two = constant(0, lo), constant(2, lo)
         middle = rint((lowest + highest) / two)
         if signed:
-            lo, hi = minimum(lo, zero), maximum(hi, zero)
-            scale = select(hi > -lo, hi, lo) / (lowest - middle)
+            least, most = minimum(lo, zero), maximum(hi, zero)
+            scale = select(most > -least, most, least) / (lowest - middle)
         else:
             scale = maximum(maximum(-lo, hi), zero) / ((highest - lowest + constant(more, lowest)) / two)
         scale, usable = _usable(spec, scale, lo, compute)
@@ -117,7 +117,8 @@ def _usable(spec, scale, lo, compute):
         size = absolute(scale) if signed else scale
         usable = (size >= constant(least, scale)) & (size > constant(0, scale))
         if by_value:
-            value = select(absolute(lo) >= constant(least, lo), lo, full_like(constant(1, lo), lo))
+            has_value = (absolute(lo) >= constant(least, lo)) & (absolute(lo) > constant(0, lo))
+            value = select(has_value, lo, full_like(constant(1, lo), lo))
             return select(usable, scale, value), usable
         return select(usable, scale, constant(other, scale)), usable | to_floor
 
@@ -127,7 +128,7 @@ def _usable(spec, scale, lo, compute):
 @specialize
 def round_zero_point(spec, x):
     """Round a zero point by the rule, if at all."""
-    return rounding_function(spec.rule.range.rounding)
+    return ROUNDING[spec.rule.range.rounding].to_float
 
 
 @specialize

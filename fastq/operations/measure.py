@@ -7,8 +7,8 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch.cache import call
-from fastq.dispatch.validation import as_array
 from fastq.results import Axis, Comparison, QuantizedArray
+from fastq.system.arguments import as_array, is_a
 
 Array = NDArray[Any]
 
@@ -74,7 +74,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     >>> fastq.compare(x, np.array([0.0, 0.25, 1.0], np.float32)).max_abs_error
     0.25
     """
-    if not isinstance(q, QuantizedArray):
+    if not is_a(q, QuantizedArray):
         result: Comparison = call("compare_values", x, as_array(q, "q"), None, None, None, ())
         return result
     p = q.qparams

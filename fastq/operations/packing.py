@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.dispatch.cache import call
 from fastq.formats.qtypes import QType
+from fastq.system.arguments import as_shape
 
 
 def pack(
@@ -90,5 +91,8 @@ def unpack(
     >>> fastq.unpack(np.array([241, 7], np.uint8), "int4", shape=(3,))
     array([ 1, -1,  7], dtype=int8)
     """
-    result: NDArray[Any] = call("unpack", packed, None, None, None, None, (axis, dtype, bitorder), (type(axis),), shape)
+    if type(shape) is not tuple:
+        shape = as_shape(shape)
+    types = (type(axis), *map(type, shape))  # True == 1 == 1.0
+    result: NDArray[Any] = call("unpack", packed, None, None, None, None, (axis, dtype, bitorder), types, shape)
     return result

@@ -10,6 +10,7 @@ from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.results import Axis, QParams, QuantizedArray
+from fastq.system.arguments import equal, is_a
 
 Array = NDArray[Any]
 
@@ -248,7 +249,7 @@ def fake_quantize(
 
 def as_qparams(qparams: object) -> QParams:
     """Return QParams as they are, and refuse what is none."""
-    if not isinstance(qparams, QParams):
+    if not (type(qparams) is QParams or is_a(qparams, QParams)):
         raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(qparams).__name__}")
     return qparams
 
@@ -261,12 +262,12 @@ _WITHOUT_QPARAMS = {
     "convention": "onnx",
     "bits": None,
 }
+_DEFAULTS = tuple(_WITHOUT_QPARAMS.values())
 
 
 def _refuse_beside_qparams(*given: object) -> None:
     """Refuse options that QParams carry already, if they are not at their defaults."""
-    if given != tuple(_WITHOUT_QPARAMS.values()):
-        names = [
-            name for (name, default), value in zip(_WITHOUT_QPARAMS.items(), given, strict=True) if value != default
-        ]
+    if not equal(given, _DEFAULTS):
+        pairs = zip(_WITHOUT_QPARAMS.items(), given, strict=True)
+        names = [name for (name, default), value in pairs if not equal(value, default)]
         raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")

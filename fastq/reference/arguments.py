@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
+from fastq.system.arguments import as_array, as_choice, dtype_of, equal, native
 
 Array = NDArray[Any]
 BitOrder = Literal["little", "big"]
@@ -16,19 +17,12 @@ HALVES = ("float16", "bfloat16")
 FLOATS = (*HALVES, "float32", "float64")
 
 
-def as_array(a: ArrayLike, name: str) -> Array:
-    """Return `a` as an array; a masked one is refused, since its mask would be lost."""
-    if isinstance(a, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array; pass {name}.filled(...)")
-    return np.asarray(a)
-
-
 def as_input(x: ArrayLike, name: str) -> Array:
     """Return `x` as an array of one of the input dtypes, in native byte order."""
     x = as_array(x, name)
     if x.dtype.kind not in "iu" and x.dtype.name not in FLOATS:
         raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or integers, not {x.dtype}")
-    return x.astype(x.dtype.newbyteorder("="), copy=False)
+    return x.astype(native(x.dtype), copy=False)
 
 
 @np.errstate(invalid="ignore")  # signalling NaN
@@ -59,17 +53,20 @@ def as_numbers(a: ArrayLike, name: str) -> Array:
     return a
 
 
+def as_floats(a: ArrayLike, name: str) -> Array:
+    """Return `a` as an array of floats."""
+    a = as_array(a, name)
+    if a.dtype.name not in FLOATS:
+        raise TypeError(f"{name} must be floats, not {a.dtype}")
+    return a
+
+
 def as_float_codes(a: ArrayLike, qtype: QType) -> Array:
     """Return `a` as an array of float codes of a format."""
     a = as_array(a, "codes")
     if a.dtype != qtype.storage:
-        raise TypeError(f"codes must be {qtype.storage} for {qtype}, not {a.dtype}")
+        raise TypeError(f"codes must be {qtype.storage} for dtype {qtype}, not {a.dtype}")
     return a
-
-
-def is_integer(value: object) -> bool:
-    """Return whether a value is an integer of Python or NumPy; a bool is none."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def compute_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
@@ -80,8 +77,7 @@ def compute_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
 
 def check_nan(nan: str, qtype: QType | None = None) -> str:
     """Return `nan` if it is a policy, and one that the format allows."""
-    if nan not in ("raise", "zero", "keep") or (nan == "keep" and qtype is None):
-        raise ValueError(f"nan must be 'raise', 'zero' or, for codes that have a NaN, 'keep', not {nan!r}")
+    nan = as_choice(nan, "nan", ("raise", "zero") if qtype is None else ("raise", "zero", "keep"))
     if nan == "keep" and qtype is not None and not (qtype.block_size or _nan_code(qtype) is not None):
         raise ValueError(f"nan='keep' needs a format with a NaN, and {qtype} has none")
     return nan
@@ -111,22 +107,19 @@ def check_no_nan(x: Array, message: str) -> None:
         raise ValueError(message.format(count))
 
 
-def check_saturate(saturate: bool) -> None:
-    """Raise TypeError unless saturate is a bool."""
-    if not isinstance(saturate, bool | np.bool_):
-        raise TypeError(f"saturate must be a bool, not {saturate!r}")
-
-
 def check_symmetric(qtype: QType, symmetric: bool) -> None:
     """Raise ValueError if a format has too few codes for a symmetric scheme."""
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
 
 
-def check_defaults(**is_default: bool) -> None:
+DEFAULTS = {"axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
+
+
+def check_defaults(**options: object) -> None:
     """Raise TypeError for an option that is given beside qparams, which has its own."""
-    for name, default in is_default.items():
-        if not default:
+    for name, value in options.items():
+        if not equal(value, DEFAULTS[name]):
             raise TypeError(f"{name} can't be given together with qparams, which has its own")
 
 
@@ -140,8 +133,8 @@ def linear_format(dtype: object, zero_point: ArrayLike | None, out: Array | None
     """Return the format to quantize to: `dtype`, else that of the zero point, else that of `out`, else uint8."""
     if dtype is not None:
         return as_qtype(dtype)
-    given = [a.dtype for a in (zero_point, out) if isinstance(a, (np.ndarray, np.generic))]
-    return next((QTYPES[d.name] for d in given if d.name in QTYPES), QTYPES["uint8"])
+    given = dtype_of(zero_point, "zero_point"), dtype_of(out, "out")
+    return next((QTYPES[d.name] for d in given if d is not None and d.name in QTYPES), QTYPES["uint8"])
 
 
 def packed_format(dtype: object, bitorder: BitOrder) -> QType:
@@ -149,9 +142,7 @@ def packed_format(dtype: object, bitorder: BitOrder) -> QType:
     qtype = as_qtype(dtype)
     if not qtype.packed:
         raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
-    if bitorder not in ("little", "big"):
-        raise ValueError(f"bitorder must be 'little' or 'big', not {bitorder!r}")
-    if bitorder == "big" and qtype.bits > 1:
+    if as_choice(bitorder, "bitorder", ("little", "big")) == "big" and qtype.bits > 1:
         raise ValueError(f"bitorder='big' is for formats of 1 bit, not {qtype}")
     return qtype
 

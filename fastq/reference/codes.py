@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.reference import blocks, floats
-from fastq.reference.arguments import check_saturate, compute_type
+from fastq.reference.arguments import compute_type
 from fastq.reference.granularity import spread
 from fastq.results import QParams
+from fastq.system.arguments import as_bool
 
 Array = NDArray[Any]
 
@@ -20,7 +21,7 @@ def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]
     """Return the convention of some parameters, the compute type, and the first and the last code."""
     row = as_convention(p.convention)
     under = row.under(p.symmetric, part_of(p.axis, p.block_size))
-    return under, p.compute, row.code_range(p.dtype, p.symmetric)
+    return under, p.compute, under.code_range(p.dtype, p.symmetric)
 
 
 @np.errstate(all="ignore")
@@ -72,7 +73,7 @@ def _positions_by_format(x: Array, p: QParams) -> Array:
 
 def encode(x: Array, p: QParams, saturate: bool) -> Array:
     """Quantize `x` to codes one an element, in the storage dtype of the format."""
-    check_saturate(saturate)
+    saturate = as_bool(saturate, "saturate")
     form, where, codes = p.dtype.float_format, positions(x, p), np.empty_like(x, p.dtype.storage)
     if form is not None:
         codes[...] = floats.encoded(where, form, saturate or p.dtype.block_size > 0).view(p.dtype.storage)
@@ -82,7 +83,7 @@ def encode(x: Array, p: QParams, saturate: bool) -> Array:
     return codes
 
 
-@np.errstate(over="ignore", under="ignore")
+@np.errstate(over="ignore", under="ignore", invalid="ignore")  # rows may keep scales that are infinite in F
 def decode(codes: Array, p: QParams) -> Array:
     """Dequantize codes one an element, in the compute type."""
     if p.dtype.element or p.dtype.block_size:

@@ -25,9 +25,10 @@ def clipped_count(x: Array, p: QParams) -> int:
 
 
 @np.errstate(all="ignore")
-def measures(x: NDArray[np.float64], approximation: NDArray[np.float64], clipped: int | None) -> Comparison:
-    """Return the measures of the errors ``x - approximation``."""
-    error = np.abs(x - approximation)
+def measures(x: Array, approximation: Array, clipped: int | None) -> Comparison:
+    """Return the measures of the errors ``x - approximation``, which are taken in float64."""
+    x = x.astype(np.float64)
+    error = np.abs(x - approximation.astype(np.float64))
     relative = error[x != 0] / np.abs(x[x != 0])
     return Comparison(
         mse=float(np.mean(error**2)),

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
+from fastq.system.arguments import as_array, is_out, native
 
 Array = NDArray[Any]
 
@@ -22,10 +23,10 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     ndarray of uint8
         Arguments, result and errors as for `fastq.gguf.quantize`.
     """
-    form, data = as_block_format(qtype), _array(data)
+    form, data = as_block_format(qtype), as_array(data, "data")
     if data.dtype.kind not in "iu" and data.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
         raise TypeError(f"data must be numbers of up to 64 bits, not {data.dtype}")
-    rows = _rows(data, BLOCK)
+    rows = _rows(data, BLOCK, form)
     with np.errstate(all="ignore"):
         blocks = _blocks(rows.astype(np.float32), form)
     return _delivered(blocks.reshape(*data.shape[:-1], data.shape[-1] // BLOCK * form.nbytes), out)
@@ -39,32 +40,26 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     ndarray of float32
         Arguments, result and errors as for `fastq.gguf.dequantize`.
     """
-    form, data = as_block_format(qtype), _array(data)
+    form, data = as_block_format(qtype), as_array(data, "data")
     if data.dtype != np.uint8:
         raise TypeError(f"data must be uint8, not {data.dtype}")
-    rows = np.ascontiguousarray(_rows(data, form.nbytes))
+    rows = np.ascontiguousarray(_rows(data, form.nbytes, form))
     with np.errstate(all="ignore"):
         values = _values(rows, form)
     return _delivered(values.reshape(*data.shape[:-1], data.shape[-1] // form.nbytes * BLOCK), out)
 
 
-def _array(data: ArrayLike) -> Array:
-    if isinstance(data, np.ma.MaskedArray):
-        raise TypeError("data is a masked array, whose mask would be lost")
-    return np.asarray(data)
-
-
-def _rows(data: Array, width: int) -> Array:
+def _rows(data: Array, width: int, form: BlockFormat) -> Array:
     """One row for each block."""
     if not data.ndim or data.shape[-1] % width:
-        raise ValueError(f"data has shape {data.shape}, whose last axis is not a multiple of {width}")
+        raise ValueError(f"data has shape {data.shape}, but qtype {form} needs a last axis of a multiple of {width}")
     return data.reshape(-1, width)
 
 
 def _delivered(result: Array, out: Any) -> Array:
     if out is None:
         return result
-    if not isinstance(out, np.ndarray) or out.dtype != result.dtype:
+    if not is_out(out) or native(out.dtype) != result.dtype:
         raise TypeError(f"out must be an ndarray of dtype {result.dtype}")
     if out.shape != result.shape:
         raise ValueError(f"out has shape {out.shape}, but the result has shape {result.shape}")
@@ -82,7 +77,7 @@ def _blocks(x: Array, form: BlockFormat) -> Array:
     stored = [part.astype("<f2") for part in ((scale, least) if form.has_minimum else (scale,))]
     bad = ~np.logical_and.reduce([np.isfinite(part) for part in stored])
     if bad.any():
-        raise ValueError(f"block {int(np.argmax(bad))} has NaN, infinity or values too large for {form}")
+        raise ValueError(f"data has NaN, infinity or values too large for {form} in block {int(np.argmax(bad))}")
     head = [part.view(np.uint8) for part in stored]
     return np.concatenate([*head, *_bytes(_codes(x, scale, least, form), form)], axis=1)
 

@@ -13,7 +13,6 @@ from fastq.formats.qtypes import QType, as_qtype
 from fastq.reference import blocks
 from fastq.reference.arguments import (
     FLOATS,
-    as_array,
     as_integers,
     as_numbers,
     check_shape,
@@ -21,8 +20,9 @@ from fastq.reference.arguments import (
     holds_integers,
     within,
 )
-from fastq.reference.granularity import check_granularity, normalized, parameter_shape
+from fastq.reference.granularity import normalized, parameter_shape
 from fastq.results import Axis, QParams
+from fastq.system.arguments import as_array, as_axis, as_block_size, is_python
 
 Array = NDArray[Any]
 
@@ -42,15 +42,11 @@ def raw_qparams(
         raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
     scale = as_scale(scale)
     zero_point = np.zeros(scale.shape, qtype.storage) if zero_point is None else as_array(zero_point, "zero_point")
-    check_granularity(axis, block_size)
+    axis = as_axis(axis)
+    block_size = as_block_size(block_size, axis)
     if scale.size == 1:
         axis, block_size = None, 0
     return checked_qparams(QParams(scale, zero_point, qtype, axis, block_size, False, convention), shape, ftype)
-
-
-def is_python(numbers: ArrayLike) -> bool:
-    """Return whether these are numbers without a NumPy dtype; np.float64 is a subclass of float."""
-    return isinstance(numbers, (int, float, list, tuple)) and not isinstance(numbers, np.generic)
 
 
 def as_scale(scale: ArrayLike) -> Array:
@@ -65,15 +61,14 @@ def as_scale(scale: ArrayLike) -> Array:
 
 def checked_qparams(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[Any]]) -> QParams:
     """Return `p` with a scale of type `ftype`, if it fits an array of shape `shape`; own scales stay as they are."""
-    check_granularity(p.axis, p.block_size)
     qtype, row = as_qtype(p.dtype), as_convention(p.convention)
     check_symmetric(qtype, p.symmetric)
     scale = _own_scale(p, qtype) if qtype.block_size else _usable_scale(p.scale, row, ftype)
     if p.tensor_scale is not None and not (qtype.block_size and not blocks.is_microscaling(qtype)):
         raise ValueError(f"tensor_scale must be None for {qtype}")
+    wanted = parameter_shape(shape, normalized(p.axis, len(shape), "the values"), p.block_size)
     if scale.size != 1:
-        axis = normalized(p.axis, p.block_size, len(shape))
-        check_shape(scale, "scale", parameter_shape(shape, axis, p.block_size))
+        check_shape(scale, "scale", wanted)
     if qtype.element:
         zero_point = _float_zeros(p.zero_point, qtype)
     else:

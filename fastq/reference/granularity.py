@@ -8,54 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.qtypes import QType
-from fastq.reference.arguments import is_integer
 from fastq.results import Axis
+from fastq.system.arguments import as_axis, as_block_size, within_array
 
 Array = NDArray[Any]
 
 
-def check_granularity(axis: Axis, block_size: int) -> None:
-    """Raise TypeError or ValueError unless axis and block size are integers that go together."""
-    for a in axis if isinstance(axis, tuple) else () if axis is None else (axis,):
-        if not is_integer(a):
-            raise TypeError(f"axis must be None, an integer or a tuple of integers, not {axis!r}")
-    if not is_integer(block_size):
-        raise TypeError(f"block_size must be an integer, not {block_size!r}")
-    if block_size < 0:
-        raise ValueError(f"block_size must not be negative, not {block_size}")
-    if block_size and not is_integer(axis):
-        raise TypeError(f"block_size needs an integer axis, not {axis!r}")
-
-
-def normalized_index(axis: int, ndim: int) -> int:
-    """Return an axis counted from the front; AxisError if the array has no such axis."""
-    if not is_integer(axis):
-        raise TypeError(f"axis must be an integer, not {axis!r}")
-    if not -ndim <= axis < ndim:
-        raise np.exceptions.AxisError(axis, ndim)
-    return int(axis) % ndim
-
-
-def normalized(axis: Axis, block_size: int, ndim: int) -> Axis:
-    """Return axis with its indices counted from the front, those of a tuple in order."""
-    check_granularity(axis, block_size)
+def normalized(axis: Axis, ndim: int, array: str) -> Axis:
+    """Return axis with its indices counted from the front, those of a tuple in order; AxisError if there is none."""
+    axis = as_axis(axis)
     if axis is None:
         return None
-    if not isinstance(axis, tuple):
-        return normalized_index(axis, ndim)
-    kept = sorted(normalized_index(a, ndim) for a in axis)
-    if len(set(kept)) < len(kept):
-        raise ValueError(f"axis has duplicates: {axis}")
-    return tuple(kept)
+    return within_array(axis, ndim, array) if isinstance(axis, tuple) else within_array((axis,), ndim, array)[0]
 
 
 def prescribed(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
     """Return axis and block size, by default those that the format prescribes."""
+    axis = as_axis(axis)
+    block_size = as_block_size(block_size, -1 if qtype.block_size and axis is None else axis)
     if not qtype.block_size:
         return axis, block_size
     if block_size not in (0, qtype.block_size):
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    return (-1 if axis is None else axis), qtype.block_size
+    axis = -1 if axis is None else axis
+    return axis, as_block_size(qtype.block_size, axis)
 
 
 def _kept(axis: Axis) -> tuple[int, ...]:
@@ -73,7 +49,7 @@ def spread(params: Array, shape: tuple[int, ...], axis: Axis, block_size: int) -
     """Return `params` in a shape that broadcasts with an array of shape `shape`."""
     if params.size == 1:
         return params.reshape(())
-    axis = normalized(axis, block_size, len(shape))
+    axis = normalized(axis, len(shape), "the values")
     if block_size:
         (along,) = _kept(axis)
         return params.take(np.arange(shape[along]) // block_size, along)
@@ -85,6 +61,8 @@ def extremes(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
     shape = parameter_shape(x.shape, axis, block_size)
     if 0 in shape:  # no ranges, which NumPy's min refuses like a range of nothing
         return np.zeros(shape, x.dtype), np.zeros(shape, x.dtype)
+    if x.size == 0:
+        raise ValueError(f"x has shape {x.shape}: the range of no elements has no minimum and no maximum")
     lo, hi = (_reduced(ufunc, x, axis, block_size) for ufunc in (np.minimum, np.maximum))
     zero = x.dtype.type(0)
     return np.asarray(lo + zero), np.asarray(hi + zero)

@@ -13,8 +13,8 @@ from fastq.reference import blocks
 from fastq.reference.arguments import (
     FLOATS,
     BitOrder,
-    as_array,
     as_float_codes,
+    as_floats,
     as_input,
     as_integers,
     check_defaults,
@@ -32,12 +32,26 @@ from fastq.reference.arguments import (
 )
 from fastq.reference.codes import decode, encode
 from fastq.reference.errors import clipped_count, measures
-from fastq.reference.given import as_scale, checked_qparams, is_python, raw_qparams
-from fastq.reference.granularity import any_flag, extremes, normalized, normalized_index, prescribed
+from fastq.reference.given import as_scale, checked_qparams, raw_qparams
+from fastq.reference.granularity import any_flag, extremes, normalized, prescribed
 from fastq.reference.output import check_is_out, check_out, codes_dtype, codes_shape, delivered, output_dtype, stored
 from fastq.reference.packing import pack_codes, packed_shape, unpack_codes
 from fastq.reference.parameters import finite_scale, from_range, range_of
 from fastq.results import Axis, Comparison, QParams, QuantizedArray
+from fastq.system.arguments import (
+    as_array,
+    as_axis,
+    as_block_size,
+    as_bool,
+    as_int,
+    as_shape,
+    equal,
+    is_a,
+    is_python,
+    native,
+    shown,
+    within_array,
+)
 
 Array = NDArray[Any]
 
@@ -90,18 +104,19 @@ def choose_qparams(
     """
     x, qtype, row = widened(as_input(x, "x")), code_format(dtype, bits), as_convention(convention)
     axis, block_size = prescribed(qtype, axis, block_size)
-    axis = normalized(axis, block_size, x.ndim)
+    axis = normalized(axis, x.ndim, "x")
+    symmetric = as_bool(symmetric, "symmetric")
     check_symmetric(qtype, symmetric)
     always = bool(symmetric or qtype.element or qtype.block_size)
-    row.check(qtype, always)
+    row.check(qtype, always, part_of(axis, block_size))
     lo, hi = range_of(nan_as_zero(x, check_nan(nan, qtype)), axis, block_size)
-    where = (qtype, axis, int(block_size), always, convention)
+    where = (qtype, axis, block_size, always, convention)
     if qtype.block_size:
         spoiled = any_flag(np.isnan(x) & (nan == "keep"), axis, block_size)
         scale, tensor_scale = blocks.chosen_scale(np.maximum(-lo, hi), spoiled, qtype)
         return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=tensor_scale)
     under = row.under(always, part_of(axis, block_size))
-    scale, zero_point = from_range(lo, hi, under, row.parameter_range(qtype, always), always)
+    scale, zero_point = from_range(lo, hi, under, under.parameter_range(qtype, always), always)
     scale = finite_scale(scale, row.scale_dtype(lo.dtype))
     zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
     return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
@@ -175,8 +190,8 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     ndarray
         ``(codes - zero_point) * scale``; arguments and errors as for `fastq.QuantizedArray.dequantize`.
     """
-    if not isinstance(q, QuantizedArray):
-        raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
+    if not is_a(q, QuantizedArray):
+        raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
     dtype = output_dtype(dtype, out, q.qparams.compute)
     check_out(out, q.shape, dtype)
     return delivered(decode(_unpacked(q), checked_qparams(q.qparams, q.shape, q.qparams.compute.type)), dtype, out)
@@ -221,7 +236,9 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     """
     x = as_input(x, "x")
     number = nan_as_zero(widened(x), check_nan(nan))
-    lo, hi = extremes(number, normalized(axis, block_size, x.ndim), block_size)
+    axis = as_axis(axis)
+    block_size = as_block_size(block_size, axis)
+    lo, hi = extremes(number, normalized(axis, x.ndim, "x"), block_size)
     return lo.astype(x.dtype), hi.astype(x.dtype)
 
 
@@ -234,14 +251,14 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         Errors ``x - q`` in float64; arguments and errors as for `fastq.compare`.
     """
     x = widened(as_input(x, "x"))
-    approximation = dequantize(q) if isinstance(q, QuantizedArray) else widened(as_input(q, "q"))
+    approximation = dequantize(q) if is_a(q, QuantizedArray) else widened(as_floats(q, "q"))
     if x.shape != approximation.shape:
         raise ValueError(f"x has shape {x.shape} and q has shape {approximation.shape}")
     if x.size == 0:
         raise ValueError("x has no elements to compare")
     check_no_nan(x, "x has {} NaN")
-    clipped = clipped_count(x, q.qparams) if isinstance(q, QuantizedArray) else None
-    return measures(x.astype(np.float64), approximation.astype(np.float64), clipped)
+    clipped = clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None
+    return measures(x, approximation, clipped)
 
 
 def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
@@ -256,7 +273,7 @@ def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder 
     codes = np.atleast_1d(as_float_codes(codes, qtype) if qtype.element else as_integers(codes, "codes"))
     if not (qtype.element or within(codes, qtype).all()):
         raise ValueError(f"codes must lie in {qtype.qmin} .. {qtype.qmax} for {qtype}")
-    return pack_codes(codes, qtype, normalized_index(axis, codes.ndim), bitorder)
+    return pack_codes(codes, qtype, within_array((as_int(axis, "axis"),), codes.ndim, "codes")[0], bitorder)
 
 
 def unpack(
@@ -272,10 +289,12 @@ def unpack(
     qtype, packed = packed_format(dtype, bitorder), as_array(packed, "packed")
     if packed.dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {packed.dtype}")
-    shape = tuple(shape)
-    where = normalized_index(axis, max(len(shape), 1))
-    if min(shape, default=0) < 0 or packed.shape != packed_shape(shape, qtype, where):
-        raise ValueError(f"packed has shape {packed.shape}, which does not hold {qtype} codes of shape {shape}")
+    shape = as_shape(shape)
+    (where,) = within_array((as_int(axis, "axis"),), max(len(shape), 1), "the codes")
+    if packed.shape != packed_shape(shape, qtype, where):
+        raise ValueError(
+            f"packed has shape {packed.shape}, not that of {qtype} codes of shape {shape} along axis {axis}"
+        )
     return unpack_codes(packed, qtype, shape, where, bitorder)
 
 
@@ -297,19 +316,18 @@ def _resolve(
         return choose_qparams(
             x, dtype, axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, nan=nan, bits=bits
         )
-    if not isinstance(qparams, QParams):
-        raise TypeError(f"qparams must be a QParams, not {type(qparams).__name__}")
-    if nan == "keep" and as_qtype(qparams.dtype).block_size:
+    if not is_a(qparams, QParams):
+        raise TypeError(f"qparams must be a QParams, not {shown(qparams)}")
+    if equal(nan, "keep") and qparams.dtype.block_size:
         raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qparams.dtype} are given")
-    check_defaults(
-        axis=axis is None,
-        block_size=block_size == 0,
-        symmetric=not symmetric,
-        convention=convention == "onnx",
-        bits=bits is None,
-    )
+    check_defaults(axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, bits=bits)
     return checked_qparams(qparams, x.shape, compute_type(x.dtype))
 
 
 def _unpacked(q: QuantizedArray) -> Array:
+    shape, dtype = codes_shape(q.shape, q.dtype), codes_dtype(q.dtype)
+    if q.codes.shape != shape or native(q.codes.dtype) != dtype:
+        raise ValueError(
+            f"codes have shape {q.codes.shape} and dtype {q.codes.dtype}, but {shape} and {dtype} are needed"
+        )
     return unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes

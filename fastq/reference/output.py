@@ -12,13 +12,14 @@ from fastq.formats.qtypes import QType
 from fastq.reference import floats
 from fastq.reference.arguments import FLOATS, HALVES, check_shape
 from fastq.reference.packing import pack_codes, packed_shape
+from fastq.system.arguments import as_dtype, equal, is_a, is_out, native
 
 Array = NDArray[Any]
 
 
 def check_is_out(out: object) -> None:
     """Raise TypeError unless `out` is None or an array that can be written to as it is."""
-    if out is not None and (not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray)):
+    if out is not None and not is_out(out):
         raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
 
 
@@ -27,7 +28,7 @@ def check_out(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -
     check_is_out(out)
     if out is None:
         return
-    if out.dtype != dtype:
+    if out.dtype != dtype and native(out.dtype) != dtype:
         raise TypeError(f"out has dtype {out.dtype}, but {dtype} is needed")
     check_shape(out, "out", shape)
     if not out.flags.writeable:
@@ -37,19 +38,21 @@ def check_out(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -
 def output_dtype(dtype: DTypeLike | None, out: Array | None, default: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of dequantized values: `dtype`, else that of `out`, else `default`."""
     check_is_out(out)
+    name, floats = "out" if dtype is None else "dtype", "float16, bfloat16, float32 or float64"
     if dtype is None:
         dtype = default if out is None else out.dtype
-    wanted = FLOAT_FORMATS["bfloat16"].dtype if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype)
+    is_name = is_a(dtype, str) and equal(dtype, "bfloat16")
+    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else as_dtype(dtype, name, floats)
     if wanted.name not in FLOATS:
-        raise TypeError(f"the dtype of the output must be float16, bfloat16, float32 or float64, not {wanted}")
-    return wanted.newbyteorder("=")
+        raise TypeError(f"{name} must be {floats}, not {wanted}")
+    return native(wanted)
 
 
 def delivered(values: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
     """Return `values` in `out`, or as an array of their own in their own memory order; an array even where 0-d."""
     out = np.empty_like(values, dtype) if out is None else out
     if dtype.name in HALVES:
-        values = floats.cast(values, dtype.newbyteorder("="), FLOAT_FORMATS[dtype.name])
+        values = floats.cast(values, native(dtype), FLOAT_FORMATS[dtype.name])
     with np.errstate(over="ignore", under="ignore"):
         out[...] = values
     return out

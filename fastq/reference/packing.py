@@ -24,9 +24,11 @@ def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int) -> tuple[int, 
 def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
     """Pack codes along an axis without gaps."""
     numbers = np.moveaxis(codes.view(np.uint8) if qtype.element else codes.astype(np.uint8), axis, -1)
-    bits = numbers[..., np.newaxis] >> np.arange(qtype.bits, dtype=np.uint8) & np.uint8(1)
-    packed = np.packbits(bits.reshape(*numbers.shape[:-1], numbers.shape[-1] * qtype.bits), axis=-1, bitorder=bitorder)
-    return np.asarray(np.moveaxis(packed, -1, axis), order="C")
+    *outer, length = numbers.shape
+    rows = numbers.reshape(math.prod(outer), length, 1)  # an array may have no more axes
+    bits = rows >> np.arange(qtype.bits, dtype=np.uint8) & np.uint8(1)
+    packed = np.packbits(bits.reshape(len(rows), length * qtype.bits), axis=-1, bitorder=bitorder)
+    return np.asarray(np.moveaxis(packed.reshape(*outer, packed.shape[-1]), -1, axis), order="C")
 
 
 def unpack_codes(
@@ -39,6 +41,6 @@ def unpack_codes(
     weights = 1 << np.arange(qtype.bits)
     if qtype.signed and not qtype.element:
         weights[-1] *= -1
-    numbers = bits.reshape(*last.shape[:-1], length, qtype.bits) @ weights
-    codes = numbers.astype(np.uint8).view(qtype.storage)
+    numbers = bits.reshape(math.prod(last.shape[:-1]) * length, qtype.bits) @ weights
+    codes = numbers.astype(np.uint8).view(qtype.storage).reshape(*last.shape[:-1], length)
     return np.asarray(np.moveaxis(codes, -1, axis).reshape(shape), order="C")

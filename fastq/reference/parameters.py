@@ -33,6 +33,7 @@ def from_range(
     ftype = lo.dtype.type
     ptype = np.float64 if row.parameter_type == "float64" else ftype
     lo, hi = lo.astype(ptype), hi.astype(ptype)
+    smallest = lo
     if row.includes_zero or symmetric:
         lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
     first, last = (ptype(code) for code in codes)
@@ -48,7 +49,8 @@ def from_range(
     size = np.abs(scale) if row.signed_scale else scale
     degenerate = (size < floor) | (size == 0)
     if row.degenerate == "value":
-        instead = np.where(np.abs(lo) < floor, ptype(1), lo)
+        value = smallest if symmetric else lo
+        instead = np.where((np.abs(value) < floor) | (value == 0), ptype(1), value)
     else:
         instead = np.full_like(lo, floor if row.degenerate == "floor" else row.degenerate)
     scale = np.where(degenerate, instead, scale)

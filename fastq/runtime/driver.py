@@ -29,6 +29,7 @@ from fastq.runtime.cpython import (
     take_interpreter,
     words_at,
 )
+from fastq.runtime.float_mode import enter_standard_mode, leave_standard_mode
 from fastq.runtime.kernel_args import KERNEL_ARGS
 from fastq.simd import advance, bitcast, cast_pointer, convert, pointer
 
@@ -312,12 +313,13 @@ def _pointers(stack, launch, args):  # type: ignore[no-untyped-def]
 
 def _drive(_, arguments, count):  # type: ignore[no-untyped-def]
     """Check operands and launch a plan; the arguments are the words of the thread pool, the plan, and the operands."""
-    objects, base = words_at(arguments), local()
+    objects, base, mode = words_at(arguments), local(), enter_standard_mode()
     pool, start = words_at(words_at(objects[0])[DATA]), words_at(objects[1])[DATA]
     plan, stack = words_at(start), words_at(base)
     for k in range(NONE + 1):
         stack[k] = 0
     if not (_find_all(advance(objects, 2), count - 2, plan, stack, base) and _pass(plan, stack)):
+        leave_standard_mode(mode)
         return new_int((UNFIT,))
     interpreter, status = release_interpreter(()), 0
     for k in range(plan[LAUNCHES]):
@@ -329,6 +331,7 @@ def _drive(_, arguments, count):  # type: ignore[no-untyped-def]
         status |= threadpool.run(pool, launch[KERNEL], pointers, units, *how) & launch[STATUS_MASK]
         if status:
             break
+    leave_standard_mode(mode)
     take_interpreter((interpreter,))
     return new_int((status,))
 

@@ -1,7 +1,7 @@
 """The thread pool: when a kernel runs in parallel, and how.
 
-A kernel is a C function that works on a range of units. It is called for the whole range below `PARALLEL_FROM`; above
-it the caller and worker threads of our own claim chunks from counters. All that they share is one block of words:
+A kernel is a C function that works on a range of units. Of fewer than `PARALLEL_FROM` elements it is called once; of
+more, the caller and worker threads of our own claim chunks from counters. All that they share is one block of words:
 
 - The gate, one word: sequence number and number of threads of a job, whether it is closed, and how many workers are
   inside. A worker enters by one compare-and-swap, of an open gate whose sequence number is new to it, and only then
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import os
 import threading
 import time
@@ -53,6 +52,7 @@ from fastq.runtime.cpython import (
     take_interpreter,
     words_at,
 )
+from fastq.runtime.float_mode import enter_standard_mode, leave_standard_mode
 from fastq.simd import (
     advance,
     atomic_load,
@@ -65,6 +65,7 @@ from fastq.simd import (
     pause,
 )
 from fastq.system import tuning
+from fastq.system.arguments import as_int
 from fastq.system.lazy import hold_at_fork
 
 _ROW = tuning.current()
@@ -117,9 +118,9 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
     pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
     chunks, status = (stop + chunk - 1) // chunk, 0
     for turn in range(threads):
-        owner = (slot + turn) % threads
-        first, last = owner * chunks // threads, (owner + 1) * chunks // threads
-        taken = advance(words, SLOTS + owner * SLOT + TAKEN)
+        share = (slot + turn) % threads
+        first, last = share * chunks // threads, (share + 1) * chunks // threads
+        taken = advance(words, SLOTS + share * SLOT + TAKEN)
         k = fetch_add(taken, 1)
         while k < last - first:
             start = (last - 1 - k if backward else first + k) * chunk
@@ -131,7 +132,7 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
 
 @njit
 def _wake(words, slot, threads):  # type: ignore[no-untyped-def]
-    """Wake two workers, who wake two each, if they are parked."""
+    """Wake the two children of a slot in a binary tree, if they are parked; each wakes its own."""
     for child in range(2 * slot + 1, min(2 * slot + 3, threads)):
         parked = advance(words, SLOTS + child * SLOT + PARKED)
         if atomic_load(parked) != 0 and exchange(parked, 0) != 0:
@@ -251,8 +252,9 @@ def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
 def _serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-def]
     objects, base = words_at(arguments), local()
     control, slot, rounds = int_value((objects[0], base)), int_value((objects[1], base)), int_value((objects[2], base))
-    interpreter = release_interpreter(())
+    interpreter, mode = release_interpreter(()), enter_standard_mode()
     _serve(control, slot, rounds)
+    leave_standard_mode(mode)
     take_interpreter((interpreter,))
     return new_int((0,))
 
@@ -362,7 +364,7 @@ _state = _State()
 
 def set_num_threads(n: int) -> None:
     """Set how many threads `run` uses, from 1 to the number that Numba starts with."""
-    n = operator.index(n)
+    n = as_int(n, "n")
     if not 1 <= n <= _state.most:
         raise ValueError(f"n must be from 1 to {_state.most}, not {n}; set NUMBA_NUM_THREADS before the start for more")
     _state.threads = n

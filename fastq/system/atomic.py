@@ -4,36 +4,91 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    LOCKS = False
+else:
+    LOCKS = True
+
+_NAME = re.compile(r"\.fastq-[0-9a-f]{16}\.part")
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path` that takes its place when the block ends without an error.
 
-    After any error, an interrupt included, `path` is as it was and the temporary file is gone. `mode` are permissions,
-    of which the umask takes some away.
+    After any error, an interrupt included, `path` is as it was and the temporary file is gone. That of a process which
+    was killed stays, and is removed by the next one that replaces a file of the folder. `mode` are permissions, of
+    which the umask takes some away.
 
     Yields
     ------
     binary file
         Writable, seekable.
     """
+    _remove_abandoned(path.parent)
     temporary = path.with_name(f".fastq-{secrets.token_hex(8)}.part")
     try:
-        with open(temporary, "xb", opener=functools.partial(os.open, mode=mode)) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+        with ExitStack() as lock:
+            with _created(temporary, mode) as file:
+                if LOCKS:
+                    lock.callback(os.close, os.dup(file.fileno()))
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)  # closed, as Windows wants it, and still locked
+    except BaseException as error:
+        with suppress(OSError):  # of a read-only disk: the first error is the one to tell
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            error.filename = str(path)  # the one that the caller knows
         raise
     _sync_folder(path.parent)
+
+
+def _created(path: Path, mode: int) -> BinaryIO:
+    """Create a file that is locked as long as it is open: it is not abandoned."""
+    while True:
+        file = open(path, "xb", opener=functools.partial(os.open, mode=mode))  # noqa: SIM115
+        if LOCKS:
+            with suppress(OSError):  # a file system without locks, where nothing counts as abandoned
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not os.fstat(file.fileno()).st_nlink:  # another process took it for abandoned before it was locked
+                file.close()
+                continue
+        return file
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files of this user that nobody locks: their processes have ended without doing so."""
+    if not LOCKS:
+        return
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _NAME.fullmatch(entry.name):
+                with suppress(OSError):
+                    _remove_unlocked(entry.path)
+
+
+def _remove_unlocked(path: str) -> None:
+    """Remove a plain file of this user; OSError if a process has locked it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -77,8 +77,8 @@ class Tuning:
         Elements that two threads share, the second of them awake: 2**14 take 2.0 us alone and 2.1 with two, 2**15 3.4
         and 2.9.
     wake_from : int
-        Elements for which a parked worker is woken, which takes 20 us on a virtual machine: 2**18, once in 300 us, take
-        25 us alone and 43 with two.
+        Elements for which a parked worker is woken, which takes 20 us on a virtual machine: 2**18, once in 300 us,
+        still take 25 us alone and 43 with two.
     series : int
         Nanoseconds within which a call follows another one, so that it wakes a worker for fewer elements too.
     chunk : tuple of int

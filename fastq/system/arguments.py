@@ -1,0 +1,301 @@
+"""Turn what callers pass into integers, booleans, shapes and arrays, or refuse it by an error that names the argument.
+
+An object of a caller's may raise anything wherever it is looked at: a tensor that requires a gradient when it becomes
+an array, one of several elements when it is compared, a proxy of nothing at any time. Here that becomes a TypeError,
+and a message shows the object in a few characters, also where its `repr` fails.
+"""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+from collections.abc import Callable, Collection
+from dataclasses import fields
+from itertools import islice
+from typing import Any, TypeGuard, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = TypeVar("Kind")
+
+MOST_AXES = 64  # of an array of NumPy
+
+
+class _Short(reprlib.Repr):
+    """As in reprlib, with arrays as their dtype and shape, and integers of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 60
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Show an integer, or its width: Python refuses to write long ones in decimal."""
+        return repr(x) if x.bit_length() <= 128 else f"an integer of {x.bit_length()} bits"
+
+    def repr_ndarray(self, x: NDArray[Any], level: int) -> str:
+        """Show an array by its dtype and shape."""
+        return f"an array of {x.dtype} of shape {x.shape}"
+
+
+_short = _Short()
+
+
+def shown(value: object) -> str:
+    """Return a short text of one line for a value, whatever its own `repr` does."""
+    try:
+        return _short.repr(value).replace("\n", " ")
+    except Exception:
+        return f"an object of type {type(value).__name__}"
+
+
+def is_a(value: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
+    """Return whether a value is an instance; a proxy that can't say so is none."""
+    try:
+        return isinstance(value, kinds)
+    except Exception:
+        return False
+
+
+def equal(value: object, other: object) -> bool:
+    """Return whether a value equals another; one that can't be compared does not."""
+    try:
+        return bool(value == other)
+    except Exception:
+        return False
+
+
+def is_python(numbers: Any) -> bool:
+    """Return whether these are numbers without a NumPy dtype; np.float64 is a subclass of float."""
+    return is_a(numbers, (int, float, list, tuple)) and not is_a(numbers, np.generic)
+
+
+def as_int(value: Any, name: str, wanted: str = "an int") -> int:
+    """Return an integer of Python or NumPy, or of what else has an `__index__`, as an int.
+
+    Raises
+    ------
+    TypeError
+        If it is none, or a bool.
+    ValueError
+        If it has more than 64 bits: no axis, size or number of bytes has.
+    """
+    if is_a(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be {wanted}, not {value}")
+    try:
+        number = operator.index(value)
+    except Exception as error:
+        raise TypeError(f"{name} must be {wanted}, not {shown(value)}") from error
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{name} must be {wanted} that 64 bits hold, not {shown(number)}")
+    return number
+
+
+def as_bool(value: object, name: str) -> bool:
+    """Return a bool of Python or NumPy as one of Python.
+
+    Raises
+    ------
+    TypeError
+        If it is none: what is true is not looked for in other objects.
+    """
+    if not is_a(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be a bool, not {shown(value)}")
+    return bool(value)
+
+
+def as_str(value: Any, name: str) -> str:
+    """Return a string.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if not issubclass(type(value), str):
+        raise TypeError(f"{name} must be a string, not {shown(value)}")
+    return str.__str__(value)
+
+
+_FIELDS: dict[Any, Callable[[Any, str], Any]] = {"bool": as_bool, "int": as_int, "str": as_str}
+
+
+def check_fields(row: Any) -> None:
+    """Make the fields of a dataclass plain that are declared as bool, int or str.
+
+    Raises
+    ------
+    TypeError
+        If one is something else; the message names the field.
+    """
+    for field in fields(row):
+        if field.type in _FIELDS:
+            vars(row)[field.name] = _FIELDS[field.type](getattr(row, field.name), field.name)
+
+
+def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
+    """Return a string that is one of the choices.
+
+    Raises
+    ------
+    ValueError
+        If it is none of them.
+    """
+    for choice in choices if is_a(value, str) else ():
+        if equal(value, choice):
+            return choice
+    raise ValueError(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
+
+
+def as_items(items: Any, name: str, wanted: str) -> list[Any]:
+    """Return what an iterable yields, which may not be more than an array has axes: an iterator may have no end.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    ValueError
+        If it yields more.
+    """
+    try:
+        found = list(islice(items, MOST_AXES + 1))
+    except Exception as error:
+        raise TypeError(f"{name} must be {wanted}, not {shown(items)}") from error
+    if len(found) > MOST_AXES:
+        raise ValueError(f"{name} must be {wanted}, at most {MOST_AXES}, not {shown(items)}")
+    return found
+
+
+def as_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple of int.
+
+    Raises
+    ------
+    TypeError
+        If it has no sizes, or one is no integer.
+    ValueError
+        If a size is negative, or there are too many.
+    """
+    wanted = "a tuple of int"
+    sizes = tuple(as_int(size, "shape", wanted) for size in as_items(shape, "shape", wanted))
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"shape must not have negative sizes: {sizes}")
+    return sizes
+
+
+def as_axis(axis: Any) -> int | tuple[int, ...] | None:
+    """Return axis as an int, a tuple of int or None, whether or not an array has it.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these.
+    """
+    wanted = "an int, a tuple of int or None"
+    if axis is None:
+        return None
+    if issubclass(type(axis), tuple):
+        return tuple(as_int(each, "axis", wanted) for each in tuple.__iter__(axis))
+    return as_int(axis, "axis", wanted)
+
+
+def within_array(axes: tuple[int, ...], ndim: int, array: str) -> tuple[int, ...]:
+    """Return axes of an array counted from the front, in order.
+
+    Raises
+    ------
+    AxisError
+        If the array has not that many; `array` is its name.
+    ValueError
+        If one is named twice.
+    """
+    for axis in axes:
+        if not -ndim <= axis < ndim:
+            raise np.exceptions.AxisError(axis, ndim, f"axis of {array}")
+    kept = sorted(axis % ndim for axis in axes)
+    if len(set(kept)) < len(kept):
+        raise ValueError(f"axis must name each axis once, not {shown(axes)} of {ndim}")
+    return tuple(kept)
+
+
+def as_block_size(block_size: Any, axis: Any) -> int:
+    """Return block_size as an int.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer, or is positive without one axis for the blocks to run along.
+    ValueError
+        If it is negative.
+    """
+    size = as_int(block_size, "block_size")
+    if size < 0:
+        raise ValueError(f"block_size must be 0 (no blocks) or positive, not {size}")
+    if size and (axis is None or is_a(axis, tuple)):
+        raise TypeError(f"block_size={size} needs axis to be the one int along which blocks run, not {shown(axis)}")
+    return size
+
+
+def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
+    """Return the NumPy dtype that an object stands for.
+
+    Raises
+    ------
+    TypeError
+        If it stands for none; values do not, nor None, which NumPy takes for their dtype and for float64.
+    """
+    try:
+        if dtype is not None and not is_a(dtype, (np.generic, np.ndarray)):
+            found: np.dtype[Any] = np.dtype(dtype)
+            return found
+    except Exception as error:
+        raise TypeError(f"{name} must be {wanted}, not {shown(dtype)}") from error
+    raise TypeError(f"{name} must be {wanted}, not {shown(dtype)}")
+
+
+def as_array(x: Any, name: str) -> NDArray[Any]:
+    """Return x as a plain ndarray.
+
+    Raises
+    ------
+    TypeError
+        If it is a masked array, or refuses to become an array.
+    ValueError
+        If NumPy can make no array of it, as of rows of several lengths.
+    """
+    if type(x) is np.ndarray:
+        return x
+    if is_a(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
+    try:
+        return np.asarray(x)
+    except MemoryError:
+        raise
+    except Exception as error:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{name} must be what NumPy makes an array of; {type(x).__name__}: {reason(error)}") from error
+
+
+def dtype_of(numbers: Any, name: str) -> np.dtype[Any] | None:
+    """Return the dtype in which a caller gives numbers, in native byte order; None for those of Python."""
+    if numbers is None or is_python(numbers):
+        return None
+    return native((numbers if is_a(numbers, np.generic) else as_array(numbers, name)).dtype)
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in the byte order of the machine; those that have none are as they are."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def is_out(out: object) -> TypeGuard[NDArray[Any]]:
+    """Return whether a result can be written to this as it is: an ndarray without a mask."""
+    return type(out) is np.ndarray or (is_a(out, np.ndarray) and not is_a(out, np.ma.MaskedArray))
+
+
+def reason(error: Exception) -> str:
+    """Return what an error says, in one line: that of a tensor tells to detach it."""
+    try:
+        return str(error).replace("\n", " ")[:200]
+    except Exception:
+        return type(error).__name__

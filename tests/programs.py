@@ -1,0 +1,72 @@
+"""Long pieces of Python code in processes of their own, which say how far they are and what went wrong."""
+
+import shutil
+import signal
+import threading
+
+from subprocesses import SETUP, start
+
+# what a program can use beside SETUP: `step` says that so much was done, `failed` that something was wrong
+REPORTS = """
+import random
+
+def step(count=1):
+    os.write(1, f"+{count}\\n".encode())  # at once, whichever threads do so
+
+def failed(why):
+    os.write(1, f"!{why}\\n".encode())
+
+def attempted(check):
+    "Call a check; what it raises is a failure."
+    try:
+        check()
+    except Exception as error:
+        failed("".join(traceback.format_exception(error)[-2:]).replace(chr(10), " "))
+
+rng = random.Random(int(os.environ.get("SEED", 0)))
+"""
+
+
+def follow(code, advance=lambda count: None, *, setup=SETUP, timeout=3600, **environment):
+    """Run a program; the list of what went wrong, and of other lines that it printed."""
+    process = start(code, setup=setup + REPORTS, **environment)
+    watchdog = threading.Timer(timeout, process.send_signal, [signal.SIGABRT])  # faulthandler prints where it hangs
+    watchdog.start()
+    errors = []
+    reader = threading.Thread(target=lambda: errors.append(process.stderr.read()))
+    reader.start()
+    wrong, printed = [], []
+    for line in process.stdout:
+        if line.startswith("+"):
+            advance(int(line[1:]))
+        elif line.startswith("!"):
+            wrong.append(line[1:].strip())
+        else:
+            printed.append(line.strip())
+    code = process.wait()
+    watchdog.cancel()
+    reader.join()
+    if code or errors[0]:
+        wrong.append(f"exit code {code}: {errors[0]}")
+    return wrong, printed
+
+
+def row(kind, what, times, wrong):
+    """One line of the table."""
+    for each in wrong[:20]:
+        print(f"{kind}, {what}: {each}", flush=True)
+    return {"kind": kind, "what": what, "times": times, "failures": len(wrong)}
+
+
+def skipped(kind, what, why):
+    """Say what was not run and why; no line of the table."""
+    print(f"{kind}, {what}: not run, {why}", flush=True)
+    return []
+
+
+def can_mount():
+    """Whether this user may mount a small disk in a namespace of its own."""
+    import subprocess
+
+    command = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -1,0 +1,350 @@
+"""Threads, forks, processes, exits and interrupts in large numbers."""
+
+import importlib.util
+
+from programs import follow, row, skipped
+from subprocesses import SETUP
+
+# Calls of every operation, with their results: of the reference, and of `compare`, whose sums it takes in another order,
+# of one thread. `cases(count)` are different calls: more of them than the plan cache holds.
+CASES = """
+import itertools
+from fastq.dispatch.cache import plans
+
+def parts(result):
+    if isinstance(result, fastq.QuantizedArray):
+        return [result.codes, result.scale, result.zero_point]
+    if isinstance(result, fastq.QParams):
+        return [result.scale, result.zero_point]
+    if isinstance(result, fastq.Comparison):
+        return [np.array([result.mse, result.max_abs_error, result.mean_abs_error, result.clipped or 0])]
+    return result if isinstance(result, tuple) else [result]
+
+def flat(result):
+    return [(part.dtype, part.shape, part.tobytes()) for part in map(np.asarray, parts(result))]
+
+def calls(x):
+    "Name, function of an API and of its arguments, for one matrix."
+    rows, columns = x.shape
+    q, blocks = reference.quantize(x, "int8", axis=0), x[:, : columns // 32 * 32]
+    four = reference.quantize(x, "uint4")
+    values, packed = four.unpacked(), four.codes
+    yield "array", lambda api: api.quantize(x, "int8")
+    yield "rows", lambda api: api.quantize(x, "uint8", axis=0, symmetric=True)
+    yield "columns", lambda api: api.quantize(x, "int8", axis=1)
+    yield "blocks", lambda api: api.quantize(x, "int4", axis=-1, block_size=32, symmetric=True)
+    yield "convention", lambda api: api.quantize(x, "uint8", convention="torch")
+    yield "float8", lambda api: api.quantize(x, "float8_e4m3fn", axis=0)
+    yield "mxfp4", lambda api: api.quantize(x, "mxfp4")
+    yield "given", lambda api: api.quantize_linear(x, np.float32(0.03), 3, "uint8")
+    yield "decoded", lambda api: api.dequantize_linear(q.codes, q.scale, q.zero_point, axis=0)
+    yield "dequantize", lambda api: q.dequantize() if api is fastq else reference.dequantize(q)
+    yield "fake", lambda api: api.fake_quantize(x, "int8", axis=0)
+    yield "minmax", lambda api: api.minmax(x)
+    yield "minima", lambda api: api.minmax(x, axis=1)
+    yield "qparams", lambda api: api.choose_qparams(x, "int8", axis=0)
+    yield "fortran", lambda api: api.quantize(np.asfortranarray(x), "int8", axis=0)
+    yield "strided", lambda api: api.quantize(x[::2, ::3], "int8")
+    yield "float64", lambda api: api.quantize(x.astype(np.float64), "int16")
+    yield "pack", lambda api: api.pack(values, "uint4")
+    yield "unpack", lambda api: api.unpack(packed, "uint4", shape=x.shape)
+    yield "compare", lambda api: fastq.compare(x, q)
+    yield "gguf", lambda api: api.gguf.quantize(blocks, "Q4_0")
+
+def cases(count, large=1 / 40):
+    "So many different calls of small matrices, some of which are large enough for several threads."
+    made, picks = [], random.Random(1)
+    for size in itertools.count():
+        rows = picks.randrange(2, 9) if picks.random() > large else picks.randrange(500, 900)
+        x = np.random.default_rng(size).standard_normal((rows, 32 * picks.randrange(1, 9) + size % 31), np.float32)
+        for name, function in calls(x):
+            made.append((name, function, flat(function(reference if name != "compare" else fastq))))
+            if len(made) == count:
+                return made
+
+def check(case):
+    name, function, expected = case
+    actual = flat(function(fastq))
+    if actual != expected:
+        failed(f"{name} of {expected[0][1]}")
+"""
+
+
+def threads(scale, progress):
+    """32 threads, 10,000 calls each, beside a parallel function of Numba's, and torch where it is installed."""
+    count, callers = max(1, int(10_000 * scale)), 32
+    code = f"""
+    import numba, importlib.util
+
+    @numba.njit(parallel=True)
+    def total(x):
+        s = 0.0
+        for i in numba.prange(x.size):
+            s += x[i]
+        return s
+
+    done, runs = threading.Event(), [0, 0]
+
+    def beside():
+        ones = np.ones(1 << 16)
+        while not done.wait(0.002):
+            runs[0] += 1
+            if total(ones) != 1 << 16:
+                failed("the sum of another library")
+
+    def beside_torch():
+        import torch
+        ones = torch.ones(200, 200)
+        while not done.wait(0.002):
+            runs[1] += 1
+            if not bool(((ones @ ones) == 200).all()):
+                failed("a product of torch")
+
+    made = cases({3000 if count >= 1000 else 300})
+    if {count >= 1000}:
+        assert len(made) > plans.size
+    others = [beside] + [beside_torch] * bool(importlib.util.find_spec("torch"))
+    others = [threading.Thread(target=other) for other in others]
+    for other in others:
+        other.start()
+    sys.setswitchinterval(1e-6)
+    seeds = iter(range({callers}))
+
+    def work():
+        picks = random.Random(next(seeds))
+        for k in range({count}):
+            attempted(lambda: check(picks.choice(made)))
+            if k % 100 == 99:
+                step(100)
+        step({count} % 100)
+
+    in_threads({callers}, work)
+    done.set()
+    for other in others:
+        other.join()
+    assert runs[0]
+    """
+    what = "mixed calls of 32 threads, beside numba.prange"
+    if importlib.util.find_spec("torch"):
+        what += " and torch"
+    else:
+        skipped("threads", "beside torch", "torch is not installed")
+    wrong, _ = follow(code, progress(what, count * callers), setup=SETUP + CASES, NUMBA_NUM_THREADS=4)
+    return [row("threads", what, count * callers, wrong)]
+
+
+FORKS_OF_A_PROCESS = 50
+
+
+def forks(scale, progress):
+    """1,000 forks while other threads import, compile and call; each child calls."""
+    count = max(4, int(1000 * scale))
+    code = """
+    import signal
+    x = np.linspace(-1, 1, 3000, dtype=np.float32)
+    q = reference.quantize(x, "int8")
+    done = threading.Event()
+
+    def right():
+        assert fastq.quantize(x, "int8").codes.tobytes() == q.codes.tobytes()
+        assert fastq.minmax(large) == (0, 1)
+
+    large = np.zeros(1 << 17, np.float32)
+    large[77_777] = 1
+
+    def call():
+        while not done.is_set():
+            attempted(right)
+
+    def compile_more():
+        from numba import int64, types
+        from fastq import jit
+        k = 0
+        while not done.is_set():  # a module without sources is not kept on disk
+            k += 1
+            names = {"__name__": "nowhere"}
+            exec(f"def add{k}(p, n):\\n    return p[0] + n + {k}", names)
+            jit.kernel(names[f"add{k}"], int64, types.CPointer(int64), int64)
+
+    def import_more():
+        fastq.gguf.quantize(np.ones((1, 32), np.float32), "Q8_0")
+        fastq.warmup
+
+    threads = [threading.Thread(target=work) for work in (call, call, compile_more, import_more)]
+    for thread in threads:
+        thread.start()
+    for k in range(int(os.environ["FORKS"])):
+        time.sleep(rng.random() * 0.04)
+        pid = os.fork()
+        if not pid:
+            signal.alarm(120)
+            try:
+                right()
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code:
+            failed(f"fork {k} ended with {code}")
+        step()
+    done.set()
+    for thread in threads:
+        thread.join()
+    """
+    what = "forks while other threads import, compile and call"
+    advance, wrong = progress(what, count), []
+    for seed in range(0, count, FORKS_OF_A_PROCESS):
+        each = min(FORKS_OF_A_PROCESS, count - seed)
+        wrong += follow(code, advance, SEED=seed, FORKS=each, NUMBA_NUM_THREADS=4, timeout=900)[0]
+    return [row("forks", what, count, wrong)]
+
+
+def processes(scale, progress):
+    """Process pools of every way to start a process, and the workers of torch's DataLoader."""
+    count, rows = max(8, int(100 * scale)), []
+    pools = {
+        "spawn": "multiprocessing.get_context('spawn').Pool(2)",
+        "forkserver": "multiprocessing.get_context('forkserver').Pool(2)",
+        "fork": "multiprocessing.get_context('fork').Pool(2)",
+        "ProcessPoolExecutor": "concurrent.futures.ProcessPoolExecutor(2)",
+    }
+    code = """
+    import concurrent.futures, functools, multiprocessing
+    arrays = [np.random.default_rng(k).standard_normal(1 << 16, np.float32) for k in range(8)]
+    expected = [reference.quantize(x, "int8").codes.tobytes() for x in arrays]
+    fastq.quantize(arrays[0], "int8")
+    with {pool} as pool:
+        for start in range(0, {count}, 8):
+            results = list(pool.map(functools.partial(fastq.quantize, dtype="int8"), arrays))
+            for k, q in enumerate(results):
+                if q.codes.tobytes() != expected[k]:
+                    failed(k)
+            step(8)
+    """
+    for name, pool in pools.items():
+        what = f"calls in processes of {name}"
+        wrong, _ = follow(code.format(pool=pool, count=count), progress(what, count), NUMBA_NUM_THREADS=2, timeout=600)
+        rows.append(row("processes", what, -(-count // 8) * 8, wrong))
+    if importlib.util.find_spec("torch") is None:
+        return rows + skipped("processes", "workers of a DataLoader", "torch is not installed")
+    code = f"""
+    import torch
+    x = np.random.default_rng(0).standard_normal((64, 1 << 12), np.float32)
+    expected = [reference.quantize(row, "int8").codes for row in x]
+    fastq.quantize(x[0], "int8")
+
+    class Rows(torch.utils.data.Dataset):
+        __len__ = lambda self: {count}
+        __getitem__ = lambda self, k: (k % 64, fastq.quantize(x[k % 64], "int8").codes)
+
+    for k, codes in torch.utils.data.DataLoader(Rows(), batch_size=None, num_workers=4):
+        if not np.array_equal(codes, expected[k]):
+            failed(k)
+        step()
+    """
+    what = "calls in workers of a DataLoader"
+    wrong, _ = follow(code, progress(what, count), NUMBA_NUM_THREADS=2, timeout=600)
+    return [*rows, row("processes", what, count, wrong)]
+
+
+# Each child of a fork ends as the main program does: by the end of the interpreter, not by os._exit. That takes a tenth
+# of the time of a process that imports all again.
+EXITS = """
+import faulthandler, random
+faulthandler.enable()
+small, large = Case(1000), Case(1 << 17)
+small.check(), large.check()
+
+def call():
+    picks = random.Random()
+    while True:
+        picks.choice((small, large)).check()
+
+def compile_more():
+    from numba import int64, types
+    from fastq import jit
+    k = 0
+    while True:
+        k += 1
+        names = {"__name__": "nowhere"}
+        exec(f"def add{k}(p, n):\\n    return p[0] + n + {k}", names)
+        jit.kernel(names[f"add{k}"], int64, types.CPointer(int64), int64)
+
+def begin(works):
+    for work in works:
+        threading.Thread(target=work, daemon=True).start()
+    time.sleep(random.random() * 0.05)
+"""
+
+
+def exits(scale, progress):
+    """5,000 ends of the interpreter while daemon threads call, from the cache and while they compile."""
+    rows, counts = [], {"call": 4000, "compile": 1000, "a process of its own": 500}
+    works = {"call": "[call] * 3", "compile": "[call, compile_more, compile_more]", "a process of its own": "[call] * 3"}
+    for name, most in counts.items():
+        count = max(3, int(most * scale))
+        what = f"ends of the interpreter under daemon threads that {name}".replace("that a process", "of a process")
+        advance, wrong = progress(what, count), []
+        if name == "a process of its own":
+            for _ in range(count):
+                wrong += follow(f"begin({works[name]})", setup=SETUP + EXITS, NUMBA_NUM_THREADS=4, timeout=120)[0]
+                advance(1)
+        else:
+            code = f"""
+            import signal
+            for k in range({count}):
+                pid = os.fork()
+                if not pid:
+                    signal.alarm(120)
+                    break
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                if code:
+                    failed(f"exit code {{code}}")
+                step()
+            if not pid:
+                begin({works[name]})
+            """
+            wrong, _ = follow(code, advance, setup=SETUP + EXITS, NUMBA_NUM_THREADS=4, timeout=7200)
+        rows.append(row("exits", what, count, wrong))
+    return rows
+
+
+def interrupts(scale, progress):
+    """2,000 interrupts of calls of every kind: a call has ended when the exception is there, and the next one is right."""
+    count = max(10, int(2000 * scale))
+    code = f"""
+    import signal
+    from fastq.runtime import threadpool
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    made = cases(21 * 8, large=0.5)
+    big = Case(1 << 22)
+    big.check()
+    for case in made:
+        check(case)
+    codes = np.empty(big.x.size, np.int8)
+    words = threadpool._state.words.words
+    for k in range({count}):
+        x = next(iter([big.x]))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, rng.random() * 0.004 + 1e-5)
+            while True:
+                if k % 3:
+                    fastq.quantize_linear(big.x, big.expected[1], big.expected[2], out=codes)
+                else:
+                    rng.choice(made)[1](fastq)
+        except KeyboardInterrupt:
+            codes[:] = 77
+            if words[threadpool.OWNER]:
+                failed("the thread pool is held")
+            time.sleep(0.0005)
+            if not (codes == 77).all():
+                failed("a thread writes after the call")
+        attempted(lambda: check(rng.choice(made)))
+        step()
+    attempted(big.check)
+    """
+    what = "interrupts in the middle of calls"
+    wrong, _ = follow(code, progress(what, count), setup=SETUP + CASES, NUMBA_NUM_THREADS=4)
+    return [row("interrupts", what, count, wrong)]

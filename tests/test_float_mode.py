@@ -1,0 +1,96 @@
+"""The floating-point mode of the calling thread: whatever it is, the same bytes, and it stays as it was."""
+
+import pytest
+from subprocesses import finish, start
+
+# flush-to-zero with denormals-are-zero (what -ffast-math sets), and the rounding modes other than to nearest
+X86 = {"flush to zero": 0x9FC0, "down": 0x3F80, "up": 0x5F80, "toward zero": 0x7F80}
+ARM = {"flush to zero": 1 << 24, "down": 2 << 22, "up": 1 << 22, "toward zero": 3 << 22}
+
+SETUP = """
+import dataclasses
+import sys
+import numpy as np
+from llvmlite import binding
+import fastq
+from fastq import reference
+from fastq.runtime import float_mode, threadpool
+
+arm = not binding.get_process_triple().startswith("x86_64")
+mode = {modes}[arm]
+x = np.random.default_rng(0).standard_normal((40, 96)).astype(np.float32)
+x[0, :5] = [1e-40, -3e-42, 0, -0.0, 1e-39]
+tiny = x * np.float32(2e-38)
+subnormal = np.float32(1e-40)
+codes = reference.quantize(x, "int8", axis=0)
+
+def bits(result):
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        return [bits(getattr(result, field.name)) for field in dataclasses.fields(result)]
+    if isinstance(result, tuple):
+        return list(map(bits, result))
+    return np.asarray(result).tobytes() if isinstance(result, np.ndarray | np.generic) else repr(result)
+
+def results():
+    for values in (x, tiny):
+        for dtype in ("int8", "nvfp4"):
+            q = fastq.quantize(values, dtype)
+            yield q
+            yield q.dequantize()
+            yield fastq.compare(values, q)
+        yield fastq.minmax(values)
+        yield fastq.choose_qparams(values, "uint8", convention="torch", axis=0)
+        yield fastq.fake_quantize(values, "int8", axis=0)
+        yield fastq.quantize_linear(values, subnormal, dtype="uint8")
+        yield fastq.quantize_linear(values, [0.1] * 96, dtype="int8")
+        yield fastq.quantize_linear(values, 0.1, dtype="int8")
+        yield fastq.gguf.quantize(values, "Q4_0")
+    yield codes.dequantize()
+
+def in_mode(mode, compute):
+    exchange = float_mode._exchange()
+    before = exchange(mode)
+    try:
+        return list(compute())
+    finally:
+        left = exchange(before)
+        assert left & float_mode.CONTROL == mode & float_mode.CONTROL, hex(left)
+"""
+
+
+def run_in(name, code, **environment):
+    setup = SETUP.replace("{modes}", repr((X86[name], ARM[name])))
+    finish(start(code, setup=setup, **environment), timeout=300)
+
+
+@pytest.mark.parametrize("name", X86)
+def test_results_do_not_depend_on_the_mode_of_the_caller(name):
+    """Neither those of a first call, which is resolved in that mode, nor those of later ones; on two threads too."""
+    code = """
+    first = in_mode(mode, results)
+    threadpool.PARALLEL_FROM = threadpool.WAKE_FROM = 1
+    fastq.set_num_threads(threadpool._state.most)
+    later = in_mode(mode, results), in_mode(mode, results)
+    expected = [bits(result) for result in results()]
+    for found in (first, *later):
+        for k, result in enumerate(found):
+            assert bits(result) == expected[k], (k, result)
+    assert bits(fastq.quantize(tiny, "int8")) == bits(reference.quantize(tiny, "int8"))
+    """
+    run_in(name, code)
+
+
+@pytest.mark.slow("compiles six kernels a mode", quick=lambda name: name == "up")
+@pytest.mark.parametrize("name", X86)
+def test_the_comparison_sees_results_of_another_mode(name, tmp_path):
+    code = """
+    float_mode.CONTROL, float_mode.STANDARD = 0, 0  # every mode is taken for the right one
+    float_mode._is_standard = lambda: True
+    wrong = lambda: [fastq.quantize_linear(tiny, subnormal, dtype="uint8"), fastq.fake_quantize(x, "int8", axis=0)]
+    expected, exchange = wrong(), float_mode._exchange()
+    before = exchange(mode)
+    found = wrong()
+    exchange(before)
+    assert list(map(bits, found)) != list(map(bits, expected))
+    """
+    run_in(name, code, NUMBA_CACHE_DIR=tmp_path)

@@ -570,7 +570,7 @@ def test_workers_are_reused_and_started_again(monkeypatch):
 
 def test_a_file_of_other_settings_is_not_gone_on_with(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "Pool", Asked)
-    path = tmp_path / "scan.json"
+    path = tmp_path / "results" / "scan.json"  # in a folder that is made
     invoke("--json", path, "-t", "1", "--cells", "2", "--sizes", "10")
     assert len(store.read(path)) == 2
     invoke("--json", path, "-t", "1", "--cells", "3", "--sizes", "10")

@@ -72,17 +72,15 @@ def scanned(
     sizes: tuple[int, ...] = (),
 ) -> None:
     """Measure cells that the scan does not have, until they end or the time is up; call `done` after each."""
-    begun = time.perf_counter()
-    before = scan.seconds
+    begun, before = time.perf_counter(), scan.seconds
+    deadline = begun + seconds
     missing = (cell for cell in cells if cell not in scan)
     with Pool(scan.settings["threads"]) as pool:
         while batch := list(islice(missing, BATCH)):
-            if time.perf_counter() - begun > seconds:
-                return
             doing("compiling")
-            _compile(pool, scan, batch)
+            _compile(pool, scan, batch, deadline)
             for cell in batch:
-                if time.perf_counter() - begun > seconds:
+                if time.perf_counter() > deadline:
                     return
                 if cell not in scan.failed:
                     doing(cell.name)
@@ -91,13 +89,15 @@ def scanned(
                 done(cell)
 
 
-def _compile(pool: Pool, scan: Scan, batch: list[Cell]) -> None:
+def _compile(pool: Pool, scan: Scan, batch: list[Cell], deadline: float) -> None:
     """Have the kernels of the cells compiled, and their results checked, by as many workers as there are cores."""
     free: SimpleQueue[str] = SimpleQueue()
     for k in range(cores()):
         free.put(f"compiler {k}")
 
     def compile_one(cell: Cell) -> None:
+        if time.perf_counter() > deadline:
+            return
         name = free.get()
         try:
             wrong = pool.ask(name, pool.threads, part="compiled", cell=cell.name)

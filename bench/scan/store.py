@@ -79,6 +79,7 @@ class Scan:
         lines = [f"{_compact(key)}:{_compact(value)}" for key, value in whole.items()]
         cells = ",\n".join(_compact([_places(cell), *_stored(rungs)]) for cell, rungs in self.rungs.items())
         text = ("{" + ",\n".join([*lines, f'"cells":[\n{cells}\n]']) + "}\n").encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path.resolve()) as file:
             file.write(gzip.compress(text, mtime=0) if path.suffix == COMPRESSED else text)
 

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import refusals
 import subprocesses
+from matplotlib import pyplot
 
 import fastq
 from fastq import reference
@@ -267,6 +268,13 @@ def put_back(setter, getter):
     return call
 
 
+def drawn(**arguments):
+    try:
+        fastq.plot.errors(**arguments)
+    finally:
+        pyplot.close("all")
+
+
 def inspected(function):
     """What is inspected here is always a call that works: a callable's own errors are none of fastq's."""
     return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
@@ -326,6 +334,7 @@ CALLS = {
     "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
     "warmup": ([fastq.warmup], {"dtypes": [np.float32], "codes": ["int8"]}),
     "kernels.inspect": ([inspected], {"function": fastq.minmax}),
+    "plot.errors": ([drawn], {"x": X, "q": Q, "ax": None}),
 }
 # arguments that may also be wrong beside a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}

@@ -319,7 +319,7 @@ def test_qparams_that_are_no_numbers(name, given):
 
 
 def test_qparams_of_no_format():
-    with pytest.raises(TypeError, match=r"dtype must be one of int8, .* not int9"):
+    with pytest.raises(TypeError, match=r"dtype must be one of int8, .* not 'int9'"):
         QParams(0.5, 3, "int9")
 
 

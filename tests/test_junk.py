@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import refusals
 import subprocesses
+from matplotlib import pyplot
 
 import fastq
 from fastq import reference
@@ -267,6 +268,13 @@ def put_back(setter, getter):
     return call
 
 
+def drawn(**arguments):
+    try:
+        fastq.plot.errors(**arguments)
+    finally:
+        pyplot.close("all")
+
+
 def inspected(function):
     """What is inspected here is always a call that works: a callable's own errors are none of fastq's."""
     return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
@@ -326,6 +334,7 @@ CALLS = {
     "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
     "warmup": ([fastq.warmup], {"dtypes": [np.float32], "codes": ["int8"]}),
     "kernels.inspect": ([inspected], {"function": fastq.minmax}),
+    "plot.errors": ([drawn], {"x": X, "q": Q, "ax": None}),
 }
 # arguments that may also be wrong beside a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
@@ -444,6 +453,52 @@ def test_what_stands_for_true_is_no_bool(name):
     for function, option in itertools.product(of_both("quantize"), ("symmetric", "saturate")):
         with pytest.raises(TypeError, match=f"^{option} must be a bool, not "):
             function(X, "int8", **{option: junk})
+
+
+# what the few values above may not reach
+REFUSED = [
+    (lambda api: api.minmax(X, axis="0"), TypeError, "axis must be an int, a tuple of int or None, not '0'"),
+    (lambda api: api.minmax(X, axis=True), TypeError, "axis must be .*, not True"),
+    (lambda api: api.minmax(X, axis=(0, -2)), ValueError, "axis must name each axis once"),
+    (lambda api: api.minmax(X, axis=0, block_size=-1), ValueError, "block_size must be 0"),
+    (lambda api: api.minmax(X, block_size=2), TypeError, "block_size=2 needs axis"),
+    (lambda api: api.minmax(X, nan="skip"), ValueError, "nan must be one of raise, zero, not 'skip'"),
+    (lambda api: api.minmax(masked()), TypeError, "x is a masked array"),
+    (lambda api: api.minmax([[1], [1, 2]]), ValueError, "x must be what NumPy makes an array of; list"),
+    (lambda api: api.minmax(np.empty((0, 3))), ValueError, r"x has shape \(0, 3\)"),
+    (lambda api: api.dequantize_linear(CODES, 0.5, dtype="float33"), TypeError, "dtype must be .* not 'float33'"),
+    (lambda api: api.quantize(X, None), TypeError, "dtype"),
+    (lambda api: api.choose_qparams(X, None), TypeError, "dtype must be .* not None"),
+    (lambda api: api.choose_qparams(X, X), TypeError, r"dtype must be .* not an array of float32 of shape \(3, 4\)"),
+    (lambda api: api.unpack(np.zeros(4, np.uint8), "int4", shape=8), TypeError, "shape must be a tuple of int"),
+    (lambda api: api.unpack(np.zeros(4, np.uint8), "int4", shape=itertools.count()), ValueError, "at most 64"),
+    (lambda api: api.unpack(np.zeros(4, np.uint8), "int4", shape=(-1,)), ValueError, "shape must not have negative"),
+    (lambda api: api.unpack(np.zeros(4, np.uint8), "int4", shape=(7, 1)), ValueError, "packed has shape"),
+    (lambda api: api.compare(X, X.astype(np.int64)), TypeError, "q must be .*float.*int64"),
+    (lambda api: api.gguf.quantize(X, Unbound()), TypeError, "qtype must be a name, .* not <.*Unbound object"),
+    (lambda api: QParams(0.5, 0, "int8", computed="float16"), TypeError, "computed must be float32 or float64"),
+    (lambda api: QuantizedArray(CODES, None, (3, 4)), TypeError, "qparams must be QParams, not None"),
+    (lambda api: used(api, X, X, X.shape, scale=0.5, zero_point=0, dtype="int8"), ValueError, "codes have shape"),
+    (lambda api: fastq.QType("int8", 0), ValueError, "bits must be from 1 to 16"),
+    (lambda api: fastq.QType(8, 8), TypeError, "name must be a string, not 8"),
+    (lambda api: Convention("own", fused=object()), TypeError, "fused must be a bool, not <object object"),
+    (lambda api: Convention("own", formats="int8"), ValueError, "formats must be a tuple"),
+    (lambda api: Convention("own", narrow="some"), ValueError, "narrow must be 'all' or a tuple"),
+    (lambda api: Convention("own", reduced=(1,)), ValueError, "reduced must be a tuple of"),
+    (lambda api: Convention("own", reduced=(("int8", 3, 3),)), ValueError, "reduced must have its first code before"),
+    (
+        lambda api: Convention("own", scale_floor=10**5000),
+        ValueError,
+        "scale_floor must be .* of 16610 bits",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "match"), REFUSED, ids=[match for _, _, match in REFUSED])
+def test_refusals(call, error, match):
+    for api in (fastq, reference):
+        with pytest.raises(error, match=match):
+            call(api)
 
 
 # each is equal to the good value before it, and has its hash

@@ -57,7 +57,7 @@ def as_input(x: Any, name: str = "x") -> NDArray[Any]:
     """
     array = as_array(x, name)
     if native(array.dtype) not in _COMPUTE and not is_real(array.dtype):
-        raise TypeError(f"{name} must be an array of {_REAL} or of integers, not {array.dtype}")
+        raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {array.dtype}")
     return array
 
 

@@ -1,12 +1,16 @@
 """Threads, forks, processes, exits and interrupts in large numbers."""
 
 import importlib.util
+import os
 
+import pytest
 from programs import follow, row, skipped
 from subprocesses import SETUP
 
-# Calls of every operation, with their results: of the reference, and of `compare`, whose sums it takes in another order,
-# of one thread. `cases(count)` are different calls: more of them than the plan cache holds.
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+# Calls of every operation, with their results: of the reference, and of `compare`, whose sums it takes in another
+# order, of one thread. `cases(count)` are different calls: more of them than the plan cache holds.
 CASES = """
 import itertools
 from fastq.dispatch.cache import plans
@@ -140,7 +144,8 @@ def forks(scale, progress):
     """1,000 forks while other threads import, compile and call; each child calls."""
     count = max(4, int(1000 * scale))
     code = """
-    import signal
+    import faulthandler
+    from fastq.system import lazy
     x = np.linspace(-1, 1, 3000, dtype=np.float32)
     q = reference.quantize(x, "int8")
     done = threading.Event()
@@ -157,8 +162,8 @@ def forks(scale, progress):
             attempted(right)
 
     def compile_more():
+        jit = lazy.module("fastq.jit")  # which has Numba: for imports of others than fastq no fork waits
         from numba import int64, types
-        from fastq import jit
         k = 0
         while not done.is_set():  # a module without sources is not kept on disk
             k += 1
@@ -177,7 +182,7 @@ def forks(scale, progress):
         time.sleep(rng.random() * 0.04)
         pid = os.fork()
         if not pid:
-            signal.alarm(120)
+            faulthandler.dump_traceback_later(120, exit=True)
             try:
                 right()
             except BaseException:
@@ -275,14 +280,18 @@ def compile_more():
 def begin(works):
     for work in works:
         threading.Thread(target=work, daemon=True).start()
-    time.sleep(random.random() * 0.05)
+    time.sleep(random.random() * 0.02)
 """
 
 
 def exits(scale, progress):
     """5,000 ends of the interpreter while daemon threads call, from the cache and while they compile."""
     rows, counts = [], {"call": 4000, "compile": 1000, "a process of its own": 500}
-    works = {"call": "[call] * 3", "compile": "[call, compile_more, compile_more]", "a process of its own": "[call] * 3"}
+    works = {
+        "call": "[call] * 3",
+        "compile": "[call, compile_more, compile_more]",
+        "a process of its own": "[call] * 3",
+    }
     for name, most in counts.items():
         count = max(3, int(most * scale))
         what = f"ends of the interpreter under daemon threads that {name}".replace("that a process", "of a process")
@@ -312,7 +321,7 @@ def exits(scale, progress):
 
 
 def interrupts(scale, progress):
-    """2,000 interrupts of calls of every kind: a call has ended when the exception is there, and the next one is right."""
+    """2,000 interrupts of calls of every kind: the call has ended by then, and the next one is right."""
     count = max(10, int(2000 * scale))
     code = f"""
     import signal

@@ -187,7 +187,19 @@ def disks(scale, progress):
             environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             if code is check:
                 environment["NUMBA_CACHE_DIR"] = f"{folder / 'disk'}"
-            command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-P", "-c", code, str(folder / "in.npy")]
+            command = [
+                "unshare",
+                "-m",
+                "sh",
+                "-c",
+                script,
+                "sh",
+                sys.executable,
+                "-P",
+                "-c",
+                code,
+                str(folder / "in.npy"),
+            ]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             left = [] if code is check else done.stdout.split()
             if (done.returncode, done.stderr, left) != (expected, error, []):

@@ -508,6 +508,21 @@ def test_daemon_threads_at_exit(call):
     assert call(code) == "ends\n"
 
 
+def test_functions_outlive_the_module_that_made_them():
+    """Threads hold them at the end of the interpreter, where the garbage collector reads what they are defined by."""
+    code = """
+    import gc
+    fastq.minmax(np.ones(1 << 17, np.float32))
+    from fastq.runtime import cpython, driver, threadpool
+    functions = driver._driver(), threadpool._serve_compiled()
+    vars(cpython).clear()
+    gc.collect()
+    print(*[function.__name__ for function in functions])
+    """
+    # freed memory is overwritten
+    assert run(code, PYTHONMALLOC="debug", NUMBA_NUM_THREADS=4) == "_drive _serve_without_interpreter\n"
+
+
 def test_thread_pool_of_the_user(call):
     code = """
     cases = [Case(size, size) for size in (1000, 1 << 16, 1 << 18)]

@@ -178,23 +178,25 @@ def forks(scale, progress):
     threads = [threading.Thread(target=work) for work in (call, call, compile_more, import_more)]
     for thread in threads:
         thread.start()
-    for k in range(int(os.environ["FORKS"])):
-        time.sleep(rng.random() * 0.04)
-        pid = os.fork()
-        if not pid:
-            faulthandler.dump_traceback_later(120, exit=True)
-            try:
-                right()
-            except BaseException:
-                traceback.print_exc()
-                sys.stderr.flush()
-                os._exit(1)
-            os._exit(0)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if code:
-            failed(f"fork {k} ended with {code}")
-        step()
-    done.set()
+    try:
+        for k in range(int(os.environ["FORKS"])):
+            time.sleep(rng.random() * 0.04)
+            pid = os.fork()
+            if not pid:
+                faulthandler.dump_traceback_later(120, exit=True)
+                try:
+                    right()
+                except BaseException:
+                    traceback.print_exc()
+                    sys.stderr.flush()
+                    os._exit(1)
+                os._exit(0)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            if code:
+                failed(f"fork {k} ended with {code}")
+            step()
+    finally:
+        done.set()
     for thread in threads:
         thread.join()
     """

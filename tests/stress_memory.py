@@ -256,7 +256,7 @@ def sizes(scale, progress):
         codes = fastq.quantize_linear(x, scale, 3, "uint4")
         if codes.shape != ((size + 1) // 2,):
             failed(codes.shape)
-        small = reference.unpack(reference.quantize_linear(every, scale, 3, "uint4"), "uint4")
+        small = reference.unpack(reference.quantize_linear(every, scale, 3, "uint4"), "uint4", shape=every.shape)
         for at in range(0, size, CHUNK):
             expected = small[x[at : at + CHUNK].view("u1")]
             if not np.array_equal(codes[at // 2 : (at + CHUNK) // 2] & 15, expected[::2]):

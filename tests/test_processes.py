@@ -404,6 +404,28 @@ def test_forks_of_several_threads(call):
 
 
 @needs_fork
+def test_fork_while_another_thread_compiles_before_any_call(call):
+    code = """
+    from fastq import jit
+    from numba.core.compiler_lock import global_compiler_lock
+    holds = threading.Event()
+
+    def hold():
+        with global_compiler_lock:
+            holds.set()
+            time.sleep(0.3)
+
+    def work():  # in this thread: a new one can have the identity of the one that held the lock
+        assert global_compiler_lock._lock.acquire(timeout=5)
+
+    threading.Thread(target=hold).start()
+    holds.wait()
+    join(forked(work))
+    """
+    call(code)
+
+
+@needs_fork
 @pytest.mark.parametrize("held", ["importing", "compiling"])
 def test_fork_takes_the_lock_of_logging_last(call, held):
     """Who imports or compiles may need it: another order of what runs before a fork, and both wait for ever."""

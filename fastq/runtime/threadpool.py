@@ -36,7 +36,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import config
-from numba.core.compiler_lock import global_compiler_lock
 from numpy.typing import NDArray
 
 from fastq.jit import intrinsic, njit
@@ -64,7 +63,6 @@ from fastq.simd import (
     fetch_or,
     pause,
 )
-from fastq.system.lazy import hold_at_fork
 
 # Elements that two threads share, the second of them awake: 2**14 take 2.0 us alone and 2.1 with two, 2**15 3.4 and 2.9
 PARALLEL_FROM = 1 << 15
@@ -406,4 +404,3 @@ def pool_for(threads: int) -> NDArray[np.int64]:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_state.forget)
-hold_at_fork(global_compiler_lock, global_compiler_lock.is_locked)

@@ -1,14 +1,17 @@
 """Long pieces of Python code in processes of their own, which say how far they are and what went wrong."""
 
+import os
 import shutil
 import signal
+import subprocess
 import threading
 
 from subprocesses import SETUP, start
 
 # what a program can use beside SETUP: `step` says that so much was done, `failed` that something was wrong
 REPORTS = """
-import random
+import faulthandler, random
+faulthandler.enable()
 
 def step(count=1):
     os.write(1, f"+{count}\\n".encode())  # at once, whichever threads do so
@@ -30,7 +33,7 @@ rng = random.Random(int(os.environ.get("SEED", 0)))
 def follow(code, advance=lambda count: None, *, setup=SETUP, timeout=3600, **environment):
     """Run a program; the list of what went wrong, and of other lines that it printed."""
     process = start(code, setup=setup + REPORTS, **environment)
-    watchdog = threading.Timer(timeout, process.send_signal, [signal.SIGABRT])  # faulthandler prints where it hangs
+    watchdog = threading.Timer(timeout, os.killpg, [process.pid, signal.SIGABRT])  # faulthandler prints where it hangs
     watchdog.start()
     errors = []
     reader = threading.Thread(target=lambda: errors.append(process.stderr.read()))
@@ -46,6 +49,8 @@ def follow(code, advance=lambda count: None, *, setup=SETUP, timeout=3600, **env
     code = process.wait()
     watchdog.cancel()
     reader.join()
+    process.stdout.close()
+    process.stderr.close()
     if code or errors[0]:
         wrong.append(f"exit code {code}: {errors[0]}")
     return wrong, printed
@@ -66,10 +71,5 @@ def skipped(kind, what, why):
 
 def can_mount():
     """Whether this user may mount a small disk in a namespace of its own."""
-    import subprocess
-
     command = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
-    return (
-        shutil.which("unshare") is not None
-        and subprocess.run(command, capture_output=True, check=False).returncode == 0
-    )
+    return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True, check=False).returncode == 0

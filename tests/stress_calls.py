@@ -1,12 +1,16 @@
 """Threads, forks, processes, exits and interrupts in large numbers."""
 
 import importlib.util
+import os
 
+import pytest
 from programs import follow, row, skipped
 from subprocesses import SETUP
 
-# Calls of every operation, with their results: of the reference, and of `compare`, whose sums it takes in another order,
-# of one thread. `cases(count)` are different calls: more of them than the plan cache holds.
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+# Calls of every operation, with their results: of the reference, and of `compare`, whose sums it takes in another
+# order, of one thread. `cases(count)` are different calls: more of them than the plan cache holds.
 CASES = """
 import itertools
 from fastq.dispatch.cache import plans
@@ -140,7 +144,8 @@ def forks(scale, progress):
     """1,000 forks while other threads import, compile and call; each child calls."""
     count = max(4, int(1000 * scale))
     code = """
-    import signal
+    import faulthandler
+    from fastq.system import lazy
     x = np.linspace(-1, 1, 3000, dtype=np.float32)
     q = reference.quantize(x, "int8")
     done = threading.Event()
@@ -157,8 +162,8 @@ def forks(scale, progress):
             attempted(right)
 
     def compile_more():
+        jit = lazy.module("fastq.jit")  # which has Numba: for imports of others than fastq no fork waits
         from numba import int64, types
-        from fastq import jit
         k = 0
         while not done.is_set():  # a module without sources is not kept on disk
             k += 1
@@ -173,23 +178,25 @@ def forks(scale, progress):
     threads = [threading.Thread(target=work) for work in (call, call, compile_more, import_more)]
     for thread in threads:
         thread.start()
-    for k in range(int(os.environ["FORKS"])):
-        time.sleep(rng.random() * 0.04)
-        pid = os.fork()
-        if not pid:
-            signal.alarm(120)
-            try:
-                right()
-            except BaseException:
-                traceback.print_exc()
-                sys.stderr.flush()
-                os._exit(1)
-            os._exit(0)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if code:
-            failed(f"fork {k} ended with {code}")
-        step()
-    done.set()
+    try:
+        for k in range(int(os.environ["FORKS"])):
+            time.sleep(rng.random() * 0.04)
+            pid = os.fork()
+            if not pid:
+                faulthandler.dump_traceback_later(120, exit=True)
+                try:
+                    right()
+                except BaseException:
+                    traceback.print_exc()
+                    sys.stderr.flush()
+                    os._exit(1)
+                os._exit(0)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            if code:
+                failed(f"fork {k} ended with {code}")
+            step()
+    finally:
+        done.set()
     for thread in threads:
         thread.join()
     """
@@ -275,7 +282,7 @@ def compile_more():
 def begin(works):
     for work in works:
         threading.Thread(target=work, daemon=True).start()
-    time.sleep(random.random() * 0.05)
+    time.sleep(random.random() * 0.02)
 """
 
 
@@ -316,7 +323,7 @@ def exits(scale, progress):
 
 
 def interrupts(scale, progress):
-    """2,000 interrupts of calls of every kind: a call has ended when the exception is there, and the next one is right."""
+    """2,000 interrupts of calls of every kind: the call has ended by then, and the next one is right."""
     count = max(10, int(2000 * scale))
     code = f"""
     import signal

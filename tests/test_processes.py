@@ -404,6 +404,28 @@ def test_forks_of_several_threads(call):
 
 
 @needs_fork
+def test_fork_while_another_thread_compiles_before_any_call(call):
+    code = """
+    from fastq import jit
+    from numba.core.compiler_lock import global_compiler_lock
+    holds = threading.Event()
+
+    def hold():
+        with global_compiler_lock:
+            holds.set()
+            time.sleep(0.3)
+
+    def work():  # in this thread: a new one can have the identity of the one that held the lock
+        assert global_compiler_lock._lock.acquire(timeout=5)
+
+    threading.Thread(target=hold).start()
+    holds.wait()
+    join(forked(work))
+    """
+    call(code)
+
+
+@needs_fork
 @pytest.mark.parametrize("held", ["importing", "compiling"])
 def test_fork_takes_the_lock_of_logging_last(call, held):
     """Who imports or compiles may need it: another order of what runs before a fork, and both wait for ever."""
@@ -506,6 +528,21 @@ def test_daemon_threads_at_exit(call):
     print("ends")
     """
     assert call(code) == "ends\n"
+
+
+def test_functions_outlive_the_module_that_made_them():
+    """Threads hold them at the end of the interpreter, where the garbage collector reads what they are defined by."""
+    code = """
+    import gc
+    fastq.minmax(np.ones(1 << 17, np.float32))
+    from fastq.runtime import cpython, driver, threadpool
+    functions = driver._driver(), threadpool._serve_compiled()
+    vars(cpython).clear()
+    gc.collect()
+    print(*[function.__name__ for function in functions])
+    """
+    # freed memory is overwritten
+    assert run(code, PYTHONMALLOC="debug", NUMBA_NUM_THREADS=4) == "_drive _serve_without_interpreter\n"
 
 
 def test_thread_pool_of_the_user(call):

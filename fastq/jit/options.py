@@ -13,9 +13,12 @@ from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
 from fastq.system import requirements
+from fastq.system.lazy import hold_at_fork
 
 # numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
 OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}
+
+hold_at_fork(global_compiler_lock, global_compiler_lock.is_locked)
 
 
 def _is_short() -> bool:

@@ -35,7 +35,6 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import config
-from numba.core.compiler_lock import global_compiler_lock
 from numpy.typing import NDArray
 
 from fastq.jit import intrinsic, njit
@@ -66,7 +65,6 @@ from fastq.simd import (
 )
 from fastq.system import tuning
 from fastq.system.arguments import as_int
-from fastq.system.lazy import hold_at_fork
 
 _ROW = tuning.current()
 PARALLEL_FROM, WAKE_FROM, SERIES, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW.series, _ROW.chunk, _ROW.spin
@@ -397,4 +395,3 @@ def pool_for(threads: int) -> NDArray[np.int64]:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_state.forget)
-hold_at_fork(global_compiler_lock, global_compiler_lock.is_locked)

@@ -102,7 +102,9 @@ class State:
     def save(self):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_suffix(".new")
-        temporary.write_text(json.dumps({name: getattr(self, name) for name in ("next", "seconds", "failing", "counts")}, indent=1))
+        temporary.write_text(
+            json.dumps({name: getattr(self, name) for name in ("next", "seconds", "failing", "counts")}, indent=1)
+        )
         temporary.replace(self.path)
 
     def rows(self):
@@ -138,7 +140,9 @@ class Worker:
         import selectors
 
         while time.monotonic() < until:
-            self.process = subprocess.Popen(command(self.state.next), cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.process = subprocess.Popen(
+                command(self.state.next), cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
             waiting = selectors.DefaultSelector()
             waiting.register(self.process.stdout, selectors.EVENT_READ)
             yield from self._read(waiting, until)

@@ -133,7 +133,11 @@ def shape_of(random, total, ndim):
         return ()
     sizes, left = [], max(total, 0)
     for k in range(ndim - 1):
-        size = max(0, round(left ** random.choice([0, 0.2, 0.5, 0.8, 1 / (ndim - k)]))) if left else random.choice([0, 1, 2])
+        size = (
+            max(0, round(left ** random.choice([0, 0.2, 0.5, 0.8, 1 / (ndim - k)])))
+            if left
+            else random.choice([0, 1, 2])
+        )
         sizes.append(size)
         left //= max(size, 1)
     sizes.append(left)

@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from fuzzing.arrays import KINDS, LAYOUTS, REALS, as_dtype, place, shape_of, values
-from fuzzing.combinations import CASES, Combination, combination, weighted
 
 from fastq import QParams, QuantizedArray, reference
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
+from fuzzing.arrays import KINDS, LAYOUTS, REALS, as_dtype, place, shape_of, values
+from fuzzing.combinations import CASES, Combination, combination, weighted
 
 # sizes, and how often they are drawn: chunks of threads begin at multiples of 2**15, tiles of strided memory at 2**18,
 # stores past the cache at some 2**24
@@ -66,7 +66,9 @@ class Granularity:
     def each(self, parameters, shape):
         """Parameters, one for each element of arrays of a shape."""
         if parameters.size == 1 or parameters.shape != self.parameters(shape):
-            return np.broadcast_to(parameters.reshape(-1)[:1], (math.prod(shape),)) if parameters.size else np.float64(1)
+            return (
+                np.broadcast_to(parameters.reshape(-1)[:1], (math.prod(shape),)) if parameters.size else np.float64(1)
+            )
         kept = self.kept(len(shape))
         if self.block_size:
             whole = parameters.take(np.arange(shape[kept[0]]) // self.block_size, kept[0])
@@ -158,7 +160,14 @@ class _Drawing:
         if kind == "axes":
             chosen = random.sample(range(ndim), random.randint(0, ndim))
             return Granularity(tuple(k - random.choice([0, ndim]) for k in chosen))
-        sizes = [*self.of.blocks * 2, random.randint(1, 15), random.randint(17, 300), 1, 10**6, random.randint(1, 8) * 100]
+        sizes = [
+            *self.of.blocks * 2,
+            random.randint(1, 15),
+            random.randint(17, 300),
+            1,
+            10**6,
+            random.randint(1, 8) * 100,
+        ]
         return Granularity(axis, random.choice(sizes))
 
     def prescribed(self, shape):
@@ -246,7 +255,7 @@ class _Drawing:
     def scales(self, shape, dtype):
         """Positive finite scales; some that are none where the case is to have a wrong argument."""
         rng, random = self.rng, self.random
-        info = (np.finfo(np.float32) if dtype in ("float32", "bfloat16") else np.finfo(dtype))
+        info = np.finfo(np.float32) if dtype in ("float32", "bfloat16") else np.finfo(dtype)
         kind = random.choice(["known", "known", "any", "wide", "edge"])
         n = math.prod(shape)
         known = np.array([1, 0.1, 1 / 3, 2.0**-7, 1 / 255, 0.007843138, 3e-5, 100.7, 3, 0.5])
@@ -257,12 +266,23 @@ class _Drawing:
         elif kind == "wide":
             scale = np.ldexp(1 + rng.random(n), rng.integers(np.log2(info.tiny), np.log2(info.max), n).astype(int))
         else:
-            edges = [2.0**-100, 2.0**100, 2.0**-900, 2.0**900, info.tiny, info.smallest_subnormal, info.max, info.tiny * 3]
+            edges = [
+                2.0**-100,
+                2.0**100,
+                2.0**-900,
+                2.0**900,
+                info.tiny,
+                info.smallest_subnormal,
+                info.max,
+                info.tiny * 3,
+            ]
             scale = rng.choice(edges, n)
         scale = np.clip(scale, float(info.smallest_subnormal), float(info.max) * 0.99).astype(as_dtype(dtype))
         if kind == "edge":
             words = scale.view(f"i{scale.itemsize}")
-            scale = np.maximum(words + rng.integers(-1, 2, n).astype(words.dtype), 1).astype(words.dtype).view(scale.dtype)
+            scale = (
+                np.maximum(words + rng.integers(-1, 2, n).astype(words.dtype), 1).astype(words.dtype).view(scale.dtype)
+            )
         if self.of.row.signed_scale and random.random() < 0.5:
             scale = scale * rng.choice([-1, 1], n).astype(scale.dtype)
         if n and self.spoils(0.3):
@@ -301,7 +321,7 @@ class _Drawing:
         if array.size == 1:
             kinds += ["scalar", "python", "one"] * 2
         kind = self.random.choice(kinds)
-        layout, where = self.layout(array.ndim, array.itemsize)
+        _, where = self.layout(array.ndim, array.itemsize)
         self.noted[name] = kind
         if array.dtype.isbuiltin != 1 and kind in ("python", "list"):
             kind = "array"
@@ -350,7 +370,8 @@ class _Drawing:
         if self.random.random() < 0.7:
             return p
         kept = [
-            call.place(self.layout(array.ndim, array.itemsize)[1], array) for array in (p.scale, np.asarray(p.zero_point))
+            call.place(self.layout(array.ndim, array.itemsize)[1], array)
+            for array in (p.scale, np.asarray(p.zero_point))
         ]
         return p.with_values(*kept)
 
@@ -403,7 +424,9 @@ class _Drawing:
         call.args = [x, self.dtype_argument()]
         dtype = self.of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
         if out_of is not None:
-            self.with_out(call, *(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype(dtype))), over=x)
+            self.with_out(
+                call, *(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype(dtype))), over=x
+            )
         return call
 
     def _quantize(self):
@@ -425,7 +448,9 @@ class _Drawing:
         x = self.placed(call, self.values(shape, unit=unit, infinities=0.2))
         call.args = [x]
         dtype = of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
-        return self.with_out(call, *(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype(dtype))), over=x)
+        return self.with_out(
+            call, *(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype(dtype))), over=x
+        )
 
     def _quantize_given(self):
         return self._with_qparams("codes")

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import astuple, replace
 
 import numpy as np
-from fuzzing import exact
-from fuzzing.cases import Case
 
 import fastq
 from fastq import reference
@@ -19,6 +17,8 @@ from fastq.kernels.build import kernel_address
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.runtime import threadpool
 from fastq.system import tuning
+from fuzzing import exact
+from fuzzing.cases import Case
 
 # by which function of `fastq` or `fastq.reference` an operation is done
 _FUNCTIONS = {
@@ -98,7 +98,17 @@ def parts(result):
     if isinstance(result, QuantizedArray):
         return {"codes": result.codes, "shape": result.shape, **parts(result.qparams)}
     if isinstance(result, QParams):
-        names = "scale", "zero_point", "tensor_scale", "dtype", "axis", "block_size", "symmetric", "convention", "compute"
+        names = (
+            "scale",
+            "zero_point",
+            "tensor_scale",
+            "dtype",
+            "axis",
+            "block_size",
+            "symmetric",
+            "convention",
+            "compute",
+        )
         return {name: getattr(result, name) for name in names}
     if isinstance(result, tuple):
         return dict(enumerate(result))
@@ -115,10 +125,12 @@ def _same(name, actual, expected):
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         raise Different(f"{name}: {actual.dtype}{actual.shape}, not {expected.dtype}{expected.shape}")
     if actual.tobytes() != expected.tobytes():
-        a, b = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).reshape(each.size, -1) for each in (actual, expected))
+        a, b = (
+            np.ascontiguousarray(each).reshape(-1).view(np.uint8).reshape(each.size, -1) for each in (actual, expected)
+        )
         where = np.flatnonzero((a != b).any(axis=1))
-        shown = [(np.unravel_index(k, actual.shape), actual.flat[k], expected.flat[k]) for k in where[:3]]
-        raise Different(f"{name}: {where.size} of {actual.size} elements differ: {[(tuple(map(int, i)), str(x), str(y)) for i, x, y in shown]}")
+        shown = ", ".join(f"{actual.flat[k]!r} at {k} is {expected.flat[k]!r}" for k in where[:3])
+        raise Different(f"{name}: {where.size} of {actual.size} elements differ: {shown}")
 
 
 def _same_measures(actual, expected):
@@ -162,7 +174,9 @@ def _same_errors(actual, expected, function):
 
 
 def _shown(outcome):
-    return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, BaseException) else f"a {type(outcome).__name__}"
+    return (
+        f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, BaseException) else f"a {type(outcome).__name__}"
+    )
 
 
 def _outcome(function, call):

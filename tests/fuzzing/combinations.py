@@ -1,14 +1,13 @@
-"""Combinations of what kernels are compiled for: many cases are drawn for each, since to compile takes most of the time."""
+"""Combinations of what kernels are compiled for: many cases are drawn for each, since compiling takes most time."""
 
 from dataclasses import dataclass, fields, replace
 from random import Random
-
-from fuzzing.arrays import INTEGERS, REALS
 
 import fastq
 from fastq.formats.conventions import _CHOICES, Convention
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
+from fuzzing.arrays import INTEGERS, REALS
 
 CASES = 500  # of a combination
 
@@ -30,7 +29,10 @@ OPERATIONS = {
     "gguf_dequantize": 1,
 }
 INPUTS = {name: 6 if name == "float32" else 3 if name in REALS else 1 for name in (*REALS, *INTEGERS)}
-FORMATS = {name: 6 if name in ("int8", "uint8") else 3 if name in ("int16", "uint16", "int4", "uint4") else 1 for name in QTYPES}
+FORMATS = {
+    name: 6 if name in ("int8", "uint8") else 3 if name in ("int16", "uint16", "int4", "uint4") else 1
+    for name in QTYPES
+}
 BLOCKS = (16, 32, 64, 128)  # sizes of which many blocks are computed side by side, by kernels of their own
 
 
@@ -126,7 +128,11 @@ def combination(number):
     if random.random() < 0.95:
         symmetric &= "symmetric" in row.schemes and (qtype is None or qtype.bits > 1)
         symmetric |= "asymmetric" not in row.schemes
-    bits = random.randint(2, qtype.bits) if format in ("int8", "uint8", "int16", "uint16") and random.random() < 0.2 else None
+    bits = (
+        random.randint(2, qtype.bits)
+        if format in ("int8", "uint8", "int16", "uint16") and random.random() < 0.2
+        else None
+    )
     return Combination(
         number,
         operation,

@@ -1,6 +1,6 @@
 """The contract in exact fractions, each operation rounded once: an oracle for the reference, of small arrays.
 
-Written from docs/contract.md and docs/conventions.md alone. Numbers are fractions, or infinities as floats; NaN is None.
+Written from docs/contract.md and docs/conventions.md alone. Numbers are fractions, infinities floats and NaN None.
 Of `fastq` only tables are used: what formats and conventions are called, and their fields.
 """
 
@@ -247,7 +247,9 @@ def _stored(codes, shape, qtype):
     length = shape[-1] if shape else 1
     rows = []
     for start in range(0, len(codes), max(length, 1)):
-        bits = sum((code % (1 << qtype.bits)) << (k * qtype.bits) for k, code in enumerate(codes[start : start + length]))
+        bits = sum(
+            (code % (1 << qtype.bits)) << (k * qtype.bits) for k, code in enumerate(codes[start : start + length])
+        )
         rows += bits.to_bytes(-(-length * qtype.bits // 8), "little")
     return rows
 

@@ -267,7 +267,7 @@ def _check_codes(x, p, nan, saturate, stored):
     codes = []
     for index in _indices(x.shape):
         element = rounded(number(x[index]), ftype)
-        negative = bool(np.signbit(x[index])) if x.dtype.kind not in "iu" else False
+        negative = bool(x[index] < 0 if x.dtype.kind in "iu" else np.signbit(x[index]))
         if element is None and (nan == "zero" or own):
             element, negative = Fraction(0), False
         scale = _parameter(p.scale, index, x.shape, p.axis, p.block_size)

@@ -55,7 +55,7 @@ def test_cases_of_an_operation(operation):
 @pytest.mark.slow("compiles 60 kernels")
 def test_cases_anywhere():
     """Of any convention, format and dtype, one in so many."""
-    assert outcomes(range(7, 40 * CASES, CASES // 2)).total() == 80
+    assert outcomes(range(7, 10 * CASES, CASES // 2)).total() == 20
 
 
 def test_a_seed_is_one_case():

@@ -1,7 +1,7 @@
 """Exhaustive proofs: `python -m tests.exhaustive` quantizes every float32, and every pattern of 16 bits.
 
-The oracle for float32 is cheap: over the floats in increasing order codes are a step function. Where it steps is found by
-bisection over their bit patterns, with exact fractions; then every code of the kernel is compared with the function.
+The oracle for float32 is cheap: over the floats in increasing order codes are a step function. Where it steps is found
+by bisection over their bit patterns, with exact fractions; then every code of the kernel is compared with the function.
 A run goes on where the one before it stopped; what is done is in a file.
 """
 
@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-TESTS = Path(__file__).parent
-sys.path.insert(0, str(TESTS))
-os.environ.setdefault("NUMBA_CACHE_DIR", str(TESTS.parent / ".pytest_cache" / "d" / "kernels"))
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "kernels"))
 
 import numpy as np
 from fuzzing import exact
@@ -28,7 +27,7 @@ from fastq import reference
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, as_qtype
 
-STATE = TESTS.parent / ".pytest_cache" / "exhaustive.json"
+STATE = Path(__file__).parents[1] / ".pytest_cache" / "exhaustive.json"
 CHUNK = 1 << 20  # patterns, which a cache holds
 INFINITY, SIGN = 0x7F800000, 1 << 31
 
@@ -241,7 +240,7 @@ def float_steps(setting):
             size = exact.rounded(middle, "float32")
             guess = order_of(float(size))
 
-            def reached(order, k=k):
+            def reached(order, k=k, rank=rank, sign=sign):
                 return order >= 0 and rank[code(-1 - order if sign else order)] >= k
 
             starts.append(first_from(guess, reached))

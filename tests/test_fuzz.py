@@ -55,7 +55,7 @@ def test_cases_of_an_operation(operation):
 @pytest.mark.slow("compiles 60 kernels")
 def test_cases_anywhere():
     """Of any convention, format and dtype, one in so many."""
-    assert outcomes(range(7, 40 * CASES, CASES // 2)).total() == 80
+    assert outcomes(range(7, 10 * CASES, CASES // 2)).total() == 20
 
 
 def test_a_seed_is_one_case():
@@ -112,10 +112,8 @@ def test_a_wrong_rule_is_found(module, name, operation, monkeypatch):
         return tuple(np.nextafter(part, 9).astype(part.dtype) if part.dtype.kind == "f" else part for part in result)
 
     monkeypatch.setattr(module, name, wrong)
-    with settings(), pytest.raises((Different, exact.NotExact)):
-        now = Settings()
-        for seed in seeds(operation, 40):
-            check(seed, now)
+    with pytest.raises((Different, exact.NotExact)):
+        outcomes(seeds(operation, 40))
 
 
 def test_what_is_written_beside_an_output_is_found(monkeypatch):
@@ -128,10 +126,8 @@ def test_what_is_written_beside_an_output_is_found(monkeypatch):
         return result
 
     monkeypatch.setattr(fastq, "quantize_linear", careless)
-    with settings(), pytest.raises(Different, match="memory"):
-        now = Settings()
-        for seed in seeds("quantize_linear", 60):
-            check(seed, now)
+    with pytest.raises(Different, match="memory"):
+        outcomes(seeds("quantize_linear", 60))
 
 
 def test_other_errors_are_found(monkeypatch):

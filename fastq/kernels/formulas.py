@@ -208,9 +208,9 @@ def needs_division(spec, scale):
     """Mask of the scales for which `scaled_round` may differ from `code_value`; none where codes are decoded.
 
     Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and every
-    remainder that can decide a tie is exact: its unit is 2**-49 scales, and that of the smallest float32 2**-149. Ties of
-    float codes are as small as 2**-18 scales, so that units are 2**-66 scales, and 2**-80 is the least. Where steps
-    are clamped the formula is that of `code_value` for any scale that is not infinite.
+    remainder that can decide a tie is exact: its unit is 2**-49 scales, and 2**-149 is the smallest float32. Ties of
+    float codes are as small as 2**-18 scales and units 2**-66 scales, so 2**-80 is the least there. Where steps are
+    clamped the formula is that of `code_value` for any scale that is not infinite.
     """
     if spec.op == "dequantize":
         return lambda spec, scale: False

@@ -321,7 +321,7 @@ class _Drawing:
         if array.size == 1:
             kinds += ["scalar", "python", "one"] * 2
         kind = self.random.choice(kinds)
-        layout, where = self.layout(array.ndim, array.itemsize)
+        _, where = self.layout(array.ndim, array.itemsize)
         self.noted[name] = kind
         if array.dtype.isbuiltin != 1 and kind in ("python", "list"):
             kind = "array"

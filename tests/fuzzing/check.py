@@ -129,10 +129,8 @@ def _same(name, actual, expected):
             np.ascontiguousarray(each).reshape(-1).view(np.uint8).reshape(each.size, -1) for each in (actual, expected)
         )
         where = np.flatnonzero((a != b).any(axis=1))
-        shown = [(np.unravel_index(k, actual.shape), actual.flat[k], expected.flat[k]) for k in where[:3]]
-        raise Different(
-            f"{name}: {where.size} of {actual.size} elements differ: {[(tuple(map(int, i)), str(x), str(y)) for i, x, y in shown]}"
-        )
+        shown = ", ".join(f"{actual.flat[k]!r} at {k} is {expected.flat[k]!r}" for k in where[:3])
+        raise Different(f"{name}: {where.size} of {actual.size} elements differ: {shown}")
 
 
 def _same_measures(actual, expected):

@@ -1,4 +1,4 @@
-"""Combinations of what kernels are compiled for: many cases are drawn for each, since to compile takes most of the time."""
+"""Combinations of what kernels are compiled for: many cases are drawn for each, since compiling takes most time."""
 
 from dataclasses import dataclass, fields, replace
 from random import Random

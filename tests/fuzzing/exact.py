@@ -1,6 +1,6 @@
 """The contract in exact fractions, each operation rounded once: an oracle for the reference, of small arrays.
 
-Written from docs/contract.md and docs/conventions.md alone. Numbers are fractions, or infinities as floats; NaN is None.
+Written from docs/contract.md and docs/conventions.md alone. Numbers are fractions, infinities floats and NaN None.
 Of `fastq` only tables are used: what formats and conventions are called, and their fields.
 """
 
@@ -267,7 +267,7 @@ def _check_codes(x, p, nan, saturate, stored):
     codes = []
     for index in _indices(x.shape):
         element = rounded(number(x[index]), ftype)
-        negative = bool(np.signbit(x[index])) if x.dtype.kind not in "iu" else False
+        negative = bool(x[index] < 0 if x.dtype.kind in "iu" else np.signbit(x[index]))
         if element is None and (nan == "zero" or own):
             element, negative = Fraction(0), False
         scale = _parameter(p.scale, index, x.shape, p.axis, p.block_size)

@@ -450,8 +450,6 @@ def every_quotient(significand, exponents=range(-99, 100)):
 
 def jobs():
     """All that is proven: kind, name and a function that does it, step by step, yielding how many values it tried."""
-    for setting in settings():
-        yield "every float32", setting.name, functools.partial(_every_float, setting)
     for name, format in itertools.product(HALVES, QTYPES):
         yield (
             "every 16-bit pattern, by the reference",
@@ -467,6 +465,8 @@ def jobs():
         for e in range(-99, 100, 20):
             work = functools.partial(_at_once, every_quotient, significand, range(e, min(e + 20, 100)))
             yield "quotients", f"{significand!r} 2**{e}", work
+    for setting in settings():
+        yield "every float32", setting.name, functools.partial(_every_float, setting)
 
 
 def _every_float(setting):

@@ -209,7 +209,7 @@ def _given_axes(ax: ArrayLike) -> NDArray[np.object_]:
     axes = as_array(ax, "ax").ravel()
     if axes.size != 4:
         raise ValueError(f"ax must be four Axes, not {axes.size}")
-    wrong = [type(a).__name__ for a in axes if not isinstance(a, Axes)]
+    wrong = [type(a).__name__ for a in axes.tolist() if not isinstance(a, Axes)]
     if wrong:
         raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
     return axes

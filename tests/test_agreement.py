@@ -31,7 +31,7 @@ def both(call):
     return results[1]
 
 
-@pytest.mark.slow("compiles kernels for each format", quick=lambda name, form: form in ("int8", "int4", None))
+@pytest.mark.slow("compiles kernels for each format", quick=lambda name, form: form in ("int8", name))
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("form", ["int8", "uint16", *SMALL, None, "float8_e4m3fn"])
 def test_zero_points_of_small_integers_of_ml_dtypes(name, form):
@@ -48,6 +48,7 @@ def test_zero_points_of_small_integers_of_ml_dtypes(name, form):
             same_bytes(values, (codes.astype(np.float32) - np.float32(value)) * np.float32(0.5))
 
 
+@pytest.mark.slow("compiles kernels for each convention", quick=lambda convention: convention in ("onnx", "faiss"))
 @pytest.mark.parametrize("convention", fastq.CONVENTIONS)
 def test_ranges_near_the_largest_number(convention):
     """A scale that is infinite is refused, whose range the message tells; none but finite ones are returned."""
@@ -158,6 +159,7 @@ def test_variants_with_other_codes(field):
         same_bytes(*(impl.quantize(X * 2, qparams=q.qparams).codes for impl in (fastq, reference)))
 
 
+@pytest.mark.slow("compiles kernels for each dtype", quick=lambda name: name == "bfloat16")
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 def test_signalling_nan_is_no_warning(name):
     dtype = np.dtype(getattr(ml_dtypes, name, name))

@@ -439,6 +439,7 @@ def test_gate_command_measures_the_cases_that_are_stored(measured):
     assert "1 fell" in invoke(command.main, "gate", "--against", path, *options, exit_code=1)
 
 
+@pytest.mark.slow("starts processes that compile")
 @pytest.mark.parametrize("fine", [True, False])
 def test_gate_command_ends_with_the_scan(measured, monkeypatch, fine):
     asked = []

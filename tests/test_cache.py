@@ -207,6 +207,7 @@ def test_edit_while_a_process_runs(tmp_path, name, before, after):
     assert not [path for path in data_files(cache) if path.name.startswith("runs.")]
 
 
+@pytest.mark.slow("compiles three times")
 def test_edit_of_a_kernel_source_changes_results(tmp_path):
     package, cache = copy_of_the_package(tmp_path), tmp_path / "cache"
     formulas = package / "kernels" / "formulas.py"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from catalogue import FEW
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
@@ -79,7 +78,9 @@ def test_progress_is_for_terminals(model):
     assert not result.stderr
 
 
-@pytest.mark.slow("compiles kernels for each format", quick=lambda options, scheme: scheme.get("dtype") in FEW)
+@pytest.mark.slow(
+    "compiles kernels for each format", quick=lambda options, scheme: not options or scheme["dtype"] == "mxfp4"
+)
 @pytest.mark.parametrize(
     ("options", "scheme"),
     [
@@ -306,6 +307,7 @@ def test_check_prints_every_case():
     assert str(selfcheck.random_case(0, 8)) in output
 
 
+@pytest.mark.slow("compiles 16 kernels")
 def test_check_fails_with_the_command_that_repeats_the_case(monkeypatch):
     monkeypatch.setattr(fastq, "quantize", flipped(fastq.quantize))
     output = run("check", "--cases", 3, "--seed", 1, exit_code=1)

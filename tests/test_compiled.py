@@ -66,7 +66,7 @@ def check_quantize(x, dtype, scales, zero_points, convention="onnx", nan="raise"
                 check_same(codes, expected)
 
 
-@slow(convention=["onnx", "faiss"])
+@slow(convention="faiss")
 @pytest.mark.parametrize("convention", WITH_BYTES)
 def test_quantize_in_every_convention(convention):
     row, dtype = fastq.CONVENTIONS[convention], CONVENTIONS[convention]
@@ -92,7 +92,7 @@ def test_quantize_to_float8(dtype, nan, saturate):
     check_quantize(X, dtype, [0.25, 0.1], [0], nan=nan, saturate=saturate)
 
 
-@slow(convention=["onnx", "textbook"])
+@slow(convention="textbook")
 @pytest.mark.parametrize("convention", WITH_BYTES)
 def test_dequantize_in_every_convention(convention):
     @numba.njit
@@ -126,7 +126,7 @@ RANGES = [
 ]
 
 
-@slow(convention=["onnx", "faiss"], symmetric=[False])
+@slow(convention="faiss", symmetric=[False])
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("convention", fastq.CONVENTIONS)
 def test_fake_quantize_in_every_convention(convention, symmetric):

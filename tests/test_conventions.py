@@ -252,7 +252,7 @@ def test_a_constant_is_its_own_scale(value):
 # The width of codes
 
 
-@pytest.mark.slow("compiles kernels for each width", quick=lambda bits: bits == 5)
+@pytest.mark.slow("compiles kernels for each width")
 @pytest.mark.parametrize("bits", range(2, 17))
 def test_codes_of_any_width(bits):
     x = array("float32", 6)[1]
@@ -320,6 +320,7 @@ def test_schemes_that_a_system_does_not_have(impl):
         impl.quantize(np.ones(3, np.float32), "uint8", symmetric=True, convention="faiss")
 
 
+@pytest.mark.slow("compiles kernels for each convention", quick=lambda impl, name: impl is reference or name == "faiss")
 @pytest.mark.parametrize("impl", [fastq, reference])
 @pytest.mark.parametrize("name", ["faiss", "cf", "textbook", "onnx"])
 def test_infinite_ranges(impl, name):

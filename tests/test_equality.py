@@ -101,8 +101,8 @@ def test_minmax(dtype, layout, threads):
 def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
     from fastq.dispatch import planner
 
-    monkeypatch.setattr(planner, "PARTIAL", 1000)
-    monkeypatch.setattr(planner, "COLUMNS", 50)
+    row = dataclasses.replace(tuning.current(), merged_partials=1000, strip_columns=50)
+    monkeypatch.setattr(tuning, "current", lambda: row)
     loops = set()
     kernel = planner.kernel_address
     monkeypatch.setattr(

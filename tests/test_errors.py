@@ -81,6 +81,7 @@ def test_nan_in_every_tile(threads):
         assert nan_among(fastq.compare(apart, other)) == {*ABSOLUTE, *RELATIVE}
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype == "mxfp4")
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "mxfp4", "mxint8", "nvfp4"])
 def test_nan_among_codes_and_scales(dtype):
     x = values("float32", 3 * 70, 5).reshape(3, 70)

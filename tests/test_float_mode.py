@@ -80,7 +80,7 @@ def test_results_do_not_depend_on_the_mode_of_the_caller(name):
     run_in(name, code)
 
 
-@pytest.mark.slow("compiles six kernels a mode", quick=lambda name: name == "up")
+@pytest.mark.slow("compiles six kernels a mode")
 @pytest.mark.parametrize("name", X86)
 def test_the_comparison_sees_results_of_another_mode(name, tmp_path):
     code = """

@@ -212,6 +212,7 @@ def test_folder_of_the_user(platform, monkeypatch, tmp_path):
     assert folder._user_folder() == tmp_path / expected[platform]
 
 
+@pytest.mark.slow("four processes, each of which compiles")
 @needs_root
 def test_root_does_not_run_the_code_of_somebody_else(tmp_path):
     """A file with the right checksum and key, by another user: what was shown to run a command as root."""

@@ -191,7 +191,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
         ``(codes - zero_point) * scale``; arguments and errors as for `fastq.QuantizedArray.dequantize`.
     """
     if not is_a(q, QuantizedArray):
-        raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
+        raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
     dtype = output_dtype(dtype, out, q.qparams.compute)
     check_out(out, q.shape, dtype)
     return delivered(decode(_unpacked(q), checked_qparams(q.qparams, q.shape, q.qparams.compute.type)), dtype, out)

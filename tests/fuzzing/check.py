@@ -11,7 +11,6 @@ import numpy as np
 
 import fastq
 from fastq import reference
-from fastq.dispatch import planner
 from fastq.dispatch.cache import plans
 from fastq.kernels.build import kernel_address
 from fastq.results import Comparison, QParams, QuantizedArray
@@ -46,7 +45,6 @@ class Different(AssertionError):
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 _BOUNDS = threadpool.PARALLEL_FROM, threadpool.WAKE_FROM
-_STREAMING = planner.STREAMING, planner.STREAMED_RUN
 _TUNING = tuning.current
 
 
@@ -63,12 +61,12 @@ def settings():
 
 def _apply(threads, streamed, stores_codes):
     threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
-    planner.STREAMING, planner.STREAMED_RUN = (1, 1) if streamed else _STREAMING
-    if stores_codes is None:
-        tuning.current = _TUNING
-    else:
-        row = replace(_TUNING(), stream_codes=stores_codes)
-        tuning.current = lambda: row
+    row = _TUNING()
+    if stores_codes is not None:
+        row = replace(row, stream_codes=stores_codes)
+    if streamed:
+        row = replace(row, stream_from=1, stream_run=1)
+    tuning.current = lambda: row
     threadpool.set_num_threads(threads)
 
 

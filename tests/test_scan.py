@@ -342,7 +342,7 @@ def test_the_sample_follows_from_the_seed_alone():
     code += "print([cell.name for cell in islice(sample(7), 900)])"
     environment = worker.child_environment(1)
     runs = [
-        subprocess.run([sys.executable, "-c", code], env=environment | {"PYTHONHASHSEED": seed}, capture_output=True)
+        subprocess.run([*worker.PYTHON, "-c", code], env=environment | {"PYTHONHASHSEED": seed}, capture_output=True)
         for seed in ("1", "2")
     ]
     assert runs[0].stdout == runs[1].stdout != b""
@@ -654,7 +654,7 @@ def test_pages_and_pictures_are_written(some, tmp_path, monkeypatch):
 
 
 def test_no_page_without_scans():
-    texts = report.texts(part("results").stored(), {})
+    texts = report.texts(part("results").stored(), {}, Path(__file__).parents[1])
     assert page.PAGE not in texts
     assert "performance-scan" not in texts[report.PAGE]
 

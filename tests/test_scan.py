@@ -4,7 +4,6 @@ import dataclasses
 import importlib
 import itertools
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np

@@ -64,6 +64,7 @@ def test_loading_asks_numba_for_nothing(filled):
     assert check(filled, code) == "loaded"
 
 
+@pytest.mark.slow("compiles twice")
 def test_parallel_drivers_are_found_too(tmp_path):
     code = "fastq.minmax(np.ones(1 << 17, np.float32))"
     for expected in ("compiled", "loaded"):
@@ -374,7 +375,7 @@ def empty(path):
     path.write_bytes(b"")
 
 
-@pytest.mark.slow("each process compiles its kernels", quick=lambda damage: damage is flip)
+@pytest.mark.slow("each process compiles its kernels")
 @pytest.mark.parametrize("damage", [truncate, flip, empty], ids=lambda damage: damage.__name__)
 def test_damaged_files_are_compiled_anew(cache, damage):
     for path in data_files(cache):

@@ -317,6 +317,7 @@ def test_check_fails_with_the_command_that_repeats_the_case(monkeypatch):
     assert again.splitlines()[1] == f"    fastq {' '.join(command)}"
 
 
+@pytest.mark.slow("compiles 5 kernels")
 def test_check_sees_an_error_that_only_one_side_raises(monkeypatch):
     def refuse(*arguments, **options):
         raise ValueError

@@ -10,7 +10,7 @@ import sys
 import gguf as gguf_package
 import numpy as np
 import pytest
-from catalogue import same_bytes, same_quantized, values
+from catalogue import FEW, same_bytes, same_quantized, values
 
 import fastq
 from fastq import reference
@@ -101,7 +101,8 @@ def test_formats(dtype):
     q, expected = fastq.quantize(X, dtype), reference.quantize(X, dtype)
     same(q, expected)
     same(q.dequantize(), reference.dequantize(expected))
-    same(fastq.quantize(Y, qparams=q.qparams), reference.quantize(Y, qparams=expected.qparams))
+    if dtype in FEW:
+        same(fastq.quantize(Y, qparams=q.qparams), reference.quantize(Y, qparams=expected.qparams))
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)

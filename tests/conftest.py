@@ -1,6 +1,7 @@
 """Settings that must stand before Numba is imported, which tests are slow, and the fixtures that all tests share."""
 
 import os
+import zlib
 from pathlib import Path
 
 # one cache of kernels for all workers and processes, which the next session finds; pytest --cache-clear empties it
@@ -13,13 +14,21 @@ import refusals
 
 from fastq.runtime import threadpool
 
-# Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out
+# Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of
+# them take half an hour; CI takes a quarter, --rest --part K/4, another one at each commit
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("fastq")
     group.addoption("--all", action="store_true", help="run the slow tests too")
     group.addoption("--rest", action="store_true", help="run the slow tests only")
+    group.addoption("--part", type=part, default=(0, 1), metavar="K/N", help="with --rest: every Nth slow test, from K")
+
+
+def part(text):
+    """Return K and N of "K/N"; K counts on, whatever N is."""
+    k, n = map(int, text.split("/"))
+    return k % n, n
 
 
 def is_slow(item):
@@ -33,9 +42,10 @@ def pytest_collection_modifyitems(config, items):
     """Leave out the slow tests, unless they are asked for by an option or by the name of a test."""
     rest, named = config.option.rest, any("::" in argument for argument in config.args)
     if rest or not (config.option.all or named):
-        left_out = [item for item in items if is_slow(item) != rest]
-        items[:] = [item for item in items if is_slow(item) == rest]
-        config.hook.pytest_deselected(items=left_out)
+        k, n = config.option.part
+        wanted = [is_slow(item) == rest and zlib.crc32(item.nodeid.encode()) % n == k for item in items]
+        config.hook.pytest_deselected(items=[item for item, is_in in zip(items, wanted, strict=True) if not is_in])
+        items[:] = [item for item, is_in in zip(items, wanted, strict=True) if is_in]
 
 
 # Errors: pytest without arguments fails if it has not reached every statement that refuses an argument

@@ -15,7 +15,7 @@ import refusals
 from fastq.runtime import threadpool
 
 # Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of
-# them take half an hour; CI takes a quarter, --rest --part K/4, another one at each commit
+# them take 45 minutes; CI takes an eighth, --rest --part K/8, another one at each commit
 
 
 def pytest_addoption(parser):

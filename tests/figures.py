@@ -11,9 +11,10 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-import llvmlite
 import numba
 import numpy as np
+
+from fastq.system import tuning
 
 DOCS = Path(__file__).parents[1] / "docs"
 STORED, PAGE = DOCS / "reliability.json", DOCS / "reliability.md"
@@ -22,7 +23,7 @@ STORED, PAGE = DOCS / "reliability.json", DOCS / "reliability.md"
 def versions():
     """What a run was made with: Python, NumPy, Numba and the name of the CPU."""
     return {
-        "cpu": llvmlite.binding.get_host_cpu_name(),
+        "cpu": tuning.cpu_name(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from programs import follow, row, skipped
-from subprocesses import SETUP
+from subprocesses import SETUP, USER
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -78,22 +78,14 @@ def threads(scale, progress):
     """32 threads, 10,000 calls each, beside a parallel function of Numba's, and torch where it is installed."""
     count, callers = max(1, int(10_000 * scale)), 32
     code = f"""
-    import numba, importlib.util
-
-    @numba.njit(parallel=True)
-    def total(x):
-        s = 0.0
-        for i in numba.prange(x.size):
-            s += x[i]
-        return s
+    import importlib.util
 
     done, runs = threading.Event(), [0, 0]
 
     def beside():
-        ones = np.ones(1 << 16)
         while not done.wait(0.002):
             runs[0] += 1
-            if total(ones) != 1 << 16:
+            if user(ones) != 1 << 16:
                 failed("the sum of another library")
 
     def beside_torch():
@@ -133,7 +125,7 @@ def threads(scale, progress):
         what += " and torch"
     else:
         skipped("threads", "beside torch", "torch is not installed")
-    wrong, _ = follow(code, progress(what, count * callers), setup=SETUP + CASES, NUMBA_NUM_THREADS=4)
+    wrong, _ = follow(code, progress(what, count * callers), setup=SETUP + USER + CASES, NUMBA_NUM_THREADS=4)
     return [row("threads", what, count * callers, wrong)]
 
 
@@ -156,6 +148,10 @@ def forks(scale, progress):
 
     large = np.zeros(1 << 17, np.float32)
     large[77_777] = 1
+
+    def child():
+        faulthandler.dump_traceback_later(120, exit=True)
+        right()
 
     def call():
         while not done.is_set():
@@ -181,17 +177,7 @@ def forks(scale, progress):
     try:
         for k in range(int(os.environ["FORKS"])):
             time.sleep(rng.random() * 0.04)
-            pid = os.fork()
-            if not pid:
-                faulthandler.dump_traceback_later(120, exit=True)
-                try:
-                    right()
-                except BaseException:
-                    traceback.print_exc()
-                    sys.stderr.flush()
-                    os._exit(1)
-                os._exit(0)
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            code = os.waitstatus_to_exitcode(os.waitpid(forked(child), 0)[1])
             if code:
                 failed(f"fork {k} ended with {code}")
             step()

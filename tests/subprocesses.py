@@ -58,6 +58,20 @@ def join(*children):
         assert code == 0, f"a child ended with {code}"
 """
 
+# somebody else's parallel function
+USER = """
+import numba
+
+@numba.njit(parallel=True)
+def user(x):
+    total = 0.0
+    for i in numba.prange(x.size):
+        total += x[i]
+    return total
+
+ones = np.ones(1 << 16)
+"""
+
 # after it, `compiled` has each kernel and driver that was compiled or loaded, and `hits` says which were loaded
 HITS = """
 from fastq.jit import compile as jit

@@ -183,7 +183,22 @@ def test_what_is_launched_is_recorded():
 
 def test_checks_leave_other_words_as_they_are(kernel):
     before = plan_launch(kernel, VALUES, None, SIZE, 1)
-    after = before.checked(Checks((1, 2, 3, 4), F4, True, I1, (-8, 7), (np.float32, np.int8)))
+    after = before.checked(Checks((1, 2, 3, 4), F4, True, I1, (-8, 7), (np.float32, np.int8), (-5, -6)))
     assert after.words[driver.ARRAY :].tolist() == before.words[driver.ARRAY :].tolist()
-    assert after.words[1 : driver.ARRAY].tolist() == [1, 2, 3, 4, 4, 1, id(np.float32), 1, 0, -8, 7, id(np.int8)]
+    assert after.words[1 : driver.ARRAY].tolist() == [
+        1,
+        2,
+        3,
+        4,
+        4,
+        1,
+        id(np.float32),
+        1,
+        0,
+        -8,
+        7,
+        id(np.int8),
+        -5,
+        -6,
+    ]
     assert threadpool.get_num_threads() >= 1

@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 import pytest
-from subprocesses import SETUP, run
+from subprocesses import SETUP, USER, run
 
 import fastq
 from fastq.dispatch.cache import plans
@@ -13,20 +13,6 @@ from fastq.runtime import threadpool
 from fastq.system import tuning
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-
-# somebody else's parallel function
-USER = """
-import numba
-
-@numba.njit(parallel=True)
-def user(x):
-    total = 0.0
-    for i in numba.prange(x.size):
-        total += x[i]
-    return total
-
-ones = np.ones(1 << 16)
-"""
 
 
 @pytest.fixture

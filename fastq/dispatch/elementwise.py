@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -54,11 +55,13 @@ class ElementwiseLaunch:
         ready = given.as_bits
         dtypes = x.dtype, result.dtype, ready.scale.dtype, ready.zero_point.dtype
         target = None if out is None else np.asarray(out)
-        self.launcher = launcher(spec, x, target, x.shape if shape is None else shape, dtypes) if x.size else None
+        self.launcher_for = functools.partial(launcher, spec, shape=x.shape if shape is None else shape, dtypes=dtypes)
+        self.strides = x.strides
+        self.launcher = self.launcher_for(x, target) if x.size else None
         self.launch: Callable[..., int] = _refuse
         direct = self.launcher.direct if self.launcher else None
         if direct and not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given):
-            self.launch = bind(direct.plan.checked(rules.checks(x, result.nbytes, given)))
+            self.launch = bind(direct.plan.checked(rules.checks(x, target, result.nbytes, given)))
 
     @property
     def plan(self) -> Plan:
@@ -85,7 +88,8 @@ class ElementwiseLaunch:
             return 0
         out = np.asarray(out)
         x, scale, zero_point = validation.copy_if_overlapping(out, x, given.scale, given.zero_point)
-        return self.launcher.execute(x, out, Parameters(scale, zero_point, given.tensor_scale).as_bits)
+        launcher = self.launcher if x.strides == self.strides else self.launcher_for(x, out)
+        return launcher.execute(x, out, Parameters(scale, zero_point, given.tensor_scale).as_bits)
 
 
 def _refuse(*operands: object) -> int:

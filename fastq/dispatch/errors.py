@@ -17,7 +17,7 @@ from fastq.dispatch.planner import ERRORS_CHUNK, plan_errors
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import arrange, is_plain, tiles
-from fastq.dispatch.subbyte import packed_index, unpack_codes
+from fastq.dispatch.subbyte import unpack_codes
 from fastq.kernels.loops.compare import SUMS as MEASURES
 from fastq.results import Comparison, QParams
 from fastq.runtime.driver import UNFIT, bind, run
@@ -41,7 +41,7 @@ def compare_codes(
     spec = spec_with("compare", params, x.ndim)
     direct = _direct(spec, x, codes, given.as_bits)
     passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    launch = bind(direct.checked(rules.checks(x, 0, given))) if direct and passes else _refuse
+    launch = bind(direct.checked(rules.checks(x, None, 0, given))) if direct and passes else _refuse
 
     def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
         sums = _sums_of(x.size)
@@ -113,8 +113,6 @@ def _execute(spec: OpSpec, x: Array, q: Array, given: Parameters, sums: Array) -
     if (direct := _direct(spec, x, q, given)) is not None:
         return run(direct.with_tensor(given.tensor_scale), x, q, scale, zero_point, sums)
     if spec.packs and code is not None:
-        if make_layout(x.shape, spec.axes, spec.block_size) is not None:
-            return _execute_in_tiles(spec, x, q, given._replace(scale=scale, zero_point=zero_point), sums)
         codes = np.empty(x.shape, code.unpacked_dtype)
         unpack_codes(q, codes, code)
         return _execute(spec.unpacked, x, codes, given, sums)
@@ -128,24 +126,15 @@ def _execute(spec: OpSpec, x: Array, q: Array, given: Parameters, sums: Array) -
 
 
 def _execute_in_tiles(spec: OpSpec, x: Array, q: Array, given: Parameters, sums: Array) -> int:
-    """Go through buffers of values, and of codes one in a byte, tile by tile."""
-    code, packed, spec = spec.arithmetic.code_format, spec.packs, spec.unpacked
-    scale, zero_point, tensor_scale = given
+    """Go through contiguous copies tile by tile."""
     values, approximation = native(x.dtype), native(q.dtype)
-    if packed and code is not None:
-        approximation = code.unpacked_dtype
-    dtypes = values, approximation, scale.dtype, zero_point.dtype
-    plan, status = plan_errors(spec, x.shape, *dtypes, direct=False).with_tensor(tensor_scale), 0
+    dtypes = values, approximation, given.scale.dtype, given.zero_point.dtype
+    plan, status = plan_errors(spec, x.shape, *dtypes, threads=1).with_tensor(given.tensor_scale), 0
     for index, start, stop in tiles(x.shape):
-        part = np.ascontiguousarray(x[index], values)
-        if packed and code is not None:
-            other = np.empty(part.shape, approximation)
-            unpack_codes(q[packed_index(index, x.shape, code)], other, code)
-        else:
-            other = np.ascontiguousarray(q[index], approximation)
+        part, other = np.ascontiguousarray(x[index], values), np.ascontiguousarray(q[index], approximation)
         for first in range(start, stop, ERRORS_CHUNK):
             last = min(first + ERRORS_CHUNK, stop)
-            status |= run(plan.part(first, last, start), part, other, scale, zero_point, sums)
+            status |= run(plan.part(first, last, start), part, other, given.scale, given.zero_point, sums)
     return status
 
 

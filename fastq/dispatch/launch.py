@@ -1,22 +1,21 @@
-"""Launch operations with given parameters: in place, through tiles in a buffer, or through codes one in a byte."""
+"""Launch operations with given parameters: on arrays as they are, or through codes one in a byte."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.planner import ElementwisePlan, plan_elementwise
+from fastq.dispatch.planner import ElementwisePlan, InMemory, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import TILE, Arrangement, arrange, is_plain, tiles
-from fastq.dispatch.subbyte import pack_codes, packed_index, unpack_codes
+from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result
+from fastq.dispatch.subbyte import pack_codes, unpack_codes
 from fastq.kernels.storage import StorageFormat
-from fastq.runtime.driver import LaunchPlan, run
+from fastq.runtime.driver import run
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -33,8 +32,8 @@ class Launcher(Protocol):
         """Run; return the status."""
 
 
-class InPlace(NamedTuple):
-    """Kernels work on both arrays where they are."""
+class AsTheyAre(NamedTuple):
+    """Kernels get the arrays of the caller, where they are or in tiles."""
 
     plan: ElementwisePlan
     arrangement: Arrangement
@@ -48,52 +47,6 @@ class InPlace(NamedTuple):
         """Run; return the status."""
         scale, zero_point, tensor_scale = self.plan.repeated(_arranged(self.arrangement, given))
         return run(self.plan.plan.with_tensor(tensor_scale), x, out, scale, zero_point)
-
-
-class InTiles(NamedTuple):
-    """Strided memory goes through buffers tile by tile."""
-
-    plan: ElementwisePlan
-    arrangement: Arrangement
-    dtype: np.dtype[Any]
-    direct: None = None
-
-    def execute(self, x: Array, out: Array, given: Parameters) -> int:
-        """Run; return the status."""
-        scale, zero_point, tensor_scale = self.plan.repeated(_arranged(self.arrangement, given))
-        x, out = self.arrangement.view(x), self.arrangement.view(out)
-        return run_tiles(self.plan.plan.with_tensor(tensor_scale), x, out, (scale, zero_point), self.dtype)
-
-
-class PackedInTiles(NamedTuple):
-    """Packed codes whose rows do not begin on whole bytes, or have gaps, go through tiles of codes one in a byte."""
-
-    plan: ElementwisePlan
-    spec: OpSpec
-    code: StorageFormat
-    direct: None = None
-
-    def execute(self, x: Array, out: Array, given: Parameters) -> int:
-        """Run; return the status."""
-        quantizing, status, code = self.spec.op == "quantize", 0, self.code
-        values, packed = (x, out) if quantizing else (out, x)
-        dtype = native(values.dtype)
-        scale, zero_point, tensor_scale = self.plan.repeated(_contiguous(given))
-        plan = self.plan.plan.with_tensor(tensor_scale)
-        for index, start, stop in tiles(values.shape):
-            part, where = values[index], packed[packed_index(index, values.shape, code)]
-            codes = np.empty(part.shape, code.unpacked_dtype)
-            if quantizing:
-                src, dst = np.ascontiguousarray(part, dtype), codes
-            else:
-                unpack_codes(where, codes, code)
-                src, dst = codes, np.empty(part.shape, dtype)
-            status |= run(plan.part(start, stop, start), src, dst, scale, zero_point)
-            if quantizing:
-                pack_codes(codes, where, code)
-            else:
-                values[index] = dst
-        return status
 
 
 class Unpacked(NamedTuple):
@@ -145,24 +98,22 @@ def launcher(
     if spec.packs:
         code = spec.arithmetic.code_format
         assert code is not None
-        if is_plain(x) and is_plain(out) and parted_by_bytes(shape, spec.axes, spec.block_size, code.group):
-            return InPlace(plan_elementwise(spec, shape, *dtypes, backward=backward), _as_it_is(spec, shape))
-        if make_layout(shape, spec.axes, spec.block_size) is None:
+        packed = out if spec.op == "quantize" else x
+        whole_bytes = is_plain(packed) and parted_by_bytes(shape, spec.axes, spec.block_size, code.group)
+        layout = make_layout(shape, spec.axes, spec.block_size)
+        if layout is None or not whole_bytes:
             return Unpacked(spec, code)
-        between = code.unpacked_dtype
-        source, result = (dtypes[0], between) if spec.op == "quantize" else (between, dtypes[1])
-        plan = plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:], direct=False)
-        return PackedInTiles(plan, spec, code)
-    arrangement = arrange(x, out, spec.axes, spec.block_size)
-    seen, shape = spec.with_axes(arrangement.axes), arrangement.view(x).shape
-    plan = plan_elementwise(seen, shape, *dtypes, direct=arrangement.direct, backward=backward)
-    return InPlace(plan, arrangement) if arrangement.direct else InTiles(plan, arrangement, dtypes[0])
-
-
-def _as_it_is(spec: OpSpec, shape: tuple[int, ...]) -> Arrangement:
-    layout = make_layout(shape, spec.axes, spec.block_size)
-    assert layout is not None
-    return Arrangement(None, True, spec.axes, layout, ())
+        arrangement = Arrangement(None, True, spec.axes, layout, ())
+    else:
+        arrangement = arrange(x, out, spec.axes, spec.block_size)
+        shape = arrangement.view(x).shape
+    if out is not None:
+        out_memory = memory_of(arrangement.view(out))
+    else:
+        out_memory = None if spec.packs else memory_of_result(x, dtypes[1], arrangement.order)
+    memory = InMemory(memory_of(arrangement.view(x)), out_memory)
+    seen = spec.with_axes(arrangement.axes)
+    return AsTheyAre(plan_elementwise(seen, shape, *dtypes, memory=memory, backward=backward), arrangement)
 
 
 @functools.lru_cache(4096)
@@ -180,28 +131,3 @@ def parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_
 def _arranged(arrangement: Arrangement, given: Parameters) -> Parameters:
     scale, zero_point = arrangement.to_kernel(given.scale), arrangement.to_kernel(given.zero_point)
     return given._replace(scale=scale, zero_point=zero_point)
-
-
-def _contiguous(given: Parameters) -> Parameters:
-    scale, zero_point = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero_point)
-    return given._replace(scale=scale, zero_point=zero_point)
-
-
-def run_tiles(
-    plan: LaunchPlan,
-    x: Array,
-    out: Array | None,
-    others: tuple[Array | None, ...],
-    dtype: np.dtype[Any],
-    load: Callable[[Array, Array], None] = np.copyto,
-) -> int:
-    """Run a plan of one launch tile by tile, through buffers, which `load` fills with elements of a dtype."""
-    status, buffer = 0, np.empty(min(TILE, x.size), dtype)
-    result = None if out is None else np.empty(buffer.size, native(out.dtype))
-    for index, start, stop in tiles(x.shape):
-        part = x[index]
-        load(buffer[: stop - start].reshape(part.shape), part)
-        status |= run(plan.part(start, stop, start), buffer, result, *others)
-        if out is not None and result is not None:
-            out[index] = result[: stop - start].reshape(part.shape)
-    return status

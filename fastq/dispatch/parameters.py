@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.spec import Parameters, as_bits
+from fastq.dispatch.strides import extent_of, memory_order
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.runtime import result_pool
@@ -43,8 +44,7 @@ def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Arra
     if out is not None:
         validation.check_out(out, shape, dtype)
     if like is not None and not like.flags.c_contiguous:
-        order = np.argsort([-stride for stride in np.empty_like(like, np.uint8, subok=False).strides], kind="stable")
-        return Result(shape, dtype, functools.partial(_empty_in_order, shape, dtype, tuple(order.tolist())))
+        return Result(shape, dtype, functools.partial(_empty_in_order, shape, dtype, memory_order(like)))
     large = math.prod(shape) * dtype.itemsize >= result_pool.LARGE
     return Result(shape, dtype, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
 
@@ -120,16 +120,20 @@ class ParameterRules(NamedTuple):
             return validation.as_zero_point(zero_point, self.qtype, scale.shape)
         return validation.as_float_zero_point(zero_point, scale.dtype, scale.shape)
 
-    def checks(self, x: Array, result_nbytes: int, given: Parameters) -> Checks:
-        """Return what the driver has to look at before it launches kernels."""
+    def checks(self, x: Array, out: Array | None, result_nbytes: int, given: Parameters) -> Checks:
+        """Return what the driver has to look at before it launches kernels; out is None for a result to be made."""
+        (low_x, nbytes_x), (low_out, nbytes_out) = (
+            (0, nbytes) if each is None else extent_of(each) for each, nbytes in ((x, 0), (out, result_nbytes))
+        )
         scale, zero_point = as_bits(given.scale), as_bits(given.zero_point)
         return Checks(
-            (x.nbytes, result_nbytes, scale.nbytes, zero_point.nbytes),
+            (nbytes_x, nbytes_out, scale.nbytes, zero_point.nbytes),
             scale.dtype,
             self.convention.signed_scale,
             zero_point.dtype,
             (0, 0) if self.qtype.element else (self.qtype.qmin, self.qtype.qmax),
             (given.scale.dtype.type, given.zero_point.dtype.type),
+            (low_x, low_out),
         )
 
     def pass_as_they_are(self, scale: Any, zero_point: Any, given: Parameters) -> bool:

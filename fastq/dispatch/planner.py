@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import plans
 from fastq.dispatch.granularity import Layout, make_layout
 from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec, Parameters
+from fastq.dispatch.strides import Memory
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.build import element_type, is_wide, kernel_address
 from fastq.kernels.loops import columns
@@ -33,6 +34,7 @@ from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
 from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.tiles import Operand, in_tiles
 from fastq.system import tuning
 
 Array = NDArray[Any]
@@ -109,6 +111,16 @@ def element_types(
     )
 
 
+class InMemory(NamedTuple):
+    """Where operands are that kernels cannot work on in place: as they see them, axes in their order."""
+
+    x: Memory | None = None
+    out: Memory | None = None
+
+
+IN_PLACE = InMemory()
+
+
 # --- given parameters -------------------------------------------------------------------------------------------------
 
 
@@ -127,21 +139,34 @@ class ElementwisePlan(NamedTuple):
 
 
 def plan_elementwise(
-    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], direct: bool = True, backward: bool = False
+    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], memory: InMemory = IN_PLACE, backward: bool = False
 ) -> ElementwisePlan:
-    """Plan an operation with given parameters on arrays of these dtypes; not direct: for tiles in a buffer."""
+    """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size = element_types(spec, *dtypes), math.prod(shape)
     layout = make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
     layout, repeat = layout.widened(tuning.current().narrow_row)
-    threads = threadpool.threads_for(size) if direct else 1
+    threads = threadpool.threads_for(size)
     kernel = _kernel(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
-    args = kernel_args(layout, spec.code_range, streaming=direct and _streams(layout, size, kinds.src, kinds.dst))
+    args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
         kernel, VALUES, args, size, threads, chunk_multiple=GRAIN, backward=backward, status_mask=status_mask
     )
-    return ElementwisePlan(plan, repeat)
+    in_memory = _in_memory(plan, shape, kinds, memory)
+    assert in_memory is not None
+    return ElementwisePlan(in_memory, repeat)
+
+
+def _in_memory(
+    plan: LaunchPlan, shape: tuple[int, ...], kinds: ElementOperands, memory: InMemory, **options: int
+) -> LaunchPlan | None:
+    """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it."""
+    if memory == IN_PLACE:
+        return plan
+    bits = [element_type(kind).bitwidth for kind in kinds[:2]]
+    x, out = (Operand(n, *each) if each else Operand(n) for n, each in zip(bits, memory, strict=True))
+    return in_tiles(plan, shape, x, out._replace(is_result=True), **options)
 
 
 def plan_repack(shape: tuple[int, ...], code: StorageFormat, src: ElementType, dst: ElementType) -> LaunchPlan:
@@ -162,13 +187,13 @@ def _as_integers(kind: ElementType) -> ElementType:
     return np.dtype(np.uint8) if kind.name in FLOAT_FORMATS else kind
 
 
-def plan_errors(spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], direct: bool = True) -> LaunchPlan:
+def plan_errors(spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], threads: int = 0) -> LaunchPlan:
     """Plan sums of the errors of an approximation."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
     kernel = _kernel(loop_of(layout), ErrorOperands(*kinds, np.dtype(np.float64)), "compare", spec.arithmetic)
     operands, args, size = (X, OUT, SCALE, ZERO, SUMS), kernel_args(layout, spec.code_range), math.prod(shape)
-    threads = threadpool.threads_for(size) if direct else 1
+    threads = threads or threadpool.threads_for(size)
     return plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
 
 
@@ -238,12 +263,13 @@ def plan_minmax(
     block_size: int,
     nan: str,
     dtype: np.dtype[Any],
-    direct: bool = True,
+    memory: Memory | None = None,
+    marks_nan: bool = False,
 ) -> MinMaxReduction:
-    """Plan the minima and maxima of the parts of an array; not direct: of tiles in a buffer."""
+    """Plan the minima and maxima of the parts of an array, or of marks where it is NaN."""
     layout, size = make_layout(shape, axes, block_size), math.prod(shape)
     assert layout is not None
-    threads = _threads_to_reduce(size) if direct else 1
+    threads = _threads_to_reduce(size)
     wanted, parameters = layout.shape, layout.parameters
     tuned = tuning.current()
     layout, repeat = layout.widened(tuned.narrow_row)
@@ -251,7 +277,8 @@ def plan_minmax(
     alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
-    wide = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and repeat == 1
+    in_strips = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and repeat == 1
+    wide = in_strips and memory is None
     loop = columns.column_strips if wide else loop_of(layout)
     kernel = _kernel(loop, ReductionOperands(dtype, held, held), "minmax")
     args = kernel_args(layout, streaming=past_cache(size, dtype), partial_stride=count if slots > 1 else 0)
@@ -271,6 +298,11 @@ def plan_minmax(
         chunk=chunk,
         status_mask=status_mask,
     )
+    if memory is not None:
+        x = Operand(element_type(dtype).bitwidth, *memory, marks_nan=marks_nan)
+        tiled = in_tiles(reduce, shape, x, Operand(0), chunk_multiple=chunk_multiple)
+        assert tiled is not None
+        reduce = tiled
     plan, merge = reduce, None
     if slots * repeat > 1:
         kernel = _kernel(columns.merge_partials, PartialOperands(held, held), "minmax")
@@ -300,17 +332,19 @@ class RangedPlan(NamedTuple):
         return self.reduction.begin() if self.reduction else ()
 
 
-def plan_ranged(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any]) -> RangedPlan | None:
+def plan_ranged(
+    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: InMemory = IN_PLACE
+) -> RangedPlan | None:
     """Plan one pass if it can be, else two; None where Python has something to do between them."""
-    fused = _plan_fused(spec, shape, src, dst)
+    fused = _plan_fused(spec, shape, src, dst, memory)
     if fused is not None:
         return RangedPlan(fused, None)
     scheme, marks_blocks = spec.range_scheme, spec.nan == "keep" and spec.arithmetic.scale_format is not None
     parameters = scheme.scale_dtype, scheme.zero_point_dtype
-    second = plan_elementwise(spec.given, shape, src, dst, *parameters, backward=True)
+    second = plan_elementwise(spec.given, shape, src, dst, *parameters, memory=memory, backward=True)
     if second.repeat > 1 or marks_blocks:
         return None
-    reduction = plan_minmax(shape, spec.axes, spec.block_size, spec.nan, src)
+    reduction = plan_minmax(shape, spec.axes, spec.block_size, spec.nan, src, memory.x)
     ranges = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
     return RangedPlan(reduction.plan.then(ranges, second.plan), reduction)
 
@@ -324,7 +358,9 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
     return 8 if is_wide(kinds[0]) else 4
 
 
-def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any]) -> LaunchPlan | None:
+def _plan_fused(
+    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: InMemory
+) -> LaunchPlan | None:
     """Plan one pass; None where a block would have left the cache when it is quantized, or threads outnumber blocks."""
     op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
     kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
@@ -342,13 +378,17 @@ def _plan_fused(spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: n
     args = kernel_args(layout, spec.code_range, streaming=past_cache(size, *kinds[:2]))
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
+        if memory != IN_PLACE:
+            return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
         kernel = _kernel(columns.stripes, kinds, op, arithmetic, **options)
         return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and layout.parameters >= tuned.batched_blocks:
         kernel = _kernel(blocks, kinds, op, arithmetic, block=layout.block, **options)
-        return plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
+        plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
+        return _in_memory(plan, shape, kinds, memory, unit=layout.block, whole=layout.block)
     kernel = _kernel(runs, kinds, op, arithmetic, **options)
     args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
-    return plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=owned_units(layout))
+    plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=owned_units(layout))
+    return _in_memory(plan, shape, kinds, memory, whole=owned_units(layout))

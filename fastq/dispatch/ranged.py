@@ -15,11 +15,11 @@ from fastq.dispatch.cache import Plan
 from fastq.dispatch.granularity import kept_axes
 from fastq.dispatch.launch import launcher, parted_by_bytes
 from fastq.dispatch.parameters import Result, codes_result, values_result
-from fastq.dispatch.planner import RangedPlan, plan_parameters, plan_ranged
+from fastq.dispatch.planner import InMemory, RangedPlan, plan_parameters, plan_ranged
 from fastq.dispatch.reduction import Extremes, NanParts, shape_of_nothing
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
-from fastq.dispatch.strides import Arrangement, arrange, is_plain
+from fastq.dispatch.strides import Arrangement, arrange, extent_of, is_plain, memory_of, memory_order
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
@@ -281,12 +281,21 @@ class RangedLaunch:
     """
 
     def __init__(
-        self, x: Array, request: Request, spec: OpSpec, result: Result, ranged: RangedPlan, arrangement: Arrangement
+        self,
+        x: Array,
+        out: Array | None,
+        request: Request,
+        spec: OpSpec,
+        result: Result,
+        ranged: RangedPlan,
+        arrangement: Arrangement,
+        plan_for: Callable[[Array, Array], RangedPlan | None],
     ) -> None:
-        self.request, self.new, self.ranged = request, result.new, ranged
+        self.request, self.new, self.ranged, self.plan_for = request, result.new, ranged, plan_for
         self.arrangement, self.scheme, self.template = arrangement, spec.range_scheme, _template(request, spec)
         self.tensor_scale = TensorScale(x, request) if request.qtype.has_tensor_scale else None
-        self.checked = ranged.plan.checked(Checks((x.nbytes, result.nbytes, 0, 0)))
+        (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result.nbytes) if out is None else extent_of(out)
+        self.checked = ranged.plan.checked(Checks((nbytes_x, nbytes_out, 0, 0), lowest=(low_x, low_out)))
 
     @property
     def plan(self) -> Callable[[Array, Any], Quantized]:
@@ -318,9 +327,11 @@ class RangedLaunch:
     def _launch_apart(self, x: Array, out: Any, scale: Array, zero_point: Array, tensor_scale: Array | None) -> int:
         """Launch for any output: on a copy of x where it shares memory with that."""
         out = np.asarray(out)
-        (x,) = validation.copy_if_overlapping(out, x)
-        plan = self.ranged.plan.with_tensor(0.0 if tensor_scale is None else float(tensor_scale))
-        return run(plan, x, out, scale, zero_point, None, *self.ranged.begin())
+        (source,) = validation.copy_if_overlapping(out, x)
+        ranged = self.ranged if source.strides == x.strides else self.plan_for(source, out)
+        assert ranged is not None  # of memory without gaps there is a plan wherever there is one with them
+        plan = ranged.plan.with_tensor(0.0 if tensor_scale is None else float(tensor_scale))
+        return run(plan, source, out, scale, zero_point, None, *ranged.begin())
 
     def _launch_with_tensor_scale(self, x: Array, out: Any) -> Quantized:
         """Launch with the scale of the whole array, which is a reduction before."""
@@ -342,6 +353,7 @@ class SteppedLaunch:
 
     def __init__(self, x: Array, out: Array | None, request: Request, spec: OpSpec, result: Result) -> None:
         self.new, self.nan, self.choose = result.new, request.nan, ParameterChoice(x, request, spec)
+        self.anew = functools.partial(SteppedLaunch, request=request, spec=spec, result=result)
         dtypes = x.dtype, result.dtype, spec.range_scheme.scale_dtype, spec.range_scheme.zero_point_dtype
         self.launcher = launcher(spec.given, x, out, x.shape, dtypes, backward=True) if x.size else None
 
@@ -349,11 +361,13 @@ class SteppedLaunch:
         """Launch."""
         result = self.new() if out is None else out
         target = np.asarray(result)
-        (x,) = validation.copy_if_overlapping(target, x)
-        given, status, tensor_scale = self.choose(x)
+        (source,) = validation.copy_if_overlapping(target, x)
+        if source.strides != x.strides:  # the plans are for the memory of x
+            return self.anew(source, target).plan(source, out)
+        given, status, tensor_scale = self.choose(source)
         if not status and self.launcher is not None:
-            status = self.launcher.execute(x, target, given)
-        refuse(status, self.nan, x)
+            status = self.launcher.execute(source, target, given)
+        refuse(status, self.nan, source)
         return result, self.choose.template.filled(given.scale, given.zero_point, tensor_scale)
 
 
@@ -362,16 +376,23 @@ def _launch(x: Array, out: Any, request: Request, spec: OpSpec, result: Result) 
     target, code = None if out is None else np.asarray(out), spec.arithmetic.code_format
     if x.size == 0:
         return SteppedLaunch(x, target, request, spec, result).plan
-    arrangement = arrange(x, None if spec.packs else target, spec.axes, spec.block_size)  # packed codes are in C order
-    in_bytes = not spec.packs or (
-        code is not None
-        and is_plain(x)
-        and is_plain(target)
-        and parted_by_bytes(x.shape, spec.axes, spec.block_size, code.group)
-    )
-    if arrangement.direct and in_bytes:
-        seen, shape = spec.with_axes(arrangement.axes), arrangement.view(x).shape
-        ranged = plan_ranged(seen, shape, native(x.dtype), native(result.dtype))
+    arrangement = arrange(x, None if spec.packs else target, spec.axes, spec.block_size)
+    fits = memory_order(arrangement.view(x)) == tuple(range(x.ndim))  # else each pass goes through x in its own way
+    if spec.packs:
+        whole_bytes = code is not None and parted_by_bytes(x.shape, spec.axes, spec.block_size, code.group)
+        fits = fits and arrangement.order is None and is_plain(target) and whole_bytes
+    if fits:
+        plan_for = functools.partial(_plan_for, spec, native(x.dtype), native(result.dtype), arrangement)
+        ranged = plan_for(x, target)
         if ranged is not None:
-            return RangedLaunch(x, request, spec, result, ranged, arrangement).plan
+            return RangedLaunch(x, target, request, spec, result, ranged, arrangement, plan_for).plan
     return SteppedLaunch(x, target, request, spec, result).plan
+
+
+def _plan_for(
+    spec: OpSpec, src: np.dtype[Any], dst: np.dtype[Any], arrangement: Arrangement, x: Array, out: Array | None
+) -> RangedPlan | None:
+    """Plan for arrays; a result to be made is in the order of the arrangement."""
+    seen, view = spec.with_axes(arrangement.axes), arrangement.view(x)
+    memory = InMemory(memory_of(view), None if out is None or spec.packs else memory_of(arrangement.view(out)))
+    return plan_ranged(seen, view.shape, src, dst, memory)

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.granularity import kept_axes, parameter_shape
-from fastq.dispatch.launch import run_tiles
-from fastq.dispatch.planner import MinMaxReduction, plan_minmax
+from fastq.dispatch.planner import plan_minmax
 from fastq.dispatch.refusal import refuse_nan
-from fastq.dispatch.strides import Arrangement, arrange
+from fastq.dispatch.strides import Memory, arrange, memory_of
 from fastq.results import Axis
 from fastq.runtime.driver import bind, run
 from fastq.system.arguments import as_axis, as_block_size, native
@@ -52,8 +51,10 @@ class Extremes:
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str) -> None:
         self.arrangement = arrange(x, None, axes, block_size)
-        self.plan = _plan(x, self.arrangement, block_size, nan, self.arrangement.direct)
-        self.launch = bind(self.plan.plan) if self.arrangement.direct else None
+        view = self.arrangement.view(x)
+        dtype = native(x.dtype)
+        self.plan = plan_minmax(view.shape, self.arrangement.axes, block_size, nan, dtype, memory_of(view))
+        self.launch = bind(self.plan.plan)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -63,10 +64,7 @@ class Extremes:
     def __call__(self, x: Array) -> MinMax:
         """Return minima and maxima of the parts, and the status."""
         lo, hi = self.plan.begin()
-        if self.launch is not None:
-            status = self.launch(x, None, None, None, None, lo, hi)
-        else:
-            status = _reduce_tiles(self.plan, self.arrangement.view(x), lo, hi, native(x.dtype))
+        status = self.launch(x, None, None, None, None, lo, hi)
         return self.plan.end(lo), self.plan.end(hi), status
 
 
@@ -74,34 +72,16 @@ class NanParts:
     """Find the parts of arrays alike that have a NaN: the maximum of marks, 1 where an element is NaN."""
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int) -> None:
-        self.arrangement, self.mark = arrange(x, None, axes, block_size), np.dtype(np.uint8)
-        self.plan = _plan(x.view(), self.arrangement, block_size, "keep", False, self.mark)
+        arrangement, mark = arrange(x, None, axes, block_size), np.dtype(np.uint8)
+        view = arrangement.view(x)
+        memory = Memory(view.strides, x.dtype)
+        self.plan = plan_minmax(view.shape, arrangement.axes, block_size, "keep", mark, memory, marks_nan=True)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
         """Return which parts have a NaN."""
         lo, hi = self.plan.begin()
-        _reduce_tiles(self.plan, self.arrangement.view(x), lo, hi, self.mark, _mark_nan)
+        run(self.plan.plan, x, None, None, None, None, lo, hi)
         return np.asarray(self.plan.end(hi) > 0)
-
-
-def _plan(
-    x: Array, arrangement: Arrangement, block_size: int, nan: str, direct: bool, dtype: np.dtype[Any] | None = None
-) -> MinMaxReduction:
-    shape = arrangement.view(x).shape
-    return plan_minmax(shape, arrangement.axes, block_size, nan, dtype or native(x.dtype), direct)
-
-
-def _reduce_tiles(
-    plan: MinMaxReduction, x: Array, lo: Array, hi: Array, dtype: np.dtype[Any], load: Any = np.copyto
-) -> int:
-    status = run_tiles(plan.reduce, x, None, (None, None, None, lo, hi), dtype, load)
-    if plan.merge_partials:
-        run(plan.merge_partials, None, None, None, None, None, lo, hi)
-    return status
-
-
-def _mark_nan(marks: Array, x: Array) -> None:
-    np.isnan(x, out=marks.view(np.bool_))
 
 
 def shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[int, ...]:

@@ -17,6 +17,35 @@ Array = NDArray[Any]
 TILE = tuning.current().tile
 
 
+class Memory(NamedTuple):
+    """Where an array has its elements that kernels cannot work on in place."""
+
+    strides: tuple[int, ...]  # bytes
+    dtype: np.dtype[Any]
+
+
+def memory_of(x: Array) -> Memory | None:
+    """Return the memory of an array, None where kernels can work on it in C order as it is."""
+    return None if is_plain(x) else Memory(x.strides, x.dtype)
+
+
+def memory_of_result(like: Array, dtype: np.dtype[Any], seen: tuple[int, ...] | None) -> Memory | None:
+    """Return the memory, with axes in the order `seen`, of a result to be made in the memory order of an array."""
+    order = tuple(range(like.ndim)) if is_plain(like) else memory_order(like)
+    if order == (seen or tuple(range(like.ndim))):
+        return None
+    strides, step = [0] * like.ndim, dtype.itemsize
+    for axis in reversed(order):
+        strides[axis], step = step, step * like.shape[axis]
+    return Memory(tuple(strides[axis] for axis in seen or range(like.ndim)), dtype)
+
+
+def extent_of(x: Array) -> tuple[int, int]:
+    """Return the bytes from the first element of an array to its lowest one, and from there to its end."""
+    low, high = np.lib.array_utils.byte_bounds(x)
+    return low - x.__array_interface__["data"][0], high - low
+
+
 def is_plain(x: Array | None) -> bool:
     """Whether kernels can work on an array in C order as it is; so they can on a result that is still to be made."""
     return x is None or (x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative)
@@ -64,15 +93,21 @@ class Arrangement(NamedTuple):
 
 
 def arrange(x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int) -> Arrangement:
-    """Return how kernels see x, and out if it is given."""
+    """Return how kernels see x, and out if it is given: as out lies in memory, else as x does, where that can be."""
     natural = tuple(range(x.ndim))
-    order = natural if is_plain(x) and is_plain(out) else _common_order(x, out)
-    arrangement = _arranged(x.shape, axes, block_size, order or natural, direct=order is not None)
-    if arrangement is None:
-        kept_first = tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))
-        arrangement = _arranged(x.shape, axes, block_size, kept_first, direct=False)
-    assert arrangement is not None
-    return arrangement
+    order = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None else out)
+    for seen in (order, natural, tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))):
+        direct = is_plain(x.transpose(seen)) and (out is None or is_plain(out.transpose(seen)))
+        arrangement = _arranged(x.shape, axes, block_size, seen, direct)
+        if arrangement is not None:
+            return arrangement
+    raise AssertionError("kept axes in front have a layout")
+
+
+def memory_order(x: Array) -> tuple[int, ...]:
+    """Return axes from the slowest to the fastest in memory: the order of results that NumPy calls "K"."""
+    strides = [abs(stride) for stride in x.strides]
+    return tuple(sorted(range(x.ndim), key=lambda axis: -strides[axis]))
 
 
 def _arranged(
@@ -89,14 +124,6 @@ def _arranged(
     if axes is not None and len(layout.shape) > 1:
         parameter_order = order if block_size else tuple(axes.index(axis) for axis in order if axis in axes)
     return Arrangement(order, direct, seen, layout, parameter_order)
-
-
-def _common_order(x: Array, out: Array | None) -> tuple[int, ...] | None:
-    """Return the order of axes in which the memory of both is contiguous; a result to be made is ordered as x."""
-    if not x.flags.aligned or not x.dtype.isnative:
-        return None
-    order = tuple(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
-    return order if x.transpose(order).flags.c_contiguous and (out is None or is_plain(out.transpose(order))) else None
 
 
 def tiles(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], int, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,14 +12,14 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
+from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import plan_repack
 from fastq.dispatch.spec import as_bits
-from fastq.dispatch.strides import is_plain, tiles
+from fastq.dispatch.strides import is_plain
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import ElementType, StorageFormat
-from fastq.runtime import result_pool
-from fastq.runtime.driver import run
+from fastq.runtime.driver import bind, run
 from fastq.system.arguments import as_choice, as_int, as_shape, native, within_array
 
 Array = NDArray[Any]
@@ -32,20 +34,17 @@ def pack(
         raise TypeError(f"codes must be {qtype.element or 'integers'} for dtype {qtype}, not {codes.dtype}")
     axis, code = _axis(axis, len(shape), "codes"), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
-    packed = validation.packed_shape(shape, qtype, axis)
-    plan = None
+    new = result_of(validation.packed_shape(shape, qtype, axis), np.dtype(np.uint8), None).new
+    execute: Callable[..., int] = functools.partial(_pack_along, shape, axis, code)
     if is_plain(codes) and axis == len(shape) - 1 and codes.size:
-        plan = plan_repack(shape, code, qtype.storage if is_small_integer else as_bits(codes).dtype, code)
+        execute = bind(plan_repack(shape, code, qtype.storage if is_small_integer else as_bits(codes).dtype, code))
 
     def launch(codes: Array, *_: object) -> Array:
-        given = codes.astype(qtype.storage) if is_small_integer else as_bits(codes)
-        result = result_pool.empty(packed, np.dtype(np.uint8))
-        if plan is not None:
-            status = run(plan, given, result)
-        else:
-            status = pack_codes(np.moveaxis(given.reshape(shape), axis, -1), np.moveaxis(result, axis, -1), code)
-        if status & OUT_OF_RANGE:
-            extremes = f"{given.min()}..{given.max()}"
+        if is_small_integer:
+            codes = codes.astype(qtype.storage)
+        result = new()
+        if execute(codes, result) & OUT_OF_RANGE:
+            extremes = f"{codes.min()}..{codes.max()}"
             raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {extremes}")
         return result
 
@@ -75,17 +74,15 @@ def unpack(
         )
 
     whole: tuple[int, ...] = shape or (1,)
-    plan = None
+    new = result_of(shape, qtype.storage, None).new
+    execute: Callable[..., Any] = functools.partial(_unpack_along, whole, axis, code)
     if is_plain(packed) and axis == len(whole) - 1 and 0 not in whole:
-        plan = plan_repack(whole, code, code, code.unpacked_dtype)
+        execute = bind(plan_repack(whole, code, code, code.unpacked_dtype))
 
     def launch(packed: Array, *_: object) -> Array:
-        codes = result_pool.empty(whole, code.unpacked_dtype)
-        if plan is not None:
-            run(plan, packed, codes)
-        else:
-            unpack_codes(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), code)
-        return codes.reshape(shape).view(qtype.storage)
+        codes = new()
+        execute(packed, codes)
+        return codes
 
     return launch
 
@@ -107,41 +104,34 @@ def _storage(qtype: QType, bitorder: str) -> StorageFormat:
     return StorageFormat(qtype.bits, qtype.signed and not qtype.element, highest_first=bitorder == "big")
 
 
+def _pack_along(shape: tuple[int, ...], axis: int, code: StorageFormat, codes: Array, packed: Array) -> int:
+    return pack_codes(np.moveaxis(as_bits(codes).reshape(shape), axis, -1), np.moveaxis(packed, axis, -1), code)
+
+
+def _unpack_along(shape: tuple[int, ...], axis: int, code: StorageFormat, packed: Array, codes: Array) -> None:
+    codes = codes.reshape(shape).view(code.unpacked_dtype)
+    unpack_codes(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), code)
+
+
 # --- along the last axis ----------------------------------------------------------------------------------------------
 
 
 def pack_codes(codes: Array, packed: Array, code: StorageFormat) -> int:
     """Pack codes along their last axis; return the status."""
-    if is_plain(codes) and is_plain(packed):
-        return _repack(codes, packed, codes.shape, code, codes.dtype, code)
-    status = 0
-    for index, _, _ in tiles(codes.shape):
-        part = np.ascontiguousarray(codes[index], native(codes.dtype))
-        where = packed_index(index, codes.shape, code)
-        whole = np.empty(packed[where].shape, np.uint8)
-        status |= _repack(part, whole, part.shape, code, part.dtype, code)
-        packed[where] = whole
+    codes = np.ascontiguousarray(codes, native(codes.dtype))
+    result = packed if is_plain(packed) else np.empty(packed.shape, np.uint8)
+    status = _repack(codes, result, codes.shape, code, codes.dtype, code)
+    if result is not packed:
+        packed[...] = result
     return status
 
 
 def unpack_codes(packed: Array, codes: Array, code: StorageFormat) -> None:
     """Write codes packed along the last axis one in a byte."""
-    if is_plain(codes) and is_plain(packed):
-        _repack(packed, codes, codes.shape, code, code, codes.dtype)
-        return
-    for index, _, _ in tiles(codes.shape):
-        part = np.ascontiguousarray(packed[packed_index(index, codes.shape, code)])
-        whole = np.empty(codes[index].shape, codes.dtype)
-        _repack(part, whole, whole.shape, code, code, codes.dtype)
-        codes[index] = whole
-
-
-def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: StorageFormat) -> tuple[Any, ...]:
-    """Return where the bytes of a tile are: tiles that part the last axis do so at whole bytes."""
-    if len(index) < len(shape) or not shape:
-        return index
-    *others, last = index
-    return (*others, slice(last.start * code.bits // 8, -(-last.stop * code.bits // 8)))
+    result = codes if is_plain(codes) else np.empty(codes.shape, codes.dtype)
+    _repack(np.ascontiguousarray(packed), result, codes.shape, code, code, codes.dtype)
+    if result is not codes:
+        codes[...] = result
 
 
 def _repack(

@@ -302,10 +302,13 @@ def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: 
 
 
 def copy_if_overlapping(out: NDArray[Any], *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Return arrays, copied where out shares memory with them."""
+    """Return arrays, copied where out shares memory with them.
+
+    A copy has the strides of its original where that has no gaps and goes forward, so that a plan holds for it.
+    """
     for array in arrays:  # a loop, since this is part of every call: a generator takes 0.6 us longer
         if array.base is not None or array is out or out.base is not None:
-            return tuple(array.copy() if _share_memory(array, out) else array for array in arrays)
+            return tuple(array.copy("K") if _share_memory(array, out) else array for array in arrays)
     return arrays  # each owns its memory
 
 

@@ -42,12 +42,15 @@ VALUES = X, OUT, SCALE, ZERO, NONE  # what most kernels get
 # words of a launch plan: how many launches; what operands have to be (see `Checks`); then the launches
 LAUNCHES, NBYTES, SCALE_SIZE, SIGNED, SCALE_TYPE = 0, 1, 5, 6, 7
 ZERO_SIZE, ZERO_IS_FLOAT, LEAST_ZERO, MOST_ZERO, ZERO_TYPE = range(8, 13)
-ARRAY, FLOAT, DOUBLE, INT, NOTHING = range(13, 18)  # addresses of types and None, which only this process knows
-HEAD = 18
+LOWEST = 13  # of x and out: bytes from its first element to its lowest one
+ARRAY, FLOAT, DOUBLE, INT, NOTHING = range(15, 20)  # addresses of types and None, which only this process knows
+HEAD = 20
 # words of a launch: kernel, operands, units, and the words of its numeric arguments
 KERNEL, OPERANDS, ORIGIN, START, STOP, CHUNK, THREADS = 0, 1, 6, 7, 8, 9, 10
 WAKE_WORKERS, BACKWARD, STATUS_MASK, ARGS = 11, 12, 13, 14
-LAUNCH = ARGS + KERNEL_ARGS.itemsize // 8
+DESCRIPTOR = ARGS + KERNEL_ARGS.itemsize // 8  # address of what a tiler needs to know; see `fastq.runtime.tiles`
+LAUNCH = DESCRIPTOR + 1
+INNER = 0  # word of a descriptor: the kernel that the tiler calls
 
 _ADDRESSES = [id(one) for one in (np.ndarray, float, np.float64, int, None)]
 ALL_STATUS = -1  # mask of all bits
@@ -61,7 +64,7 @@ class Checks(NamedTuple):
     ----------
     nbytes : tuple of int
         Bytes of x, out, scale and zero point, none of which may be missing if it has any; out may share none with the
-        others.
+        others. Of strided memory the bytes from the lowest to the highest one.
     scale : dtype, optional
         Scales of float32 or float64 must be positive and finite; others are not looked at.
     signed : bool
@@ -72,6 +75,8 @@ class Checks(NamedTuple):
         The first and last code that an integer zero point may be, which is looked at where it is a number or a byte.
     scalars : tuple of type
         Types of the NumPy scalars that may stand for a scale and for a zero point.
+    lowest : tuple of int
+        Of x and out, bytes from the first element to the lowest one: 0 or less.
     """
 
     nbytes: tuple[int, int, int, int]
@@ -80,6 +85,7 @@ class Checks(NamedTuple):
     zero_point: np.dtype[Any] | None = None
     codes: tuple[int, int] = (0, 0)
     scalars: tuple[type | None, type | None] = (None, None)
+    lowest: tuple[int, int] = (0, 0)
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -88,7 +94,7 @@ class Checks(NamedTuple):
         float_zero = _float_size(self.zero_point)
         size = self.zero_point.itemsize if self.zero_point is not None else 0
         scale = _float_size(self.scale), int(self.signed), scale_type
-        return *self.nbytes, *scale, size, int(float_zero > 0), *self.codes, zero_point_type
+        return *self.nbytes, *scale, size, int(float_zero > 0), *self.codes, zero_point_type, *self.lowest
 
 
 def _float_size(dtype: np.dtype[Any] | None) -> int:
@@ -97,10 +103,11 @@ def _float_size(dtype: np.dtype[Any] | None) -> int:
 
 
 class LaunchPlan(NamedTuple):
-    """Words of a plan, and the most threads that one of its launches has work for."""
+    """Words of a plan, the most threads that a launch of it has work for, and the descriptors of its tilers."""
 
     words: NDArray[np.int64]
     threads: int
+    descriptors: tuple[NDArray[np.int64], ...] = ()
 
     @property
     def launches(self) -> NDArray[np.int64]:
@@ -111,7 +118,9 @@ class LaunchPlan(NamedTuple):
         """Return this plan with the launches of others after its own."""
         words = np.concatenate((self.words, *(other.words[HEAD:] for other in others)))
         words[LAUNCHES] = (words.size - HEAD) // LAUNCH
-        return LaunchPlan(words, max(each.threads for each in (self, *others)))
+        plans = self, *others
+        descriptors = tuple(descriptor for plan in plans for descriptor in plan.descriptors)
+        return LaunchPlan(words, max(plan.threads for plan in plans), descriptors)
 
     def part(self, start: int, stop: int, origin: int = 0) -> LaunchPlan:
         """Return this plan of one launch for other units, in one thread, of operands that begin with `origin`."""
@@ -123,16 +132,16 @@ class LaunchPlan(NamedTuple):
         """Return this plan for scales in units of one for the whole array, which is known only now; 0: of none."""
         if not tensor:
             return self
-        plan = LaunchPlan(self.words.copy(), self.threads)
+        plan = self._replace(words=self.words.copy())
         for launch in plan.launches:
-            launch[ARGS:].view(KERNEL_ARGS)["tensor"] = tensor
+            launch[ARGS:DESCRIPTOR].view(KERNEL_ARGS)["tensor"] = tensor
         return plan
 
     def checked(self, checks: Checks) -> LaunchPlan:
         """Return this plan with checks of its operands."""
         words = self.words.copy()
         words[NBYTES:ARRAY] = checks.words
-        return LaunchPlan(words, self.threads)
+        return self._replace(words=words)
 
 
 def plan_launch(
@@ -149,6 +158,7 @@ def plan_launch(
     backward: bool = False,
     wake_workers: bool = False,
     status_mask: int = ALL_STATUS,
+    descriptor: NDArray[np.int64] | None = None,
 ) -> LaunchPlan:
     """Return a plan of one launch: a kernel on units 0..stop.
 
@@ -178,6 +188,8 @@ def plan_launch(
         Wake workers for fewer than `threadpool.WAKE_FROM` elements too.
     status_mask : int
         Bits of the status that end the plan and are returned.
+    descriptor : ndarray, optional
+        What a tiler, which the kernel then is, needs to know.
     """
     if threads > 1 and not chunk:
         chunk = threadpool.chunk_for(stop, size, chunk_multiple, threads)
@@ -187,8 +199,11 @@ def plan_launch(
     units = origin, 0, stop, chunk, threads, wake_workers, backward, status_mask
     words[HEAD : HEAD + ARGS] = kernel, *operands, *units
     if args is not None:
-        words[HEAD + ARGS :] = args.view(np.int64)
-    return LaunchPlan(words, threads)
+        words[HEAD + ARGS : HEAD + DESCRIPTOR] = args.view(np.int64)
+    if descriptor is None:
+        return LaunchPlan(words, threads)
+    words[HEAD + DESCRIPTOR] = descriptor.ctypes.data
+    return LaunchPlan(words, threads, (descriptor,))
 
 
 # --- the compiled driver ----------------------------------------------------------------------------------------------
@@ -288,10 +303,11 @@ def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
 @njit
 def _pass(plan, stack):  # type: ignore[no-untyped-def]
     """Return whether operands are as `Checks` says."""
-    start = stack[OUT]
+    start = stack[OUT] + plan[LOWEST + OUT]
     stop = start + plan[NBYTES + OUT]
     for k in (X, SCALE, ZERO):
-        if stack[k] < stop and start < stack[k] + plan[NBYTES + k]:
+        first = stack[k] + (plan[LOWEST] if k == X else 0)
+        if first < stop and start < first + plan[NBYTES + k]:
             return False
     size = plan[SCALE_SIZE]
     if size and not _are_finite(stack[SCALE], size, plan[NBYTES + SCALE], 0, plan[SIGNED]):
@@ -349,7 +365,10 @@ def bind(plan: LaunchPlan) -> Callable[..., int]:
     """
     for kernels in _recordings:
         kernels += plan.launches[:, KERNEL].tolist()
-    return functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
+        kernels += [int(descriptor[INNER]) for descriptor in plan.descriptors]
+    launch = functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
+    vars(launch)["descriptors"] = plan.descriptors  # which live as long as the words that have their addresses
+    return launch
 
 
 def run(plan: LaunchPlan, *operands: Array | None) -> int:

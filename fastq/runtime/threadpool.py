@@ -77,8 +77,11 @@ _INT = types.int64
 
 
 @intrinsic
-def _call(typingctx: Any, kernel: Any, integers: Any) -> Any:
-    """Call the kernel at an address; pointers pass as integers, which every C ABI of a 64 bit CPU allows."""
+def call_address(typingctx: Any, kernel: Any, integers: Any) -> Any:
+    """Call a function of a word and integers at an address, as kernels are.
+
+    Pointers pass as integers, which every C ABI of a 64 bit CPU allows.
+    """
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         word = ir.IntType(64)
@@ -122,7 +125,7 @@ def _work(words, slot):  # type: ignore[no-untyped-def]
         k = fetch_add(taken, 1)
         while k < last - first:
             start = (last - 1 - k if backward else first + k) * chunk
-            status |= _call(kernel, (*pointers, 0, start, min(start + chunk, stop), slot))
+            status |= call_address(kernel, (*pointers, 0, start, min(start + chunk, stop), slot))
             k = fetch_add(taken, 1)
     fence()  # what was streamed comes before the end of the work, also for threads on other cores
     fetch_or(advance(words, STATUS), status)
@@ -148,7 +151,7 @@ def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
         chunk = stop - start
     status = 0
     while start < stop:
-        status |= _call(kernel, (*pointers, origin, start, min(start + chunk, stop), 0))
+        status |= call_address(kernel, (*pointers, origin, start, min(start + chunk, stop), 0))
         start += chunk
     return status
 

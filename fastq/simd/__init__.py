@@ -37,11 +37,13 @@ from fastq.simd.memory import (
     cast_pointer,
     fence,
     load,
+    load_square,
     misalignment,
     pointer,
     prefetch,
     scratch,
     store,
+    store_square,
     stream,
 )
 from fastq.simd.shuffles import (
@@ -56,6 +58,7 @@ from fastq.simd.shuffles import (
     reduce_max,
     reduce_min,
     reduce_sum,
+    transpose,
     upper,
 )
 from fastq.simd.vector import (
@@ -120,6 +123,7 @@ __all__ = [
     "lanes_like",
     "lanes_of_line",
     "load",
+    "load_square",
     "lower",
     "mask_to_bits",
     "maximum",
@@ -137,7 +141,9 @@ __all__ = [
     "scratch",
     "select",
     "store",
+    "store_square",
     "stream",
+    "transpose",
     "trunc",
     "upper",
 ]

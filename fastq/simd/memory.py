@@ -92,6 +92,46 @@ def load(typingctx, where, index, kind):
     return result(where, types.intp, kind), emit
 
 
+@intrinsic
+def load_square(typingctx, where, step, kind):
+    """Load as many Vecs of the type `kind` as it has lanes, which are `step` bytes apart; no alignment is assumed."""
+    vec = named_type(kind)
+    if not isinstance(where, types.CPointer) or vec is None or lane_type(vec) != where.dtype:
+        return None
+    rows = types.UniTuple(vec, lane_count(vec))
+
+    def emit(context, builder, sig, args):
+        values = []
+        for row in _square(builder, args[0], args[1], vec):
+            values.append(builder.load(row))
+            values[-1].align = 1
+        return context.make_tuple(builder, rows, values)
+
+    return rows(where, types.intp, kind), emit
+
+
+@intrinsic
+def store_square(typingctx, where, step, rows):
+    """Store as many Vecs as each has lanes, `step` bytes apart; no alignment is assumed."""
+    if not isinstance(where, types.CPointer) or lane_type(rows.dtype) != where.dtype:
+        return None
+
+    def emit(context, builder, sig, args):
+        for k, row in enumerate(_square(builder, args[0], args[1], rows.dtype)):
+            builder.store(builder.extract_value(args[2], k), row).align = 1
+        return context.get_dummy_value()
+
+    return types.void(where, types.intp, rows), emit
+
+
+def _square(builder, where, step, vec: types.Type):
+    """Yield pointers to as many Vecs as each has lanes."""
+    byte, target = ir.IntType(8).as_pointer(), llvm_type(vec).as_pointer()
+    first = builder.bitcast(where, byte)
+    for k in range(lane_count(vec)):
+        yield builder.bitcast(builder.gep(first, [builder.mul(step, step.type(k))]), target)
+
+
 def _store_with(streaming: bool):
     def typed(typingctx, where, index, value):
         if not isinstance(where, types.CPointer) or not is_value(value):

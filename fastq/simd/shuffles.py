@@ -64,6 +64,24 @@ join = _joined("The lanes of a, then those of b.", "join", lambda n: list(range(
 
 
 @intrinsic
+def transpose(typingctx, rows):
+    """Transpose n Vecs of n lanes: Vec k of the result has lane k of each."""
+    if not isinstance(rows, types.UniTuple) or not isinstance(rows.dtype, Vec) or rows.count != rows.dtype.n:
+        return None
+    n = rows.count
+    assert n & n - 1 == 0
+
+    def emit(context, builder, sig, args):
+        values = [builder.extract_value(args[0], k) for k in range(n)]
+        for _ in range(n.bit_length() - 1):  # each step halves what is left of the rows, and doubles the columns
+            pairs = list(zip(values[::2], values[1::2], strict=True))
+            values = [emit_shuffle(builder, a, list(range(first, 2 * n, 2)), b) for first in (0, 1) for a, b in pairs]
+        return context.make_tuple(builder, rows, values)
+
+    return rows(rows), emit
+
+
+@intrinsic
 def any_lane(typingctx, mask):
     """Return whether any lane of a mask is true."""
 

@@ -1,0 +1,473 @@
+"""Tiles: kernels on strided memory, through buffers that stay in the cache, on all threads.
+
+Kernels work on contiguous memory. A launch of strided arrays is one of a *tiler*, a function with the same arguments as
+a kernel: it copies a tile into a buffer on its stack, calls the kernel there by its address, and copies the results
+back. What it needs to know stands in the words of a descriptor, whose address is the last word of a launch.
+
+Two tilers visit the elements of an array in C order:
+
+- `tile_runs` goes along the last axes, a piece of as many elements as fit the buffers at a time.
+- `tile_squares` takes some columns of as many rows as one cache line of a transposed array has elements, so that each
+  line is read, or written, once.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.core.extending import models, register_model
+from numpy.typing import NDArray
+
+from fastq import jit
+from fastq.jit import intrinsic, njit, specialize
+from fastq.runtime.cpython import words_at
+from fastq.runtime.driver import (
+    ARGS,
+    BACKWARD,
+    DESCRIPTOR,
+    INNER,
+    KERNEL,
+    OPERANDS,
+    ORIGIN,
+    STATUS_MASK,
+    THREADS,
+    WAKE_WORKERS,
+    LaunchPlan,
+    plan_launch,
+)
+from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.threadpool import call_address
+from fastq.simd import LINE, Vec, address_of, count, load, load_square, pointer, scratch, store, store_square, transpose
+
+Array = NDArray[Any]
+
+# Bytes of the stack for both buffers. Transposed 2**24 float32 on a Zen 4, two threads, Gelem/s: 2**15 1.4, 2**16 1.9,
+# 2**17 2.2; a thread of macOS has 2**19.
+BUFFER = 1 << 16
+GROUP = 64  # elements, of which a piece is a multiple: whole bytes of codes of any width
+
+# words of a descriptor, after that of the kernel:
+UNIT = 1  # elements of a unit of the kernel
+FILL_X, FILL_Y, EMPTY_Y = 2, 3, 4  # functions that copy to the buffers of the operands, and back; 0: none
+BITS_X, BITS_Y = 5, 6  # of elements as the kernel has them
+Y_BUFFER = 7  # bytes before the second buffer
+PIECE = 8  # elements of a piece
+ACROSS, ROWS, COLUMNS = 9, 10, 11  # the axis of the rows of a square, its rows and its columns
+DOWN, ALONG = 12, 13  # how many squares lie along that axis, and along the last one
+NDIM, AXES = 14, 15  # how many axes there are; then the words of each:
+LENGTH, STRIDE_X, STRIDE_Y, STRIDE = range(4)  # strides of the operands in bytes, and of the kernel in elements
+AXIS = 4  # words of an axis
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+class Copy(types.Opaque):  # type: ignore[misc]
+    """Type of the first argument of `copy`, which is nothing at run time and chooses the code.
+
+    Parameters
+    ----------
+    itemsize : int
+        Bytes of an element.
+    swapped : bool
+        Whether their order is to be reversed.
+    infinity : int
+        Bits of infinity if what is copied is whether an element is NaN; 0: elements themselves.
+    """
+
+    def __init__(self, itemsize: int, swapped: bool = False, infinity: int = 0) -> None:
+        self.element = types.Integer.from_bitwidth(8 * itemsize, signed=False)
+        self.result, self.swapped, self.infinity = types.uint8 if infinity else self.element, swapped, infinity
+        super().__init__(name=f"Copy({itemsize}, {swapped}, {infinity})")
+
+
+register_model(Copy)(models.OpaqueModel)
+
+
+@intrinsic
+def _reversed_bytes(typingctx: Any, value: Any) -> Any:
+    return value(value), lambda context, builder, sig, args: builder.bswap(args[0])
+
+
+@specialize
+def _element(kind, where, index):  # type: ignore[no-untyped-def]
+    """Load what becomes of the element at an index from an address."""
+    element, swapped, infinity = kind.element, kind.swapped, kind.infinity
+    magnitude = (1 << element.bitwidth - 1) - 1
+
+    def plain(kind, where, index):  # type: ignore[no-untyped-def]
+        return load(pointer(where, element), index, element)
+
+    def other(kind, where, index):  # type: ignore[no-untyped-def]
+        return _reversed_bytes(load(pointer(where, element), index, element))
+
+    def marked(kind, where, index):  # type: ignore[no-untyped-def]
+        return types.uint8((load(pointer(where, element), index, element) & magnitude) > infinity)
+
+    def other_marked(kind, where, index):  # type: ignore[no-untyped-def]
+        value = _reversed_bytes(load(pointer(where, element), index, element))
+        return types.uint8((value & magnitude) > infinity)
+
+    return (other_marked if swapped else marked) if infinity else (other if swapped else plain)
+
+
+@specialize
+def _sizes(kind):  # type: ignore[no-untyped-def]
+    """Bytes of an element and of what becomes of it."""
+    sizes = kind.element.bitwidth // 8, kind.result.bitwidth // 8
+    return lambda kind: sizes
+
+
+@specialize
+def _lanes(kind):  # type: ignore[no-untyped-def]
+    """Vec type of elements of which as many are transposed in registers, at most a cache line."""
+    vec = Vec(kind.element, min(16, LINE * 8 // kind.element.bitwidth))
+    return lambda kind: vec
+
+
+@specialize
+def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
+    """Transpose a square of `_lanes` each way."""
+    element, swapped = kind.element, kind.swapped
+
+    def plain(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
+        rows = transpose(load_square(pointer(src, element), src_row, _lanes(kind)))
+        store_square(pointer(dst, element), dst_step, rows)
+
+    def other(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
+        n, size = count(_lanes(kind)), _sizes(kind)[0]
+        for r in range(n):
+            for c in range(n):
+                _put(kind, dst + c * dst_step + r * size, 0, _element(kind, src + r * src_row, c))
+
+    return other if swapped or kind.infinity else plain
+
+
+@specialize
+def _put(kind, where, index, value):  # type: ignore[no-untyped-def]
+    """Store what became of an element."""
+    result = kind.result
+    return lambda kind, where, index, value: store(pointer(where, result), index, value)
+
+
+@njit
+def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
+    """Copy a matrix whose rows are contiguous to one whose columns are, but for what is less than a square of lanes."""
+    n, whole = count(_lanes(kind)), columns - columns % count(_lanes(kind))
+    for r in range(0, rows - n + 1, n):
+        for c in range(0, whole, n):
+            _transpose(kind, src + r * src_row + c * src_step, dst + r * dst_row + c * dst_step, src_row, dst_step)
+    _copy(
+        kind,
+        src + whole * src_step,
+        dst + whole * dst_step,
+        rows,
+        columns - whole,
+        src_row,
+        src_step,
+        dst_row,
+        dst_step,
+    )
+    done = rows - rows % n
+    src, dst = src + done * src_row, dst + done * dst_row
+    _copy(kind, src, dst, rows - done, whole, src_row, src_step, dst_row, dst_step)
+
+
+def copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
+    """Copy a matrix between addresses, strides in bytes: what C calls."""
+    size, result_size = _sizes(kind)
+    if src_step == size and dst_row == result_size and dst_step != result_size:
+        _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step)
+    else:
+        _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step)
+    return 0
+
+
+@njit
+def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
+    size, result_size = _sizes(kind)
+    for r in range(rows):
+        s, d = src + r * src_row, dst + r * dst_row
+        if dst_step == result_size and src_step == size:
+            for c in range(columns):
+                _put(kind, d, c, _element(kind, s, c))
+        elif dst_step == result_size and src_step == -size:
+            for c in range(columns):
+                _put(kind, d, c, _element(kind, s, -c))
+        elif dst_step == result_size:
+            for c in range(columns):
+                _put(kind, d, c, _element(kind, s + c * src_step, 0))
+        else:
+            for c in range(columns):
+                _put(kind, d + c * dst_step, 0, _element(kind, s + c * src_step, 0))
+
+
+def address_of_copy(dtype: np.dtype[Any], marks_nan: bool = False) -> int:
+    """Return the address of `copy` for elements of a dtype, which become native, or native ones that become of it."""
+    infinity = int(np.array(np.inf, dtype.newbyteorder("=")).view(f"u{dtype.itemsize}")) if marks_nan else 0
+    return jit.kernel(copy, types.int64, Copy(dtype.itemsize, not dtype.isnative, infinity), *[types.int64] * 8)
+
+
+# --- tilers -----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _move(words, function, which, fills, array, buffer, bits, start, count):  # type: ignore[no-untyped-def]
+    """Copy elements start..start+count, in C order, of a strided array to a buffer, or from there."""
+    last = AXES + (words[NDIM] - 1) * AXIS
+    size, columns, step = bits >> 3, words[last + LENGTH], words[last + which]
+    row_step = words[last - AXIS + which]
+    while count > 0:
+        row, j = start // columns, start % columns
+        where, rows, width, rest = array + j * step, 1, min(columns - j, count), row
+        if j == 0:
+            rows = min(max(count // columns, 1), words[last - AXIS + LENGTH] - row % words[last - AXIS + LENGTH])
+        axis = last - AXIS
+        while rest > 0:
+            where += rest % words[axis + LENGTH] * words[axis + which]
+            rest //= words[axis + LENGTH]
+            axis -= AXIS
+        _copy_matrix(function, fills, where, buffer, rows, width, row_step, step, width * size, size)
+        buffer += rows * width * size
+        start += rows * width
+        count -= rows * width
+    return 0
+
+
+@njit
+def _copy_matrix(function, fills, array, buffer, rows, columns, row, step, buffer_row, buffer_step):  # type: ignore[no-untyped-def]
+    """Copy a matrix of an array to a buffer, or from there, the longer axis in the inner loop."""
+    if rows > columns:
+        rows, columns, row, step, buffer_row, buffer_step = columns, rows, step, row, buffer_step, buffer_row
+    _copy_as_it_is(function, fills, array, buffer, rows, columns, row, step, buffer_row, buffer_step)
+
+
+@njit
+def _copy_as_it_is(function, fills, array, buffer, rows, columns, row, step, buffer_row, buffer_step):  # type: ignore[no-untyped-def]
+    if fills:
+        call_address(function, (array, buffer, rows, columns, row, step, buffer_row, buffer_step))
+    else:
+        call_address(function, (buffer, array, rows, columns, buffer_row, buffer_step, row, step))
+
+
+@njit
+def _run(words, x, y, others, args, origin, count, slot):  # type: ignore[no-untyped-def]
+    """Call the kernel on `count` elements from `origin` on, with which x and y begin."""
+    c, d, e = others
+    unit = words[UNIT]
+    units = origin, origin // unit, -(-(origin + count) // unit), slot
+    return call_address(words[INNER], (x, y, c, d, e, args, *units))
+
+
+def tile_runs(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
+    """Run a kernel on elements start..stop, piece by piece: what C calls."""
+    words = words_at(words_at(args)[DESCRIPTOR - ARGS])
+    x_buffer = address_of(scratch(BUFFER, types.uint8))
+    y_buffer = x_buffer + words[Y_BUFFER]
+    fill_x, fill_y, empty_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y]
+    bits_x, bits_y, status = words[BITS_X], words[BITS_Y], 0
+    while start < stop:
+        count = min(words[PIECE] - start % words[PIECE], stop - start)
+        x, y = a + (start * bits_x >> 3), b + (start * bits_y >> 3)
+        if fill_x:
+            x = x_buffer
+            _move(words, fill_x, STRIDE_X, True, a, x, bits_x, start, count)
+        if fill_y or empty_y:
+            y = y_buffer
+        if fill_y:
+            _move(words, fill_y, STRIDE_Y, True, b, y, bits_y, start, count)
+        status |= _run(words, x, y, (c, d, e), args, start, count, slot)
+        if empty_y:
+            _move(words, empty_y, STRIDE_Y, False, b, y, bits_y, start, count)
+        start += count
+    return status
+
+
+@njit
+def _move_square(words, function, which, fills, array, buffer, size, pitch, rows, columns):  # type: ignore[no-untyped-def]
+    """Copy some columns of some rows of a strided array to a buffer, or from there, along the lines of the array."""
+    down = words[AXES + words[ACROSS] * AXIS + which]
+    along = words[AXES + (words[NDIM] - 1) * AXIS + which]
+    if abs(down) < abs(along):
+        _copy_as_it_is(function, fills, array, buffer, columns, rows, along, down, size, pitch)
+    else:
+        _copy_as_it_is(function, fills, array, buffer, rows, columns, down, along, pitch, size)
+
+
+def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
+    """Run a kernel on squares start..stop, row by row of each: what C calls."""
+    words = words_at(words_at(args)[DESCRIPTOR - ARGS])
+    x_buffer = address_of(scratch(BUFFER, types.uint8))
+    y_buffer = x_buffer + words[Y_BUFFER]
+    fill_x, empty_y, bits_x, bits_y = words[FILL_X], words[EMPTY_Y], words[BITS_X], words[BITS_Y]
+    down, last = AXES + words[ACROSS] * AXIS, AXES + (words[NDIM] - 1) * AXIS
+    pitch_x, pitch_y = (words[COLUMNS] * bits_x >> 3) + LINE, (words[COLUMNS] * bits_y >> 3) + LINE
+    status = 0
+    for square in range(start, stop):
+        i, rest = square % words[DOWN] * words[ROWS], square // words[DOWN]
+        j, rest = rest % words[ALONG] * words[COLUMNS], rest // words[ALONG]
+        columns, rows = min(words[COLUMNS], words[last + LENGTH] - j), min(words[ROWS], words[down + LENGTH] - i)
+        x = a + j * words[last + STRIDE_X] + i * words[down + STRIDE_X]
+        y = b + j * words[last + STRIDE_Y] + i * words[down + STRIDE_Y]
+        first, axis = j + i * words[down + STRIDE], last
+        while rest > 0:
+            axis -= AXIS
+            if axis != down:
+                k, rest = rest % words[axis + LENGTH], rest // words[axis + LENGTH]
+                x += k * words[axis + STRIDE_X]
+                y += k * words[axis + STRIDE_Y]
+                first += k * words[axis + STRIDE]
+        if fill_x:
+            _move_square(words, fill_x, STRIDE_X, True, x, x_buffer, bits_x >> 3, pitch_x, rows, columns)
+        for r in range(rows):
+            k = first + r * words[down + STRIDE]
+            at_x = x_buffer + r * pitch_x if fill_x else a + (k * bits_x >> 3)
+            at_y = y_buffer + r * pitch_y if empty_y else b + (k * bits_y >> 3)
+            status |= _run(words, at_x, at_y, (c, d, e), args, k, columns, slot)
+        if empty_y:
+            _move_square(words, empty_y, STRIDE_Y, False, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
+    return status
+
+
+# --- descriptors ------------------------------------------------------------------------------------------------------
+
+
+class Operand(NamedTuple):
+    """How a launch reaches the elements of one of its first two operands.
+
+    Attributes
+    ----------
+    bits : int
+        Of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move.
+    strides : tuple of int
+        Of an array that kernels cannot work on, in bytes; empty: they work on it where it is.
+    dtype : dtype, optional
+        Of that array.
+    is_result : bool
+        Whether the kernel writes it.
+    marks_nan : bool
+        Whether the kernel gets not its elements but 1 where they are NaN, else 0.
+    """
+
+    bits: int
+    strides: tuple[int, ...] = ()
+    dtype: np.dtype[Any] | None = None
+    is_result: bool = False
+    marks_nan: bool = False
+
+    @property
+    def copy(self) -> int:
+        """Address of the function that copies it, 0 where it is not copied."""
+        return 0 if self.dtype is None else address_of_copy(self.dtype, self.marks_nan)
+
+
+def in_tiles(
+    plan: LaunchPlan,
+    shape: tuple[int, ...],
+    x: Operand,
+    y: Operand,
+    *,
+    unit: int = 1,
+    whole: int = 1,
+    chunk_multiple: int = 1,
+) -> LaunchPlan | None:
+    """Return a plan of one launch for strided arrays; None where a buffer is too small.
+
+    Parameters
+    ----------
+    plan : LaunchPlan
+        For contiguous ones.
+    shape : tuple of int
+        Of the elements, which kernels see in C order.
+    x, y : Operand
+        The first two operands.
+    unit : int
+        Elements of a unit of the kernel.
+    whole : int
+        Elements that the kernel has to get together.
+    chunk_multiple : int
+        Elements that a thread has to get together.
+    """
+    (launch,) = plan.launches
+    args, threads = launch[ARGS:DESCRIPTOR].copy(), int(launch[THREADS])
+    args.view(KERNEL_ARGS)["streaming"] = 0  # the runs of a tile are short
+    sizes, strides_x, strides_y = _joined(shape, x.strides, y.strides)
+    elements = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
+    table, size = np.array([sizes, strides_x, strides_y, elements], np.int64).T, math.prod(sizes)
+    words, (bits_x, bits_y) = np.zeros(AXES + table.size, np.int64), (each.bits if each.dtype else 0 for each in (x, y))
+    words[AXES:], words[NDIM] = table.reshape(-1), len(sizes)
+    fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
+    words[INNER : BITS_Y + 1] = launch[KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
+    across = None if max(whole, chunk_multiple) > 1 else _across(sizes, strides_x, strides_y)
+    if across is None:
+        multiple = math.lcm(GROUP, whole)
+        piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
+        if not piece:
+            return None
+        words[Y_BUFFER], words[PIECE] = piece * bits_x >> 3, piece
+        tiler, units, of_a_unit, multiple = tile_runs, size, 1, math.lcm(multiple, chunk_multiple)
+    else:
+        axis, step = across
+        rows = LINE // step
+        columns = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y) // GROUP * GROUP
+        down, along = -(-sizes[axis] // rows), -(-sizes[-1] // columns)
+        buffer = rows * (LINE + (columns * bits_x >> 3)) if bits_x else 0
+        words[Y_BUFFER : ALONG + 1] = buffer, 0, axis, rows, columns, down, along
+        units = size // sizes[axis] // sizes[-1] * down * along
+        tiler, of_a_unit, multiple = tile_squares, rows * columns, 1
+    return plan_launch(
+        _tiler(tiler),
+        tuple(launch[OPERANDS:ORIGIN].tolist()),
+        args,
+        units,
+        threads,
+        size=of_a_unit,
+        chunk_multiple=multiple,
+        backward=bool(launch[BACKWARD]),
+        wake_workers=bool(launch[WAKE_WORKERS]),
+        status_mask=int(launch[STATUS_MASK]),
+        descriptor=words,
+    )
+
+
+def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+    """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
+    sizes, steps = [1], [[0, 0]]
+    for axis, size in enumerate(shape):
+        step = [each[axis] if each else 0 for each in strides]
+        if size > 1:
+            if sizes[-1] > 1 and all(old == size * new for old, new in zip(steps[-1], step, strict=True)):
+                sizes[-1], steps[-1] = sizes[-1] * size, step
+            else:
+                sizes.append(size)
+                steps.append(step)
+    if len(sizes) > 2:
+        sizes, steps = sizes[1:], steps[1:]
+    if len(sizes) == 1:
+        sizes, steps = [1, *sizes], [[0, 0], *steps]
+    x, y = zip(*steps, strict=True)
+    return sizes, list(x), list(y)
+
+
+def _across(sizes: list[int], *strides: list[int]) -> tuple[int, int] | None:
+    """Return the axis along which an array is almost contiguous and the step there, if that is not the last axis.
+
+    None where no array is transposed so, or its last axis is too short for rows of their own.
+    """
+    for each in strides:
+        steps = [abs(step) for step in each]
+        if any(steps) and sizes[-1] >= GROUP:
+            axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
+            if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE and steps[-1] >= LINE:
+                return axis, steps[axis]
+    return None
+
+
+@functools.cache
+def _tiler(function: Any) -> int:
+    """Return the address of a tiler, which has the arguments of a kernel."""
+    return jit.kernel(function, types.int64, *[types.int64] * 11)

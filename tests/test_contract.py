@@ -804,6 +804,28 @@ def test_out_may_overlap_the_input(impl):
     assert_same(out, impl.quantize_linear(x, 0.1, dtype="int8"))
 
 
+IN_PLACE = {
+    "C": lambda x: x.copy("C"),
+    "Fortran": lambda x: x.copy("F"),
+    "permuted": lambda x: x.transpose(1, 2, 0).copy().transpose(2, 0, 1),
+    "reversed": lambda x: x[::-1, :, ::-1].copy()[::-1, :, ::-1],
+    "gaps": lambda x: np.repeat(np.repeat(x, 2, 0), 3, 2)[::2, :, ::3],
+    "gaps, transposed": lambda x: np.repeat(x.transpose(2, 1, 0), 2, 2).transpose(2, 1, 0)[::2],
+    "swapped": lambda x: x.astype(x.dtype.newbyteorder()),
+}
+
+
+@pytest.mark.parametrize("layout", IN_PLACE)
+def test_out_may_be_the_input_in_any_layout(impl, layout):
+    x = granular_input((6, 70, 65))
+    for axis in (None, 0, 2):
+        for options in ({"dtype": "int8", "axis": axis}, {"qparams": impl.choose_qparams(x, "int8", axis=axis)}):
+            expected = impl.fake_quantize(x, **options)
+            out = IN_PLACE[layout](x)
+            assert impl.fake_quantize(out, **options, out=out) is out
+            assert_same(out.astype(np.float32), expected)
+
+
 def test_zero_dimensional_out(impl):
     out = np.empty((), np.int8)
     assert impl.quantize(np.float32(1), "int8", out=out).codes is out

@@ -225,7 +225,7 @@ class _Drawing:
     def with_out(self, call, shape, dtype, over=None):
         """Add an output of a shape and dtype, one of several kinds; `over` is an array that it may lie upon."""
         random = self.random
-        kind = random.choice(["none"] * 6 + list(LAYOUTS) + ["overlapping"] * 2)
+        kind = random.choice(["none"] * 6 + list(LAYOUTS) + ["overlapping"] * 2 + ["itself"] * 2)
         where = place(random, kind if kind in LAYOUTS else "c", len(shape), np.dtype(dtype).itemsize)
         bad = random.choice(["shape", "dtype", "read_only"]) if self.spoils(0.5) else None
         over_bytes = random.choice([0, 0, 0, 1, 64, 100])
@@ -238,6 +238,9 @@ class _Drawing:
         if bad == "dtype":
             dtype = np.int32
         out = None
+        if kind == "itself":
+            out = _as_output(over, shape, np.dtype(dtype))
+            kind = "itself" if out is not None else "overlapping"
         if kind == "overlapping":
             out = _upon(call.memories, over, shape, np.dtype(dtype), over_bytes)
             kind = "overlapping" if out is not None else "c"
@@ -624,6 +627,13 @@ class _Drawing:
         data = self.placed(call, self.rng.integers(0, 256, shape, np.uint8), lists=False)
         call.args = [data, self.random.choice([form.name, form.number])]
         return self.with_out(call, (*shape[:-1], shape[-1] // form.nbytes * 32), np.float32, over=data)
+
+
+def _as_output(array, shape, dtype):
+    """The array itself, in any memory layout, as an output of a shape and dtype; None where it is not fit for it."""
+    if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (shape, dtype) or not array.flags.writeable:
+        return None
+    return None if 0 in array.strides and array.size > 1 else array
 
 
 def _upon(memories, array, shape, dtype, offset):

@@ -6,6 +6,7 @@ Everything here is decided by metadata alone; no element is looked at.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.build import element_type, is_wide, kernel_address
 from fastq.kernels.loops import columns
 from fastq.kernels.loops.blocks import BLOCK_SIZES, blocks
-from fastq.kernels.loops.repack import repack
+from fastq.kernels.loops.repack import repack, repack_elements
 from fastq.kernels.loops.runs import runs
 from fastq.kernels.operands import (
     CopyOperands,
@@ -46,7 +47,7 @@ ERRORS_CHUNK = 1 << 16
 # Chunks are multiples of so many elements: codes of any width begin on whole bytes there, as kernels assume, and no two
 # threads write to the same byte
 GRAIN = 64
-# codes that a unit of work has where rows do not matter: whole bytes of any format
+# chunks of codes that are packed are multiples of so many: cache lines of any format
 REPACKED = 1 << 14
 
 threadpool.when_changed(plans.clear)
@@ -159,7 +160,7 @@ def plan_elementwise(
 
 
 def _in_memory(
-    plan: LaunchPlan, shape: tuple[int, ...], kinds: ElementOperands, memory: InMemory, **options: int
+    plan: LaunchPlan, shape: tuple[int, ...], kinds: Sequence[ElementType], memory: InMemory, **options: int
 ) -> LaunchPlan | None:
     """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it."""
     if memory == IN_PLACE:
@@ -169,15 +170,30 @@ def _in_memory(
     return in_tiles(plan, shape, x, out._replace(is_result=True), **options)
 
 
-def plan_repack(shape: tuple[int, ...], code: StorageFormat, src: ElementType, dst: ElementType) -> LaunchPlan:
-    """Plan to bring codes of a shape from one form in memory to the other, in C order."""
+def plan_repack(
+    shape: tuple[int, ...],
+    code: StorageFormat,
+    src: ElementType,
+    dst: ElementType,
+    memory: InMemory = IN_PLACE,
+) -> LaunchPlan | None:
+    """Plan to copy codes from one form in memory to the other; None for strided rows that end within a byte."""
     size, length = math.prod(shape), shape[-1] if shape else 1
-    if length % code.group == 0 or size == length:
-        length = REPACKED
-    kinds = _as_integers(src), _as_integers(dst)
-    kernel = _kernel(repack, CopyOperands(*kinds), "repack")
-    args = kernel_args(Layout(1, length, 1, length, 1, 1, 1, ()), streaming=past_cache(size, src, dst), size=size)
-    return plan_launch(kernel, COPY, args, -(-size // length), threadpool.threads_for(size), size=length)
+    kinds, threads = CopyOperands(_as_integers(src), _as_integers(dst)), threadpool.threads_for(size)
+    dense = length % code.group == 0 or size == length
+    args = kernel_args(
+        Layout(1, length, 1, length, 1, 1, 1, ()),
+        streaming=past_cache(size, src, dst) and memory == IN_PLACE,
+        size=size,
+    )
+    if dense:
+        kernel = _kernel(repack_elements, kinds, "repack")
+        plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
+        return _in_memory(plan, shape, kinds, memory)
+    if memory != IN_PLACE:
+        return None
+    kernel = _kernel(repack, kinds, "repack")
+    return plan_launch(kernel, COPY, args, size // length, threads, size=length)
 
 
 def _as_integers(kind: ElementType) -> ElementType:

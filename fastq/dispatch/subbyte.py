@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +12,13 @@ from numpy.typing import NDArray
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.parameters import result_of
-from fastq.dispatch.planner import plan_repack
+from fastq.dispatch.planner import InMemory, plan_repack
 from fastq.dispatch.spec import as_bits
-from fastq.dispatch.strides import is_plain
+from fastq.dispatch.strides import is_plain, memory_of
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
-from fastq.kernels.storage import ElementType, StorageFormat
-from fastq.runtime.driver import bind, run
+from fastq.kernels.storage import StorageFormat
+from fastq.runtime.driver import LaunchPlan, bind, run
 from fastq.system.arguments import as_choice, as_int, as_shape, native, within_array
 
 Array = NDArray[Any]
@@ -37,7 +36,8 @@ def pack(
     new = result_of(validation.packed_shape(shape, qtype, axis), np.dtype(np.uint8), None).new
     execute: Callable[..., int] = functools.partial(_pack_along, shape, axis, code)
     if is_plain(codes) and axis == len(shape) - 1 and codes.size:
-        execute = bind(plan_repack(shape, code, qtype.storage if is_small_integer else as_bits(codes).dtype, code))
+        source = qtype.storage if is_small_integer else as_bits(codes).dtype
+        execute = bind(_planned(plan_repack(shape, code, source, code)))
 
     def launch(codes: Array, *_: object) -> Array:
         if is_small_integer:
@@ -77,7 +77,7 @@ def unpack(
     new = result_of(shape, qtype.storage, None).new
     execute: Callable[..., Any] = functools.partial(_unpack_along, whole, axis, code)
     if is_plain(packed) and axis == len(whole) - 1 and 0 not in whole:
-        execute = bind(plan_repack(whole, code, code, code.unpacked_dtype))
+        execute = bind(_planned(plan_repack(whole, code, code, code.unpacked_dtype)))
 
     def launch(packed: Array, *_: object) -> Array:
         codes = new()
@@ -118,9 +118,15 @@ def _unpack_along(shape: tuple[int, ...], axis: int, code: StorageFormat, packed
 
 def pack_codes(codes: Array, packed: Array, code: StorageFormat) -> int:
     """Pack codes along their last axis; return the status."""
-    codes = np.ascontiguousarray(codes, native(codes.dtype))
+    if not codes.size:
+        return 0
     result = packed if is_plain(packed) else np.empty(packed.shape, np.uint8)
-    status = _repack(codes, result, codes.shape, code, codes.dtype, code)
+    source = native(codes.dtype)
+    plan = plan_repack(codes.shape, code, source, code, InMemory(x=memory_of(codes)))
+    if plan is None:
+        codes = np.ascontiguousarray(codes, source)
+        plan = plan_repack(codes.shape, code, source, code)
+    status = run(_planned(plan), codes, result)
     if result is not packed:
         packed[...] = result
     return status
@@ -128,13 +134,18 @@ def pack_codes(codes: Array, packed: Array, code: StorageFormat) -> int:
 
 def unpack_codes(packed: Array, codes: Array, code: StorageFormat) -> None:
     """Write codes packed along the last axis one in a byte."""
-    result = codes if is_plain(codes) else np.empty(codes.shape, codes.dtype)
-    _repack(np.ascontiguousarray(packed), result, codes.shape, code, code, codes.dtype)
+    if not codes.size:
+        return
+    packed, result, target = np.ascontiguousarray(packed), codes, native(codes.dtype)
+    plan = plan_repack(codes.shape, code, code, target, InMemory(out=memory_of(codes)))
+    if plan is None:
+        result = np.empty(codes.shape, target)
+        plan = plan_repack(codes.shape, code, code, target)
+    run(_planned(plan), packed, result)
     if result is not codes:
         codes[...] = result
 
 
-def _repack(
-    src: Array, dst: Array, shape: tuple[int, ...], code: StorageFormat, source: ElementType, target: ElementType
-) -> int:
-    return run(plan_repack(shape, code, source, target), src, dst) if math.prod(shape) else 0
+def _planned(plan: LaunchPlan | None) -> LaunchPlan:
+    assert plan is not None  # for memory without gaps there always is one
+    return plan

@@ -119,6 +119,10 @@ def _rebase_elements(operands, args, units):
     return ElementOperands(src, dst, operands.scale, operands.zero_point)
 
 
+def _rebase_copy(operands, args, units):
+    return CopyOperands(advance(operands.src, -units.origin), advance(operands.dst, -units.origin))
+
+
 def _rebase_errors(operands, args, units):
     src, approximation = advance(operands.src, -units.origin), advance(operands.approximation, -units.origin)
     return ErrorOperands(src, approximation, operands.scale, operands.zero_point, operands.errors)
@@ -131,7 +135,12 @@ def _rebase_reduction(operands, args, units):
     )
 
 
-_REBASED = {ElementOperands: _rebase_elements, ErrorOperands: _rebase_errors, ReductionOperands: _rebase_reduction}
+_REBASED = {
+    CopyOperands: _rebase_copy,
+    ElementOperands: _rebase_elements,
+    ErrorOperands: _rebase_errors,
+    ReductionOperands: _rebase_reduction,
+}
 
 
 def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:

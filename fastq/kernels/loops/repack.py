@@ -8,6 +8,7 @@ from fastq.jit import njit, specialize
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.load_store import PREFETCH, load_bits, prefetch_lanes, store_elements
 from fastq.kernels.loops.nontemporal import in_lines
+from fastq.kernels.operands import rebase
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.simd import (
     advance,
@@ -34,6 +35,14 @@ def repack(spec, operands, args, units):
         src, dst = row_at(operands.src, row, length), row_at(operands.dst, row, length)
         outside |= _repack_row(spec, src, dst, n, args.streaming)
     return OUT_OF_RANGE * outside
+
+
+@njit
+def repack_elements(spec, operands, args, units):
+    """Copy codes start..stop, which begin on a whole byte; src and dst hold the codes from `origin` on."""
+    operands = rebase(operands, args, units)
+    src, dst = advance(operands.src, units.start), advance(operands.dst, units.start)
+    return OUT_OF_RANGE * _repack_row(spec, src, dst, units.stop - units.start, args.streaming)
 
 
 @specialize

@@ -248,7 +248,7 @@ class ParameterChoice:
             self.reduce = Extremes(x, request.axes, request.block_size, request.nan)
             self.plan = plan_parameters(spec, self.reduce.dtype, self.reduce.arrangement.layout.parameters)
             scale_format = spec.arithmetic.scale_format
-            marks = request.nan == "keep" and scale_format is not None
+            marks = request.nan == "keep" and scale_format is not None and validation.is_real(x.dtype)
             self.nan_parts = NanParts(x, request.axes, request.block_size) if marks else None
             self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
 

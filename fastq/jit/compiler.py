@@ -46,6 +46,9 @@ class _Whole(_Library):
     """A function with all that it calls. Numba's engine does not get it, which would keep it for ever."""
 
     def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.name != ENTRY:
+                function.linkage = "internal"  # LLVM then inlines what is called once, however large it is
         passes, builder = self._codegen._module_pass_manager()
         passes.run(self._final_module, builder)  # Numba does so twice, for the sake of references, which kernels lack
 

@@ -139,10 +139,10 @@ def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-de
         store_square(pointer(dst, element), dst_step, rows)
 
     def other(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
-        n, size = count(_lanes(kind)), _sizes(kind)[0]
+        n, result_size = count(_lanes(kind)), _sizes(kind)[1]
         for r in range(n):
             for c in range(n):
-                _put(kind, dst + c * dst_step + r * size, 0, _element(kind, src + r * src_row, c))
+                _put(kind, dst + c * dst_step + r * result_size, 0, _element(kind, src + r * src_row, c))
 
     return other if swapped or kind.infinity else plain
 

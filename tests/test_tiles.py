@@ -1,0 +1,101 @@
+"""Tiles: copies of strided matrices, and operations on memory that kernels cannot work on in place."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import fastq
+from fastq import reference
+from fastq.dispatch.cache import plans
+from fastq.runtime import tiles
+
+DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
+# rows, columns: squares of lanes with and without a rest, one row, one column
+SHAPES = [(1, 1), (1, 40), (40, 1), (16, 16), (33, 70), (70, 33), (128, 64)]
+
+
+def copied(x, dtype, result, transposed=False, marks_nan=False):
+    """Copy a matrix to another one of the same shape by `copy`, along rows or along columns."""
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(tiles.address_of_copy(dtype, marks_nan))
+    src, dst = (x.T, result.T) if transposed else (x, result)
+    where = (each.__array_interface__["data"][0] for each in (src, dst))
+    function(0, *where, *src.shape, *src.strides, *dst.strides)
+    return result
+
+
+def memories(x):
+    """The same matrix in many kinds of memory."""
+    yield x.copy()
+    yield x.copy("F")
+    yield x[:, ::-1].copy()[:, ::-1]
+    yield np.repeat(np.repeat(x, 2, 0), 3, 1)[::2, ::3]
+    yield np.repeat(x.T, 2, 1)[:, ::2].T
+    unaligned = np.ndarray(x.shape, x.dtype, np.zeros(x.nbytes + 1, np.uint8).data, 1)
+    unaligned[...] = x
+    yield unaligned
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(name) for name in DTYPES], ids=DTYPES)
+def test_copy(dtype):
+    rng = np.random.default_rng(0)
+    for shape in SHAPES:
+        x = np.frombuffer(rng.bytes(shape[0] * shape[1] * dtype.itemsize), dtype).reshape(shape)
+        for source in memories(x):
+            for result in memories(np.zeros(shape, dtype.newbyteorder("="))):
+                for transposed in (False, True):
+                    np.testing.assert_array_equal(copied(source, dtype, result, transposed), x)
+
+
+@pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f8", "bfloat16"])
+def test_marks_of_nan(dtype):
+    dtype = np.dtype(dtype) if dtype != "bfloat16" else np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    x = np.array([0, -1, np.inf, -np.inf, np.nan, -np.nan, 1e-5] * 60, np.float32).reshape(20, 21).astype(dtype)
+    for source in memories(x):
+        for transposed in (False, True):
+            result = np.full(x.shape, 7, np.uint8)
+            copied(source, x.dtype, result, transposed, marks_nan=True)
+            np.testing.assert_array_equal(result, np.isnan(x.astype(np.float32)))
+
+
+def test_a_copy_of_other_bytes_is_found(monkeypatch):
+    """Elements whose bytes are not in this CPU's order, copied as if they were."""
+    right = tiles.address_of_copy
+    monkeypatch.setattr(tiles, "address_of_copy", lambda dtype, *marks: right(dtype.newbyteorder("="), *marks))
+    with pytest.raises(AssertionError):
+        test_copy(np.dtype(">u4"))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])
+@pytest.mark.parametrize("code", ["int8", "uint4"])
+def test_transposed_memory(threads, code, order, count):
+    """Squares with a rest along both axes, whichever of the two arrays is transposed, and of more than one chunk."""
+    threads(count)
+    x = np.random.default_rng(1).standard_normal((3, 530, 514)).astype(np.float32)
+    source = x.transpose(order).copy().transpose(np.argsort(order))
+    for axis in (None, 1, 2):
+        qparams = reference.choose_qparams(x, code, axis=axis)
+        expected = reference.quantize(x, qparams=qparams)
+        for memory in (x, source):
+            for out in (
+                np.empty_like(expected.codes),
+                np.empty_like(expected.codes.transpose(order)).transpose(np.argsort(order)),
+            ):
+                assert fastq.quantize(memory, qparams=qparams, out=out).codes.tobytes() == expected.codes.tobytes()
+        values = np.empty_like(source)
+        np.testing.assert_array_equal(expected.dequantize(out=values), reference.dequantize(expected))
+
+
+def test_a_wrong_stride_is_found(monkeypatch, threads):
+    right = tiles._joined
+
+    def wrong(shape, *strides):
+        sizes, x, y = right(shape, *strides)
+        return sizes, [step + 4 * (k == 0) for k, step in enumerate(x)], y
+
+    monkeypatch.setattr(tiles, "_joined", wrong)
+    plans.clear()
+    with pytest.raises(AssertionError):
+        test_transposed_memory(threads, "int8", (2, 1, 0), 1)
+    plans.clear()

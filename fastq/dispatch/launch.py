@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.planner import ElementwisePlan, InMemory, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result
-from fastq.dispatch.subbyte import pack_codes, unpack_codes
+from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, tiles
+from fastq.dispatch.subbyte import pack_codes, packed_index, unpack_codes
 from fastq.kernels.storage import StorageFormat
 from fastq.runtime.driver import run
 from fastq.system.arguments import native
@@ -47,6 +47,37 @@ class AsTheyAre(NamedTuple):
         """Run; return the status."""
         scale, zero_point, tensor_scale = self.plan.repeated(_arranged(self.arrangement, given))
         return run(self.plan.plan.with_tensor(tensor_scale), x, out, scale, zero_point)
+
+
+class Repacked(NamedTuple):
+    """Rows of packed codes that begin within a byte, or have gaps, go through codes one in a byte, some at a time."""
+
+    plan: ElementwisePlan
+    spec: OpSpec
+    code: StorageFormat
+    direct: None = None
+
+    def execute(self, x: Array, out: Array, given: Parameters) -> int:
+        """Run; return the status."""
+        quantizing, status, code = self.spec.op == "quantize", 0, self.code
+        values, packed = (x, out) if quantizing else (out, x)
+        dtype = native(values.dtype)
+        scale, zero_point, tensor_scale = self.plan.repeated(_contiguous(given))
+        plan = self.plan.plan.with_tensor(tensor_scale)
+        for index, start, stop in tiles(values.shape):
+            part, where = values[index], packed[packed_index(index, values.shape, code)]
+            codes = np.empty(part.shape, code.unpacked_dtype)
+            if quantizing:
+                src, dst = np.ascontiguousarray(part, dtype), codes
+            else:
+                unpack_codes(where, codes, code)
+                src, dst = codes, np.empty(part.shape, dtype)
+            status |= run(plan.part(start, stop, start), src, dst, scale, zero_point)
+            if quantizing:
+                pack_codes(codes, where, code)
+            else:
+                values[index] = dst
+        return status
 
 
 class Unpacked(NamedTuple):
@@ -101,8 +132,12 @@ def launcher(
         packed = out if spec.op == "quantize" else x
         whole_bytes = is_plain(packed) and parted_by_bytes(shape, spec.axes, spec.block_size, code.group)
         layout = make_layout(shape, spec.axes, spec.block_size)
-        if layout is None or not whole_bytes:
+        if layout is None:
             return Unpacked(spec, code)
+        if not whole_bytes:
+            between = code.unpacked_dtype
+            source, result = (dtypes[0], between) if spec.op == "quantize" else (between, dtypes[1])
+            return Repacked(plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code)
         arrangement = Arrangement(None, True, spec.axes, layout, ())
     else:
         arrangement = arrange(x, out, spec.axes, spec.block_size)
@@ -130,4 +165,9 @@ def parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_
 
 def _arranged(arrangement: Arrangement, given: Parameters) -> Parameters:
     scale, zero_point = arrangement.to_kernel(given.scale), arrangement.to_kernel(given.zero_point)
+    return given._replace(scale=scale, zero_point=zero_point)
+
+
+def _contiguous(given: Parameters) -> Parameters:
+    scale, zero_point = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero_point)
     return given._replace(scale=scale, zero_point=zero_point)

@@ -146,6 +146,14 @@ def unpack_codes(packed: Array, codes: Array, code: StorageFormat) -> None:
         codes[...] = result
 
 
+def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: StorageFormat) -> tuple[Any, ...]:
+    """Return where the bytes of a tile are: tiles that part the last axis do so at whole bytes."""
+    if len(index) < len(shape) or not shape:
+        return index
+    *others, last = index
+    return (*others, slice(last.start * code.bits // 8, -(-last.stop * code.bits // 8)))
+
+
 def _planned(plan: LaunchPlan | None) -> LaunchPlan:
     assert plan is not None  # for memory without gaps there always is one
     return plan

@@ -123,10 +123,11 @@ class LaunchPlan(NamedTuple):
         return LaunchPlan(words, max(plan.threads for plan in plans), descriptors)
 
     def part(self, start: int, stop: int, origin: int = 0) -> LaunchPlan:
-        """Return this plan of one launch for other units, in one thread, of operands that begin with `origin`."""
+        """Return this plan of one launch for a part that stays in the cache: some units, operands from `origin` on."""
         words = self.words.copy()
-        words[HEAD + ORIGIN : HEAD + WAKE_WORKERS] = origin, start, stop, 0, 1
-        return LaunchPlan(words, 1)
+        words[HEAD + ARGS : HEAD + DESCRIPTOR].view(KERNEL_ARGS)["streaming"] = 0
+        words[HEAD + ORIGIN : HEAD + CHUNK] = origin, start, stop
+        return self._replace(words=words)
 
     def with_tensor(self, tensor: float) -> LaunchPlan:
         """Return this plan for scales in units of one for the whole array, which is known only now; 0: of none."""

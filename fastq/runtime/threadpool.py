@@ -98,7 +98,8 @@ def call_address(typingctx: Any, kernel: Any, integers: Any) -> Any:
 LINE = 8  # int64 in a cache line: words that different threads write do not share one
 
 GATE, OWNER, STATUS, JOB, PACE, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
-KERNEL, POINTERS, STOP, UNITS, BACKWARD, THREADS, ROUNDS = (JOB + k for k in (0, 1, 7, 8, 9, 10, 11))
+KERNEL, POINTERS, ORIGIN, START, STOP, UNITS = (JOB + k for k in (0, 1, 7, 8, 9, 10))
+BACKWARD, THREADS, ROUNDS = (JOB + k for k in (11, 12, 13))
 # when callers may have help again, for how long they went without it last time, when the last one was ready, and how
 # many calls had help since one had to wait for it
 UNTIL, REST, LAST, HELPED = PACE, PACE + 1, PACE + 2, PACE + 3
@@ -114,18 +115,18 @@ MOST_THREADS = (1 << (SEQUENCE_BIT - THREADS_BIT)) - 1
 @njit
 def _work(words, slot):  # type: ignore[no-untyped-def]
     """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
-    kernel, p, stop, chunk = words[KERNEL], POINTERS, words[STOP], words[UNITS]
-    backward, threads = words[BACKWARD], words[THREADS]
+    kernel, p, backward, threads = words[KERNEL], POINTERS, words[BACKWARD], words[THREADS]
+    origin, start, stop, chunk = words[ORIGIN], words[START], words[STOP], words[UNITS]
     pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
-    chunks, status = (stop + chunk - 1) // chunk, 0
+    chunks, status = (stop - start + chunk - 1) // chunk, 0
     for turn in range(threads):
         share = (slot + turn) % threads
         first, last = share * chunks // threads, (share + 1) * chunks // threads
         taken = advance(words, SLOTS + share * SLOT + TAKEN)
         k = fetch_add(taken, 1)
         while k < last - first:
-            start = (last - 1 - k if backward else first + k) * chunk
-            status |= call_address(kernel, (*pointers, 0, start, min(start + chunk, stop), slot))
+            at = start + (last - 1 - k if backward else first + k) * chunk
+            status |= call_address(kernel, (*pointers, origin, at, min(at + chunk, stop), slot))
             k = fetch_add(taken, 1)
     fence()  # what was streamed comes before the end of the work, also for threads on other cores
     fetch_or(advance(words, STATUS), status)
@@ -160,10 +161,9 @@ def run_alone(kernel, pointers, units):  # type: ignore[no-untyped-def]
 def run(words, kernel, pointers, units, threads, wake_workers, backward):  # type: ignore[no-untyped-def]
     """Run a kernel as `run_alone` does, with the help of other threads if it is for more than one.
 
-    Then the units begin with 0, and arrays with element 0. Without `wake_workers` a call works alone if the first
-    worker is parked, unless calls come one after the other.
+    Without `wake_workers` a call works alone if the first worker is parked, unless calls come one after the other.
     """
-    _, _, stop, chunk = units
+    origin, start, stop, chunk = units
     if threads == 1:
         return run_alone(kernel, pointers, units)
     began = nanoseconds()
@@ -173,7 +173,7 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
         status = run_alone(kernel, pointers, units)
         atomic_store(last, nanoseconds())
         return status
-    words[KERNEL], words[STOP], words[UNITS] = kernel, stop, chunk
+    words[KERNEL], words[ORIGIN], words[START], words[STOP], words[UNITS] = kernel, origin, start, stop, chunk
     words[BACKWARD], words[THREADS], words[STATUS] = backward, threads, 0
     for k in range(6):
         words[POINTERS + k] = pointers[k]

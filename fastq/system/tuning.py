@@ -62,7 +62,8 @@ class Tuning:
     narrow_row : int
         Elements of a row, below which several rows are taken as one where they can be.
     tile : int
-        Elements of a tile of strided input: 1 MiB of float32, half the L2 cache of a current core.
+        Elements that are taken together where Python goes through an array: rows of packed codes that begin within a
+        byte, errors and blocks of GGUF in strided memory. 1 MiB of float32, half the L2 cache of a current core.
     reduction_cost : int
         Elements of a reduction that are as much work as one of a quantization: 2**17 take 4.6 us alone, 4.9 with two.
     merged_partials : int

@@ -84,6 +84,16 @@ def _strided(*shape: int) -> Callable[[], Any]:
     return lambda: fastq.quantize_linear(x, np.float32(0.02), dtype="int8", out=out)
 
 
+def _transposed(*shape: int) -> Callable[[], Any]:
+    x, out = np.asfortranarray(_values(*shape)), np.zeros(shape, np.int8)
+    return lambda: fastq.quantize_linear(x, np.float32(0.02), dtype="int8", out=out)
+
+
+def _quantize_4_bits(*shape: int) -> Callable[[], Any]:
+    x, qparams = _values(*shape), fastq.QParams(np.float32(0.5), np.int8(0), "int4")
+    return lambda: fastq.quantize(x, qparams=qparams)
+
+
 def _gguf(size: int) -> Callable[[], Any]:
     x = _values(size)
     return lambda: fastq.gguf.quantize(x, "Q8_0")
@@ -110,6 +120,9 @@ WORKS: dict[str, Callable[[], Callable[[], Any]]] = {
     "quantize 2**13 columns of 2**12": lambda: _quantize(1 << 12, 1 << 13, axis=1),
     "quantize 2**20 blocks of 32": lambda: _quantize(1 << 12, 1 << 13, axis=1, block_size=32),
     "quantize strided 2**23": lambda: _strided(1 << 10, 1 << 13),
+    "quantize odd rows of 4 bits 2**23": lambda: _quantize_4_bits(1 << 10, (1 << 13) - 1),
+    "quantize transposed 2**18": lambda: _transposed(1 << 9, 1 << 9),
+    "quantize transposed 2**24": lambda: _transposed(1 << 12, 1 << 12),
     "dequantize 2**25": lambda: _dequantize(1 << 25),
     "dequantize 2**22": lambda: _dequantize(1 << 22),
     "dequantize 2**23": lambda: _dequantize(1 << 23),
@@ -139,7 +152,12 @@ TRIALS = [
     Trial(
         "narrow_row", (128, 256, 512, 1024, 2048), ("dequantize 2**16 rows of 2**8", "dequantize 2**15 rows of 2**10")
     ),
-    Trial("tile", (1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 20), ("quantize strided 2**23",)),
+    Trial(
+        "tile_bytes",
+        (1 << 14, 1 << 15, 1 << 16, 1 << 17),
+        ("quantize strided 2**23", "quantize transposed 2**18", "quantize transposed 2**24"),
+    ),
+    Trial("tile", (1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 20), ("quantize odd rows of 4 bits 2**23",)),
     Trial("reduction_cost", (1, 2, 4, 8, 16), ("minmax of 2**17", "minmax of 2**18")),
     Trial("merged_partials", (1 << 10, 1 << 13, 1 << 16, 1 << 19), ("minmax of 2**15 x 64 by columns",)),
     Trial("strip_columns", (1 << 11, 1 << 13, 1 << 15, 1 << 17), ("minmax of 8 x 2**18 by columns",)),

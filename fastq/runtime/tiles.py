@@ -42,12 +42,11 @@ from fastq.runtime.driver import (
 from fastq.runtime.kernel_args import KERNEL_ARGS
 from fastq.runtime.threadpool import call_address
 from fastq.simd import LINE, Vec, address_of, count, load, load_square, pointer, scratch, store, store_square, transpose
+from fastq.system import tuning
 
 Array = NDArray[Any]
 
-# Bytes of the stack for both buffers. Transposed 2**24 float32 on a Zen 4, two threads, Gelem/s: 2**15 1.4, 2**16 1.9,
-# 2**17 2.2; a thread of macOS has 2**19.
-BUFFER = 1 << 16
+BUFFER = tuning.current().tile_bytes  # of both buffers
 GROUP = 64  # elements, of which a piece is a multiple: whole bytes of codes of any width
 
 # words of a descriptor, after that of the kernel:

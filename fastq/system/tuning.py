@@ -61,6 +61,10 @@ class Tuning:
         9.7 and 6.9; 512 rows of 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4.
     narrow_row : int
         Elements of a row, below which several rows are taken as one where they can be.
+    tile_bytes : int
+        Bytes of the stack, on each thread, of the buffers through which strided memory goes.
+        float32 to int8 transposed, two threads of a Zen 4, Gelem/s of 2**24 and of 2**18: 2**15 bytes 1.4 and 4.1, 2**16
+        1.9 and 5.1, 2**17 2.2 and 6; but a thread has 2**19 bytes on macOS.
     tile : int
         Elements that are taken together where Python goes through an array: rows of packed codes that begin within a
         byte, errors and blocks of GGUF in strided memory. 1 MiB of float32, half the L2 cache of a current core.
@@ -112,6 +116,7 @@ class Tuning:
     aliased_rows: int = 512
     aliased_stride: int = 1 << 14
     narrow_row: int = 512
+    tile_bytes: int = 1 << 16
     tile: int = 1 << 18
     reduction_cost: int = 8
     merged_partials: int = 1 << 16

@@ -63,7 +63,7 @@ class Tuning:
         Elements of a row, below which several rows are taken as one where they can be.
     tile_bytes : int
         Bytes of the stack, on each thread, of the buffers through which strided memory goes.
-        float32 to int8 transposed, two threads of a Zen 4, Gelem/s of 2**24 and of 2**18: 2**15 bytes 1.4 and 4.1, 2**16
+        float32 to int8 transposed, two threads of a Zen 4, 2**24 and 2**18, Gelem/s: 2**15 bytes 1.4 and 4.1, 2**16
         1.9 and 5.1, 2**17 2.2 and 6; but a thread has 2**19 bytes on macOS.
     tile : int
         Elements that are taken together where Python goes through an array: rows of packed codes that begin within a

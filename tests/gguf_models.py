@@ -24,6 +24,7 @@ class Model:
     tensors: dict[str, tuple[int, ...]]
     numbers: dict[str, int] = field(default_factory=dict)
     dtype: str = "float16"
+    forward: int = WIDTH  # values between the layers of a feed-forward network
 
 
 def _blocks(layers, shapes):
@@ -87,6 +88,18 @@ MODELS = {
     }),
 }  # fmt: skip
 
+# complete: llama.cpp generates text with it
+RUNS = Model(
+    "llama", 4, (4, 2),
+    {"token_embd.weight": (320, WIDTH), "output_norm.weight": (WIDTH,), "output.weight": (320, WIDTH)}
+    | _blocks(4, {
+        "attn_norm.weight": (WIDTH,), "attn_q.weight": (256, WIDTH), "attn_k.weight": (128, WIDTH),
+        "attn_v.weight": (128, WIDTH), "attn_output.weight": (WIDTH, 256), "ffn_norm.weight": (WIDTH,),
+        "ffn_up.weight": (512, WIDTH), "ffn_gate.weight": (512, WIDTH), "ffn_down.weight": (WIDTH, 512),
+    }),
+    forward=512,
+)  # fmt: skip
+
 
 def weights_of(model, seed=0):
     """Weights of a model by name; RandomState gives the same ones in every version of NumPy."""
@@ -108,7 +121,7 @@ def write(path, model, *, seed=0, extra=None):
     writer.add_file_type(1)
     writer.add_context_length(64)
     writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(WIDTH)
+    writer.add_feed_forward_length(model.forward)
     writer.add_block_count(model.layers)
     writer.add_head_count(model.heads[0])
     writer.add_head_count_kv(model.heads[1])
@@ -120,8 +133,7 @@ def write(path, model, *, seed=0, extra=None):
         writer.add_expert_used_count(2)
     writer.add_array("test.numbers", [1.5, -2.5])
     writer.add_bool("test.yes", True)
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([f"▁{i}" for i in range(16)])
+    _add_vocabulary(writer, model.tensors.get("token_embd.weight", (16,))[0])
     if extra:
         extra(writer)
     raw = gguf.GGMLQuantizationType.BF16 if model.dtype == "bfloat16" else None
@@ -135,6 +147,16 @@ def write(path, model, *, seed=0, extra=None):
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_vocabulary(writer, size):
+    """Add tokens as SentencePiece has them: three of its own, all bytes, and as many words as there is room for."""
+    special = [("<unk>", 2), ("<s>", 3), ("</s>", 3)]
+    tokens = special + [(f"<0x{byte:02X}>", 6) for byte in range(256)] + [(f"▁{i}", 1) for i in range(size)]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([token for token, _ in tokens[:size]])
+    writer.add_token_scores([0.0 if kind != 1 else -1.0 * i for i, (_, kind) in enumerate(tokens[:size])])
+    writer.add_token_types([kind for _, kind in tokens[:size]])
 
 
 # Importance matrices

@@ -54,7 +54,7 @@ def lies():
     yield from _lies_of_fields()
     yield from _lies_of_tensors()
     whole = gguf()
-    for length in range(len(whole)):
+    for length in range(0, len(whole), 5):
         yield f"cut off after {length} bytes", whole[:length]
 
 

@@ -339,7 +339,7 @@ def _legacy(change):
         (_legacy((4, b"\xff\xff\xff\x7f")), "it is no importance matrix, or it ends too early"),
         (_legacy((13, b"\xff\xff\xff\x7f")), "it is no importance matrix: 'a' would have 2,147,483,647 values"),
         (_legacy((13, b"\0")), "it is no importance matrix: 'a' would have 0 values"),
-        (_legacy((17, b"\0\0\xc0\x7f")), "'a' has values that are not finite"),
+        (_legacy((34, b"\0\0\xc0\x7f")), "'a' has values that are not finite"),
     ],
 )
 def test_no_importance_matrix(model, content, message):

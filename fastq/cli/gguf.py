@@ -20,6 +20,8 @@ from fastq.io.gguf.converting import Conversion, dequantize_gguf, quantize_gguf,
 from fastq.io.gguf.imatrix import load_imatrix
 from fastq.io.gguf.mixes import ALIASES, FLOAT_MIXES, MIXES, Wishes
 
+NamedType = tuple[re.Pattern[str], str]
+
 GGUF = with_suffix(".gguf")
 LONGEST_VALUE = 60  # characters of a field's value in a table
 
@@ -71,34 +73,25 @@ KIND: tuple[Column[Any], ...] = (
 )
 
 
-class TypeName(click.ParamType):
-    """The name of a type of tensors, in capitals or not."""
-
-    name = "type"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name as the table has it."""
-        if value.upper() not in TENSOR_TYPES:
-            self.fail(f"{value!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}", param, ctx)
-        return value.upper()
+def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Return the name of a type of tensors as the table has it; None is an option that was not given."""
+    if text is None or text.upper() in TENSOR_TYPES:
+        return text.upper() if text else None
+    raise click.BadParameter(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}")
 
 
-class NamedType(click.ParamType):
-    """REGEX=TYPE: a type for the tensors in whose name a pattern is found."""
-
-    name = "regex=type"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[re.Pattern[str], str]:
-        """Return the pattern and the name; the last = counts, since patterns may have one."""
-        pattern, equals, kind = value.rpartition("=")
+def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[NamedType, ...]:
+    """Split each REGEX=TYPE at its last =, since patterns may have one."""
+    found = []
+    for text in texts:
+        pattern, equals, kind = text.rpartition("=")
         if not (pattern and equals):
-            self.fail(f"{value!r} is not REGEX=TYPE", param, ctx)
+            raise click.BadParameter(f"{text!r} is not REGEX=TYPE")
         try:
-            return re.compile(pattern), TypeName().convert(kind, param, ctx)
+            found.append((re.compile(pattern), _type_name(ctx, param, kind) or ""))
         except re.error as error:
-            self.fail(f"{pattern!r} is not a regular expression: {error}", param, ctx)
+            raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}") from error
+    return tuple(found)
 
 
 @click.command()
@@ -111,13 +104,13 @@ class NamedType(click.ParamType):
 @click.option(
     "--tensor-type",
     "named",
-    type=NamedType(),
+    callback=_named_types,
     multiple=True,
     metavar="REGEX=TYPE",
     help="Type of the tensors in whose name REGEX is found; repeatable, the first one counts.",
 )
-@click.option("--output-tensor-type", type=TypeName(), metavar="TYPE", help="Type of output.weight.")
-@click.option("--token-embedding-type", type=TypeName(), metavar="TYPE", help="Type of the token embeddings.")
+@click.option("--output-tensor-type", callback=_type_name, metavar="TYPE", help="Type of output.weight.")
+@click.option("--token-embedding-type", callback=_type_name, metavar="TYPE", help="Type of the token embeddings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
 @force_option
 def gguf(
@@ -127,7 +120,7 @@ def gguf(
     dequantize: bool,
     imatrix: Path | None,
     pure: bool,
-    named: tuple[tuple[re.Pattern[str], str], ...],
+    named: tuple[NamedType, ...],
     output_tensor_type: str | None,
     token_embedding_type: str | None,
     as_json: bool,

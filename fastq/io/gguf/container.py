@@ -44,12 +44,12 @@ VALUE_TYPES = {
     11: "int64",
     12: "float64",
 }
-NUMPY = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "F64": np.dtype("<f8")}
+NUMPY = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 
 
 def numpy_dtype(kind: TensorType) -> np.dtype[Any]:
     """Return the NumPy dtype of a type of floats; uint8 for the bytes of any other."""
-    return FLOAT_FORMATS["bfloat16"].dtype if kind.name == "BF16" else NUMPY.get(kind.name, np.dtype(np.uint8))
+    return FLOAT_FORMATS["bfloat16"].dtype if kind.name == "BF16" else np.dtype(NUMPY.get(kind.name, "u1"))
 
 
 @dataclass(frozen=True)

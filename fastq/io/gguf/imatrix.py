@@ -107,7 +107,7 @@ def _from_legacy(data: bytes) -> Imatrix:
             if size < 1 or at + 8 + 4 * size > len(data):
                 raise ValueError(f"it is no importance matrix: {name!r} would have {size:,} values")
             sums = np.frombuffer(data, "<f4", size, at + 8)
-            values[name] = sums / np.float32(calls) if calls > 0 else sums
+            values[name] = np.divide(sums, np.float32(max(calls, 1)), dtype=np.float32)
             at += 8 + 4 * size
         chunks, datasets = 0, []
         if at < len(data):

@@ -78,6 +78,7 @@ def _lies_of_fields():
     yield "alignment in 64 bits", gguf([field("general.alignment", UINT64, struct.pack("<Q", 32))])
     yield "alignment as text", gguf([field("general.alignment", STRING, text("32"))])
     yield "alignment beyond the file", gguf([uint32("general.alignment", 2**31)])
+    yield "alignment beyond the file, no tensors", gguf([uint32("general.alignment", 2**31)], tensors=[])
 
 
 def _lies_of_tensors():

@@ -147,7 +147,7 @@ class GgufSource:
                 cursor = _Cursor(data)
                 count, fields = _counts(cursor)
                 self.fields = _fields(cursor, fields)
-                self.alignment = _alignment(self.fields)
+                self.alignment = _alignment(self.fields, len(data))
                 places = _tensor_infos(cursor, count)
                 start, end = _aligned(cursor.at, self.alignment), len(data)
         _check_places(places, start, end, self.alignment)
@@ -266,13 +266,13 @@ def _skip_value(cursor: _Cursor, key: str, number: int) -> None:
         raise ValueError(f"key {key!r} has a value of type {number}, which there is not")
 
 
-def _alignment(fields: Mapping[str, Field]) -> int:
+def _alignment(fields: Mapping[str, Field], size: int) -> int:
     if ALIGNMENT_KEY not in fields:
         return ALIGNMENT
     field = fields[ALIGNMENT_KEY]
     value = field.value() if VALUE_TYPES[field.number] == "uint32" else 0
-    if value < 1 or value & (value - 1):
-        raise ValueError(f"{ALIGNMENT_KEY} must be a power of two in a uint32, not {field.value()!r}")
+    if not 0 < value <= size or value & (value - 1):
+        raise ValueError(f"{ALIGNMENT_KEY} must be a power of two up to {size:,}, not {field.value()!r}")
     return int(value)
 
 

@@ -67,7 +67,6 @@ ODD = {
     "blk.2.attn_v.weight": (4, 2, WIDTH),
     "mm.weight": (4, WIDTH),
 }
-NOT_32 = ("blk.0.attn_q.weight",)  # which llama-quantize refuses where the type has blocks of 32
 
 MODELS = {
     "llama": Model("llama", 16, (8, 8), EMBEDDING | OUTPUT | _blocks(16, ATTENTION | DENSE)),

@@ -41,14 +41,6 @@ FILE_TYPES = {
     "TQ2_0": 37,
 }
 FLOATS = {"F32": 0, "F16": 1, "BF16": 32}
-# which tensors are left out where llama-quantize refuses the model: blocks of 32 have no replacement
-OF_32 = ("Q4_0", "Q4_1", "Q8_0", "Q5_0", "Q5_1", "IQ4_NL")
-
-
-class Weights(ctypes.Structure):
-    """llama_model_imatrix_data."""
-
-    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.POINTER(ctypes.c_float)), ("size", ctypes.c_size_t)]
 
 
 def quantize(source, out, number, *, weights=None, **options):
@@ -61,12 +53,12 @@ def quantize(source, out, number, *, weights=None, **options):
         setattr(params, name, value)
     kept = []
     if weights is not None:
-        entries = (Weights * (len(weights) + 1))()
+        entries = (llama_cpp.llama_model_imatrix_data * (len(weights) + 1))()
         for entry, (name, values) in zip(entries, weights.items(), strict=False):
             kept += [values, name.encode()]
             entry.name, entry.size = kept[-1], values.size
             entry.data = values.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-        params.imatrix = ctypes.cast(entries, ctypes.c_void_p)
+        params.imatrix = ctypes.cast(entries, ctypes.POINTER(llama_cpp.llama_model_imatrix_data))
     return llama_cpp.llama_model_quantize(str(source).encode(), str(out).encode(), ctypes.byref(params)) == 0
 
 
@@ -77,15 +69,6 @@ def quiet():
     callback = llama_cpp.llama_log_callback(lambda *_: None)
     llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
     return callback
-
-
-def model_for(name, mix):
-    """The model of a name without what llama-quantize refuses in a mix."""
-    model = MODELS[name]
-    if mix not in OF_32:
-        return model
-    tensors = {key: shape for key, shape in model.tensors.items() if key not in gguf_models.NOT_32}
-    return gguf_models.Model(model.architecture, model.layers, model.heads, tensors, model.numbers, model.dtype)
 
 
 def cases():
@@ -125,9 +108,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for model, mix, weighted in cases():
-            chosen = model_for(model, mix)
-            source, out = gguf_models.write(folder / "in.gguf", chosen), folder / "out.gguf"
-            weights = gguf_models.means(chosen) if weighted else None
+            source, out = gguf_models.write(folder / "in.gguf", MODELS[model]), folder / "out.gguf"
+            weights = gguf_models.means(MODELS[model]) if weighted else None
             if not quantize(source, out, FILE_TYPES[mix], weights=weights):
                 sys.exit(f"llama_model_quantize failed: {model}, {mix}")
             types = "".join(chr(ord("0") + letters.index(kind)) for kind in types_of(out))

@@ -23,20 +23,12 @@ CASES = gguf_oracle.cases()
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """Each model as a file that was read, by its name and whether rows of 80 are in it."""
-    folder, made = tmp_path_factory.mktemp("models"), {}
-
-    def source(name, mix):
-        key = name, mix in gguf_oracle.OF_32
-        if key not in made:
-            path = folder / f"{name}-{key[1]}.gguf"
-            made[key] = gguf_models.write(path, gguf_oracle.model_for(name, mix))
-        return made[key]
-
-    return source
+    """Each model as a file, by its name."""
+    folder = tmp_path_factory.mktemp("models")
+    return {name: gguf_models.write(folder / f"{name}.gguf", model) for name, model in gguf_models.MODELS.items()}
 
 
-def chosen(path, mix, *, weighted=False, rules=RULES, monkeypatch=None):
+def chosen(path, mix, *, weighted=False):
     source = open_gguf(path)
     specs = in_order(source.tensors.values())
     return choose_types(model_of(source), specs, MIXES[mix], Wishes(), has_imatrix=weighted)
@@ -50,7 +42,7 @@ def stored(name, mix, weighted):
 @pytest.mark.parametrize("mix", list(MIXES))
 def test_types_are_those_that_llama_quantize_chose(sources, mix):
     for name, _, weighted in (case for case in CASES if case[1] == mix):
-        types = chosen(sources(name, mix), mix, weighted=weighted)
+        types = chosen(sources[name], mix, weighted=weighted)
         assert [kind.name for kind in types.values()] == stored(name, mix, weighted)[1], name
 
 
@@ -65,7 +57,7 @@ def test_the_stored_choices_reach_every_rule(sources, monkeypatch):
 
     monkeypatch.setattr(mixes.Rule, "fits", fits)
     for name, mix, weighted in CASES:
-        chosen(sources(name, mix), mix, weighted=weighted)
+        chosen(sources[name], mix, weighted=weighted)
     assert [rule for rule in RULES if rule not in used] == []
 
 
@@ -75,7 +67,7 @@ def test_a_rule_that_is_missing_is_noticed(sources, monkeypatch):
         monkeypatch.setattr(mixes, "RULES", tuple(each for each in RULES if each is not rule))
         names = rule.mixes.split() or MIXES
         if all(
-            [kind.name for kind in chosen(sources(name, mix), mix, weighted=weighted).values()]
+            [kind.name for kind in chosen(sources[name], mix, weighted=weighted).values()]
             == stored(name, mix, weighted)[1]
             for name, mix, weighted in CASES
             if mix in names
@@ -90,9 +82,9 @@ def test_files_are_those_that_llama_quantize_wrote(sources, tmp_path, mix):
     if MIXES[mix].default not in BLOCK_FORMATS:
         pytest.skip(f"fastq does not quantize to {MIXES[mix].default}")
     for name, _, weighted in (case for case in CASES if case[1] == mix):
-        source, out, options = sources(name, mix), tmp_path / "out.gguf", []
+        source, out, options = sources[name], tmp_path / "out.gguf", []
         if weighted:
-            model = gguf_oracle.model_for(name, mix)
+            model = gguf_models.MODELS[name]
             options = ["--imatrix", str(gguf_models.write_imatrix(tmp_path / "imatrix.gguf", model))]
         case, _ = stored(name, mix, weighted)
         if gguf_oracle.digest(source) != case["in"]:
@@ -143,6 +135,22 @@ def test_wishes():
     tied = [spec for spec in specs_of(*names) if spec.name != "output.weight"]
     for wishes, kind in ((Wishes(), "Q6_K"), (Wishes(output_type="Q8_0"), "Q8_0"), (Wishes(pure=True), "Q4_K")):
         assert choose_types(Model("llama", 1), tied, MIXES["Q4_K_M"], wishes)["token_embd.weight"].name == kind
+
+
+def test_embeddings_of_layers_follow_a_pattern_first():
+    wishes = Wishes(tensor_types=[(re.compile("embd"), "Q4_K")], embedding_type="Q8_0")
+    found = choose_types(Model(), specs_of("token_embd.weight", "per_layer_token_embd.weight"), MIXES["Q2_K"], wishes)
+    assert [kind.name for kind in found.values()] == ["Q8_0", "Q4_K"]
+
+
+def test_names_of_one_architecture():
+    names = ("blk.0.attn_q_a.weight", "blk.0.attn_k_b.weight", "blk.0.hc_fn.weight", "blk.0.attn_q.weight")
+    for architecture, types in (
+        ("glm5-next", ["Q8_0", "F16", "F16", "Q2_K"]),
+        ("deepseek2", ["Q2_K", "Q2_K", "Q2_K", "Q2_K"]),
+    ):
+        found = choose_types(Model(architecture), specs_of(*names), MIXES["Q2_K"], Wishes())
+        assert [kind.name for kind in found.values()] == types
 
 
 def test_models_of_70b():

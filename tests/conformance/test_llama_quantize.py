@@ -76,7 +76,7 @@ def text(path):
 @pytest.mark.parametrize(("name", "mix", "weighted"), gguf_oracle.cases())
 def test_every_rule(here, name, mix, weighted):
     known(mix)
-    model = gguf_oracle.model_for(name, mix)
+    model = gguf_models.MODELS[name]
     source, options, weights = gguf_models.write(here / "in.gguf", model), [], None
     if weighted:
         options = ["--imatrix", str(gguf_models.write_imatrix(here / "imatrix.gguf", model))]

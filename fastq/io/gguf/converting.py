@@ -141,12 +141,12 @@ def dequantize_gguf(source: GgufSource, out: Path, mix: Mix, *, progress: Progre
 
     Parameters and results are those of `quantize_gguf`, with a mix of floats.
     """
-    steps = []
+    steps, architecture = [], model_of(source).architecture
     for spec in in_order(source.tensors.values()):
         has_blocks = spec.kind.block > 1
         if has_blocks and spec.kind.name not in BLOCK_FORMATS:
             raise ValueError(f"tensor {spec.name!r} is {spec.kind}, which fastq does not dequantize")
-        changes = has_blocks or (is_quantized(spec) and spec.kind.is_float)
+        changes = has_blocks or (is_quantized(spec, architecture) and spec.kind.is_float)
         steps.append(Step(spec, TENSOR_TYPES[mix.default] if changes else spec.kind))
     return _convert(source, out, steps, _version(mix), progress)
 

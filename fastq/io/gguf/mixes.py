@@ -121,16 +121,28 @@ _KEPT_WITHIN = (
 _KEPT = ("position_embd.weight", "token_types.weight")
 
 
-def is_quantized(spec: TensorSpec) -> bool:
-    """Return whether llama-quantize changes the type of a tensor at all."""
+_KEPT_WITHIN_OF = {
+    "glm5-next": (
+        *("hc_", "indexer.attn_q_b", "indexer.attn_k", "indexer.proj", "indexer_compressor_gate"),
+        *("indexer_compressor_ape", "ssm_f_a.weight", "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight"),
+        *("ssm_beta.weight", "attn_kv_a_mqa.weight", "attn_k_b.weight", "attn_v_b.weight"),
+    )
+}
+_Q8_0_WITHIN_OF = {"glm5-next": ("attn_q_a", "attn_q_b", "nextn.eh_proj")}  # quantized to this, whatever the mix
+
+
+def is_quantized(spec: TensorSpec, architecture: str) -> bool:
+    """Return whether llama-quantize changes the type of a tensor of a model at all."""
     name = spec.name
     named = name.endswith("weight") or len(name.encode()) == 5  # five bytes: where its test for the ending wraps around
-    return len(spec.shape) > 1 and named and name not in _KEPT and not any(part in name for part in _KEPT_WITHIN)
+    kept = (*_KEPT_WITHIN, *_KEPT_WITHIN_OF.get(architecture, ()))
+    return len(spec.shape) > 1 and named and name not in _KEPT and not any(part in name for part in kept)
 
 
 # What a tensor is for, by its name: the first that fits
 OUTPUT, EMBEDDING, VALUES, KEYS, ATTENTION, DOWN = "output", "embedding", "values", "keys", "attention", "down"
-_NAMED = {"output.weight": OUTPUT, "token_embd.weight": EMBEDDING, "per_layer_token_embd.weight": EMBEDDING}
+PER_LAYER = "per_layer_token_embd.weight"
+_NAMED = {"output.weight": OUTPUT, "token_embd.weight": EMBEDDING, PER_LAYER: EMBEDDING}
 _NAMED_WITHIN = {
     "attn_qkv.weight": VALUES,
     "attn_kv_b.weight": VALUES,
@@ -299,19 +311,23 @@ class _Choice:
         self._seen = dict.fromkeys(self._counts, 0)
 
     def type_of(self, spec: TensorSpec) -> TensorType:
-        if not is_quantized(spec):
+        if not is_quantized(spec, self._model.architecture):
             return spec.kind
         return _fitting(TENSOR_TYPES[self._wanted(spec)], spec.shape[-1])
 
     def _wanted(self, spec: TensorSpec) -> str:
         wishes, purpose = self._wishes, purpose_of(spec.name)
+        named = next((kind for pattern, kind in wishes.tensor_types if pattern.search(spec.name)), None)
         direct = {EMBEDDING: wishes.embedding_type, OUTPUT: wishes.output_type}.get(purpose or "")
-        if direct:
+        if direct and not (named and spec.name == PER_LAYER):
             return direct
-        for pattern, kind in wishes.tensor_types:
-            if pattern.search(spec.name):
-                return kind
-        if wishes.pure or purpose is None:
+        if named:
+            return named
+        if wishes.pure:
+            return self._mix.default
+        if any(part in spec.name for part in _Q8_0_WITHIN_OF.get(self._model.architecture, ())):
+            return "Q8_0"
+        if purpose is None:
             return self._mix.default
         if purpose == OUTPUT or (purpose == EMBEDDING and self._tied):
             return wishes.output_type or self._for_output(spec)

@@ -86,7 +86,8 @@ def page(text: str, title: str, found: Iterable[Quality]) -> str:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"{PAGE.name} has no part from {BEGIN} to {END}")
-    return f"{before}{BEGIN}\nThe matrices of {title}:\n\n{table(found)}\n{END}{after}"
+    picture = f"![Noise against bits]({PICTURE.name})"
+    return f"{before}{BEGIN}\nThe matrices of {title}:\n\n{table(found)}\n\n{picture}\n{END}{after}"
 
 
 def draw(title: str, found: list[Quality], path: Path = PICTURE) -> None:

@@ -68,6 +68,19 @@ def test_a_pipe_is_not_waited_for(here):
     for arguments in (["gguf", "in.gguf", "out.gguf", "--type", "Q8_0"], ["inspect", "in.gguf"]):
         result = CliRunner().invoke(cli, arguments)
         assert (result.exit_code, result.output) == (1, "Error: in.gguf: in.gguf is not a file\n")
+    Path("right.gguf").write_bytes(gguf_lies.gguf())
+    arguments = ["gguf", "right.gguf", "out.gguf", "--type", "Q8_0", "--imatrix", "in.gguf"]
+    assert CliRunner().invoke(cli, arguments).output == ("Error: right.gguf: importance matrix in.gguf is not a file\n")
+
+
+def test_a_terminal_gets_no_commands_from_a_file(here):
+    name, field = "a\x1b[2J.weight", gguf_lies.field("b\x1b]0;", gguf_lies.STRING, gguf_lies.text("c\x07\n\x9bd"))
+    Path("in.gguf").write_bytes(gguf_lies.gguf([field], tensors=[gguf_lies.tensor(name)]))
+    for arguments in (["inspect", "in.gguf"], ["gguf", "in.gguf", "out.gguf", "--type", "Q8_0"]):
+        output = CliRunner().invoke(cli, arguments).output
+        assert "a?[2J.weight" in output
+        assert output.replace("\n", "").isprintable()
+    assert "b?]0;" in CliRunner().invoke(cli, ["inspect", "in.gguf"]).output
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError("64 GiB"), KeyboardInterrupt()])

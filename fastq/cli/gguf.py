@@ -43,7 +43,7 @@ def _bits(line: Conversion | Total) -> str:
 
 
 CONVERSION: tuple[Column[Any], ...] = (
-    ("tensor", lambda line: line.name),
+    ("tensor", lambda line: _printable(line.name)),
     ("shape", lambda line: "" if isinstance(line, Total) else _shape_text(line.shape)),
     ("from", lambda line: "" if isinstance(line, Total) else line.source.name),
     ("bytes before", lambda line: f"{line.before:,}"),
@@ -53,14 +53,14 @@ CONVERSION: tuple[Column[Any], ...] = (
     ("SQNR dB", lambda line: number_text(line.sqnr_db, ".2f")),
 )
 TENSOR: tuple[Column[TensorSpec], ...] = (
-    ("tensor", lambda spec: spec.name),
+    ("tensor", lambda spec: _printable(spec.name)),
     ("type", lambda spec: spec.kind.name),
     ("shape", lambda spec: _shape_text(spec.shape)),
     ("bytes", lambda spec: f"{spec.nbytes:,}"),
     ("bits", lambda spec: number_text(spec.kind.bits, ".3f")),
 )
 FIELD: tuple[Column[Field], ...] = (
-    ("key", lambda field: field.key),
+    ("key", lambda field: _printable(field.key)),
     ("type", lambda field: field.type_name),
     ("value", lambda field: _value_text(field)),
 )
@@ -224,8 +224,13 @@ def _value_text(field: Field) -> str:
     text = (
         ", ".join(map(str, value[:8])) + (", ..." if len(value) > 8 else "") if isinstance(value, list) else str(value)
     )
-    line = " ".join(text.split())
+    line = _printable(" ".join(text.split()))
     return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."
+
+
+def _printable(text: str) -> str:
+    """Return text of a file without what a terminal would take for a command."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

@@ -260,7 +260,8 @@ def _failures(step: Step, chunk: Array, start: int) -> Iterator[None]:
         yield
     except ValueError as error:
         bad = np.zeros(0) if not step.spec.kind.is_float else np.flatnonzero(~np.isfinite(chunk).all(axis=1))
-        why = f"NaN or infinity in row {start + bad[0]:,}" if bad.size else f"{error}, after {start:,} rows"
+        after = f", after {start:,} rows" if start else ""
+        why = f"NaN or infinity in row {start + bad[0]:,}" if bad.size else f"{error}{after}"
         raise ValueError(f"tensor {step.spec.name!r} can't become {step.target}: {why}") from error
 
 

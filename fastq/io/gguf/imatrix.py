@@ -57,6 +57,8 @@ def load_imatrix(path: Path) -> Imatrix:
     ValueError
         If the file is neither, ends too early, or has values that are not finite.
     """
+    if not path.is_file():
+        raise ValueError(f"importance matrix {path.name} is not a file")
     with path.open("rb") as file:
         is_gguf = file.read(4) == MAGIC
     try:

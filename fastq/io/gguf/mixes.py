@@ -228,7 +228,6 @@ RULES = (
     Rule(DOWN, "Q5_K", "Q3_K_L"),
     Rule(DOWN, "Q6_K", "Q4_K_M", lambda place: _falcon(place) and _first(place, 16)),
     Rule(DOWN, "Q5_K", "Q4_K_M", lambda place: _falcon(place) and _more_bits(place)),
-    Rule(DOWN, None, "Q4_K_M", _falcon),
     Rule(DOWN, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
     Rule(DOWN, "Q5_K", "IQ4_NL IQ4_XS", lambda place: _first(place, 8) and not place.has_imatrix),
     Rule(DOWN, "Q5_K", "Q4_K_S", lambda place: _first(place, 8) and not _falcon(place)),

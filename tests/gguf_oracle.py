@@ -1,4 +1,4 @@
-"""llama_model_quantize of llama.cpp on the small models: `python -m tests.gguf_oracle` writes tests/gguf_digests.json.
+"""llama_model_quantize of llama.cpp on the small models: `python -m tests.gguf_oracle` writes tests/gguf_file_digests.json.
 
 What is kept is, for each model and file type, the type of each tensor and the digest of the whole file, so that every
 machine can compare; the conformance tests compare with the library that is installed. Needs llama-cpp-python and gguf,
@@ -19,7 +19,7 @@ import gguf
 import gguf_models
 from gguf_models import MODELS
 
-STORED = Path(__file__).with_name("gguf_digests.json")
+STORED = Path(__file__).with_name("gguf_file_digests.json")
 FILE_TYPES = {
     "Q4_0": 2,
     "Q4_1": 3,

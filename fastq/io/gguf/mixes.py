@@ -244,7 +244,7 @@ RULES = (
 )
 _RAISED = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
 
-# Where rows are no whole blocks. llama-quantize has no replacement for the others, and refuses the model.
+# Types for rows that are no whole blocks; F16 where these have no place either
 FALLBACKS = {
     "IQ4_XS": "IQ4_NL",
     "Q2_K": "Q4_0",

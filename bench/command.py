@@ -237,6 +237,22 @@ def plot(results_file: Path, plot_file: Path) -> None:
     drawing.save(read(results_file), plot_file)
 
 
+@main.command(name="gguf-types")
+@click.argument("weights_file", metavar="[SAFETENSORS]", required=False, type=FILE)
+def gguf_types(weights_file: Path | None) -> None:
+    """Write the table and the picture of docs/gguf.md: bits and noise of each type of GGUF on real weights."""
+    from . import gguf_types as types
+
+    try:
+        title, matrices = types.weights(weights_file)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    found = types.qualities(matrices)
+    types.PAGE.write_text(types.page(types.PAGE.read_text(encoding="utf-8"), title, found), encoding="utf-8")
+    types.draw(title, found)
+    click.echo(f"{types.PAGE} and {types.PICTURE} written")
+
+
 @main.command(name="show")
 @results_argument
 def show_stored(results_file: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from click.testing import CliRunner
+from gguf import GGUFReader
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
@@ -41,6 +42,8 @@ def unreadable(path):
     try:
         if path.suffix == ".npy":
             np.load(path)
+        elif path.suffix == ".gguf":
+            GGUFReader(path)
         else:
             load_file(path)
     except (SafetensorError, ValueError, OSError) as error:

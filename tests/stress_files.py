@@ -8,6 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import gguf_lies
+import gguf_models
 import hostile
 import numpy as np
 from click.testing import CliRunner
@@ -16,6 +18,7 @@ from safetensors.numpy import save_file
 from subprocesses import HITS, SETUP, finish, start
 
 from fastq.cli.app import cli
+from fastq.io.gguf.container import open_gguf
 
 # Quantizing over an old file is killed at random moments: in a forked child, which has all imported, so that most are
 # in the middle of writing. What it leaves has to be gone after the next run.
@@ -121,6 +124,28 @@ def contents(scale, progress):
     return rows
 
 
+def gguf_contents(scale, progress):
+    """Every lie of the catalogue of GGUF files, each bit of a header changed, and a file cut off at each length."""
+    options = ["--type", "Q8_0"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        content = gguf_models.write(folder / "right.gguf", gguf_models.MODELS["narrow"]).read_bytes()
+        header = len(content) - sum(spec.nbytes for spec in open_gguf(folder / "right.gguf").tensors.values())
+        pieces = [*hostile.damaged(content, header)][:: max(1, int(1 / scale))]
+        lies = [content for _, content in gguf_lies.lies()]
+        rows = []
+        for what, files in (("damaged .gguf files", pieces), ("lies of .gguf files", lies)):
+            advance, wrong = progress(what, len(files)), []
+            for piece in files:
+                why, worked = hostile.attempt(
+                    "gguf", hostile.write(folder, "in.gguf", piece), folder / "out.gguf", options
+                )
+                wrong += [why or "taken for right"] if why or (worked and files is lies) else []
+                advance(1)
+            rows.append(row("files", what, len(files), wrong))
+    return rows
+
+
 def cold(scale, progress):
     """32 processes that find an empty cache at once."""
     count = max(2, int(32 * scale))
@@ -210,4 +235,4 @@ def disks(scale, progress):
 
 def files(scale, progress):
     """All but the cache."""
-    return [each for work in (kills, contents, disks) for each in work(scale, progress)]
+    return [each for work in (kills, contents, gguf_contents, disks) for each in work(scale, progress)]

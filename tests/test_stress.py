@@ -123,6 +123,11 @@ def test_damaged_contents():
     assert count_of(stress_files.contents(0.05, stress.silent)) > 500
 
 
+@pytest.mark.slow("hundreds of damaged files")
+def test_damaged_gguf_files():
+    assert count_of(stress_files.gguf_contents(0.05, stress.silent)) > 1000
+
+
 @pytest.mark.slow("processes that compile the same kernels")
 def test_cold_caches():
     assert count_of(stress_files.cold(0.1, stress.silent)) == 3

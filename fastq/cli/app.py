@@ -14,18 +14,12 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-    track,
-)
+from rich.progress import track
 
 from fastq.cli import demo as demonstration
 from fastq.cli import selfcheck
+from fastq.cli.files import EXISTING, WRITABLE, check_out, failures, force_option, progress_bar, with_suffix
+from fastq.cli.gguf import gguf, inspect
 from fastq.cli.report import FIGURES, TENSOR, print_conventions, print_table, total_of
 from fastq.config import show_versions
 from fastq.formats.qtypes import QTYPES, as_qtype
@@ -60,20 +54,6 @@ def cli() -> None:
 # Arguments
 
 
-def _tensor_file(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
-    return _with_suffix(path, ".npy", ".safetensors")
-
-
-def _safetensors_file(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
-    return _with_suffix(path, ".safetensors")
-
-
-def _with_suffix(path: Path, *suffixes: str) -> Path:
-    if path.suffix not in suffixes:
-        raise click.BadParameter(f"{path.name!r} does not end in {' or '.join(suffixes)}")
-    return path
-
-
 def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
     """Turn an axis into a number, or 'none'; None is an option that was not given."""
     try:
@@ -97,29 +77,10 @@ def _scheme(dtype: str, axis: int | str | None, block_size: int, symmetric: bool
     return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric)
 
 
-def _check_out(source: Path, out: Path, *, force: bool) -> None:
-    """Refuse an OUT that can't or should not be written; a link counts as what it leads to, if that is there."""
-    if not os.path.isdir(out.parent):
-        reason = f"there is no folder {str(out.parent)!r}"
-    elif not os.path.lexists(out):
-        return
-    elif os.path.exists(out) and os.path.samefile(source, out):
-        reason = f"{out.name!r} is IN itself"
-    elif os.path.exists(out) and not os.path.isfile(out):
-        reason = f"{out.name!r} is not a file"
-    elif not force:
-        reason = f"{out.name!r} exists; --force replaces it"
-    else:
-        return
-    raise click.BadParameter(reason, param_hint="'OUT'")
-
-
-EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
-WRITABLE = click.Path(path_type=Path)
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
+TENSORS = with_suffix(".npy", ".safetensors")
 
-in_argument = click.argument("source", metavar="IN", type=EXISTING, callback=_tensor_file)
-force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+in_argument = click.argument("source", metavar="IN", type=EXISTING, callback=TENSORS)
 
 
 # Commands
@@ -145,7 +106,7 @@ def demo(size: int) -> None:
 
 @cli.command()
 @in_argument
-@click.argument("out", metavar="OUT", type=WRITABLE, callback=_safetensors_file)
+@click.argument("out", metavar="OUT", type=WRITABLE, callback=with_suffix(".safetensors"))
 @click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
 @click.option("--dtype", type=click.Choice(list(QTYPES)), default="int8", show_default=True, help="Code format.")
@@ -174,9 +135,9 @@ def quantize(
     '*.weight'.
     """
     scheme = _scheme(dtype, axis, block_size, symmetric)
-    _check_out(source, out, force=force)
+    check_out(source, out, force=force)
     choice = Choice(include or ("*",), exclude)
-    with _failures(source, out):
+    with failures(source, out):
         opened = open_source(source)
         with _progress(opened) as advance:
             rows = quantize_file(opened, out, scheme, choice, nan=nan, progress=advance)
@@ -185,15 +146,15 @@ def quantize(
 
 @cli.command()
 @in_argument
-@click.argument("out", metavar="OUT", type=WRITABLE, callback=_tensor_file)
+@click.argument("out", metavar="OUT", type=WRITABLE, callback=TENSORS)
 @force_option
 def dequantize(source: Path, out: Path, force: bool) -> None:
     """Turn what `fastq quantize` wrote back into tensors of the original names, shapes and dtypes.
 
     OUT is a .safetensors file, or a .npy file if IN holds a single array.
     """
-    _check_out(source, out, force=force)
-    with _failures(source, out):
+    check_out(source, out, force=force)
+    with failures(source, out):
         opened = open_source(source)
         with _progress(opened) as advance:
             count = dequantize_file(opened, out, progress=advance)
@@ -248,29 +209,13 @@ def conventions() -> None:
     print_conventions()
 
 
+cli.add_command(gguf)
+cli.add_command(inspect)
+
+
 def benchmark_package() -> str:
     """Return the name of the package of `fastq bench`: part of what is installed, a folder of the repository."""
     return "fastq._bench" if importlib.util.find_spec("fastq._bench") else "bench"
-
-
-# What runs around a command
-
-
-@contextlib.contextmanager
-def _failures(source: Path, out: Path) -> Iterator[None]:
-    """Turn an error of the data or of the file system into one line."""
-    try:
-        yield
-    except ValueError as error:
-        raise _line(source.name, error) from error
-    except MemoryError as error:
-        raise _line(source.name, f"out of memory: {error}") from error
-    except OSError as error:
-        raise _line(error.filename or out, error.strerror or error) from error
-
-
-def _line(subject: object, text: object) -> click.ClickException:
-    return click.ClickException(" ".join(f"{subject}: {text}".splitlines()))
 
 
 # Bars go to standard error, and only if that is a terminal.
@@ -278,13 +223,9 @@ def _line(subject: object, text: object) -> click.ClickException:
 
 @contextlib.contextmanager
 def _progress(source: Source) -> Iterator[Callable[[int], None]]:
-    """Show how many of the bytes of `source` are done."""
-    text, bar, done = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
-    columns = (text, bar, done, TransferSpeedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("tensors", total=sum(spec.nbytes for spec in source.tensors.values()))
-        yield lambda nbytes: progress.advance(task, nbytes)
+    """Show how many of the tensors of `source` and of their bytes are done."""
+    with progress_bar(sum(spec.nbytes for spec in source.tensors.values()), len(source.tensors)) as advance:
+        yield lambda nbytes: advance(nbytes, 1)
 
 
 def _tracked(indices: range) -> Iterable[int]:

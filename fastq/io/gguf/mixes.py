@@ -1,0 +1,368 @@
+"""Which type each tensor of a model gets: the rules by which llama-quantize mixes types, as tables.
+
+src/llama-quant.cpp of llama.cpp decides by the name of a tensor, its layer, and a few numbers of the model. What it
+decides for the types here is one table of rules; the first that fits a tensor counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
+from fastq.io.gguf.container import GgufSource, TensorSpec
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What a file is called as a whole.
+
+    Attributes
+    ----------
+    name : str
+        As llama-quantize takes it.
+    number : int
+        `general.file_type` of the file.
+    default : str
+        Type of the tensors that no rule names.
+    """
+
+    name: str
+    number: int
+    default: str
+
+
+# include/llama.h, enum llama_ftype
+MIXES = {
+    row.name: row
+    for row in (
+        Mix("Q4_0", 2, "Q4_0"),
+        Mix("Q4_1", 3, "Q4_1"),
+        Mix("Q5_0", 8, "Q5_0"),
+        Mix("Q5_1", 9, "Q5_1"),
+        Mix("Q8_0", 7, "Q8_0"),
+        Mix("Q2_K", 10, "Q2_K"),
+        Mix("Q3_K_S", 11, "Q3_K"),
+        Mix("Q3_K_M", 12, "Q3_K"),
+        Mix("Q3_K_L", 13, "Q3_K"),
+        Mix("Q4_K_S", 14, "Q4_K"),
+        Mix("Q4_K_M", 15, "Q4_K"),
+        Mix("Q5_K_S", 16, "Q5_K"),
+        Mix("Q5_K_M", 17, "Q5_K"),
+        Mix("Q6_K", 18, "Q6_K"),
+        Mix("IQ4_NL", 25, "IQ4_NL"),
+        Mix("IQ4_XS", 30, "IQ4_XS"),
+        Mix("TQ1_0", 36, "TQ1_0"),
+        Mix("TQ2_0", 37, "TQ2_0"),
+    )
+}
+FLOAT_MIXES = {row.name: row for row in (Mix("F32", 0, "F32"), Mix("F16", 1, "F16"), Mix("BF16", 32, "BF16"))}
+ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the rules ask about a model; a number that the metadata lacks is 0."""
+
+    architecture: str = ""
+    layers: int = 0
+    experts: int = 0
+    heads: int = 0
+    heads_kv: int = 0
+
+    @property
+    def group(self) -> int:
+        """How many query heads share keys and values."""
+        return self.heads // self.heads_kv if self.heads_kv else 0
+
+    @property
+    def is_70b(self) -> bool:
+        """Whether llama.cpp counts it among the models of 70 billion weights, by architecture and layers."""
+        if (self.architecture, self.layers) not in _70B:
+            return False
+        return not self.architecture.startswith("llama") or (self.heads != self.heads_kv and self.experts != 8)
+
+
+_70B = {("llama", 80), ("llama-embed", 80), ("qwen2", 80), ("deci", 80), ("olmo", 80), ("jais2", 68)}
+
+
+def model_of(source: GgufSource) -> Model:
+    """Return what the metadata of a file says about its model."""
+    architecture = str(source.get("general.architecture", ""))
+
+    def number(key: str, default: int = 0) -> int:
+        value = source.get(f"{architecture}.{key}", default)
+        value = value[0] if isinstance(value, list) and value else value  # some models have a number a layer
+        return value if isinstance(value, int) else default
+
+    heads = number("attention.head_count")
+    return Model(
+        architecture=architecture,
+        layers=number("block_count"),
+        experts=number("expert_count"),
+        heads=heads,
+        heads_kv=number("attention.head_count_kv", heads),
+    )
+
+
+# Which tensors are quantized: those of two or more dimensions whose name ends in "weight", has none of these in it, and
+# is none of these. They are small, or the model is sensitive to them, or llama.cpp has no code for them in blocks.
+_KEPT_WITHIN = (
+    *("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj"),
+    *("ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj.weight", "indexer.q_proj.weight"),
+    *("time_mix_first.weight", "time_mix_w0.weight", "time_mix_w1.weight", "time_mix_w2.weight"),
+    *("time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight", "time_mix_a0.weight", "time_mix_a1.weight"),
+    *("time_mix_a2.weight", "time_mix_g1.weight", "time_mix_g2.weight", "time_mix_decay_w1.weight"),
+    *("time_mix_decay_w2.weight", "time_mix_lerp_fused.weight", "attn_rel_b.weight"),
+    *(".position_embd", "sam.pos_embd", "sam.neck.", "sam.net_", ".rel_pos", ".patch_embd", ".patch_merger"),
+    *("a.rvq.codebook", "mm.a.code_embd"),
+)
+_KEPT = ("position_embd.weight", "token_types.weight")
+
+
+_KEPT_WITHIN_OF = {
+    "glm5-next": (
+        *("hc_", "indexer.attn_q_b", "indexer.attn_k", "indexer.proj", "indexer_compressor_gate"),
+        *("indexer_compressor_ape", "ssm_f_a.weight", "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight"),
+        *("ssm_beta.weight", "attn_kv_a_mqa.weight", "attn_k_b.weight", "attn_v_b.weight"),
+    )
+}
+_Q8_0_WITHIN_OF = {"glm5-next": ("attn_q_a", "attn_q_b", "nextn.eh_proj")}  # quantized to this, whatever the mix
+
+
+def is_quantized(spec: TensorSpec, architecture: str) -> bool:
+    """Return whether llama-quantize changes the type of a tensor of a model at all."""
+    name = spec.name
+    named = name.endswith("weight") or len(name.encode()) == 5  # five bytes: where its test for the ending wraps around
+    kept = (*_KEPT_WITHIN, *_KEPT_WITHIN_OF.get(architecture, ()))
+    return len(spec.shape) > 1 and named and name not in _KEPT and not any(part in name for part in kept)
+
+
+# What a tensor is for, by its name: the first that fits
+OUTPUT, EMBEDDING, VALUES, KEYS, ATTENTION, DOWN = "output", "embedding", "values", "keys", "attention", "down"
+PER_LAYER = "per_layer_token_embd.weight"
+_NAMED = {"output.weight": OUTPUT, "token_embd.weight": EMBEDDING, PER_LAYER: EMBEDDING}
+_NAMED_WITHIN = {
+    "attn_qkv.weight": VALUES,
+    "attn_kv_b.weight": VALUES,
+    "attn_v.weight": VALUES,
+    "attn_k.weight": KEYS,
+    "attn_output.weight": ATTENTION,
+    "ffn_down": DOWN,
+}
+
+
+def purpose_of(name: str) -> str | None:
+    """Return which rules a tensor is under; None if under none."""
+    return _NAMED.get(name) or next((purpose for part, purpose in _NAMED_WITHIN.items() if part in name), None)
+
+
+# The rules
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor among those of its purpose."""
+
+    model: Model
+    layer: int
+    layers: int
+    has_imatrix: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A type for the tensors of a purpose, in some mixes (all if none is named), under a condition.
+
+    A rule without a type leaves a tensor in the default type of the mix.
+    """
+
+    purpose: str
+    kind: str | None
+    mixes: str = ""
+    when: Callable[[Place], bool] = field(default=lambda place: True)
+
+    def fits(self, purpose: str, mix: Mix, place: Place) -> bool:
+        """Return whether the rule is the one for a tensor."""
+        return purpose == self.purpose and (not self.mixes or mix.name in self.mixes.split()) and self.when(place)
+
+
+def _more_bits(place: Place) -> bool:
+    """Whether a layer is in the first or last eighth, or a third one between."""
+    first, last = place.layers // 8, 7 * place.layers // 8
+    return place.layer < first or place.layer >= last or (place.layer - first) % 3 == 2
+
+
+def _first(place: Place, part: int) -> bool:
+    return place.layer < place.layers // part
+
+
+def _falcon(place: Place) -> bool:
+    return place.model.architecture == "falcon"
+
+
+def _eight(place: Place) -> bool:
+    return place.model.experts == 8
+
+
+def _grouped(place: Place) -> bool:
+    return place.model.group >= 4
+
+
+RULES = (
+    Rule(VALUES, "Q8_0", when=_eight),
+    Rule(VALUES, "Q4_K", "Q2_K", _grouped),
+    Rule(VALUES, "Q3_K", "Q2_K"),
+    Rule(VALUES, "Q5_K", "Q3_K_M", lambda place: place.layer < 2),
+    Rule(VALUES, "Q4_K", "Q3_K_M"),
+    Rule(VALUES, "Q5_K", "Q3_K_L"),
+    Rule(VALUES, "Q5_K", "IQ4_NL IQ4_XS", _grouped),
+    Rule(VALUES, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
+    Rule(VALUES, "Q5_K", "Q4_K_S", lambda place: place.layer < 4),
+    Rule(KEYS, "Q8_0", when=_eight),
+    Rule(DOWN, "Q3_K", "Q2_K"),
+    Rule(DOWN, "Q5_K", "Q3_K_M", lambda place: _first(place, 16)),
+    Rule(DOWN, "Q4_K", "Q3_K_M", lambda place: not _falcon(place) or _more_bits(place)),
+    Rule(DOWN, "Q4_K", "Q3_K_L", _falcon),
+    Rule(DOWN, "Q5_K", "Q3_K_L"),
+    Rule(DOWN, "Q6_K", "Q4_K_M", lambda place: _falcon(place) and _first(place, 16)),
+    Rule(DOWN, "Q5_K", "Q4_K_M", lambda place: _falcon(place) and _more_bits(place)),
+    Rule(DOWN, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
+    Rule(DOWN, "Q5_K", "IQ4_NL IQ4_XS", lambda place: _first(place, 8) and not place.has_imatrix),
+    Rule(DOWN, "Q5_K", "Q4_K_S", lambda place: _first(place, 8) and not _falcon(place)),
+    Rule(DOWN, "Q4_1", "Q4_0", lambda place: _first(place, 8) and place.has_imatrix),
+    Rule(DOWN, "Q5_1", "Q5_0", lambda place: _first(place, 8) and place.has_imatrix),
+    Rule(ATTENTION, "Q4_K", "Q3_K_L", _falcon),
+    Rule(ATTENTION, None, when=_falcon),
+    Rule(ATTENTION, "Q5_K", "Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS", _eight),
+    Rule(ATTENTION, None, when=_eight),
+    Rule(ATTENTION, "Q3_K", "Q2_K"),
+    Rule(ATTENTION, "Q4_K", "Q3_K_M"),
+    Rule(ATTENTION, "Q5_K", "Q3_K_L"),
+    Rule(EMBEDDING, "Q4_K", "TQ1_0 TQ2_0"),
+)
+_RAISED = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
+
+# Types for rows that are no whole blocks; F16 where these have no place either
+FALLBACKS = {
+    "IQ4_XS": "IQ4_NL",
+    "Q2_K": "Q4_0",
+    "Q3_K": "Q4_0",
+    "Q4_K": "Q5_0",
+    "Q5_K": "Q5_1",
+    "Q6_K": "Q8_0",
+    "TQ1_0": "Q4_0",
+    "TQ2_0": "Q4_0",
+}
+
+
+# The choice
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the caller wants otherwise: the options of llama-quantize of the same names.
+
+    Attributes
+    ----------
+    pure : bool
+        No rules: all tensors get the default type.
+    tensor_types : sequence of (pattern, type)
+        For tensors in whose name the pattern is found; the first counts.
+    output_type, embedding_type : str, optional
+        For output.weight, and for the token embeddings.
+    """
+
+    pure: bool = False
+    tensor_types: Sequence[tuple[re.Pattern[str], str]] = ()
+    output_type: str | None = None
+    embedding_type: str | None = None
+
+
+def in_order(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+    """Return tensors in the order in which llama.cpp writes them: by layer, then by name."""
+    return sorted(specs, key=lambda spec: (_layer(spec.name), spec.name.encode()))
+
+
+def choose_types(
+    model: Model, specs: Sequence[TensorSpec], mix: Mix, wishes: Wishes, *, has_imatrix: bool = False
+) -> dict[str, TensorType]:
+    """Return the type of each tensor, in the order of `in_order`, that llama-quantize gives it.
+
+    Raises
+    ------
+    ValueError
+        If experts are in no layer, or beyond the last.
+    """
+    choice = _Choice(model, specs, mix, wishes, has_imatrix)
+    return {spec.name: choice.type_of(spec) for spec in specs}
+
+
+class _Choice:
+    """Counts the tensors of a purpose, because llama-quantize takes their number for the layer."""
+
+    def __init__(self, model: Model, specs: Sequence[TensorSpec], mix: Mix, wishes: Wishes, has_imatrix: bool) -> None:
+        self._model, self._mix, self._wishes, self._has_imatrix = model, mix, wishes, has_imatrix
+        purposes = [purpose_of(spec.name) for spec in specs]
+        self._tied = OUTPUT not in purposes
+        self._counts = {VALUES: purposes.count(VALUES), DOWN: model.layers}
+        self._seen = dict.fromkeys(self._counts, 0)
+
+    def type_of(self, spec: TensorSpec) -> TensorType:
+        if not is_quantized(spec, self._model.architecture):
+            return spec.kind
+        return _fitting(TENSOR_TYPES[self._wanted(spec)], spec.shape[-1])
+
+    def _wanted(self, spec: TensorSpec) -> str:
+        wishes, purpose = self._wishes, purpose_of(spec.name)
+        named = next((kind for pattern, kind in wishes.tensor_types if pattern.search(spec.name)), None)
+        direct = {EMBEDDING: wishes.embedding_type, OUTPUT: wishes.output_type}.get(purpose or "")
+        if direct and not (named and spec.name == PER_LAYER):
+            return direct
+        if named:
+            return named
+        if wishes.pure:
+            return self._mix.default
+        if any(part in spec.name for part in _Q8_0_WITHIN_OF.get(self._model.architecture, ())):
+            return "Q8_0"
+        if purpose is None:
+            return self._mix.default
+        if purpose == OUTPUT or (purpose == EMBEDDING and self._tied):
+            return wishes.output_type or self._for_output(spec)
+        return self._by_rule(spec.name, purpose)
+
+    def _for_output(self, spec: TensorSpec) -> str:
+        default = TENSOR_TYPES[self._mix.default]
+        if self._model.architecture == "falcon" or spec.shape[-1] % default.block or default.name == "Q8_0":
+            return "Q8_0"
+        return "Q6_K"
+
+    def _by_rule(self, name: str, purpose: str) -> str:
+        place = self._place(name, purpose)
+        rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, place)), None)
+        kind = (rule.kind if rule else None) or self._mix.default
+        return _RAISED.get(kind, kind) if purpose == VALUES and self._model.is_70b else kind
+
+    def _place(self, name: str, purpose: str) -> Place:
+        layer, layers = self._seen.get(purpose, 0), self._counts.get(purpose, 0)
+        if purpose in self._seen:
+            self._seen[purpose] += 1
+        if purpose == DOWN and self._model.experts > 1:  # experts of a layer may be tensors of their own
+            layer = _layer(name)
+            if not 0 <= layer < layers:
+                raise ValueError(f"tensor {name!r} is in none of the {layers} layers of {self._model.architecture!r}")
+        return Place(self._model, layer, layers, self._has_imatrix)
+
+
+def _fitting(kind: TensorType, columns: int) -> TensorType:
+    """Return a type for rows of so many values: the type, the one that replaces it, or F16."""
+    if columns % kind.block:
+        kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
+    return TENSOR_TYPES["F16"] if columns % kind.block else kind
+
+
+def _layer(name: str) -> int:
+    """Return the layer that a name begins with; -1 where there is none."""
+    found = re.match(r"blk\.\s*([-+]?[0-9]+)", name)
+    return int(found[1]) if found else -1

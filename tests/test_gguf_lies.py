@@ -1,0 +1,161 @@
+"""GGUF files that lie or end early, values that no model has, kill -9: one line, the old file or the whole new one."""
+
+import os
+import signal
+from pathlib import Path
+
+import gguf_lies
+import gguf_models
+import hostile
+import pytest
+from click.testing import CliRunner
+from subprocesses import SETUP, run
+
+from fastq.cli.app import cli
+from fastq.io.gguf import converting
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def attempt(here, content, options):
+    """Run the command on contents; assert that it did what it should, return whether it worked."""
+    source = hostile.write(here, "in.gguf", content)
+    why, worked = hostile.attempt("gguf", source, here / "out.gguf", options)
+    assert not why
+    return worked
+
+
+def test_every_lie_is_one_line(here):
+    for name, content in gguf_lies.lies():
+        assert not attempt(here, content, ["--type", "Q8_0"]), name
+        result = CliRunner().invoke(cli, ["inspect", "in.gguf"])
+        lines = result.output.splitlines()
+        assert (result.exit_code, len(lines)) == (1, 1), name
+        assert lines[0].startswith("Error: in.gguf: in.gguf is not a readable GGUF file: ")
+        assert len(lines[0]) < 300
+
+
+def test_what_is_unusual_but_right_is_read_and_written(here):
+    for name, content in gguf_lies.truths():
+        assert attempt(here, content, ["--type", "Q8_0"]), name
+        assert attempt(here, content, ["--dequantize"]), name
+        assert CliRunner().invoke(cli, ["inspect", "in.gguf", "--json"]).exit_code == 0, name
+
+
+def test_values_that_no_model_has(here):
+    for name, content in gguf_lies.not_finite():
+        hostile.write(here, "in.gguf", content)
+        assert not attempt(here, content, ["--type", "Q8_0"]), name
+        result = CliRunner().invoke(cli, ["gguf", "in.gguf", "new.gguf", "--type", "Q8_0"])
+        assert "NaN or infinity in row " in result.output
+    wide = gguf_lies.gguf(data=b"\0\0\0\x7f" * 64)
+    hostile.write(here, "in.gguf", wide)
+    for options, kind in ((["--dequantize", "--type", "F16"], "F16"), (["--type", "Q8_0"], "Q8_0")):
+        result = CliRunner().invoke(cli, ["gguf", "in.gguf", "new.gguf", *options])
+        assert result.exit_code == 1
+        assert result.output.startswith(f"Error: in.gguf: tensor 'a.weight' can't become {kind}: ")
+        assert result.output.count("\n") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_not_waited_for(here):
+    os.mkfifo("in.gguf")
+    for arguments in (["gguf", "in.gguf", "out.gguf", "--type", "Q8_0"], ["inspect", "in.gguf"]):
+        result = CliRunner().invoke(cli, arguments)
+        assert (result.exit_code, result.output) == (1, "Error: in.gguf: in.gguf is not a file\n")
+    Path("right.gguf").write_bytes(gguf_lies.gguf())
+    arguments = ["gguf", "right.gguf", "out.gguf", "--type", "Q8_0", "--imatrix", "in.gguf"]
+    assert CliRunner().invoke(cli, arguments).output == ("Error: right.gguf: importance matrix in.gguf is not a file\n")
+
+
+def test_a_terminal_gets_no_commands_from_a_file(here):
+    name, field = "a\x1b[2J.weight", gguf_lies.field("b\x1b]0;", gguf_lies.STRING, gguf_lies.text("c\x07\n\x9bd"))
+    Path("in.gguf").write_bytes(gguf_lies.gguf([field], tensors=[gguf_lies.tensor(name)]))
+    for arguments in (["inspect", "in.gguf"], ["gguf", "in.gguf", "out.gguf", "--type", "Q8_0"]):
+        output = CliRunner().invoke(cli, arguments).output
+        assert "a?[2J.weight" in output
+        assert output.replace("\n", "").isprintable()
+    assert "b?]0;" in CliRunner().invoke(cli, ["inspect", "in.gguf"]).output
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError("64 GiB"), KeyboardInterrupt()])
+def test_failure_in_the_middle(here, monkeypatch, error):
+    gguf_models.write(here / "in.gguf", gguf_models.MODELS["narrow"])
+    done = []
+
+    def fail(*arguments, **options):
+        done.append(arguments)
+        if len(done) == 3:
+            raise error
+        return original(*arguments, **options)
+
+    original = converting._encoded
+    monkeypatch.setattr(converting, "_encoded", fail)
+    Path("out.gguf").write_bytes(hostile.OLD)
+    result = CliRunner().invoke(cli, ["gguf", "in.gguf", "out.gguf", "--type", "Q8_0", "--force"])
+    assert (result.exit_code, len(result.output.strip().splitlines())) == (1, 1)
+    assert Path("out.gguf").read_bytes() == hostile.OLD
+    assert sorted(os.listdir()) == ["in.gguf", "out.gguf"]
+
+
+# a child with everything imported is killed after each of its writes: the header, each tensor, the padding, the end
+KILLED = """
+import signal
+from pathlib import Path
+from click.testing import CliRunner
+from fastq.cli.app import cli
+from fastq.io.gguf import converting
+from fastq.system import atomic
+
+os.chdir(os.environ["FOLDER"])
+command = ["gguf", "in.gguf", "out.gguf", "--type", "Q8_0", "--force"]
+assert CliRunner().invoke(cli, command).exit_code == 0
+new, old = Path("out.gguf").read_bytes(), b"the old file"
+
+
+def killed_at(number):
+    "Run the command in a child that ends at a call of os.replace, write, fsync or _sync_folder, counted together."
+    Path("out.gguf").write_bytes(old)
+    if not (pid := os.fork()):
+        calls = iter(range(number))
+
+        def counted(function):
+            def call(*arguments):
+                if next(calls, None) is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*arguments)
+            return call
+
+        os.replace, os.fsync, atomic._sync_folder = map(counted, (os.replace, os.fsync, atomic._sync_folder))
+        converting._converted = counted(converting._converted)
+        CliRunner().invoke(cli, command)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+codes, left = [], []
+for number in range(99):
+    codes.append(killed_at(number))
+    left.append(Path("out.gguf").read_bytes())
+    strays = len(os.listdir()) - 2
+    assert strays <= 1, os.listdir()
+    if not codes[-1]:
+        break
+assert left[-1] == new and codes.count(-signal.SIGKILL) == len(codes) - 1, codes
+assert sorted(os.listdir()) == ["in.gguf", "out.gguf"]
+print(len(codes), left.count(old), left.count(new))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_kill_leaves_the_old_file_or_the_whole_new_one(here):
+    gguf_models.write(here / "in.gguf", gguf_models.MODELS["narrow"])
+    moments, olds, news = map(int, run(KILLED, setup=SETUP, FOLDER=here).split())
+    assert signal.SIGKILL == 9
+    assert moments == 8 + 4 + 1  # each of 8 tensors, the disk, the name, the folder and its disk; one is not killed
+    assert (olds, news) == (8 + 2, 3)

@@ -40,6 +40,15 @@ class BlockFormat:
         """Whether the importance of columns changes the blocks."""
         return True
 
+    @property
+    def of_rows(self) -> bool:
+        """Whether that importance counts by the spread of a whole row, not of a block."""
+        return False
+
+    def searches(self, weighted: bool) -> bool:
+        """Whether scales are searched for, by sums that must not overflow."""
+        return self.weighted
+
     def __str__(self) -> str:
         return self.name
 
@@ -76,6 +85,15 @@ class ScaledFormat(BlockFormat):
     def weighted(self) -> bool:
         """Whether the importance of columns changes the blocks."""
         return self.extent != "magnitude"
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether that importance counts by the spread of a whole row, not of a block."""
+        return True
+
+    def searches(self, weighted: bool) -> bool:
+        """Whether scales are searched for, by sums that must not overflow."""
+        return weighted
 
     @property
     def zero(self) -> int:
@@ -136,12 +154,12 @@ class SuperFormat(BlockFormat):
     @property
     def steps(self) -> int:
         """Largest code, or how far signed codes reach below 0."""
-        return 2**self.bits - 1 if self.has_minimum else 2 ** (self.bits - 1)
+        return (1 << self.bits) - 1 if self.has_minimum else 1 << self.bits - 1
 
     @property
     def scale_steps(self) -> int:
         """Largest scale of a sub-block as an integer, or how far signed ones reach below 0."""
-        return 2**self.scale_bits - 1 if self.has_minimum else 2 ** (self.scale_bits - 1)
+        return (1 << self.scale_bits) - 1 if self.has_minimum else 1 << self.scale_bits - 1
 
     @cached_property
     def nbytes(self) -> int:

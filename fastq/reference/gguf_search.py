@@ -81,7 +81,11 @@ def fit_range(
         new_scale, new_low = np.where(above, sum_xl / sum_l2, new_scale), np.where(above, F(0), new_low)
         found = error(new_scale, new_low, tried)
         better = (determinant > 0) & (found < best) & ~flat
-        best, scale, low = np.where(better, found, best), np.where(better, new_scale, scale), np.where(better, new_low, low)
+        best, scale, low = (
+            np.where(better, found, best),
+            np.where(better, new_scale, scale),
+            np.where(better, new_low, low),
+        )
         codes = np.where(better, tried, codes)
     return np.where(flat, F(0), scale), -low, np.where(flat, F(0), codes).astype(np.int64)
 
@@ -90,7 +94,9 @@ def fit_signed(x: Array, w: Array, steps: int) -> tuple[Array, Array]:
     """Choose a scale for codes -steps..steps - 1 by weighted least squares; scales and codes + steps."""
     largest = first_largest(x)
     zero = np.abs(largest) < TINY
-    codes = best = scale = np.empty(0)
+    codes: Array
+    best: Array
+    scale: Array
     for k in (0, *range(-9, 0), *range(1, 10)):
         inverse = -(F(steps) + F(0.1) * F(k)) / largest
         tried = np.clip(nearest(inverse * x), -steps, steps - 1).astype(F)
@@ -175,7 +181,8 @@ def fit_codebook(x: Array, w: Array) -> Array:
     """Choose the scale of numbers of the codebook by weighted least squares."""
     table = np.array(CODEBOOK, F)
     largest = first_largest(x)
-    best = scale = np.empty(0)
+    best: Array
+    scale: Array
     for k in (None, *range(-7, 8)):
         inverse = F(1) / (-largest / table[0]) if k is None else F(k + CODEBOOK[0]) / largest
         tried = table[nearest_of_codebook(inverse * x)]

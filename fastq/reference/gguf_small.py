@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.gguf import DOUBLED, FloatFormat, TernaryFormat
-from fastq.reference.gguf_super import F, is_finite, stored
+from fastq.reference.gguf_search import F
+from fastq.reference.gguf_super import is_finite, stored
 
 Array = NDArray[Any]
 
@@ -26,7 +27,11 @@ def quantize_ternary(x: Array, form: TernaryFormat) -> tuple[Array, Array]:
         quarters = codes.reshape(-1, 2, 4, 32)
         packed = (quarters << np.array([0, 2, 4, 6])[:, None]).sum(axis=2).reshape(len(x), -1)
     else:
-        groups = [codes[:, :160].reshape(-1, 5, 32), codes[:, 160:240].reshape(-1, 5, 16), codes[:, 240:].reshape(-1, 4, 4)]
+        groups = [
+            codes[:, :160].reshape(-1, 5, 32),
+            codes[:, 160:240].reshape(-1, 5, 16),
+            codes[:, 240:].reshape(-1, 4, 4),
+        ]
         powers = np.array([81, 27, 9, 3, 1])
         whole = [(group * powers[: group.shape[1], None]).sum(axis=1) for group in groups]
         packed = -(np.concatenate(whole, axis=1) * -256 // 243)  # rounded up
@@ -41,9 +46,7 @@ def ternary_values(rows: Array, form: TernaryFormat) -> Array:
         codes = np.stack([quarters >> 2 * k & 3 for k in range(4)], axis=2).reshape(len(rows), -1)
     else:
         groups = [(rows[:, :32], 5), (rows[:, 32:48], 5), (rows[:, 48:52], 4)]
-        trits = [
-            (group.astype(np.int64) * 3**k % 256 * 3) >> 8 for group, count in groups for k in range(count)
-        ]
+        trits = [(group.astype(np.int64) * 3**k % 256 * 3) >> 8 for group, count in groups for k in range(count)]
         codes = np.concatenate(trits, axis=1)
     values: Array = (codes.astype(np.int64) - 1).astype(F) * d
     return values

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 
 def half(x: Array) -> Array:
-    """What is left of a parameter when it is stored as float16."""
+    """Return what is left of a parameter when it is stored as float16."""
     return x.astype(np.float16).astype(F)
 
 
@@ -36,7 +36,8 @@ def stored(x: Array) -> Array:
 
 def is_finite(*parameters: Array) -> Array:
     """Whether all of the parameters of each block are finite in float16."""
-    return np.logical_and.reduce([np.isfinite(half(each)) for each in parameters])
+    finite: Array = np.logical_and.reduce([np.isfinite(half(each)) for each in parameters])
+    return finite
 
 
 def sub_blocks(x: Array, size: int) -> list[Array]:
@@ -78,7 +79,9 @@ def _with_minimum(x: Array, imatrix: Array | None, form: SuperFormat) -> tuple[A
         (d, scale_codes), (dmin, minimum_codes) = (_shared(each, form) for each in (scales, minima))
     else:
         sums = np.stack([total(w) for w in weights])
-        (d, scale_codes), (dmin, minimum_codes) = (fit_positive(each, sums, form.scale_steps) for each in (scales, minima))
+        (d, scale_codes), (dmin, minimum_codes) = (
+            fit_positive(each, sums, form.scale_steps) for each in (scales, minima)
+        )
         if form.bits == 5:
             scale_codes, minimum_codes = (np.minimum(each, form.scale_steps) for each in (scale_codes, minimum_codes))
     parameters = _joined(scale_codes, minimum_codes, two_bits)
@@ -246,8 +249,8 @@ def _unpacked(rows: Array, form: SuperFormat) -> tuple[Array, Array, Array, Arra
         both = rows[:, :128].reshape(-1, 2, 2, 32)
         low = np.stack([both & 15, both >> 4], axis=2).reshape(len(rows), -1)
         return low | _from_halves(rows[:, 128:192], 2, 4) << 4, rows[:, 192:208], rows[:, 208:], rows[:, :0]
-    both = rows[:, -128:].reshape(-1, 4, 32)
-    codes = np.stack([both & 15, both >> 4], axis=2).reshape(len(rows), -1)
+    pairs = rows[:, -128:].reshape(-1, 4, 32)
+    codes = np.stack([pairs & 15, pairs >> 4], axis=2).reshape(len(rows), -1)
     if form.bits == 5:
         codes = codes | _from_columns(rows[:, 16:48], 1, 8) << 4
     return codes, rows[:, 4:16], rows[:, :2], rows[:, 2:4]
@@ -282,12 +285,14 @@ def quantize_codebook(x: Array, imatrix: Array | None, form: CodebookFormat) -> 
         high = (c >> 4).reshape(-1, 2, 4)
         highs = high[:, :, 0] | high[:, :, 1] << 2 | high[:, :, 2] << 4 | high[:, :, 3] << 6
         heads = [stored(d), highs, c[:, 0::2] & 15 | (c[:, 1::2] & 15) << 4]
-    indices = [nearest_of_codebook(inverse * part).T.astype(np.uint8) for inverse, part in zip(inverses, parts, strict=True)]
+    indices = [
+        nearest_of_codebook(inverse * part).T.astype(np.uint8) for inverse, part in zip(inverses, parts, strict=True)
+    ]
     return np.concatenate([*heads, *(index[:, :16] | index[:, 16:] << 4 for index in indices)], axis=1), is_finite(d)
 
 
 def _shared_codebook(scales: Array) -> tuple[Array, Array]:
-    """Unit of scales, and their codes -32..31."""
+    """Return the unit of scales, and their codes -32..31."""
     largest, size = np.zeros((2, *scales.shape[1:]), F)
     for row in scales:
         larger = np.abs(row) > size

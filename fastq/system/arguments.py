@@ -288,10 +288,12 @@ def as_importance(imatrix: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], i
         If it has another shape, or is anywhere negative, infinite or NaN.
     """
     weights = as_array(imatrix, "imatrix")
-    if weights.dtype != np.float32:
+    if native(weights.dtype) != np.float32:
         raise TypeError(f"imatrix must be float32, not {weights.dtype}")
     rows = shape[:-1]
-    kept = next((k for k in range(len(rows), -1, -1) if weights.shape == (*rows[:k], *(1,) * (len(rows) - k), *shape[-1:])), -1)
+    kept = next(
+        (k for k in range(len(rows), -1, -1) if weights.shape == (*rows[:k], *(1,) * (len(rows) - k), *shape[-1:])), -1
+    )
     if weights.shape == shape[-1:]:
         kept = 0
     if kept < 0 or not shape:

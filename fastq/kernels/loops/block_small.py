@@ -139,7 +139,8 @@ def _if_past(size, step, half_way, number, code):
 @specialize
 def scale_code(spec, largest):
     """Return the scales of sub-blocks as codes."""
-    return _exponent if spec.row.scale == "e8m0" else _e4m3
+    code_of = _exponent if spec.row.scale == "e8m0" else _e4m3
+    return lambda spec, largest: code_of(largest)
 
 
 @njit

@@ -23,17 +23,15 @@ from fastq.simd import (
     convert,
     full,
     interleave,
+    lanes_like,
     load,
-    lower,
     maximum,
     scratch,
     store,
-    upper,
 )
 
 _SQUARE = LANES * LANES
-_BYTES = Vec(types.uint8, _SQUARE)
-_FLOATS = Vec(types.float32, _SQUARE)
+_HALF = _SQUARE // 2
 _LINE = Vec(types.uint8, LINE)
 _VALUES = 256 * LANES  # of a group, at most
 _ROOM = 224 * LANES  # bytes of a group, in whole rows of Vecs
@@ -80,17 +78,28 @@ def load_tile(spec, src, offsets, x):
         for k in range(LANES):
             v = values_from(spec, src, offsets[k] + i, F32)
             worst = maximum(worst, bitcast(v, types.int32) & constant(0x7FFFFFFF, worst))
-            store(square, k * LANES, v)
-        store(x, i * LANES, transposed(load(square, 0, _FLOATS)))
+            store(x, (i + k) * LANES, v)
+        transpose(advance(x, i * LANES), square)
     return worst
 
 
 @njit
-def transposed(square):
-    """Transpose the lanes of a square: each interleaving moves one bit of their indices from the top to the bottom."""
-    for _ in range(4):
-        square = interleave(lower(square), upper(square))
-    return square
+def transpose(square, other):
+    """Transpose a square in memory; `other` is as much room.
+
+    Each interleaving of its halves moves one bit of the index of a number from the top to the bottom.
+    """
+    for _ in range(2):
+        interleave_halves(square, other)
+        interleave_halves(other, square)
+
+
+@njit
+def interleave_halves(src, dst):
+    """Store numbers of the first and of the second half of a square in turn."""
+    pairs = lanes_like(F32, src)
+    for i in range(0, _HALF, LANES):
+        store(dst, 2 * i, interleave(load(src, i, pairs), load(src, _HALF + i, pairs)))
 
 
 @specialize
@@ -119,8 +128,8 @@ def load_importance(spec, operands, args, p, blocks, context):
             offsets[k] = (this // args.cycle * args.length + place) * size(spec)
         for i in range(0, size(spec), LANES):
             for k in range(LANES):
-                store(square, k * LANES, load(operands.weights, offsets[k] + i, F32))
-            store(importance, i * LANES, transposed(load(square, 0, _FLOATS)))
+                store(importance, (i + k) * LANES, load(operands.weights, offsets[k] + i, F32))
+            transpose(advance(importance, i * LANES), square)
         return row
 
     return weighted
@@ -145,9 +154,9 @@ def store_rows(rows, count, results):
     chunks = (count + LANES - 1) // LANES
     for n in range(chunks):
         i = (chunks - 1 - n) * LANES
-        store(square, 0, transposed(load(rows, i * LANES, _BYTES)))
+        transpose(advance(rows, i * LANES), square)
         for k in range(LANES):
-            store(results, k * count + i, load(square, k * LANES, U8))
+            store(results, k * count + i, load(rows, (i + k) * LANES, U8))
 
 
 @njit

@@ -117,8 +117,8 @@ def floats(spec, tile, rows):
 
 @njit
 def float_code(x, step):
-    """Code of the nearest number, of two as near the one nearer to 0."""
-    size, code = absolute(x), full(0, I32)
+    """Code of the nearest number, of two as near the one nearer to 0; a step of 0 makes all as near."""
+    size, code = select(step > full(0.0, F32), absolute(x), full(0.0, F32)), full(0, I32)
     code = _if_past(size, step, 0.5, 1, code)
     code = _if_past(size, step, 1.5, 2, code)
     code = _if_past(size, step, 2.5, 3, code)

@@ -74,6 +74,20 @@ def _magnitudes(bits, shape):
     return np.where((_uniform(bits, (shape[0], shape[1] // 32)) < 0.2).repeat(32, axis=1), np.abs(x), x)
 
 
+def _codebook_ties(bits, shape):
+    """Halves of whole numbers beside -127, the first number of ggml's codebook, in units of a power of two."""
+    unit = _powers(bits, (shape[0], shape[1] // 32), -9, 3).repeat(32, axis=1)
+    x = np.clip(np.floor(_normal(bits, shape) * 90) / 2, -126, 126)
+    return np.where(np.arange(shape[1]) % 32 == 5, -127, x) * unit
+
+
+def _below_powers(bits, shape):
+    """Blocks whose largest number is a few last bits below a power of two."""
+    power = _powers(bits, (shape[0], shape[1] // 32), -60, 12).repeat(32, axis=1)
+    below = 1 - np.floor(_uniform(bits, shape) * 40) * 2.0**-24
+    return np.where(np.arange(shape[1]) % 32 == 9, below, _normal(bits, shape) / 8) * power
+
+
 KINDS = {
     "normal": _normal,
     "heavy tails": _heavy,
@@ -84,12 +98,14 @@ KINDS = {
     "zeros": _zeros,
     "ties": _ties,
     "magnitudes": _magnitudes,
+    "ties of the codebook": _codebook_ties,
+    "below powers of two": _below_powers,
 }
 
 
 def rows_of(kind, rows, seed=0):
     """So many rows of a kind, float32."""
-    bits = np.random.PCG64(list(kind.encode()) + [seed])
+    bits = np.random.PCG64([*kind.encode(), seed])
     return np.ascontiguousarray(KINDS[kind](bits, (rows, COLUMNS)), np.float32)
 
 

@@ -72,8 +72,17 @@ def test_all_formats_are_recorded():
 
 
 @pytest.mark.parametrize("name", NEW)
-@pytest.mark.parametrize("module", [fastq.gguf, reference.gguf], ids=lambda module: module.__name__)
-def test_values_are_those_of_the_package(module, name):
+def test_values_of_the_reference_are_those_of_the_package(name):
+    check_values(reference.gguf, name)
+
+
+@pytest.mark.slow("compiles a kernel for each case", quick=lambda name: name == "Q4_K")
+@pytest.mark.parametrize("name", NEW)
+def test_values_of_kernels_are_those_of_the_package(name):
+    check_values(fastq.gguf, name)
+
+
+def check_values(module, name):
     blocks = np.random.default_rng(1).integers(0, 256, (3000, BLOCK_FORMATS[name].nbytes), np.uint8)
     same_values(module.dequantize(blocks, name), decoded(blocks, name))
 
@@ -81,7 +90,9 @@ def test_values_are_those_of_the_package(module, name):
 @pytest.mark.parametrize("name", ["TQ1_0", "TQ2_0", "MXFP4"])
 def test_reference_has_the_bytes_of_the_package(name):
     x = rows_of("normal", 40)
-    same_bytes(reference.gguf.quantize(x, name), gguf_package.quants.quantize(x, gguf_package.GGMLQuantizationType[name]))
+    same_bytes(
+        reference.gguf.quantize(x, name), gguf_package.quants.quantize(x, gguf_package.GGMLQuantizationType[name])
+    )
 
 
 # --- shapes, layouts, dtypes, threads ---------------------------------------------------------------------------------
@@ -103,7 +114,9 @@ def test_layouts_and_threads(case, threads):
     for n, layout in itertools.product((1, 4), LAYOUTS):
         threads(n)
         y = LAYOUTS[layout](x)
-        wanted = expected if layout not in ("negative", "broadcast") else reference.gguf.quantize(y, name, imatrix=weights)
+        wanted = (
+            expected if layout not in ("negative", "broadcast") else reference.gguf.quantize(y, name, imatrix=weights)
+        )
         same_bytes(fastq.gguf.quantize(y, name, imatrix=weights), wanted)
         memory = np.full((wanted.size + 40,), 7, np.uint8)
         out = memory[20:-20].reshape(wanted.shape)
@@ -115,7 +128,7 @@ def test_layouts_and_threads(case, threads):
         same_bytes(fastq.gguf.quantize(y, name, imatrix=weights, out=apart), wanted)
 
 
-@pytest.mark.slow("compiles a kernel for each case", quick=lambda dtype, name: (dtype, name) == ("float16", "Q4_K"))
+@pytest.mark.slow("compiles a kernel for each case")
 @pytest.mark.parametrize("name", ["Q4_K", "Q3_K", "IQ4_NL", "MXFP4"])
 @pytest.mark.parametrize("dtype", ["float64", "float16", bfloat16, "int8", "uint16"], ids=str)
 def test_input_dtypes(dtype, name):
@@ -166,7 +179,10 @@ def test_a_row_for_each_row_or_each_index(name, threads):
     for each in (weights, weights[:, :1], weights[:1, :1], weights[0, 0]):
         whole = np.broadcast_to(each, x.shape)
         expected = np.stack(
-            [reference.gguf.quantize(row, name, imatrix=w) for row, w in zip(x.reshape(12, -1), whole.reshape(12, -1), strict=True)]
+            [
+                reference.gguf.quantize(row, name, imatrix=w)
+                for row, w in zip(x.reshape(12, -1), whole.reshape(12, -1), strict=True)
+            ]
         ).reshape(3, 4, -1)
         same_bytes(reference.gguf.quantize(x, name, imatrix=each), expected)
         for n, layout in itertools.product((1, 4), ("c", "strided", "fortran")):
@@ -246,9 +262,10 @@ def test_what_float16_does_not_reach_is_refused(case):
     part = None if weights is None else weights[: 2 * size]
     for large in (2.0**34, 2.0**36, 1e30, 3e38):
         x = rows_of("normal", 20)[:, : 2 * size]
-        x[13] *= np.float32(large)
-        x[13, 0] = large
-        with pytest.raises(ValueError, match=f"^row 13 of data has values too large for the float16 parameters of {name}"):
+        x[13] = np.where(x[13] < 0, -np.float32(large), np.float32(large))
+        with pytest.raises(
+            ValueError, match=f"^row 13 of data has values too large for the float16 parameters of {name}"
+        ):
             fastq.gguf.quantize(x, name, imatrix=part)
         with pytest.raises(ValueError, match="too large for"):
             reference.gguf.quantize(x, name, imatrix=part)
@@ -269,7 +286,7 @@ for case in sys.argv[4:]:
 """
 
 WRONG_RULES = {
-    "one candidate fewer": ("Q4_K", "formats/gguf.py", "Candidates(-1.0, 0.1, 20)", "Candidates(-1.0, 0.1, 19)"),
+    "half of the candidates": ("Q4_K", "formats/gguf.py", "Candidates(-1.0, 0.1, 20)", "Candidates(-1.0, 0.1, 10)"),
     "sums in pairs": (
         "Q5_K",
         "reference/gguf_search.py",
@@ -282,14 +299,44 @@ WRONG_RULES = {
         "np.add.accumulate(terms, axis=0, dtype=F)[-1] + F(0)",
         "terms.astype(np.float64).sum(axis=0).astype(F)",
     ),
-    "the smallest value as it was": ("Q2_K", "reference/gguf_search.py", "wanted / (high - low)", "wanted / (high - start)"),
+    "the smallest value as it was": (
+        "Q2_K",
+        "reference/gguf_search.py",
+        "wanted / (high - low)",
+        "wanted / (high - start)",
+    ),
     "the other half of a tie": ("IQ4_NL", "reference/gguf_search.py", "(~(x < half))", "(x > half)"),
-    "the far one of a tie": ("MXFP4", "reference/gguf_small.py", "np.abs(parts) > F(limit) * step", "np.abs(parts) >= F(limit) * step"),
-    "the exact floor of log2": ("MXFP4", "reference/gguf_small.py", "np.log2(largest.astype(np.float64)).astype(F)", "np.frexp(largest)[1] - 1"),
-    "codes of zero from the middle": ("Q3_K", "reference/gguf_search.py", "np.where(zero, 0, codes.astype(np.int64) + steps)", "codes.astype(np.int64) + steps"),
-    "rounded down": ("TQ1_0", "reference/gguf_small.py", "-(np.concatenate(whole, axis=1) * -256 // 243)", "np.concatenate(whole, axis=1) * 256 // 243"),
+    "the far one of a tie": (
+        "MXFP4",
+        "reference/gguf_small.py",
+        "np.abs(parts) > F(limit) * step",
+        "np.abs(parts) >= F(limit) * step",
+    ),
+    "the exact floor of log2": (
+        "MXFP4",
+        "reference/gguf_small.py",
+        "np.log2(largest.astype(np.float64)).astype(F)",
+        "np.frexp(largest)[1] - 1",
+    ),
+    "codes of zero from the middle": (
+        "Q3_K",
+        "reference/gguf_search.py",
+        "np.where(zero, 0, codes.astype(np.int64) + steps)",
+        "codes.astype(np.int64) + steps",
+    ),
+    "rounded down": (
+        "TQ1_0",
+        "reference/gguf_small.py",
+        "-(np.concatenate(whole, axis=1) * -256 // 243)",
+        "np.concatenate(whole, axis=1) * 256 // 243",
+    ),
     "subnormal scales up to 8": ("NVFP4", "reference/gguf_small.py", "astype(np.int32), 7)", "astype(np.int32), 8)"),
-    "the spread of the block": ("Q4_0 weighted", "reference/gguf.py", "lines = x.reshape(-1, weights.shape[-1])", "lines = x"),
+    "the spread of the block": (
+        "Q4_0 weighted",
+        "reference/gguf.py",
+        "lines = x.reshape(-1, weights.shape[-1])",
+        "lines = x",
+    ),
 }
 
 
@@ -300,7 +347,9 @@ def test_the_digests_refuse_other_rules(wrong, tmp_path):
     path = package / "fastq" / file
     source = path.read_text()
     assert right in source
-    changed = source.replace(right, instead).replace("    flat = high <= low\n    sum_w", "    flat = high <= low\n    start = low\n    sum_w")
+    changed = source.replace(right, instead).replace(
+        "    flat = high <= low\n    sum_w", "    flat = high <= low\n    start = low\n    sum_w"
+    )
     path.write_text(changed)
     done = run_oracle(package, tmp_path, ORACLE, "reference", case)
     assert done.returncode == 1, done.stderr
@@ -318,7 +367,10 @@ MUTANTS = {
         ],
     ),
     "the first of equals lost": ("Q6_K", [(SEARCH, "above = absolute(v) > size", "above = absolute(v) >= size")]),
-    "wild positions like others": ("Q4_K", [(SEARCH, "return any_lane(~(flat |", "return False and any_lane(~(flat |")]),
+    "wild positions like others": (
+        "Q4_K",
+        [(SEARCH, "return any_lane(~(flat |", "return False and any_lane(~(flat |")],
+    ),
     "codes of the search forgotten": (
         "Q4_K",
         [("loops/block_codes.py", "code = select(no_step, range_code(fit, v, steps), code)", "code = code")],

@@ -62,7 +62,9 @@ def quantize_float(x: Array, form: FloatFormat) -> tuple[Array, Array]:
     scales = _exponents(largest) if form.scale == "e8m0" else _e4m3(largest / F(6))
     step = _steps(scales, form)[:, :, None]
     # of two numbers as near, the one nearer to 0; a scale of 0 makes all as near
-    code = (step > 0) * sum((np.abs(parts) > F(limit) * step).astype(np.uint8) for limit in (0.5, 1.5, 2.5, 3.5, 5, 7, 10))
+    code = (step > 0) * sum(
+        (np.abs(parts) > F(limit) * step).astype(np.uint8) for limit in (0.5, 1.5, 2.5, 3.5, 5, 7, 10)
+    )
     codes = code | ((parts < 0) & (code > 0)).astype(np.uint8) << 3
     packed = codes[:, :, : form.sub // 2] | codes[:, :, form.sub // 2 :] << 4
     return np.concatenate([scales, packed.reshape(len(x), -1)], axis=1), np.ones(len(x), bool)

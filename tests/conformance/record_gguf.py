@@ -34,7 +34,8 @@ def main():
             continue
         for weights in CASES[type(row) is ScaledFormat, row.weighted]:
             digests[name if weights is None else f"{name} weighted"] = {
-                kind: hashlib.sha256(ggml.quantize(rows_of(kind, ROWS), name, weights)).hexdigest()[:16] for kind in KINDS
+                kind: hashlib.sha256(ggml.quantize(rows_of(kind, ROWS), name, weights)).hexdigest()[:16]
+                for kind in KINDS
             }
     STORED.write_text(json.dumps({"made by": ggml.version(), "rows": ROWS, "digests": digests}, indent=1) + "\n")
 

@@ -11,7 +11,12 @@ from fastq.formats.gguf import BLOCK_FORMATS
 
 VALUES = 10_000_000
 ROWS = -(-VALUES // len(KINDS) // COLUMNS)
-CASES = [(name, weighted) for name, row in BLOCK_FORMATS.items() for weighted in (False, True) if row.weighted or not weighted]
+CASES = [
+    (name, weighted)
+    for name, row in BLOCK_FORMATS.items()
+    for weighted in (False, True)
+    if row.weighted or not weighted
+]
 
 
 def _skip_unless_known(name):

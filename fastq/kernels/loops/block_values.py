@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
+from numba.core.registry import cpu_target
 
 from fastq.formats.gguf import (
     CODEBOOK,
@@ -33,9 +34,11 @@ from fastq.simd import (
     store,
     upper,
 )
+from fastq.simd.vector import call_llvm
 
 _U8_8, _U8_16 = Vec(types.uint8, 8), Vec(types.uint8, 16)
-_ROOM = 256 * 4 + 2 * LINE
+_STAGED = 256  # values
+_ROOM = _STAGED * 4 + 2 * LINE  # bytes of as many, as they are staged
 _AHEAD = 1024  # bytes of blocks that are prefetched
 
 
@@ -45,11 +48,15 @@ def dequantize_groups(spec, operands, args, units):
     src = advance(operands.src, -units.origin * nbytes(spec))
     dst = advance(operands.dst, -units.origin * size(spec))
     if streams(spec):
-        stage = stage_at(scratch(_ROOM, types.uint8), advance(dst, units.start * size(spec)))
-        for p in range(units.start, units.stop):
+        stage, p = stage_at(scratch(_ROOM, types.uint8), advance(dst, units.start * size(spec))), units.start
+        while p < units.stop:
+            blocks = min(_STAGED // size(spec), units.stop - p)
             prefetch(src, p * nbytes(spec) + _AHEAD)
-            decode_block(spec, advance(src, p * nbytes(spec)), cast_pointer(place(stage), types.float32))
-            stage = flush(stage, size(spec) * 4)
+            for k in range(blocks):
+                x = advance(src, (p + k) * nbytes(spec))
+                decode_block(spec, x, advance(cast_pointer(place(stage), types.float32), k * size(spec)))
+            stage = flush(stage, blocks * size(spec) * 4)
+            p += blocks
         finish(stage)
         return 0
     for p in range(units.start, units.stop):
@@ -199,11 +206,21 @@ def _six_bits(low, high, shift):
 # --- codebooks, floating point and ternary ----------------------------------------------------------------------------
 
 
+_TRIPLE, _, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
+
+# the instruction that looks 16 bytes up in 16 others, which LLVM does not find by itself
+_LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if "+ssse3" in _FEATURES else ""
+_LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if "aarch64" in _TRIPLE else _LOOK_UP
+
+
 def _looked_up(name: str, table: tuple[int, ...], doc: str):
-    """Make an intrinsic that looks nibbles up in a table of signed bytes."""
+    """Make an intrinsic that looks 16 nibbles up in a table of signed bytes."""
 
     def look_up(typingctx, codes):
         def emit(context, builder, sig, args):
+            if _LOOK_UP:
+                bytes_ = ir.Constant(args[0].type, [number % 256 for number in table])
+                return call_llvm(builder, _LOOK_UP, args[0].type, [bytes_, args[0]])
             found = ir.Constant(ir.VectorType(ir.IntType(8), codes.n), [table[0]] * codes.n)
             for code, number in enumerate(table[1:], 1):
                 this = builder.icmp_unsigned("==", args[0], ir.Constant(args[0].type, [code] * codes.n))

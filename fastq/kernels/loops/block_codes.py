@@ -47,12 +47,14 @@ from fastq.simd import (
     convert,
     full,
     load,
+    lower,
     maximum,
     minimum,
     scratch,
     select,
     sqrt,
     store,
+    upper,
 )
 
 _SUBS = 16 * LANES  # numbers of all sub-blocks
@@ -314,29 +316,30 @@ def pack(spec, codes, rows):
 def _signed(spec, tile, rows):
     row = spec.row
     steps, in_turn = row.steps, row.bits == 3 and not spec.weighted
-    at, by_columns = row.nbytes - 2, spec.weighted
-    six_bits = row.bits == 3
+    at, six_bits = row.nbytes - 2, row.bits == 3
 
     def signed(spec, tile, rows):
         w, room, codes = scratch(_PART, types.float32), scratch(_PART, types.float32), scratch(_VALUES, types.uint8)
         scales, sums = scratch(_SUBS, types.float32), scratch(_SUBS, types.float32)
         inverses, zeros = scratch(_SUBS, types.float32), scratch(_SUBS, types.float32)
         mean = spread(spec, tile)
-        for j in range(16):
-            x = advance(tile.x, j * 16 * LANES)
-            weigh(spec, tile, j * 16, 16, mean, w)
-            if in_turn:
-                store(scales, j * LANES, fit_signed_in_turn(x, w, room, 16, steps))
-                for i in range(16):
-                    code = bounded_to_integer(load(room, i * LANES, F32), types.int32)
-                    store(codes, (j * 16 + i) * LANES, convert(code, types.uint8))
-            else:
-                fit = fit_signed(x, w, room, 16, steps)
+        if in_turn:
+            for j in range(0, 16, 2):
+                both = fit_signed_in_turn(advance(tile.x, j * 16 * LANES), room, 16, steps)
+                store(scales, j * LANES, lower(both))
+                store(scales, (j + 1) * LANES, upper(both))
+                for i in range(0, _PART, LANES):
+                    code = bounded_to_integer(load(room, i, F32), types.int32)
+                    store(codes, j * 16 * LANES + i, convert(code, types.uint8))
+        else:
+            for j in range(16):
+                weigh(spec, tile, j * 16, 16, mean, w)
+                fit = fit_signed(advance(tile.x, j * 16 * LANES), w, room, 16, steps)
                 store(scales, j * LANES, fit.scale)
                 store(inverses, j * LANES, fit.inverse)
                 store(zeros, j * LANES, select(fit.is_zero, full(1.0, F32), full(0.0, F32)))
-            if by_columns and six_bits:
-                store(sums, j * LANES, sum_of(w, 16))
+                if six_bits:
+                    store(sums, j * LANES, sum_of(w, 16))
         unit, size = shared_signed(spec, scales, sums)
         d = half(spec, unit)
         store_half(rows, at, d)

@@ -19,17 +19,21 @@ from fastq.kernels.loops.block_spec import GROUP
 from fastq.simd import (
     Vec,
     absolute,
+    advance,
     any_lane,
     bitcast,
     constant,
     convert,
     full,
+    join,
     load,
+    lower,
     maximum,
     minimum,
     rint,
     select,
     store,
+    upper,
 )
 from fastq.simd.vector import llvm_type
 
@@ -38,6 +42,7 @@ LANES = GROUP
 F32 = Vec(types.float32, LANES)
 I32 = Vec(types.int32, LANES)
 U8 = Vec(types.uint8, LANES)
+TWO = Vec(types.float32, 2 * LANES)
 
 _TINY = 1e-15  # blocks whose largest magnitude is below this are zero
 _MAGIC = 12582912.0  # 1.5 * 2**23: the sum's last bits are the nearest integer
@@ -268,26 +273,31 @@ def signed_code(fit, v, steps):
 
 
 @njit
-def fit_signed_in_turn(x, w, codes, count, steps):
-    """Fit a scale for codes -steps..steps - 1, changing one code after the other; `codes` are written from 0 on.
+def fit_signed_in_turn(x, codes, count, steps):
+    """Fit scales for codes -steps..steps - 1, changing one code after the other; `codes` are written from 0 on.
 
-    Blocks in which no code has changed are not changed by another round either, so rounds end with the last of all.
+    Weights are squares. Each step waits for the one before, so two sub-blocks are worked on at a time. Blocks in which
+    no code has changed are not changed by another round either, so rounds end with the last of all.
     """
-    zero, least, most = full(0.0, F32), full(-steps, F32), full(steps - 1, F32)
-    largest, size = first_largest(x, count)
-    inverse = constant(-steps, zero) / largest
+    zero, least, most = full(0.0, TWO), full(-steps, TWO), full(steps - 1, TWO)
+    (first, first_size), (second, second_size) = (
+        first_largest(x, count),
+        first_largest(advance(x, count * LANES), count),
+    )
+    size = join(first_size, second_size)
+    inverse = constant(-steps, zero) / join(first, second)
     sum_xl = sum_l2 = zero
     for i in range(count):
-        v, weight = load(x, i * LANES, F32), load(w, i * LANES, F32)
+        v = load_two(x, i, count)
         code = minimum(maximum(rint(inverse * v), least), most)
-        store(codes, i * LANES, code)
-        sum_xl = sum_xl + weight * v * code
-        sum_l2 = sum_l2 + weight * code * code
+        store_two(codes, i, count, code)
+        sum_xl = sum_xl + v * v * v * code
+        sum_l2 = sum_l2 + v * v * code * code
     for _ in range(5):
         changed = zero > zero
         for i in range(count):
-            v, weight, code = load(x, i * LANES, F32), load(w, i * LANES, F32), load(codes, i * LANES, F32)
-            product = weight * v
+            v, code = load_two(x, i, count), load_two(codes, i, count)
+            weight, product = v * v, v * v * v
             xl = sum_xl - product * code
             l2 = sum_l2 - weight * code * code
             new = convert(nearest(v * l2 / xl), types.float32)
@@ -295,16 +305,29 @@ def fit_signed_in_turn(x, w, codes, count, steps):
             new_xl, new_l2 = xl + product * new, l2 + weight * new * new
             better = (xl > zero) & (new != code) & (new_l2 > zero)
             better = better & (new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2)
-            store(codes, i * LANES, select(better, new, code))
+            store_two(codes, i, count, select(better, new, code))
             sum_xl, sum_l2 = select(better, new_xl, sum_xl), select(better, new_l2, sum_l2)
             changed = changed | better
         if not any_lane(changed):
             break
     is_zero = size < constant(_TINY, size)
     for i in range(count):
-        code = load(codes, i * LANES, F32) + constant(steps, zero)
-        store(codes, i * LANES, select(is_zero, zero, code))
+        code = load_two(codes, i, count) + constant(steps, zero)
+        store_two(codes, i, count, select(is_zero, zero, code))
     return select(is_zero | ~(sum_l2 > zero), zero, sum_xl / sum_l2)
+
+
+@njit
+def load_two(x, i, count):
+    """Load number i of two sub-blocks."""
+    return join(load(x, i * LANES, F32), load(x, (count + i) * LANES, F32))
+
+
+@njit
+def store_two(x, i, count, value):
+    """Store number i of two sub-blocks."""
+    store(x, i * LANES, lower(value))
+    store(x, (count + i) * LANES, upper(value))
 
 
 # --- a positive scale -------------------------------------------------------------------------------------------------

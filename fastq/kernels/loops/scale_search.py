@@ -300,8 +300,9 @@ def fit_signed_in_turn(x, codes, count, steps):
             weight, product = v * v, v * v * v
             xl = sum_xl - product * code
             l2 = sum_l2 - weight * code * code
-            new = convert(nearest(v * l2 / xl), types.float32)
-            new = minimum(maximum(new, least), most)
+            position = v * l2 / xl
+            wild = any_lane(~(absolute(position) < constant(_MOST_EXACT, zero)))
+            new = nearest_within(position, least, most, wild)
             new_xl, new_l2 = xl + product * new, l2 + weight * new * new
             better = (xl > zero) & (new != code) & (new_l2 > zero)
             better = better & (new_xl * new_xl * sum_l2 > sum_xl * sum_xl * new_l2)

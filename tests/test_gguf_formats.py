@@ -373,7 +373,7 @@ MUTANTS = {
     ),
     "codes of the search forgotten": (
         "Q4_K",
-        [("loops/block_codes.py", "code = select(no_step, range_code(fit, v, steps), code)", "code = code")],
+        [("loops/k_quants.py", "code = select(no_step, range_code(fit, v, steps), code)", "code = code")],
     ),
     "lanes mixed up": ("Q5_K", [("loops/superblocks.py", "for _ in range(2):", "for _ in range(1):")]),
 }

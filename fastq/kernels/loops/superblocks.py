@@ -9,8 +9,9 @@ from __future__ import annotations
 from numba import types
 
 from fastq.jit import njit, specialize
-from fastq.kernels.loops.block_codes import Tile, quantize_tile
+from fastq.kernels.loops.block_codes import quantize_tile
 from fastq.kernels.loops.block_spec import GROUP, nbytes, size, values_from
+from fastq.kernels.loops.block_weights import Tile
 from fastq.kernels.loops.scale_search import F32, I32, LANES, U8
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.simd import (

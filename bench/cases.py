@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 
 ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
-GGUF_BLOCK = 32
-GGUF_BYTES = {"Q8_0": 34, "Q4_0": 18}  # of one block, its float16 scale included
 COLUMNS = 4096
 ROWS_AT_LEAST = 16
 LOG2_SIZES = range(10, 29)
@@ -39,6 +38,7 @@ GRANULARITIES = {
     "rows": Granularity(0, 0, lambda rows, columns: rows),
     "columns": Granularity(-1, 0, lambda rows, columns: columns),
     "blocks32": Granularity(-1, 32, lambda rows, columns: rows * columns // 32),
+    "blocks256": Granularity(-1, 256, lambda rows, columns: rows * columns // 256),
 }
 
 
@@ -99,8 +99,11 @@ class Work(NamedTuple):
     @property
     def prescribed(self) -> bool:
         """Whether the code format prescribes blocks and scales."""
-        return self.code in GGUF_BYTES or QTYPES[self.code].block_size > 0
+        return self.code in BLOCK_FORMATS or QTYPES[self.code].block_size > 0
 
+
+# block formats whose scales are searched for
+SEARCHED = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
 
 WORKS = (
     Work("minmax"),
@@ -124,8 +127,10 @@ WORKS = (
     Work("unpack", "int8", "int4"),
     Work("gguf_quantize", code="Q8_0", granularity="blocks32"),
     Work("gguf_quantize", code="Q4_0", granularity="blocks32"),
+    *(Work("gguf_quantize", code=code, granularity=f"blocks{BLOCK_FORMATS[code].size}") for code in SEARCHED),
     Work("gguf_dequantize", code="Q8_0", granularity="blocks32"),
     Work("gguf_dequantize", code="Q4_0", granularity="blocks32"),
+    *(Work("gguf_dequantize", code=code, granularity=f"blocks{BLOCK_FORMATS[code].size}") for code in SEARCHED),
 )
 
 
@@ -147,8 +152,9 @@ class Case(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns: 4096 columns as soon as that leaves 16 rows."""
+        """Rows and columns: 4096 columns as soon as that leaves 16 rows, but at least a block."""
         columns = min(COLUMNS, self.elements // ROWS_AT_LEAST)
+        columns = max(columns, GRANULARITIES[self.work.granularity].block_size)
         return self.elements // columns, columns
 
     def nbytes(self, what: str) -> int:
@@ -181,14 +187,14 @@ class Case(NamedTuple):
 
 def code_bytes(code: str, elements: int) -> int:
     """Bytes of so many codes."""
-    if code in GGUF_BYTES:
-        return elements // GGUF_BLOCK * GGUF_BYTES[code]
+    if code in BLOCK_FORMATS:
+        return elements // BLOCK_FORMATS[code].size * BLOCK_FORMATS[code].nbytes
     return elements * QTYPES[code].bits // 8
 
 
 def parameter_bytes(code: str) -> int:
     """Bytes of a scale and a zero point: one where the format prescribes the scale, whose zero point is constant."""
-    if code in GGUF_BYTES:
+    if code in BLOCK_FORMATS:
         return 0
     qtype = QTYPES[code]
     return 1 if qtype.scale_element else 4 + max(1, qtype.bits // 8)

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq import QParams, reference
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import as_qtype
 
-from .cases import GGUF_BYTES, GRANULARITIES, Case
+from .cases import GRANULARITIES, Case
 
 Array = NDArray[Any]
 
@@ -138,7 +139,7 @@ def _out(case: Case, what: str, aligned: bool) -> Array:
         return empty(case.shape, dtype_of(case.work.dtype), aligned=aligned)
     if what == "bytes":
         return empty(case.shape, as_qtype(code).storage, aligned=aligned)
-    if code in GGUF_BYTES or as_qtype(code).packed:
+    if code in BLOCK_FORMATS or as_qtype(code).packed:
         return empty((rows, case.nbytes("codes") // rows), np.uint8, aligned=aligned)
     return empty(case.shape, as_qtype(code).storage, aligned=aligned)
 

@@ -1,7 +1,7 @@
-"""Block formats of GGUF: the functions of the gguf package, with the same bytes.
+"""Block formats of GGUF: the bytes of ggml, which llama.cpp reads.
 
-``quantize`` and ``dequantize`` take what ``gguf.quants.quantize`` and ``gguf.quants.dequantize`` take, for the formats
-Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, and do not need that package.
+``quantize`` and ``dequantize`` do what ``gguf.quants.quantize`` and ``gguf.quants.dequantize`` of the gguf package do,
+which they do not need, also for the formats that the package can't write: K-quants, codebooks and 4 bit floats.
 """
 
 from __future__ import annotations
@@ -18,37 +18,47 @@ Array = NDArray[Any]
 __all__ = ["dequantize", "quantize"]
 
 
-def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.uint8]:
-    """Quantize to the blocks of 32 that GGUF files hold.
+def quantize(
+    data: ArrayLike, qtype: object, *, imatrix: ArrayLike | None = None, out: Array | None = None
+) -> NDArray[np.uint8]:
+    """Quantize to the blocks that GGUF files hold.
 
-    Each block has a float16 scale, and a smallest value in Q4_1 and Q5_1; the exact rules are in docs/contract.md.
+    The bytes are those of ggml on x86-64, whose searches for scales run here for sixteen blocks at a time; the exact
+    rules are in docs/contract.md.
 
     Parameters
     ----------
     data : array_like
         Of float32, float16, bfloat16, float64 or an integer dtype, any memory layout, shape (..., n) with n a multiple
-        of 32. Converted to float32 first.
+        of the values of a block. Converted to float32 first.
     qtype : gguf.GGMLQuantizationType, int or str
-        The format: Q4_0 (2), Q4_1 (3), Q5_0 (6), Q5_1 (7) or Q8_0 (8).
+        The format: Q4_0 (2), Q4_1 (3), Q5_0 (6), Q5_1 (7), Q8_0 (8), IQ4_NL (20) or MXFP4 (39) of 32 values a block,
+        NVFP4 (40) of 64, Q2_K (10), Q3_K (11), Q4_K (12), Q5_K (13), Q6_K (14), IQ4_XS (23), TQ1_0 (34) or TQ2_0 (35)
+        of 256.
+    imatrix : array_like of float32, optional
+        Importance of the columns, which chooses the scales: shape (n,), or that of data, in which each of the axes
+        before the last may be 1 from some axis on, such as (experts, 1, n). Finite and not negative. Q8_0, TQ1_0,
+        TQ2_0, MXFP4 and NVFP4 are the same with any.
     out : ndarray, optional
         Where to write: uint8, the result's shape.
 
     Returns
     -------
     ndarray of uint8
-        Shape (..., n / 32 * bytes of a block): 18, 20, 22, 24 or 34 in the order above; `out` if given.
+        Shape (..., n / values of a block * bytes of a block); `out` if given.
 
     Raises
     ------
     TypeError
-        If data or out has another dtype.
+        If data, imatrix or out has another dtype.
     ValueError
-        If n is not a multiple of 32, qtype is another format, or a block has NaN, infinities or a parameter that
-        float16 does not reach; then what is in `out` is not specified.
+        If n is not a multiple of the values of a block, imatrix has another shape or is negative or not finite, qtype
+        is another format, or a block has NaN, infinities or a parameter that float16 does not reach; then what is in
+        `out` is not specified.
 
     References
     ----------
-    .. [1] ggml/src/ggml-quants.c, quantize_row_q4_0_ref and its neighbours
+    .. [1] ggml/src/ggml-quants.c, quantize_row_q4_K_ref and its neighbours
 
     Examples
     --------
@@ -60,7 +70,7 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     >>> blocks[0, :6]
     array([  8,  32, 129, 133, 137, 141], dtype=uint8)
     """
-    result: NDArray[np.uint8] = call("gguf_quantize", data, out, None, None, None, (qtype,))
+    result: NDArray[np.uint8] = call("gguf_quantize", data, out, imatrix, None, None, (qtype,))
     return result
 
 
@@ -79,7 +89,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     Returns
     -------
     ndarray of float32
-        Shape (..., m / bytes of a block * 32); `out` if given.
+        Shape (..., m / bytes of a block * values of a block); `out` if given.
 
     Raises
     ------

@@ -54,7 +54,7 @@ def test_axes_have_every_format_and_each_function():
         *("quantize", "quantize_linear", "dequantize", "dequantize_linear", "fake_quantize", "choose_qparams"),
         *("minmax", "compare", "pack", "unpack", "gguf.quantize", "gguf.dequantize"),
     }
-    assert {*fastq.formats.qtypes.QTYPES, *fastq.formats.gguf.BLOCK_FORMATS} < set(grid.AXES["format"])
+    assert {*fastq.formats.qtypes.QTYPES, *grid.BLOCK_FORMATS} < set(grid.AXES["format"])
     assert set(grid.LAYOUTS) == set(arrays.LAYOUTS)
     assert set(judge.RIVALS.values()) == set(plain.RIVALS)
     assert all(cell.valid for cell in grid.GATE)

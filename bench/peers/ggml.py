@@ -16,8 +16,10 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
+from fastq.formats.gguf import BLOCK_FORMATS
+
 from .. import data
-from ..cases import GGUF_BYTES, Case
+from ..cases import SEARCHED, Case
 from ..verify import EXACT
 from . import Runner, own_threads
 from .gguf_py import NEAREST, STEPS
@@ -34,11 +36,21 @@ def function(kind: str, qtype: str) -> Any:
     libraries = [ctypes.CDLL(str(path)) for path in sorted(folder.glob("*ggml*"))]
     for name in NAMES[kind]:
         for library in libraries:
-            if hasattr(library, name.format(qtype.lower())):
-                found = getattr(library, name.format(qtype.lower()))
+            symbol = name.format(qtype.lower().replace("_k", "_K"))
+            if hasattr(library, symbol):
+                found = getattr(library, symbol)
                 found.argtypes, found.restype = C_ARGUMENTS, None
                 return found
     raise OSError(f"no {kind} function for {qtype} in {folder}")
+
+
+def chunk(qtype: str) -> Callable[[int, int, int], None]:
+    """What quantizes models: for codebooks the row functions search less."""
+    path = Path(llama_cpp.__file__).parent / "lib" / "libggml-base.so"
+    quantize_chunk = ctypes.CDLL(str(path)).ggml_quantize_chunk
+    quantize_chunk.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3, ctypes.c_void_p]
+    number = BLOCK_FORMATS[qtype].number
+    return lambda x, out, count: quantize_chunk(number, x, out, 0, 1, count, None)
 
 
 def spread(run: Any, source: np.ndarray, out: np.ndarray, blocks: int) -> Callable[[], None]:
@@ -48,8 +60,9 @@ def spread(run: Any, source: np.ndarray, out: np.ndarray, blocks: int) -> Callab
     bounds = [blocks * k // threads for k in range(threads + 1)]
     strides = [array.nbytes // blocks for array in (source, out)]
     starts = [array.ctypes.data for array in (source, out)]
+    values = next(array.size for array in (source, out) if array.dtype == np.float32) // blocks
     shares = [
-        (*(start + first * stride for start, stride in zip(starts, strides, strict=True)), (last - first) * 32)
+        (*(start + first * stride for start, stride in zip(starts, strides, strict=True)), (last - first) * values)
         for first, last in pairwise(bounds)
     ]
 
@@ -65,8 +78,10 @@ def spread(run: Any, source: np.ndarray, out: np.ndarray, blocks: int) -> Callab
 def encoder(qtype: str, case: Case) -> tuple[Callable[[], None], np.ndarray, Any]:
     x = data.x(case, aligned=True)
     rows, columns = case.shape
-    codes = data.empty((rows, columns // 32 * GGUF_BYTES[qtype]), np.uint8, aligned=True)
-    return spread(function("quantize", qtype), x, codes, x.size // 32), codes, x
+    form = BLOCK_FORMATS[qtype]
+    codes = data.empty((rows, columns // form.size * form.nbytes), np.uint8, aligned=True)
+    encode = chunk(qtype) if qtype in SEARCHED else function("quantize", qtype)
+    return spread(encode, x, codes, x.size // form.size), codes, x
 
 
 def quantize(case: Case) -> Runner:
@@ -84,7 +99,9 @@ def gguf_quantize(case: Case) -> Runner:
 
 def gguf_dequantize(case: Case) -> Runner:
     blocks, values = data.blocks(case, aligned=True), data.empty(case.shape, np.float32, aligned=True)
-    call = spread(function("dequantize", case.work.code), blocks, values, values.size // 32)
+    call = spread(
+        function("dequantize", case.work.code), blocks, values, values.size // BLOCK_FORMATS[case.work.code].size
+    )
     return Runner(call, lambda: {"values": values}, EXACT, keep=blocks)
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import NamedTuple
 
-from fastq.formats.gguf import BLOCK, BLOCK_FORMATS
+from fastq.formats import gguf
+from fastq.formats.gguf import BLOCK, ScaledFormat
 from fastq.formats.qtypes import QTYPES
 
 PIECE = 16  # log2 of the elements that larger arrays repeat
@@ -18,6 +19,8 @@ ROWS_AT_LEAST = 4
 NO_FORMAT, OF_CODES = "none", "codes"
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+# those that take their scale from extremes: a search for it takes longer than memory does
+BLOCK_FORMATS = {name: row for name, row in gguf.BLOCK_FORMATS.items() if isinstance(row, ScaledFormat)}
 ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8} | {
     name: int(name.lstrip("uint")) // 8 for name in INTEGERS
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,33 +14,71 @@ from fastq.dispatch.cache import Plan
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
 from fastq.dispatch.strides import TILE, is_plain, tiles
-from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
+from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type
-from fastq.kernels.loops import gguf
-from fastq.kernels.operands import CopyOperands
+from fastq.kernels.loops import block_values, gguf, superblocks
+from fastq.kernels.loops.block_spec import GROUP, BlockSpec
+from fastq.kernels.operands import CopyOperands, WeightedOperands
 from fastq.runtime import threadpool
-from fastq.runtime.driver import UNFIT, Checks, LaunchPlan, bind, plan_launch, run
+from fastq.runtime.driver import NONE, OUT, SCALE, UNFIT, Checks, LaunchPlan, X, bind, plan_launch, run
+from fastq.runtime.kernel_args import KERNEL_ARGS
 from fastq.system import tuning
-from fastq.system.arguments import native
+from fastq.system.arguments import as_importance, native
 
 Array = NDArray[Any]
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
 _SOURCES = {dtype.name for dtype in (*validation.FLOATS, *validation.INTEGERS)} | {"float16", "bfloat16"}
+_SEARCH = 16  # a search for scales takes as long as so many elements for each
 
 
-def gguf_quantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> Plan:
+class _Task(NamedTuple):
+    """What a call does to arrays alike: blocks of `width` elements become `result_width` of `dtype`."""
+
+    row: BlockFormat
+    loop: Any
+    width: int
+    result_width: int
+    dtype: np.dtype[Any]
+    streams: bool
+    importance: Array | None = None
+    rows_each: int = 0
+
+    @property
+    def searches(self) -> bool:
+        """Whether scales are searched for."""
+        return self.dtype == _UINT8 and self.row.searches(self.importance is not None)
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether a block depends on all of its row."""
+        return self.importance is not None and self.row.of_rows
+
+
+def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype: object, *_: None) -> Plan:
     """Resolve `fastq.gguf.quantize`."""
     row = as_block_format(qtype)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
-    shape = _shape(data, BLOCK, "values", row.nbytes, row)
-    launch = _launch(
-        gguf.quantize_blocks, row, data, BLOCK, out, shape, _UINT8, row.nbytes, tuning.current().stream_codes
+    shape = _shape(data, row.size, "values", row.nbytes, row)
+    importance, rows_each = (None, 0) if imatrix is None else as_importance(imatrix, data.shape)
+    weighted = row.weighted and importance is not None
+    in_lanes = weighted or not isinstance(row, ScaledFormat)
+    task = _Task(
+        row,
+        superblocks.quantize_groups if in_lanes else gguf.quantize_blocks,
+        row.size,
+        row.nbytes,
+        _UINT8,
+        tuning.current().stream_codes and not in_lanes,
+        importance if weighted else None,
+        rows_each,
     )
+    launch = _launch(task, data, out, shape)
 
-    def quantize(data: Array, out: Any, *_: object) -> Array:
-        blocks, refused = launch(data, out)
+    def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
+        importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape)[0])
+        blocks, refused = launch(data, out, importance if weighted else None)
         if refused >= 0:
             _refuse(data, refused, row)
         return blocks
@@ -53,54 +91,71 @@ def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: 
     row = as_block_format(qtype)
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
-    shape = _shape(data, row.nbytes, "bytes", BLOCK, row)
-    launch = _launch(gguf.dequantize_blocks, row, data, row.nbytes, out, shape, _FLOAT32, BLOCK, True)
-    return lambda data, out, *_: launch(data, out)[0]
+    shape = _shape(data, row.nbytes, "bytes", row.size, row)
+    loop = gguf.dequantize_blocks if isinstance(row, ScaledFormat) else block_values.dequantize_groups
+    launch = _launch(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape)
+    return lambda data, out, *_: launch(data, out, None)[0]
 
 
 def _launch(
-    loop: Any,
-    row: BlockFormat,
-    data: Array,
-    width: int,
-    out: Any,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    result_width: int,
-    streams: bool,
-) -> Callable[[Array, Any], tuple[Array, int]]:
-    """Return what turns `width` elements of arrays alike into `result_width` of a result, and says what was refused."""
-    result = result_of(shape, dtype, out)
-    blocks, target = data.size // width, None if out is None else np.asarray(out)
+    task: _Task, data: Array, out: Any, shape: tuple[int, ...]
+) -> Callable[[Array, Any, Array | None], tuple[Array, int]]:
+    """Return what does a task on arrays alike, and says which block was refused first, -1 of none."""
+    result = result_of(shape, task.dtype, out)
+    blocks, target = data.size // task.width, None if out is None else np.asarray(out)
     if not blocks:
-        return lambda data, out: (result.new() if out is None else out, -1)
+        return lambda data, out, importance: (result.new() if out is None else out, -1)
     plain = is_plain(data) and is_plain(target)
-    past_cache = streams and plain and data.nbytes + result.nbytes >= tuning.current().stream_from
-    kernel = _compiled(loop, row, native(data.dtype), dtype, past_cache)
-    threads = threadpool.threads_for(blocks * BLOCK) if plain else 1
-    plan = plan_launch(kernel, COPY, None, blocks, threads, size=BLOCK, chunk_multiple=gguf.GROUP)
-    checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, 0, 0))))
+    past_cache = task.streams and plain and data.nbytes + result.nbytes >= tuning.current().stream_from
+    plan = _plan(task, data, blocks, past_cache, plain)
+    importance_bytes = 0 if task.importance is None else task.importance.nbytes
+    checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, importance_bytes, 0))))
 
-    def launch(data: Array, out: Any) -> tuple[Array, int]:
+    def launch(data: Array, out: Any, importance: Array | None) -> tuple[Array, int]:
         values = result.new() if out is None else out
-        status = checked(data, values) if plain and type(values) is np.ndarray else UNFIT
+        status = checked(data, values, importance) if plain and type(values) is np.ndarray else UNFIT
         if status == UNFIT:
             target = np.asarray(values)
             (data,) = validation.copy_if_overlapping(target, data)
+            if importance is not None:
+                (importance,) = validation.copy_if_overlapping(target, importance)
             if not plain:
-                return values, _run_tiles(plan, _in_blocks(data, width), _in_blocks(target, result_width))
-            status = run(plan, data, target)
-        return values, _first_reported(plan, data, np.asarray(values), blocks) if status else -1
+                return values, _by_copies(task, plan, data, target, importance)
+            status = run(plan, data, target, importance)
+        return values, _first_reported(plan, (data, np.asarray(values), importance), 0, blocks) if status else -1
 
     return launch
 
 
+def _plan(task: _Task, data: Array, blocks: int, past_cache: bool, plain: bool) -> LaunchPlan:
+    """Plan the launch of a kernel on all blocks."""
+    row, width, multiple, args = task.row, task.row.size, GROUP, None
+    kernel = _compiled(task.loop, row, native(data.dtype), task.dtype, past_cache, task.importance is not None)
+    if task.searches:
+        width *= _SEARCH
+    if task.importance is not None:
+        args = np.zeros(1, KERNEL_ARGS)
+        args["length"], args["cycle"] = data.shape[-1] // row.size, task.rows_each
+    if task.needs_rows:
+        multiple = data.shape[-1] // row.size
+    threads = threadpool.threads_for(blocks * width) if plain or task.needs_rows else 1
+    operands = COPY if task.importance is None else _WEIGHTED
+    return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=multiple)
+
+
+_WEIGHTED = X, OUT, SCALE, NONE, NONE
+
+
 @functools.cache
-def _compiled(loop: Any, row: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool) -> int:
+def _compiled(
+    loop: Any, row: BlockFormat, src: np.dtype[Any], dst: np.dtype[Any], streaming: bool, weighted: bool
+) -> int:
     """Return the address of a loop compiled for a format and two dtypes."""
     source, target = element_type(src), element_type(dst)
-    spec = gguf.BlockSpec(row, element_type(np.dtype(np.float16)), source, streaming)
-    return compile_kernel(loop, CopyOperands(getattr(source, "bits", source), target), spec)
+    spec = BlockSpec(row, element_type(np.dtype(np.float16)), source, streaming, weighted)
+    elements = getattr(source, "bits", source), target
+    operands = WeightedOperands(*elements, element_type(_FLOAT32)) if weighted else CopyOperands(*elements)
+    return compile_kernel(loop, operands, spec)
 
 
 def _in_blocks(x: Array, width: int) -> Array:
@@ -108,26 +163,38 @@ def _in_blocks(x: Array, width: int) -> Array:
     return x.reshape(*x.shape[:-1], -1, width)
 
 
-def _run_tiles(whole: LaunchPlan, src: Array, dst: Array) -> int:
+def _by_copies(task: _Task, plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
+    """Do a task on arrays that kernels can't take as they are; return the first block that is refused."""
+    if task.needs_rows:
+        x, y = np.ascontiguousarray(data, native(data.dtype)), np.empty(target.shape, target.dtype)
+        if run(plan, x, y, importance):
+            return _first_reported(plan, (x, y, importance), 0, x.size // task.width)
+        target[...] = y
+        return -1
+    return _run_tiles(plan, _in_blocks(data, task.width), _in_blocks(target, task.result_width), importance)
+
+
+def _run_tiles(whole: LaunchPlan, src: Array, dst: Array, importance: Array | None) -> int:
     width: int = src.shape[-1]
-    most = min(TILE, src.size) // width
+    most = max(min(TILE, src.size) // width, 1)
     buffers = [np.empty((most, x.shape[-1]), native(x.dtype)) for x in (src, dst)]
     for index, start, stop in tiles(src.shape):
-        part, blocks = src[index], (stop - start) // width
+        part, first, blocks = src[index], start // width, (stop - start) // width
         x, y = (buffer[:blocks] for buffer in buffers)
         np.copyto(x.reshape(part.shape), part)
-        if run(whole.part(0, blocks), x, y):
-            return start // width + _first_reported(whole, x, y, blocks)
+        operands = x, y, importance
+        if run(whole.part(first, first + blocks, origin=first), *operands):
+            return _first_reported(whole, operands, first, first + blocks)
         dst[index] = y.reshape(*part.shape[:-1], dst.shape[-1])
     return -1
 
 
-def _first_reported(whole: LaunchPlan, src: Array, dst: Array, stop: int) -> int:
-    """Find the first of blocks 0..stop that a plan reports, by halving."""
-    start = 0
+def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], origin: int, stop: int) -> int:
+    """Find the first block that a plan reports, of arrays that begin with block `origin`, by halving."""
+    start = origin
     while stop - start > 1:
         middle = (start + stop) // 2
-        if run(whole.part(start, middle), src, dst):
+        if run(whole.part(start, middle, origin=origin), *operands):
             stop = middle
         else:
             start = middle
@@ -152,11 +219,11 @@ def _shape(data: Array, width: int, what: str, becomes: int, row: BlockFormat) -
 
 
 def _refuse(data: Array, block: int, row: BlockFormat) -> None:
-    index_of_row, place = divmod(block, data.shape[-1] // BLOCK)
+    index_of_row, place = divmod(block, data.shape[-1] // row.size)
     index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()
-    first = place * BLOCK
+    first = place * row.size
     with np.errstate(over="ignore"):
-        finite = np.isfinite(data[index][first : first + BLOCK].astype(np.float32)).all()
+        finite = np.isfinite(data[index][first : first + row.size].astype(np.float32)).all()
     reason = f"values too large for the float16 parameters of {row}" if finite else "NaN or infinity"
     where = f"row {index[0] if len(index) == 1 else index} of data" if index else "data"
-    raise ValueError(f"{where} has {reason} in elements {first}..{first + BLOCK - 1}")
+    raise ValueError(f"{where} has {reason} in elements {first}..{first + row.size - 1}")

@@ -63,6 +63,14 @@ class CopyOperands(NamedTuple):
     dst: Any
 
 
+class WeightedOperands(NamedTuple):
+    """Pointers of a conversion to blocks that the importance of columns has a part in."""
+
+    src: Any
+    dst: Any
+    weights: Any
+
+
 class Units(NamedTuple):
     """Units `start` to `stop` of the work, by the thread of a slot; src and dst begin with element `origin`."""
 

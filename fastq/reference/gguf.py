@@ -7,15 +7,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.formats.gguf import BLOCK, BlockFormat, as_block_format
-from fastq.system.arguments import as_array, is_out, native
+from fastq.formats.gguf import (
+    BLOCK,
+    WEIGHTED_CANDIDATES,
+    BlockFormat,
+    CodebookFormat,
+    FloatFormat,
+    ScaledFormat,
+    SuperFormat,
+    TernaryFormat,
+    as_block_format,
+)
+from fastq.reference import gguf_small, gguf_super
+from fastq.reference.gguf_search import F, fit_range, fit_signed, total
+from fastq.reference.gguf_super import is_finite, stored, sub_blocks
+from fastq.system.arguments import as_array, as_importance, is_out, native
 
 Array = NDArray[Any]
 
 __all__ = ["dequantize", "quantize"]
 
+TOO_LARGE = F(2.0**36)  # for searches, whose sums of products must be finite
 
-def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.uint8]:
+
+def quantize(
+    data: ArrayLike, qtype: object, *, imatrix: ArrayLike | None = None, out: Array | None = None
+) -> NDArray[np.uint8]:
     """Return the blocks of `data`.
 
     Returns
@@ -26,10 +43,15 @@ def quantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDA
     form, data = as_block_format(qtype), as_array(data, "data")
     if data.dtype.kind not in "iu" and data.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
         raise TypeError(f"data must be numbers of up to 64 bits, not {data.dtype}")
-    rows = _rows(data, BLOCK, form)
+    rows = _rows(data, form.size, form)
+    weights = None if imatrix is None else np.broadcast_to(as_importance(imatrix, data.shape)[0], data.shape)
     with np.errstate(all="ignore"):
-        blocks = _blocks(rows.astype(np.float32), form)
-    return _delivered(blocks.reshape(*data.shape[:-1], data.shape[-1] // BLOCK * form.nbytes), out)
+        x = rows.astype(np.float32)
+        blocks, finite = _blocks(x, None if weights is None or not form.weighted else weights, form)
+        finite &= np.isfinite(x).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"data has NaN, infinity or values too large for {form} in block {int(np.argmin(finite))}")
+    return _delivered(blocks.reshape(*data.shape[:-1], data.shape[-1] // form.size * form.nbytes), out)
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
@@ -46,7 +68,7 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     rows = np.ascontiguousarray(_rows(data, form.nbytes, form))
     with np.errstate(all="ignore"):
         values = _values(rows, form)
-    return _delivered(values.reshape(*data.shape[:-1], data.shape[-1] // form.nbytes * BLOCK), out)
+    return _delivered(values.reshape(*data.shape[:-1], data.shape[-1] // form.nbytes * form.size), out)
 
 
 def _rows(data: Array, width: int, form: BlockFormat) -> Array:
@@ -69,20 +91,70 @@ def _delivered(result: Array, out: Any) -> Array:
     return out
 
 
-# Blocks
+# Formats
 
 
-def _blocks(x: Array, form: BlockFormat) -> Array:
-    scale, least = _parameters(x, form)
-    stored = [part.astype("<f2") for part in ((scale, least) if form.has_minimum else (scale,))]
-    bad = ~np.logical_and.reduce([np.isfinite(part) for part in stored])
-    if bad.any():
-        raise ValueError(f"data has NaN, infinity or values too large for {form} in block {int(np.argmax(bad))}")
-    head = [part.view(np.uint8) for part in stored]
-    return np.concatenate([*head, *_bytes(_codes(x, scale, least, form), form)], axis=1)
+def _blocks(x: Array, weights: Array | None, form: BlockFormat) -> tuple[Array, Array]:
+    """Bytes of blocks, and which of them have finite parameters; no sum of a search may overflow."""
+    if not len(x):
+        return np.empty((0, form.nbytes), np.uint8), np.ones(0, bool)
+    if isinstance(form, TernaryFormat):
+        return gguf_small.quantize_ternary(x, form)
+    if isinstance(form, FloatFormat):
+        return gguf_small.quantize_float(x, form)
+    if isinstance(form, ScaledFormat) and weights is None:
+        return _scaled(x, form)
+    flat = None if weights is None else weights.reshape(x.shape)
+    if isinstance(form, SuperFormat):
+        blocks, finite = gguf_super.quantize_super(x, flat, form)
+    elif isinstance(form, CodebookFormat):
+        blocks, finite = gguf_super.quantize_codebook(x, flat, form)
+    else:
+        assert isinstance(form, ScaledFormat)
+        assert weights is not None
+        blocks, finite = _searched(x, weights, form)
+    return blocks, finite & ~(np.abs(x) >= TOO_LARGE).any(axis=1)
 
 
-def _parameters(x: Array, form: BlockFormat) -> tuple[Array, Array]:
+def _values(rows: Array, form: BlockFormat) -> Array:
+    if isinstance(form, ScaledFormat):
+        return _scaled_values(rows, form)
+    if isinstance(form, SuperFormat):
+        return gguf_super.super_values(rows, form)
+    if isinstance(form, CodebookFormat):
+        return gguf_super.codebook_values(rows, form)
+    if isinstance(form, TernaryFormat):
+        return gguf_small.ternary_values(rows, form)
+    assert isinstance(form, FloatFormat)
+    return gguf_small.float_values(rows, form)
+
+
+# Blocks of 32
+
+
+def _searched(x: Array, weights: Array, form: ScaledFormat) -> tuple[Array, Array]:
+    """Blocks whose scale the importance of columns chooses; the spread of values is that of the whole row."""
+    lines = x.reshape(-1, weights.shape[-1])
+    mean = total(np.ascontiguousarray((lines * lines).T)) / F(lines.shape[1])
+    w = weights.reshape(lines.shape) * np.sqrt(mean[:, None] + lines * lines)
+    (part,), (of_part,) = sub_blocks(x, BLOCK), sub_blocks(w.reshape(x.shape), BLOCK)
+    if form.has_minimum:
+        scale, least, codes = fit_range(part, of_part, form.steps, WEIGHTED_CANDIDATES)
+        parameters = [scale, -least]
+    else:
+        scale, codes = fit_signed(part, of_part, -form.steps)
+        parameters = [scale]
+    return np.concatenate([*map(stored, parameters), *_bytes(codes.T, form)], axis=1), is_finite(*parameters)
+
+
+def _scaled(x: Array, form: ScaledFormat) -> tuple[Array, Array]:
+    scale, least = (part[:, 0] for part in _parameters(x, form))
+    parameters = [scale, least] if form.has_minimum else [scale]
+    codes = _codes(x, scale[:, None], least[:, None], form)
+    return np.concatenate([*map(stored, parameters), *_bytes(codes, form)], axis=1), is_finite(*parameters)
+
+
+def _parameters(x: Array, form: ScaledFormat) -> tuple[Array, Array]:
     """Scale, not yet rounded, and smallest value of each row, as columns."""
     if form.has_minimum:
         least = _take(x, x.argmin(axis=1))
@@ -98,7 +170,7 @@ def _take(x: Array, column: Array) -> Array:
     return taken
 
 
-def _codes(x: Array, scale: Array, least: Array, form: BlockFormat) -> Array:
+def _codes(x: Array, scale: Array, least: Array, form: ScaledFormat) -> Array:
     inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
     position = (x - least) * inverse
     if form.extent == "magnitude":
@@ -110,7 +182,7 @@ def _codes(x: Array, scale: Array, least: Array, form: BlockFormat) -> Array:
     return codes
 
 
-def _bytes(codes: Array, form: BlockFormat) -> list[Array]:
+def _bytes(codes: Array, form: ScaledFormat) -> list[Array]:
     if form.bits == 8:
         return [codes.astype(np.int8).view(np.uint8)]
     low, high = codes[:, :16] % 16, codes[:, 16:] % 16
@@ -120,17 +192,14 @@ def _bytes(codes: Array, form: BlockFormat) -> list[Array]:
     return [np.packbits(codes >= 16, axis=1, bitorder="little"), nibbles]
 
 
-# Values
-
-
-def _values(rows: Array, form: BlockFormat) -> Array:
+def _scaled_values(rows: Array, form: ScaledFormat) -> Array:
     head = 4 if form.has_minimum else 2
     parameters = rows[:, :head].copy().view("<f2").astype(np.float32)
     values = (_whole(rows[:, head:], form) - form.zero).astype(np.float32) * parameters[:, :1]
     return values + parameters[:, 1:] if form.has_minimum else values
 
 
-def _whole(codes: Array, form: BlockFormat) -> Array:
+def _whole(codes: Array, form: ScaledFormat) -> Array:
     if form.bits == 8:
         return codes.copy().view(np.int8).astype(np.int64)
     nibbles = codes[:, -16:].astype(np.int64)

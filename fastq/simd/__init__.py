@@ -9,8 +9,8 @@ Memory is reached through typed pointers. A formula written with these names is 
 
 Operators ``+ - * / & | ^ ~ << >> < <= > >= == !=`` act lane by lane where LLVM has them for the lane type (no ``/``
 for integers, no ``&`` for floats), and a scalar operand is broadcast. Comparisons give a mask, ``Vec(boolean, n)``.
-Shuffles (`lower`, `upper`, `even`, `odd`, `join`) take a Vec only. Nothing here has fast-math flags: each operation is
-the IEEE one, with the NaN rules stated.
+Shuffles (`lower`, `upper`, `even`, `odd`, `join`, `interleave`) take a Vec only. Nothing here has fast-math flags: each
+operation is the IEEE one, with the NaN rules stated.
 """
 
 from fastq.simd.arithmetic import (
@@ -27,6 +27,7 @@ from fastq.simd.arithmetic import (
     minimum,
     rint,
     select,
+    sqrt,
     trunc,
 )
 from fastq.simd.atomics import atomic_load, atomic_store, compare_exchange, exchange, fetch_add, fetch_or, pause
@@ -51,6 +52,7 @@ from fastq.simd.shuffles import (
     bits_to_mask,
     even,
     first,
+    interleave,
     join,
     lower,
     mask_to_bits,
@@ -114,6 +116,7 @@ __all__ = [
     "fma",
     "full",
     "full_like",
+    "interleave",
     "is_float",
     "is_nan",
     "join",
@@ -140,6 +143,7 @@ __all__ = [
     "round_to_int32",
     "scratch",
     "select",
+    "sqrt",
     "store",
     "store_square",
     "stream",

@@ -150,6 +150,7 @@ maximum = _binary("maximum", emit_extreme(">"), "``a if a > b else b``, lane by 
 absolute = _unary("absolute", _absolute, "Magnitude; that of the most negative integer is itself.")
 rint = _unary("rint", _llvm_call("rint"), "Nearest whole number, ties to even.")
 floor = _unary("floor", _llvm_call("floor"), "Largest whole number not above x.")
+sqrt = _unary("sqrt", _llvm_call("sqrt"), "Square root of float lanes.")
 trunc = _unary("trunc", _llvm_call("trunc"), "Whole part, towards zero.")
 copysign = _binary("copysign", _llvm_call("copysign"), "Float lanes with the magnitude of a and the sign of b.")
 

@@ -61,6 +61,9 @@ def _joined(doc: str, name: str, lanes_of: Callable[[int], list[int]]):
 
 
 join = _joined("The lanes of a, then those of b.", "join", lambda n: list(range(2 * n)))
+interleave = _joined(
+    "Lane 0 of a, lane 0 of b, lane 1 of a, ...", "interleave", lambda n: [k // 2 + k % 2 * n for k in range(2 * n)]
+)
 
 
 @intrinsic

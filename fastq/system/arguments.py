@@ -7,6 +7,7 @@ and a message shows the object in a few characters, also where its `repr` fails.
 
 from __future__ import annotations
 
+import math
 import operator
 import reprlib
 from collections.abc import Callable, Collection
@@ -274,6 +275,35 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
     except Exception as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{name} must be what NumPy makes an array of; {type(x).__name__}: {reason(error)}") from error
+
+
+def as_importance(imatrix: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], int]:
+    """Return the importance of columns as an array, and how many rows of an array of that shape share each row of it.
+
+    Raises
+    ------
+    TypeError
+        If it is not of float32.
+    ValueError
+        If it has another shape, or is anywhere negative, infinite or NaN.
+    """
+    weights = as_array(imatrix, "imatrix")
+    if native(weights.dtype) != np.float32:
+        raise TypeError(f"imatrix must be float32, not {weights.dtype}")
+    rows = shape[:-1]
+    kept = next(
+        (k for k in range(len(rows), -1, -1) if weights.shape == (*rows[:k], *(1,) * (len(rows) - k), *shape[-1:])), -1
+    )
+    if weights.shape == shape[-1:]:
+        kept = 0
+    if kept < 0 or not shape:
+        raise ValueError(
+            f"imatrix has shape {weights.shape}, but for data of shape {shape} it must be one row, {shape[-1:]}, a row "
+            "for each row, or for each index of the first axes, with 1 for the others"
+        )
+    if weights.size and not (weights.min() >= 0 and weights.max() < np.inf):
+        raise ValueError("imatrix must be finite and nowhere negative")
+    return weights, math.prod(rows[kept:])
 
 
 def dtype_of(numbers: Any, name: str) -> np.dtype[Any] | None:

@@ -609,15 +609,26 @@ class _Drawing:
         return (*shape[:-1], shape[-1] * width + (self.spoils(0.5)))
 
     def _gguf_quantize(self):
-        shape, form = self.gguf_shape(32), BLOCK_FORMATS[self.of.format]
-        call = Call([], {})
+        form = BLOCK_FORMATS[self.of.format]
+        shape, call = self.gguf_shape(form.size), Call([], {})
         self.noted |= {"format": self.of.format}
         x = self.values(shape, nans=0.02, infinities=0.02)
         if self.random.random() < 0.8 or self.is_wrong:  # what float16 reaches
             x = np.where(np.abs(x.astype(np.float64)) < 6e4, x, x.dtype.type(1))
         x = self.placed(call, x, lists=False)
         call.args = [x, self.random.choice([form.name, form.number])]
-        return self.with_out(call, (*shape[:-1], shape[-1] // 32 * form.nbytes), np.uint8, over=x)
+        if self.random.random() < 0.2:
+            call.options["imatrix"] = self.importance(shape)
+        return self.with_out(call, (*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8, over=x)
+
+    def importance(self, shape):
+        """Importance of columns: of all rows, of each, or of each index of some axes; now and then a bad one."""
+        kept = self.random.randrange(len(shape))
+        rows = self.random.choice([(), (*shape[:kept], *(1,) * (len(shape) - 1 - kept))])
+        weights = self.rng.random((*rows, shape[-1])).astype(np.float32)
+        if self.random.random() < 0.1 and weights.size:
+            weights.flat[-1] = self.random.choice([-1, np.nan, np.inf])
+        return weights
 
     def _gguf_dequantize(self):
         form = BLOCK_FORMATS[self.of.format]
@@ -626,7 +637,7 @@ class _Drawing:
         self.noted |= {"format": self.of.format}
         data = self.placed(call, self.rng.integers(0, 256, shape, np.uint8), lists=False)
         call.args = [data, self.random.choice([form.name, form.number])]
-        return self.with_out(call, (*shape[:-1], shape[-1] // form.nbytes * 32), np.float32, over=data)
+        return self.with_out(call, (*shape[:-1], shape[-1] // form.nbytes * form.size), np.float32, over=data)
 
 
 def _as_output(array, shape, dtype):

@@ -1,17 +1,16 @@
-"""Loops over blocks of 32 values in the block formats of GGUF."""
+"""Loops over blocks of 32 values that have float16 parameters, in block formats of GGUF."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from numba import types
-from numba.core.extending import models, register_model
 
-from fastq.formats.gguf import BLOCK, BlockFormat
+from fastq.formats.gguf import BLOCK
 from fastq.jit import njit, specialize
 from fastq.kernels.loops.block_extremes import ends_of, magnitudes_of, side_by_side
+from fastq.kernels.loops.block_spec import GROUP, from_half, half, is_special, nbytes, streams, values_from
 from fastq.kernels.loops.nontemporal import finish, flush, place, stage_at
-from fastq.kernels.minifloat import Minifloat, decode, encode
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.simd import (
     LINE,
@@ -42,54 +41,15 @@ from fastq.simd import (
 )
 from fastq.system import tuning
 
-GROUP = 16  # blocks whose parameters are computed side by side, one a lane
-
 BLOCKS_AHEAD = tuning.current().prefetch_blocks  # while codes are written, for the extremes of the groups to come
 
 _F32 = Vec(types.float32, GROUP)
+_ROW = Vec(types.float32, BLOCK)
 _NIBBLES = Vec(types.uint8, BLOCK // 2)
 _STAGED = GROUP * BLOCK  # values of a group
 _ROOM = _STAGED * 4 + 2 * LINE  # bytes of a group, of values or blocks, as they are staged
 _SIGN = -(1 << 31)
 _BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
-
-
-class BlockSpec(types.Opaque):
-    """Type of an argument that is nothing at run time and chooses the code for a block format.
-
-    Parameters
-    ----------
-    row : BlockFormat
-        The format.
-    parameter : Minifloat
-        Format of the scale and the smallest value.
-    source : type
-        Scalar type of the values to quantize, or the Minifloat whose bits they are.
-    streaming : bool
-        Whether results go past the cache.
-    """
-
-    def __init__(self, row: BlockFormat, parameter: Minifloat, source: types.Type, streaming: bool) -> None:
-        self.row, self.parameter, self.source, self.streaming = row, parameter, source, streaming
-        # all of the row, since machine code is kept on disk under this name
-        super().__init__(name=f"BlockSpec({row!r}, {parameter}, {source}, {streaming})")
-
-
-register_model(BlockSpec)(models.OpaqueModel)
-
-
-@specialize
-def nbytes(spec):
-    """Return the size of a block in bytes."""
-    n = spec.row.nbytes
-    return lambda spec: n
-
-
-@specialize
-def streams(spec):
-    """Whether results go past the cache."""
-    streaming = spec.streaming
-    return lambda spec: streaming
 
 
 # --- quantize ---------------------------------------------------------------------------------------------------------
@@ -144,13 +104,10 @@ def _quantize_group(spec, src, dst):
     return any_lane(p.refused | extremes.nan)
 
 
-@specialize
+@njit
 def values(spec, src, i):
     """Load the block that begins with src[i] as float32."""
-    source, vec = spec.source, Vec(src.dtype, BLOCK)
-    if isinstance(source, Minifloat):
-        return lambda spec, src, i: decode(load(src, i, vec), source)
-    return lambda spec, src, i: convert(load(src, i, vec), types.float32)
+    return values_from(spec, src, i, _ROW)
 
 
 @specialize
@@ -256,20 +213,6 @@ def scale_of(spec, extent):
 
 
 @specialize
-def half(spec, x):
-    """Encode a parameter as it is stored."""
-    parameter = spec.parameter
-    return lambda spec, x: encode(x, parameter)
-
-
-@specialize
-def is_special(spec, bits):
-    """Mask of parameters that are infinite or NaN."""
-    infinity = spec.parameter.row.infinity
-    return lambda spec, bits: (bits & constant(infinity, bits)) == constant(infinity, bits)
-
-
-@specialize
 def shift_of(spec, usable, lowest):
     """Return what `codes_of` needs beside the reciprocal: the smallest value, or what to add before truncation."""
     if spec.row.extent == "signed":
@@ -370,17 +313,17 @@ def store_values(spec, src, p, dst, i):
 @specialize
 def values_at(spec, src, i):
     """Dequantize the block at src[i]."""
-    zero, parameter, bits = spec.row.zero, spec.parameter, spec.parameter.bits
+    zero, bits = spec.row.zero, spec.parameter.bits
 
     def scaled(spec, src, i):
         q = codes_at(spec, src, i)
         where = cast_pointer(advance(src, i), bits)
-        return convert(q - constant(zero, q), types.float32) * decode(load(where, 0, bits), parameter)
+        return convert(q - constant(zero, q), types.float32) * from_half(spec, load(where, 0, bits))
 
     def scaled_and_moved(spec, src, i):
         q = convert(codes_at(spec, src, i), types.float32)
         where = cast_pointer(advance(src, i), bits)
-        return q * decode(load(where, 0, bits), parameter) + decode(load(where, 1, bits), parameter)
+        return q * from_half(spec, load(where, 0, bits)) + from_half(spec, load(where, 1, bits))
 
     return scaled_and_moved if spec.row.extent == "range" else scaled
 

@@ -1,0 +1,44 @@
+"""Record what ggml makes of the rows of tests/gguf_data.py: digests in tests/gguf_digests.json, with its version."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import ggml
+from gguf_data import KINDS, importance, rows_of
+
+from fastq.formats.gguf import BLOCK_FORMATS, ScaledFormat
+
+STORED = Path(__file__).parents[1] / "gguf_digests.json"
+ROWS = 4  # of each kind
+# by whether the gguf package writes the format itself, and whether weights change it
+CASES = {
+    (True, True): (importance(),),
+    (True, False): (),
+    (False, True): (None, importance()),
+    (False, False): (None,),
+}
+
+
+def main():
+    """Write the digests of all formats that the library has, without those that tests/test_gguf.py compares."""
+    if ggml.library() is None:
+        sys.exit("llama-cpp-python is not installed")
+    digests = {}
+    for name, row in BLOCK_FORMATS.items():
+        if not ggml.has(name):
+            print(f"{name} is not in {ggml.version()}")
+            continue
+        for weights in CASES[type(row) is ScaledFormat, row.weighted]:
+            digests[name if weights is None else f"{name} weighted"] = {
+                kind: hashlib.sha256(ggml.quantize(rows_of(kind, ROWS), name, weights)).hexdigest()[:16]
+                for kind in KINDS
+            }
+    STORED.write_text(json.dumps({"made by": ggml.version(), "rows": ROWS, "digests": digests}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Blocks of GGUF are those of ggml's C code, and decode to its values."""
+
+import ggml
+import numpy as np
+import pytest
+from catalogue import same_bytes
+from gguf_data import COLUMNS, KINDS, importance, rows_of
+
+import fastq
+from fastq.formats.gguf import BLOCK_FORMATS
+
+VALUES = 10_000_000
+ROWS = -(-VALUES // len(KINDS) // COLUMNS)
+CASES = [
+    (name, weighted)
+    for name, row in BLOCK_FORMATS.items()
+    for weighted in (False, True)
+    if row.weighted or not weighted
+]
+
+
+def _skip_unless_known(name):
+    if ggml.library() is None:
+        pytest.skip("not installed: llama-cpp-python; blocks of GGUF are not compared with ggml")
+    if not ggml.has(name):
+        pytest.skip(f"{ggml.version()} does not know {name}")
+
+
+def differing(name, kind, weights, rows):
+    """Blocks that differ from ggml's, and the number of all."""
+    x, width = rows_of(kind, rows, seed=1), BLOCK_FORMATS[name].nbytes
+    if name in ("Q4_0", "Q5_0"):
+        x += 0  # of zeros of which the first is -0.0 the scale is 0.0, as in the gguf package; in ggml it is -0.0
+    expected = ggml.quantize(x, name, weights).reshape(-1, width)
+    actual = fastq.gguf.quantize(x, name, imatrix=weights).reshape(-1, width)
+    return np.flatnonzero((actual != expected).any(axis=1)), len(expected)
+
+
+@pytest.mark.parametrize(("name", "weighted"), CASES)
+def test_no_block_differs(name, weighted):
+    _skip_unless_known(name)
+    weights = importance(1) if weighted else None
+    found = {kind: differing(name, kind, weights, ROWS)[0] for kind in KINDS}
+    assert ROWS * COLUMNS * len(KINDS) >= VALUES
+    assert not any(blocks.size for blocks in found.values()), {kind: blocks[:9] for kind, blocks in found.items()}
+
+
+@pytest.mark.parametrize("name", BLOCK_FORMATS)
+def test_values_are_the_same(name):
+    _skip_unless_known(name)
+    blocks = np.random.default_rng(2).integers(0, 256, (4000, BLOCK_FORMATS[name].nbytes), np.uint8)
+    actual, expected = fastq.gguf.dequantize(blocks, name), ggml.dequantize(blocks, name)
+    same_bytes(np.where(np.isnan(actual), np.float32(7), actual), np.where(np.isnan(expected), np.float32(7), expected))
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+def test_other_weights_are_seen_to_differ(name):
+    _skip_unless_known(name)
+    x, weights = rows_of("normal", 8), importance()
+    other = np.where(weights == weights.max(), np.float32(0), weights)
+    assert (fastq.gguf.quantize(x, name, imatrix=other) != ggml.quantize(x, name, weights)).any()

@@ -48,6 +48,7 @@ EXPERTS = {
 EXPERTS |= {"ffn_down_exps.weight": (8, 2, WIDTH)}
 EMBEDDING = {"token_embd.weight": (16, WIDTH), "output_norm.weight": (WIDTH,)}
 OUTPUT = {"output.weight": (16, WIDTH)}
+OF_LAYERS = {"per_layer_token_embd.weight": (16, WIDTH)}
 # rows of 96 values are blocks of 32 only, those of 80 none; names that are exceptions
 ODD = {
     "position_embd.weight": (8, WIDTH),
@@ -68,11 +69,23 @@ ODD = {
     "mm.weight": (4, WIDTH),
 }
 
+# matrices that stay as they are, for their names
+KEPT = (
+    *("blk.0.attn_norm.weight", "blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate_tid2eid.weight", "altup_proj.weight"),
+    *("blk.0.laurel_l.weight", "per_layer_model_proj.weight", "blk.0.ssm_conv1d.weight", "blk.0.shortconv.conv.weight"),
+    *("blk.0.indexer.k_proj.weight", "blk.0.indexer.q_proj.weight", "dec.blk.0.attn_rel_b.weight"),
+    *(f"blk.0.time_mix_{name}.weight" for name in ("first", "w0", "w1", "w2", "v0", "v1", "v2", "a0", "a1", "a2")),
+    *(f"blk.0.time_mix_{name}.weight" for name in ("g1", "g2", "decay_w1", "decay_w2", "lerp_fused")),
+    *("v.position_embd.weight", "v.sam.pos_embd.weight", "v.sam.neck.0.weight", "v.sam.net_2.weight"),
+    *("v.blk.0.rel_pos_h.weight", "v.patch_embd.weight", "mm.patch_merger.weight", "a.rvq.codebook.weight"),
+    *("mm.a.code_embd.weight",),
+)
+
 MODELS = {
     "llama": Model("llama", 16, (8, 8), EMBEDDING | OUTPUT | _blocks(16, ATTENTION | DENSE)),
     "grouped": Model("llama", 17, (8, 2), EMBEDDING | _blocks(17, ATTENTION | DENSE), dtype="float32"),
     "experts": Model("llama", 9, (8, 2), EMBEDDING | OUTPUT | _blocks(9, ATTENTION | EXPERTS), {"expert_count": 8}),
-    "many": Model("llama", 9, (8, 8), EMBEDDING | _blocks(9, ATTENTION | EXPERTS), {"expert_count": 4}),
+    "many": Model("llama", 9, (8, 8), EMBEDDING | OF_LAYERS | _blocks(9, ATTENTION | EXPERTS), {"expert_count": 4}),
     "falcon": Model(
         "falcon", 17, (8, 1),
         EMBEDDING | OUTPUT | _blocks(17, {"attn_qkv.weight": (8, WIDTH), "attn_output.weight": (8, WIDTH), **DENSE}),
@@ -80,7 +93,7 @@ MODELS = {
     "large": Model(
         "llama", 80, (8, 1), OUTPUT | _blocks(80, {"attn_v.weight": (2, WIDTH), "ffn_down.weight": (2, WIDTH)})
     ),
-    "odd": Model("llama", 11, (8, 8), EMBEDDING | OUTPUT | ODD),
+    "odd": Model("llama", 11, (8, 8), EMBEDDING | OUTPUT | ODD | dict.fromkeys(KEPT, (2, WIDTH))),
     "narrow": Model("llama", 2, (4, 4), {
         "token_embd.weight": (16, 96), "output_norm.weight": (96,),
         **_blocks(2, {"attn_v.weight": (4, 96), "ffn_down.weight": (4, 160), "ffn_up.weight": (5, 96)}),

@@ -1,4 +1,4 @@
-"""llama_model_quantize of llama.cpp on the small models, kept in tests/gguf_file_digests.json: `python -m tests.gguf_oracle`.
+"""llama_model_quantize on the small models: `python -m tests.gguf_oracle` writes tests/gguf_file_digests.json.
 
 What is kept is, for each model and file type, the type of each tensor and the digest of the whole file, so that every
 machine can compare; the conformance tests compare with the library that is installed. Needs llama-cpp-python and gguf,

@@ -23,15 +23,18 @@ CASES = gguf_oracle.cases()
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """Each model as a file, by its name."""
+    """Each model as a file that was read, by its name."""
     folder = tmp_path_factory.mktemp("models")
-    return {name: gguf_models.write(folder / f"{name}.gguf", model) for name, model in gguf_models.MODELS.items()}
+    return {
+        name: open_gguf(gguf_models.write(folder / f"{name}.gguf", model)) for name, model in gguf_models.MODELS.items()
+    }
 
 
-def chosen(path, mix, *, weighted=False):
-    source = open_gguf(path)
+def chosen(source, mix, weighted):
+    """Names of the types, in the order of the file that is written."""
     specs = in_order(source.tensors.values())
-    return choose_types(model_of(source), specs, MIXES[mix], Wishes(), has_imatrix=weighted)
+    types = choose_types(model_of(source), specs, MIXES[mix], Wishes(), has_imatrix=weighted)
+    return [kind.name for kind in types.values()]
 
 
 def stored(name, mix, weighted):
@@ -42,23 +45,7 @@ def stored(name, mix, weighted):
 @pytest.mark.parametrize("mix", list(MIXES))
 def test_types_are_those_that_llama_quantize_chose(sources, mix):
     for name, _, weighted in (case for case in CASES if case[1] == mix):
-        types = chosen(sources[name], mix, weighted=weighted)
-        assert [kind.name for kind in types.values()] == stored(name, mix, weighted)[1], name
-
-
-def test_the_stored_choices_reach_every_rule(sources, monkeypatch):
-    used = set()
-    original = mixes.Rule.fits
-
-    def fits(self, purpose, mix, place):
-        found = original(self, purpose, mix, place)
-        used.update({self} if found else ())
-        return found
-
-    monkeypatch.setattr(mixes.Rule, "fits", fits)
-    for name, mix, weighted in CASES:
-        chosen(sources[name], mix, weighted=weighted)
-    assert [rule for rule in RULES if rule not in used] == []
+        assert chosen(sources[name], mix, weighted) == stored(name, mix, weighted)[1], name
 
 
 def test_a_rule_that_is_missing_is_noticed(sources, monkeypatch):
@@ -67,8 +54,7 @@ def test_a_rule_that_is_missing_is_noticed(sources, monkeypatch):
         monkeypatch.setattr(mixes, "RULES", tuple(each for each in RULES if each is not rule))
         names = rule.mixes.split() or MIXES
         if all(
-            [kind.name for kind in chosen(sources[name], mix, weighted=weighted).values()]
-            == stored(name, mix, weighted)[1]
+            chosen(sources[name], mix, weighted) == stored(name, mix, weighted)[1]
             for name, mix, weighted in CASES
             if mix in names
         ):
@@ -76,7 +62,19 @@ def test_a_rule_that_is_missing_is_noticed(sources, monkeypatch):
     assert unnoticed == []
 
 
-@pytest.mark.slow("quantizes 16 models to each type", quick=lambda mix: mix in ("Q8_0", "Q4_K_M"))
+@pytest.mark.parametrize("table", ["_KEPT_WITHIN", "_KEPT", "_NAMED", "_NAMED_WITHIN", "_RAISED", "FALLBACKS"])
+def test_a_row_of_a_table_that_is_missing_is_noticed(sources, monkeypatch, table):
+    rows, unnoticed = getattr(mixes, table), []
+    cases = sorted(CASES, key=lambda case: case[0] != "odd")  # most of the rows are for names of this one
+    for missing in rows:
+        left = [row for row in rows if row != missing]
+        monkeypatch.setattr(mixes, table, {row: rows[row] for row in left} if isinstance(rows, dict) else left)
+        if all(chosen(sources[name], mix, weighted) == stored(name, mix, weighted)[1] for name, mix, weighted in cases):
+            unnoticed.append(missing)
+    assert unnoticed == []
+
+
+@pytest.mark.slow("quantizes 16 models to each type", quick=lambda mix: mix == "Q8_0")
 @pytest.mark.parametrize("mix", list(MIXES))
 def test_files_are_those_that_llama_quantize_wrote(sources, tmp_path, mix):
     cases = [case for case in CASES if case[1] == mix]
@@ -84,7 +82,7 @@ def test_files_are_those_that_llama_quantize_wrote(sources, tmp_path, mix):
     if missing := sorted(types - set(BLOCK_FORMATS) - set(FLOATS)):
         pytest.skip(f"fastq does not quantize to {', '.join(missing)}")
     for name, _, weighted in cases:
-        source, out, options = sources[name], tmp_path / "out.gguf", []
+        source, out, options = sources[name].path, tmp_path / "out.gguf", []
         if weighted:
             model = gguf_models.MODELS[name]
             options = ["--imatrix", str(gguf_models.write_imatrix(tmp_path / "imatrix.gguf", model))]

@@ -361,16 +361,11 @@ MUTANTS = {
     "contracted": (
         "Q4_K",
         [
-            (SEARCH, "    first_largest", "    first_largest"),
             (SEARCH, "    full,\n", "    fma,\n    full,\n"),
             (SEARCH, "sum_xl = sum_xl + weighted * v\n", "sum_xl = fma(weighted, v, sum_xl)\n"),
         ],
     ),
     "the first of equals lost": ("Q6_K", [(SEARCH, "above = absolute(v) > size", "above = absolute(v) >= size")]),
-    "wild positions like others": (
-        "Q4_K",
-        [(SEARCH, "return any_lane(~(flat |", "return False and any_lane(~(flat |")],
-    ),
     "codes of the search forgotten": (
         "Q4_K",
         [("loops/k_quants.py", "code = select(no_step, range_code(fit, v, steps), code)", "code = code")],

@@ -80,7 +80,7 @@ def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype
         importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape)[0])
         blocks, refused = launch(data, out, importance if weighted else None)
         if refused >= 0:
-            _refuse(data, refused, row)
+            _refuse(data, refused, row, task.needs_rows)
         return blocks
 
     return quantize
@@ -218,12 +218,15 @@ def _shape(data: Array, width: int, what: str, becomes: int, row: BlockFormat) -
     return (*shape[:-1], shape[-1] // width * becomes)
 
 
-def _refuse(data: Array, block: int, row: BlockFormat) -> None:
+def _refuse(data: Array, block: int, row: BlockFormat, needs_row: bool) -> None:
+    """Raise what a block was refused for; where it needs its row, it may be since another block is not finite."""
     index_of_row, place = divmod(block, data.shape[-1] // row.size)
     index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()
-    first = place * row.size
     with np.errstate(over="ignore"):
-        finite = np.isfinite(data[index][first : first + row.size].astype(np.float32)).all()
-    reason = f"values too large for the float16 parameters of {row}" if finite else "NaN or infinity"
+        finite = np.isfinite(data[index].astype(np.float32)).reshape(-1, row.size).all(axis=1)
+    if needs_row and finite[place] and not finite.all():
+        place = int(finite.argmin())
+    reason = f"values too large for the float16 parameters of {row}" if finite[place] else "NaN or infinity"
     where = f"row {index[0] if len(index) == 1 else index} of data" if index else "data"
+    first = place * row.size
     raise ValueError(f"{where} has {reason} in elements {first}..{first + row.size - 1}")

@@ -117,6 +117,8 @@ def _blocks(x: Array, weights: Array | None, form: BlockFormat) -> tuple[Array, 
 
 
 def _values(rows: Array, form: BlockFormat) -> Array:
+    if not len(rows):
+        return np.empty((0, form.size), np.float32)
     if isinstance(form, ScaledFormat):
         return _scaled_values(rows, form)
     if isinstance(form, SuperFormat):

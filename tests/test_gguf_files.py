@@ -71,10 +71,8 @@ def test_types_of_tensors_are_those_of_the_gguf_package():
 
 
 def test_types_of_tensors_are_those_of_blocks():
-    for name, row in BLOCK_FORMATS.items():
-        blocks = fastq.gguf.quantize(np.zeros((1, 256), np.float32), name)
-        kind = TENSOR_TYPES[name]
-        assert (row.number, blocks.size) == (kind.number, kind.size_of((1, 256)))
+    ours = {name: (row.number, row.nbytes) for name, row in BLOCK_FORMATS.items()}
+    assert {name: (TENSOR_TYPES[name].number, TENSOR_TYPES[name].nbytes) for name in ours} == ours
 
 
 def test_numbers_of_mixes_are_those_of_the_gguf_package():

@@ -37,9 +37,18 @@ class Total:
     sqnr_db: float | None = None
 
 
-def _bits(line: Conversion | Total) -> str:
-    size = line.size if isinstance(line, Total) else math.prod(line.shape)
-    return number_text(8 * line.after / size if size else None, ".3f")
+@dataclass(frozen=True)
+class Group:
+    """The tensors of a type."""
+
+    name: str
+    tensors: int
+    size: int
+    after: int
+
+
+def _bits(line: Conversion | Total | Group) -> str:
+    return number_text(8 * line.after / line.size if line.size else None, ".3f")
 
 
 CONVERSION: tuple[Column[Any], ...] = (
@@ -64,9 +73,9 @@ FIELD: tuple[Column[Field], ...] = (
     ("type", lambda field: field.type_name),
     ("value", lambda field: _value_text(field)),
 )
-KIND: tuple[Column[Any], ...] = (
+GROUP: tuple[Column[Group], ...] = (
     ("type", lambda line: line.name),
-    ("tensors", lambda line: f"{line.before:,}"),
+    ("tensors", lambda line: f"{line.tensors:,}"),
     ("values", lambda line: f"{line.size:,}"),
     ("bytes", lambda line: f"{line.after:,}"),
     ("bits", _bits),
@@ -159,9 +168,9 @@ def inspect(source: Path, as_json: bool) -> None:
         return
     print_table(list(opened.fields.values()), FIELD)
     print_table(list(opened.tensors.values()), TENSOR)
-    kinds = list(_kinds(opened.tensors.values()))
-    count, size, nbytes = (sum(getattr(each, part) for each in kinds) for part in ("before", "size", "after"))
-    print_table(kinds, KIND, total=Total("total", size, count, nbytes))
+    groups = list(_groups(opened.tensors.values()))
+    sums = (sum(getattr(group, part) for group in groups) for part in ("tensors", "size", "after"))
+    print_table(groups, GROUP, total=Group("total", *sums))
 
 
 def _mix(kind: str | None, mixes: dict[str, Any], default: str | None) -> Any:
@@ -180,7 +189,7 @@ def _mix(kind: str | None, mixes: dict[str, Any], default: str | None) -> Any:
 def _print_conversions(rows: list[Conversion], *, as_json: bool) -> None:
     measured = [row for row in rows if row.sqnr_db is not None]
     ratio = sqnr(sum(row.signal for row in measured), sum(row.noise for row in measured)) if measured else None
-    size = sum(math.prod(row.shape) for row in rows)
+    size = sum(row.size for row in rows)
     total = Total(f"{len(rows)} tensors", size, sum(row.before for row in rows), sum(row.after for row in rows), ratio)
     if not as_json:
         print_table(rows, CONVERSION, total=total)
@@ -208,14 +217,13 @@ def _inspected(source: GgufSource) -> dict[str, Any]:
     return {"metadata": fields, "tensors": tensors}
 
 
-def _kinds(specs: Iterable[TensorSpec]) -> Iterable[Total]:
+def _groups(specs: Iterable[TensorSpec]) -> Iterable[Group]:
     """Return a line for each type of tensors."""
     groups: dict[TensorType, list[TensorSpec]] = {}
     for spec in specs:
         groups.setdefault(spec.kind, []).append(spec)
     for kind, group in groups.items():
-        size = sum(math.prod(spec.shape) for spec in group)
-        yield Total(kind.name, size, len(group), sum(spec.nbytes for spec in group))
+        yield Group(kind.name, len(group), sum(spec.size for spec in group), sum(spec.nbytes for spec in group))
 
 
 def _value_text(field: Field) -> str:

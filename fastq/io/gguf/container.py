@@ -6,6 +6,7 @@ vocabulary of 128,000 tokens takes it 10 s and 700 MB.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Iterable, Mapping
@@ -113,6 +114,11 @@ class TensorSpec:
     name: str
     kind: TensorType
     shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:

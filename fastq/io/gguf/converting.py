@@ -66,6 +66,11 @@ class Conversion:
     weighted: bool = False
 
     @property
+    def size(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    @property
     def before(self) -> int:
         """Bytes in the file that was read."""
         return self.source.size_of(self.shape)

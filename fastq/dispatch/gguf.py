@@ -41,18 +41,18 @@ class _Task(NamedTuple):
     result_width: int
     dtype: np.dtype[Any]
     streams: bool
-    importance: Array | None = None
-    rows_each: int = 0
+    weighted: bool = False
+    rows_each: int = 0  # that share a row of the importance of columns
 
     @property
     def searches(self) -> bool:
         """Whether scales are searched for."""
-        return self.dtype == _UINT8 and self.row.searches(self.importance is not None)
+        return self.dtype == _UINT8 and self.row.searches(self.weighted)
 
     @property
     def needs_rows(self) -> bool:
         """Whether a block depends on all of its row."""
-        return self.importance is not None and self.row.of_rows
+        return self.weighted and self.row.of_rows
 
 
 def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype: object, *_: None) -> Plan:
@@ -71,10 +71,10 @@ def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype
         row.nbytes,
         _UINT8,
         tuning.current().stream_codes and not in_lanes,
-        importance if weighted else None,
+        weighted,
         rows_each,
     )
-    launch = _launch(task, data, out, shape)
+    launch = _launch(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
 
     def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
         importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape)[0])
@@ -93,12 +93,12 @@ def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: 
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)
     loop = gguf.dequantize_blocks if isinstance(row, ScaledFormat) else block_values.dequantize_groups
-    launch = _launch(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape)
+    launch = _launch(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
     return lambda data, out, *_: launch(data, out, None)[0]
 
 
 def _launch(
-    task: _Task, data: Array, out: Any, shape: tuple[int, ...]
+    task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
 ) -> Callable[[Array, Any, Array | None], tuple[Array, int]]:
     """Return what does a task on arrays alike, and says which block was refused first, -1 of none."""
     result = result_of(shape, task.dtype, out)
@@ -108,7 +108,6 @@ def _launch(
     plain = is_plain(data) and is_plain(target)
     past_cache = task.streams and plain and data.nbytes + result.nbytes >= tuning.current().stream_from
     plan = _plan(task, data, blocks, past_cache, plain)
-    importance_bytes = 0 if task.importance is None else task.importance.nbytes
     checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, importance_bytes, 0))))
 
     def launch(data: Array, out: Any, importance: Array | None) -> tuple[Array, int]:
@@ -122,7 +121,7 @@ def _launch(
             if not plain:
                 return values, _by_copies(task, plan, data, target, importance)
             status = run(plan, data, target, importance)
-        return values, _first_reported(plan, (data, np.asarray(values), importance), 0, blocks) if status else -1
+        return values, _first_reported(plan, (data, np.asarray(values), importance), blocks) if status else -1
 
     return launch
 
@@ -130,16 +129,16 @@ def _launch(
 def _plan(task: _Task, data: Array, blocks: int, past_cache: bool, plain: bool) -> LaunchPlan:
     """Plan the launch of a kernel on all blocks."""
     row, width, multiple, args = task.row, task.row.size, GROUP, None
-    kernel = _compiled(task.loop, row, native(data.dtype), task.dtype, past_cache, task.importance is not None)
+    kernel = _compiled(task.loop, row, native(data.dtype), task.dtype, past_cache, task.weighted)
     if task.searches:
         width *= _SEARCH
-    if task.importance is not None:
+    if task.weighted:
         args = np.zeros(1, KERNEL_ARGS)
         args["length"], args["cycle"] = data.shape[-1] // row.size, task.rows_each
     if task.needs_rows:
         multiple = data.shape[-1] // row.size
-    threads = threadpool.threads_for(blocks * width) if plain or task.needs_rows else 1
-    operands = COPY if task.importance is None else _WEIGHTED
+    threads = threadpool.threads_for(blocks * width) if plain or task.searches else 1
+    operands = _WEIGHTED if task.weighted else COPY
     return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=multiple)
 
 
@@ -164,37 +163,39 @@ def _in_blocks(x: Array, width: int) -> Array:
 
 
 def _by_copies(task: _Task, plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
-    """Do a task on arrays that kernels can't take as they are; return the first block that is refused."""
-    if task.needs_rows:
+    """Do a task on arrays that kernels can't take as they are; return the first block that is refused.
+
+    What searches takes longer than a copy of all, which threads share.
+    """
+    if task.searches:
         x, y = np.ascontiguousarray(data, native(data.dtype)), np.empty(target.shape, target.dtype)
         if run(plan, x, y, importance):
-            return _first_reported(plan, (x, y, importance), 0, x.size // task.width)
+            return _first_reported(plan, (x, y, importance), x.size // task.width)
         target[...] = y
         return -1
-    return _run_tiles(plan, _in_blocks(data, task.width), _in_blocks(target, task.result_width), importance)
+    return _run_tiles(plan, _in_blocks(data, task.width), _in_blocks(target, task.result_width))
 
 
-def _run_tiles(whole: LaunchPlan, src: Array, dst: Array, importance: Array | None) -> int:
+def _run_tiles(whole: LaunchPlan, src: Array, dst: Array) -> int:
     width: int = src.shape[-1]
-    most = max(min(TILE, src.size) // width, 1)
+    most = min(TILE, src.size) // width
     buffers = [np.empty((most, x.shape[-1]), native(x.dtype)) for x in (src, dst)]
     for index, start, stop in tiles(src.shape):
-        part, first, blocks = src[index], start // width, (stop - start) // width
+        part, blocks = src[index], (stop - start) // width
         x, y = (buffer[:blocks] for buffer in buffers)
         np.copyto(x.reshape(part.shape), part)
-        operands = x, y, importance
-        if run(whole.part(first, first + blocks, origin=first), *operands):
-            return _first_reported(whole, operands, first, first + blocks)
+        if run(whole.part(0, blocks), x, y):
+            return start // width + _first_reported(whole, (x, y), blocks)
         dst[index] = y.reshape(*part.shape[:-1], dst.shape[-1])
     return -1
 
 
-def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], origin: int, stop: int) -> int:
-    """Find the first block that a plan reports, of arrays that begin with block `origin`, by halving."""
-    start = origin
+def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], stop: int) -> int:
+    """Find the first of blocks 0..stop that a plan reports, by halving."""
+    start = 0
     while stop - start > 1:
         middle = (start + stop) // 2
-        if run(whole.part(start, middle, origin=origin), *operands):
+        if run(whole.part(start, middle), *operands):
             stop = middle
         else:
             start = middle

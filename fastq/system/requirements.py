@@ -114,7 +114,7 @@ ALWAYS = (
     ),
     Private(
         "numba",
-        "simd, kernels, jit/functions.py, runtime/cpython.py, runtime/float_mode.py, dispatch/compiled.py",
+        "simd, kernels, jit/functions.py, runtime/cpython.py, runtime/float_mode.py, runtime/tiles.py, dispatch/compiled.py",
         "types the functions and lowers the types and operators that are ours",
         (
             "numba.core.cgutils:alloca_once",
@@ -132,7 +132,7 @@ ALWAYS = (
     ),
     Private(
         "numba",
-        "dispatch/compiled.py, kernels/embedded.py, kernels/formulas.py, kernels/minifloat.py",
+        "dispatch/compiled.py, kernels/embedded.py, kernels/formulas.py, kernels/minifloat.py, kernels/loops",
         "has compiled functions of others call the public ones, with global constants of our types; the target CPU",
         (
             "numba.core.errors:TypingError",

@@ -27,7 +27,6 @@ Progress = Callable[[int, int], None]
 CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that threads do not wait for each other
 QUANTIZATION_VERSION = 2  # of the blocks of llama.cpp
 SPLIT = ("split.no", "split.count", "split.tensors.count")
-UNWEIGHTED = ("F32", "F16", "BF16", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4")  # bytes that importance does not change
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ def _check_quantizes(spec: TensorSpec, target: TensorType) -> None:
 def _weights(spec: TensorSpec, target: TensorType, values: Mapping[str, Array]) -> Array | None:
     """Return what the importance matrix has for a tensor, if its bytes depend on that."""
     found = values.get(spec.name)
-    if found is None or target == spec.kind or target.name in UNWEIGHTED:
+    if found is None or target == spec.kind or target.is_float or not BLOCK_FORMATS[target.name].weighted:
         return None
     columns, matrices = spec.shape[-1], math.prod(spec.shape[:-2])
     if found.size == columns * matrices:

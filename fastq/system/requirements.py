@@ -114,7 +114,7 @@ ALWAYS = (
     ),
     Private(
         "numba",
-        "simd, kernels, jit/functions.py, runtime/cpython.py, runtime/float_mode.py, runtime/tiles.py, dispatch/compiled.py",
+        "simd, kernels, jit/functions.py, runtime, dispatch/compiled.py",
         "types the functions and lowers the types and operators that are ours",
         (
             "numba.core.cgutils:alloca_once",

@@ -1,0 +1,327 @@
+"""Judge mutants: each in a process forked from one that has imported all but the package, changed in memory only."""
+
+import contextlib
+import importlib.machinery
+import json
+import os
+import random
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+
+from mutating.operators import mutated
+from mutating.probes import Around, Cases, clear_caches, run_tests
+from mutating.reach import ROOT, file_of, kernel_name
+
+MEMORY = 12 << 30  # bytes of address space
+SILENCE = 240  # seconds without a word, after which a process hangs
+PROBE_SECONDS = 30  # of processor time for a probe; compiling is extra
+COMPILE_SECONDS = 30  # for all kernels of a probe
+
+MOST_CASES, MOST_TESTS = 250, 120  # for a mutant
+MOST_SECONDS = {"case": 8.0, "test": 20.0}  # as it took under a trace
+FEW_KERNELS = 12  # that are compiled for a mutant
+OF_A_GROUP = 6  # cases that need the same kernels, before others are compiled
+
+
+def prepare():
+    """Import what the package imports, and let Numba fill its tables."""
+    import hypothesis  # noqa: F401
+    import ml_dtypes  # noqa: F401
+    import numba
+    import numpy  # noqa: F401
+    import pytest  # noqa: F401
+    from numba.core import typed_passes, untyped_passes  # noqa: F401
+    from numba.core.registry import cpu_target
+
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+    numba.njit(lambda x: x + 1)(1)
+    assert not any(name.partition(".")[0] == "fastq" for name in sys.modules)
+
+
+# --- which probes -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Plan:
+    """Cases and tests that a mutant is judged by, in their order, and the kernels that it leaves as they are."""
+
+    cases: list
+    tests: list
+    same: set
+    compiled: bool  # whether kernels may change at all
+    exactly: bool  # whether the reference is judged too
+
+
+def is_compiled(mutant):
+    """Whether kernels are compiled of a module."""
+    return mutant.module.startswith(("fastq.kernels", "fastq.simd", "fastq.runtime"))
+
+
+def plan_for(mutant, reach, patience=1):
+    """Choose the probes that may notice a mutant: those that reach it, and need few kernels to be compiled."""
+    rng, file = random.Random(mutant.name), file_of(mutant.path)
+    where = [(file, line) for line in mutant.lines]
+    if mutant.at_import:  # it may have to do with all that anything in the file has
+        where = [key for table in (reach.lines, reach.compiled) for key in table if key[0] == file]
+    places = set().union(*(reach.lines.get(key, ()) for key in where))
+    kernels = set().union(*(reach.compiled.get(key, ()) for key in where))
+    compiled = is_compiled(mutant)
+    if compiled:
+        kernels = kernels.union(*(reach.kernels[place] for place in places))
+        places |= {place for place, asked in enumerate(reach.kernels) if asked & kernels}
+    else:
+        kernels = set()
+    probes = sorted(places, key=lambda place: rng.random())
+    cases = [place for place in probes if reach.probes[place].kind == "case"]
+    tests = [place for place in probes if reach.probes[place].kind == "test"]
+    if compiled:
+        cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
+        tests = [place for place in tests if reach.kernels[place] & kernels <= made]
+    cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
+    tests.sort(key=lambda place: reach.seconds[place] * (0.5 + rng.random()))
+    tests = _within(tests, MOST_TESTS * patience, MOST_SECONDS["test"] * patience, reach)
+    exactly = mutant.module.startswith(("fastq.formats", "fastq.system"))
+    names = [[reach.probes[place] for place in chosen] for chosen in (cases, tests)]
+    return Plan(*names, reach.traced - kernels, compiled, exactly)
+
+
+def _within(places, most, seconds, reach):
+    chosen = []
+    for place in places:
+        seconds -= reach.seconds[place]
+        if len(chosen) >= most or (chosen and seconds < 0):
+            break
+        chosen.append(place)
+    return chosen
+
+
+def _few_kernels(cases, kernels, reach, rng, most):
+    """Order cases by the kernels that they need: one after the other is compiled, and serves a few cases first."""
+    groups = {}
+    for place in cases:
+        groups.setdefault(frozenset(reach.kernels[place] & kernels), []).append(place)
+    made, order, left = set(), [], dict(groups)
+    while left:
+        group = min(left, key=lambda each: (len(each - made) + rng.random(), sorted(each)))
+        if len(made | group) > most and order:
+            break
+        made |= group
+        order += left.pop(group)[:OF_A_GROUP]
+    rest = [place for group, places in groups.items() if group <= made for place in places[OF_A_GROUP:]]
+    rng.shuffle(rest)
+    return order + rest, made
+
+
+# --- the process of a mutant ------------------------------------------------------------------------------------------
+
+
+def _change_source(module, tree):
+    """Have a module imported from a changed tree."""
+    loader = importlib.machinery.SourceFileLoader
+    right = loader.get_code
+
+    def get_code(self, fullname):
+        if fullname == module:
+            return compile(tree, self.get_filename(fullname), "exec")
+        return right(self, fullname)
+
+    loader.get_code = get_code
+
+
+def _compile_again(plan):
+    """Have kernels compiled that a mutant changes, and none saved; others are loaded."""
+    from fastq.jit import cache
+    from fastq.jit import compile as jit
+
+    right = jit._file
+
+    def file(function, result, arguments):
+        same = not plan.compiled or kernel_name(function, result, arguments) in plan.same
+        return right(function, result, arguments) if same else None
+
+    jit._file = file
+    cache.CachedFile.save = lambda self, code: None
+
+
+class _Reporter:
+    """Tells the parent what happens, a line of JSON each."""
+
+    def __init__(self, pipe):
+        self.pipe = pipe
+
+    def __call__(self, *what):
+        os.write(self.pipe, (json.dumps(what) + "\n").encode())
+
+
+def _limit_processor(seconds):
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used + seconds) + 1, resource.RLIM_INFINITY))
+
+
+def _run(mutant, plan, report):
+    """Run the probes of a plan, until one fails."""
+    if mutant is not None:
+        _change_source(mutant.module, mutated(mutant))
+    _limit_processor(PROBE_SECONDS)
+    try:
+        import fastq  # noqa: F401
+
+        _compile_again(plan)
+        from fuzzing.check import settings
+    except Exception as error:
+        return report("killed", "error", "import", _text(error))
+    with settings():
+        cases = Cases(plan.exactly)
+        for done, probe in enumerate(plan.cases):
+            report("probe", probe.name)
+            _limit_processor(PROBE_SECONDS + COMPILE_SECONDS)
+            try:
+                cases.run(probe.seed)
+            except Exception as error:
+                return report("killed", _kind(error), probe.name, _text(error), done)
+    return _run_tests(plan, report)
+
+
+def _run_tests(plan, report):
+    if plan.tests:
+
+        def before(name):
+            report("probe", name)
+            _limit_processor(PROBE_SECONDS + COMPILE_SECONDS)
+
+        clear_caches()
+        around = Around(before)
+        code = run_tests([probe.name for probe in plan.tests], around, "-x")
+        if code:
+            return report(
+                "killed", "result", around.failed.partition(": ")[0], around.failed or f"pytest ends with {code}"
+            )
+    return report("survived", len(plan.cases), len(plan.tests))
+
+
+def _text(error):
+    return "".join(traceback.format_exception(error)[-2:])[-700:]
+
+
+def _kind(error):
+    """Whether results differ, or a mutant does not even compile."""
+    if not isinstance(error, AssertionError):
+        return "error"
+    return "error" if any(name in str(error) for name in ("TypingError", "LoweringError", "NumbaError")) else "result"
+
+
+# --- the parent -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Verdict:
+    """What became of a mutant.
+
+    Attributes
+    ----------
+    outcome : str
+        "result", "error", "crash", "hang": killed by that; "survived"; "not reached": there is no probe.
+    by, text : str
+        The probe that noticed it, and what it said.
+    seconds : float
+    probes : int
+        Probes that were run.
+    """
+
+    outcome: str
+    by: str = ""
+    text: str = ""
+    seconds: float = 0.0
+    probes: int = 0
+
+
+def _child(mutant, plan, writing):
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    try:
+        _run(mutant, plan, _Reporter(writing))
+    except BaseException as error:
+        _Reporter(writing)("killed", "error", "harness", _text(error))
+    finally:
+        os._exit(0)
+
+
+def judge(mutant, plan):
+    """Judge a mutant by the probes of a plan, in a process of its own; None stands for the package as it is."""
+    if not plan.cases and not plan.tests:
+        return Verdict("not reached")
+    began, (reading, writing) = time.monotonic(), os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reading)
+        _child(mutant, plan, writing)
+    os.close(writing)
+    last, probes, silent = ["probe", "import"], 0, False
+    for message in _messages(reading):
+        if message is None:
+            silent = True
+            break
+        last, probes = message, probes + (message[0] == "probe")
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    seconds = round(time.monotonic() - began, 2)
+    if last[0] == "killed":
+        return Verdict(last[1], last[2], last[3], seconds, probes)
+    if last[0] == "survived":
+        return Verdict("survived", "", "", seconds, probes)
+    hangs = silent or code == -signal.SIGXCPU
+    return Verdict("hang" if hangs else "crash", str(last[1]), f"exit code {code}", seconds, probes)
+
+
+def _messages(reading):
+    """Yield what a process reports until it ends; None if it falls silent."""
+    pending = b""
+    with open(reading, "rb", buffering=0) as pipe:
+        while True:
+            if not select.select([pipe], [], [], SILENCE)[0]:
+                yield None
+                return
+            data = pipe.read(1 << 16)
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                yield json.loads(line)
+                if json.loads(line)[0] in ("killed", "survived"):
+                    return
+
+
+def in_child(work):
+    """Return what `work(report)` reports last, in a process of its own; its exceptions end the run."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reading)
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    os.close(writing)
+    os.close(reading)
+    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise SystemExit("what probes reach cannot be recorded")
+
+
+__all__ = ["ROOT", "Plan", "Verdict", "in_child", "is_compiled", "judge", "plan_for", "prepare"]

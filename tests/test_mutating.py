@@ -158,21 +158,12 @@ def test_figures_of_what_was_judged(tmp_path, monkeypatch):
         return Mutant("fastq.a", mutants.TESTS.parent / "fastq" / "a.py", 0, name, "", range(1), "", False)
 
     state = mutants.State(tmp_path / "state.json")
-    outcomes = {
-        "k": "result",
-        "e": "error",
-        "c": "crash",
-        "h": "hang",
-        "s": "survived",
-        "n": "not reached",
-        "q": "survived",
-    }
-    state.verdicts = {name: {"outcome": outcome} for name, outcome in outcomes.items()}
+    outcomes = ("result", "error", "crash", "hang", "survived", "not reached", "survived")
+    state.verdicts = {name: {"outcome": outcome} for name, outcome in zip("abcdefg", outcomes, strict=True)}
     state.save()
     monkeypatch.setattr(mutants, "reasons", lambda: {"g": "equivalent: it is"})
-    row, total = mutants.rows(
-        mutants.State(tmp_path / "state.json"), [*map(mutant, outcomes), mutant("later")], {"a.py": 8}
-    )
+    order = [*map(mutant, "abcdefgh")]
+    row, total = mutants.rows(mutants.State(tmp_path / "state.json"), order, {"a.py": 8})
     assert row == total | {"module": "a.py"}
     assert (row["tried"], row["other results"], row["errors"], row["crash or hang"]) == (7, 1, 1, 2)
     assert (row["equivalent"], row["survived"]) == (1, 2)

@@ -23,6 +23,7 @@ PROBE_SECONDS = 30  # of processor time for a probe; compiling is extra
 COMPILE_SECONDS = 30  # for all kernels of a probe
 
 MOST_CASES, MOST_TESTS = 250, 120  # for a mutant
+BUDGET = 60  # seconds of processor time for all cases of a mutant, and as many for the tests
 MOST_SECONDS = {"case": 8.0, "test": 20.0}  # as it took under a trace
 FEW_KERNELS = 12  # that are compiled for a mutant
 OF_A_GROUP = 6  # cases that need the same kernels, before others are compiled
@@ -72,11 +73,13 @@ def plan_for(mutant, reach, patience=1):
     places = set().union(*(reach.lines.get(key, ()) for key in where))
     kernels = set().union(*(reach.compiled.get(key, ()) for key in where))
     compiled = is_compiled(mutant)
-    if compiled:
+    if mutant.function.endswith("__init__"):  # of a type, which is the same kernel's by its name
         kernels = kernels.union(*(reach.kernels[place] for place in places))
-        places |= {place for place, asked in enumerate(reach.kernels) if asked & kernels}
-    else:
+    if mutant.at_import and not places and not kernels:
+        places, kernels = set(range(len(reach.probes))), set(reach.traced)
+    if not compiled:
         kernels = set()
+    places = places | {place for place, asked in enumerate(reach.kernels) if asked & kernels}
     probes = sorted(places, key=lambda place: rng.random())
     cases = [place for place in probes if reach.probes[place].kind == "case"]
     tests = [place for place in probes if reach.probes[place].kind == "test"]
@@ -179,6 +182,8 @@ def _run(mutant, plan, report):
     with settings():
         cases = Cases(plan.exactly)
         for done, probe in enumerate(plan.cases):
+            if time.process_time() > BUDGET:
+                break
             report("probe", probe.name)
             _limit_processor(PROBE_SECONDS + COMPILE_SECONDS)
             try:
@@ -196,12 +201,11 @@ def _run_tests(plan, report):
             _limit_processor(PROBE_SECONDS + COMPILE_SECONDS)
 
         clear_caches()
-        around = Around(before)
+        around = Around(before, until=time.process_time() + BUDGET)
         code = run_tests([probe.name for probe in plan.tests], around, "-x")
-        if code:
-            return report(
-                "killed", "result", around.failed.partition(": ")[0], around.failed or f"pytest ends with {code}"
-            )
+        if around.failed or code and not around.stopped:
+            text = around.failed or f"pytest ends with {code}"
+            return report("killed", "result", text.partition(": ")[0], text)
     return report("survived", len(plan.cases), len(plan.tests))
 
 

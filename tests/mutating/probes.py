@@ -6,10 +6,13 @@ All of this runs in a process that was forked before the package was imported.
 import contextlib
 import functools
 import itertools
+import math
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 TESTS = Path(__file__).parents[1]
 
@@ -27,10 +30,6 @@ FILES = (
     "agreement",
     "buffers",
     "each_once",
-    "properties",
-    "exhaustive",
-    "fuzz",
-    "junk",
 )
 _KEPT = (
     "fastq.jit",
@@ -101,16 +100,23 @@ class Cases:
 
 
 class Around:
-    """A plugin of pytest that runs something around each test, and keeps what came of it."""
+    """A plugin of pytest that runs something around each test, and keeps what came of it.
 
-    def __init__(self, before=lambda name: None, after=lambda name, seconds, passed: None):
-        self.before, self.after, self.failed, self.passed = before, after, "", set()
+    It stops when the process has used so many seconds.
+    """
 
-    def _protocol(self, item):
+    def __init__(self, before=lambda name: None, after=lambda name, seconds, passed: None, until=math.inf):
+        self.before, self.after, self.until = before, after, until
+        self.failed, self.passed, self.stopped = "", set(), False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
         self.before(item.nodeid)
         began = time.perf_counter()
         outcome = yield
         self.after(item.nodeid, time.perf_counter() - began, item.nodeid in self.passed)
+        if time.process_time() > self.until:
+            self.stopped, item.session.shouldstop = True, "enough"
         return outcome
 
     def pytest_runtest_logreport(self, report):
@@ -126,9 +132,6 @@ class Around:
 
 def run_tests(names, around, *options):
     """Run tests in this process; the exit code of pytest."""
-    import pytest
-
-    around.pytest_runtest_protocol = pytest.hookimpl(wrapper=True)(around._protocol)
     arguments = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", "addopts=", *options]
     with open("/dev/null", "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         return int(pytest.main([*arguments, *names], plugins=[around]))

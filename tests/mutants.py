@@ -36,7 +36,7 @@ os.environ["MPLBACKEND"] = "Agg"
 FOLDER = TESTS.parent / ".pytest_cache" / "mutants"
 STATE = FOLDER / "state.json"
 REASONS = TESTS / "mutants.toml"
-COMBINATIONS, KERNELS = 300, 220  # of the fuzzer, of which cases are drawn that need so many kernels
+COMBINATIONS, KERNELS = 240, 180  # of the fuzzer, of which cases are drawn that need so many kernels
 
 _LEFT_OUT = {
     "kernels/__init__.py",

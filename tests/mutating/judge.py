@@ -61,7 +61,7 @@ class Plan:
 
 def is_compiled(mutant):
     """Whether kernels are compiled of a module."""
-    return mutant.module.startswith(("fastq.kernels", "fastq.simd", "fastq.runtime"))
+    return mutant.module.startswith(("fastq.kernels", "fastq.simd", "fastq.runtime", "fastq.formats"))
 
 
 def plan_for(mutant, reach, patience=1):
@@ -73,9 +73,10 @@ def plan_for(mutant, reach, patience=1):
     places = set().union(*(reach.lines.get(key, ()) for key in where))
     kernels = set().union(*(reach.compiled.get(key, ()) for key in where))
     compiled = is_compiled(mutant)
-    if mutant.function.endswith("__init__"):  # of a type, which is the same kernel's by its name
+    if mutant.function.endswith("__init__") or mutant.module == "fastq.formats.floats":
+        # attributes of types, by whose names kernels are told apart, are computed before kernels are compiled
         kernels = kernels.union(*(reach.kernels[place] for place in places))
-    if mutant.at_import and not places and not kernels:
+    if (mutant.at_import or mutant.module.startswith("fastq.simd")) and not places and not kernels:
         places, kernels = set(range(len(reach.probes))), set(reach.traced)
     if not compiled:
         kernels = set()
@@ -203,7 +204,7 @@ def _run_tests(plan, report):
         clear_caches()
         around = Around(before, until=time.process_time() + BUDGET)
         code = run_tests([probe.name for probe in plan.tests], around, "-x")
-        if around.failed or code and not around.stopped:
+        if around.failed or (code and not around.stopped):
             text = around.failed or f"pytest ends with {code}"
             return report("killed", "result", text.partition(": ")[0], text)
     return report("survived", len(plan.cases), len(plan.tests))

@@ -133,5 +133,6 @@ class Around:
 def run_tests(names, around, *options):
     """Run tests in this process; the exit code of pytest."""
     arguments = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", "addopts=", *options]
+    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what was imported before
     with open("/dev/null", "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
         return int(pytest.main([*arguments, *names], plugins=[around]))

@@ -25,6 +25,7 @@ import sys
 import time
 import tomllib
 from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -167,9 +168,8 @@ def _record(path, progress):
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def run_for(hours, state, order, reach, patience):
+def run_for(hours, state, order, reach, patience, jobs):
     """Judge mutants for some hours, or all of them; survivors without a reason first, by more probes."""
-    from mutating import judge
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     explained, began, before = reasons(), time.monotonic(), state.seconds
@@ -178,10 +178,8 @@ def run_for(hours, state, order, reach, patience):
     fresh = [each for each in order if each.name not in verdicts]
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task("", total=len(again) + len(fresh))
-        for done, mutant in enumerate(again + fresh):
-            if time.monotonic() - began > hours * 3600:
-                break
-            verdict = judge.judge(mutant, judge.plan_for(mutant, reach, patience))
+        until = began + hours * 3600
+        for done, (mutant, verdict) in enumerate(_judged(again + fresh, reach, patience, jobs, until)):
             if mutant.name in verdicts:
                 counts[verdicts[mutant.name]["outcome"] in KILLED] -= 1
             verdicts[mutant.name] = vars(verdict)
@@ -192,6 +190,21 @@ def run_for(hours, state, order, reach, patience):
             state.save()
             text = f"{counts[True]:,} of {counts.total():,} killed"
             progress.update(task, completed=done + 1, description=text)
+
+
+def _judged(order, reach, patience, jobs, until):
+    """Yield mutants with their verdicts, so many judged at once, until a time."""
+    from mutating import judge
+
+    with ThreadPoolExecutor(jobs) as pool:
+        running, left = {}, iter(order)
+        while True:
+            while len(running) < jobs and time.monotonic() < until and (mutant := next(left, None)) is not None:
+                running[pool.submit(judge.judge, mutant, judge.plan_for(mutant, reach, patience))] = mutant
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
 
 
 def _survives(verdict):
@@ -214,6 +227,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="another sample")
     parser.add_argument("--only", help="judge those alone whose name matches, and tell what became of them")
     parser.add_argument("--patience", type=int, default=1, help="so many times the probes and kernels for a mutant")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     given = parser.parse_args()
     judge.prepare()
     from rich.console import Console
@@ -231,7 +245,7 @@ def main():
     state = State(given.state)
     if given.only:
         return run_only([each for each in order if re.search(given.only, each.name)], reach, given.patience, state)
-    run_for(given.hours, state, order, reach, given.patience)
+    run_for(given.hours, state, order, reach, given.patience, given.jobs)
     names = {mutant.name for mutant in order}
     state.verdicts = {name: verdict for name, verdict in state.verdicts.items() if name in names}
     figures.store("mutants", rows(state, order, counts))

@@ -253,6 +253,8 @@ def _child(mutant, plan, writing):
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
+    os.closerange(3, writing)  # pipes of others, which would not end with them
+    os.closerange(writing + 1, 1024)
     try:
         _run(mutant, plan, _Reporter(writing))
     except BaseException as error:

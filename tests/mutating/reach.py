@@ -235,14 +235,13 @@ def _features(arguments):
     kernel = next((kind for kind in arguments if hasattr(kind, "loop")), None)
     if kernel is None:
         return {("function", str(arguments))}
-    spec = kernel.spec
-    found = {("loop", kernel.loop.__qualname__), ("op", spec.op)}
-    for name in ("nan", "range_scheme", "block", "code", "scale_kind", "streams"):
-        found.add((name, str(getattr(spec, name, ""))))
-    for name, value in getattr(spec, "rule", None)._asdict().items():
-        nested = value._asdict().items() if hasattr(value, "_asdict") else [("", value)]
-        found |= {(f"{name} {inner}", str(each)) for inner, each in nested}
-    found |= {(name, str(each)) for name, each in kernel.operands._asdict().items()}
+    found = {("loop", kernel.loop.__qualname__), ("operands", str(kernel.operands))}
+    found |= {("operand", str(each)) for each in kernel.operands}
+    for name, value in vars(kernel.spec).items():
+        fields = value._asdict() if hasattr(value, "_asdict") else {"": value} if not name.startswith("_") else {}
+        for field_, inner in fields.items():
+            nested = inner._asdict() if hasattr(inner, "_asdict") else {"": inner}
+            found |= {(f"{name} {field_} {key}", str(each)) for key, each in nested.items()}
     return found
 
 
@@ -383,6 +382,7 @@ def _record_tests(reach, lines, kernels, progress):
 
 def sources_digest():
     """A checksum of the package and of what makes probes."""
-    files = [*sorted(ROOT.rglob("*.py")), *sorted(TESTS.glob("*.py")), *sorted((TESTS / "fuzzing").glob("*.py"))]
-    files.append(Path(__file__))
+    files = [*sorted(ROOT.rglob("*.py")), *sorted((TESTS / "fuzzing").glob("*.py"))]
+    files += [TESTS / "catalogue.py", TESTS / "conftest.py", *(TESTS / f"test_{name}.py" for name in FILES)]
+    files += [Path(__file__), Path(__file__).with_name("probes.py")]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

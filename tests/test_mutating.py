@@ -99,7 +99,7 @@ JUDGE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from mutating import judge
-judge.PROBE_SECONDS, judge.COMPILE_SECONDS = 5, 60
+judge.PROBE_SECONDS = 5
 judge.prepare()
 import ast
 from pathlib import Path

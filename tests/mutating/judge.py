@@ -18,9 +18,9 @@ from mutating.probes import Around, Cases, clear_caches, run_tests
 from mutating.reach import ROOT, file_of, kernel_name
 
 MEMORY = 12 << 30  # bytes of address space
-SILENCE = 240  # seconds without a word, after which a process hangs
-PROBE_SECONDS = 30  # of processor time for a probe; compiling is extra
-COMPILE_SECONDS = 30  # for all kernels of a probe
+SILENCE = 150  # seconds without a word, after which a process hangs
+PROBE_SECONDS = 10  # of processor time for a probe
+COMPILE_SECONDS = 15  # and for its kernels, where those change
 
 MOST_CASES, MOST_TESTS = 250, 120  # for a mutant
 BUDGET = 60  # seconds of processor time for all cases of a mutant, and as many for the tests
@@ -110,9 +110,10 @@ def _few_kernels(cases, kernels, reach, rng, most):
     groups = {}
     for place in cases:
         groups.setdefault(frozenset(reach.kernels[place] & kernels), []).append(place)
+    ranks = {group: rng.random() for group in groups}
     made, order, left = set(), [], dict(groups)
     while left:
-        group = min(left, key=lambda each: (len(each - made) + rng.random(), sorted(each)))
+        group = min(left, key=lambda each: len(each - made) + ranks[each])
         if len(made | group) > most and order:
             break
         made |= group
@@ -172,6 +173,7 @@ def _run(mutant, plan, report):
     """Run the probes of a plan, until one fails."""
     if mutant is not None:
         _change_source(mutant.module, mutated(mutant))
+    most = PROBE_SECONDS + COMPILE_SECONDS * plan.compiled
     _limit_processor(PROBE_SECONDS)
     try:
         import fastq  # noqa: F401
@@ -186,20 +188,20 @@ def _run(mutant, plan, report):
             if time.process_time() > BUDGET:
                 break
             report("probe", probe.name)
-            _limit_processor(PROBE_SECONDS + COMPILE_SECONDS)
+            _limit_processor(most)
             try:
                 cases.run(probe.seed)
             except Exception as error:
                 return report("killed", _kind(error), probe.name, _text(error), done)
-    return _run_tests(plan, report)
+    return _run_tests(plan, report, most)
 
 
-def _run_tests(plan, report):
+def _run_tests(plan, report, most):
     if plan.tests:
 
         def before(name):
             report("probe", name)
-            _limit_processor(PROBE_SECONDS + COMPILE_SECONDS)
+            _limit_processor(most)
 
         clear_caches()
         around = Around(before, until=time.process_time() + BUDGET)

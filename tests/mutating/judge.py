@@ -22,10 +22,10 @@ SILENCE = 150  # seconds without a word, after which a process hangs
 PROBE_SECONDS = 10  # of processor time for a probe
 COMPILE_SECONDS = 15  # and for its kernels, where those change
 
-MOST_CASES, MOST_TESTS = 250, 120  # for a mutant
-BUDGET = 60  # seconds of processor time for all cases of a mutant, and as many for the tests
-MOST_SECONDS = {"case": 8.0, "test": 20.0}  # as it took under a trace
-FEW_KERNELS = 12  # that are compiled for a mutant
+MOST_CASES, MOST_TESTS = 60, 40  # for a mutant
+BUDGET = 20  # seconds of processor time for all cases of a mutant, and as many for the tests
+MOST_SECONDS = {"case": 5.0, "test": 8.0}  # as it took under a trace
+FEW_KERNELS = 8  # that are compiled for a mutant
 OF_A_GROUP = 6  # cases that need the same kernels, before others are compiled
 
 
@@ -57,6 +57,7 @@ class Plan:
     same: set
     compiled: bool  # whether kernels may change at all
     exactly: bool  # whether the reference is judged too
+    patience: int = 1
 
 
 def is_compiled(mutant):
@@ -92,7 +93,7 @@ def plan_for(mutant, reach, patience=1):
     tests = _within(tests, MOST_TESTS * patience, MOST_SECONDS["test"] * patience, reach)
     exactly = mutant.module.startswith(("fastq.formats", "fastq.system"))
     names = [[reach.probes[place] for place in chosen] for chosen in (cases, tests)]
-    return Plan(*names, reach.traced - kernels, compiled, exactly)
+    return Plan(*names, reach.traced - kernels, compiled, exactly, patience)
 
 
 def _within(places, most, seconds, reach):
@@ -185,7 +186,7 @@ def _run(mutant, plan, report):
     with settings():
         cases = Cases(plan.exactly)
         for done, probe in enumerate(plan.cases):
-            if time.process_time() > BUDGET:
+            if time.process_time() > BUDGET * plan.patience:
                 break
             report("probe", probe.name)
             _limit_processor(most)
@@ -204,7 +205,7 @@ def _run_tests(plan, report, most):
             _limit_processor(most)
 
         clear_caches()
-        around = Around(before, until=time.process_time() + BUDGET)
+        around = Around(before, until=time.process_time() + BUDGET * plan.patience)
         code = run_tests([probe.name for probe in plan.tests], around, "-x")
         if around.failed or (code and not around.stopped):
             text = around.failed or f"pytest ends with {code}"

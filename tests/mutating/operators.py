@@ -1,7 +1,8 @@
 """Changes of a source that a test has to notice: one operator, constant, condition, argument or statement each.
 
 What is left out, since no test of what is computed can notice it, or it is no code: docstrings, annotations, the texts
-of messages, assertions, decorators, imports, `repr`, prefetching, and what `fastq.system.tuning` decides.
+of messages, assertions, decorators, imports, `repr`, prefetching, stores past the cache or not, and what
+`fastq.system.tuning` decides.
 """
 
 import ast
@@ -54,7 +55,8 @@ _PAIRS = [
 _OTHER_NAMES = dict(_PAIRS) | {b: a for a, b in _PAIRS}
 
 _UNSEEN = {"prefetch", "prefetch_lanes", "prefetch_distance", "PREFETCH", "tuning", "TypeVar"}
-_UNSEEN_FUNCTIONS = {"__repr__", "__str__", "prefetch", "prefetch_lanes", "prefetch_distance"}
+_UNSEEN_FUNCTIONS = {"__repr__", "__str__", "_Short"}  # texts
+_UNSEEN_FUNCTIONS |= {"prefetch", "prefetch_lanes", "prefetch_distance", "past_cache", "_streams"}  # speed
 # arguments that can't be taken for others: code that has them swapped does not compile
 _TYPED = {"spec", "operands", "args", "kind", "context", "builder", "where", "src", "dst", "units", "vec", "typingctx"}
 _COMPILED = ("fastq.kernels", "fastq.simd", "fastq.runtime")
@@ -161,7 +163,7 @@ class _Finder:
         self.function = outer
 
     def _ClassDef(self, statements: list[Any], k: int, node: ast.ClassDef) -> None:
-        if any(ast.unparse(base) in ("Protocol", "ctypes.Structure") for base in node.bases):
+        if node.name in _UNSEEN_FUNCTIONS or any(ast.unparse(base) == "Protocol" for base in node.bases):
             return
         outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
         self.body(node, "body")

@@ -169,12 +169,13 @@ def _record(path, progress):
 
 
 def run_for(hours, state, order, reach, patience, jobs):
-    """Judge mutants for some hours, or all of them; survivors without a reason first, by more probes."""
+    """Judge mutants for some hours, or all of them; with patience survivors without a reason first, by more probes."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     explained, began, before = reasons(), time.monotonic(), state.seconds
     verdicts, counts = state.verdicts, Counter(each["outcome"] in KILLED for each in state.verdicts.values())
-    again = [each for each in order if _survives(verdicts.get(each.name)) and each.name not in explained]
+    unclear = [each for each in order if _survives(verdicts.get(each.name)) and each.name not in explained]
+    again = unclear if patience > 1 else []
     fresh = [each for each in order if each.name not in verdicts]
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task("", total=len(again) + len(fresh))

@@ -22,10 +22,10 @@ SILENCE = 150  # seconds without a word, after which a process hangs
 PROBE_SECONDS = 10  # of processor time for a probe
 COMPILE_SECONDS = 15  # and for its kernels, where those change
 
-MOST_CASES, MOST_TESTS = 60, 40  # for a mutant
-BUDGET = 20  # seconds of processor time for all cases of a mutant, and as many for the tests
-MOST_SECONDS = {"case": 5.0, "test": 8.0}  # as it took under a trace
-FEW_KERNELS = 8  # that are compiled for a mutant
+MOST_CASES, MOST_TESTS = 40, 25  # for a mutant
+BUDGET = 7  # seconds of processor time for all cases of a mutant, and as many for the tests
+MOST_SECONDS = {"case": 4.0, "test": 4.0}  # as it took under a trace
+FEW_KERNELS = 5  # that are compiled for a mutant
 OF_A_GROUP = 6  # cases that need the same kernels, before others are compiled
 
 

@@ -30,7 +30,7 @@ def found(source, module="fastq.dispatch.x"):
         ("x = a < b", {("a < b", "a <= b"), ("a < b", "a >= b")}),
         ("x = a <= b != c", {("a <= b != c", f"a {ops} c") for ops in ("< b !=", "> b !=", "<= b ==")}),
         ("x = f(a, b, c=d)", {("f(a, b, c=d)", "f(b, a, c=d)"), ("f(a, b, c=d)", "f(a, b)")}),
-        ("x = min(a, 0)", {("min", "max"), ("min(a, 0)", "min(0, a)"), ("0", "1")}),
+        ("x = min(a, 0)", {("min", "max"), ("0", "1")}),
         ("x = 7 if c else 0.5", {("7", "8"), ("7", "6"), ("0.5", "1.0"), ("7 if c else 0.5", "0.5 if c else 7")}),
         ("x = a and not b", {("a and (not b)", "a or not b"), ("not b", "b")}),
         ("def f(a):\n    a = g\n    b = g\n    a += h", {("a = g", "pass"), ("a += h", "pass"), ("a += h", "a -= h")}),

@@ -47,7 +47,11 @@ class Different(AssertionError):
 
 _BOUNDS = threadpool.PARALLEL_FROM, threadpool.WAKE_FROM
 _TUNING = tuning.current
-_TILE, _SMALL_TILE = strides.TILE, 192  # elements of strided memory that go through a buffer at a time
+_PIECES = (
+    strides.TILE,
+    threadpool.CHUNK,
+)  # elements of strided memory in a buffer, the fewest and most of a thread's chunk
+_SMALL_PIECES = 192, (64, 640)
 
 
 @contextmanager
@@ -61,9 +65,10 @@ def settings():
         kernel_address.cache_clear()
 
 
-def _apply(threads, streamed, stores_codes, tiled):
+def _apply(threads, streamed, stores_codes, in_pieces):
+    tile, threadpool.CHUNK = _SMALL_PIECES if in_pieces else _PIECES
     for module in (strides, launch, gguf):
-        module.TILE = _SMALL_TILE if tiled else _TILE
+        module.TILE = tile
     threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
     row = _TUNING()
     if stores_codes is not None:
@@ -75,14 +80,14 @@ def _apply(threads, streamed, stores_codes, tiled):
 
 
 class Settings:
-    """The settings in force: threads from the first element on, stores past the cache, of codes too, small tiles."""
+    """The settings in force: threads from the first element on, stores past the cache, of codes too, small pieces."""
 
     def __init__(self):
         self.now = None
 
     def use(self, case):
         """Change to the settings of a case; launch plans are kept as long as these stay."""
-        wanted = case.threads, case.streamed, bool(case.of.number % 2), case.tiled and case.size != "streamed"
+        wanted = case.threads, case.streamed, bool(case.of.number % 2), case.in_pieces and case.size != "streamed"
         if wanted == self.now:
             return
         if self.now is None or wanted[2] != self.now[2]:

@@ -59,6 +59,7 @@ _UNSEEN_FUNCTIONS = {"__repr__", "__str__", "_Short"}  # texts
 _UNSEEN_FUNCTIONS |= {"prefetch", "prefetch_lanes", "prefetch_distance", "past_cache", "_streams"}  # speed
 # arguments that can't be taken for others: code that has them swapped does not compile
 _TYPED = {"spec", "operands", "args", "kind", "context", "builder", "where", "src", "dst", "units", "vec", "typingctx"}
+_COMMUTATIVE = {"min", "max"}
 _COMPILED = ("fastq.kernels", "fastq.simd", "fastq.runtime")
 
 
@@ -352,7 +353,8 @@ class _Finder:
         for k, (a, b) in enumerate(zip(node.args, node.args[1:], strict=False)):
             starred = isinstance(a, ast.Starred) or isinstance(b, ast.Starred)
             typed = self.compiled and {ast.unparse(a), ast.unparse(b)} & _TYPED
-            if not starred and not typed and ast.dump(a) != ast.dump(b):
+            either = ast.unparse(node.func) in _COMMUTATIVE
+            if not starred and not typed and not either and ast.dump(a) != ast.dump(b):
                 yield ast.Call(node.func, [*node.args[:k], b, a, *node.args[k + 2 :]], node.keywords)
         for k, keyword in enumerate(node.keywords):
             if keyword.arg is not None:

@@ -24,7 +24,8 @@ PROBE_SECONDS = 10  # of processor time for a probe
 COMPILE_SECONDS = 15  # and for its kernels, where those change
 
 MOST_CASES, MOST_TESTS = 150, 25  # for a mutant
-BUDGET = 8  # seconds of processor time for all cases of a mutant, and as many for the tests
+MORE = 4  # seconds for cases like those of the plan
+BUDGET = 6  # seconds of processor time for all cases of a mutant, and as many for the tests
 MOST_SECONDS = {"case": 12.0, "test": 4.0}  # as it took under a trace
 FEW_FILES = 4
 FEW_KERNELS = 5  # that are compiled for a mutant
@@ -58,6 +59,7 @@ class Plan:
     compiled: bool  # whether kernels may change at all
     exactly: bool  # whether the reference is judged too
     patience: int = 1
+    compiles: bool = True  # whether what is not compiled yet is compiled
 
 
 def is_compiled(mutant):
@@ -87,7 +89,7 @@ def plan_for(mutant, reach, patience=1):
     tests = [place for place in probes if reach.probes[place].kind == "test"]
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
-        tests = [place for place in tests if reach.kernels[place] & kernels <= made]
+        tests = [place for place in tests if reach.kernels[place] & kernels <= made] if patience > 1 else []
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
     tests.sort(key=lambda place: reach.seconds[place] * (0.5 + rng.random()))
     tests = _of_few_files(tests, reach)
@@ -157,10 +159,17 @@ def _compile_again(plan):
 
     def file(function, result, arguments):
         same = not plan.compiled or kernel_name(function, result, arguments) in plan.same
-        return right(function, result, arguments) if same else None
+        found = right(function, result, arguments) if same else None
+        if plan.compiles or (found and found.path.exists()):
+            return found
+        raise _TooLong
 
     jit._file = file
     cache.CachedFile.save = lambda self, code: None
+
+
+class _TooLong(BaseException):
+    """A case needs a kernel that is not compiled yet."""
 
 
 class _Reporter:
@@ -205,19 +214,43 @@ def _run_cases(plan, report, most):
     """Run cases until one fails; what it was."""
     from fuzzing.check import settings
 
-    until = time.process_time() + BUDGET * plan.patience
     with settings():
-        cases = Cases(plan.exactly)
-        for probe in plan.cases:
-            if time.process_time() > until:
-                break
-            report("probe", probe.name)
-            _limit_processor(most)
-            try:
-                cases.run(probe.seed)
-            except Exception as error:
-                return _kind(error), probe.name, _text(error)
+        cases, plan.compiles = Cases(plan.exactly), True
+        planned = [probe.seed for probe in plan.cases]
+        if failure := _run_seeds(planned, cases, report, most, BUDGET * plan.patience):
+            return failure
+        plan.compiles = False
+        return _run_seeds(_like(planned), cases, report, most, MORE * plan.patience)
+
+
+def _run_seeds(seeds, cases, report, most, budget):
+    until = time.process_time() + budget
+    for seed in seeds:
+        if time.process_time() > until:
+            break
+        report("probe", str(seed))
+        _limit_processor(most)
+        try:
+            cases.run(seed)
+        except _TooLong:
+            pass
+        except Exception as error:
+            return _kind(error), str(seed), _text(error)
     return None
+
+
+def _like(seeds):
+    """Yield seeds of the combinations of some seeds, of small arrays, which need the same kernels for the most part."""
+    from fuzzing.cases import Case
+    from fuzzing.combinations import CASES
+
+    rng = random.Random(str(seeds))
+    combinations = list(dict.fromkeys(seed // CASES for seed in seeds))
+    for _ in range(CASES if combinations else 0):
+        for number in combinations:
+            seed = number * CASES + rng.randrange(CASES)
+            if Case(seed).size not in ("tiles", "streamed"):
+                yield seed
 
 
 def _run_tests(plan, report, most):

@@ -92,17 +92,17 @@ def plan_for(mutant, reach, patience=1):
         tests = [place for place in tests if reach.kernels[place] & kernels <= made] if patience > 1 else []
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
     tests.sort(key=lambda place: reach.seconds[place] * (0.5 + rng.random()))
-    tests = _of_few_files(tests, reach)
+    tests = _of_few_files(tests, FEW_FILES * patience, reach)
     tests = _within(tests, MOST_TESTS * patience, MOST_SECONDS["test"] * patience, reach)
     exactly = mutant.module.startswith(("fastq.formats", "fastq.system"))
     names = [[reach.probes[place] for place in chosen] for chosen in (cases, tests)]
     return Plan(*names, reach.traced - kernels, compiled, exactly, patience)
 
 
-def _of_few_files(tests, reach):
+def _of_few_files(tests, most, reach):
     """Tests of the first few files, each of which takes a second to be collected."""
     files = dict.fromkeys(reach.probes[place].name.partition("::")[0] for place in tests)
-    chosen = tuple(list(files)[:FEW_FILES])
+    chosen = tuple(list(files)[:most])
     return [place for place in tests if reach.probes[place].name.startswith(chosen)]
 
 
@@ -264,11 +264,8 @@ def _run_tests(plan, report, most):
 
     clear_caches()
     around = Around(before, until=time.process_time() + BUDGET * plan.patience)
-    code = run_tests([probe.name for probe in plan.tests], around, "-x")
-    if around.failed or (code and not around.stopped):
-        text = around.failed or f"pytest ends with {code}"
-        return "result", text.partition(": ")[0], text
-    return None
+    run_tests([probe.name for probe in plan.tests], around, "-x")
+    return ("result", around.failed.partition(": ")[0], around.failed) if around.failed else None
 
 
 def _text(error):

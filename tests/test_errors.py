@@ -62,6 +62,15 @@ def test_nan_in_every_layout(layout, threads):
             assert nan_among(same_measures(*given)) == ({*ABSOLUTE, *RELATIVE} if present else set())
 
 
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0)])
+def test_both_in_the_same_order_in_memory(order):
+    """Which is not C order: kernels read both as they lie."""
+    x = values("float32", 5 * 4 * 70, 3).reshape([(5, 4, 70)[axis] for axis in np.argsort(order)]).transpose(order)
+    assert not x.flags.c_contiguous
+    same_measures(x, approximation(x))
+    same_measures(x, fastq.quantize(x, "int8", axis=1))
+
+
 def test_nan_in_every_chunk_by_every_number_of_threads(threads):
     x = np.linspace(1, 2, 3 * ERRORS_CHUNK + 77, dtype=np.float32)
     for place in (0, ERRORS_CHUNK - 1, ERRORS_CHUNK, 2 * ERRORS_CHUNK + 5, x.size - 1):

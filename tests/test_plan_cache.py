@@ -137,6 +137,16 @@ def test_the_second_call_finds_its_plan(name, n, threads, only_kept):
         same(call(fastq, data("float32", seed)), one)
 
 
+def test_outputs_of_other_strides_are_told_apart():
+    """Neither in C nor in Fortran order, so that no flag tells."""
+    x = values("float32", 120, 1).reshape(5, 4, 6).transpose(1, 0, 2)
+    expected = reference.quantize_linear(x, 0.1, 3, "int8")
+    for order in ((1, 0, 2), (0, 2, 1), (1, 2, 0)):
+        out = np.empty([x.shape[axis] for axis in order], np.int8).transpose(np.argsort(order))
+        assert fastq.quantize_linear(x, 0.1, 3, "int8", out=out) is out
+        same_bytes(out, expected)
+
+
 @pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype: dtype == "float64")
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int16"])
 def test_other_input(dtype, only_kept):

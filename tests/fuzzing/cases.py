@@ -85,6 +85,7 @@ class Case:
         self.of: Combination = combination(seed // CASES)
         random = Random(f"settings {seed // 8}")
         self.threads, self.streamed = random.choice([1, 1, 2, 3, 4]), random.random() < 0.25
+        self.in_pieces = random.random() < 0.4
         self.noted = {}
 
     @cached_property
@@ -95,7 +96,8 @@ class Case:
     def axes(self):
         """Where in the product the case lies; known when a call was drawn."""
         of = self.of
-        shared = {"operation": of.operation, "threads": self.threads, "streamed": self.streamed, "size": self.size}
+        shared = {"operation": of.operation, "threads": self.threads, "size": self.size}
+        shared |= {"streamed": self.streamed, "in pieces": self.in_pieces}
         if of.operation not in ("unpack", "dequantize", "dequantize_linear", "gguf_dequantize"):
             shared["input dtype"] = of.dtype
         return {name: str(value) for name, value in (shared | self.noted).items()}

@@ -11,6 +11,7 @@ import numpy as np
 
 import fastq
 from fastq import reference
+from fastq.dispatch import gguf, launch, strides
 from fastq.dispatch.cache import plans
 from fastq.kernels.build import kernel_address
 from fastq.results import Comparison, QParams, QuantizedArray
@@ -46,6 +47,11 @@ class Different(AssertionError):
 
 _BOUNDS = threadpool.PARALLEL_FROM, threadpool.WAKE_FROM
 _TUNING = tuning.current
+_PIECES = (
+    strides.TILE,
+    threadpool.CHUNK,
+)  # elements of strided memory in a buffer, the fewest and most of a thread's chunk
+_SMALL_PIECES = 192, (64, 640)
 
 
 @contextmanager
@@ -55,11 +61,14 @@ def settings():
     try:
         yield
     finally:
-        _apply(threads, False, None)
+        _apply(threads, False, None, False)
         kernel_address.cache_clear()
 
 
-def _apply(threads, streamed, stores_codes):
+def _apply(threads, streamed, stores_codes, in_pieces):
+    tile, threadpool.CHUNK = _SMALL_PIECES if in_pieces else _PIECES
+    for module in (strides, launch, gguf):
+        module.TILE = tile
     threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
     row = _TUNING()
     if stores_codes is not None:
@@ -71,14 +80,14 @@ def _apply(threads, streamed, stores_codes):
 
 
 class Settings:
-    """The settings in force: threads from the first element on, stores past the cache, and that of codes too."""
+    """The settings in force: threads from the first element on, stores past the cache, of codes too, small pieces."""
 
     def __init__(self):
         self.now = None
 
     def use(self, case):
         """Change to the settings of a case; launch plans are kept as long as these stay."""
-        wanted = case.threads, case.streamed, bool(case.of.number % 2)
+        wanted = case.threads, case.streamed, bool(case.of.number % 2), case.in_pieces and case.size != "streamed"
         if wanted == self.now:
             return
         if self.now is None or wanted[2] != self.now[2]:

@@ -1,0 +1,438 @@
+"""Changes of a source that a test has to notice: one operator, constant, condition, argument or statement each.
+
+What is left out, since no test of what is computed can notice it, or it is no code: docstrings, annotations, the texts
+of messages, assertions, decorators, imports, `repr`, prefetching, stores past the cache or not, and what
+`fastq.system.tuning` decides.
+"""
+
+import ast
+import copy
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_ARITHMETIC = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitOr,
+}
+_COMPARISONS = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+_PAIRS = [
+    ("min", "max"),
+    ("minimum", "maximum"),
+    ("reduce_min", "reduce_max"),
+    ("any", "all"),
+    ("lower", "upper"),
+    ("even", "odd"),
+    ("floor", "trunc"),
+    ("sext", "zext"),
+    ("smin", "smax"),
+    ("umin", "umax"),
+]
+_OTHER_NAMES = dict(_PAIRS) | {b: a for a, b in _PAIRS}
+
+_UNSEEN = {"prefetch", "prefetch_lanes", "prefetch_distance", "PREFETCH", "tuning", "TypeVar"}
+_UNSEEN_FUNCTIONS = {"__repr__", "__str__", "_Short"}  # texts
+_UNSEEN_FUNCTIONS |= {"prefetch", "prefetch_lanes", "prefetch_distance", "past_cache", "_streams"}  # speed
+# arguments that can't be taken for others: code that has them swapped does not compile
+_TYPED = {"spec", "operands", "args", "kind", "context", "builder", "where", "src", "dst", "units", "vec", "typingctx"}
+_COMMUTATIVE = {"min", "max"}
+_COMPILED = ("fastq.kernels", "fastq.simd", "fastq.runtime")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of one source.
+
+    Attributes
+    ----------
+    module, path : str, Path
+        What is changed.
+    index : int
+        Place in the list of `changes` of the source.
+    name : str
+        Names the change whatever is edited elsewhere: module, function, and a checksum of the statement and its change.
+    change : str
+        What becomes what.
+    lines : range
+        Lines of the statement, without what it contains, that are executed if the change is reached.
+    function : str
+        Function or class that holds the change; "" for a module.
+    at_import : bool
+        Whether it is executed only when the module is imported.
+    """
+
+    module: str
+    path: Path
+    index: int
+    name: str
+    change: str
+    lines: range
+    function: str
+    at_import: bool
+
+
+@dataclass
+class Change:
+    """A change that `apply` makes in the tree that it was found in."""
+
+    apply: Callable[[], None]
+    before: str
+    after: str
+    lines: range
+    function: str
+    statement: str
+    at_import: bool
+
+
+class _Finder:
+    """Finds the changes of a tree, from its root down."""
+
+    def __init__(self, compiled: bool) -> None:
+        self.compiled, self.found = compiled, list[Change]()
+        self.function, self.lines, self.statement = "", range(0), ""
+        self.assigned = list[set[str]]()  # of each function that holds the statement, names that have a value
+        self.within = 0  # so many functions
+
+    def add(self, old: ast.AST, new: ast.AST | None, apply: Callable[[], None], text: str = "") -> None:
+        before = ast.unparse(old)
+        after = text or (ast.unparse(new) if new is not None else "pass")
+        if before != after:
+            self.found.append(Change(apply, before, after, self.lines, self.function, self.statement, not self.within))
+
+    # statements
+
+    def body(self, owner: ast.AST, field: str) -> None:
+        statements = getattr(owner, field)
+        for k, statement in enumerate(statements):
+            if k == 0 and field == "body" and _is_text(statement):
+                continue
+            self.one(statements, k, statement)
+
+    def one(self, statements: list[Any], k: int, statement: Any) -> None:
+        if isinstance(statement, ast.Import | ast.ImportFrom | ast.Assert | ast.Global | ast.Nonlocal | ast.Pass):
+            return
+        outer = self.lines, self.statement
+        self.lines, self.statement = _header(statement), ast.unparse(_bare(statement))
+        getattr(self, f"_{type(statement).__name__}", self._other)(statements, k, statement)
+        self.lines, self.statement = outer
+
+    def drop(self, statements: list[Any], k: int, old: Any) -> None:
+        def apply() -> None:
+            statements[k] = ast.copy_location(ast.Pass(), old)
+
+        self.add(old, None, apply)
+
+    def _other(self, statements: list[Any], k: int, statement: Any) -> None:
+        self.inside(statement)
+
+    def _FunctionDef(self, statements: list[Any], k: int, node: ast.FunctionDef) -> None:
+        if node.name in _UNSEEN_FUNCTIONS:
+            return
+        outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
+        names = [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)]
+        for field in ("defaults", "kw_defaults"):
+            self.expressions(node.args, field)
+        self.assigned.append(set(names))
+        self.within += 1
+        self.body(node, "body")
+        self.within -= 1
+        self.assigned.pop()
+        self.function = outer
+
+    def _ClassDef(self, statements: list[Any], k: int, node: ast.ClassDef) -> None:
+        if node.name in _UNSEEN_FUNCTIONS or any(ast.unparse(base) == "Protocol" for base in node.bases):
+            return
+        outer, self.function = self.function, f"{self.function}.{node.name}".lstrip(".")
+        self.body(node, "body")
+        self.function = outer
+
+    def _If(self, statements: list[Any], k: int, node: ast.If) -> None:
+        if "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        self.condition(node, "test")
+        last = node.body[-1]
+        if not node.orelse and isinstance(last, ast.Return | ast.Continue | ast.Break) and not _is_unseen(node.test):
+            self.drop(statements, k, node)
+        self.body(node, "body")
+        self.body(node, "orelse")
+
+    def _While(self, statements: list[Any], k: int, node: ast.While) -> None:
+        self.condition(node, "test")
+        self.body(node, "body")
+
+    def _For(self, statements: list[Any], k: int, node: ast.For) -> None:
+        self.expression(node, "iter")
+        self.body(node, "body")
+
+    def _With(self, statements: list[Any], k: int, node: ast.With) -> None:
+        for item in node.items:
+            self.expression(item, "context_expr")
+        self.body(node, "body")
+
+    def _Try(self, statements: list[Any], k: int, node: ast.Try) -> None:
+        for field in ("body", "orelse", "finalbody"):
+            self.body(node, field)
+        for handler in node.handlers:
+            self.body(handler, "body")
+
+    def _Raise(self, statements: list[Any], k: int, node: ast.Raise) -> None:
+        self.drop(statements, k, node)
+
+    def _Break(self, statements: list[Any], k: int, node: ast.stmt) -> None:
+        self.drop(statements, k, node)
+
+    _Continue = _Break
+
+    def _Return(self, statements: list[Any], k: int, node: ast.Return) -> None:
+        value = node.value
+        if value is None or _is_text(value):
+            return
+        if not self.compiled and not (isinstance(value, ast.Constant) and value.value is None):
+
+            def apply() -> None:
+                node.value = ast.copy_location(ast.Constant(None), node)
+
+            self.add(node, None, apply, "return None")
+        self.expression(node, "value")
+
+    def _Expr(self, statements: list[Any], k: int, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Call) and not _is_unseen(node.value.func):
+            self.drop(statements, k, node)
+        self.expression(node, "value")
+
+    def _AugAssign(self, statements: list[Any], k: int, node: ast.AugAssign) -> None:
+        if other := _ARITHMETIC.get(type(node.op)):
+
+            def apply() -> None:
+                node.op = other()
+
+            self.add(node, None, apply, ast.unparse(ast.AugAssign(node.target, other(), node.value)))
+        self.drop(statements, k, node)
+        self.expression(node, "value")
+
+    def _Assign(self, statements: list[Any], k: int, node: ast.Assign) -> None:
+        names = {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        if "__all__" in names or "__doc__" in ast.unparse(node.targets[0]):
+            return
+        elsewhere = not all(isinstance(target, ast.Name | ast.Tuple) for target in node.targets)
+        if self.assigned and (elsewhere or names <= self.assigned[-1]) and not _is_unseen(node.value):
+            self.drop(statements, k, node)
+        if self.assigned:
+            self.assigned[-1] |= names
+        self.expression(node, "value")
+
+    def _AnnAssign(self, statements: list[Any], k: int, node: ast.AnnAssign) -> None:
+        if node.value is not None and "TypeAlias" not in ast.unparse(node.annotation):
+            self.expression(node, "value")
+
+    # expressions
+
+    def inside(self, node: ast.AST) -> None:
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                self.expressions(node, field)
+            elif isinstance(value, ast.AST):
+                self.expression(node, field)
+
+    def expressions(self, owner: ast.AST, field: str) -> None:
+        values = getattr(owner, field)
+        for k, value in enumerate(values):
+            if isinstance(value, ast.stmt):
+                self.one(values, k, value)
+            elif isinstance(value, ast.AST):
+                self.of(value, _item_setter(values, k))
+
+    def expression(self, owner: ast.AST, field: str) -> None:
+        value = getattr(owner, field)
+        if isinstance(value, ast.AST):
+            self.of(value, lambda new: setattr(owner, field, new))
+
+    def condition(self, owner: ast.AST, field: str) -> None:
+        value = getattr(owner, field)
+        if not isinstance(value, ast.Constant | ast.Compare) and not _is_unseen(value):
+            negated = value.operand if isinstance(value, ast.UnaryOp) else ast.UnaryOp(ast.Not(), value)
+            self.replace(value, negated, lambda new: setattr(owner, field, new))
+        self.expression(owner, field)
+
+    def replace(self, old: Any, new: ast.AST, put: Callable[[ast.AST], None]) -> None:
+        located = ast.fix_missing_locations(ast.copy_location(new, old))
+        self.add(old, located, lambda: put(located))
+
+    def of(self, node: Any, put: Callable[[ast.AST], None]) -> None:
+        """Find the changes of an expression, which `put` replaces."""
+        if isinstance(node, ast.JoinedStr) or _is_unseen(node):
+            return
+        for new in getattr(self, f"_of_{type(node).__name__}", lambda node: ())(node):
+            self.replace(node, new, put)
+        if isinstance(node, ast.Lambda):
+            self.within_lambda(node)
+        elif isinstance(node, ast.IfExp):
+            for field in ("test", "body", "orelse"):
+                self.expression(node, field)
+        elif not isinstance(node, ast.Attribute | ast.Name | ast.Constant):
+            self.inside(node)
+        elif isinstance(node, ast.Attribute):
+            self.expression(node, "value")
+
+    def within_lambda(self, node: ast.Lambda) -> None:
+        outer, lines = self.function, self.lines
+        if not self.assigned:  # a statement of the module is executed once, its functions by themselves
+            self.lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        self.function = f"{self.function}.<lambda>".lstrip(".")
+        self.within += 1
+        self.expression(node, "body")
+        self.within -= 1
+        self.function, self.lines = outer, lines
+
+    def _of_BinOp(self, node: ast.BinOp) -> Iterator[ast.AST]:
+        if isinstance(node.left, ast.JoinedStr) or isinstance(node.right, ast.JoinedStr):
+            return
+        if other := _ARITHMETIC.get(type(node.op)):
+            yield ast.BinOp(node.left, other(), node.right)
+
+    def _of_UnaryOp(self, node: ast.UnaryOp) -> Iterator[ast.AST]:
+        if not isinstance(node.op, ast.UAdd):
+            yield node.operand
+
+    def _of_BoolOp(self, node: ast.BoolOp) -> Iterator[ast.AST]:
+        yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+
+    def _of_Compare(self, node: ast.Compare) -> Iterator[ast.AST]:
+        for k, op in enumerate(node.ops):
+            for other in _COMPARISONS[type(op)]:
+                yield ast.Compare(node.left, [*node.ops[:k], other(), *node.ops[k + 1 :]], node.comparators)
+
+    def _of_IfExp(self, node: ast.IfExp) -> Iterator[ast.AST]:
+        if not _is_unseen(node.test):
+            yield ast.IfExp(node.test, node.orelse, node.body)
+
+    def _of_Constant(self, node: ast.Constant) -> Iterator[ast.AST]:
+        value = node.value
+        if isinstance(value, bool):
+            yield ast.Constant(not value)
+        elif isinstance(value, int):
+            yield ast.Constant(value + 1)
+            if value > 0:
+                yield ast.Constant(value - 1)
+        elif isinstance(value, float):
+            yield ast.Constant(value * 2 if value else 1.0)
+
+    def _of_Name(self, node: ast.Name) -> Iterator[ast.AST]:
+        if node.id in _OTHER_NAMES and isinstance(node.ctx, ast.Load):
+            yield ast.Name(_OTHER_NAMES[node.id], ast.Load())
+
+    def _of_Attribute(self, node: ast.Attribute) -> Iterator[ast.AST]:
+        if node.attr in _OTHER_NAMES and isinstance(node.ctx, ast.Load):
+            yield ast.Attribute(node.value, _OTHER_NAMES[node.attr], ast.Load())
+
+    def _of_Call(self, node: ast.Call) -> Iterator[ast.AST]:
+        for k, (a, b) in enumerate(zip(node.args, node.args[1:], strict=False)):
+            starred = isinstance(a, ast.Starred) or isinstance(b, ast.Starred)
+            typed = self.compiled and {ast.unparse(a), ast.unparse(b)} & _TYPED
+            either = ast.unparse(node.func) in _COMMUTATIVE
+            if not starred and not typed and not either and ast.dump(a) != ast.dump(b):
+                yield ast.Call(node.func, [*node.args[:k], b, a, *node.args[k + 2 :]], node.keywords)
+        for k, keyword in enumerate(node.keywords):
+            if keyword.arg is not None:
+                yield ast.Call(node.func, node.args, node.keywords[:k] + node.keywords[k + 1 :])
+
+
+def _item_setter(values: list[Any], k: int) -> Callable[[ast.AST], None]:
+    def put(new: ast.AST) -> None:
+        values[k] = new
+
+    return put
+
+
+def _is_text(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else node
+    return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str))
+
+
+def _is_unseen(node: ast.AST) -> bool:
+    """Whether a call or name is of what only speed depends on."""
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return isinstance(node, ast.Name) and node.id in _UNSEEN
+
+
+def _bare(statement: ast.stmt) -> ast.stmt:
+    """A statement without the statements in it."""
+    if not hasattr(statement, "body"):
+        return statement
+    bare = copy.copy(statement)
+    for field in ("body", "orelse", "finalbody", "handlers"):
+        if hasattr(bare, field):
+            setattr(bare, field, [])
+    return bare
+
+
+def _header(statement: ast.stmt) -> range:
+    """Lines of a statement without the statements in it."""
+    body = getattr(statement, "body", None)
+    last = statement.end_lineno or statement.lineno
+    if isinstance(body, list) and body:
+        last = max(statement.lineno, body[0].lineno - 1)
+    return range(statement.lineno, last + 1)
+
+
+def changes(tree: ast.Module, module: str) -> list[Change]:
+    """All changes of the tree of a module."""
+    finder = _Finder(module.startswith(_COMPILED))
+    finder.body(tree, "body")
+    return finder.found
+
+
+def module_of(path: Path, root: Path) -> str:
+    """The name of the module of a file below the folder of the package."""
+    return ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
+
+
+def mutants(path: Path, root: Path) -> list[Mutant]:
+    """All mutants of a file of the package in a folder."""
+    module, seen, found = module_of(path, root), Counter[str](), []
+    for index, change in enumerate(changes(ast.parse(path.read_bytes()), module)):
+        what = f"{change.statement}\n{change.before}\n{change.after}"
+        name = f"{module.removeprefix('fastq.')}:{change.function} {zlib.crc32(what.encode()):08x}"
+        seen[name] += 1
+        if seen[name] > 1:
+            name += f"-{seen[name]}"
+        text = f"{_short(change.before)} -> {_short(change.after)}"
+        found.append(Mutant(module, path, index, name, text, change.lines, change.function, change.at_import))
+    return found
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 100 else f"{line[:60]} ... {line[-35:]}"
+
+
+def mutated(mutant: Mutant) -> ast.Module:
+    """The tree of a mutant's source, changed."""
+    tree = ast.parse(mutant.path.read_bytes())
+    changes(tree, mutant.module)[mutant.index].apply()
+    return ast.fix_missing_locations(tree)

@@ -35,6 +35,11 @@ class Quality:
     bits: float
     sqnr_db: float
 
+    @property
+    def beyond_db(self) -> float:
+        """Decibels beyond what so many bits are worth, 6.02 each."""
+        return self.sqnr_db - 20 * math.log10(2) * self.bits
+
 
 def weights(path: Path | None = None) -> tuple[str, Weights]:
     """Matrices of a .safetensors file, and what they are of; of all-MiniLM-L6-v2 where no file is named.
@@ -68,9 +73,7 @@ def qualities(matrices: Weights) -> list[Quality]:
 
 def table(found: Iterable[Quality]) -> str:
     """Bits, decibels, and decibels above what so many bits are worth: 6.02 each."""
-    rows = [
-        (q.name, f"{q.bits:.4g}", f"{q.sqnr_db:.2f}", f"{q.sqnr_db - 20 * math.log10(2) * q.bits:.2f}") for q in found
-    ]
+    rows = [(q.name, f"{q.bits:.4g}", f"{q.sqnr_db:.2f}", f"{q.beyond_db:.2f}") for q in found]
     return markdown(("type", "bits a weight", "SQNR dB", "less 6.02 dB a bit"), rows)
 
 
@@ -91,15 +94,16 @@ def page(text: str, title: str, found: Iterable[Quality]) -> str:
 
 
 def draw(title: str, found: list[Quality], path: Path = PICTURE) -> None:
-    """Draw decibels against bits into a file."""
+    """Draw what each type has beyond, or short of, 6.02 dB for each bit: decibels themselves would be one line."""
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    axis.plot([q.bits for q in found], [q.sqnr_db for q in found], "o", color="#d62728")
+    axis.plot([q.bits for q in found], [q.beyond_db for q in found], "o", color="#d62728")
     for q in found:
-        axis.annotate(q.name, (q.bits, q.sqnr_db), xytext=(5, -3), textcoords="offset points", fontsize=8)
+        axis.annotate(q.name, (q.bits, q.beyond_db), xytext=(5, -3), textcoords="offset points", fontsize=8)
     axis.set_xlabel("bits a weight")
-    axis.set_ylabel("SQNR dB")
+    axis.set_ylabel("SQNR less 6.02 dB a bit, dB: higher is better")
+    axis.margins(x=0.1)
     axis.set_title(f"Types of GGUF on the matrices of {title}")
     axis.grid(visible=True, alpha=0.3)
     figure.savefig(path, dpi=110)

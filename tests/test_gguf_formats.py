@@ -340,6 +340,7 @@ WRONG_RULES = {
 }
 
 
+@pytest.mark.slow("runs a process each", quick=lambda wrong: wrong in ("sums in pairs", "the far one of a tie"))
 @pytest.mark.parametrize("wrong", WRONG_RULES)
 def test_the_digests_refuse_other_rules(wrong, tmp_path):
     case, file, right, instead = WRONG_RULES[wrong]

@@ -95,6 +95,7 @@ FLOAT_VALUES = {
     "rint(a)": lambda a, **_: np.rint(a),
     "floor(a)": lambda a, **_: np.floor(a),
     "trunc(a)": lambda a, **_: np.trunc(a),
+    "sqrt(a)": lambda a, **_: np.sqrt(a),
 }
 INTEGER_VALUES = {
     "a & b": lambda a, b, **_: a & b,
@@ -138,7 +139,10 @@ HALVES = {
     "even(a)": lambda a, **_: a[:, ::2],
     "odd(a)": lambda a, **_: a[:, 1::2],
 }
-DOUBLED = {"join(a, b)": lambda a, b, **_: np.concatenate([a, b], 1)}
+DOUBLED = {
+    "join(a, b)": lambda a, b, **_: np.concatenate([a, b], 1),
+    "interleave(a, b)": lambda a, b, **_: np.stack([a, b], 2).reshape(len(a), -1),
+}
 
 
 def table(kind):

@@ -24,10 +24,10 @@ from fastq.simd import (
     select,
 )
 
-_TRIPLE, _CPU, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
+TRIPLE, _CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
 
 # without the instructions LLVM calls C functions, which are not linked
-HAS_HALF = "+f16c" in _FEATURES or "aarch64" in _TRIPLE
+HAS_HALF = "+f16c" in FEATURES or "aarch64" in TRIPLE
 
 
 class Minifloat(Element):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.core.registry import cpu_target
 
 from fastq.formats.gguf import (
     CODEBOOK,
@@ -17,6 +16,7 @@ from fastq.formats.gguf import (
 from fastq.jit import intrinsic, njit, specialize
 from fastq.kernels.loops.block_spec import from_half, nbytes, size, streams
 from fastq.kernels.loops.nontemporal import finish, flush, place, stage_at
+from fastq.kernels.minifloat import FEATURES, TRIPLE
 from fastq.simd import (
     LINE,
     Vec,
@@ -206,11 +206,9 @@ def _six_bits(low, high, shift):
 # --- codebooks, floating point and ternary ----------------------------------------------------------------------------
 
 
-_TRIPLE, _, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
-
 # the instruction that looks 16 bytes up in 16 others, which LLVM does not find by itself
-_LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if "+ssse3" in _FEATURES else ""
-_LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if "aarch64" in _TRIPLE else _LOOK_UP
+_LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if "+ssse3" in FEATURES else ""
+_LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if "aarch64" in TRIPLE else _LOOK_UP
 
 
 def _looked_up(name: str, table: tuple[int, ...], doc: str):

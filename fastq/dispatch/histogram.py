@@ -14,12 +14,13 @@ from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_histogram
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
 from fastq.dispatch.strides import memory_of, memory_order
+from fastq.kernels.loops.histogram import LEAST_EXPONENT
 from fastq.results import Axis, Histogram
 from fastq.runtime.driver import bind
+from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
-LEAST_EXPONENT = -1022
 
 
 def histogram(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, bins: int, nan: str, *_: None) -> Plan:
@@ -39,7 +40,7 @@ def histogram(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, bins
         status = launch_plan(x, None, None, None, counts, lo, hi)
         refuse_nan(status, nan, x)
         refuse_infinite_values(status, x)
-        counts = counts.sum(axis=-1, dtype=np.int64)
+        counts = counts.sum(axis=2, dtype=np.int64)
         result = Histogram(lo[0], hi[0], counts[0])
         for slot in range(1, plan.slots):
             result = merged(result, Histogram(lo[slot], hi[slot], counts[slot]))
@@ -53,16 +54,16 @@ def empty(shape: tuple[int, ...], bins: int) -> Histogram:
     return Histogram(np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros((*shape, 2 * bins), np.int64))
 
 
+@in_standard_mode
 def exponents(part: Histogram) -> NDArray[np.int64]:
     """Return the exponent of the width of the bins of each part."""
     bins = part.counts.shape[-1] // 2
     magnitude = np.maximum(np.maximum(-part.lo, part.hi), 0.0)
-    least = np.int64(LEAST_EXPONENT)
-    return np.maximum(np.frexp(magnitude)[1].astype(np.int64) - (bins.bit_length() - 1), least) * (magnitude > 0) + (
-        least * (magnitude <= 0)
-    )
+    least = np.frexp(magnitude)[1].astype(np.int64) - (bins.bit_length() - 1)
+    return np.where(magnitude > 0, np.maximum(least, LEAST_EXPONENT), LEAST_EXPONENT)
 
 
+@in_standard_mode
 def merged(a: Histogram, b: Histogram) -> Histogram:
     """Return the histograms of the elements of both."""
     both = Histogram(np.minimum(a.lo, b.lo), np.maximum(a.hi, b.hi), a.counts)

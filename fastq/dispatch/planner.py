@@ -50,7 +50,7 @@ ERRORS_CHUNK = 1 << 16
 GRAIN = 64
 # chunks of codes that are packed are multiples of so many: cache lines of any format
 REPACKED = 1 << 14
-# neighbouring elements that are counted apart, so that no addition waits for one to the same bin; a power of two
+# neighbouring elements that are counted apart, so that no addition waits for one to the same bin; the kernel has four
 PARTIALS = 4
 
 threadpool.when_changed(plans.clear)
@@ -339,8 +339,8 @@ class HistogramReduction(NamedTuple):
     ----------
     plan : LaunchPlan
         The launch.
-    slots, parts, width, partials : int
-        Partial results of threads, histograms in each, bins of one, and its own partial results in each bin.
+    slots, parts, partials, width : int
+        Partial results of threads, histograms in each, partial results of one, and bins of each.
     dtype : dtype
         Of counts.
     """
@@ -348,13 +348,13 @@ class HistogramReduction(NamedTuple):
     plan: LaunchPlan
     slots: int
     parts: int
-    width: int
     partials: int
+    width: int
     dtype: np.dtype[Any]
 
     def begin(self) -> tuple[Array, Array, Array]:
         """Return counts, minima and maxima of nothing."""
-        counts = np.zeros((self.slots, self.parts, self.width, self.partials), self.dtype)
+        counts = np.zeros((self.slots, self.parts, self.partials, self.width), self.dtype)
         return counts, *_identities(np.dtype(np.float64), self.slots * self.parts, (self.slots, self.parts))
 
 
@@ -383,7 +383,7 @@ def plan_histogram(
         tiled = in_tiles(plan, shape, x, Operand(0), chunk_multiple=chunk_multiple)
         assert tiled is not None
         plan = tiled
-    return HistogramReduction(plan, slots, parts, width, partials, held)
+    return HistogramReduction(plan, slots, parts, partials, width, held)
 
 
 def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> LaunchPlan:

@@ -15,6 +15,7 @@ from fastq.kernels.loops.min_max import min_max
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.spec import status_of
 from fastq.simd import (
+    advance,
     bitcast,
     bounded_to_integer,
     constant,
@@ -67,7 +68,7 @@ def _count_piece(spec, operands, args, p, i, end):
     if operands.lo[p] <= operands.hi[p] and now > before:
         _widen(operands.counts, counts, bins, args.partials, min(now - before, _exponent_of(args.highest)))
     operands.lo[p], operands.hi[p] = lo, hi
-    _count(spec, operands, i, end, counts, bins, args.partials, _power_of_two(-now))
+    _count(operands, i, end, counts + bins, 2 * bins, args.partials, _power_of_two(-now))
     return 0
 
 
@@ -114,8 +115,9 @@ def _power_of_two(e):
 def _widen(counts, first, bins, partials, steps):
     """Make bins 2**steps times as wide, no more than to one bin a side."""
     for k in range(partials):
-        _add_neighbours(counts, first + bins * partials + k, partials, bins, steps)
-        _add_neighbours(counts, first + (bins - 1) * partials + k, -partials, bins, steps)
+        zero = first + k * 2 * bins + bins
+        _add_neighbours(counts, zero, 1, bins, steps)
+        _add_neighbours(counts, zero - 1, -1, bins, steps)
 
 
 @njit
@@ -147,18 +149,21 @@ def _bin(x, reciprocal):
 
 
 @njit
-def _count(spec, operands, i, end, first, bins, partials, reciprocal):
-    """Raise counts, those of neighbours in several partial histograms: no addition waits for one to the same bin."""
-    src, counts, vec = operands.src, operands.counts, register_lanes(operands)
-    n, indices = count(vec), scratch(INDICES, types.int32)
-    last = partials - 1
+def _count(operands, i, end, first, width, partials, reciprocal):
+    """Raise counts, `first` being that of 0.0; neighbouring elements have partial histograms of their own, if any."""
+    src, vec = operands.src, register_lanes(operands)
+    n, indices, last = count(vec), scratch(INDICES, types.int32), partials - 1
+    a, b = advance(operands.counts, first), advance(operands.counts, first + (1 & last) * width)
+    c, d = advance(a, (2 & last) * width), advance(b, (2 & last) * width)
     while i + INDICES <= end:
         for j in range(0, INDICES, n):
             store(indices, j, _bin(load_elements(src, i + j, vec), reciprocal))
-        for j in range(INDICES):
-            counts[first + (indices[j] + bins) * partials + (j & last)] += 1
+        for j in range(0, INDICES, 4):
+            a[indices[j]] += 1
+            b[indices[j + 1]] += 1
+            c[indices[j + 2]] += 1
+            d[indices[j + 3]] += 1
         i += INDICES
     while i < end:
-        k = _bin(load_elements(src, i, dtype_of(src)), reciprocal)
-        counts[first + (k + bins) * partials] += 1
+        a[_bin(load_elements(src, i, dtype_of(src)), reciprocal)] += 1
         i += 1

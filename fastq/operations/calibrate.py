@@ -18,6 +18,7 @@ from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal,
 
 Array = NDArray[Any]
 LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
+MOST_RANGES = 10_000
 
 
 class Calibrator:
@@ -199,15 +200,23 @@ class Calibrator:
         vars(copy).update(vars(self))  # what was seen is replaced, never written to
         return copy
 
-    def qparams(self, method: str = "minmax", *, percentile: float = 99.999) -> QParams:
+    def qparams(
+        self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
+    ) -> QParams:
         """Return the scale and the zero point that what was seen asks for.
 
         Parameters
         ----------
-        method : {"minmax", "percentile"}
-            How the range is taken: all of it, or what holds a share of the elements, as onnxruntime takes it.
+        method : {"minmax", "percentile", "mse", "entropy"}
+            How the range is taken: all of it; what holds a share of the elements; what has the least squared error; what
+            tells most of the distribution. No range goes beyond what was seen. Percentile and entropy are computed as
+            onnxruntime does.
         percentile : float
-            Percent of the elements that the method "percentile" keeps, from 0 to 100.
+            Percent of the elements that "percentile" keeps, from 0 to 100.
+        quantized_bins : int
+            Bins of the coarse histogram by which "entropy" judges a range; even, from 2 to `bins`.
+        grid : int
+            How many ranges "mse" tries: those of minimum and maximum times 1 / grid, 2 / grid, .., 1. From 1 to 10,000.
 
         Returns
         -------
@@ -220,7 +229,15 @@ class Calibrator:
             If an argument is not as described, or a channel has no elements yet.
         """
         method = as_choice(method, "method", calibration.METHODS)
-        options = calibration.Options(as_float(percentile, "percentile", 0.0, 100.0))
+        options = calibration.Options(
+            as_float(percentile, "percentile", 0.0, 100.0),
+            as_int(quantized_bins, "quantized_bins"),
+            as_int(grid, "grid"),
+        )
+        if not 2 <= options.quantized_bins <= self._bins or options.quantized_bins % 2:
+            raise ValueError(f"quantized_bins must be even and from 2 to {self._bins}, not {options.quantized_bins}")
+        if not 1 <= options.grid <= MOST_RANGES:
+            raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
         seen = self._known
         if not np.all(seen.lo <= seen.hi):
             raise ValueError("this Calibrator has seen no elements yet: call update")

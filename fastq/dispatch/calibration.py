@@ -37,7 +37,9 @@ class Scheme(NamedTuple):
         axis = kept[0] if kept and isinstance(self.axis, int) else kept
         symmetric = self.symmetric and not self.dtype.element
         options = (axis, 0, symmetric, None, self.dtype, self.convention, "raise")
-        params: QParams = call("choose_qparams", ends, None, None, None, None, options, (type(axis), int, bool, type(None)))
+        params: QParams = call(
+            "choose_qparams", ends, None, None, None, None, options, (type(axis), int, bool, type(None))
+        )
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
@@ -111,7 +113,7 @@ def _each(of_part: Callable[[_Part, Scheme, Options], list[float]]) -> Callable[
         lo, hi, widths = seen.lo.copy(), seen.hi.copy(), exponents(seen)
         for part in np.ndindex(lo.shape):
             low, high = of_part(_Part(seen, part, widths), scheme, options)
-            lo[part], hi[part] = max(low, lo[part]), min(high, hi[part])
+            lo[part], hi[part] = np.maximum(low, lo[part]), np.minimum(high, hi[part])
         return lo, hi
 
     return ends

@@ -82,7 +82,6 @@ def _widened(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
         wide = 1 << min(int(step), bins.bit_length() - 1)
         sums = counts[these].reshape(-1, 2 * bins // wide, wide).sum(axis=-1)
         counts[these] = 0
-        side = (2 * bins - sums.shape[-1]) // 2
-        index = np.nonzero(these)
-        counts[(*index, slice(side, side + sums.shape[-1]))] = sums
+        side = bins - bins // wide
+        counts.reshape(-1, 2 * bins)[these.reshape(-1), side : 2 * bins - side] = sums
     return counts

@@ -370,7 +370,9 @@ def plan_histogram(
     threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
     slots = 1 if alone else threads
     partials = PARTIALS if slots * nbytes * PARTIALS <= tuned.partial_histograms else 1
-    kernel = _kernel(runs, HistogramOperands(dtype, *[np.dtype(np.float64)] * 2, held), "histogram", nan=nan)
+    kernel = _kernel(
+        runs, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), held), "histogram", nan=nan
+    )
     layout = Layout(1, size, 1, length, parts, NEVER, 1, (parts,))
     stride = parts if slots > 1 else 0
     args = kernel_args(layout, (-bins, bins), size=width * partials, partials=partials, partial_stride=stride)

@@ -145,10 +145,10 @@ def _own_entropy(counts: Array, start: Array, stop: Array, first: Array, last: A
     x = np.where(there, counts, 1).astype(np.float64)
     log = np.where(there, np.log(x), 0.0)
     between = [_before(term)[stop - 1] - _before(term)[start + 1] for term in (x * log, (log + 1.0) * there)]
-    result = between[0] - less * between[1]
-    for k in range(2, _TERMS + 2):
-        term = _before(np.where(there, x ** (1.0 - k), 0.0))
-        result += less**k / (k * (k - 1)) * (term[stop - 1] - term[start + 1])
+    result: Array = between[0] - less * between[1]
+    for power in range(2, _TERMS + 2):
+        term = _before(np.where(there, x ** (1.0 - power), 0.0))
+        result += less**power / (power * (power - 1)) * (term[stop - 1] - term[start + 1])
     for k in np.nonzero(less > _FEW_ZEROS)[0]:
         result[k] = _x_log_x(counts[start[k] + 1 : stop[k] - 1], less[k]).sum()
     return result + _x_log_x(first, less) + _x_log_x(last, less)

@@ -146,7 +146,11 @@ def _rebase_reduction(operands, args, units):
 
 def _rebase_histogram(operands, args, units):
     first = units.slot * args.partial_stride
-    lo, hi, counts = advance(operands.lo, first), advance(operands.hi, first), advance(operands.counts, first * args.size)
+    lo, hi, counts = (
+        advance(operands.lo, first),
+        advance(operands.hi, first),
+        advance(operands.counts, first * args.size),
+    )
     return HistogramOperands(advance(operands.src, -units.origin), lo, hi, counts)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,14 @@ from fastq.dispatch.histogram import exponents, merged
 from fastq.dispatch.validation import compute_dtype
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
+from fastq.operations import calibrator_file
 from fastq.results import Axis, Histogram, QParams
-from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, shown
+from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
 
 Array = NDArray[Any]
 LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
 MOST_RANGES = 10_000
+_ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
 
 
 class Calibrator:
@@ -129,7 +133,7 @@ class Calibrator:
     @property
     def edges(self) -> NDArray[np.float64]:
         """Edges of the bins: shape ``(*channels, 2 * bins + 1)``; a bin has its lower edge."""
-        return np.ldexp(np.arange(-self._bins, self._bins + 1.0), exponents(self._known)[..., None])
+        return np.asarray(np.ldexp(np.arange(-self._bins, self._bins + 1.0), exponents(self._known)[..., None]))
 
     @property
     def _known(self) -> Histogram:
@@ -143,12 +147,12 @@ class Calibrator:
         Parameters
         ----------
         x : array_like
-            Of float16, bfloat16, float32, float64 or an integer dtype; finite, with as many channels as the ones before.
+            Of float16, bfloat16, float32, float64 or an integer dtype, finite, with the channels of those before.
 
         Raises
         ------
         TypeError, ValueError, AxisError
-            If x is not as described, or has NaN (unless ``nan`` says what becomes of it). What was seen stays as it was.
+            If x is not as described, or has NaN that is refused; what was seen stays as it was.
         """
         x, axis = as_array(x, "x"), self.axis
         nan = "raise" if self._nan == "raise" else "zero"
@@ -177,7 +181,7 @@ class Calibrator:
         """
         if not is_a(other, Calibrator):
             raise TypeError(f"other must be a Calibrator, not {shown(other)}")
-        for name in ("dtype", "axis", "symmetric", "convention", "bins", "nan"):
+        for name in _ARGUMENTS:
             ours, theirs = getattr(self, name), getattr(other, name)
             if not equal(ours, theirs):
                 raise ValueError(f"other has {name}={shown(theirs)}, this Calibrator has {shown(ours)}")
@@ -187,18 +191,13 @@ class Calibrator:
     def __or__(self, other: Calibrator) -> Calibrator:
         if not is_a(other, Calibrator):
             return NotImplemented
-        both = self.__copy__()
+        both = copy.copy(self)  # what was seen is replaced, never written to
         both.merge(other)
         return both
 
-    def __ior__(self, other: Calibrator) -> Calibrator:  # noqa: PYI034
+    def __ior__(self, other: Calibrator) -> Calibrator:
         self.merge(other)
         return self
-
-    def __copy__(self) -> Calibrator:
-        copy = object.__new__(type(self))
-        vars(copy).update(vars(self))  # what was seen is replaced, never written to
-        return copy
 
     def qparams(
         self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
@@ -208,9 +207,9 @@ class Calibrator:
         Parameters
         ----------
         method : {"minmax", "percentile", "mse", "entropy"}
-            How the range is taken: all of it; what holds a share of the elements; what has the least squared error; what
-            tells most of the distribution. No range goes beyond what was seen. Percentile and entropy are computed as
-            onnxruntime does.
+            How the range is taken: all of it; what holds a share of the elements; what has the least squared error;
+            what tells most of the distribution. No range goes beyond what was seen. Percentile and entropy are computed
+            as onnxruntime does.
         percentile : float
             Percent of the elements that "percentile" keeps, from 0 to 100.
         quantized_bins : int
@@ -242,6 +241,51 @@ class Calibrator:
         if not np.all(seen.lo <= seen.hi):
             raise ValueError("this Calibrator has seen no elements yet: call update")
         return calibration.parameters(seen, self._scheme, self._compute, method, options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was seen, and what this calibrator is for, to a file that appears whole or not at all.
+
+        Parameters
+        ----------
+        path : str or path
+            An existing file is replaced. Equal calibrators have equal files.
+
+        Raises
+        ------
+        TypeError, ValueError, OSError
+            If path is not as described or can't be written, or the format or convention is none that a file can name.
+        """
+        arguments = {name: getattr(self, name) for name in _ARGUMENTS}
+        content = calibrator_file.Content(arguments, self._seen, self._compute.name)
+        calibrator_file.write(calibrator_file.as_path(path), content)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Calibrator:
+        """Read a calibrator from a file of `save`. Nothing in it is run.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        Calibrator
+            As it was saved.
+
+        Raises
+        ------
+        TypeError, ValueError, OSError
+            If path is not as described, can't be read, or is no file of a calibrator.
+        """
+        path = calibrator_file.as_path(path)
+        arguments, seen, compute = calibrator_file.read(path)
+        try:
+            calibrator = cls(**arguments)
+        except Exception as error:
+            raise ValueError(f"path is no file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
+        calibrator._seen, calibrator._compute = seen, np.dtype(compute)
+        return calibrator
 
     def __repr__(self) -> str:
         where = "" if self.axis is None else f", axis={self.axis}"

@@ -101,7 +101,8 @@ def as_float(value: Any, name: str, least: float, most: float) -> float:
     ValueError
         If it is not from `least` to `most`.
     """
-    if is_a(value, (bool, np.bool_)) or not is_a(value, (int, float, np.integer, np.floating)):
+    kind = type(value)
+    if kind is bool or not issubclass(kind, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, not {shown(value)}")
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}")

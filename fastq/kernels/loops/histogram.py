@@ -26,7 +26,6 @@ from fastq.simd import (
     full_like,
     is_float,
     is_nan,
-    load,
     maximum,
     minimum,
     scratch,

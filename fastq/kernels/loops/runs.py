@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from numba import types
-
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
 from fastq.kernels.formulas import is_infinite, needs_division, prepare_scale
 from fastq.kernels.load_store import (
-    PREFETCH,
     group_of,
     load_elements,
     prefetch_distance,
@@ -19,7 +16,6 @@ from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.histogram import count_run
 from fastq.kernels.loops.min_max import min_max
 from fastq.kernels.loops.nontemporal import in_lines
-from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.operands import rebase, register_lanes
 from fastq.kernels.parameters import (
     count_nan_as_zero,
@@ -30,24 +26,16 @@ from fastq.kernels.parameters import (
     store_min_max,
     store_parameters,
 )
-from fastq.kernels.spec import min_max_identities, nan_mask, nan_mask_of_two, status_of
+from fastq.kernels.spec import nan_mask, nan_mask_of_two, status_of
 from fastq.simd import (
-    REGISTER_BITS,
-    Vec,
     any_lane,
     count,
     dtype_of,
-    either_nan,
-    is_float,
     lanes_like,
-    lower,
     maximum,
     minimum,
     misalignment,
     prefetch,
-    reduce_max,
-    reduce_min,
-    upper,
 )
 
 

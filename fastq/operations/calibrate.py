@@ -213,7 +213,8 @@ class Calibrator:
         percentile : float
             Percent of the elements that "percentile" keeps, from 0 to 100.
         quantized_bins : int
-            Bins of the coarse histogram by which "entropy" judges a range; even, from 2 to `bins`.
+            Bins of the coarse histogram by which "entropy" judges a range; even, from 2 to 2**20. All of the
+            range is taken where the histogram has no more bins.
         grid : int
             How many ranges "mse" tries: those of minimum and maximum times 1 / grid, 2 / grid, .., 1. From 1 to 10,000.
 
@@ -233,8 +234,8 @@ class Calibrator:
             as_int(quantized_bins, "quantized_bins"),
             as_int(grid, "grid"),
         )
-        if not 2 <= options.quantized_bins <= self._bins or options.quantized_bins % 2:
-            raise ValueError(f"quantized_bins must be even and from 2 to {self._bins}, not {options.quantized_bins}")
+        if not 2 <= options.quantized_bins <= MOST_BINS or options.quantized_bins % 2:
+            raise ValueError(f"quantized_bins must be even and from 2 to {MOST_BINS}, not {options.quantized_bins}")
         if not 1 <= options.grid <= MOST_RANGES:
             raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
         seen = self._known

@@ -100,8 +100,8 @@ class Calibrator:
         method = as_choice(method, "method", ("minmax", "percentile", "mse", "entropy"))
         percentile = as_float(percentile, "percentile", 0.0, 100.0)
         quantized_bins, grid = as_int(quantized_bins, "quantized_bins"), as_int(grid, "grid")
-        if quantized_bins not in range(2, self.bins + 1, 2):
-            raise ValueError(f"quantized_bins must be even and from 2 to {self.bins}, not {quantized_bins}")
+        if quantized_bins not in range(2, (1 << 20) + 1, 2):
+            raise ValueError(f"quantized_bins must be even and from 2 to {1 << 20}, not {quantized_bins}")
         if grid not in range(1, 10_001):
             raise ValueError(f"grid must be from 1 to 10000, not {grid}")
         lo, hi, counts = self.histogram()

@@ -288,10 +288,6 @@ def test_the_first_look_at_divergences_is_near_enough():
         assert np.all(np.abs(near[there] - exact[there]) < thresholds._NEAR / 2)
 
 
-def unsmoothed(counts):
-    return np.maximum(counts, 0.0001).astype(np.float32)
-
-
 def percentile_of_upper_edges(counts, edges, share, symmetric, right=thresholds.percentile):
     return right(counts, np.concatenate((edges[1:], edges[-1:])), share, symmetric)
 
@@ -299,7 +295,7 @@ def percentile_of_upper_edges(counts, edges, share, symmetric, right=thresholds.
 @pytest.mark.parametrize(
     ("module", "name", "wrong", "method"),
     [
-        (thresholds, "_smoothed", unsmoothed, "entropy"),
+        (thresholds, "_divergence", lambda counts, start, coarse: start, "entropy"),
         (thresholds, "_stop", lambda start, size: np.minimum(size - start, size), "entropy"),
         (thresholds, "percentile", percentile_of_upper_edges, "percentile"),
         (calibration.Scheme, "values_of", lambda scheme, x, lo, hi: np.clip(x, lo[..., None], hi[..., None]), "mse"),

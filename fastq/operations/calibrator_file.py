@@ -105,15 +105,19 @@ def _read(file: BinaryIO) -> Content:
     qtype = as_qtype(header["dtype"])
     arguments = header | {"dtype": qtype if bits is None else qtype.with_bits(bits)}
     if isinstance(arguments["convention"], dict):
-        arguments["convention"] = Convention(**arguments["convention"])
-    if isinstance(arguments["axis"], list):
-        arguments["axis"] = tuple(arguments["axis"])
+        arguments["convention"] = Convention(**{k: _as_tuple(v) for k, v in arguments["convention"].items()})
+    arguments["axis"] = _as_tuple(arguments["axis"])
     rest = os.fstat(file.fileno()).st_size - len(line)
     if shape is None:
         if rest:
             raise ValueError(f"{rest} bytes are left over")
         return Content(arguments, None, compute)
     return Content(arguments, _checked(_seen(file, as_shape(shape), as_int(arguments["bins"], "bins"), rest)), compute)
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return the tuples that JSON has made lists of."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
 def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:

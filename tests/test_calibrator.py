@@ -295,7 +295,7 @@ def percentile_of_upper_edges(counts, edges, share, symmetric, right=thresholds.
 @pytest.mark.parametrize(
     ("module", "name", "wrong", "method"),
     [
-        (thresholds, "_divergence", lambda counts, start, coarse: start, "entropy"),
+        (thresholds, "_divergences", lambda counts, coarse: np.arange(counts.size // 2.0), "entropy"),
         (thresholds, "_stop", lambda start, size: np.minimum(size - start, size), "entropy"),
         (thresholds, "percentile", percentile_of_upper_edges, "percentile"),
         (calibration.Scheme, "values_of", lambda scheme, x, lo, hi: np.clip(x, lo[..., None], hi[..., None]), "mse"),

@@ -111,12 +111,12 @@ class Calibrator:
             return self._least_error(lo, hi, counts, grid)
         ends = [lo.copy(), hi.copy()]
         for part in np.ndindex(lo.shape) if method != "minmax" else ():
-            edges = edges_of(lo[part], hi[part], self.bins)
+            edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
             if method == "entropy":
                 low, high = entropy_range(*_used(counts[part], edges), quantized_bins)
             else:
                 low, high = percentile_range(counts[part], edges, percentile, self.symmetric)
-            ends[0][part], ends[1][part] = max(low, lo[part]), min(high, hi[part])
+            ends[0][part], ends[1][part] = np.maximum(low, lo[part]), np.minimum(high, hi[part])
         return self._parameters(*ends)
 
     def _parameters(self, lo: Array, hi: Array) -> QParams:
@@ -132,7 +132,7 @@ class Calibrator:
         best, ends = np.full(lo.shape, np.inf), [lo.copy(), hi.copy()]
         middles = np.empty(counts.shape)
         for part in np.ndindex(lo.shape):
-            edges = edges_of(lo[part], hi[part], self.bins)
+            edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
             middles[part] = np.clip((edges[:-1] + edges[1:]) / 2, lo[part], hi[part])
         middles = middles.astype(self.compute)
         axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
@@ -140,7 +140,7 @@ class Calibrator:
             low, high = ((end * (k / grid)).astype(self.compute).astype(np.float64) for end in (lo, hi))
             values = fake_quantize(middles, qparams=replace(self._parameters(low, high), axis=axis))
             for part in np.ndindex(lo.shape):
-                largest = max(-lo[part], hi[part], np.finfo(np.float64).tiny)
+                largest = max(float(-lo[part]), float(hi[part]), float(np.finfo(np.float64).tiny))
                 error = (middles[part].astype(np.float64) - values[part]) / largest
                 total = np.sum(error * error * counts[part])
                 if total < best[part]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from fastq.formats.conventions import CONVENTIONS, Convention
     from fastq.formats.qtypes import QType
+    from fastq.operations.calibrate import Calibrator
     from fastq.operations.dequantize import dequantize_linear
     from fastq.operations.measure import compare, minmax
     from fastq.operations.packing import pack, unpack
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CONVENTIONS",
+    "Calibrator",
     "Comparison",
     "Convention",
     "QParams",
@@ -64,6 +66,7 @@ _HOMES = {
     ),
     "fastq.formats.conventions": ("CONVENTIONS", "Convention"),
     "fastq.formats.qtypes": ("QType",),
+    "fastq.operations.calibrate": ("Calibrator",),
     "fastq.operations.dequantize": ("dequantize_linear",),
     "fastq.operations.measure": ("compare", "minmax"),
     "fastq.operations.packing": ("pack", "unpack"),

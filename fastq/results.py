@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -288,6 +288,24 @@ def quantized(codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> 
     q = object.__new__(QuantizedArray)
     q.__dict__.update(codes=codes, qparams=qparams, shape=shape)
     return q
+
+
+class Histogram(NamedTuple):
+    """How often the elements of each part of an array lie in which bin, and their range.
+
+    Attributes
+    ----------
+    lo, hi : ndarray of float64
+        Minima and maxima, inf and -inf of no elements.
+    counts : ndarray of int64
+        Shape ``(*lo.shape, 2 * bins)``: of the bins from -bins to bins - 1, where bin k is that of
+        ``floor(x / 2**e)``. The exponent e is the least one at which the largest magnitude of the part is below
+        ``bins * 2**e``, and -1022 at least.
+    """
+
+    lo: NDArray[np.float64]
+    hi: NDArray[np.float64]
+    counts: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

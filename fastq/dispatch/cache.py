@@ -34,6 +34,7 @@ _RESOLVERS = {
     "fake_quantize_with_qparams": "elementwise",
     "dequantize": "elementwise",
     "minmax": "reduction",
+    "histogram": "histogram",
     "compare_codes": "errors",
     "compare_values": "errors",
     "pack": "subbyte",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import plans
-from fastq.dispatch.granularity import Layout, make_layout
+from fastq.dispatch.granularity import NEVER, Layout, make_layout
 from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec, Parameters
 from fastq.dispatch.strides import Memory
 from fastq.formats.floats import FLOAT_FORMATS
@@ -26,6 +26,7 @@ from fastq.kernels.operands import (
     CopyOperands,
     ElementOperands,
     ErrorOperands,
+    HistogramOperands,
     PartialOperands,
     RangeOperands,
     ReductionOperands,
@@ -49,6 +50,8 @@ ERRORS_CHUNK = 1 << 16
 GRAIN = 64
 # chunks of codes that are packed are multiples of so many: cache lines of any format
 REPACKED = 1 << 14
+# neighbouring elements that are counted apart, so that no addition waits for one to the same bin; the kernel has four
+PARTIALS = 4
 
 threadpool.when_changed(plans.clear)
 
@@ -327,6 +330,62 @@ def plan_minmax(
         plan = reduce.then(merge)
     identities = _identities(held, slots * count, wanted) if slots * count <= tuned.narrow_row else None
     return MinMaxReduction(plan, reduce, merge, held, identities, slots * count, wanted)
+
+
+class HistogramReduction(NamedTuple):
+    """A reduction to histograms: partial results of threads, each of them of neighbouring elements, side by side.
+
+    Attributes
+    ----------
+    plan : LaunchPlan
+        The launch.
+    slots, parts, partials, width : int
+        Partial results of threads, histograms in each, partial results of one, and bins of each.
+    dtype : dtype
+        Of counts.
+    """
+
+    plan: LaunchPlan
+    slots: int
+    parts: int
+    partials: int
+    width: int
+    dtype: np.dtype[Any]
+
+    def begin(self) -> tuple[Array, Array, Array]:
+        """Return counts, minima and maxima of nothing."""
+        counts = np.zeros((self.slots, self.parts, self.partials, self.width), self.dtype)
+        return counts, *_identities(np.dtype(np.float64), self.slots * self.parts, (self.slots, self.parts))
+
+
+def plan_histogram(
+    shape: tuple[int, ...], parts: int, bins: int, nan: str, dtype: np.dtype[Any], memory: Memory | None
+) -> HistogramReduction:
+    """Plan the histograms of the parts of an array, which follow each other."""
+    size = math.prod(shape)
+    length, width, threads = size // parts, 2 * bins, threadpool.threads_for(size)
+    alone = parts >= 4 * threads  # each thread has parts of its own
+    held = np.dtype(np.int32 if size < 1 << 31 else np.int64)
+    nbytes, tuned = parts * width * held.itemsize, tuning.current()
+    threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
+    slots = 1 if alone else threads
+    partials = PARTIALS if slots * nbytes * PARTIALS <= tuned.partial_histograms else 1
+    kernel = _kernel(
+        runs, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), held), "histogram", nan=nan
+    )
+    layout = Layout(1, size, 1, length, parts, NEVER, 1, (parts,))
+    stride = parts if slots > 1 else 0
+    args = kernel_args(layout, (-bins, bins), size=width * partials, partials=partials, partial_stride=stride)
+    chunk_multiple = length if alone else 1
+    plan = plan_launch(
+        kernel, (X, LO, HI, SUMS, NONE), args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
+    )
+    if memory is not None:
+        x = Operand(element_type(dtype).bitwidth, *memory)
+        tiled = in_tiles(plan, shape, x, Operand(0), chunk_multiple=chunk_multiple)
+        assert tiled is not None
+        plan = tiled
+    return HistogramReduction(plan, slots, parts, partials, width, held)
 
 
 def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> LaunchPlan:

@@ -20,6 +20,12 @@ def refuse_nan(status: int, nan: str, x: Array) -> None:
         raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
 
 
+def refuse_infinite_values(status: int, x: Array) -> None:
+    """Raise a ValueError if an infinite value was met that has no place in a histogram."""
+    if status & HAS_INFINITE_RANGE:
+        raise ValueError(f"x has {_count(np.isinf, x)} infinite values, which have no place in a histogram; clip x")
+
+
 def refuse_infinite(status: int, x: Array) -> None:
     """Raise a ValueError if a range had no finite scale: of infinite values, or of finite ones too far apart."""
     if not status & HAS_INFINITE_RANGE:

@@ -15,7 +15,8 @@ from fastq.jit import intrinsic, njit, specialize
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
-from fastq.kernels.loops.runs import convert_run, min_max
+from fastq.kernels.loops.min_max import min_max
+from fastq.kernels.loops.runs import convert_run
 from fastq.kernels.operands import ElementOperands
 from fastq.kernels.parameters import count_nan_as_zero, range_parameters
 from fastq.kernels.spec import KernelSpec, nan_mask

@@ -40,6 +40,15 @@ class ReductionOperands(NamedTuple):
     hi: Any
 
 
+class HistogramOperands(NamedTuple):
+    """Pointers of a histogram of elements: minima and maxima of float64, and counts, which are added to."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    counts: Any
+
+
 class PartialOperands(NamedTuple):
     """Pointers to partial minima and maxima, which are merged in place."""
 
@@ -143,10 +152,21 @@ def _rebase_reduction(operands, args, units):
     )
 
 
+def _rebase_histogram(operands, args, units):
+    first = units.slot * args.partial_stride
+    lo, hi, counts = (
+        advance(operands.lo, first),
+        advance(operands.hi, first),
+        advance(operands.counts, first * args.size),
+    )
+    return HistogramOperands(advance(operands.src, -units.origin), lo, hi, counts)
+
+
 _REBASED = {
     CopyOperands: _rebase_copy,
     ElementOperands: _rebase_elements,
     ErrorOperands: _rebase_errors,
+    HistogramOperands: _rebase_histogram,
     ReductionOperands: _rebase_reduction,
 }
 

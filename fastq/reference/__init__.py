@@ -7,6 +7,7 @@ the layout. Parameters are spread out to one an element, so the memory needed is
 from fastq.reference import blocks as blocks
 from fastq.reference import floats as floats
 from fastq.reference import gguf
+from fastq.reference.calibration import Calibrator
 from fastq.reference.operations import (
     choose_qparams,
     compare,
@@ -21,6 +22,7 @@ from fastq.reference.operations import (
 )
 
 __all__ = [
+    "Calibrator",
     "choose_qparams",
     "compare",
     "dequantize",

@@ -92,6 +92,24 @@ def as_int(value: Any, name: str, wanted: str = "an int") -> int:
     return number
 
 
+def as_float(value: Any, name: str, least: float, most: float) -> float:
+    """Return a number of Python or NumPy as a float.
+
+    Raises
+    ------
+    TypeError
+        If it is none, or a bool.
+    ValueError
+        If it is not from `least` to `most`.
+    """
+    kind = type(value)
+    if kind is bool or not issubclass(kind, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, not {shown(value)}")
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}")
+    return float(value)
+
+
 def as_bool(value: object, name: str) -> bool:
     """Return a bool of Python or NumPy as one of Python.
 

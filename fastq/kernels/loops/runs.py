@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from numba import types
-
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
 from fastq.kernels.formulas import is_infinite, needs_division, prepare_scale
 from fastq.kernels.load_store import (
-    PREFETCH,
     group_of,
     load_elements,
     prefetch_distance,
@@ -16,8 +13,9 @@ from fastq.kernels.load_store import (
     store_elements,
 )
 from fastq.kernels.loops.compare import add_errors
+from fastq.kernels.loops.histogram import count_run
+from fastq.kernels.loops.min_max import min_max
 from fastq.kernels.loops.nontemporal import in_lines
-from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.operands import rebase, register_lanes
 from fastq.kernels.parameters import (
     count_nan_as_zero,
@@ -28,24 +26,16 @@ from fastq.kernels.parameters import (
     store_min_max,
     store_parameters,
 )
-from fastq.kernels.spec import min_max_identities, nan_mask, nan_mask_of_two, status_of
+from fastq.kernels.spec import nan_mask, nan_mask_of_two, status_of
 from fastq.simd import (
-    REGISTER_BITS,
-    Vec,
     any_lane,
     count,
     dtype_of,
-    either_nan,
-    is_float,
     lanes_like,
-    lower,
     maximum,
     minimum,
     misalignment,
     prefetch,
-    reduce_max,
-    reduce_min,
-    upper,
 )
 
 
@@ -72,64 +62,10 @@ def visit(spec, operands, args, p, i, end):
     """Visit the run i..end, whose parameters have index p."""
     if spec.range_scheme:
         return _by_range
-    return {"minmax": _merge_min_max, "compare": _compare}.get(spec.op, _by_parameters)
+    return {"minmax": _merge_min_max, "histogram": count_run, "compare": _compare}.get(spec.op, _by_parameters)
 
 
 # --- minimum and maximum ----------------------------------------------------------------------------------------------
-
-
-@specialize
-def loaded_lanes(registers, src):
-    """Vec type of elements of src that fill so many registers, a literal, once they are loaded."""
-    if not isinstance(registers, types.IntegerLiteral):
-        return None
-    width = 32 if isinstance(src.dtype, Minifloat) else src.dtype.bitwidth
-    vec = Vec(src.dtype, registers.literal_value * REGISTER_BITS // width)
-    return lambda registers, src: vec
-
-
-@specialize
-def nan_in_halves(x):
-    """Mask, half as long, of the lanes that may be NaN: one comparison looks at two registers."""
-    if is_float(x):
-        return lambda x: either_nan(lower(x), upper(x))
-    return lambda x: False
-
-
-@njit
-def min_max(src, i, end):
-    """Reduce src[i:end] to its minimum and maximum, NaN passed over, and whether there was one."""
-    wide, narrow = loaded_lanes(4, src), loaded_lanes(1, src)
-    # four registers are enough independent chains to hide the latency of a minimum
-    if end - i >= count(wide):
-        return _min_max(src, i, end, wide)
-    if end - i >= count(narrow):
-        return _min_max(src, i, end, narrow)
-    lo, hi = min_max_identities(load_elements(src, i, dtype_of(src)))
-    nan = False
-    while i < end:
-        x = load_elements(src, i, dtype_of(src))
-        lo, hi, nan = minimum(x, lo), maximum(x, hi), nan | (x != x)
-        i += 1
-    return lo, hi, nan
-
-
-@njit
-def _min_max(src, i, end, vec):
-    n = count(vec)
-    last = end - n
-    x = load_elements(src, i, vec)
-    los, his = min_max_identities(x)
-    los, his, nans = minimum(x, los), maximum(x, his), nan_in_halves(x)
-    i = min(i + n - misalignment(src, i, vec), last)
-    while True:
-        prefetch_lanes(src, i + PREFETCH, vec)
-        x = load_elements(src, i, vec)
-        los, his = minimum(x, los), maximum(x, his)
-        nans = nans | nan_in_halves(x)
-        if i == last:
-            return reduce_min(los), reduce_max(his), any_lane(nans)
-        i = min(i + n, last)
 
 
 @njit

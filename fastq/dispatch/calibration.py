@@ -1,0 +1,156 @@
+"""Turn histograms into parameters: a range of each part by a method, and what that range asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.dispatch import thresholds
+from fastq.dispatch.cache import call
+from fastq.dispatch.histogram import exponents
+from fastq.dispatch.ranged import request_of
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.results import Axis, Histogram, QParams
+from fastq.runtime.float_mode import in_standard_mode
+from fastq.system.arguments import as_axis
+
+Array = NDArray[Any]
+
+
+class Scheme(NamedTuple):
+    """What parameters are for, as `fastq.choose_qparams` takes it; `symmetric` is true of float formats."""
+
+    dtype: QType
+    axis: Axis
+    symmetric: bool
+    convention: str | Convention
+
+    def of_ranges(self, lo: Array, hi: Array) -> QParams:
+        """Return the parameters of ranges, each of which belongs to a part."""
+        ends = np.stack([lo, hi])
+        kept = None if self.axis is None else tuple(range(1, ends.ndim))
+        axis = kept[0] if kept and isinstance(self.axis, int) else kept
+        symmetric = self.symmetric and not self.dtype.element
+        options = (axis, 0, symmetric, None, self.dtype, self.convention, "raise")
+        params: QParams = call(
+            "choose_qparams", ends, None, None, None, None, options, (type(axis), int, bool, type(None))
+        )
+        return replace(params, axis=self.axis)
+
+    def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
+        """Return what is left of arrays, one for each range along the last axis, that are quantized by their ranges."""
+        params = self.of_ranges(lo, hi)
+        if self.axis is not None:
+            params = replace(params, axis=0 if isinstance(self.axis, int) else tuple(range(lo.ndim)))
+        given = params.scale, params.zero_point, params
+        values: Array = call("fake_quantize_with_qparams", x, None, *given, (True, "raise", params.key), (bool,))
+        return values
+
+
+def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
+    """Validate what a calibrator is for; return it, and what becomes of NaN."""
+    axis = as_axis(axis)
+    kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    like = np.empty((0,) * max((max(a, -a - 1) + 1 for a in kept if abs(a) < 64), default=0), np.float32)
+    request = request_of(like, dtype, axis, 0, symmetric, convention, nan, None)
+    if request.qtype.block_size:
+        raise ValueError(f"dtype must be a format without blocks of its own, not {request.qtype}: they have no range")
+    return Scheme(request.qtype, axis, request.symmetric, convention), request.nan
+
+
+class Options(NamedTuple):
+    """Options of the methods."""
+
+    percentile: float
+    quantized_bins: int
+    grid: int
+
+
+@in_standard_mode
+def parameters(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], method: str, options: Options) -> QParams:
+    """Return the parameters of the ranges that a method takes from histograms."""
+    lo, hi = _METHODS[method](seen, scheme, compute, options)
+    return scheme.of_ranges(lo.astype(compute), hi.astype(compute))
+
+
+Ends = tuple[Array, Array]
+
+
+def _minmax(seen: Histogram, *_: object) -> Ends:
+    return seen.lo, seen.hi
+
+
+def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Options) -> Ends:
+    """Return the ranges, shrunk to so many of `grid` parts, that have the least squared error; of equals the largest.
+
+    Errors are those of the middles of bins, in units of the largest magnitude so that no square overflows.
+    """
+    bins = seen.counts.shape[-1] // 2
+    middles = np.ldexp(np.arange(-bins, bins) + 0.5, exponents(seen)[..., None])
+    middles = np.clip(middles, seen.lo[..., None], seen.hi[..., None]).astype(compute)
+    largest = np.maximum(np.maximum(-seen.lo, seen.hi), np.finfo(np.float64).tiny)[..., None]
+    least, lo, hi = np.full(seen.lo.shape, np.inf), seen.lo, seen.hi
+    for part in range(options.grid, 0, -1):
+        ratio = part / options.grid
+        ends = (seen.lo * ratio).astype(compute), (seen.hi * ratio).astype(compute)
+        error = (middles.astype(np.float64) - scheme.values_of(middles, *ends)) / largest
+        total = (error * error * seen.counts).sum(axis=-1)
+        better = total < least
+        least = np.where(better, total, least)
+        lo, hi = np.where(better, ends[0], lo), np.where(better, ends[1], hi)
+    return lo, hi
+
+
+def _each(of_part: Callable[[_Part, Scheme, Options], list[float]]) -> Callable[..., Ends]:
+    """Make a method of one that takes a range from a single histogram; no range goes beyond what was seen."""
+
+    def ends(seen: Histogram, scheme: Scheme, _: object, options: Options) -> Ends:
+        lo, hi, widths = seen.lo.copy(), seen.hi.copy(), exponents(seen)
+        for part in np.ndindex(lo.shape):
+            low, high = of_part(_Part(seen, part, widths), scheme, options)
+            lo[part], hi[part] = np.maximum(low, lo[part]), np.minimum(high, hi[part])
+        return lo, hi
+
+    return ends
+
+
+class _Part:
+    """The histogram of one part: counts and edges of its bins."""
+
+    def __init__(self, seen: Histogram, part: tuple[int, ...], widths: NDArray[np.int64]) -> None:
+        self.counts = seen.counts[part]
+        self.bins = self.counts.size // 2
+        self.edges = np.ldexp(np.arange(-self.bins, self.bins + 1, dtype=np.float64), widths[part])
+
+    @property
+    def magnitudes(self) -> NDArray[np.int64]:
+        """Counts of magnitudes; the bins below 0 have the upper edge where the others have the lower one."""
+        return np.asarray(self.counts[self.bins :] + self.counts[self.bins - 1 :: -1])
+
+
+def _percentile(part: _Part, scheme: Scheme, options: Options) -> list[float]:
+    if scheme.symmetric:
+        return thresholds.percentile(part.magnitudes, part.edges[part.bins :], options.percentile, True)
+    return thresholds.percentile(part.counts, part.edges, options.percentile, False)
+
+
+def _entropy(part: _Part, _: Scheme, options: Options) -> list[float]:
+    """Return the range of least divergence; bins beyond the largest magnitude are none."""
+    used = int(np.flatnonzero(part.magnitudes)[-1]) + 1
+    within = slice(part.bins - used, part.bins + used)
+    edges = part.edges[part.bins - used : part.bins + used + 1]
+    return thresholds.entropy(part.counts[within], edges, options.quantized_bins)
+
+
+_METHODS: dict[str, Callable[..., Ends]] = {
+    "minmax": _minmax,
+    "percentile": _each(_percentile),
+    "mse": _mse,
+    "entropy": _each(_entropy),
+}
+METHODS = tuple(_METHODS)

@@ -1,0 +1,87 @@
+"""Resolve histograms, and merge them: whatever the parts of an array and their order, the sum is the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.dispatch import validation
+from fastq.dispatch.cache import Plan
+from fastq.dispatch.granularity import kept_axes, parameter_shape
+from fastq.dispatch.planner import plan_histogram
+from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
+from fastq.dispatch.strides import memory_of, memory_order
+from fastq.kernels.loops.histogram import LEAST_EXPONENT
+from fastq.results import Axis, Histogram
+from fastq.runtime.driver import bind
+from fastq.runtime.float_mode import in_standard_mode
+from fastq.system.arguments import native
+
+Array = NDArray[Any]
+
+
+def histogram(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, bins: int, nan: str, *_: None) -> Plan:
+    """Resolve the histogram of each part of an array."""
+    validation.as_input(x)
+    axes = kept_axes(axis, x.ndim)
+    shape = parameter_shape(x.shape, axes, 0)
+    if x.size == 0:
+        return lambda *operands: empty(shape, bins)
+    order = (*(axes or ()), *(a for a in memory_order(x) if a not in (axes or ())))
+    view = x.transpose(order)
+    plan = plan_histogram(view.shape, math.prod(shape), bins, nan, native(x.dtype), memory_of(view))
+    launch_plan = bind(plan.plan)
+
+    def launch(x: Array, *_: object) -> Histogram:
+        counts, lo, hi = plan.begin()
+        status = launch_plan(x, None, None, None, counts, lo, hi)
+        refuse_nan(status, nan, x)
+        refuse_infinite_values(status, x)
+        counts = counts.sum(axis=2, dtype=np.int64)
+        result = Histogram(lo[0], hi[0], counts[0])
+        for slot in range(1, plan.slots):
+            result = merged(result, Histogram(lo[slot], hi[slot], counts[slot]))
+        return Histogram(result.lo.reshape(shape), result.hi.reshape(shape), result.counts.reshape(*shape, -1))
+
+    return launch
+
+
+def empty(shape: tuple[int, ...], bins: int) -> Histogram:
+    """Return histograms of nothing."""
+    return Histogram(np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros((*shape, 2 * bins), np.int64))
+
+
+@in_standard_mode
+def exponents(part: Histogram) -> NDArray[np.int64]:
+    """Return the exponent of the width of the bins of each part."""
+    bins = part.counts.shape[-1] // 2
+    magnitude = np.maximum(np.maximum(-part.lo, part.hi), 0.0)
+    least = np.frexp(magnitude)[1].astype(np.int64) - (bins.bit_length() - 1)
+    return np.where(magnitude > 0, np.maximum(least, LEAST_EXPONENT), LEAST_EXPONENT)
+
+
+@in_standard_mode
+def merged(a: Histogram, b: Histogram) -> Histogram:
+    """Return the histograms of the elements of both."""
+    both = Histogram(np.minimum(a.lo, b.lo), np.maximum(a.hi, b.hi), a.counts)
+    wanted = exponents(both)
+    return both._replace(counts=_widened(a, wanted) + _widened(b, wanted))
+
+
+def _widened(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return counts of bins with these exponents; of no elements they are zeros at any."""
+    steps = np.where(part.lo <= part.hi, wanted - exponents(part), 0)
+    if not steps.any():
+        return part.counts
+    counts, bins = part.counts.copy(), part.counts.shape[-1] // 2
+    for step in np.unique(steps[steps > 0]):
+        these = steps == step
+        wide = 1 << min(int(step), bins.bit_length() - 1)
+        sums = counts[these].reshape(-1, 2 * bins // wide, wide).sum(axis=-1)
+        counts[these] = 0
+        side = bins - bins // wide
+        counts.reshape(-1, 2 * bins)[these.reshape(-1), side : 2 * bins - side] = sums
+    return counts

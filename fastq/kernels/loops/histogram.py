@@ -1,0 +1,168 @@
+"""Histograms whose bins are as wide as a power of two, which follows from the largest magnitude alone.
+
+Bin k is that of floor(x / 2**e), -bins <= k < bins, with the least e at which the largest magnitude is below
+bins * 2**e; e is no less than `LEAST_EXPONENT`. When a larger magnitude comes, e grows and neighbouring bins are added:
+floor(floor(y) / 2) == floor(y / 2). So counts do not depend on the order of elements.
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.jit import njit, specialize
+from fastq.kernels.load_store import load_elements
+from fastq.kernels.loops.min_max import min_max
+from fastq.kernels.operands import register_lanes
+from fastq.kernels.spec import status_of
+from fastq.simd import (
+    advance,
+    bitcast,
+    bounded_to_integer,
+    constant,
+    convert,
+    count,
+    dtype_of,
+    floor,
+    full_like,
+    is_float,
+    is_nan,
+    maximum,
+    minimum,
+    scratch,
+    select,
+    store,
+)
+
+# Elements whose range is taken before they are counted, from the L1 cache by then.
+PIECE = 1 << 12
+# Bins are no narrower than the smallest normal number of float64: 1 / width is a number too.
+LEAST_EXPONENT = -1022
+# Indices that are computed before counts are raised: as many independent additions are under way.
+INDICES = 64
+
+
+@njit
+def count_run(spec, operands, args, p, i, end):
+    """Count the elements i..end, which have histogram p, and merge their range."""
+    status = 0
+    while i < end and not status:
+        stop = min(i + PIECE, end)
+        status = _count_piece(spec, operands, args, p, i, stop)
+        i = stop
+    return status
+
+
+@njit
+def _count_piece(spec, operands, args, p, i, end):
+    lo, hi, nan = min_max(operands.src, i, end)
+    lo, hi = _with_zero(_as_double(lo), _as_double(hi), nan)
+    infinity = constant(float("inf"), lo)
+    status = status_of(nan & refuses_nan(spec), (lo == -infinity) | (hi == infinity))
+    if status:
+        return status
+    counts, bins = p * args.size, int(args.highest)
+    before = exponent(operands.lo[p], operands.hi[p], args.highest)
+    lo, hi = minimum(lo, operands.lo[p]), maximum(hi, operands.hi[p])
+    now = exponent(lo, hi, args.highest)
+    if operands.lo[p] <= operands.hi[p] and now > before:
+        _widen(operands.counts, counts, bins, args.partials, min(now - before, _exponent_of(args.highest)))
+    operands.lo[p], operands.hi[p] = lo, hi
+    _count(operands, i, end, counts + bins, 2 * bins, args.partials, _power_of_two(-now))
+    return 0
+
+
+@specialize
+def refuses_nan(spec):
+    """Whether NaN is refused, else it counts as 0.0."""
+    refused = spec.nan == "raise"
+    return lambda spec: refused
+
+
+@njit
+def _as_double(x):
+    """Convert an extreme; -0.0 becomes 0.0: which of them was found depends on the order."""
+    return convert(x, types.float64) + 0.0
+
+
+@njit
+def _with_zero(lo, hi, nan):
+    return (min(lo, 0.0), max(hi, 0.0)) if nan else (lo, hi)
+
+
+# --- widths -----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _exponent_of(x):
+    """Return e of 2**e <= x < 2**(e + 1), for a normal number that is not negative."""
+    return (bitcast(x, types.int64) >> 52) - 1023
+
+
+@njit
+def exponent(lo, hi, bins):
+    """Return e of the bins of a range."""
+    magnitude = max(-lo, hi, 0.0)  # a subnormal one has the least exponent anyway
+    return max(_exponent_of(magnitude) + 1 - _exponent_of(bins), LEAST_EXPONENT)
+
+
+@njit
+def _power_of_two(e):
+    return bitcast((e + 1023) << 52, types.float64)
+
+
+@njit
+def _widen(counts, first, bins, partials, steps):
+    """Make bins 2**steps times as wide, no more than to one bin a side."""
+    for k in range(partials):
+        zero = first + k * 2 * bins + bins
+        _add_neighbours(counts, zero, 1, bins, steps)
+        _add_neighbours(counts, zero - 1, -1, bins, steps)
+
+
+@njit
+def _add_neighbours(counts, first, step, bins, steps):
+    for j in range(bins):
+        total = counts[first] * 0
+        for i in range(j << steps, min((j + 1) << steps, bins)):
+            total += counts[first + i * step]
+        counts[first + j * step] = total
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+@specialize
+def _number(x):
+    """Take NaN for 0.0."""
+    if is_float(x):
+        return lambda x: select(is_nan(x), full_like(constant(0, x), x), x)
+    return lambda x: x
+
+
+@njit
+def _bin(x, reciprocal):
+    """Return floor(x / width): what is below 0 is so in the quotient too, where that underflows."""
+    number = convert(_number(x), types.float64)
+    k = bounded_to_integer(floor(number * reciprocal), types.int32)
+    return select(number < 0.0, minimum(k, full_like(constant(-1, k), k)), k)
+
+
+@njit
+def _count(operands, i, end, first, width, partials, reciprocal):
+    """Raise counts, `first` being that of 0.0; neighbouring elements have partial histograms of their own, if any."""
+    src, vec = operands.src, register_lanes(operands)
+    n, indices, last = count(vec), scratch(INDICES, types.int32), partials - 1
+    a, b = advance(operands.counts, first), advance(operands.counts, first + (1 & last) * width)
+    c, d = advance(a, (2 & last) * width), advance(b, (2 & last) * width)
+    while i + INDICES <= end:
+        for j in range(0, INDICES, n):
+            store(indices, j, _bin(load_elements(src, i + j, vec), reciprocal))
+        for j in range(0, INDICES, 4):
+            a[indices[j]] += 1
+            b[indices[j + 1]] += 1
+            c[indices[j + 2]] += 1
+            d[indices[j + 3]] += 1
+        i += INDICES
+    while i < end:
+        a[_bin(load_elements(src, i, dtype_of(src)), reciprocal)] += 1
+        i += 1

@@ -1,0 +1,294 @@
+"""Calibrate: ranges of what comes piece by piece, on one machine or many."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastq.dispatch import calibration
+from fastq.dispatch.cache import call
+from fastq.dispatch.histogram import exponents, merged
+from fastq.dispatch.validation import compute_dtype
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.operations import calibrator_file
+from fastq.results import Axis, Histogram, QParams
+from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
+
+Array = NDArray[Any]
+LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
+MOST_RANGES = 10_000
+_ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
+
+
+class Calibrator:
+    """Ranges and histograms of arrays that come piece by piece, from which parameters are taken.
+
+    What is kept is small and exact: however the data is split, in whatever order and on whatever machine pieces are
+    taken and calibrators merged, the result is the same to the bit.
+
+    Parameters
+    ----------
+    dtype : str, dtype or QType
+        Code format; one without blocks of its own.
+    axis : int, tuple of int or None
+        Channel axis or axes, as in `quantize`; each channel has a histogram of its own.
+    symmetric : bool
+        Whether as many codes are used below the zero point as above it.
+    convention : str or Convention
+        Whose arithmetic the parameters follow.
+    bins : int
+        Bins of a histogram on either side of 0: a power of two from 16 to 2**20. Each takes 8 bytes, per channel.
+    nan : {"raise", "zero", "keep"}
+        Refuse NaN, or take it for 0.0; "keep", for formats that have a NaN, takes it for 0.0 in ranges.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> calibrator = fastq.Calibrator("int8", symmetric=True)
+    >>> for batch in np.linspace(-1, 3, 100, dtype=np.float32).reshape(10, 10):
+    ...     calibrator.update(batch)
+    >>> calibrator.count, calibrator.minimum, calibrator.maximum
+    (array(100), array(-1., dtype=float32), array(3., dtype=float32))
+    >>> calibrator.qparams().scale
+    array(0.02362205, dtype=float32)
+    """
+
+    def __init__(
+        self,
+        dtype: object,
+        *,
+        axis: Axis = None,
+        symmetric: bool = False,
+        convention: str | Convention = "onnx",
+        bins: int = 4096,
+        nan: str = "raise",
+    ) -> None:
+        self._scheme, self._nan = calibration.scheme_of(dtype, axis, symmetric, convention, nan)
+        self._bins = as_int(bins, "bins")
+        if not LEAST_BINS <= self._bins <= MOST_BINS or self._bins & (self._bins - 1):
+            raise ValueError(f"bins must be a power of two from {LEAST_BINS} to {MOST_BINS}, not {self._bins}")
+        self._seen: Histogram | None = None
+        self._compute = np.dtype(np.float32)
+
+    @property
+    def dtype(self) -> QType:
+        """The code format."""
+        return self._scheme.dtype
+
+    @property
+    def axis(self) -> Axis:
+        """Channel axis or axes."""
+        return self._scheme.axis
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether as many codes are used below the zero point as above it."""
+        return self._scheme.symmetric
+
+    @property
+    def convention(self) -> str | Convention:
+        """Whose arithmetic the parameters follow."""
+        return self._scheme.convention
+
+    @property
+    def bins(self) -> int:
+        """Bins of a histogram on either side of 0."""
+        return self._bins
+
+    @property
+    def nan(self) -> str:
+        """What becomes of NaN."""
+        return self._nan
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """How many elements were seen, of each channel."""
+        return np.asarray(self._known.counts.sum(axis=-1))
+
+    @property
+    def minimum(self) -> Array:
+        """The smallest element seen, of each channel, in the compute type."""
+        return self._known.lo.astype(self._compute)
+
+    @property
+    def maximum(self) -> Array:
+        """The largest element seen, of each channel, in the compute type."""
+        return self._known.hi.astype(self._compute)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many elements lie in which bin: shape ``(*channels, 2 * bins)``."""
+        return self._known.counts.copy()
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Edges of the bins: shape ``(*channels, 2 * bins + 1)``; a bin has its lower edge."""
+        return np.asarray(np.ldexp(np.arange(-self._bins, self._bins + 1.0), exponents(self._known)[..., None]))
+
+    @property
+    def _known(self) -> Histogram:
+        if self._seen is None:
+            raise ValueError("this Calibrator has seen no array yet: call update")
+        return self._seen
+
+    def update(self, x: ArrayLike) -> None:
+        """Add the elements of an array to what was seen.
+
+        Parameters
+        ----------
+        x : array_like
+            Of float16, bfloat16, float32, float64 or an integer dtype, finite, with the channels of those before.
+
+        Raises
+        ------
+        TypeError, ValueError, AxisError
+            If x is not as described, or has NaN that is refused; what was seen stays as it was.
+        """
+        x, axis = as_array(x, "x"), self.axis
+        nan = "raise" if self._nan == "raise" else "zero"
+        seen = call("histogram", x, None, None, None, None, (axis, self._bins, nan), (type(axis), int))
+        self._add(seen, compute_dtype(x.dtype), "x")
+
+    def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
+        if self._seen is not None:
+            if seen.lo.shape != self._seen.lo.shape:
+                raise ValueError(f"{name} has channels of shape {seen.lo.shape}, those before {self._seen.lo.shape}")
+            seen = merged(self._seen, seen)
+        self._seen, self._compute = seen, max(self._compute, compute)
+
+    def merge(self, other: Calibrator) -> None:
+        """Add what another calibrator has seen; ``a | b`` makes a new one of both.
+
+        Parameters
+        ----------
+        other : Calibrator
+            Made with the same arguments.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is none, or made with other arguments, or has other channels.
+        """
+        if not is_a(other, Calibrator):
+            raise TypeError(f"other must be a Calibrator, not {shown(other)}")
+        for name in _ARGUMENTS:
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if not equal(ours, theirs):
+                raise ValueError(f"other has {name}={shown(theirs)}, this Calibrator has {shown(ours)}")
+        if other._seen is not None:
+            self._add(other._seen, other._compute, "other")
+
+    def __or__(self, other: Calibrator) -> Calibrator:
+        if not is_a(other, Calibrator):
+            return NotImplemented
+        both = copy.copy(self)  # what was seen is replaced, never written to
+        both.merge(other)
+        return both
+
+    def __ior__(self, other: Calibrator) -> Calibrator:
+        self.merge(other)
+        return self
+
+    def qparams(
+        self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
+    ) -> QParams:
+        """Return the scale and the zero point that what was seen asks for.
+
+        Parameters
+        ----------
+        method : {"minmax", "percentile", "mse", "entropy"}
+            How the range is taken: all of it; what holds a share of the elements; what has the least squared error;
+            what tells most of the distribution. No range goes beyond what was seen. Percentile and entropy are computed
+            as onnxruntime does.
+        percentile : float
+            Percent of the elements that "percentile" keeps, from 0 to 100.
+        quantized_bins : int
+            Bins of the coarse histogram by which "entropy" judges a range; even, from 2 to 2**20. All of the
+            range is taken where the histogram has no more bins.
+        grid : int
+            How many ranges "mse" tries: those of minimum and maximum times 1 / grid, 2 / grid, .., 1. From 1 to 10,000.
+
+        Returns
+        -------
+        QParams
+            For "minmax" those that `choose_qparams` takes from all arrays together.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or a channel has no elements yet.
+        """
+        method = as_choice(method, "method", calibration.METHODS)
+        options = calibration.Options(
+            as_float(percentile, "percentile", 0.0, 100.0),
+            as_int(quantized_bins, "quantized_bins"),
+            as_int(grid, "grid"),
+        )
+        if not 2 <= options.quantized_bins <= MOST_BINS or options.quantized_bins % 2:
+            raise ValueError(f"quantized_bins must be even and from 2 to {MOST_BINS}, not {options.quantized_bins}")
+        if not 1 <= options.grid <= MOST_RANGES:
+            raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
+        seen = self._known
+        if not np.all(seen.lo <= seen.hi):
+            raise ValueError("this Calibrator has seen no elements yet: call update")
+        return calibration.parameters(seen, self._scheme, self._compute, method, options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was seen, and what this calibrator is for, to a file that appears whole or not at all.
+
+        Parameters
+        ----------
+        path : str or path
+            An existing file is replaced. Equal calibrators have equal files.
+
+        Raises
+        ------
+        TypeError, ValueError, OSError
+            If path is not as described or can't be written, or the format or convention is none that a file can name.
+        """
+        arguments = {name: getattr(self, name) for name in _ARGUMENTS}
+        content = calibrator_file.Content(arguments, self._seen, self._compute.name)
+        calibrator_file.write(calibrator_file.as_path(path), content)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Calibrator:
+        """Read a calibrator from a file of `save`. Nothing in it is run.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        Calibrator
+            As it was saved.
+
+        Raises
+        ------
+        TypeError, ValueError, OSError
+            If path is not as described, can't be read, or is no file of a calibrator.
+        """
+        path = calibrator_file.as_path(path)
+        arguments, seen, compute = calibrator_file.read(path)
+        try:
+            calibrator = cls(**arguments)
+        except Exception as error:
+            raise ValueError(f"path is no file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
+        calibrator._seen, calibrator._compute = seen, np.dtype(compute)
+        return calibrator
+
+    def __repr__(self) -> str:
+        where = "" if self.axis is None else f", axis={self.axis}"
+        count = 0 if self._seen is None else int(self._seen.counts.sum())
+        return f"Calibrator({self.dtype}{where}, bins={self.bins}): {count} elements"

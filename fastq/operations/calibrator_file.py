@@ -1,0 +1,156 @@
+"""Write calibrators to files, and read them back: one line of JSON, then minima, maxima and counts."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.dispatch.histogram import exponents
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import as_qtype
+from fastq.results import Histogram
+from fastq.system import atomic
+from fastq.system.arguments import MOST_AXES, as_int, as_shape, reason, shown
+
+FORMAT = "fastq.Calibrator 1"
+_LONGEST_LINE = 1 << 16
+_MOST_ELEMENTS = 1 << 62
+_DOUBLES, _INTEGERS = np.dtype("<f8"), np.dtype("<i8")
+
+
+class Content(NamedTuple):
+    """What a file holds: arguments of a calibrator, and what it has seen, with the compute type."""
+
+    arguments: dict[str, Any]
+    seen: Histogram | None
+    compute: str
+
+
+def as_path(path: Any) -> Path:
+    """Return a path.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none.
+    """
+    try:
+        name = os.fspath(path)
+    except Exception as error:
+        raise TypeError(f"path must be a string or a path, not {shown(path)}") from error
+    if not isinstance(name, str):
+        raise TypeError(f"path must be a string or a path, not {shown(path)}")
+    if not name or "\0" in name:
+        raise ValueError(f"path must be the name of a file, not {shown(path)}")
+    return Path(name)
+
+
+# --- write ------------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, content: Content) -> None:
+    """Write a file that appears whole or not at all."""
+    arguments, seen = dict(content.arguments), content.seen
+    qtype, convention = arguments.pop("dtype"), arguments["convention"]
+    if isinstance(convention, Convention):
+        arguments["convention"] = asdict(convention)
+    shape = None if seen is None else list(seen.lo.shape)
+    named = {"dtype": qtype.format, "bits": qtype.bits if qtype.container else None}
+    header = {"format": FORMAT, **named, **arguments, "compute": content.compute, "shape": shape}
+    with atomic.replacing(path) as file:
+        file.write(json.dumps(header).encode() + b"\n")
+        for numbers, dtype in () if seen is None else _laid_out(seen):
+            file.write(np.ascontiguousarray(numbers, dtype).data)
+
+
+def _laid_out(seen: Histogram) -> list[tuple[NDArray[Any], np.dtype[Any]]]:
+    return [(seen.lo, _DOUBLES), (seen.hi, _DOUBLES), (seen.counts, _INTEGERS)]
+
+
+# --- read -------------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Content:
+    """Read a file, of which nothing is believed that does not fit the rest.
+
+    Raises
+    ------
+    ValueError
+        If it is no file of a calibrator; the message is one line.
+    """
+    with path.open("rb") as file:
+        try:
+            return _read(file)
+        except OSError:
+            raise
+        except Exception as error:
+            raise ValueError(f"path is no file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
+
+
+def _read(file: BinaryIO) -> Content:
+    line = file.readline(_LONGEST_LINE)
+    header = json.loads(line)
+    if not isinstance(header, dict) or header.pop("format", None) != FORMAT:
+        raise ValueError(f"it does not begin with the words {FORMAT}")
+    shape, compute, bits = (header.pop(name) for name in ("shape", "compute", "bits"))
+    if compute not in ("float32", "float64"):
+        raise ValueError(f"compute must be float32 or float64, not {shown(compute)}")
+    qtype = as_qtype(header["dtype"])
+    arguments = header | {"dtype": qtype if bits is None else qtype.with_bits(bits)}
+    if isinstance(arguments["convention"], dict):
+        arguments["convention"] = Convention(**{k: _as_tuple(v) for k, v in arguments["convention"].items()})
+    arguments["axis"] = _as_tuple(arguments["axis"])
+    rest = os.fstat(file.fileno()).st_size - len(line)
+    if shape is None:
+        if rest:
+            raise ValueError(f"{rest} bytes are left over")
+        return Content(arguments, None, compute)
+    return Content(arguments, _checked(_seen(file, as_shape(shape), as_int(arguments["bins"], "bins"), rest)), compute)
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return the tuples that JSON has made lists of."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+
+
+def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
+    parts = math.prod(shape)
+    if len(shape) > MOST_AXES or rest != 8 * parts * (2 + 2 * bins):
+        raise ValueError(f"{rest} bytes of numbers don't fit channels of shape {shown(shape)} with {bins} bins a side")
+
+    def numbers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        found = np.empty(shape, dtype)
+        if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:  # type: ignore[attr-defined]
+            raise ValueError("it became shorter")
+        return found.astype(dtype.newbyteorder("="), copy=False)
+
+    return Histogram(numbers(shape, _DOUBLES), numbers(shape, _DOUBLES), numbers((*shape, 2 * bins), _INTEGERS))
+
+
+def _checked(seen: Histogram) -> Histogram:
+    """Return histograms that some data can have: the bins of minimum and maximum have elements, none lies beyond."""
+    counts, bins = seen.counts, seen.counts.shape[-1] // 2
+    total = counts.sum(axis=-1, dtype=np.float64)
+    if (counts < 0).any() or (total >= _MOST_ELEMENTS).any():
+        raise ValueError("counts are negative or too large")
+    there = total > 0
+    finite = np.isfinite(seen.lo) & np.isfinite(seen.hi) & (seen.lo <= seen.hi)
+    none = (seen.lo == np.inf) & (seen.hi == -np.inf)
+    if not np.where(there, finite, none).all() or np.signbit(seen.lo[seen.lo == 0]).any():
+        raise ValueError("minima and maxima don't fit the counts")
+    widths = exponents(seen)
+    occupied = counts[there] > 0
+    ends = np.argmax(occupied, axis=-1), 2 * bins - 1 - np.argmax(occupied[..., ::-1], axis=-1)
+    for end, extreme in zip(ends, (seen.lo[there], seen.hi[there]), strict=True):
+        bin_of = np.floor(np.ldexp(extreme, -widths[there]))
+        bin_of = np.where(extreme < 0, np.minimum(bin_of, -1), bin_of)
+        if not np.array_equal(bin_of + bins, end):
+            raise ValueError("minima and maxima don't lie in the outermost bins")
+    return seen

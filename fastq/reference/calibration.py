@@ -1,0 +1,222 @@
+"""Calibrate: keep all that comes, and compute what the contract says from it as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.reference.arguments import (
+    as_input,
+    check_nan,
+    check_symmetric,
+    code_format,
+    compute_type,
+    nan_as_zero,
+    widened,
+)
+from fastq.reference.granularity import normalized
+from fastq.reference.operations import choose_qparams, fake_quantize
+from fastq.results import Axis, Histogram, QParams
+from fastq.system.arguments import as_axis, as_bool, as_choice, as_float, as_int, equal, is_a, shown
+
+Array = NDArray[Any]
+LEAST_EXPONENT = -1022
+
+
+class Calibrator:
+    """Take ranges of what comes piece by piece; arguments and errors as for `fastq.Calibrator`."""
+
+    def __init__(
+        self,
+        dtype: object,
+        *,
+        axis: Axis = None,
+        symmetric: bool = False,
+        convention: str | Convention = "onnx",
+        bins: int = 4096,
+        nan: str = "raise",
+    ) -> None:
+        self.dtype, self.axis = code_format(dtype, None), as_axis(axis)
+        if self.dtype.block_size:
+            raise ValueError(f"dtype must be a format without blocks of its own, not {self.dtype}")
+        symmetric = as_bool(symmetric, "symmetric")
+        check_symmetric(self.dtype, symmetric)
+        self.symmetric = symmetric or bool(self.dtype.element)
+        as_convention(convention).check(self.dtype, self.symmetric, part_of(self.axis, 0))
+        self.convention, self.nan = convention, check_nan(nan, self.dtype)
+        self.bins = as_int(bins, "bins")
+        if self.bins not in [1 << k for k in range(4, 21)]:
+            raise ValueError(f"bins must be a power of two from 16 to 2**20, not {self.bins}")
+        self.compute: type[np.floating[Any]] = np.float32
+        self.pieces: list[NDArray[np.float64]] = []
+
+    def update(self, x: ArrayLike) -> None:
+        """Keep an array: its channels in front, then its elements."""
+        x = widened(as_input(x, "x"))
+        axis = normalized(self.axis, x.ndim, "x")
+        kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        number = nan_as_zero(x, self.nan).astype(compute_type(x.dtype)).astype(np.float64)
+        if np.isinf(number).any():
+            raise ValueError(f"x has {np.count_nonzero(np.isinf(number))} infinite values")
+        channels = tuple(x.shape[a] for a in kept)
+        if self.pieces and self.pieces[0].shape[:-1] != channels:
+            raise ValueError(f"x has channels of shape {channels}, those before {self.pieces[0].shape[:-1]}")
+        rest = [a for a in range(x.ndim) if a not in kept]
+        length = int(np.prod([x.shape[a] for a in rest], dtype=np.int64))
+        self.pieces.append(number.transpose(*kept, *rest).reshape(*channels, length))
+        self.compute = np.float64 if compute_type(x.dtype) is np.float64 else self.compute
+
+    def merge(self, other: Calibrator) -> None:
+        """Keep what another calibrator has kept."""
+        if not is_a(other, Calibrator):
+            raise TypeError(f"other must be a Calibrator, not {shown(other)}")
+        for name in ("dtype", "axis", "symmetric", "convention", "bins", "nan"):
+            if not equal(getattr(self, name), getattr(other, name)):
+                raise ValueError(f"other has another {name}")
+        self.pieces += other.pieces
+        self.compute = np.float64 if other.compute is np.float64 else self.compute
+
+    def histogram(self) -> Histogram:
+        """Return the histogram of all that was kept, channel by channel."""
+        if not self.pieces:
+            raise ValueError("this Calibrator has seen no array yet: call update")
+        x = np.concatenate(self.pieces, axis=-1)
+        lo, hi = np.full(x.shape[:-1], np.inf), np.full(x.shape[:-1], -np.inf)
+        counts = np.zeros((*x.shape[:-1], 2 * self.bins), np.int64)
+        for part in np.ndindex(lo.shape):
+            if x.shape[-1]:
+                lo[part], hi[part] = x[part].min() + 0.0, x[part].max() + 0.0
+                counts[part] = np.bincount(bins_of(x[part], self.bins) + self.bins, minlength=2 * self.bins)
+        return Histogram(lo, hi, counts)
+
+    def qparams(
+        self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
+    ) -> QParams:
+        """Return the parameters of the range that a method takes from the histogram of each channel."""
+        method = as_choice(method, "method", ("minmax", "percentile", "mse", "entropy"))
+        percentile = as_float(percentile, "percentile", 0.0, 100.0)
+        quantized_bins, grid = as_int(quantized_bins, "quantized_bins"), as_int(grid, "grid")
+        if quantized_bins not in range(2, (1 << 20) + 1, 2):
+            raise ValueError(f"quantized_bins must be even and from 2 to {1 << 20}, not {quantized_bins}")
+        if grid not in range(1, 10_001):
+            raise ValueError(f"grid must be from 1 to 10000, not {grid}")
+        lo, hi, counts = self.histogram()
+        if not counts.any(axis=-1).all():
+            raise ValueError("this Calibrator has seen no elements yet: call update")
+        if method == "mse":
+            return self._least_error(lo, hi, counts, grid)
+        ends = [lo.copy(), hi.copy()]
+        for part in np.ndindex(lo.shape) if method != "minmax" else ():
+            edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
+            if method == "entropy":
+                low, high = entropy_range(*_used(counts[part], edges), quantized_bins)
+            else:
+                low, high = percentile_range(counts[part], edges, percentile, self.symmetric)
+            ends[0][part], ends[1][part] = np.maximum(low, lo[part]), np.minimum(high, hi[part])
+        return self._parameters(*ends)
+
+    def _parameters(self, lo: Array, hi: Array) -> QParams:
+        ends = np.stack([lo, hi]).astype(self.compute)
+        axes = tuple(range(1, ends.ndim))
+        axis = None if self.axis is None else axes[0] if isinstance(self.axis, int) else axes
+        symmetric = self.symmetric and not self.dtype.element
+        params = choose_qparams(ends, self.dtype, axis=axis, symmetric=symmetric, convention=self.convention)
+        return replace(params, axis=self.axis)
+
+    def _least_error(self, lo: Array, hi: Array, counts: NDArray[np.int64], grid: int) -> QParams:
+        """Try one range after the other, on the middles of bins."""
+        best, ends = np.full(lo.shape, np.inf), [lo.copy(), hi.copy()]
+        middles = np.empty(counts.shape)
+        for part in np.ndindex(lo.shape):
+            edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
+            middles[part] = np.clip((edges[:-1] + edges[1:]) / 2, lo[part], hi[part])
+        middles = middles.astype(self.compute)
+        axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
+        for k in range(grid, 0, -1):
+            low, high = ((end * (k / grid)).astype(self.compute).astype(np.float64) for end in (lo, hi))
+            values = fake_quantize(middles, qparams=replace(self._parameters(low, high), axis=axis))
+            for part in np.ndindex(lo.shape):
+                largest = max(float(-lo[part]), float(hi[part]), float(np.finfo(np.float64).tiny))
+                error = (middles[part].astype(np.float64) - values[part]) / largest
+                total = np.sum(error * error * counts[part])
+                if total < best[part]:
+                    best[part], ends[0][part], ends[1][part] = total, low[part], high[part]
+        return self._parameters(*ends)
+
+
+def exponent_of(magnitude: float, bins: int) -> int:
+    """Return the least e, from -1022 on, at which magnitude < bins * 2**e."""
+    e = LEAST_EXPONENT
+    while magnitude >= np.ldexp(float(bins), e):
+        e += 1
+    return e
+
+
+def bins_of(x: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
+    """Return the bin of each number: floor(x / 2**e), below 0 also where the quotient underflows."""
+    quotient = np.floor(np.ldexp(x, -exponent_of(float(np.abs(x).max()), bins)))
+    return np.where(x < 0, np.minimum(quotient, -1), quotient).astype(np.int64)
+
+
+def edges_of(lo: float, hi: float, bins: int) -> NDArray[np.float64]:
+    """Return the edges of the bins of a range."""
+    return np.asarray(np.ldexp(np.arange(-bins, bins + 1.0), exponent_of(max(-lo, hi, 0.0), bins)))
+
+
+def _used(counts: NDArray[np.int64], edges: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return a histogram without what is empty at both ends."""
+    bins, k = counts.size // 2, 0
+    while not counts[k] and not counts[-1 - k] and k < bins - 1:
+        k += 1
+    return counts[k : 2 * bins - k], edges[k : 2 * bins + 1 - k]
+
+
+def percentile_range(
+    counts: NDArray[np.int64], edges: NDArray[np.float64], percentile: float, symmetric: bool
+) -> tuple[float, float]:
+    """Return the range that holds a share of the elements, as onnxruntime's `HistogramCollector` does."""
+    if symmetric:
+        bins = counts.size // 2
+        magnitudes = counts[bins:] + counts[:bins][::-1]
+        end = edges[bins:][np.searchsorted(np.cumsum(magnitudes / magnitudes.sum()), percentile / 100.0)]
+        return -end, end
+    shares, cut = np.cumsum(counts / counts.sum()), (100.0 - percentile) / 200.0
+    return edges[np.searchsorted(shares, cut)], edges[np.searchsorted(shares, 1.0 - cut)]
+
+
+def entropy_range(counts: NDArray[np.int64], edges: NDArray[np.float64], quantized_bins: int) -> tuple[float, float]:
+    """Return the range of least divergence, step by step as onnxruntime's `get_entropy_threshold` does."""
+    middle, half = counts.size // 2, quantized_bins // 2
+    ranges, divergences = [(edges[0], edges[-1])], [np.inf]
+    for i in range(half, middle + 1):
+        start, stop = middle - i, min(middle + i + 1, counts.size)
+        p = counts[start:stop].copy()
+        merged = p.size // quantized_bins
+        sums = [p[k * merged : (k + 1) * merged].sum() for k in range(quantized_bins)]
+        sums[-1] += p[quantized_bins * merged :].sum()
+        p[0] += counts[:start].sum()
+        p[-1] += counts[stop:].sum()
+        q = np.zeros(p.size, np.int64)
+        for k in range(quantized_bins):
+            present = np.count_nonzero(p[k * merged : (k + 1) * merged])
+            if present:
+                q[k * merged : (k + 1) * merged] = sums[k] / present
+        ranges.append((edges[start], edges[stop]))
+        divergences.append(_divergence(_smoothed(p), _smoothed(q)) if p.any() and q.any() else np.inf)
+    return ranges[int(np.argmin(divergences[1:])) + 1] if middle >= half else ranges[0]
+
+
+def _smoothed(counts: NDArray[np.int64]) -> NDArray[np.float32]:
+    zeros, others = (counts == 0).astype(np.float32), (counts != 0).astype(np.float32)
+    smooth = counts.astype(np.float32)
+    smooth += 0.0001 * zeros + (-0.0001 * float(zeros.sum()) / float(others.sum())) * others
+    return smooth
+
+
+def _divergence(p: NDArray[np.float32], q: NDArray[np.float32]) -> float:
+    p, q = 1.0 * p / np.sum(p, axis=0, keepdims=True), 1.0 * q / np.sum(q, axis=0, keepdims=True)
+    return float(np.sum(p * np.log(p / q), axis=0))

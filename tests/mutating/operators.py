@@ -431,6 +431,18 @@ def _short(text: str) -> str:
     return line if len(line) <= 100 else f"{line[:60]} ... {line[-35:]}"
 
 
+def mentions(mutant: Mutant) -> list[int]:
+    """Lines of the file that mention what the changed statement of a module gives a name."""
+    tree = ast.parse(mutant.path.read_bytes())
+    changed = [each for each in tree.body if each.lineno in mutant.lines]
+    stored = {each.id for statement in changed for each in _names(statement) if isinstance(each.ctx, ast.Store)}
+    return [each.lineno for each in _names(tree) if each.id in stored and isinstance(each.ctx, ast.Load)]
+
+
+def _names(tree: ast.AST) -> list[ast.Name]:
+    return [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
+
+
 def mutated(mutant: Mutant) -> ast.Module:
     """The tree of a mutant's source, changed."""
     tree = ast.parse(mutant.path.read_bytes())

@@ -265,6 +265,7 @@ def _run_tests(plan, report, most):
         _limit_processor(most)
 
     clear_caches()
+    plan.compiles = True
     around = Around(before, until=time.process_time() + BUDGET * plan.patience)
     run_tests([probe.name for probe in plan.tests], around, "-x")
     return ("result", around.failed.partition(": ")[0], around.failed) if around.failed else None

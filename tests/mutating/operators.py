@@ -273,9 +273,9 @@ class _Finder:
 
     def condition(self, owner: ast.AST, field: str) -> None:
         value = getattr(owner, field)
-        if not isinstance(value, ast.Constant | ast.Compare) and not _is_unseen(value):
-            negated = value.operand if isinstance(value, ast.UnaryOp) else ast.UnaryOp(ast.Not(), value)
-            self.replace(value, negated, lambda new: setattr(owner, field, new))
+        changed_anyway = ast.Constant, ast.Compare, ast.UnaryOp
+        if not isinstance(value, changed_anyway) and not _is_unseen(value):
+            self.replace(value, ast.UnaryOp(ast.Not(), value), lambda new: setattr(owner, field, new))
         self.expression(owner, field)
 
     def replace(self, old: Any, new: ast.AST, put: Callable[[ast.AST], None]) -> None:

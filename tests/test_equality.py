@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -94,6 +95,17 @@ def test_minmax(dtype, layout, threads):
         threads(n)
         for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
             same_bytes(actual, expected)
+
+
+@pytest.mark.parametrize("axis", [(0, 2), (1, 3), (1, 4), (0, 2, 4)])
+def test_parameters_of_alternate_axes(axis):
+    """Kept and reduced axes in turn: the same parameters come again."""
+    x = values("float32", 3 * 4 * 2 * 5 * 70, 1).reshape(3, 4, 2, 5, 70)
+    for actual, expected in zip(fastq.minmax(x, axis=axis), reference.minmax(x, axis=axis), strict=True):
+        same_bytes(actual, expected)
+    scale = np.linspace(0.1, 2, math.prod(expected.shape), dtype=np.float32).reshape(expected.shape)
+    expected = reference.quantize_linear(x, scale, None, "int8", axis=axis)
+    same_bytes(fastq.quantize_linear(x, scale, None, "int8", axis=axis), expected)
 
 
 @pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype: dtype == "float32")

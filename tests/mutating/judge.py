@@ -14,7 +14,7 @@ import time
 import traceback
 from dataclasses import dataclass
 
-from mutating.operators import mutated
+from mutating.operators import mentions, mutated
 from mutating.probes import Around, Cases, clear_caches, run_tests
 from mutating.reach import ROOT, file_of, kernel_name
 
@@ -71,8 +71,10 @@ def plan_for(mutant, reach, patience=1):
     """Choose the probes that may notice a mutant: those that reach it, and need few kernels to be compiled."""
     rng, file = random.Random(mutant.name), file_of(mutant.path)
     where = [(file, line) for line in mutant.lines]
-    if mutant.at_import:  # it may have to do with all that anything in the file has
-        where = [key for table in (reach.lines, reach.compiled) for key in table if key[0] == file]
+    if mutant.at_import:
+        where = [(file, line) for line in mentions(mutant)]
+        if not any(key in reach.lines or key in reach.compiled for key in where):  # anything in the file
+            where = [key for table in (reach.lines, reach.compiled) for key in table if key[0] == file]
     places = set().union(*(reach.lines.get(key, ()) for key in where))
     kernels = set().union(*(reach.compiled.get(key, ()) for key in where))
     compiled = is_compiled(mutant)
@@ -263,6 +265,7 @@ def _run_tests(plan, report, most):
         _limit_processor(most)
 
     clear_caches()
+    plan.compiles = True
     around = Around(before, until=time.process_time() + BUDGET * plan.patience)
     run_tests([probe.name for probe in plan.tests], around, "-x")
     return ("result", around.failed.partition(": ")[0], around.failed) if around.failed else None

@@ -273,9 +273,9 @@ class _Finder:
 
     def condition(self, owner: ast.AST, field: str) -> None:
         value = getattr(owner, field)
-        if not isinstance(value, ast.Constant | ast.Compare) and not _is_unseen(value):
-            negated = value.operand if isinstance(value, ast.UnaryOp) else ast.UnaryOp(ast.Not(), value)
-            self.replace(value, negated, lambda new: setattr(owner, field, new))
+        changed_anyway = ast.Constant, ast.Compare, ast.UnaryOp
+        if not isinstance(value, changed_anyway) and not _is_unseen(value):
+            self.replace(value, ast.UnaryOp(ast.Not(), value), lambda new: setattr(owner, field, new))
         self.expression(owner, field)
 
     def replace(self, old: Any, new: ast.AST, put: Callable[[ast.AST], None]) -> None:
@@ -429,6 +429,18 @@ def mutants(path: Path, root: Path) -> list[Mutant]:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 100 else f"{line[:60]} ... {line[-35:]}"
+
+
+def mentions(mutant: Mutant) -> list[int]:
+    """Lines of the file that mention what the changed statement of a module gives a name."""
+    tree = ast.parse(mutant.path.read_bytes())
+    changed = [each for each in tree.body if each.lineno in mutant.lines]
+    stored = {each.id for statement in changed for each in _names(statement) if isinstance(each.ctx, ast.Store)}
+    return [each.lineno for each in _names(tree) if each.id in stored and isinstance(each.ctx, ast.Load)]
+
+
+def _names(tree: ast.AST) -> list[ast.Name]:
+    return [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
 
 
 def mutated(mutant: Mutant) -> ast.Module:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.dispatch import calibration
 from fastq.dispatch.cache import call
-from fastq.dispatch.histogram import exponents, merged
-from fastq.dispatch.validation import compute_dtype
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.operations import calibrator_file
 from fastq.results import Axis, Histogram, QParams
+from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
+
+if TYPE_CHECKING:
+    from fastq.dispatch.calibration import Scheme
 
 Array = NDArray[Any]
 LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
 MOST_RANGES = 10_000
 _ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
+
+
+def _dispatch(name: str) -> Any:
+    """Return a module of dispatch, which imports Numba, when it is needed."""
+    return lazy.module(f"fastq.dispatch.{name}")
 
 
 class Calibrator:
@@ -73,7 +79,9 @@ class Calibrator:
         bins: int = 4096,
         nan: str = "raise",
     ) -> None:
-        self._scheme, self._nan = calibration.scheme_of(dtype, axis, symmetric, convention, nan)
+        self._scheme: Scheme
+        self._nan: str
+        self._scheme, self._nan = _dispatch("calibration").scheme_of(dtype, axis, symmetric, convention, nan)
         self._bins = as_int(bins, "bins")
         if not LEAST_BINS <= self._bins <= MOST_BINS or self._bins & (self._bins - 1):
             raise ValueError(f"bins must be a power of two from {LEAST_BINS} to {MOST_BINS}, not {self._bins}")
@@ -133,7 +141,8 @@ class Calibrator:
     @property
     def edges(self) -> NDArray[np.float64]:
         """Edges of the bins: shape ``(*channels, 2 * bins + 1)``; a bin has its lower edge."""
-        return np.asarray(np.ldexp(np.arange(-self._bins, self._bins + 1.0), exponents(self._known)[..., None]))
+        exponents = _dispatch("histogram").exponents(self._known)
+        return np.asarray(np.ldexp(np.arange(-self._bins, self._bins + 1.0), exponents[..., None]))
 
     @property
     def _known(self) -> Histogram:
@@ -157,13 +166,13 @@ class Calibrator:
         x, axis = as_array(x, "x"), self.axis
         nan = "raise" if self._nan == "raise" else "zero"
         seen = call("histogram", x, None, None, None, None, (axis, self._bins, nan), (type(axis), int))
-        self._add(seen, compute_dtype(x.dtype), "x")
+        self._add(seen, _dispatch("validation").compute_dtype(x.dtype), "x")
 
     def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
         if self._seen is not None:
             if seen.lo.shape != self._seen.lo.shape:
                 raise ValueError(f"{name} has channels of shape {seen.lo.shape}, those before {self._seen.lo.shape}")
-            seen = merged(self._seen, seen)
+            seen = _dispatch("histogram").merged(self._seen, seen)
         self._seen, self._compute = seen, max(self._compute, compute)
 
     def merge(self, other: Calibrator) -> None:
@@ -228,8 +237,8 @@ class Calibrator:
         TypeError, ValueError
             If an argument is not as described, or a channel has no elements yet.
         """
-        method = as_choice(method, "method", calibration.METHODS)
-        options = calibration.Options(
+        method = as_choice(method, "method", _dispatch("calibration").METHODS)
+        options = _dispatch("calibration").Options(
             as_float(percentile, "percentile", 0.0, 100.0),
             as_int(quantized_bins, "quantized_bins"),
             as_int(grid, "grid"),
@@ -241,7 +250,8 @@ class Calibrator:
         seen = self._known
         if not np.all(seen.lo <= seen.hi):
             raise ValueError("this Calibrator has seen no elements yet: call update")
-        return calibration.parameters(seen, self._scheme, self._compute, method, options)
+        found: QParams = _dispatch("calibration").parameters(seen, self._scheme, self._compute, method, options)
+        return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was seen, and what this calibrator is for, to a file that appears whole or not at all.

@@ -12,11 +12,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.histogram import exponents
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import as_qtype
 from fastq.results import Histogram
-from fastq.system import atomic
+from fastq.system import atomic, lazy
 from fastq.system.arguments import MOST_AXES, as_int, as_shape, reason, shown
 
 FORMAT = "fastq.Calibrator 1"
@@ -145,7 +144,7 @@ def _checked(seen: Histogram) -> Histogram:
     none = (seen.lo == np.inf) & (seen.hi == -np.inf)
     if not np.where(there, finite, none).all() or np.signbit(seen.lo[seen.lo == 0]).any():
         raise ValueError("minima and maxima don't fit the counts")
-    widths = exponents(seen)
+    widths = lazy.module("fastq.dispatch.histogram").exponents(seen)
     occupied = counts[there] > 0
     ends = np.argmax(occupied, axis=-1), 2 * bins - 1 - np.argmax(occupied[..., ::-1], axis=-1)
     for end, extreme in zip(ends, (seen.lo[there], seen.hi[there]), strict=True):

@@ -35,7 +35,10 @@ OF_A_GROUP = 6  # cases that need the same kernels, before others are compiled
 def prepare():
     """Import what the package imports, and let Numba fill its tables."""
     import numba
+    from numba.core import entrypoints
     from numba.core.registry import cpu_target
+
+    entrypoints._already_initialized = True  # an installed fastq would be imported here, which no mutant is
 
     for name in ("ml_dtypes", "pytest", "hypothesis.strategies", "onnx.backend.test.loader", "gguf"):
         with contextlib.suppress(ImportError):

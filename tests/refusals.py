@@ -31,6 +31,10 @@ def record():
 
     def noted(self, exception_type, exception, trace):
         note(trace)
+        told = exception
+        while told is not None:  # also from where those come that it tells of
+            note(told.__traceback__)
+            told = told.__cause__ or told.__context__
         return leave(self, exception_type, exception, trace)
 
     kind.__exit__ = noted

@@ -1,6 +1,7 @@
 """Calibrator: one state whatever the split, order and tree of merges; thresholds equal to those of the reference."""
 
 import copy
+import io
 import json
 import pickle
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import fastq
 from fastq import reference
 from fastq.dispatch import calibration, histogram, thresholds
 from fastq.formats.qtypes import as_qtype
+from fastq.operations import calibrator_file
 from fastq.reference import calibration as oracle
 
 DTYPES = [np.dtype(name) for name in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")]
@@ -451,3 +453,42 @@ def test_a_file_that_can_not_be_written_leaves_the_old_one(tmp_path):
         filled().save(tmp_path / "nowhere" / "state")
     with pytest.raises(OSError, match="state"):
         fastq.Calibrator.load(tmp_path / "state")
+
+
+REFUSED = [
+    (lambda c: c("int8", bins=17), ValueError, "bins must be a power of two"),
+    (lambda c: c("int8", bins=8), ValueError, "bins must be a power of two"),
+    (lambda c: c("mxfp4"), ValueError, "dtype must be a format without blocks"),
+    (lambda c: some(c).qparams("entropy", quantized_bins=3), ValueError, "quantized_bins must be even"),
+    (lambda c: some(c).qparams("mse", grid=0), ValueError, "grid must be from 1"),
+    (lambda c: some(c).qparams("percentile", percentile="99"), TypeError, "percentile must be a number"),
+    (lambda c: some(c).qparams("percentile", percentile=True), TypeError, "percentile must be a number"),
+    (lambda c: some(c).qparams("percentile", percentile=101), ValueError, "percentile must be from 0"),
+    (lambda c: some(c).merge(3), TypeError, "other must be a Calibrator"),
+    (lambda c: some(c).merge(c("uint8")), ValueError, "other has .*dtype"),
+]
+
+
+def some(calibrator):
+    """A calibrator that has seen something."""
+    made = calibrator("int8")
+    made.update(np.linspace(-1, 1, 100, dtype=np.float32))
+    return made
+
+
+@pytest.mark.parametrize("api", [fastq, reference], ids=["fastq", "reference"])
+@pytest.mark.parametrize(("call", "error", "match"), REFUSED)
+def test_wrong_argument(api, call, error, match):
+    with pytest.raises(error, match=match):
+        call(api.Calibrator)
+
+
+@pytest.mark.parametrize(("path", "error"), [(3, TypeError), (None, TypeError), (b"x", TypeError), ("", ValueError)])
+def test_wrong_path(path, error):
+    with pytest.raises(error, match="path must be"):
+        filled().save(path)
+
+
+def test_a_file_that_becomes_shorter():
+    with pytest.raises(ValueError, match="it became shorter"):
+        calibrator_file._seen(io.BytesIO(bytes(8)), (), 16, 8 * (2 + 2 * 16))

@@ -189,7 +189,7 @@ MUTANTS = {
         )
     ],
     "NaN kept in a minimum": [
-        ("loops/runs.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")
+        ("loops/min_max.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")
     ],
     "one of four rows dropped": [("loops/row_tile.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
     "NaN in one of four rows dropped": [("parameters.py", "select(nans, minimum(los, zero), los)", "los")],

@@ -14,7 +14,7 @@ from fastq.dispatch.cache import call
 from fastq.dispatch.histogram import exponents
 from fastq.dispatch.ranged import request_of
 from fastq.formats.conventions import Convention
-from fastq.formats.qtypes import QType
+from fastq.formats.qtypes import QType, as_qtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import as_axis
@@ -54,12 +54,12 @@ class Scheme(NamedTuple):
 
 def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
     """Validate what a calibrator is for; return it, and what becomes of NaN."""
+    if (qtype := as_qtype(dtype)).block_size:
+        raise ValueError(f"dtype must be a format without blocks of its own, not {qtype}: they have no range")
     axis = as_axis(axis)
     kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
     like = np.empty((0,) * max((max(a, -a - 1) + 1 for a in kept if abs(a) < 64), default=0), np.float32)
-    request = request_of(like, dtype, axis, 0, symmetric, convention, nan, None)
-    if request.qtype.block_size:
-        raise ValueError(f"dtype must be a format without blocks of its own, not {request.qtype}: they have no range")
+    request = request_of(like, qtype, axis, 0, symmetric, convention, nan, None)
     return Scheme(request.qtype, axis, request.symmetric, convention), request.nan
 
 

@@ -96,12 +96,14 @@ def arrange(x: Array, out: Array | None, axes: tuple[int, ...] | None, block_siz
     """Return how kernels see x, and out if it is given: as out lies in memory, else as x does, where that can be."""
     natural = tuple(range(x.ndim))
     order = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None else out)
+    arrangement = None
     for seen in (order, natural, tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))):
         direct = is_plain(x.transpose(seen)) and (out is None or is_plain(out.transpose(seen)))
         arrangement = _arranged(x.shape, axes, block_size, seen, direct)
         if arrangement is not None:
-            return arrangement
-    raise AssertionError("kept axes in front have a layout")
+            break
+    assert arrangement is not None  # kept axes in front always have a layout
+    return arrangement
 
 
 def memory_order(x: Array) -> tuple[int, ...]:

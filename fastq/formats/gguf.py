@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ SUPER = 256  # values in a super-block
 
 
 @dataclass(frozen=True)
-class BlockFormat:
+class BlockFormat(ABC):
     """A format that stores neighbours on the last axis as blocks of bytes.
 
     Attributes
@@ -31,9 +32,9 @@ class BlockFormat:
         return SUPER
 
     @property
+    @abstractmethod
     def nbytes(self) -> int:
         """Bytes of a block."""
-        raise NotImplementedError
 
     @property
     def weighted(self) -> bool:

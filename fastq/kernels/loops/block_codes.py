@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import types
 
 from fastq.formats.gguf import SUPER, CodebookFormat, FloatFormat, ScaledFormat, SuperFormat, TernaryFormat
@@ -44,13 +46,14 @@ _PART = 32 * LANES  # values of a sub-block
 @specialize
 def quantize_tile(spec, tile, rows):
     """Write the bytes of sixteen blocks; return the mask of those that have no finite parameters."""
-    by_format = {
+    loops: dict[type, Any] = {
         ScaledFormat: _scaled,
         SuperFormat: ranged_super if getattr(spec.row, "has_minimum", False) else signed_super,
         CodebookFormat: _codebook,
         TernaryFormat: ternary,
         FloatFormat: floats,
-    }[type(spec.row)]
+    }
+    by_format = loops[type(spec.row)]
     return lambda spec, tile, rows: by_format(spec, tile, rows)
 
 

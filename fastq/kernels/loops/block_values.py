@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 from numba import types
 
@@ -70,7 +72,8 @@ def decode_block(spec, src, dst):
     row = spec.row
     if isinstance(row, SuperFormat):
         return {2: _two, 3: _three, 4: _four, 5: _five, 6: _six}[row.bits]
-    by_format = {CodebookFormat: _codebook, TernaryFormat: _ternary, FloatFormat: _floats}[type(row)]
+    loops: dict[type, Any] = {CodebookFormat: _codebook, TernaryFormat: _ternary, FloatFormat: _floats}
+    by_format = loops[type(row)]
     return lambda spec, src, dst: by_format(spec, src, dst)
 
 

@@ -16,7 +16,7 @@ import fastq
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TENSOR_TYPES
 
-from .markdown import markdown
+from .markdown import markdown, with_part
 
 Weights = dict[str, NDArray[Any]]
 
@@ -78,19 +78,9 @@ def table(found: Iterable[Quality]) -> str:
 
 
 def page(text: str, title: str, found: Iterable[Quality]) -> str:
-    """The page with the table between the marks replaced.
-
-    Raises
-    ------
-    ValueError
-        If it has no marks.
-    """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{PAGE.name} has no part from {BEGIN} to {END}")
+    """The page with the table between the marks replaced; ValueError if it has no marks."""
     picture = f"![Noise against bits]({PICTURE.name})"
-    return f"{before}{BEGIN}\nThe matrices of {title}:\n\n{table(found)}\n\n{picture}\n{END}{after}"
+    return with_part(text, BEGIN, f"The matrices of {title}:\n\n{table(found)}\n\n{picture}", END)
 
 
 def draw(title: str, found: list[Quality], path: Path = PICTURE) -> None:

@@ -1,4 +1,4 @@
-"""A table of Markdown, as the generated pages have them."""
+"""Tables of Markdown, and parts of pages that are generated."""
 
 from __future__ import annotations
 
@@ -14,3 +14,18 @@ def markdown(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     rules = ["---:" if all(_NUMBER.match(row[k]) for row in rows) else "---" for k in range(len(columns))]
     lines = [columns, rules, *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def with_part(text: str, begin: str, part: str, end: str) -> str:
+    """A page with what stands between two marks replaced.
+
+    Raises
+    ------
+    ValueError
+        If it has no such marks.
+    """
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended):
+        raise ValueError(f"the page has no part from {begin} to {end}")
+    return f"{before}{begin}\n{part}\n{end}{after}"

@@ -9,7 +9,7 @@ from typing import Any
 from .cases import WORKS, Case
 from .limits import ROOFLINE_SHARE, kept, limit, of_threads, speeds_in_cache
 from .machine import cpu_name
-from .markdown import markdown
+from .markdown import markdown, with_part
 from .peers import PEERS, ROOFLINES
 from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .scan import page as scan_page
@@ -87,18 +87,8 @@ def page(results: Results, name: str, others: str) -> str:
 
 
 def readme(text: str, results: Results) -> str:
-    """The README with the table between the marks replaced.
-
-    Raises
-    ------
-    ValueError
-        If it has no marks.
-    """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"README.md has no part from {BEGIN} to {END}")
-    return f"{before}{BEGIN}\n{speed_table(results)}\n{END}{after}"
+    """The README with the table between the marks replaced; ValueError if it has no marks."""
+    return with_part(text, BEGIN, speed_table(results), END)
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 import fastq
 from fastq import reference
 from fastq.dispatch.cache import plans
-from fastq.runtime import tiles
+from fastq.runtime import tiles, tiling
 
 DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
 # rows, columns: squares of lanes with and without a rest, one row, one column
@@ -88,13 +88,13 @@ def test_transposed_memory(threads, code, order, count):
 
 
 def test_a_wrong_stride_is_found(monkeypatch, threads):
-    right = tiles._joined
+    right = tiling._joined
 
     def wrong(shape, *strides):
         sizes, x, y = right(shape, *strides)
         return sizes, [step + 4 * (k == 0) for k, step in enumerate(x)], y
 
-    monkeypatch.setattr(tiles, "_joined", wrong)
+    monkeypatch.setattr(tiling, "_joined", wrong)
     plans.clear()
     with pytest.raises(AssertionError):
         test_transposed_memory(threads, "int8", (2, 1, 0), 1)

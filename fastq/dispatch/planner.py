@@ -36,7 +36,7 @@ from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
 from fastq.runtime.kernel_args import KERNEL_ARGS
-from fastq.runtime.tiles import Operand, in_tiles
+from fastq.runtime.tiling import Operand, in_tiles
 from fastq.system import tuning
 
 Array = NDArray[Any]

@@ -13,9 +13,7 @@ Two tilers visit the elements of an array in C order:
 
 from __future__ import annotations
 
-import functools
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -25,21 +23,7 @@ from numpy.typing import NDArray
 from fastq import jit
 from fastq.jit import intrinsic, njit, specialize
 from fastq.runtime.cpython import words_at
-from fastq.runtime.driver import (
-    ARGS,
-    BACKWARD,
-    DESCRIPTOR,
-    INNER,
-    KERNEL,
-    OPERANDS,
-    ORIGIN,
-    STATUS_MASK,
-    THREADS,
-    WAKE_WORKERS,
-    LaunchPlan,
-    plan_launch,
-)
-from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.driver import ARGS, DESCRIPTOR, INNER
 from fastq.runtime.threadpool import call_address
 from fastq.simd import LINE, Vec, address_of, count, load, load_square, pointer, scratch, store, store_square, transpose
 from fastq.system import tuning
@@ -93,25 +77,29 @@ def _reversed_bytes(typingctx: Any, value: Any) -> Any:
 
 
 @specialize
-def _element(kind, where, index):  # type: ignore[no-untyped-def]
-    """Load what becomes of the element at an index from an address."""
-    element, swapped, infinity = kind.element, kind.swapped, kind.infinity
-    magnitude = (1 << element.bitwidth - 1) - 1
+def _in_native_order(kind, value):  # type: ignore[no-untyped-def]
+    """Reverse the bytes of an element where they are to be."""
+    return (lambda kind, value: _reversed_bytes(value)) if kind.swapped else (lambda kind, value: value)
 
-    def plain(kind, where, index):  # type: ignore[no-untyped-def]
-        return load(pointer(where, element), index, element)
 
-    def other(kind, where, index):  # type: ignore[no-untyped-def]
-        return _reversed_bytes(load(pointer(where, element), index, element))
+@specialize
+def _taken(kind, value):  # type: ignore[no-untyped-def]
+    """Return an element, or 1 where it is NaN, else 0."""
+    infinity, magnitude = kind.infinity, (1 << kind.element.bitwidth - 1) - 1
 
-    def marked(kind, where, index):  # type: ignore[no-untyped-def]
-        return types.uint8((load(pointer(where, element), index, element) & magnitude) > infinity)
-
-    def other_marked(kind, where, index):  # type: ignore[no-untyped-def]
-        value = _reversed_bytes(load(pointer(where, element), index, element))
+    def mark(kind, value):  # type: ignore[no-untyped-def]
         return types.uint8((value & magnitude) > infinity)
 
-    return (other_marked if swapped else marked) if infinity else (other if swapped else plain)
+    return mark if infinity else lambda kind, value: value
+
+
+@specialize
+def _element(kind, where, index):  # type: ignore[no-untyped-def]
+    """Load what becomes of the element at an index from an address."""
+    element = kind.element
+    return lambda kind, where, index: _taken(
+        kind, _in_native_order(kind, load(pointer(where, element), index, element))
+    )
 
 
 @specialize
@@ -330,143 +318,3 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
         if empty_y:
             _move_square(words, empty_y, STRIDE_Y, False, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
     return status
-
-
-# --- descriptors ------------------------------------------------------------------------------------------------------
-
-
-class Operand(NamedTuple):
-    """How a launch reaches the elements of one of its first two operands.
-
-    Attributes
-    ----------
-    bits : int
-        Of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move.
-    strides : tuple of int
-        Of an array that kernels cannot work on, in bytes; empty: they work on it where it is.
-    dtype : dtype, optional
-        Of that array.
-    is_result : bool
-        Whether the kernel writes it.
-    marks_nan : bool
-        Whether the kernel gets not its elements but 1 where they are NaN, else 0.
-    """
-
-    bits: int
-    strides: tuple[int, ...] = ()
-    dtype: np.dtype[Any] | None = None
-    is_result: bool = False
-    marks_nan: bool = False
-
-    @property
-    def copy(self) -> int:
-        """Address of the function that copies it, 0 where it is not copied."""
-        return 0 if self.dtype is None else address_of_copy(self.dtype, self.marks_nan)
-
-
-def in_tiles(
-    plan: LaunchPlan,
-    shape: tuple[int, ...],
-    x: Operand,
-    y: Operand,
-    *,
-    unit: int = 1,
-    whole: int = 1,
-    chunk_multiple: int = 1,
-) -> LaunchPlan | None:
-    """Return a plan of one launch for strided arrays; None where a buffer is too small.
-
-    Parameters
-    ----------
-    plan : LaunchPlan
-        For contiguous ones.
-    shape : tuple of int
-        Of the elements, which kernels see in C order.
-    x, y : Operand
-        The first two operands.
-    unit : int
-        Elements of a unit of the kernel.
-    whole : int
-        Elements that the kernel has to get together.
-    chunk_multiple : int
-        Elements that a thread has to get together.
-    """
-    (launch,) = plan.launches
-    args, threads = launch[ARGS:DESCRIPTOR].copy(), int(launch[THREADS])
-    args.view(KERNEL_ARGS)["streaming"] = 0  # the runs of a tile are short
-    sizes, strides_x, strides_y = _joined(shape, x.strides, y.strides)
-    elements = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
-    table, size = np.array([sizes, strides_x, strides_y, elements], np.int64).T, math.prod(sizes)
-    words, (bits_x, bits_y) = np.zeros(AXES + table.size, np.int64), (each.bits if each.dtype else 0 for each in (x, y))
-    words[AXES:], words[NDIM] = table.reshape(-1), len(sizes)
-    fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
-    words[INNER : BITS_Y + 1] = launch[KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
-    across = None if max(whole, chunk_multiple) > 1 else _across(sizes, strides_x, strides_y)
-    if across is None:
-        multiple = math.lcm(GROUP, whole)
-        piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
-        if not piece:
-            return None
-        words[Y_BUFFER], words[PIECE] = piece * bits_x >> 3, piece
-        tiler, units, of_a_unit, multiple = tile_runs, size, 1, math.lcm(multiple, chunk_multiple)
-    else:
-        axis, step = across
-        rows = LINE // step
-        columns = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y) // GROUP * GROUP
-        down, along = -(-sizes[axis] // rows), -(-sizes[-1] // columns)
-        buffer = rows * (LINE + (columns * bits_x >> 3)) if bits_x else 0
-        words[Y_BUFFER : ALONG + 1] = buffer, 0, axis, rows, columns, down, along
-        units = size // sizes[axis] // sizes[-1] * down * along
-        tiler, of_a_unit, multiple = tile_squares, rows * columns, 1
-    return plan_launch(
-        _tiler(tiler),
-        tuple(launch[OPERANDS:ORIGIN].tolist()),
-        args,
-        units,
-        threads,
-        size=of_a_unit,
-        chunk_multiple=multiple,
-        backward=bool(launch[BACKWARD]),
-        wake_workers=bool(launch[WAKE_WORKERS]),
-        status_mask=int(launch[STATUS_MASK]),
-        descriptor=words,
-    )
-
-
-def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
-    """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
-    sizes, steps = [1], [[0, 0]]
-    for axis, size in enumerate(shape):
-        step = [each[axis] if each else 0 for each in strides]
-        if size > 1:
-            if sizes[-1] > 1 and all(old == size * new for old, new in zip(steps[-1], step, strict=True)):
-                sizes[-1], steps[-1] = sizes[-1] * size, step
-            else:
-                sizes.append(size)
-                steps.append(step)
-    if len(sizes) > 2:
-        sizes, steps = sizes[1:], steps[1:]
-    if len(sizes) == 1:
-        sizes, steps = [1, *sizes], [[0, 0], *steps]
-    x, y = zip(*steps, strict=True)
-    return sizes, list(x), list(y)
-
-
-def _across(sizes: list[int], *strides: list[int]) -> tuple[int, int] | None:
-    """Return the axis along which an array is almost contiguous and the step there, if that is not the last axis.
-
-    None where no array is transposed so, or its last axis is too short for rows of their own.
-    """
-    for each in strides:
-        steps = [abs(step) for step in each]
-        if any(steps) and sizes[-1] >= GROUP:
-            axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
-            if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE and steps[-1] >= LINE:
-                return axis, steps[axis]
-    return None
-
-
-@functools.cache
-def _tiler(function: Any) -> int:
-    """Return the address of a tiler, which has the arguments of a kernel."""
-    return jit.kernel(function, types.int64, *[types.int64] * 11)

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from fastq.formats.gguf import SUPER, CodebookFormat, FloatFormat, ScaledFormat, SuperFormat, TernaryFormat
+from fastq.formats.gguf import CodebookFormat, FloatFormat, ScaledFormat, SuperFormat, TernaryFormat
 from fastq.jit import njit, specialize
 from fastq.kernels.loops.block_rows import neighbours, nibbles, store_half
 from fastq.kernels.loops.block_small import floats, ternary
@@ -16,6 +16,9 @@ from fastq.kernels.loops.k_quants import ranged_super, signed_super
 from fastq.kernels.loops.scale_search import (
     F32,
     LANES,
+    PART,
+    SUBS,
+    VALUES,
     codebook_index,
     fit_codebook,
     fit_signed,
@@ -37,10 +40,6 @@ from fastq.simd import (
     select,
     store,
 )
-
-_SUBS = 16 * LANES  # numbers of all sub-blocks
-_VALUES = SUPER * LANES
-_PART = 32 * LANES  # values of a sub-block
 
 
 @specialize
@@ -73,10 +72,10 @@ def _scaled(spec, tile, rows):
     pack_codes = njit(pack_scaled)
 
     def ranged(spec, tile, rows):
-        w, room, codes = scratch(_PART, types.float32), scratch(_PART, types.float32), scratch(_PART, types.uint8)
+        w, room, codes = scratch(PART, types.float32), scratch(PART, types.float32), scratch(PART, types.uint8)
         weigh(spec, tile, 0, 32, spread(spec, tile), w)
         fit = range_of(spec, tile.x, w, room)
-        for i in range(0, _PART, LANES):
+        for i in range(0, PART, LANES):
             store(codes, i, convert(range_code(fit, load(tile.x, i, F32), steps), types.uint8))
         d, least = half(spec, fit.scale), half(spec, -fit.minimum)
         store_half(rows, 0, d)
@@ -85,10 +84,10 @@ def _scaled(spec, tile, rows):
         return is_special(spec, d) | is_special(spec, least)
 
     def signed(spec, tile, rows):
-        w, room, codes = scratch(_PART, types.float32), scratch(_PART, types.float32), scratch(_PART, types.uint8)
+        w, room, codes = scratch(PART, types.float32), scratch(PART, types.float32), scratch(PART, types.uint8)
         weigh(spec, tile, 0, 32, spread(spec, tile), w)
         fit = fit_signed(tile.x, w, room, 32, -steps)
-        for i in range(0, _PART, LANES):
+        for i in range(0, PART, LANES):
             store(codes, i, convert(signed_code(fit, load(tile.x, i, F32), -steps), types.uint8))
         d = half(spec, fit.scale)
         store_half(rows, 0, d)
@@ -106,7 +105,7 @@ def _codebook(spec, tile, rows):
     subs = spec.row.size // 32
 
     def codebook(spec, tile, rows):
-        w, scales, codes = scratch(_PART, types.float32), scratch(_SUBS, types.float32), scratch(_VALUES, types.uint8)
+        w, scales, codes = scratch(PART, types.float32), scratch(SUBS, types.float32), scratch(VALUES, types.uint8)
         mean = spread(spec, tile)
         for j in range(subs):
             weigh(spec, tile, j * 32, 32, mean, w)
@@ -115,7 +114,7 @@ def _codebook(spec, tile, rows):
         store_half(rows, 0, d)
         for j in range(subs):
             inverse = load(scales, j * LANES, F32)
-            for i in range(j * _PART, (j + 1) * _PART, LANES):
+            for i in range(j * PART, (j + 1) * PART, LANES):
                 index = bounded_to_integer(codebook_index(inverse * load(tile.x, i, F32)), types.int32)
                 store(codes, i, convert(index, types.uint8))
             nibbles(rows, (2 if subs == 1 else 8) + 16 * j, codes, 32 * j, 32 * j + 16, 16)
@@ -135,7 +134,7 @@ def codebook_inverses(spec, scales, rows):
 
     def of_eight(spec, scales, rows):
         zero = full(0.0, F32)
-        codes = scratch(_SUBS, types.uint8)
+        codes = scratch(SUBS, types.uint8)
         largest, size = zero, zero
         for j in range(8):
             scale = load(scales, j * LANES, F32)

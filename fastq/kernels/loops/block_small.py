@@ -7,7 +7,7 @@ from numba import types
 from fastq.jit import njit, specialize
 from fastq.kernels.loops.block_rows import columns, nibbles, store_half, store_row
 from fastq.kernels.loops.block_spec import half, is_special
-from fastq.kernels.loops.scale_search import F32, I32, LANES, U8
+from fastq.kernels.loops.scale_search import F32, I32, LANES, PART, U8, VALUES
 from fastq.simd import (
     absolute,
     advance,
@@ -24,7 +24,6 @@ from fastq.simd import (
     store,
 )
 
-_VALUES, _PART = 256 * LANES, 32 * LANES  # of a block and of a sub-block, at most
 _HIDDEN = 1 << 23  # of the bits of a float32
 
 
@@ -46,7 +45,7 @@ def ternary(spec, tile, rows):
     at = spec.row.nbytes - 2
 
     def blocks(spec, tile, rows):
-        codes = scratch(_VALUES, types.uint8)
+        codes = scratch(VALUES, types.uint8)
         d, zero = largest_magnitude(tile.x, 256), full(0.0, F32)
         inverse = constant(1, d) / d
         inverse = select((d == zero) | (inverse == full(float("inf"), F32)), zero, inverse)
@@ -101,7 +100,7 @@ def floats(spec, tile, rows):
     sub, subs = spec.row.sub, spec.row.size // spec.row.sub
 
     def blocks(spec, tile, rows):
-        codes = scratch(_PART, types.uint8)
+        codes = scratch(PART, types.uint8)
         for j in range(subs):
             x = advance(tile.x, j * sub * LANES)
             scale = scale_code(spec, largest_magnitude(x, sub))

@@ -13,7 +13,10 @@ from fastq.kernels.loops.scale_search import (
     F32,
     I32,
     LANES,
+    PART,
+    SUBS,
     U8,
+    VALUES,
     RangeFit,
     SignedFit,
     fit_positive,
@@ -42,9 +45,6 @@ from fastq.simd import (
     upper,
 )
 
-_SUBS = 16 * LANES  # numbers of all sub-blocks
-_VALUES = SUPER * LANES
-_PART = 32 * LANES  # values of a sub-block
 _TINY = 1e-15
 
 
@@ -60,14 +60,14 @@ def ranged_super(spec, tile, rows):
     of_scale, of_minimum = (80, 82) if row.bits == 2 else (0, 2)
 
     def ranged(spec, tile, rows):
-        w, room, codes = scratch(_PART, types.float32), scratch(_PART, types.float32), scratch(_VALUES, types.uint8)
+        w, room, codes = scratch(PART, types.float32), scratch(PART, types.float32), scratch(VALUES, types.uint8)
         scales, minima, sums = (
-            scratch(_SUBS, types.float32),
-            scratch(_SUBS, types.float32),
-            scratch(_SUBS, types.float32),
+            scratch(SUBS, types.float32),
+            scratch(SUBS, types.float32),
+            scratch(SUBS, types.float32),
         )
-        inverses, bases = scratch(_SUBS, types.float32), scratch(_SUBS, types.float32)
-        flats = scratch(_SUBS, types.float32)
+        inverses, bases = scratch(SUBS, types.float32), scratch(SUBS, types.float32)
+        flats = scratch(SUBS, types.float32)
         mean = spread(spec, tile)
         for j in range(subs):
             weigh(spec, tile, j * sub, sub, mean, w)
@@ -112,7 +112,7 @@ def shared(spec, parameters, sums):
     bound_positive = row.bits == 5
 
     def positive(spec, parameters, sums):
-        codes = scratch(_SUBS, types.float32)
+        codes = scratch(SUBS, types.float32)
         unit = fit_positive(parameters, sums, codes, count, steps)
         for j in range(0, count * LANES, LANES):
             code = load(codes, j, F32)
@@ -219,16 +219,16 @@ def signed_super(spec, tile, rows):
     at, six_bits = row.nbytes - 2, row.bits == 3
 
     def signed(spec, tile, rows):
-        w, room, codes = scratch(_PART, types.float32), scratch(_PART, types.float32), scratch(_VALUES, types.uint8)
-        scales, sums = scratch(_SUBS, types.float32), scratch(_SUBS, types.float32)
-        inverses, zeros = scratch(_SUBS, types.float32), scratch(_SUBS, types.float32)
+        w, room, codes = scratch(PART, types.float32), scratch(PART, types.float32), scratch(VALUES, types.uint8)
+        scales, sums = scratch(SUBS, types.float32), scratch(SUBS, types.float32)
+        inverses, zeros = scratch(SUBS, types.float32), scratch(SUBS, types.float32)
         mean = spread(spec, tile)
         if in_turn:
             for j in range(0, 16, 2):
                 both = fit_signed_in_turn(advance(tile.x, j * 16 * LANES), room, 16, steps)
                 store(scales, j * LANES, lower(both))
                 store(scales, (j + 1) * LANES, upper(both))
-                for i in range(0, _PART, LANES):
+                for i in range(0, PART, LANES):
                     code = bounded_to_integer(load(room, i, F32), types.int32)
                     store(codes, j * 16 * LANES + i, convert(code, types.uint8))
         else:
@@ -283,7 +283,7 @@ def shared_signed(spec, scales, sums):
     steps, is_byte = row.scale_steps, row.bits == 3
 
     def fitted(spec, scales, sums):
-        room = scratch(_SUBS, types.float32)
+        room = scratch(SUBS, types.float32)
         fit = fit_signed(scales, sums, room, 16, steps)
         for j in range(16):
             code = signed_code(fit, load(scales, j * LANES, F32), steps)
@@ -319,7 +319,7 @@ def store_signed_scales(spec, rows, scales):
             store_row(rows, 192 + j, integer(scales, j))
 
     def of_6_bits(spec, rows, scales):
-        codes = scratch(_SUBS, types.uint8)
+        codes = scratch(SUBS, types.uint8)
         for j in range(16):
             code = integer(scales, j)
             store(codes, j * LANES, convert(code + constant(32, code), types.uint8))

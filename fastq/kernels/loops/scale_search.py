@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from fastq.formats.gguf import CODEBOOK
+from fastq.formats.gguf import CODEBOOK, SUPER
 from fastq.jit import intrinsic, njit
 from fastq.kernels.loops.block_spec import GROUP
 from fastq.simd import (
@@ -38,6 +38,9 @@ from fastq.simd import (
 from fastq.simd.vector import llvm_type
 
 LANES = GROUP
+VALUES = SUPER * LANES  # of super-blocks side by side
+SUBS = 16 * LANES  # sub-blocks of these, at most
+PART = 32 * LANES  # values of a sub-block of each, at most
 
 F32 = Vec(types.float32, LANES)
 I32 = Vec(types.int32, LANES)

@@ -12,7 +12,7 @@ from fastq.jit import njit, specialize
 from fastq.kernels.loops.block_codes import quantize_tile
 from fastq.kernels.loops.block_spec import GROUP, nbytes, size, values_from
 from fastq.kernels.loops.block_weights import Tile
-from fastq.kernels.loops.scale_search import F32, I32, LANES, U8
+from fastq.kernels.loops.scale_search import F32, I32, LANES, U8, VALUES
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.simd import (
     LINE,
@@ -34,7 +34,6 @@ from fastq.simd import (
 _SQUARE = LANES * LANES
 _HALF = _SQUARE // 2
 _LINE = Vec(types.uint8, LINE)
-_VALUES = 256 * LANES  # of a group, at most
 _ROOM = 224 * LANES  # bytes of a group, in whole rows of Vecs
 _RESULTS = _ROOM + LINE  # bytes of a group, the last ones of which are written as whole Vecs
 
@@ -47,7 +46,7 @@ def quantize_groups(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports blocks without finite parameters."""
     src = advance(operands.src, -units.origin * size(spec))
     dst = advance(operands.dst, -units.origin * nbytes(spec))
-    x, importance = scratch(_VALUES, types.float32), scratch(_VALUES, types.float32)
+    x, importance = scratch(VALUES, types.float32), scratch(VALUES, types.float32)
     offsets, means = scratch(LANES, types.int64), scratch(LANES, types.float32)
     rows, results = scratch(_ROOM, types.uint8), scratch(_RESULTS, types.uint8)
     p, row, refused = units.start, -1, False

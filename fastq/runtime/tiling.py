@@ -1,0 +1,222 @@
+"""Plans of strided arrays: a launch on contiguous memory is cut into tiles, and a descriptor tells a tiler how."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from fastq import jit
+from fastq.runtime.driver import (
+    ARGS,
+    BACKWARD,
+    DESCRIPTOR,
+    INNER,
+    KERNEL,
+    OPERANDS,
+    ORIGIN,
+    STATUS_MASK,
+    THREADS,
+    WAKE_WORKERS,
+    LaunchPlan,
+    plan_launch,
+)
+from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.tiles import (
+    AXES,
+    BITS_Y,
+    BUFFER,
+    GROUP,
+    NDIM,
+    Y_BUFFER,
+    address_of_copy,
+    tile_runs,
+    tile_squares,
+)
+from fastq.simd import LINE
+
+Array = NDArray[Any]
+
+
+class Operand(NamedTuple):
+    """How a launch reaches the elements of one of its first two operands.
+
+    Attributes
+    ----------
+    bits : int
+        Of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move.
+    strides : tuple of int
+        Of an array that kernels cannot work on, in bytes; empty: they work on it where it is.
+    dtype : dtype, optional
+        Of that array.
+    is_result : bool
+        Whether the kernel writes it.
+    marks_nan : bool
+        Whether the kernel gets not its elements but 1 where they are NaN, else 0.
+    """
+
+    bits: int
+    strides: tuple[int, ...] = ()
+    dtype: np.dtype[Any] | None = None
+    is_result: bool = False
+    marks_nan: bool = False
+
+    @property
+    def copy(self) -> int:
+        """Address of the function that copies it, 0 where it is not copied."""
+        return 0 if self.dtype is None else address_of_copy(self.dtype, self.marks_nan)
+
+
+class Cut(NamedTuple):
+    """How a launch is cut into tiles: the tiler, its units, and the words of its descriptor that tell.
+
+    Attributes
+    ----------
+    tiler : function
+    units : int
+        Of the tiler: elements, or squares.
+    unit_size : int
+        Elements of such a unit.
+    multiple : int
+        Units of which a thread gets a multiple.
+    words : tuple of int
+        From `Y_BUFFER` on.
+    """
+
+    tiler: Any
+    units: int
+    unit_size: int
+    multiple: int
+    words: tuple[int, ...]
+
+
+def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: int) -> Cut | None:
+    """Cut so many elements into pieces that fit the buffers; None where not even `multiple` elements do."""
+    piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
+    words = piece * bits_x >> 3, piece
+    return Cut(tile_runs, size, 1, math.lcm(multiple, chunk_multiple), words) if piece else None
+
+
+def _squares(sizes: list[int], axis: int, step: int, bits_x: int, bits_y: int) -> Cut:
+    """Cut into squares of as many rows along an axis as a line has elements, each `step` bytes from the next."""
+    rows = LINE // step
+    columns = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y) // GROUP * GROUP
+    down, along = -(-sizes[axis] // rows), -(-sizes[-1] // columns)
+    buffer = rows * (LINE + (columns * bits_x >> 3)) if bits_x else 0
+    units = math.prod(sizes) // sizes[axis] // sizes[-1] * down * along
+    return Cut(tile_squares, units, rows * columns, 1, (buffer, 0, axis, rows, columns, down, along))
+
+
+def in_tiles(
+    plan: LaunchPlan,
+    shape: tuple[int, ...],
+    x: Operand,
+    y: Operand,
+    *,
+    unit: int = 1,
+    whole: int = 1,
+    chunk_multiple: int = 1,
+) -> LaunchPlan | None:
+    """Return a plan of one launch for strided arrays; None where a buffer is too small.
+
+    Parameters
+    ----------
+    plan : LaunchPlan
+        For contiguous ones.
+    shape : tuple of int
+        Of the elements, which kernels see in C order.
+    x, y : Operand
+        The first two operands.
+    unit : int
+        Elements of a unit of the kernel.
+    whole : int
+        Elements that the kernel has to get together.
+    chunk_multiple : int
+        Elements that a thread has to get together.
+    """
+    sizes, strides_x, strides_y = _joined(shape, x.strides, y.strides)
+    bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
+    across = None if max(whole, chunk_multiple) > 1 else _across(sizes, strides_x, strides_y)
+    if across:
+        cut: Cut | None = _squares(sizes, *across, bits_x, bits_y)
+    else:
+        cut = _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(GROUP, whole), chunk_multiple)
+    if cut is None:
+        return None
+    (launch,) = plan.launches
+    words = _descriptor(sizes, strides_x, strides_y)
+    fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
+    words[INNER : BITS_Y + 1] = launch[KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
+    words[Y_BUFFER : Y_BUFFER + len(cut.words)] = cut.words
+    return _replanned(launch, cut, words)
+
+
+def _descriptor(sizes: list[int], strides_x: list[int], strides_y: list[int]) -> Array:
+    """Return the words of a descriptor, of which those of the axes are set."""
+    elements = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
+    axes = np.array([sizes, strides_x, strides_y, elements], np.int64).T
+    words = np.zeros(AXES + axes.size, np.int64)
+    words[AXES:], words[NDIM] = axes.reshape(-1), len(sizes)
+    return words
+
+
+def _replanned(launch: Array, cut: Cut, descriptor: Array) -> LaunchPlan:
+    """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel."""
+    args = launch[ARGS:DESCRIPTOR].copy()
+    args.view(KERNEL_ARGS)["streaming"] = 0  # the runs of a tile are short
+    return plan_launch(
+        _address_of_tiler(cut.tiler),
+        tuple(launch[OPERANDS:ORIGIN].tolist()),
+        args,
+        cut.units,
+        int(launch[THREADS]),
+        size=cut.unit_size,
+        chunk_multiple=cut.multiple,
+        backward=bool(launch[BACKWARD]),
+        wake_workers=bool(launch[WAKE_WORKERS]),
+        status_mask=int(launch[STATUS_MASK]),
+        descriptor=descriptor,
+    )
+
+
+def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+    """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
+    sizes, steps = [1], [[0, 0]]
+    for axis, size in enumerate(shape):
+        step = [each[axis] if each else 0 for each in strides]
+        if size > 1:
+            if sizes[-1] > 1 and all(old == size * new for old, new in zip(steps[-1], step, strict=True)):
+                sizes[-1], steps[-1] = sizes[-1] * size, step
+            else:
+                sizes.append(size)
+                steps.append(step)
+    if len(sizes) > 2:
+        sizes, steps = sizes[1:], steps[1:]
+    if len(sizes) == 1:
+        sizes, steps = [1, *sizes], [[0, 0], *steps]
+    x, y = zip(*steps, strict=True)
+    return sizes, list(x), list(y)
+
+
+def _across(sizes: list[int], *strides: list[int]) -> tuple[int, int] | None:
+    """Return the axis along which an array is almost contiguous and the step there, if that is not the last axis.
+
+    None where no array is transposed so, or its last axis is too short for rows of their own.
+    """
+    for each in strides:
+        steps = [abs(step) for step in each]
+        if any(steps) and sizes[-1] >= GROUP:
+            axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
+            if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE and steps[-1] >= LINE:
+                return axis, steps[axis]
+    return None
+
+
+@functools.cache
+def _address_of_tiler(function: Any) -> int:
+    """Return the address of a tiler, which has the arguments of a kernel."""
+    return jit.kernel(function, types.int64, *[types.int64] * 11)

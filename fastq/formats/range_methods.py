@@ -66,6 +66,7 @@ class MSERange:
 
 
 _METHODS: dict[str, MSERange | None] = {"minmax": None, "mse": MSERange()}
+METHODS = tuple(_METHODS)
 
 
 def as_range_method(method: object) -> MSERange | None:

@@ -396,6 +396,9 @@ class _Drawing:
             options["nan"] = "ignore"
         if of.bits is not None:
             options["bits"] = of.bits
+        self.noted["range"] = str(of.range)
+        if of.range != "minmax" or self.random.random() < 0.1:
+            options["range"] = of.range
         return options
 
     def packed(self, shape):

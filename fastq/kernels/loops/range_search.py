@@ -10,7 +10,16 @@ from numba import types
 
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
-from fastq.kernels.formulas import HAS_FMA, compute_type, computes_in, is_infinite, needs_division, prepare_scale
+from fastq.kernels.formulas import (
+    HAS_FMA,
+    compute_type,
+    computes_in,
+    is_infinite,
+    needs_division,
+    prepare_scale,
+    scaled_round_to_float,
+    value_of_steps,
+)
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.loops.prepared import PREPARED, load_prepared, store_prepared
 from fastq.kernels.parameters import range_parameters
@@ -25,6 +34,7 @@ from fastq.simd import (
     dtype_of,
     fma,
     full,
+    lane_type,
     lanes_like,
     load,
     pointer,
@@ -38,6 +48,7 @@ MOST_ERROR = 2.0**53
 # Elements whose errors are summed under one candidate after the other, from the L1 cache; after so many a candidate is
 # given up whose error is too large already.
 PIECE = 1 << 11
+WIDE = 2  # registers whose errors are computed side by side: a scheduler holds too few instructions of one chain
 
 
 @njit
@@ -143,22 +154,38 @@ def _pointed(operands, name):
 @njit
 def _error(spec, operands, args, s, ends, ready, unit, i, end):
     """Sum the errors of the elements i..end under a prepared scale, or if that is not ready that of a range."""
-    vec, src, n, total = compute_lanes(spec, operands.scale, 1), operands.src, _lanes(spec, operands), 0.0
-    like = pointer(0, dtype_of(vec))
     if not ready:
         return _error_by_division(spec, operands, args, ends, unit, i, end)
+    i, total = _add_errors(spec, operands, s, unit, i, end, 0.0, compute_lanes(spec, operands.scale, WIDE))
+    i, total = _add_errors(spec, operands, s, unit, i, end, total, compute_lanes(spec, operands.scale, 1))
+    while i < end:
+        x = to_compute(spec, load_elements(operands.src, i, dtype_of(operands.src)), operands.scale)
+        total = _add_power(spec, _units(spec, x, s, unit), total)
+        i += 1
+    return total
+
+
+@njit
+def _add_errors(spec, operands, s, unit, i, end, total, vec):
+    """Add the errors of elements from i on, as long as they fill a Vec, to a sum; return where that ends, and it."""
+    n = count(vec)
     if i + n <= end:
         sums = full(0.0, lanes_like(vec, pointer(0, types.float64)))
         while i + n <= end:
-            x = to_compute(spec, load_elements(src, i, lanes_like(vec, src)), operands.scale)
-            sums = _add_power(spec, rint((x - apply_op_prepared(spec, x, s, like)) * unit), sums)
+            x = to_compute(spec, load_elements(operands.src, i, lanes_like(vec, operands.src)), operands.scale)
+            sums = _add_power(spec, _units(spec, x, s, unit), sums)
             i += n
-        total = reduce_sum(sums)
-    while i < end:
-        x = to_compute(spec, load_elements(src, i, dtype_of(src)), operands.scale)
-        total = _add_power(spec, rint((x - apply_op_prepared(spec, x, s, like)) * unit), total)
-        i += 1
-    return total
+        total += reduce_sum(sums)
+    return i, total
+
+
+@specialize
+def _units(spec, x, s, unit):
+    """Return the errors of the round trip of `x` in whole units."""
+    dtype = lane_type(x)
+    if spec.code is not None:
+        return lambda spec, x, s, unit: rint((apply_op_prepared(spec, x, s, pointer(0, dtype)) - x) * unit)
+    return lambda spec, x, s, unit: rint((value_of_steps(spec, scaled_round_to_float(spec, x, s), s) - x) * unit)
 
 
 @njit

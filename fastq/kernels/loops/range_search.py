@@ -6,6 +6,8 @@ exact in float64, and larger ones count as that: so no order of elements, number
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from numba import types
 
 from fastq.jit import njit, specialize
@@ -25,6 +27,7 @@ from fastq.kernels.loops.prepared import PREPARED, load_prepared, store_prepared
 from fastq.kernels.parameters import range_parameters
 from fastq.kernels.spec import compute_lanes
 from fastq.simd import (
+    REGISTER_BITS,
     absolute,
     any_lane,
     bitcast,
@@ -34,13 +37,16 @@ from fastq.simd import (
     dtype_of,
     fma,
     full,
+    full_like,
     lane_type,
     lanes_like,
     load,
+    maximum,
     pointer,
     reduce_sum,
     rint,
     scratch,
+    store,
 )
 
 STEP_BITS = 10  # a unit is 2**-10 steps between codes, or the next power of two below
@@ -48,6 +54,7 @@ MOST_ERROR = 2.0**53
 # Elements whose errors are summed under one candidate after the other, from the L1 cache; after so many a candidate is
 # given up whose error is too large already.
 PIECE = 1 << 11
+LANES = REGISTER_BITS // 32  # numbers of a group of candidates at most
 WIDE = 2  # registers whose errors are computed side by side: a scheduler holds too few instructions of one chain
 
 
@@ -55,45 +62,76 @@ WIDE = 2  # registers whose errors are computed side by side: a scheduler holds 
 def shrink_range(spec, operands, args, p, i, end):
     """Shrink range p to the candidate with the least error of the elements i..end, of equal ones the largest."""
     lo, hi = operands.lo[p], operands.hi[p]
-    memory, n = scratch(PREPARED, compute_type(spec, operands.scale)), _lanes(spec, operands)
+    memory, bounds = scratch(PREPARED, compute_type(spec, operands.scale)), scratch(LANES, types.float64)
     unit, least, chosen, first = _units_of_one(spec, operands, args, lo, hi), MOST_ERROR, 0, 0
     while unit > 0 and first < args.candidates and least > 0.0:
-        ready = _prepare(spec, operands, args, lo, hi, first, memory)
-        for k in range(min(n, args.candidates - first)):
-            s, ratio = load_prepared(memory, n, k), _ratio(spec, operands, args, first + k)
-            ends = lo * ratio, hi * ratio
-            error, at = 0.0, i
-            while at < end and error < least:
-                stop = min(at + PIECE, end)
-                error += _error(spec, operands, args, s, ends, ready, unit, at, stop)
-                at = stop
-            if error < least:
-                least, chosen = error, first + k
-        first += n
+        group = _Group(memory, bounds, lo, hi, unit, first)
+        ready = _prepare(spec, operands, args, group)
+        for k in range(min(_lanes(spec, operands), args.candidates - first)):
+            if bounds[k] < least:
+                error = _error_below(spec, operands, args, group, ready, k, i, end, least)
+                if error < least:
+                    least, chosen = error, first + k
+        first += _lanes(spec, operands)
     ratio = _ratio(spec, operands, args, chosen)
     operands.lo[p], operands.hi[p] = lo * ratio, hi * ratio
     return 0
 
 
 @njit
+def _error_below(spec, operands, args, group, ready, k, i, end, least):
+    """Sum the errors of the elements i..end under a candidate, as long as the sum is below the least one."""
+    error = 0.0
+    while i < end and error < least:
+        stop = min(i + PIECE, end)
+        error += _error(spec, operands, args, group, ready, k, i, stop)
+        i = stop
+    return error
+
+
+@njit
 def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
     lo, hi, sums = operands.lo[p], operands.hi[p], p * args.candidates
-    memory, n = scratch(PREPARED, compute_type(spec, operands.scale)), _lanes(spec, operands)
-    unit = _units_of_one(spec, operands, args, lo, hi)
+    memory, bounds = scratch(PREPARED, compute_type(spec, operands.scale)), scratch(LANES, types.float64)
+    unit, n = _units_of_one(spec, operands, args, lo, hi), _lanes(spec, operands)
     while i < end and unit > 0:
         stop = min(i + PIECE, end)
         for first in range(0, args.candidates, n):
-            ready = _prepare(spec, operands, args, lo, hi, first, memory)
+            group = _Group(memory, bounds, lo, hi, unit, first)
+            ready = _prepare(spec, operands, args, group)
             for k in range(min(n, args.candidates - first)):
-                s, ratio = load_prepared(memory, n, k), _ratio(spec, operands, args, first + k)
-                ends = lo * ratio, hi * ratio
-                operands.errors[sums + first + k] += _error(spec, operands, args, s, ends, ready, unit, i, stop)
+                operands.errors[sums + first + k] += _error(spec, operands, args, group, ready, k, i, stop)
         i = stop
     return 0
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
+
+
+class _Group(NamedTuple):
+    """As many candidates as a register has lanes, from `first` on, of the range lo..hi.
+
+    Attributes
+    ----------
+    memory
+        Room for their prepared scales.
+    bounds
+        Room for what their errors are at least.
+    lo, hi
+        Ends of the whole range.
+    unit
+        How many units an error of 1 has.
+    first
+        Index of the first one.
+    """
+
+    memory: Any
+    bounds: Any
+    lo: Any
+    hi: Any
+    unit: Any
+    first: Any
 
 
 @njit
@@ -108,15 +146,33 @@ def _ratio(spec, operands, args, i):
 
 
 @njit
-def _prepare(spec, operands, args, lo, hi, first, memory):
-    """Write the prepared scales of candidates from `first` on to memory; return whether all of them can be used so."""
-    vec, n = compute_lanes(spec, operands.scale, 1), _lanes(spec, operands)
-    for k in range(n):
-        memory[k] = _ratio(spec, operands, args, min(first + k, args.candidates - 1))
-    ratios = load(memory, 0, vec)
-    scales, zero_points = range_parameters(spec, ratios * lo, ratios * hi, args, operands.scale)
-    store_prepared(memory, n, prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
-    return not any_lane(needs_division(spec, scales))
+def _ratios(spec, operands, args, group):
+    """Return the ratios of a group; past the last candidate those of that one."""
+    memory, dtype = group.memory, compute_type(spec, operands.scale)
+    for k in range(_lanes(spec, operands)):
+        memory[k] = convert(args.grid - min(group.first + k, args.candidates - 1), dtype)
+    parts = convert(load(memory, 0, compute_lanes(spec, operands.scale, 1)), types.float64)
+    return convert(parts / convert(args.grid, types.float64), dtype)
+
+
+@njit
+def _prepare(spec, operands, args, group):
+    """Write prepared scales and bounds of a group to its memory; return whether all of them can be used so.
+
+    The error of a candidate is at least that of either end of the range, which is an element.
+    """
+    ratios, n = _ratios(spec, operands, args, group), _lanes(spec, operands)
+    scales, zero_points = range_parameters(spec, ratios * group.lo, ratios * group.hi, args, operands.scale)
+    s = prepare_scale(spec, scales, zero_points, args.lowest, args.highest)
+    store_prepared(group.memory, n, s)
+    ready = not any_lane(needs_division(spec, scales))
+    bound = full(0.0, lanes_like(compute_lanes(spec, operands.scale, 1), group.bounds))
+    if ready:
+        low = _add_power(spec, _units(spec, full_like(group.lo, ratios), s, group.unit), bound)
+        high = _add_power(spec, _units(spec, full_like(group.hi, ratios), s, group.unit), bound)
+        bound = maximum(low, high)
+    store(group.bounds, 0, bound)
+    return ready
 
 
 @specialize
@@ -152,10 +208,11 @@ def _pointed(operands, name):
 
 
 @njit
-def _error(spec, operands, args, s, ends, ready, unit, i, end):
-    """Sum the errors of the elements i..end under a prepared scale, or if that is not ready that of a range."""
+def _error(spec, operands, args, group, ready, k, i, end):
+    """Sum the errors of the elements i..end under candidate k of a group."""
     if not ready:
-        return _error_by_division(spec, operands, args, ends, unit, i, end)
+        return _error_by_division(spec, operands, args, group, k, i, end)
+    s, unit = load_prepared(group.memory, _lanes(spec, operands), k), group.unit
     i, total = _add_errors(spec, operands, s, unit, i, end, 0.0, compute_lanes(spec, operands.scale, WIDE))
     i, total = _add_errors(spec, operands, s, unit, i, end, total, compute_lanes(spec, operands.scale, 1))
     while i < end:
@@ -189,14 +246,15 @@ def _units(spec, x, s, unit):
 
 
 @njit
-def _error_by_division(spec, operands, args, ends, unit, i, end):
-    """Sum the errors of the elements i..end under the parameters of a range, which may be any."""
+def _error_by_division(spec, operands, args, group, k, i, end):
+    """Sum the errors of the elements i..end under candidate k of a group, whose parameters may be any."""
     like, total = pointer(0, compute_type(spec, operands.scale)), 0.0
-    scale, zero_point = range_parameters(spec, ends[0], ends[1], args, operands.scale)
+    ratio = _ratio(spec, operands, args, group.first + k)
+    scale, zero_point = range_parameters(spec, group.lo * ratio, group.hi * ratio, args, operands.scale)
     while i < end:
         x = to_compute(spec, load_elements(operands.src, i, dtype_of(operands.src)), operands.scale)
         value = apply_op(spec, x, scale, zero_point, args, like)
-        total = _add_power(spec, rint((x - value) * unit), total)
+        total = _add_power(spec, rint((x - value) * group.unit), total)
         i += 1
     return total
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from fastq.formats.conventions import CONVENTIONS, Convention
     from fastq.formats.qtypes import QType
+    from fastq.formats.range_methods import MSERange
     from fastq.operations.calibrate import Calibrator
     from fastq.operations.dequantize import dequantize_linear
     from fastq.operations.measure import compare, minmax
@@ -31,6 +32,7 @@ __all__ = [
     "Calibrator",
     "Comparison",
     "Convention",
+    "MSERange",
     "QParams",
     "QType",
     "QuantizedArray",
@@ -66,6 +68,7 @@ _HOMES = {
     ),
     "fastq.formats.conventions": ("CONVENTIONS", "Convention"),
     "fastq.formats.qtypes": ("QType",),
+    "fastq.formats.range_methods": ("MSERange",),
     "fastq.operations.calibrate": ("Calibrator",),
     "fastq.operations.dequantize": ("dequantize_linear",),
     "fastq.operations.measure": ("compare", "minmax"),

@@ -221,11 +221,11 @@ P = QParams(np.float32(0.5), 3, "int8")
 Q = QuantizedArray(CODES, P, (3, 4))
 
 RANGED = {"dtype": "int8", "axis": 0, "block_size": 0, "symmetric": False, "convention": "onnx", "nan": "raise"}
-RANGED |= {"bits": None}
+RANGED |= {"bits": None, "range": "minmax"}
 GIVEN = {"scale": 0.5, "zero_point": 0, "axis": 0, "block_size": 0, "convention": "onnx", "out": None}
 WRITTEN = {"saturate": True, "out": None, "qparams": None}
 BESIDE = {"qparams": P, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
-BESIDE |= {"nan": "raise", "saturate": True, "out": None, "dtype": None}
+BESIDE |= {"range": "minmax", "nan": "raise", "saturate": True, "out": None, "dtype": None}
 PACKING = {"dtype": "int4", "axis": -1, "bitorder": "little"}
 FIELDS = {"scale": np.float32(0.5), "zero_point": 0, "dtype": "int8", "axis": None, "block_size": 0}
 FIELDS |= {"symmetric": False, "convention": "onnx", "tensor_scale": None, "computed": None}
@@ -251,6 +251,10 @@ def used(api, x, codes, shape, **fields):
 
 def with_fields(x, codes):
     return [functools.partial(used, api, x, codes, x.shape) for api in (fastq, reference)]
+
+
+def of_a_search(api, **fields):
+    return api.quantize(X, "uint8", range=fastq.MSERange(**fields))
 
 
 def of_a_convention(api, **fields):
@@ -286,6 +290,11 @@ CALLS = {
     "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
     "choose_qparams": (of_both("choose_qparams"), {"x": X} | RANGED),
     "quantize, nvfp4": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "nvfp4"}),
+    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse"}),
+    "MSERange": (
+        [functools.partial(of_a_search, api) for api in (fastq, reference)],
+        {"grid": 10, "shrink": 0.8, "norm": 2.0},
+    ),
     "quantize, uint4 in blocks": (
         of_both("quantize"),
         {"x": X} | RANGED | WRITTEN | {"dtype": "uint4", "block_size": 2},

@@ -23,6 +23,7 @@ from fastq.cli.gguf import gguf, inspect
 from fastq.cli.report import FIGURES, TENSOR, print_conventions, print_table, total_of
 from fastq.config import show_versions
 from fastq.formats.qtypes import QTYPES, as_qtype
+from fastq.formats.range_methods import METHODS
 from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
@@ -62,7 +63,7 @@ def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int |
         raise click.BadParameter(f"{text!r} is neither an integer nor 'none'") from None
 
 
-def _scheme(dtype: str, axis: int | str | None, block_size: int, symmetric: bool) -> Scheme:
+def _scheme(dtype: str, axis: int | str | None, block_size: int, symmetric: bool, method: str) -> Scheme:
     qtype = as_qtype(dtype)
     if (qtype.element or qtype.block_size) and not symmetric:
         raise click.UsageError(f"--asymmetric is for integer codes; those of {dtype} are symmetric")
@@ -74,7 +75,7 @@ def _scheme(dtype: str, axis: int | str | None, block_size: int, symmetric: bool
         raise click.UsageError("--block-size needs an --axis for the blocks to run along, not none")
     if axis is None:
         axis = -1 if block_size else 0
-    return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric)
+    return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric, method)
 
 
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
@@ -113,6 +114,14 @@ def demo(size: int) -> None:
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
+@click.option(
+    "--range",
+    "method",
+    type=click.Choice(METHODS),
+    default="minmax",
+    show_default=True,
+    help="All values, or the part of them with the least squared error: others are clipped.",
+)
 @click.option("--nan", type=click.Choice(["raise", "zero"]), default="raise", show_default=True, help="Or take as 0.")
 @force_option
 def quantize(
@@ -124,6 +133,7 @@ def quantize(
     axis: int | str | None,
     block_size: int,
     symmetric: bool,
+    method: str,
     nan: str,
     force: bool,
 ) -> None:
@@ -134,7 +144,7 @@ def quantize(
     without elements, and for formats with blocks scalars are copied unchanged. PATTERN is a shell pattern such as
     '*.weight'.
     """
-    scheme = _scheme(dtype, axis, block_size, symmetric)
+    scheme = _scheme(dtype, axis, block_size, symmetric, method)
     check_out(source, out, force=force)
     choice = Choice(include or ("*",), exclude)
     with failures(source, out):

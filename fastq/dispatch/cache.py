@@ -18,6 +18,7 @@ from numpy import ndarray
 
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
+from fastq.formats.range_methods import MSERange
 from fastq.system import lazy
 from fastq.system.arguments import as_array
 
@@ -42,7 +43,7 @@ _RESOLVERS = {
     "gguf_quantize": "gguf",
     "gguf_dequantize": "gguf",
 }
-_IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention))
+_IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention, MSERange))
 _C_CONTIGUOUS = 0x1  # NPY_ARRAY_C_CONTIGUOUS: strides follow from the shape
 _SCALARS = frozenset((type(None), int, float, np.float32, np.float64, np.int8, np.uint8))
 

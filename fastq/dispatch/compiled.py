@@ -152,10 +152,18 @@ def _fake_quantize(
     saturate: Any = True,
     out: Any = None,
     bits: Any = None,
+    range: Any = "minmax",
 ) -> Callable[..., Any]:
     """Choose the implementation of `fastq.fake_quantize`."""
     ranged = _constants(
-        dtype=dtype, axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, nan=nan, bits=bits
+        dtype=dtype,
+        axis=axis,
+        block_size=block_size,
+        symmetric=symmetric,
+        convention=convention,
+        nan=nan,
+        bits=bits,
+        range=range,
     )
     sample = _resolved(validation.as_input, _sample(x, "x"))
     request = _resolved(request_of, sample, *ranged)
@@ -163,6 +171,8 @@ def _fake_quantize(
         raise TypingError(f"dtype must be a format without scales of its own in compiled code, not {request.qtype}")
     if request.axes is not None:
         raise TypingError("axis must be None in compiled code: parameters are those of all of x; call it for each part")
+    if request.search is not None:
+        raise TypingError("range must be 'minmax' in compiled code: search before it, and pass scale and zero point")
     spec = _resolved(request.spec, "fake", *_constants(saturate=saturate))
     values = sample.dtype if sample.dtype in _RESULTS else request.compute
     scale = from_dtype(spec.range_scheme.scale_dtype)
@@ -182,6 +192,7 @@ def _fake_quantize(
         saturate: Any = True,
         out: Any = None,
         bits: Any = None,
+        range: Any = "minmax",
     ) -> Any:
         return convert_by_range(conversion_of(conversion), x, out)
 

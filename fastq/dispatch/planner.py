@@ -72,14 +72,16 @@ def kernel_args(
     size: int = 0,
     partials: int = 0,
     partial_stride: int = 0,
+    grid: int = 0,
+    candidates: int = 0,
 ) -> Array:
     """Return the numeric arguments of a kernel."""
     indexing = layout.outer, layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept
-    others = streaming, ERRORS_CHUNK, size, partials, partial_stride
+    others = streaming, ERRORS_CHUNK, size, partials, partial_stride, grid, candidates
     return np.array([(*indexing, *code_range, 1.0, *others)], KERNEL_ARGS)
 
 
-def _kernel(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
+def kernel_for(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
     """Return the address of a loop compiled for an arithmetic and options of `kernel_address`."""
     rule, code, scale_format = arithmetic
     return kernel_address(loop, operands, op, rule=rule, code=code, scale_format=scale_format, **options)
@@ -151,7 +153,7 @@ def plan_elementwise(
     assert layout is not None
     layout, repeat = layout.widened(tuning.current().narrow_row)
     threads = threadpool.threads_for(size)
-    kernel = _kernel(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
+    kernel = kernel_for(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
@@ -190,12 +192,12 @@ def plan_repack(
         size=size,
     )
     if dense:
-        kernel = _kernel(repack_elements, kinds, "repack")
+        kernel = kernel_for(repack_elements, kinds, "repack")
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
         return _in_memory(plan, shape, kinds, memory)
     if memory != IN_PLACE:
         return None
-    kernel = _kernel(repack, kinds, "repack")
+    kernel = kernel_for(repack, kinds, "repack")
     return plan_launch(kernel, COPY, args, size // length, threads, size=length)
 
 
@@ -210,7 +212,7 @@ def plan_errors(spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], th
     """Plan sums of the errors of an approximation."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    kernel = _kernel(loop_of(layout), ErrorOperands(*kinds, np.dtype(np.float64)), "compare", spec.arithmetic)
+    kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, np.dtype(np.float64)), "compare", spec.arithmetic)
     operands, args, size = (X, OUT, SCALE, ZERO, SUMS), kernel_args(layout, spec.code_range), math.prod(shape)
     threads = threads or threadpool.threads_for(size)
     return plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
@@ -299,7 +301,7 @@ def plan_minmax(
     in_strips = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and repeat == 1
     wide = in_strips and memory is None
     loop = columns.column_strips if wide else loop_of(layout)
-    kernel = _kernel(loop, ReductionOperands(dtype, held, held), "minmax")
+    kernel = kernel_for(loop, ReductionOperands(dtype, held, held), "minmax")
     args = kernel_args(layout, streaming=past_cache(size, dtype), partial_stride=count if slots > 1 else 0)
     units, chunk = (layout.inner, min(tuned.strip_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
@@ -324,7 +326,7 @@ def plan_minmax(
         reduce = tiled
     plan, merge = reduce, None
     if slots * repeat > 1:
-        kernel = _kernel(columns.merge_partials, PartialOperands(held, held), "minmax")
+        kernel = kernel_for(columns.merge_partials, PartialOperands(held, held), "minmax")
         args = kernel_args(layout, partials=slots * repeat, partial_stride=parameters)
         merge = plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, parameters, 1)
         plan = reduce.then(merge)
@@ -370,7 +372,7 @@ def plan_histogram(
     threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
     slots = 1 if alone else threads
     partials = PARTIALS if slots * nbytes * PARTIALS <= tuned.partial_histograms else 1
-    kernel = _kernel(
+    kernel = kernel_for(
         runs, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), held), "histogram", nan=nan
     )
     layout = Layout(1, size, 1, length, parts, NEVER, 1, (parts,))
@@ -392,7 +394,7 @@ def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> LaunchPlan
     """Plan to turn so many ranges into scale and zero point."""
     scheme = spec.range_scheme
     kinds = RangeOperands(held, held, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype)
-    kernel = _kernel(columns.ranges, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
+    kernel = kernel_for(columns.ranges, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
     return plan_launch(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(_NO_LAYOUT, spec.code_range), count, 1)
 
 
@@ -456,14 +458,14 @@ def _plan_fused(
         if memory != IN_PLACE:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
-        kernel = _kernel(columns.stripes, kinds, op, arithmetic, **options)
+        kernel = kernel_for(columns.stripes, kinds, op, arithmetic, **options)
         return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and layout.parameters >= tuned.batched_blocks:
-        kernel = _kernel(blocks, kinds, op, arithmetic, block=layout.block, **options)
+        kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
         plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
         return _in_memory(plan, shape, kinds, memory, unit=layout.block, whole=layout.block)
-    kernel = _kernel(runs, kinds, op, arithmetic, **options)
+    kernel = kernel_for(runs, kinds, op, arithmetic, **options)
     args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
     plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=owned_units(layout))
     return _in_memory(plan, shape, kinds, memory, whole=owned_units(layout))

@@ -16,6 +16,7 @@ from fastq.dispatch.granularity import kept_axes
 from fastq.dispatch.launch import launcher, parted_by_bytes
 from fastq.dispatch.parameters import Result, codes_result, values_result
 from fastq.dispatch.planner import InMemory, RangedPlan, plan_parameters, plan_ranged
+from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts, shape_of_nothing
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
@@ -23,6 +24,7 @@ from fastq.dispatch.strides import Arrangement, arrange, extent_of, is_plain, me
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
+from fastq.formats.range_methods import MSERange, as_range_method
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.results import Axis, QParams, quantized
 from fastq.runtime.driver import UNFIT, Checks, bind, run
@@ -44,10 +46,19 @@ class Request(NamedTuple):
     row: Convention
     compute: np.dtype[Any]
     nan: str
+    search: MSERange | None
 
     def spec(self, op: str, saturate: bool = True) -> OpSpec:
-        """Return the spec of an operation that takes parameters from ranges."""
+        """Return the spec of an operation that takes parameters from ranges.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If saturate is not a bool, or false although values will lie beyond the range.
+        """
         granularity, saturate = part_of(self.axes, self.block_size), as_bool(saturate, "saturate")
+        if self.search is not None and not saturate:
+            raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
         return op_spec(
             op,
             self.row,
@@ -72,6 +83,7 @@ def request_of(
     convention: str | Convention,
     nan: str,
     bits: int | None,
+    method: str | MSERange = "minmax",
 ) -> Request:
     """Validate what says which parameters are taken from an array's ranges."""
     qtype = as_qtype(dtype)
@@ -87,7 +99,8 @@ def request_of(
     row = as_convention(convention)
     row.check(qtype, always, part_of(axis, block_size))
     nan = validation.check_nan(nan, qtype)
-    return Request(qtype, axis, axes, block_size, always, convention, row, validation.compute_dtype(x.dtype), nan)
+    compute, search = validation.compute_dtype(x.dtype), as_range_method(method)
+    return Request(qtype, axis, axes, block_size, always, convention, row, compute, nan, search)
 
 
 def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
@@ -119,13 +132,14 @@ def quantize(
     dtype: Any,
     convention: Any,
     nan: str,
+    method: Any,
     *_: None,
 ) -> Plan:
     """Resolve `fastq.quantize` without parameters."""
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
     validation.as_input(x)
-    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits)
+    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method)
     launch = _launch(x, out, request, request.spec("quantize", saturate), codes_result(x, request.qtype, out))
     return lambda x, out, *_: quantized(*launch(x, out), x.shape)
 
@@ -144,6 +158,7 @@ def fake_quantize(
     dtype: Any,
     convention: Any,
     nan: str,
+    method: Any,
     *_: None,
 ) -> Plan:
     """Resolve `fastq.fake_quantize` without parameters."""
@@ -151,7 +166,7 @@ def fake_quantize(
     result = values_result(x, out)
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
-    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits)
+    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method)
     launch = _launch(x, out, request, request.spec("fake", saturate), result)
     return lambda x, out, *_: launch(x, out)[0]
 
@@ -169,11 +184,12 @@ def choose_qparams(
     dtype: Any,
     convention: Any,
     nan: str,
+    method: Any,
     *_: None,
 ) -> Plan:
     """Resolve `fastq.choose_qparams`."""
     validation.as_input(x)
-    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits)
+    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method)
     choose = ParameterChoice(x, request, request.spec("quantize"))
 
     def launch(x: Array, *_: object) -> QParams:
@@ -246,7 +262,9 @@ class ParameterChoice:
         self.shape = shape_of_nothing(x, request.axes, request.block_size) if x.size == 0 else None
         if x.size:
             self.reduce = Extremes(x, request.axes, request.block_size, request.nan)
-            self.plan = plan_parameters(spec, self.reduce.dtype, self.reduce.arrangement.layout.parameters)
+            self.search = None if request.search is None else RangeSearch(x, spec, request.compute, request.search)
+            held = self.reduce.dtype if self.search is None else request.compute
+            self.plan = plan_parameters(spec, held, self.reduce.arrangement.layout.parameters)
             scale_format = spec.arithmetic.scale_format
             marks = request.nan == "keep" and scale_format is not None and validation.is_real(x.dtype)
             self.nan_parts = NanParts(x, request.axes, request.block_size) if marks else None
@@ -263,12 +281,22 @@ class ParameterChoice:
             tensor_scale, status = self.tensor_scale(x)
         factor = 0.0 if tensor_scale is None else float(tensor_scale)
         lo, hi, seen = self.reduce(x)
+        status |= seen
+        if self.search is not None and not status:
+            lo, hi = self._shrunk(x, lo, hi, factor)
         scale, zero_point = np.empty(lo.shape, scale_dtype), np.zeros(lo.shape, zero_point_dtype)
-        status |= seen | run(self.plan.with_tensor(factor), None, None, scale, zero_point, None, lo, hi)
+        status |= run(self.plan.with_tensor(factor), None, None, scale, zero_point, None, lo, hi)
         if self.nan_parts is not None:
             scale[self.nan_parts(x)] = self.nan_scale
         arranged = self.reduce.arrangement.from_kernel
         return Parameters(arranged(scale), arranged(zero_point), factor), status, tensor_scale
+
+    def _shrunk(self, x: Array, lo: Array, hi: Array, tensor_scale: float) -> tuple[Array, Array]:
+        """Return the ends of the ranges with the least error, in the order of kernels."""
+        assert self.search is not None
+        arrangement = self.reduce.arrangement
+        low, high = self.search(x, arrangement.from_kernel(lo), arrangement.from_kernel(hi), tensor_scale)
+        return arrangement.to_kernel(low), arrangement.to_kernel(high)
 
 
 Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and the parameters
@@ -374,7 +402,7 @@ class SteppedLaunch:
 def _launch(x: Array, out: Any, request: Request, spec: OpSpec, result: Result) -> Callable[[Array, Any], Quantized]:
     """Return the plan of an operation: one launch if that can be, else steps."""
     target, code = None if out is None else np.asarray(out), spec.arithmetic.code_format
-    if x.size == 0:
+    if x.size == 0 or request.search is not None:
         return SteppedLaunch(x, target, request, spec, result).plan
     arrangement = arrange(x, None if spec.packs else target, spec.axes, spec.block_size)
     fits = memory_order(arrangement.view(x)) == tuple(range(x.ndim))  # else each pass goes through x in its own way

@@ -38,6 +38,12 @@ class Arithmetic(NamedTuple):
     scale_format: StorageFormat | None = None
 
     @property
+    def clamping(self) -> Arithmetic:
+        """The same for values beyond the range that parameters are taken from."""
+        ranged = self.rule.range
+        return self if ranged is None else self._replace(rule=self.rule._replace(range=ranged._replace(fits=False)))
+
+    @property
     def packed(self) -> bool:
         """Whether codes share bytes."""
         return self.code_format is not None and self.code_format.packed

@@ -90,7 +90,7 @@ def quantize_file(
         rows = []
         for name, spec in source.tensors.items():
             rows.append(
-                _quantized(source, spec, records[name], writer, nan)
+                _quantized(source, spec, records[name], scheme.fitted(len(spec.shape)), writer, nan)
                 if name in records
                 else _copied(source, spec, writer)
             )
@@ -120,14 +120,16 @@ def _record(source: Source, spec: TensorSpec, scheme: Scheme, nan: str) -> Recor
         with _failures(spec.name, x):
             chosen = fastq.choose_qparams(x, **arguments).tensor_scale
         tensor_scale = None if chosen is None else float(chosen)
+    arguments.pop("range")  # codes and scales tell all of it
     return Record(
         **arguments, convention="onnx", original_dtype=spec.dtype, shape=spec.shape, tensor_scale=tensor_scale
     )
 
 
-def _quantized(source: Source, spec: TensorSpec, record: Record, writer: SafetensorsWriter, nan: str) -> Row:
+def _quantized(
+    source: Source, spec: TensorSpec, record: Record, scheme: Scheme, writer: SafetensorsWriter, nan: str
+) -> Row:
     """Quantize a tensor and write what is stored for it."""
-    scheme = Scheme(record.dtype, record.axis, record.block_size, record.symmetric)
     x = _as_input(source.load(spec.name), nan)
     with _failures(spec.name, x):
         q = fastq.quantize(x, **scheme.arguments())

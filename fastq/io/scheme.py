@@ -22,12 +22,15 @@ class Scheme:
         Elements in a block; 0 without blocks.
     symmetric : bool
         Whether zero lies in the middle of the codes.
+    range : str
+        How ranges are taken.
     """
 
     dtype: str
     axis: Axis = None
     block_size: int = 0
     symmetric: bool = False
+    range: str = "minmax"
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for `fastq.quantize`."""
@@ -36,6 +39,7 @@ class Scheme:
             "axis": self.axis,
             "block_size": self.block_size,
             "symmetric": self.symmetric,
+            "range": self.range,
         }
 
     def fitted(self, ndim: int) -> Scheme:
@@ -56,5 +60,6 @@ class Scheme:
 
     def __str__(self) -> str:
         blocks = f" blocks of {self.block_size}" if self.block_size else ""
+        method = "" if self.range == "minmax" else f" {self.range}"
         where = "" if self.axis is None else f" axis={self.axis}"
-        return f"{self.dtype}{where}{blocks}{' symmetric' if self.symmetric else ''}"
+        return f"{self.dtype}{where}{blocks}{' symmetric' if self.symmetric else ''}{method}"

@@ -133,6 +133,7 @@ def kernel_address(
     rule: Rule = ONNX,
     code: StorageFormat | None = None,
     scale_format: StorageFormat | None = None,
+    norm: float = 2.0,
 ) -> int:
     """Return the address of a loop compiled for operands and what `KernelSpec` says.
 
@@ -150,5 +151,5 @@ def kernel_address(
     element = element_type(code) if code is not None and code.element else None
     returns_codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
     streams = op not in ("minmax", "compare") and (tuning.current().stream_codes or not returns_codes)
-    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams)
+    spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, norm)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)

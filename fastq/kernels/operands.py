@@ -65,6 +65,25 @@ class RangeOperands(NamedTuple):
     zero_point: Any
 
 
+class SearchOperands(NamedTuple):
+    """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    scale: Any
+
+
+class CandidateOperands(NamedTuple):
+    """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    scale: Any
+    errors: Any
+
+
 class CopyOperands(NamedTuple):
     """Pointers of a conversion that has no parameters, or has them among the elements."""
 
@@ -107,6 +126,8 @@ class Args(NamedTuple):
     size: Any
     partials: Any
     partial_stride: Any
+    grid: Any
+    candidates: Any
 
 
 @njit
@@ -114,7 +135,7 @@ def load_args(args, compute):
     """Load numeric arguments, floats in the type to compute in."""
     indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
     floats = (convert(args.lowest, compute), convert(args.highest, compute), convert(args.tensor, compute))
-    return Args(*indexing, *floats, args.streaming != 0, args.chunk, args.size, args.partials, args.partial_stride)
+    return Args(*indexing, *floats, args.streaming != 0, *_others(args))
 
 
 @njit
@@ -122,7 +143,12 @@ def without_streaming(args):
     """Return the same arguments for results that stay in the cache."""
     indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
     floats = (args.lowest, args.highest, args.tensor)
-    return Args(*indexing, *floats, False, args.chunk, args.size, args.partials, args.partial_stride)
+    return Args(*indexing, *floats, False, *_others(args))
+
+
+@njit
+def _others(args):
+    return args.chunk, args.size, args.partials, args.partial_stride, args.grid, args.candidates
 
 
 @specialize
@@ -162,12 +188,23 @@ def _rebase_histogram(operands, args, units):
     return HistogramOperands(advance(operands.src, -units.origin), lo, hi, counts)
 
 
+def _rebase_search(operands, args, units):
+    return SearchOperands(advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale)
+
+
+def _rebase_candidates(operands, args, units):
+    errors = advance(operands.errors, units.slot * args.partial_stride)
+    return CandidateOperands(advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale, errors)
+
+
 _REBASED = {
+    CandidateOperands: _rebase_candidates,
     CopyOperands: _rebase_copy,
     ElementOperands: _rebase_elements,
     ErrorOperands: _rebase_errors,
     HistogramOperands: _rebase_histogram,
     ReductionOperands: _rebase_reduction,
+    SearchOperands: _rebase_search,
 }
 
 

@@ -36,6 +36,8 @@ class KernelSpec(types.Opaque):
         for the whole array, which then takes the place of the zero point; else "".
     streams : bool
         Whether large results go past the cache.
+    norm : float
+        Which power of errors is summed where ranges are searched for.
     """
 
     def __init__(
@@ -48,11 +50,12 @@ class KernelSpec(types.Opaque):
         code: Minifloat | None = None,
         scale_kind: str = "",
         streams: bool = False,
+        norm: float = 2.0,
     ) -> None:
         self.op, self.nan, self.range_scheme, self.block = op, nan, range_scheme, block
-        self.rule, self.code, self.scale_kind, self.streams = rule, code, scale_kind, streams
+        self.rule, self.code, self.scale_kind, self.streams, self.norm = rule, code, scale_kind, streams, norm
         # everything, since machine code is kept on disk under this name
-        parts = op, nan, range_scheme, block, rule, code, scale_kind, streams
+        parts = op, nan, range_scheme, block, rule, code, scale_kind, streams, norm
         super().__init__(name=f"KernelSpec({', '.join(map(str, parts))})")
 
     @property

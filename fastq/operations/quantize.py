@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
+from fastq.formats.range_methods import MSERange
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.arguments import equal, is_a
 
@@ -28,6 +29,7 @@ def quantize(
     saturate: bool = True,
     out: Array | None = None,
     bits: int | None = None,
+    range: str | MSERange = "minmax",
 ) -> QuantizedArray:
     """Quantize an array, with parameters computed from it or given.
 
@@ -59,6 +61,9 @@ def quantize(
         Where to write the codes: x's shape and the format's storage dtype; packed shape for packed formats.
     bits : int, optional
         Use codes of so many bits, 2 or more, in the storage of `dtype`, one an element.
+    range : {"minmax", "mse"} or MSERange
+        All of what each parameter belongs to, from minimum to maximum; or the part of it that has the least error of
+        the round trip, which clips a few values and rounds the others less: see `MSERange`.
 
     Returns
     -------
@@ -82,11 +87,11 @@ def quantize(
     array([0.01574803, 0.0023622 ], dtype=float32)
     """
     if qparams is None:
-        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan
+        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
         result: QuantizedArray = call("quantize", x, out, None, None, None, options, types)
         return result
-    _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
+    _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
     p = as_qparams(qparams)
     codes: QuantizedArray = call(
         "quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
@@ -104,6 +109,7 @@ def choose_qparams(
     convention: str | Convention = "onnx",
     nan: str = "raise",
     bits: int | None = None,
+    range: str | MSERange = "minmax",
 ) -> QParams:
     """Return the scale and zero point that `quantize` would take from an array.
 
@@ -114,7 +120,7 @@ def choose_qparams(
 
     Parameters
     ----------
-    x, dtype, axis, block_size, symmetric, convention, nan, bits
+    x, dtype, axis, block_size, symmetric, convention, nan, bits, range
         As in `quantize`.
 
     Returns
@@ -134,7 +140,7 @@ def choose_qparams(
     >>> p.scale, p.zero_point
     (array(0.01, dtype=float32), array(100, dtype=uint8))
     """
-    options = axis, block_size, symmetric, bits, dtype, convention, nan
+    options = axis, block_size, symmetric, bits, dtype, convention, nan, range
     types = type(axis), type(block_size), type(symmetric), type(bits)
     result: QParams = call("choose_qparams", x, None, None, None, None, options, types)
     return result
@@ -208,12 +214,13 @@ def fake_quantize(
     saturate: bool = True,
     out: Array | None = None,
     bits: int | None = None,
+    range: str | MSERange = "minmax",
 ) -> Array:
     """Quantize and dequantize in one pass: the values that the codes of x would stand for.
 
     Parameters
     ----------
-    x, dtype, qparams, axis, block_size, symmetric, convention, nan, saturate, bits
+    x, dtype, qparams, axis, block_size, symmetric, convention, nan, saturate, bits, range
         As in `quantize`.
     out : ndarray, optional
         Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
@@ -235,11 +242,11 @@ def fake_quantize(
     array([0.        , 0.33333334, 1.        ], dtype=float32)
     """
     if qparams is None:
-        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan
+        options = axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
         result: Array = call("fake_quantize", x, out, None, None, None, options, types)
         return result
-    _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits)
+    _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
     p = as_qparams(qparams)
     values: Array = call(
         "fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
@@ -261,6 +268,7 @@ _WITHOUT_QPARAMS = {
     "symmetric": False,
     "convention": "onnx",
     "bits": None,
+    "range": "minmax",
 }
 _DEFAULTS = tuple(_WITHOUT_QPARAMS.values())
 

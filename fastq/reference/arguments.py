@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.system.arguments import as_array, as_choice, dtype_of, equal, native
+from fastq.formats.range_methods import as_range_method
+from fastq.system.arguments import as_array, as_bool, as_choice, dtype_of, equal, native
 
 Array = NDArray[Any]
 BitOrder = Literal["little", "big"]
@@ -113,7 +114,14 @@ def check_symmetric(qtype: QType, symmetric: bool) -> None:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
 
 
-DEFAULTS = {"axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
+def check_saturates(saturate: object, method: object) -> None:
+    """Raise ValueError if values beyond a range that is searched for are not to saturate."""
+    if not as_bool(saturate, "saturate") and as_range_method(method) is not None:
+        raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
+
+
+DEFAULTS: dict[str, object] = {"axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
+DEFAULTS |= {"range": "minmax"}
 
 
 def check_defaults(**options: object) -> None:

@@ -30,21 +30,20 @@ def scale_dtype(qtype: QType) -> np.dtype[Any]:
     return FLOAT_FORMATS[qtype.scale_element].dtype
 
 
-def chosen_scale(largest: Array, spoiled: Array, qtype: QType) -> tuple[Array, NDArray[np.float32] | None]:
-    """Return the scales of blocks and of the whole array from the largest magnitudes; NaN where a block is `spoiled`.
+def chosen_scale(
+    largest: Array, spoiled: NDArray[np.bool_], qtype: QType, tensor_scale: NDArray[np.float32] | None
+) -> Array:
+    """Return the scales of blocks from their largest magnitudes; NaN where a block is `spoiled`.
 
-    OCP Microscaling Formats (MX) 1.0, section 6.3; for NVFP4, torchao's `per_tensor_amax_to_scale` and
-    `nvfp4_quantize`.
+    OCP Microscaling Formats (MX) 1.0, section 6.3; for NVFP4, torchao's `nvfp4_quantize`.
     """
     row = FLOAT_FORMATS[qtype.scale_element]
-    tensor_scale = None
-    if is_microscaling(qtype):
+    if tensor_scale is None:
         codes = _shared_exponents(largest, qtype) + row.bias
     else:
-        tensor_scale = _tensor_scale(largest, qtype)
         codes = floats.encoded(_block_scales(largest, tensor_scale, qtype), row, saturate=True)
     assert row.nan is not None
-    return np.where(spoiled, row.nan, codes).astype(np.uint8).view(row.dtype), tensor_scale
+    return np.where(spoiled, row.nan, codes).astype(np.uint8).view(row.dtype)
 
 
 def _shared_exponents(largest: Array, qtype: QType) -> Array:
@@ -54,7 +53,8 @@ def _shared_exponents(largest: Array, qtype: QType) -> Array:
 
 
 @np.errstate(over="ignore", under="ignore")
-def _tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
+def tensor_scale(largest: Array, qtype: QType) -> NDArray[np.float32]:
+    """Return the scale of the whole array from magnitudes of blocks, by torchao's `per_tensor_amax_to_scale`."""
     full = largest.dtype.type(FLOAT_FORMATS[qtype.scale_element].max * FLOAT_FORMATS[qtype.element].max)
     scale = np.max(largest, initial=0) / full
     least, most = NVFP4_TENSOR_SCALES

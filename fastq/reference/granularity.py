@@ -68,6 +68,11 @@ def extremes(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
     return np.asarray(lo + zero), np.asarray(hi + zero)
 
 
+def sums(x: Array, axis: Axis, block_size: int) -> Array:
+    """Return the sum of each range; of whole numbers below 2**53 in any order."""
+    return _reduced(np.add, x, axis, block_size)
+
+
 def any_flag(flags: NDArray[np.bool_], axis: Axis, block_size: int) -> Array:
     """Return for each range whether a flag in it is set."""
     shape = parameter_shape(flags.shape, axis, block_size)

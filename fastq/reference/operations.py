@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.qtypes import QTYPES, as_qtype
+from fastq.formats.range_methods import MSERange, as_range_method
 from fastq.reference import blocks
 from fastq.reference.arguments import (
     FLOATS,
@@ -20,6 +21,7 @@ from fastq.reference.arguments import (
     check_defaults,
     check_nan,
     check_no_nan,
+    check_saturates,
     check_symmetric,
     code_format,
     compute_type,
@@ -36,7 +38,8 @@ from fastq.reference.given import as_scale, checked_qparams, raw_qparams
 from fastq.reference.granularity import any_flag, extremes, normalized, prescribed
 from fastq.reference.output import check_is_out, check_out, codes_dtype, codes_shape, delivered, output_dtype, stored
 from fastq.reference.packing import pack_codes, packed_shape, unpack_codes
-from fastq.reference.parameters import finite_scale, from_range, range_of
+from fastq.reference.parameters import range_of
+from fastq.reference.search import RangeParameters, least_error
 from fastq.results import Axis, Comparison, QParams, QuantizedArray
 from fastq.system.arguments import (
     as_array,
@@ -69,6 +72,7 @@ def quantize(
     saturate: bool = True,
     out: Array | None = None,
     bits: int | None = None,
+    range: str | MSERange = "minmax",
 ) -> QuantizedArray:
     """Return the codes of `x`, with parameters computed from its range or given.
 
@@ -79,7 +83,7 @@ def quantize(
         even; arguments and errors as for `fastq.quantize`.
     """
     x = widened(as_input(x, "x"))
-    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits)
+    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
     check_out(out, codes_shape(x.shape, p.dtype), codes_dtype(p.dtype))
     return QuantizedArray(stored(encode(ready_to_encode(x, nan, p.dtype), p, saturate), p.dtype, out), p, x.shape)
 
@@ -94,6 +98,7 @@ def choose_qparams(
     convention: str | Convention = "onnx",
     nan: str = "raise",
     bits: int | None = None,
+    range: str | MSERange = "minmax",
 ) -> QParams:
     """Return the scale and the zero point that the range of `x` asks for.
 
@@ -109,17 +114,12 @@ def choose_qparams(
     check_symmetric(qtype, symmetric)
     always = bool(symmetric or qtype.element or qtype.block_size)
     row.check(qtype, always, part_of(axis, block_size))
-    lo, hi = range_of(nan_as_zero(x, check_nan(nan, qtype)), axis, block_size)
-    where = (qtype, axis, block_size, always, convention)
-    if qtype.block_size:
-        spoiled = any_flag(np.isnan(x) & (nan == "keep"), axis, block_size)
-        scale, tensor_scale = blocks.chosen_scale(np.maximum(-lo, hi), spoiled, qtype)
-        return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=tensor_scale)
-    under = row.under(always, part_of(axis, block_size))
-    scale, zero_point = from_range(lo, hi, under, under.parameter_range(qtype, always), always)
-    scale = finite_scale(scale, row.scale_dtype(lo.dtype))
-    zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
-    return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
+    number, method = nan_as_zero(x, check_nan(nan, qtype)), as_range_method(range)
+    lo, hi = range_of(number, axis, block_size)
+    spoiled = any_flag(np.isnan(x) & (nan == "keep"), axis, block_size)
+    tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
+    parameters = RangeParameters(qtype, axis, block_size, always, convention, spoiled, tensor_scale)
+    return parameters.of(lo, hi) if method is None else parameters.of(*least_error(number, lo, hi, parameters, method))
 
 
 def quantize_linear(
@@ -210,6 +210,7 @@ def fake_quantize(
     saturate: bool = True,
     out: Array | None = None,
     bits: int | None = None,
+    range: str | MSERange = "minmax",
 ) -> Array:
     """Return what is left of `x` after quantizing and dequantizing it.
 
@@ -221,7 +222,7 @@ def fake_quantize(
     x = as_input(x, "x")
     wanted = np.dtype(x.dtype if x.dtype.name in FLOATS else compute_type(x.dtype))
     x = widened(x)
-    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits)
+    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
     check_out(out, x.shape, wanted)
     return delivered(decode(encode(ready_to_encode(x, nan, p.dtype), p, saturate), p), wanted, out)
 
@@ -308,19 +309,30 @@ def _resolve(
     convention: str | Convention,
     nan: str,
     bits: int | None,
+    range: str | MSERange,
+    saturate: bool,
 ) -> QParams:
     """Return the parameters to quantize `x` with: those given, or those of its range."""
     if (dtype is None) == (qparams is None):
         raise TypeError("exactly one of dtype and qparams is needed")
     if qparams is None:
+        check_saturates(saturate, range)
         return choose_qparams(
-            x, dtype, axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, nan=nan, bits=bits
+            x,
+            dtype,
+            axis=axis,
+            block_size=block_size,
+            symmetric=symmetric,
+            convention=convention,
+            nan=nan,
+            bits=bits,
+            range=range,
         )
     if not is_a(qparams, QParams):
         raise TypeError(f"qparams must be a QParams, not {shown(qparams)}")
     if equal(nan, "keep") and qparams.dtype.block_size:
         raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qparams.dtype} are given")
-    check_defaults(axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, bits=bits)
+    check_defaults(axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, bits=bits, range=range)
     return checked_qparams(qparams, x.shape, compute_type(x.dtype))
 
 

@@ -19,5 +19,10 @@ KERNEL_ARGS = np.dtype(
         ("size", np.int64),  # codes in all, where rows are repacked
         ("partials", np.int64),  # partial minima and maxima to merge, and how many numbers one lies after another
         ("partial_stride", np.int64),
+        (
+            "grid",
+            np.int64,
+        ),  # parts that a range is divided into where it is searched for, and how many ranges are tried
+        ("candidates", np.int64),
     ]
 )

@@ -396,6 +396,9 @@ class _Drawing:
             options["nan"] = "ignore"
         if of.bits is not None:
             options["bits"] = of.bits
+        self.noted["range"] = str(of.range)
+        if of.range != "minmax" or self.random.random() < 0.1:
+            options["range"] = of.range
         return options
 
     def packed(self, shape):
@@ -422,8 +425,8 @@ class _Drawing:
         shape = self.shape()
         options = self.ranged_options(shape)
         if out_of is not None:
-            options["saturate"] = self.of.saturate
-            self.noted["saturate"] = self.of.saturate
+            searches = self.of.range != "minmax" and self.random.random() < 0.95  # which clips, so all has to saturate
+            options["saturate"] = self.noted["saturate"] = self.of.saturate or searches
         call = Call([], options)
         x = self.placed(call, self.values(shape))
         call.args = [x, self.dtype_argument()]

@@ -7,6 +7,7 @@ import fastq
 from fastq.formats.conventions import _CHOICES, Convention
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
+from fastq.formats.range_methods import NORMS
 from fuzzing.arrays import INTEGERS, REALS
 
 CASES = 500  # of a combination
@@ -52,6 +53,7 @@ class Combination:
     scale_dtype: str
     values_dtype: str
     blocks: tuple
+    range: object
 
     @property
     def row(self):
@@ -114,6 +116,14 @@ def _convention(random, format):
     return "onnx" if kind < 0.4 else random.choice(fitting)
 
 
+def _range(random, operation):
+    """How ranges are taken: mostly all of them, since a search takes the reference so many times as long."""
+    if operation not in ("quantize", "fake_quantize", "choose_qparams") or random.random() < 0.7:
+        return "minmax"
+    searches = [fastq.MSERange(grid, shrink, norm) for grid in (1, 7, 100) for shrink in (0.2, 0.8) for norm in NORMS]
+    return random.choice(["mse", *searches])
+
+
 def combination(number):
     """The combination of a number: always the same one."""
     random = Random(f"combination {number}")
@@ -146,4 +156,5 @@ def combination(number):
         random.choice(["float32", "float32", "float64", "float16", "bfloat16"]),
         random.choice(["float32", "float32", "float64", "float16", "bfloat16"]),
         tuple(random.sample(BLOCKS, 2)),
+        _range(random, operation),
     )

@@ -7,8 +7,6 @@ from numba import types
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op_prepared, to_compute
 from fastq.kernels.formulas import (
-    PreparedScale,
-    base_code,
     compute_type,
     computes_in,
     is_infinite,
@@ -18,6 +16,7 @@ from fastq.kernels.formulas import (
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
 from fastq.kernels.loops.block_extremes import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.loops.nontemporal import finish, flush, in_lines_if, place, stage_at
+from fastq.kernels.loops.prepared import PREPARED, load_prepared, store_prepared
 from fastq.kernels.loops.runs import convert_run
 from fastq.kernels.operands import ElementOperands, rebase, without_streaming
 from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters
@@ -41,12 +40,10 @@ from fastq.simd import (
     reduce_min,
     scratch,
     select,
-    store,
 )
 
 BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block
 _STAGED = 16 * max(BLOCK_SIZES) * 4 + 2 * LINE  # bytes of as many blocks of float32 as are computed side by side
-_PREPARED = 6 * 16  # numbers of 32 bits, or half as many of 64, that a `PreparedScale` for each of them consists of
 
 
 @njit
@@ -59,7 +56,7 @@ def blocks(spec, operands, args, units):
     operands = rebase(operands, args, units)
     src, dst, scale, zero_point = operands.src, operands.dst, operands.scale, operands.zero_point
     n, size = count(compute_lanes(spec, scale, 1)), count(block_lanes(spec, src))
-    now, following = scratch(_PREPARED, compute_type(spec, scale)), scratch(_PREPARED, compute_type(spec, scale))
+    now, following = scratch(PREPARED, compute_type(spec, scale)), scratch(PREPARED, compute_type(spec, scale))
     streaming, args = in_lines_if(spec, dst, args.streaming), without_streaming(args)
     stage = stage_at(scratch(_STAGED, types.uint8), advance(dst, units.start * size))
     p, stop, status, ready, out = units.start, units.stop, 0, False, operands
@@ -179,19 +176,8 @@ def _prepare_blocks(spec, operands, args, p, memory):
         return False, 0
     store_parameters(spec, operands, p, scales, zero_points)
     s = prepare_scale(spec, scales, zero_points, args.lowest, args.highest)
-    store(memory, 0, s.scale)
-    store(memory, n, s.zero_point)
-    store(memory, 2 * n, s.factor)
-    store(memory, 3 * n, s.below)
-    store(memory, 4 * n, s.above)
-    store(_bases(memory, n), 0, base_code(s))
+    store_prepared(memory, n, s)
     return True, status_of(reports_nan(spec) and any_lane(nans), False)
-
-
-@njit
-def _bases(memory, n):
-    """Return where the prepared scales of n blocks in memory have their `base`."""
-    return cast_pointer(advance(memory, 5 * n), types.int32)
 
 
 @njit
@@ -199,9 +185,8 @@ def _convert_blocks(spec, operands, p, memory):
     """Convert the values of blocks from p on by the prepared scales in memory."""
     src, dst, scale = operands.src, operands.dst, operands.scale
     vec, n = block_lanes(spec, src), count(compute_lanes(spec, scale, 1))
-    bases = _bases(memory, n)
     for k in range(n):
-        s = PreparedScale(memory[k], memory[n + k], bases[k], memory[2 * n + k], memory[3 * n + k], memory[4 * n + k])
+        s = load_prepared(memory, n, k)
         i = (p + k) * count(vec)
         prefetch_lanes(src, i + PREFETCH, vec)
         x = to_compute(spec, load_elements(src, i, vec), scale)

@@ -16,7 +16,8 @@ from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.histogram import count_run
 from fastq.kernels.loops.min_max import min_max
 from fastq.kernels.loops.nontemporal import in_lines
-from fastq.kernels.operands import rebase, register_lanes
+from fastq.kernels.loops.range_search import add_candidates, shrink_range
+from fastq.kernels.operands import CandidateOperands, SearchOperands, rebase, register_lanes
 from fastq.kernels.parameters import (
     count_nan_as_zero,
     load_scale,
@@ -57,9 +58,14 @@ def runs(spec, operands, args, units):
     return status
 
 
+_SEARCHES = {SearchOperands: shrink_range, CandidateOperands: add_candidates}
+
+
 @specialize
 def visit(spec, operands, args, p, i, end):
     """Visit the run i..end, whose parameters have index p."""
+    if operands.instance_class in _SEARCHES:
+        return _SEARCHES[operands.instance_class]
     if spec.range_scheme:
         return _by_range
     return {"minmax": _merge_min_max, "histogram": count_run, "compare": _compare}.get(spec.op, _by_parameters)

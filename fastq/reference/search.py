@@ -1,0 +1,98 @@
+"""Take parameters from a range, and search for the part of a range that has the least error of the round trip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.formats.qtypes import QType
+from fastq.formats.range_methods import MSERange
+from fastq.reference import blocks, floats
+from fastq.reference.codes import decode, encode
+from fastq.reference.granularity import spread, sums
+from fastq.reference.parameters import finite_scale, from_range
+from fastq.results import Axis, QParams
+
+Array = NDArray[Any]
+STEP_BITS = 10  # errors are counted in units of 2**-10 steps, or of the next power of two below
+MOST_ERROR = 2.0**53  # a larger sum of units counts as this one
+
+
+@dataclass(frozen=True)
+class RangeParameters:
+    """Parameters of ranges by a format and a convention: QParams of lo and hi.
+
+    Attributes
+    ----------
+    dtype, axis, block_size, symmetric, convention
+        As `QParams` have them.
+    spoiled : ndarray of bool
+        Which blocks have a NaN that their scale is to keep.
+    tensor_scale : ndarray, optional
+        The scale of the whole array, where the format has one.
+    """
+
+    dtype: QType
+    axis: Axis
+    block_size: int
+    symmetric: bool
+    convention: str | Convention
+    spoiled: NDArray[np.bool_]
+    tensor_scale: NDArray[np.float32] | None
+
+    def of(self, lo: Array, hi: Array) -> QParams:
+        """Return the parameters of the ranges from lo to hi."""
+        qtype, where = self.dtype, (self.dtype, self.axis, self.block_size, self.symmetric, self.convention)
+        if qtype.block_size:
+            scale = blocks.chosen_scale(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
+            return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=self.tensor_scale)
+        row = as_convention(self.convention)
+        under = row.under(self.symmetric, part_of(self.axis, self.block_size))
+        scale, zero_point = from_range(lo, hi, under, under.parameter_range(qtype, self.symmetric), self.symmetric)
+        scale = finite_scale(scale, row.scale_dtype(lo.dtype))
+        zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
+        return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
+
+
+def least_error(x: Array, lo: Array, hi: Array, parameters: RangeParameters, method: MSERange) -> tuple[Array, Array]:
+    """Return the parts of the ranges lo..hi of `x` that have the least error; of equal ones the largest."""
+    if x.size == 0:
+        return lo, hi
+    least = np.full(lo.shape, np.inf)
+    low, high, unit = lo, hi, _units_of_one(parameters.of(lo, hi), lo.dtype)
+    for ratio in method.ratios.astype(lo.dtype):
+        p = parameters.of(lo * ratio, hi * ratio)
+        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm), MOST_ERROR)
+        better = error < least
+        least = np.where(better, error, least)
+        low, high = np.where(better, lo * ratio, low), np.where(better, hi * ratio, high)
+    return low, high
+
+
+@np.errstate(over="ignore", under="ignore")
+def _units_of_one(p: QParams, ftype: np.dtype[Any]) -> Array:
+    """Return how many units an error of 1 has: a power of two for each range."""
+    form = p.dtype.float_format
+    steps = (blocks.steps(p) if p.dtype.block_size else np.abs(p.scale)).astype(ftype)
+    if p.tensor_scale is not None:
+        steps = np.asarray(steps * p.tensor_scale.astype(ftype))
+    place = floats.emax(form) - form.mantissa if form else 0
+    if p.dtype.block_size and not form:
+        place = -6
+    info = np.finfo(ftype)
+    exponents = np.where(np.isnan(steps), info.maxexp, np.frexp(steps)[1] - 1).astype(np.int64)
+    return np.asarray(
+        np.ldexp(ftype.type(1), np.clip(STEP_BITS - place - exponents, info.minexp, info.maxexp - 1)).astype(ftype)
+    )
+
+
+@np.errstate(all="ignore")
+def _error(x: Array, p: QParams, unit: Array, ftype: np.dtype[Any], norm: float) -> Array:
+    """Return the sums of powers of the errors of each range, in whole units: float64 adds them exactly."""
+    values = decode(encode(x, p, saturate=True), p).astype(ftype)
+    units = np.rint((x.astype(ftype) - values) * spread(unit, x.shape, p.axis, p.block_size)).astype(np.float64)
+    return sums(units * units if norm == 2 else np.abs(units), p.axis, p.block_size)

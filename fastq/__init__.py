@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastq.operations.calibrate import Calibrator
     from fastq.operations.dequantize import dequantize_linear
     from fastq.operations.measure import compare, minmax
-    from fastq.operations.packing import pack, unpack
+    from fastq.operations.packing import binarize, pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
     from fastq.operations.warmup import warmup
     from fastq.results import Comparison, QParams, QuantizedArray
@@ -36,6 +36,7 @@ __all__ = [
     "QParams",
     "QType",
     "QuantizedArray",
+    "binarize",
     "choose_qparams",
     "compare",
     "dequantize_linear",
@@ -72,7 +73,7 @@ _HOMES = {
     "fastq.operations.calibrate": ("Calibrator",),
     "fastq.operations.dequantize": ("dequantize_linear",),
     "fastq.operations.measure": ("compare", "minmax"),
-    "fastq.operations.packing": ("pack", "unpack"),
+    "fastq.operations.packing": ("binarize", "pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
     "fastq.operations.warmup": ("warmup",),
     "fastq.results": ("Comparison", "QParams", "QuantizedArray"),

@@ -47,6 +47,7 @@ def same(actual, expected):
 INT8 = reference.quantize(X, "int8", axis=0)
 INT4 = reference.quantize(X, "int4")
 COMPUTED = {
+    "binarize": lambda api: api.binarize(X, dtype="int8"),
     "choose_qparams": lambda api: api.choose_qparams(X, "int8", axis=0),
     "compare": lambda api: api.compare(X, INT8),
     "dequantize_linear": lambda api: api.dequantize_linear(INT8.codes, INT8.scale, INT8.zero_point, axis=0),

@@ -314,6 +314,10 @@ CALLS = {
     "minmax": (of_both("minmax"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
     "compare": (of_both("compare"), {"x": X, "q": Q}),
     "pack": (of_both("pack"), {"codes": CODES % 8} | PACKING),
+    "binarize": (
+        of_both("binarize"),
+        {"x": X, "axis": -1, "dtype": "uint8", "bitorder": "big", "nan": "raise", "out": None},
+    ),
     "unpack": (of_both("unpack"), {"packed": np.zeros((3, 2), np.uint8), "shape": (3, 4)} | PACKING),
     "gguf.quantize": (of_both("gguf.quantize"), {"data": np.ones((3, 32), np.float32), "qtype": "Q8_0", "out": None}),
     "gguf.dequantize": (

@@ -94,6 +94,8 @@ CALLS = {
     "dequantize_linear, float8": lambda api, x: api.dequantize_linear(
         np.clip(x, -400, 400).astype(FLOAT8), PER_ROW, axis=0
     ),
+    "binarize": lambda api, x: api.binarize(x),
+    "binarize int8, columns": lambda api, x: api.binarize(x, axis=0, dtype="int8", bitorder="little"),
     "pack": lambda api, x: api.pack(reference.unpack(reference.quantize(x, "int4").codes, "int4", shape=SHAPE), "int4"),
     "unpack": lambda api, x: api.unpack(reference.quantize(x, "uint4").codes, "uint4", shape=SHAPE),
     "unpack float4": lambda api, x: api.unpack(reference.quantize(x, "mxfp4").codes, "float4_e2m1fn", shape=SHAPE),

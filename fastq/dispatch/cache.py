@@ -40,6 +40,7 @@ _RESOLVERS = {
     "compare_values": "errors",
     "pack": "subbyte",
     "unpack": "subbyte",
+    "binarize": "subbyte",
     "gguf_quantize": "gguf",
     "gguf_dequantize": "gguf",
 }

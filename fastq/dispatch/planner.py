@@ -181,10 +181,16 @@ def plan_repack(
     src: ElementType,
     dst: ElementType,
     memory: InMemory = IN_PLACE,
+    op: str = "repack",
+    nan: str = "raise",
 ) -> LaunchPlan | None:
-    """Plan to copy codes from one form in memory to the other; None for strided rows that end within a byte."""
+    """Plan to copy codes from one form in memory to the other, or to binarize values.
+
+    None for strided rows that end within a byte.
+    """
     size, length = math.prod(shape), shape[-1] if shape else 1
-    kinds, threads = CopyOperands(_as_integers(src), _as_integers(dst)), threadpool.threads_for(size)
+    kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
+    threads = threadpool.threads_for(size)
     dense = length % code.group == 0 or size == length
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
@@ -192,12 +198,12 @@ def plan_repack(
         size=size,
     )
     if dense:
-        kernel = kernel_for(repack_elements, kinds, "repack")
+        kernel = kernel_for(repack_elements, kinds, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
         return _in_memory(plan, shape, kinds, memory)
     if memory != IN_PLACE:
         return None
-    kernel = kernel_for(repack, kinds, "repack")
+    kernel = kernel_for(repack, kinds, op, nan=nan)
     return plan_launch(kernel, COPY, args, size // length, threads, size=length)
 
 

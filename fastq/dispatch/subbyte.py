@@ -1,4 +1,4 @@
-"""Pack and unpack codes of fewer than 8 bits."""
+"""Pack and unpack codes of fewer than 8 bits, and values of which one bit is kept."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import InMemory, plan_repack
+from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import as_bits
 from fastq.dispatch.strides import is_plain, memory_of
-from fastq.formats.qtypes import QType, as_qtype
+from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat
 from fastq.runtime.driver import LaunchPlan, bind, run
-from fastq.system.arguments import as_choice, as_int, as_shape, native, within_array
+from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, native, within_array
 
 Array = NDArray[Any]
 
@@ -87,6 +88,48 @@ def unpack(
     return launch
 
 
+def binarize(
+    x: Array,
+    out: Any,
+    _scale: None,
+    _zero: None,
+    _tensor: None,
+    axis: int,
+    dtype: Any,
+    bitorder: str,
+    nan: str,
+    *_: None,
+) -> Plan:
+    """Resolve `fastq.binarize`."""
+    validation.as_input(x)
+    validation.check_nan(nan)
+    shape, bit = x.shape or (1,), QTYPES["uint1"]
+    axis, code = _axis(axis, len(shape), "x"), _storage(bit, as_choice(bitorder, "bitorder", ("little", "big")))
+    stored = _dtype_of_bytes(dtype)
+    new = result_of(validation.packed_shape(shape, bit, axis), stored, out).new
+    execute: Callable[..., int] = functools.partial(_binarize_along, shape, axis, code, nan)
+    if is_plain(x) and is_plain(out) and axis == len(shape) - 1 and x.size:
+        execute = bind(_planned(plan_repack(shape, code, x.dtype, code, op="binarize", nan=nan)))
+
+    def launch(x: Array, out: Any, *_: object) -> Array:
+        result: Array = new() if out is None else out
+        (source,) = validation.copy_if_overlapping(result, x)
+        refuse_nan(execute(source, result), nan, source)
+        if stored == np.int8:
+            np.bitwise_xor(result, np.int8(-128), out=result)
+        return result
+
+    return launch
+
+
+def _dtype_of_bytes(dtype: object) -> np.dtype[Any]:
+    wanted = "uint8 or int8"
+    stored = as_dtype(dtype, "dtype", wanted)
+    if stored not in (np.uint8, np.int8):
+        raise TypeError(f"dtype must be {wanted}, not {stored}")
+    return stored
+
+
 def _packed_qtype(dtype: object, bitorder: str) -> QType:
     qtype = as_qtype(dtype)
     if not qtype.packed:
@@ -108,6 +151,11 @@ def _pack_along(shape: tuple[int, ...], axis: int, code: StorageFormat, codes: A
     return pack_codes(np.moveaxis(as_bits(codes).reshape(shape), axis, -1), np.moveaxis(packed, axis, -1), code)
 
 
+def _binarize_along(shape: tuple[int, ...], axis: int, code: StorageFormat, nan: str, x: Array, packed: Array) -> int:
+    rows, packed = np.moveaxis(x.reshape(shape), axis, -1), np.moveaxis(packed, axis, -1)
+    return pack_codes(rows, packed.view(np.uint8), code, op="binarize", nan=nan)
+
+
 def _unpack_along(shape: tuple[int, ...], axis: int, code: StorageFormat, packed: Array, codes: Array) -> None:
     codes = codes.reshape(shape).view(code.unpacked_dtype)
     unpack_codes(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), code)
@@ -116,16 +164,16 @@ def _unpack_along(shape: tuple[int, ...], axis: int, code: StorageFormat, packed
 # --- along the last axis ----------------------------------------------------------------------------------------------
 
 
-def pack_codes(codes: Array, packed: Array, code: StorageFormat) -> int:
-    """Pack codes along their last axis; return the status."""
+def pack_codes(codes: Array, packed: Array, code: StorageFormat, op: str = "repack", nan: str = "raise") -> int:
+    """Pack codes, or values of which one bit is kept, along their last axis; return the status."""
     if not codes.size:
         return 0
     result = packed if is_plain(packed) else np.empty(packed.shape, np.uint8)
     source = native(codes.dtype)
-    plan = plan_repack(codes.shape, code, source, code, InMemory(x=memory_of(codes)))
+    plan = plan_repack(codes.shape, code, source, code, InMemory(x=memory_of(codes)), op, nan)
     if plan is None:
         codes = np.ascontiguousarray(codes, source)
-        plan = plan_repack(codes.shape, code, source, code)
+        plan = plan_repack(codes.shape, code, source, code, op=op, nan=nan)
     status = run(_planned(plan), codes, result)
     if result is not packed:
         packed[...] = result

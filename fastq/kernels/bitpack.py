@@ -19,6 +19,7 @@ from fastq.simd import (
     constant,
     convert,
     emit_shuffle,
+    lane_type,
 )
 
 _WORDS = {2: types.uint16, 4: types.uint32, 8: types.uint64}
@@ -142,8 +143,13 @@ def _splitting(merges: list[tuple[int, int, int]]):
 
 @specialize
 def pack_lanes(codes, kind):
-    """Pack codes in 8 bit lanes, whole groups of them; the higher bits of a lane are ignored."""
+    """Pack codes in 8 bit lanes, whole groups of them; the higher bits of a lane are ignored.
+
+    A mask is codes of 1 bit.
+    """
     form = kind.instance_type
+    if lane_type(codes) == types.boolean:
+        return lambda codes, kind: bitcast(_ordered(codes, kind), types.uint8)
     word, mask, merge = form.word, form.mask(form.bitwidth, 8), _merging(form.merges)
 
     def packed(codes, kind):

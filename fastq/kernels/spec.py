@@ -19,7 +19,8 @@ class KernelSpec(types.Opaque):
     Parameters
     ----------
     op : str
-        "minmax", "histogram", "quantize", "dequantize", "fake" (quantize and dequantize), "compare" or "repack".
+        "minmax", "histogram", "quantize", "dequantize", "fake" (quantize and dequantize), "compare", "repack" or
+        "binarize".
     nan : str
         "raise": report NaN; "zero": take it for 0.0; "keep": give it the code of NaN.
     range_scheme : str

@@ -1,4 +1,4 @@
-"""Pack and unpack codes of fewer than 8 bits: dense, first element in the low bits, as ONNX packs them."""
+"""Pack and unpack codes of fewer than 8 bits: dense, first element in the low bits, as ONNX packs them; binarize."""
 
 from __future__ import annotations
 
@@ -95,4 +95,54 @@ def unpack(
         shape = as_shape(shape)
     types = (type(axis), *map(type, shape))  # True == 1 == 1.0
     result: NDArray[Any] = call("unpack", packed, None, None, None, None, (axis, dtype, bitorder), types, shape)
+    return result
+
+
+def binarize(
+    x: ArrayLike,
+    *,
+    axis: int = -1,
+    dtype: str | DTypeLike = "uint8",
+    bitorder: str = "big",
+    nan: str = "raise",
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Keep one bit of each element, whether it is positive, and pack eight of them in a byte.
+
+    ``np.packbits(x > 0, axis, bitorder)`` in one pass: with the defaults the bytes that sentence-transformers calls
+    "ubinary", with ``dtype="int8"`` those that it calls "binary". Each row begins on a whole byte.
+
+    Parameters
+    ----------
+    x : array_like
+        Of float16, bfloat16, float32, float64 or an integer dtype, any shape and memory layout.
+    axis : int
+        The axis along which neighbours share a byte.
+    dtype : {"uint8", "int8"} or dtype
+        Of the bytes; those of int8 are less by 128.
+    bitorder : {"big", "little"}
+        Whether the first of eight elements is in the highest or the lowest bit.
+    nan : {"raise", "zero"}
+        Refuse NaN, or take it for 0.0, which is not positive.
+    out : ndarray, optional
+        Where to write the bytes: their shape and dtype.
+
+    Returns
+    -------
+    ndarray
+        ``ceil(D / 8)`` bytes along the axis, the last one padded with zero bits; shape (1,) for an array of rank 0.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described, or x has NaN (unless ``nan="zero"``).
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> fastq.binarize(np.array([[0.5, -1.0, 2.0], [0.0, 0.0, 1e-9]], np.float32))
+    array([[160],
+           [ 32]], dtype=uint8)
+    """
+    result: NDArray[Any] = call("binarize", x, out, None, None, None, (axis, dtype, bitorder, nan), (type(axis),))
     return result

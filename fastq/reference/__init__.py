@@ -9,6 +9,7 @@ from fastq.reference import floats as floats
 from fastq.reference import gguf
 from fastq.reference.calibration import Calibrator
 from fastq.reference.operations import (
+    binarize,
     choose_qparams,
     compare,
     dequantize,
@@ -23,6 +24,7 @@ from fastq.reference.operations import (
 
 __all__ = [
     "Calibrator",
+    "binarize",
     "choose_qparams",
     "compare",
     "dequantize",

@@ -37,7 +37,7 @@ from fastq.reference.errors import clipped_count, measures
 from fastq.reference.given import as_scale, checked_qparams, raw_qparams
 from fastq.reference.granularity import any_flag, extremes, normalized, prescribed
 from fastq.reference.output import check_is_out, check_out, codes_dtype, codes_shape, delivered, output_dtype, stored
-from fastq.reference.packing import pack_codes, packed_shape, unpack_codes
+from fastq.reference.packing import pack_codes, pack_signs, packed_shape, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.search import RangeParameters, least_error
 from fastq.results import Axis, Comparison, QParams, QuantizedArray
@@ -46,6 +46,8 @@ from fastq.system.arguments import (
     as_axis,
     as_block_size,
     as_bool,
+    as_choice,
+    as_dtype,
     as_int,
     as_shape,
     equal,
@@ -275,6 +277,33 @@ def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder 
     if not (qtype.element or within(codes, qtype).all()):
         raise ValueError(f"codes must lie in {qtype.qmin} .. {qtype.qmax} for {qtype}")
     return pack_codes(codes, qtype, within_array((as_int(axis, "axis"),), codes.ndim, "codes")[0], bitorder)
+
+
+def binarize(
+    x: ArrayLike,
+    *,
+    axis: int = -1,
+    dtype: DTypeLike = "uint8",
+    bitorder: BitOrder = "big",
+    nan: str = "raise",
+    out: Array | None = None,
+) -> Array:
+    """Return in one bit of each element of `x` whether it is positive, packed along an axis.
+
+    Returns
+    -------
+    ndarray of uint8 or int8
+        ``np.packbits(x > 0)``; arguments and errors as for `fastq.binarize`.
+    """
+    x = np.atleast_1d(nan_as_zero(widened(as_input(x, "x")), check_nan(nan)))
+    (where,) = within_array((as_int(axis, "axis"),), x.ndim, "x")
+    stored = as_dtype(dtype, "dtype", "uint8 or int8")
+    if stored not in (np.uint8, np.int8):
+        raise TypeError(f"dtype must be uint8 or int8, not {stored}")
+    as_choice(bitorder, "bitorder", ("little", "big"))
+    packed = pack_signs(x, where, bitorder, stored)
+    check_out(out, packed.shape, stored)
+    return delivered(packed, stored, out)
 
 
 def unpack(

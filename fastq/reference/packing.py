@@ -1,4 +1,4 @@
-"""Pack codes of fewer than 8 bits, bit by bit."""
+"""Pack codes of fewer than 8 bits, and signs of values, bit by bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.qtypes import QType
+from fastq.formats.qtypes import QTYPES, QType
 from fastq.reference.arguments import BitOrder
 
 Array = NDArray[Any]
@@ -29,6 +29,12 @@ def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: BitOrder = "litt
     bits = rows >> np.arange(qtype.bits, dtype=np.uint8) & np.uint8(1)
     packed = np.packbits(bits.reshape(len(rows), length * qtype.bits), axis=-1, bitorder=bitorder)
     return np.asarray(np.moveaxis(packed.reshape(*outer, packed.shape[-1]), -1, axis), order="C")
+
+
+def pack_signs(x: Array, axis: int, bitorder: BitOrder, dtype: np.dtype[Any]) -> Array:
+    """Pack along an axis whether elements are positive; bytes of int8 are less by 128."""
+    packed = pack_codes(np.asarray(x > 0), QTYPES["uint1"], axis, bitorder)
+    return packed if dtype == np.uint8 else (packed.astype(np.int16) - 128).astype(np.int8)
 
 
 def unpack_codes(

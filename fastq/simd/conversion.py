@@ -50,9 +50,13 @@ def convert(typingctx, x, dtype):
 
 @intrinsic
 def bitcast(typingctx, x, dtype):
-    """Reinterpret the bits of x as lanes of `dtype`, as many as they fill, in the order of memory."""
+    """Reinterpret the bits of x as lanes of `dtype`, as many as they fill, in the order of memory.
+
+    The lanes of a mask have one bit each.
+    """
     kind = types.unliteral(x)
-    target, bits = dtype.dtype, lane_type(kind).bitwidth * lane_count(kind)
+    width = 1 if lane_type(kind) == types.boolean else lane_type(kind).bitwidth
+    target, bits = dtype.dtype, width * lane_count(kind)
     result = Vec(target, bits // target.bitwidth) if isinstance(kind, Vec) else target
 
     def emit(context, builder, sig, args):

@@ -607,6 +607,18 @@ class _Drawing:
         call.args = [self.placed(call, packed, lists=False), qtype.name]
         return call
 
+    def _binarize(self):
+        shape, random = self.shape(), self.random
+        axis = random.randrange(-len(shape), len(shape)) if shape else -1
+        dtype, bitorder = random.choice(["uint8", "uint8", "int8"]), random.choice(["big", "big", "little"])
+        call = Call([], {"axis": axis, "dtype": dtype, "bitorder": bitorder, "nan": self.of.nan})
+        self.noted |= {"nan": self.of.nan, "format": dtype}
+        x = self.values(shape, nans=0.1, infinities=0.2)
+        call.args = [self.placed(call, x)]
+        whole = list(shape) or [1]
+        whole[axis] = -(-whole[axis] // 8)
+        return self.with_out(call, tuple(whole), dtype, over=call.args[0] if type(call.args[0]) is np.ndarray else None)
+
     def gguf_shape(self, width):
         ndim = self.random.choice([1, 1, 2, 3]) if self.case.size != "streamed" else 2
         rows = -(-self.total() // width)

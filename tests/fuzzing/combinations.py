@@ -26,6 +26,7 @@ OPERATIONS = {
     "compare": 3,
     "pack": 1,
     "unpack": 1,
+    "binarize": 1,
     "gguf_quantize": 2,
     "gguf_dequantize": 1,
 }

@@ -1,4 +1,4 @@
-"""Copy codes from one storage format to another: a byte or more each, or several a byte."""
+"""Copy codes from one storage format to another, a byte or more each or several a byte; pack signs of values."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from numba import types
 
 from fastq.jit import njit, specialize
 from fastq.kernels.bitpack import Bits
-from fastq.kernels.load_store import PREFETCH, load_bits, prefetch_lanes, store_elements
+from fastq.kernels.load_store import (
+    PREFETCH,
+    load_bits,
+    load_elements,
+    prefetch_distance,
+    prefetch_lanes,
+    store_elements,
+)
 from fastq.kernels.loops.nontemporal import in_lines
 from fastq.kernels.operands import rebase
-from fastq.kernels.status import OUT_OF_RANGE
+from fastq.kernels.spec import nan_mask, nan_mask_of_two
+from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.simd import (
+    Vec,
     advance,
     any_lane,
     cast_pointer,
@@ -20,29 +29,31 @@ from fastq.simd import (
     dtype_of,
     lane_type,
     lanes,
+    lower,
+    upper,
 )
 
 
 @njit
 def repack(spec, operands, args, units):
-    """Copy rows start..stop of `args.length` codes, each of which begins on a whole byte.
+    """Copy rows start..stop of `args.length` elements, each of which begins on a whole byte.
 
-    The last row ends where there are `args.size` codes in all.
+    The last row ends where there are `args.size` elements in all.
     """
-    length, outside = args.length, False
+    length, found = args.length, False
     for row in range(units.start, units.stop):
         n = min(length, args.size - row * length)
         src, dst = row_at(operands.src, row, length), row_at(operands.dst, row, length)
-        outside |= _repack_row(spec, src, dst, n, args.streaming)
-    return OUT_OF_RANGE * outside
+        found |= _repack_row(spec, src, dst, n, args.streaming)
+    return _status_of(spec, found)
 
 
 @njit
 def repack_elements(spec, operands, args, units):
-    """Copy codes start..stop, which begin on a whole byte; src and dst hold the codes from `origin` on."""
+    """Copy elements start..stop, which begin on a whole byte; src and dst hold those from `origin` on."""
     operands = rebase(operands, args, units)
     src, dst = advance(operands.src, units.start), advance(operands.dst, units.start)
-    return OUT_OF_RANGE * _repack_row(spec, src, dst, units.stop - units.start, args.streaming)
+    return _status_of(spec, _repack_row(spec, src, dst, units.stop - units.start, args.streaming))
 
 
 @specialize
@@ -76,40 +87,92 @@ def out_of_range(code, dst):
     return lambda code, dst: code > constant(most, code)
 
 
-@njit
-def _codes_at(context, i, vec):
-    """Convert the codes of the Vec at src[i]; return them and which are out of range."""
-    src, dst = context
-    codes = load_bits(src, i, vec)
-    return in_register(codes, dst), out_of_range(codes, dst)
+@specialize
+def _status_of(spec, found):
+    """Return the status of a loop that has found elements to report."""
+    bit = HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE
+    return lambda spec, found: bit * found
+
+
+@specialize
+def _codes_at(context, i, kind):
+    """Convert the elements of a Vec or scalar type from src[i] on; return the codes and which are to be reported."""
+
+    def copied(context, i, kind):
+        _, src, dst = context
+        codes = load_bits(src, i, kind)
+        return in_register(codes, dst), out_of_range(codes, dst)
+
+    def binarized(context, i, kind):
+        spec, src, _ = context
+        prefetch_lanes(src, i + prefetch_distance(src), kind)
+        x = load_elements(src, i, kind)
+        return x > constant(0, x), any_lane(nan_mask_of_two(spec, lower(x), upper(x)))
+
+    def binarized_one(context, i, kind):
+        spec, src, _ = context
+        x = load_elements(src, i, kind)
+        return x > constant(0, x), nan_mask(spec, x)
+
+    if context[0].op != "binarize":
+        return copied
+    return binarized if isinstance(getattr(kind, "instance_type", None), Vec) else binarized_one
 
 
 @njit
 def _prefetched_codes_at(context, i, vec):
-    prefetch_lanes(context[0], i + PREFETCH * 4, vec)  # only here: in cache the loop has no room for it
+    prefetch_lanes(context[1], i + PREFETCH * 4, vec)  # only here: in cache the loop has no room for it
     return _codes_at(context, i, vec)
 
 
 _stream_lines = in_lines(_prefetched_codes_at)
 
 
+@specialize
+def _widest(spec, src, dst):
+    """Vec type of the elements of a turn: a register of the wider ones, or as many as fill a register with bits."""
+    if spec.op != "binarize":
+        return lambda spec, src, dst: lanes(src, dst)
+    vec = Vec(src.dtype, 64)
+    return lambda spec, src, dst: vec
+
+
+@specialize
+def _whole_bytes(src):
+    """Vec type of as few elements as fill whole bytes whatever their bits."""
+    vec = Vec(src.dtype, 8)
+    return lambda src: vec
+
+
 @njit
 def _repack_row(spec, src, dst, size, streaming):
-    vec = lanes(src, dst)
-    n, k, outside = count(vec), 0, False
-    if size >= n:
-        _, bad = _codes_at((src, dst), 0, vec)
-        if streaming:
-            k, outside = _stream_lines(spec, (src, dst), src, dst, 0, size, vec)
-        while k <= size - n:
-            codes, more = _codes_at((src, dst), k, vec)
-            bad = bad | more
-            store_elements(dst, k, codes)
-            k += n
-        outside |= any_lane(bad)
+    vec, context, k, found = _widest(spec, src, dst), (spec, src, dst), 0, False
+    if streaming:
+        k, found = _stream_lines(spec, context, src, dst, 0, size, vec)
+    k, more = _repack_lanes(context, k, size, vec)
+    found |= more
+    if count(vec) > 8:
+        k, more = _repack_lanes(context, k, size, _whole_bytes(src))
+        found |= more
     while k < size:
-        code = load_bits(src, k, dtype_of(src))
-        outside |= out_of_range(code, dst)
-        store_elements(dst, k, in_register(code, dst))
+        code, more = _codes_at(context, k, dtype_of(src))
+        found |= more
+        store_elements(dst, k, code)
         k += 1
-    return outside
+    return found
+
+
+@njit
+def _repack_lanes(context, k, size, vec):
+    """Copy the elements of whole Vecs from k on; return where the rest begins, and whether one was reported."""
+    n = count(vec)
+    if k > size - n:
+        return k, False
+    codes, reported = _codes_at(context, k, vec)
+    while True:
+        store_elements(context[2], k, codes)
+        k += n
+        if k > size - n:
+            return k, any_lane(reported)
+        codes, more = _codes_at(context, k, vec)
+        reported = reported | more

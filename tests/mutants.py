@@ -137,13 +137,13 @@ def _row(name, mutants, table):
 
 def reach_of(progress):
     """What each probe reaches, recorded anew if the package or the tests have changed."""
-    from mutating import judge, reach
+    from mutating import reach
 
     path = FOLDER / f"reach-{reach.sources_digest()}.pickle"
     if not path.exists():
         FOLDER.mkdir(parents=True, exist_ok=True)
-        judge.in_child(lambda: _choose(progress))
-        judge.in_child(lambda: _record(path, progress))
+        reach.in_child(lambda: _choose(progress))
+        reach.in_child(lambda: _record(path, progress))
     return pickle.loads(path.read_bytes())
 
 
@@ -219,7 +219,6 @@ def described(mutant):
 
 
 def main():
-    import figures
     from mutating import judge
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -249,6 +248,8 @@ def main():
     run_for(given.hours, state, order, reach, given.patience, given.jobs)
     names = {mutant.name for mutant in order}
     state.verdicts = {name: verdict for name, verdict in state.verdicts.items() if name in names}
+    import figures  # which imports the package
+
     figures.store("mutants", rows(state, order, counts))
     explained = reasons()
     left = [each for each in order if _survives(state.verdicts.get(each.name)) and each.name not in explained]

@@ -30,6 +30,7 @@ FILES = (
     "agreement",
     "buffers",
     "each_once",
+    "calibrator",
 )
 _KEPT = (
     "fastq.jit",

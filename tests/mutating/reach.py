@@ -104,11 +104,12 @@ class Kernels:
             file = self.jit._file(function, result, arguments)
         kept = self.folder / f"{file.path.stem}.json"
         if not kept.exists():
-            _in_child(lambda: _trace(self.jit, file, kept, function, result, arguments))
+            in_child(lambda: _trace(self.jit, file, kept, function, result, arguments))
         return json.loads(kept.read_text())
 
 
-def _in_child(work):
+def in_child(work):
+    """Do some work in a process of its own, of which only files are left; raises RuntimeError if it fails."""
     pid = os.fork()
     if not pid:
         code = 1
@@ -118,10 +119,11 @@ def _in_child(work):
         except BaseException:
             traceback.print_exc()
         finally:
+            sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
-    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-        raise RuntimeError("a kernel cannot be compiled")
+    if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise RuntimeError(f"a process of its own ended with exit code {code}")
 
 
 def _trace(jit, file, kept, function, result, arguments):
@@ -213,14 +215,15 @@ class _Stub:
 
     def __init__(self):
         from fastq.jit import compile as jit
-        from fastq.runtime import driver
+        from fastq.runtime import driver, threadpool
 
         self.features = {}
         self.asked = set()
         jit.c_function = self._c_function
         self.compiled = jit.Compiled
-        driver.bind = lambda plan: lambda *operands: 0
-        driver.run = lambda plan, *operands: 0
+        # where `driver.bind` looks for them: other modules have `bind` itself
+        driver._driver = lambda: lambda *operands: 0
+        threadpool.pool_for = lambda threads: None
 
     def _c_function(self, function, result, *arguments):
         name = kernel_name(function, result, arguments)

@@ -16,6 +16,7 @@ for; the type inference of calls from users' compiled functions.
 """
 
 import argparse
+import functools
 import json
 import os
 import pickle
@@ -136,33 +137,32 @@ def _row(name, mutants, table):
 
 
 def reach_of(progress):
-    """What each probe reaches, recorded anew if the package or the tests have changed."""
+    """What each probe reaches, recorded anew if the package or the tests have changed, a file of tests at a time."""
+    from mutating import probes, reach
+
+    folder, traces = FOLDER / f"reach-{reach.sources_digest()}", FOLDER / "traces"
+    for each in (folder, traces):
+        each.mkdir(parents=True, exist_ok=True)
+    chosen = _kept(folder / "seeds.pickle", lambda: reach.choose_cases(COMBINATIONS, KERNELS))
+    parts = [_kept(folder / "cases.pickle", lambda: reach.record_cases(chosen, traces, progress))]
+    for done, name in enumerate(probes.FILES):
+        progress("files of tests", done, len(probes.FILES))
+        parts.append(_kept(folder / f"{name}.pickle", functools.partial(reach.record_tests, name, traces)))
+    return reach.joined(parts)
+
+
+def _kept(path, make):
+    """What is in a file, made in a process of its own if there is none."""
     from mutating import reach
 
-    path = FOLDER / f"reach-{reach.sources_digest()}.pickle"
+    def write():
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(pickle.dumps(make()))
+        temporary.replace(path)
+
     if not path.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        reach.in_child(lambda: _choose(progress))
-        reach.in_child(lambda: _record(path, progress))
+        reach.in_child(write)
     return pickle.loads(path.read_bytes())
-
-
-def _choose(progress):
-    from mutating import reach
-
-    progress("chosen", 0, 0)
-    (FOLDER / "seeds.json").write_text(json.dumps(reach.choose_cases(COMBINATIONS, KERNELS)))
-
-
-def _record(path, progress):
-    from mutating import reach
-
-    traces = FOLDER / "traces"
-    traces.mkdir(exist_ok=True)
-    found = reach.record(json.loads((FOLDER / "seeds.json").read_text()), traces, progress)
-    temporary = path.with_suffix(".new")
-    temporary.write_bytes(pickle.dumps(found))
-    temporary.replace(path)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def main():
     console = Console()
 
     def progress(what, done, of):
-        if done % 25 == 0:
+        if done % 25 == 0 or of < 25:
             console.print(f"{what}: {done:,}" + (f" of {of:,}" if of else ""), highlight=False)
 
     reach = reach_of(progress)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
+DEFAULT_BINS, DEFAULT_BINS_OF_CHANNELS = 1 << 12, 1 << 10
 MOST_RANGES = 10_000
 _ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
 
@@ -47,8 +48,10 @@ class Calibrator:
         Whether as many codes are used below the zero point as above it.
     convention : str or Convention
         Whose arithmetic the parameters follow.
-    bins : int
-        Bins of a histogram on either side of 0: a power of two from 16 to 2**20. Each takes 8 bytes, per channel.
+    bins : int, optional
+        Bins of a histogram on either side of 0: a power of two from 16 to 2**20; by default 4096, with an axis 1024.
+        A channel takes ``16 * bins`` bytes, which 4096 channels make 64 MiB by default; `update` needs the same once
+        more while it adds, and half of it for what is added.
     nan : {"raise", "zero", "keep"}
         Refuse NaN, or take it for 0.0; "keep", for formats that have a NaN, takes it for 0.0 in ranges.
 
@@ -76,13 +79,14 @@ class Calibrator:
         axis: Axis = None,
         symmetric: bool = False,
         convention: str | Convention = "onnx",
-        bins: int = 4096,
+        bins: int | None = None,
         nan: str = "raise",
     ) -> None:
         self._scheme: Scheme
         self._nan: str
         self._scheme, self._nan = _dispatch("calibration").scheme_of(dtype, axis, symmetric, convention, nan)
-        self._bins = as_int(bins, "bins")
+        default = DEFAULT_BINS if self._scheme.axis is None else DEFAULT_BINS_OF_CHANNELS
+        self._bins = default if bins is None else as_int(bins, "bins")
         if not LEAST_BINS <= self._bins <= MOST_BINS or self._bins & (self._bins - 1):
             raise ValueError(f"bins must be a power of two from {LEAST_BINS} to {MOST_BINS}, not {self._bins}")
         self._seen: Histogram | None = None
@@ -169,11 +173,10 @@ class Calibrator:
         self._add(seen, _dispatch("validation").compute_dtype(x.dtype), "x")
 
     def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
-        if self._seen is not None:
-            if seen.lo.shape != self._seen.lo.shape:
-                raise ValueError(f"{name} has channels of shape {seen.lo.shape}, those before {self._seen.lo.shape}")
-            seen = _dispatch("histogram").merged(self._seen, seen)
-        self._seen, self._compute = seen, max(self._compute, compute)
+        known = self._seen or _dispatch("histogram").empty(seen.lo.shape, self._bins)
+        if seen.lo.shape != known.lo.shape:
+            raise ValueError(f"{name} has channels of shape {seen.lo.shape}, those before {known.lo.shape}")
+        self._seen, self._compute = _dispatch("histogram").merged(known, seen), max(self._compute, compute)
 
     def merge(self, other: Calibrator) -> None:
         """Add what another calibrator has seen; ``a | b`` makes a new one of both.

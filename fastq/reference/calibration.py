@@ -37,7 +37,7 @@ class Calibrator:
         axis: Axis = None,
         symmetric: bool = False,
         convention: str | Convention = "onnx",
-        bins: int = 4096,
+        bins: int | None = None,
         nan: str = "raise",
     ) -> None:
         self.dtype, self.axis = code_format(dtype, None), as_axis(axis)
@@ -48,7 +48,7 @@ class Calibrator:
         self.symmetric = symmetric or bool(self.dtype.element)
         as_convention(convention).check(self.dtype, self.symmetric, part_of(self.axis, 0))
         self.convention, self.nan = convention, check_nan(nan, self.dtype)
-        self.bins = as_int(bins, "bins")
+        self.bins = (4096 if axis is None else 1024) if bins is None else as_int(bins, "bins")
         if self.bins not in [1 << k for k in range(4, 21)]:
             raise ValueError(f"bins must be a power of two from 16 to 2**20, not {self.bins}")
         self.compute: type[np.floating[Any]] = np.float32

@@ -94,7 +94,8 @@ def plan_for(mutant, reach, patience=1):
     tests = [place for place in probes if reach.probes[place].kind == "test"]
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
-        tests = [place for place in tests if reach.kernels[place] & kernels <= made] if patience > 1 else []
+        if cases:
+            tests = [place for place in tests if reach.kernels[place] & kernels <= made] if patience > 1 else []
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
     tests.sort(key=lambda place: reach.seconds[place] * (0.5 + rng.random()))
     tests = _of_few_files(tests, FEW_FILES * patience, reach)

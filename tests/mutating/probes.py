@@ -32,6 +32,7 @@ FILES = (
     "each_once",
     "calibrator",
 )
+ALONE = ("calibrator",)  # whose kernels no case of the fuzzer needs
 _KEPT = (
     "fastq.jit",
     "fastq.runtime.threadpool",

@@ -357,7 +357,8 @@ CALLS = {
     "plot.errors": ([functools.partial(drawn, fastq.plot.errors)], {"x": X, "q": Q, "ax": None}),
     "plot.calibration": (
         [functools.partial(drawn, fastq.plot.calibration)],
-        {"calibrator": calibrator_of(fastq, axis=None), "methods": ("minmax",), "ax": None},
+        {"calibrator": calibrator_of(fastq, axis=None), "methods": ["minmax", "mse"], "channel": (), "percentile": 99.9}
+        | {"quantized_bins": 16, "grid": 3, "ax": None},
     ),
     "Calibrator": (
         [lambda api=api, **options: calibrator_of(api, **options).qparams() for api in (fastq, reference)],
@@ -370,6 +371,10 @@ CALLS = {
     ),
     "Calibrator.qparams": (
         of_calibrators(lambda calibrator, **options: calibrator.qparams(**options)),
+        {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
+    ),
+    "Calibrator.clipping_range": (
+        of_calibrators(lambda calibrator, **options: calibrator.clipping_range(**options)),
         {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
     ),
     "Calibrator.save": ([lambda path: in_a_file(calibrator_of(fastq).save, path)], {"path": "state"}),

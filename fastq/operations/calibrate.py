@@ -18,6 +18,8 @@ from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from fastq.dispatch.calibration import Scheme
 
 Array = NDArray[Any]
@@ -211,10 +213,10 @@ class Calibrator:
         self.merge(other)
         return self
 
-    def qparams(
+    def clipping_range(
         self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
-    ) -> QParams:
-        """Return the scale and the zero point that what was seen asks for.
+    ) -> tuple[Array, Array]:
+        """Return the least and the largest number that a method keeps, of each channel; what is beyond is clipped.
 
         Parameters
         ----------
@@ -232,8 +234,8 @@ class Calibrator:
 
         Returns
         -------
-        QParams
-            For "minmax" those that `choose_qparams` takes from all arrays together.
+        lo, hi : ndarray
+            In the compute type, with the shape of the channels.
 
         Raises
         ------
@@ -253,8 +255,48 @@ class Calibrator:
         seen = self._known
         if not np.all(seen.lo <= seen.hi):
             raise ValueError("this Calibrator has seen no elements yet: call update")
-        found: QParams = _dispatch("calibration").parameters(seen, self._scheme, self._compute, method, options)
-        return found
+        lo, hi = _dispatch("calibration").ranges(seen, self._scheme, self._compute, method, options)
+        return lo, hi
+
+    def qparams(
+        self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
+    ) -> QParams:
+        """Return the scale and the zero point that what was seen asks for.
+
+        Parameters
+        ----------
+        method, percentile, quantized_bins, grid
+            How the range is taken: see `clipping_range`.
+
+        Returns
+        -------
+        QParams
+            For "minmax" those that `choose_qparams` takes from all arrays together.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or a channel has no elements yet.
+        """
+        ends = self.clipping_range(method, percentile=percentile, quantized_bins=quantized_bins, grid=grid)
+        return self._scheme.of_ranges(*ends)
+
+    def plot(self, **options: Any) -> Axes:
+        """Draw what was seen and what each method clips: see `fastq.plot.calibration`.
+
+        Parameters
+        ----------
+        **options
+            Of `fastq.plot.calibration`.
+
+        Returns
+        -------
+        Axes
+            Of matplotlib.
+        """
+        from fastq import plot
+
+        return plot.calibration(self, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was seen, and what this calibrator is for, to a file that appears whole or not at all.

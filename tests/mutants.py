@@ -16,6 +16,7 @@ for; the type inference of calls from users' compiled functions.
 """
 
 import argparse
+import functools
 import json
 import os
 import pickle
@@ -136,33 +137,32 @@ def _row(name, mutants, table):
 
 
 def reach_of(progress):
-    """What each probe reaches, recorded anew if the package or the tests have changed."""
-    from mutating import judge, reach
+    """What each probe reaches, recorded anew if the package or the tests have changed, a file of tests at a time."""
+    from mutating import probes, reach
 
-    path = FOLDER / f"reach-{reach.sources_digest()}.pickle"
+    folder, traces = FOLDER / f"reach-{reach.sources_digest()}", FOLDER / "traces"
+    for each in (folder, traces):
+        each.mkdir(parents=True, exist_ok=True)
+    chosen = _kept(folder / "seeds.pickle", lambda: reach.choose_cases(COMBINATIONS, KERNELS))
+    parts = [_kept(folder / "cases.pickle", lambda: reach.record_cases(chosen, traces, progress))]
+    for done, name in enumerate(probes.FILES):
+        progress("files of tests", done, len(probes.FILES))
+        parts.append(_kept(folder / f"{name}.pickle", functools.partial(reach.record_tests, name, traces)))
+    return reach.joined(parts)
+
+
+def _kept(path, make):
+    """What is in a file, made in a process of its own if there is none."""
+    from mutating import reach
+
+    def write():
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(pickle.dumps(make()))
+        temporary.replace(path)
+
     if not path.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        judge.in_child(lambda: _choose(progress))
-        judge.in_child(lambda: _record(path, progress))
+        reach.in_child(write)
     return pickle.loads(path.read_bytes())
-
-
-def _choose(progress):
-    from mutating import reach
-
-    progress("chosen", 0, 0)
-    (FOLDER / "seeds.json").write_text(json.dumps(reach.choose_cases(COMBINATIONS, KERNELS)))
-
-
-def _record(path, progress):
-    from mutating import reach
-
-    traces = FOLDER / "traces"
-    traces.mkdir(exist_ok=True)
-    found = reach.record(json.loads((FOLDER / "seeds.json").read_text()), traces, progress)
-    temporary = path.with_suffix(".new")
-    temporary.write_bytes(pickle.dumps(found))
-    temporary.replace(path)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -219,7 +219,6 @@ def described(mutant):
 
 
 def main():
-    import figures
     from mutating import judge
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -236,7 +235,7 @@ def main():
     console = Console()
 
     def progress(what, done, of):
-        if done % 25 == 0:
+        if done % 25 == 0 or of < 25:
             console.print(f"{what}: {done:,}" + (f" of {of:,}" if of else ""), highlight=False)
 
     reach = reach_of(progress)
@@ -249,6 +248,8 @@ def main():
     run_for(given.hours, state, order, reach, given.patience, given.jobs)
     names = {mutant.name for mutant in order}
     state.verdicts = {name: verdict for name, verdict in state.verdicts.items() if name in names}
+    import figures  # which imports the package
+
     figures.store("mutants", rows(state, order, counts))
     explained = reasons()
     left = [each for each in order if _survives(state.verdicts.get(each.name)) and each.name not in explained]

@@ -200,6 +200,20 @@ def test_nan_counts_as_zero(dtype, nan):
 
 
 @pytest.mark.parametrize("api", [fastq, reference])
+def test_bins_by_default(api):
+    made = [api.Calibrator("int8", axis=axis) for axis in (None, 0, ())]
+    assert [calibrator.bins for calibrator in made] == [4096, 1024, 1024]
+
+
+def test_what_is_seen_is_an_array_whatever_was_merged():
+    calibrator = fastq.Calibrator("int8")
+    for x in (1.5, -2.5):
+        calibrator.update(np.float32(x))
+        found = calibrator.minimum, calibrator.maximum, calibrator.count, calibrator.counts, calibrator.edges
+        assert {type(each) for each in found} == {np.ndarray}
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
 def test_nothing_was_seen(api):
     calibrator = api.Calibrator("int8")
     with pytest.raises(ValueError, match="call update"):
@@ -243,7 +257,8 @@ def test_parameters_equal_those_of_the_reference(method, options):
             for api in (fastq, reference)
         ]
         for calibrator in pair:
-            calibrator.update(x)
+            for part in np.split(x, 2, axis=2):
+                calibrator.update(part)
         assert same(*(each.qparams(method, **options) for each in pair)), (dtype, convention, axis)
 
 

@@ -5,6 +5,7 @@ at a time; `outcome` says which of the allowed outcomes it was, or raises. Where
 both accept the same and refuse by errors of the same type. `python -m tests.junk` tries them all.
 """
 
+import contextlib
 import datetime
 import decimal
 import fractions
@@ -13,6 +14,7 @@ import itertools
 import json
 import operator
 import re
+import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -272,11 +274,29 @@ def put_back(setter, getter):
     return call
 
 
-def drawn(**arguments):
+def drawn(draw, **arguments):
     try:
-        fastq.plot.errors(**arguments)
+        draw(**arguments)
     finally:
         pyplot.close("all")
+
+
+def calibrator_of(api, **options):
+    """A calibrator that has seen something."""
+    made = api.Calibrator(**({"dtype": "int8", "axis": 0, "bins": 16} | options))
+    made.update(X)
+    return made
+
+
+def of_calibrators(call, **good):
+    """A method of calibrators of fastq and of the reference."""
+    return [lambda api=api, **options: call(calibrator_of(api, **good), **options) for api in (fastq, reference)]
+
+
+def in_a_file(call, path):
+    """Read or write a file in a folder of its own, where it may not be."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.suppress(OSError):
+        call(path)
 
 
 def inspected(function):
@@ -347,7 +367,31 @@ CALLS = {
     "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
     "warmup": ([fastq.warmup], {"dtypes": [np.float32], "codes": ["int8"]}),
     "kernels.inspect": ([inspected], {"function": fastq.minmax}),
-    "plot.errors": ([drawn], {"x": X, "q": Q, "ax": None}),
+    "plot.errors": ([functools.partial(drawn, fastq.plot.errors)], {"x": X, "q": Q, "ax": None}),
+    "plot.calibration": (
+        [functools.partial(drawn, fastq.plot.calibration)],
+        {"calibrator": calibrator_of(fastq, axis=None), "methods": ["minmax", "mse"], "channel": (), "percentile": 99.9}
+        | {"quantized_bins": 16, "grid": 3, "ax": None},
+    ),
+    "Calibrator": (
+        [lambda api=api, **options: calibrator_of(api, **options).qparams() for api in (fastq, reference)],
+        {"dtype": "int8", "axis": 0, "symmetric": False, "convention": "onnx", "bins": 16, "nan": "raise"},
+    ),
+    "Calibrator.update": (of_calibrators(lambda calibrator, x: calibrator.update(x)), {"x": X}),
+    "Calibrator.merge": (
+        [lambda other: calibrator_of(fastq).merge(other)],
+        {"other": calibrator_of(fastq)},
+    ),
+    "Calibrator.qparams": (
+        of_calibrators(lambda calibrator, **options: calibrator.qparams(**options)),
+        {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
+    ),
+    "Calibrator.clipping_range": (
+        of_calibrators(lambda calibrator, **options: calibrator.clipping_range(**options)),
+        {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
+    ),
+    "Calibrator.save": ([lambda path: in_a_file(calibrator_of(fastq).save, path)], {"path": "state"}),
+    "Calibrator.load": ([lambda path: in_a_file(fastq.Calibrator.load, path)], {"path": "state"}),
 }
 # arguments that may also be wrong beside a value that is good alone: then the message names one or the other
 PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}

@@ -1,4 +1,4 @@
-"""Turn histograms into parameters: a range of each part by a method, and what that range asks for."""
+"""Take ranges from histograms, by a method, and parameters from ranges."""
 
 from __future__ import annotations
 
@@ -63,6 +63,9 @@ def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Conv
     return Scheme(request.qtype, axis, request.symmetric, convention), request.nan
 
 
+Ends = tuple[Array, Array]
+
+
 class Options(NamedTuple):
     """Options of the methods."""
 
@@ -72,13 +75,10 @@ class Options(NamedTuple):
 
 
 @in_standard_mode
-def parameters(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], method: str, options: Options) -> QParams:
-    """Return the parameters of the ranges that a method takes from histograms."""
+def ranges(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], method: str, options: Options) -> Ends:
+    """Return the ranges that a method takes from histograms, in the compute type."""
     lo, hi = _METHODS[method](seen, scheme, compute, options)
-    return scheme.of_ranges(lo.astype(compute), hi.astype(compute))
-
-
-Ends = tuple[Array, Array]
+    return lo.astype(compute), hi.astype(compute)
 
 
 def _minmax(seen: Histogram, *_: object) -> Ends:

@@ -40,7 +40,7 @@ def histogram(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, bins
         status = launch_plan(x, None, None, None, counts, lo, hi)
         refuse_nan(status, nan, x)
         refuse_infinite_values(status, x)
-        counts = counts.sum(axis=2, dtype=np.int64)
+        counts = counts.sum(axis=2, dtype=counts.dtype) if plan.partials > 1 else counts[:, :, 0]
         result = Histogram(lo[0], hi[0], counts[0])
         for slot in range(1, plan.slots):
             result = merged(result, Histogram(lo[slot], hi[slot], counts[slot]))
@@ -66,7 +66,7 @@ def exponents(part: Histogram) -> NDArray[np.int64]:
 @in_standard_mode
 def merged(a: Histogram, b: Histogram) -> Histogram:
     """Return the histograms of the elements of both."""
-    both = Histogram(np.minimum(a.lo, b.lo), np.maximum(a.hi, b.hi), a.counts)
+    both = Histogram(np.asarray(np.minimum(a.lo, b.lo)), np.asarray(np.maximum(a.hi, b.hi)), a.counts)
     wanted = exponents(both)
     return both._replace(counts=_widened(a, wanted) + _widened(b, wanted))
 

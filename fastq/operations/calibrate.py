@@ -18,10 +18,13 @@ from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from fastq.dispatch.calibration import Scheme
 
 Array = NDArray[Any]
 LEAST_BINS, MOST_BINS = 1 << 4, 1 << 20
+DEFAULT_BINS, DEFAULT_BINS_OF_CHANNELS = 1 << 12, 1 << 10
 MOST_RANGES = 10_000
 _ARGUMENTS = "dtype", "axis", "symmetric", "convention", "bins", "nan"
 
@@ -47,8 +50,10 @@ class Calibrator:
         Whether as many codes are used below the zero point as above it.
     convention : str or Convention
         Whose arithmetic the parameters follow.
-    bins : int
-        Bins of a histogram on either side of 0: a power of two from 16 to 2**20. Each takes 8 bytes, per channel.
+    bins : int, optional
+        Bins of a histogram on either side of 0: a power of two from 16 to 2**20; by default 4096, with an axis 1024.
+        A channel takes ``16 * bins`` bytes, which 4096 channels make 64 MiB by default; `update` needs the same once
+        more while it adds, and half of it for what is added.
     nan : {"raise", "zero", "keep"}
         Refuse NaN, or take it for 0.0; "keep", for formats that have a NaN, takes it for 0.0 in ranges.
 
@@ -76,13 +81,14 @@ class Calibrator:
         axis: Axis = None,
         symmetric: bool = False,
         convention: str | Convention = "onnx",
-        bins: int = 4096,
+        bins: int | None = None,
         nan: str = "raise",
     ) -> None:
         self._scheme: Scheme
         self._nan: str
         self._scheme, self._nan = _dispatch("calibration").scheme_of(dtype, axis, symmetric, convention, nan)
-        self._bins = as_int(bins, "bins")
+        default = DEFAULT_BINS if self._scheme.axis is None else DEFAULT_BINS_OF_CHANNELS
+        self._bins = default if bins is None else as_int(bins, "bins")
         if not LEAST_BINS <= self._bins <= MOST_BINS or self._bins & (self._bins - 1):
             raise ValueError(f"bins must be a power of two from {LEAST_BINS} to {MOST_BINS}, not {self._bins}")
         self._seen: Histogram | None = None
@@ -169,11 +175,10 @@ class Calibrator:
         self._add(seen, _dispatch("validation").compute_dtype(x.dtype), "x")
 
     def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
-        if self._seen is not None:
-            if seen.lo.shape != self._seen.lo.shape:
-                raise ValueError(f"{name} has channels of shape {seen.lo.shape}, those before {self._seen.lo.shape}")
-            seen = _dispatch("histogram").merged(self._seen, seen)
-        self._seen, self._compute = seen, max(self._compute, compute)
+        known = self._seen or _dispatch("histogram").empty(seen.lo.shape, self._bins)
+        if seen.lo.shape != known.lo.shape:
+            raise ValueError(f"{name} has channels of shape {seen.lo.shape}, those before {known.lo.shape}")
+        self._seen, self._compute = _dispatch("histogram").merged(known, seen), max(self._compute, compute)
 
     def merge(self, other: Calibrator) -> None:
         """Add what another calibrator has seen; ``a | b`` makes a new one of both.
@@ -208,10 +213,10 @@ class Calibrator:
         self.merge(other)
         return self
 
-    def qparams(
+    def clipping_range(
         self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
-    ) -> QParams:
-        """Return the scale and the zero point that what was seen asks for.
+    ) -> tuple[Array, Array]:
+        """Return the least and the largest number that a method keeps, of each channel; what is beyond is clipped.
 
         Parameters
         ----------
@@ -229,8 +234,8 @@ class Calibrator:
 
         Returns
         -------
-        QParams
-            For "minmax" those that `choose_qparams` takes from all arrays together.
+        lo, hi : ndarray
+            In the compute type, with the shape of the channels.
 
         Raises
         ------
@@ -250,8 +255,48 @@ class Calibrator:
         seen = self._known
         if not np.all(seen.lo <= seen.hi):
             raise ValueError("this Calibrator has seen no elements yet: call update")
-        found: QParams = _dispatch("calibration").parameters(seen, self._scheme, self._compute, method, options)
-        return found
+        lo, hi = _dispatch("calibration").ranges(seen, self._scheme, self._compute, method, options)
+        return lo, hi
+
+    def qparams(
+        self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
+    ) -> QParams:
+        """Return the scale and the zero point that what was seen asks for.
+
+        Parameters
+        ----------
+        method, percentile, quantized_bins, grid
+            How the range is taken: see `clipping_range`.
+
+        Returns
+        -------
+        QParams
+            For "minmax" those that `choose_qparams` takes from all arrays together.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or a channel has no elements yet.
+        """
+        ends = self.clipping_range(method, percentile=percentile, quantized_bins=quantized_bins, grid=grid)
+        return self._scheme.of_ranges(*ends)
+
+    def plot(self, **options: Any) -> Axes:
+        """Draw what was seen and what each method clips: see `fastq.plot.calibration`.
+
+        Parameters
+        ----------
+        **options
+            Of `fastq.plot.calibration`.
+
+        Returns
+        -------
+        Axes
+            Of matplotlib.
+        """
+        from fastq import plot
+
+        return plot.calibration(self, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was seen, and what this calibrator is for, to a file that appears whole or not at all.

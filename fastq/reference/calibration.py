@@ -37,7 +37,7 @@ class Calibrator:
         axis: Axis = None,
         symmetric: bool = False,
         convention: str | Convention = "onnx",
-        bins: int = 4096,
+        bins: int | None = None,
         nan: str = "raise",
     ) -> None:
         self.dtype, self.axis = code_format(dtype, None), as_axis(axis)
@@ -48,7 +48,7 @@ class Calibrator:
         self.symmetric = symmetric or bool(self.dtype.element)
         as_convention(convention).check(self.dtype, self.symmetric, part_of(self.axis, 0))
         self.convention, self.nan = convention, check_nan(nan, self.dtype)
-        self.bins = as_int(bins, "bins")
+        self.bins = (4096 if axis is None else 1024) if bins is None else as_int(bins, "bins")
         if self.bins not in [1 << k for k in range(4, 21)]:
             raise ValueError(f"bins must be a power of two from 16 to 2**20, not {self.bins}")
         self.compute: type[np.floating[Any]] = np.float32
@@ -96,7 +96,14 @@ class Calibrator:
     def qparams(
         self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
     ) -> QParams:
-        """Return the parameters of the range that a method takes from the histogram of each channel."""
+        """Return the parameters of the ranges that a method takes from histograms."""
+        ends = self.clipping_range(method, percentile=percentile, quantized_bins=quantized_bins, grid=grid)
+        return self._parameters(*ends)
+
+    def clipping_range(
+        self, method: str = "minmax", *, percentile: float = 99.999, quantized_bins: int = 128, grid: int = 100
+    ) -> tuple[Array, Array]:
+        """Return the range that a method takes from the histogram of each channel."""
         method = as_choice(method, "method", ("minmax", "percentile", "mse", "entropy"))
         percentile = as_float(percentile, "percentile", 0.0, 100.0)
         quantized_bins, grid = as_int(quantized_bins, "quantized_bins"), as_int(grid, "grid")
@@ -107,17 +114,15 @@ class Calibrator:
         lo, hi, counts = self.histogram()
         if not counts.any(axis=-1).all():
             raise ValueError("this Calibrator has seen no elements yet: call update")
-        if method == "mse":
-            return self._least_error(lo, hi, counts, grid)
-        ends = [lo.copy(), hi.copy()]
-        for part in np.ndindex(lo.shape) if method != "minmax" else ():
+        ends = self._least_error(lo, hi, counts, grid) if method == "mse" else [lo.copy(), hi.copy()]
+        for part in np.ndindex(lo.shape) if method in ("percentile", "entropy") else ():
             edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
             if method == "entropy":
                 low, high = entropy_range(*_used(counts[part], edges), quantized_bins)
             else:
                 low, high = percentile_range(counts[part], edges, percentile, self.symmetric)
             ends[0][part], ends[1][part] = np.maximum(low, lo[part]), np.minimum(high, hi[part])
-        return self._parameters(*ends)
+        return ends[0].astype(self.compute), ends[1].astype(self.compute)
 
     def _parameters(self, lo: Array, hi: Array) -> QParams:
         ends = np.stack([lo, hi]).astype(self.compute)
@@ -127,7 +132,7 @@ class Calibrator:
         params = choose_qparams(ends, self.dtype, axis=axis, symmetric=symmetric, convention=self.convention)
         return replace(params, axis=self.axis)
 
-    def _least_error(self, lo: Array, hi: Array, counts: NDArray[np.int64], grid: int) -> QParams:
+    def _least_error(self, lo: Array, hi: Array, counts: NDArray[np.int64], grid: int) -> list[Array]:
         """Try one range after the other, on the middles of bins."""
         best, ends = np.full(lo.shape, np.inf), [lo.copy(), hi.copy()]
         middles = np.empty(counts.shape)
@@ -145,7 +150,7 @@ class Calibrator:
                 total = np.sum(error * error * counts[part])
                 if total < best[part]:
                     best[part], ends[0][part], ends[1][part] = total, low[part], high[part]
-        return self._parameters(*ends)
+        return ends
 
 
 def exponent_of(magnitude: float, bins: int) -> int:

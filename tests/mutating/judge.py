@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from mutating.operators import mentions, mutated
 from mutating.probes import Around, Cases, clear_caches, run_tests
-from mutating.reach import ROOT, file_of, kernel_name
+from mutating.reach import file_of, kernel_name
 
 MEMORY = 12 << 30  # bytes of address space
 SILENCE = 150  # seconds without a word, after which a process hangs
@@ -94,7 +94,8 @@ def plan_for(mutant, reach, patience=1):
     tests = [place for place in probes if reach.probes[place].kind == "test"]
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
-        tests = [place for place in tests if reach.kernels[place] & kernels <= made] if patience > 1 else []
+        if cases:
+            tests = [place for place in tests if reach.kernels[place] & kernels <= made] if patience > 1 else []
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
     tests.sort(key=lambda place: reach.seconds[place] * (0.5 + rng.random()))
     tests = _of_few_files(tests, FEW_FILES * patience, reach)
@@ -371,28 +372,3 @@ def _messages(reading):
                 yield json.loads(line)
                 if json.loads(line)[0] in ("killed", "survived"):
                     return
-
-
-def in_child(work):
-    """Return what `work(report)` reports last, in a process of its own; its exceptions end the run."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.close(reading)
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    os.close(writing)
-    os.close(reading)
-    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-        raise SystemExit("what probes reach cannot be recorded")
-
-
-__all__ = ["ROOT", "Plan", "Verdict", "in_child", "is_compiled", "judge", "plan_for", "prepare"]

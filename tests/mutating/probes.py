@@ -30,7 +30,9 @@ FILES = (
     "agreement",
     "buffers",
     "each_once",
+    "calibrator",
 )
+ALONE = ("calibrator",)  # whose kernels no case of the fuzzer needs
 _KEPT = (
     "fastq.jit",
     "fastq.runtime.threadpool",

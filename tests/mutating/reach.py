@@ -12,11 +12,10 @@ import random
 import sys
 import time
 import traceback
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mutating.probes import FILES, TESTS, Around, Cases, Probe, clear_caches, run_tests
+from mutating.probes import ALONE, FILES, TESTS, Around, Cases, Probe, clear_caches, run_tests
 
 ROOT = TESTS.parent / "fastq"
 ROOMS = ("kernels", "simd", "dispatch", "formats", "runtime/driver.py", "system/arguments.py")
@@ -104,11 +103,12 @@ class Kernels:
             file = self.jit._file(function, result, arguments)
         kept = self.folder / f"{file.path.stem}.json"
         if not kept.exists():
-            _in_child(lambda: _trace(self.jit, file, kept, function, result, arguments))
+            in_child(lambda: _trace(self.jit, file, kept, function, result, arguments))
         return json.loads(kept.read_text())
 
 
-def _in_child(work):
+def in_child(work):
+    """Do some work in a process of its own, of which only files are left; raises RuntimeError if it fails."""
     pid = os.fork()
     if not pid:
         code = 1
@@ -118,10 +118,11 @@ def _in_child(work):
         except BaseException:
             traceback.print_exc()
         finally:
+            sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
-    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-        raise RuntimeError("a kernel cannot be compiled")
+    if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise RuntimeError(f"a process of its own ended with exit code {code}")
 
 
 def _trace(jit, file, kept, function, result, arguments):
@@ -213,14 +214,15 @@ class _Stub:
 
     def __init__(self):
         from fastq.jit import compile as jit
-        from fastq.runtime import driver
+        from fastq.runtime import driver, threadpool
 
         self.features = {}
         self.asked = set()
         jit.c_function = self._c_function
         self.compiled = jit.Compiled
-        driver.bind = lambda plan: lambda *operands: 0
-        driver.run = lambda plan, *operands: 0
+        # where `driver.bind` looks for them: other modules have `bind` itself
+        driver._driver = lambda: lambda *operands: 0
+        threadpool.pool_for = lambda threads: None
 
     def _c_function(self, function, result, *arguments):
         name = kernel_name(function, result, arguments)
@@ -327,19 +329,21 @@ class Reach:
                     self.compiled.setdefault((file, line), set()).add(name)
 
 
-def record(seeds, folder, progress):
-    """Run cases and tests under a trace; what they reach."""
-    _choosers.install()
-    reach, lines, kernels = Reach(), Lines(), Kernels(folder)
-    _record_cases(seeds, reach, lines, kernels, progress)
-    _record_tests(reach, lines, kernels, progress)
-    reach.add_kernels(kernels.traced)
-    return reach
+@dataclass
+class Recorded:
+    """What some probes run, one after the other, and what the kernels are compiled of that they need."""
+
+    probes: list = field(default_factory=list)  # with seconds, names of kernels, and lines by file
+    traced: dict = field(default_factory=dict)  # kernels by name
+    dropped: list = field(default_factory=list)  # probes that fail as things are
 
 
-def _record_cases(seeds, reach, lines, kernels, progress):
+def record_cases(seeds, folder, progress):
+    """Run cases of the fuzzer under a trace; what they reach."""
     from fuzzing.check import settings
 
+    _choosers.install()
+    lines, kernels, recorded = Lines(), Kernels(folder), Recorded()
     with settings():
         cases = Cases(exactly=False)
         for done, seed in enumerate(seeds):
@@ -355,13 +359,18 @@ def _record_cases(seeds, reach, lines, kernels, progress):
                 seconds = time.perf_counter() - began
             except Exception as error:
                 lines.stop()
-                reach.dropped.append(f"{seed}: {error!r:.300}")
+                recorded.dropped.append(f"{seed}: {error!r:.300}")
                 continue
-            reach.add(Probe("case", str(seed)), seconds, kernels.asked, lines.stop())
+            recorded.probes.append((Probe("case", str(seed)), seconds, kernels.asked, lines.stop()))
+    recorded.traced = kernels.traced
+    return recorded
 
 
-def _record_tests(reach, lines, kernels, progress):
-    counts, kernels.traces = Counter(), False  # which would take as long again
+def record_tests(name, folder):
+    """Run the tests of a file under a trace; what they reach."""
+    _choosers.install()
+    lines, kernels, recorded = Lines(), Kernels(folder), Recorded()
+    kernels.traces = name in ALONE  # other kernels are those of cases, and would take as long again
 
     def before(name):
         clear_caches()
@@ -370,14 +379,25 @@ def _record_tests(reach, lines, kernels, progress):
 
     def after(name, seconds, passed):
         found = lines.stop()
-        counts["tests"] += 1
-        progress("tests", counts["tests"], 0)
         if passed:
-            reach.add(Probe("test", name), seconds, kernels.asked, found)
+            recorded.probes.append((Probe("test", name), seconds, kernels.asked, found))
         else:
-            reach.dropped.append(name)
+            recorded.dropped.append(name)
 
-    run_tests([f"tests/test_{name}.py" for name in FILES], Around(before, after))
+    run_tests([f"tests/test_{name}.py"], Around(before, after))
+    recorded.traced = kernels.traced
+    return recorded
+
+
+def joined(parts):
+    """Join what was recorded."""
+    reach = Reach()
+    for part in parts:
+        for probe in part.probes:
+            reach.add(*probe)
+        reach.add_kernels(part.traced)
+        reach.dropped += part.dropped
+    return reach
 
 
 def sources_digest():

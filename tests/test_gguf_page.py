@@ -58,7 +58,7 @@ def test_the_table_stands_between_the_marks():
     )
     assert types.page(page, "a file", found) == page
     for lost in (types.BEGIN, types.END):
-        with pytest.raises(ValueError, match="^the page has no part from "):
+        with pytest.raises(ValueError, match=r"^the page has no part from "):
             types.page(text.replace(lost, ""), "a file", found)
 
 

@@ -19,7 +19,7 @@ from fastq.kernels.loops.runs import runs
 from fastq.kernels.operands import CandidateOperands, SearchOperands
 from fastq.runtime import threadpool
 from fastq.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
-from fastq.runtime.tiles import Operand, in_tiles
+from fastq.runtime.tiling import Operand, in_tiles
 from fastq.system import tuning
 from fastq.system.arguments import native
 

@@ -168,11 +168,10 @@ def _repack_lanes(context, k, size, vec):
     n = count(vec)
     if k > size - n:
         return k, False
-    codes, reported = _codes_at(context, k, vec)
-    while True:
-        store_elements(context[2], k, codes)
-        k += n
-        if k > size - n:
-            return k, any_lane(reported)
+    _, reported = _codes_at(context, k, vec)
+    while k <= size - n:
         codes, more = _codes_at(context, k, vec)
+        store_elements(context[2], k, codes)
         reported = reported | more
+        k += n
+    return k, any_lane(reported)

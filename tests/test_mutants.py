@@ -241,8 +241,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                '"floor": lambda spec, x: bounded_to_integer(floor(x), types.int32),',
-                '"floor": lambda spec, x: bounded_to_integer(x, types.int32),',
+                "bounded_to_integer(floor(x), types.int32)",
+                "bounded_to_integer(x, types.int32)",
             )
         ],
     ),

@@ -92,7 +92,7 @@ def test_progress_is_for_terminals(model):
         (["--block-size", "32", "--axis", "0"], {"dtype": "int8", "axis": 0, "block_size": 32, "symmetric": True}),
         (["--dtype", "float8_e4m3fn"], {"dtype": "float8_e4m3fn", "axis": 0}),
         (["--dtype", "mxfp4"], {"dtype": "mxfp4"}),
-        (["--dtype", "int4", "--range", "mse"], {"dtype": "int4", "axis": 0, "symmetric": True, "range": "mse"}),
+        (["--dtype", "float8_e4m3fn", "--range", "mse"], {"dtype": "float8_e4m3fn", "axis": 0, "range": "mse"}),
         (["--dtype", "nvfp4", "--axis", "0", "--block-size", "16"], {"dtype": "nvfp4", "axis": 0}),
     ],
 )

@@ -73,6 +73,24 @@ for row in (rows[name] for name in sorted(ranges & wanted)):
         same_bytes(actual.dequantize(), reference.dequantize(expected))
 """
 
+SEARCHES = """
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from catalogue import same_bytes
+import fastq
+from fastq import reference
+
+assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
+x = np.random.default_rng(0).standard_t(3, (9, 5016)).astype(np.float32)
+few = np.repeat(np.array([[-9, 0, 1, 2, 9]], np.float32), 40, axis=0)
+for options in ({"axis": 0}, {}, {"axis": 1, "block_size": 40}):
+    for y in (x, few):
+        actual, expected = (api.choose_qparams(y, "int8", range="mse", **options, bits=4) for api in (fastq, reference))
+        same_bytes(actual.scale, expected.scale)
+        same_bytes(actual.zero_point, expected.zero_point)
+"""
+
 STREAMED = """
 import dataclasses
 import sys
@@ -223,8 +241,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                '"floor": lambda spec, x: bounded_to_integer(floor(x), types.int32),',
-                '"floor": lambda spec, x: bounded_to_integer(x, types.int32),',
+                "bounded_to_integer(floor(x), types.int32)",
+                "bounded_to_integer(x, types.int32)",
             )
         ],
     ),
@@ -262,6 +280,15 @@ ERROR_MUTANTS = {
     "inside for clipped": [("loops/compare.py", "(low + margin)", "(low - constant(1, low))")],
     "no zeros": [("loops/compare.py", "size - reduce_sum(total.zeros)", "size")],
     "difference for its magnitude": [("loops/compare.py", "error = absolute(wide - ", "error = (wide - ")],
+}
+
+
+SEARCH_MUTANTS = {
+    "a smaller range of the same error": [("loops/range_search.py", "if error < least:", "if error <= least:")],
+    "candidates passed over": [("loops/range_search.py", "if bounds[k] < least:", "if 2 * bounds[k] < least:")],
+    "a part of a run": [("loops/range_search.py", "total += reduce_sum(sums)", "total = reduce_sum(sums)")],
+    "another unit": [("loops/range_search.py", "STEP_BITS = 10", "STEP_BITS = 1")],
+    "the last piece": [("loops/range_search.py", "[sums + first + k] +=", "[sums + first + k] =")],
 }
 
 
@@ -304,7 +331,11 @@ def copy_of_package(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow("compiles 30 kernels each", quick=lambda oracle: oracle is ERRORS)
-@pytest.mark.parametrize("oracle", [ORACLE, RULES, ERRORS, STREAMED], ids=["onnx", "rules", "errors", "streamed"])
+@pytest.mark.parametrize(
+    "oracle",
+    [ORACLE, RULES, ERRORS, SEARCHES, STREAMED],
+    ids=["onnx", "rules", "errors", "searches", "streamed"],
+)
 def test_the_oracle_accepts_the_kernels_as_they_are(oracle, tmp_path):
     done = run_oracle(copy_of_package(tmp_path), tmp_path, oracle)
     assert done.returncode == 0, done.stderr
@@ -327,6 +358,12 @@ def test_the_oracle_of_rules_refuses(name, tmp_path):
 @pytest.mark.parametrize("name", ERROR_MUTANTS)
 def test_the_oracle_of_errors_refuses(name, tmp_path):
     check_refused(tmp_path, ERROR_MUTANTS[name], ERRORS)
+
+
+@pytest.mark.slow("compiles again what the edit changes")
+@pytest.mark.parametrize("name", SEARCH_MUTANTS)
+def test_the_oracle_of_searches_refuses(name, tmp_path):
+    check_refused(tmp_path, SEARCH_MUTANTS[name], SEARCHES)
 
 
 @pytest.mark.slow("compiles again what the edit changes")

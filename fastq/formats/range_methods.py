@@ -42,7 +42,7 @@ class MSERange:
     >>> fastq.choose_qparams(x, "int4", symmetric=True).scale
     array(0.22857143, dtype=float32)
     >>> fastq.choose_qparams(x, "int4", symmetric=True, range=fastq.MSERange(shrink=0.5)).scale
-    array(0.14628571, dtype=float32)
+    array(0.16, dtype=float32)
     """
 
     grid: int = 100

@@ -322,7 +322,13 @@ def _signed_like(near, x):
 @njit
 def nvfp4_units(x, scale, tensor):
     """Divide values by the scales of their block and of the array, ``x * (1 / tensor / scale)`` as torchao."""
-    return x * (constant(1, tensor) / tensor / scale)
+    return x * nvfp4_factor(scale, tensor)
+
+
+@njit
+def nvfp4_factor(scale, tensor):
+    """Return what `nvfp4_units` multiplies values by."""
+    return constant(1, tensor) / tensor / scale
 
 
 # --- codes to values --------------------------------------------------------------------------------------------------

@@ -207,8 +207,7 @@ def _encode_by_addition(x, kind):
     """
     form, (integer, mantissa, bias) = _format(kind), _SOURCES[x.dtype]
     source, target, drop = x.dtype, form.bits, mantissa - form.row.mantissa
-    magnitude, exponents = (1 << (integer.bitwidth - 1)) - 1, ((1 << integer.bitwidth - mantissa - 1) - 1) << mantissa
-    smallest = (1 - form.row.bias + bias) << mantissa
+    magnitude, smallest = (1 << (integer.bitwidth - 1)) - 1, (1 - form.row.bias + bias) << mantissa
     power = drop << mantissa
     limit = form.row.max if form.saturate else 2 * form.row.max
 
@@ -216,13 +215,45 @@ def _encode_by_addition(x, kind):
         word = bitcast(x, integer)
         size = bitcast(word & constant(magnitude, word), source)
         bounded = minimum(size, constant(limit, x))  # of NaN the limit
-        exponent = maximum(bitcast(bounded, integer) & constant(exponents, word), constant(smallest, word))
+        exponent = _exponent_of(bounded, kind)
         unit = exponent + constant(power, word)
         units = bitcast(bounded + bitcast(unit, source), integer) - unit
         code = units + ((exponent - constant(smallest, word)) >> constant(drop, word))
         return convert(_with_sign(_with_special(code, size, kind), word, kind), target)
 
     return added
+
+
+@specialize
+def _exponent_of(size, kind):
+    """Return the bits of the power of two below a magnitude, but not below that of the smallest normal number."""
+    integer, mantissa, bias = _SOURCES[size.dtype]
+    exponents = ((1 << integer.bitwidth - mantissa - 1) - 1) << mantissa
+    smallest = (1 - _format(kind).row.bias + bias) << mantissa
+
+    def exponent(size, kind):
+        word = bitcast(size, integer)
+        return maximum(word & constant(exponents, word), constant(smallest, word))
+
+    return exponent
+
+
+@specialize
+def round_magnitude(x, kind):
+    """Round magnitudes to numbers of the Minifloat `kind`: what `decode` makes of `encode` where that saturates."""
+    if not isinstance(x, Vec):
+        one = Vec(x, 1)
+        return lambda x, kind: first(round_magnitude(full(x, one), kind))
+    row, (_, mantissa, _) = _format(kind).row, _SOURCES[x.dtype]
+    limit, power, source = row.max, (mantissa - row.mantissa) << mantissa, x.dtype
+
+    def rounded(x, kind):
+        bounded = minimum(x, constant(limit, x))
+        exponent = _exponent_of(bounded, kind)
+        unit = bitcast(exponent + constant(power, exponent), source)
+        return (bounded + unit) - unit
+
+    return rounded
 
 
 @specialize

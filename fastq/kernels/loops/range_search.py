@@ -11,19 +11,24 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.jit import njit, specialize
-from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
+from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.formulas import (
     HAS_FMA,
+    PreparedScale,
     compute_type,
     computes_in,
+    dequantize_value,
     is_infinite,
     needs_division,
+    nvfp4_factor,
     prepare_scale,
+    quotient,
     scaled_round_to_float,
     value_of_steps,
 )
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.loops.prepared import PREPARED, load_prepared, store_prepared
+from fastq.kernels.minifloat import round_magnitude
 from fastq.kernels.parameters import range_parameters
 from fastq.kernels.spec import compute_lanes
 from fastq.simd import (
@@ -42,6 +47,7 @@ from fastq.simd import (
     lanes_like,
     load,
     maximum,
+    minimum,
     pointer,
     reduce_sum,
     rint,
@@ -163,7 +169,7 @@ def _prepare(spec, operands, args, group):
     """
     ratios, n = _ratios(spec, operands, args, group), _lanes(spec, operands)
     scales, zero_points = range_parameters(spec, ratios * group.lo, ratios * group.hi, args, operands.scale)
-    s = prepare_scale(spec, scales, zero_points, args.lowest, args.highest)
+    s = _prepared_for_search(spec, prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
     store_prepared(group.memory, n, s)
     ready = not any_lane(needs_division(spec, scales))
     bound = full(0.0, lanes_like(compute_lanes(spec, operands.scale, 1), group.bounds))
@@ -238,11 +244,37 @@ def _add_errors(spec, operands, s, unit, i, end, total, vec):
 
 @specialize
 def _units(spec, x, s, unit):
-    """Return the errors of the round trip of `x` in whole units."""
-    dtype = lane_type(x)
-    if spec.code is not None:
-        return lambda spec, x, s, unit: rint((apply_op_prepared(spec, x, s, pointer(0, dtype)) - x) * unit)
-    return lambda spec, x, s, unit: rint((value_of_steps(spec, scaled_round_to_float(spec, x, s), s) - x) * unit)
+    """Return the errors of the round trip of `x` in whole units, without regard to their sign."""
+    code, dtype = spec.code, lane_type(x)
+
+    def of_integers(spec, x, s, unit):
+        return rint((value_of_steps(spec, scaled_round_to_float(spec, x, s), s) - x) * unit)
+
+    def of_floats(spec, x, s, unit):
+        size = absolute(x)
+        number = round_magnitude(_magnitude_ratio(spec, size, s), code)
+        return rint((convert(dequantize_value(spec, number, s), dtype) - size) * unit)
+
+    return of_integers if code is None else of_floats
+
+
+@specialize
+def _magnitude_ratio(spec, x, s):
+    """Divide magnitudes by a prepared scale, to be rounded to float codes."""
+    if spec.scale_kind:
+        return lambda spec, x, s: x * s.factor
+    most = spec.code.row.max
+    return lambda spec, x, s: quotient(minimum(x, constant(most, x) * s.scale), s)
+
+
+@specialize
+def _prepared_for_search(spec, s):
+    """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
+    if spec.scale_kind != "tensor":
+        return lambda spec, s: s
+    return lambda spec, s: PreparedScale(
+        s.scale, s.zero_point, s.base, nvfp4_factor(s.scale, s.zero_point), s.below, s.above
+    )
 
 
 @njit

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fastq.system import lazy
 
 if TYPE_CHECKING:
-    from fastq import gguf, kernels, plot, reference
+    from fastq import gguf, kernels, plot, reference, xarray, zarr
     from fastq.config import (
         get_num_threads,
         get_result_pool_limit,
@@ -56,6 +56,8 @@ __all__ = [
     "show_versions",
     "unpack",
     "warmup",
+    "xarray",
+    "zarr",
 ]
 
 # the module of each public name, and of the public corners
@@ -80,7 +82,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear")  # that compiled code can call
-_CORNERS = ("gguf", "kernels", "plot", "reference")
+_CORNERS = ("gguf", "kernels", "plot", "reference", "xarray", "zarr")
 
 
 def __getattr__(name: str) -> Any:

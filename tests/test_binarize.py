@@ -70,6 +70,9 @@ def test_out():
         for out in (np.full((40, 13), 7, dtype), np.full((40, 26), 7, dtype)[:, ::2], np.full((13, 40), 7, dtype).T):
             assert fastq.binarize(x, dtype=dtype, out=out) is out
             same_bytes(np.ascontiguousarray(out), packed(x, dtype))
+    mapped = np.zeros((40, 13), np.uint8).view(np.memmap)
+    assert fastq.binarize(x, out=mapped) is mapped
+    same_bytes(np.asarray(mapped), packed(x))
     memory = x.copy()
     out = memory.view(np.uint8)[:, 3:16]  # over the values themselves
     same_bytes(np.ascontiguousarray(fastq.binarize(memory, out=out)), packed(x))

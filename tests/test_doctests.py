@@ -24,8 +24,9 @@ MODULES = sorted(
 @pytest.mark.slow("compiles 25 kernels")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_print_what_they_say(name):
-    if name == "fastq.plot":
-        pytest.importorskip("matplotlib", reason="no matplotlib")
+    needed = {"fastq.plot": "matplotlib", "fastq.xarray": "xarray", "fastq.zarr": "zarr"}.get(name)
+    if needed:
+        pytest.importorskip(needed, reason=f"no {needed}")
     failed, tried = doctest.testmod(importlib.import_module(name))
     assert (failed, tried > 0) == (0, True)
 

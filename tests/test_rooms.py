@@ -17,7 +17,9 @@ ROOT = Path(fastq.__file__).parent
 MAY_IMPORT = {
     "cli": "fastq io operations results config runtime formats jit system reference gguf plot",
     "io": "fastq operations results config formats system reference gguf",
-    "fastq": "operations results config kernels formats system reference gguf plot",  # the public names
+    "fastq": "operations results config kernels formats system reference gguf plot xarray zarr",  # the public names
+    "zarr": "dispatch kernels system reference",
+    "xarray": "operations dispatch formats system",
     "plot": "operations dispatch results formats system",
     "gguf": "operations dispatch results formats system",
     "operations": "dispatch results config formats system",

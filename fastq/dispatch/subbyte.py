@@ -113,10 +113,11 @@ def binarize(
 
     def launch(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
-        (source,) = validation.copy_if_overlapping(result, x)
-        refuse_nan(execute(source, result), nan, source)
+        target = np.asarray(result)  # the driver takes no subclass, as of mapped files
+        (source,) = validation.copy_if_overlapping(target, x)
+        refuse_nan(execute(source, target), nan, source)
         if stored == np.int8:
-            np.bitwise_xor(result, np.int8(-128), out=result)
+            np.bitwise_xor(target, np.int8(-128), out=target)
         return result
 
     return launch

@@ -16,6 +16,7 @@ from fastq.simd import (
     absolute,
     bitcast,
     bounded_to_integer,
+    ceil,
     constant,
     convert,
     copysign,
@@ -66,6 +67,7 @@ ROUNDING = {  # by the name that a convention gives it
         lambda spec, x: bounded_to_integer(shift_half_away(x), types.int32),
     ),
     "floor": Rounding(lambda spec, x: floor(x), lambda spec, x: bounded_to_integer(floor(x), types.int32)),
+    "ceil": Rounding(lambda spec, x: ceil(x), lambda spec, x: bounded_to_integer(ceil(x), types.int32)),
     "trunc": Rounding(lambda spec, x: trunc(x), lambda spec, x: bounded_to_integer(x, types.int32)),
     "": Rounding(lambda spec, x: x, None),  # zero points that stay as they are
 }

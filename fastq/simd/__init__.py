@@ -15,6 +15,7 @@ operation is the IEEE one, with the NaN rules stated.
 
 from fastq.simd.arithmetic import (
     absolute,
+    ceil,
     constant,
     copysign,
     either_nan,
@@ -98,6 +99,7 @@ __all__ = [
     "bits_to_mask",
     "bounded_to_integer",
     "cast_pointer",
+    "ceil",
     "compare_exchange",
     "constant",
     "convert",

@@ -151,6 +151,7 @@ absolute = _unary("absolute", _absolute, "Magnitude; that of the most negative i
 rint = _unary("rint", _llvm_call("rint"), "Nearest whole number, ties to even.")
 floor = _unary("floor", _llvm_call("floor"), "Largest whole number not above x.")
 sqrt = _unary("sqrt", _llvm_call("sqrt"), "Square root of float lanes.")
+ceil = _unary("ceil", _llvm_call("ceil"), "Smallest whole number not below x.")
 trunc = _unary("trunc", _llvm_call("trunc"), "Whole part, towards zero.")
 copysign = _binary("copysign", _llvm_call("copysign"), "Float lanes with the magnitude of a and the sign of b.")
 

@@ -1,0 +1,75 @@
+"""Cast floats to integers: the launches behind `fastq.zarr` and `fastq.xarray`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.dispatch.granularity import Layout
+from fastq.dispatch.planner import kernel_args
+from fastq.kernels.build import compile_kernel, element_type
+from fastq.kernels.loops.cast import CastSpec, cast
+from fastq.kernels.operands import ElementOperands
+from fastq.kernels.rule import ONNX
+from fastq.runtime import result_pool, threadpool
+from fastq.runtime.driver import VALUES, plan_launch, run
+from fastq.runtime.float_mode import in_standard_mode
+from fastq.system.arguments import native
+
+Array = NDArray[Any]
+
+SOURCES = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
+TARGETS = frozenset(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32))
+
+
+@functools.cache
+def _kernel(src: np.dtype[Any], dst: np.dtype[Any], compute: np.dtype[Any], *spec: Any) -> int:
+    rounding, *others = spec
+    kinds = ElementOperands(*map(element_type, (src, dst, compute, compute)))
+    return compile_kernel(cast, kinds, CastSpec(ONNX._replace(rounding=rounding), *others))
+
+
+@in_standard_mode
+def cast_floats(
+    x: Array,
+    dtype: np.dtype[Any],
+    rounding: str = "half_even",
+    *,
+    wraps: bool = False,
+    code_range: tuple[int, int] | None = None,
+    scale: float = 1.0,
+    offset: float = 0.0,
+    fill: int | None = None,
+) -> tuple[Array, int]:
+    """Cast an array of `SOURCES` to one of `TARGETS`; return it and the status.
+
+    Parameters
+    ----------
+    rounding : str
+        A key of ``fastq.kernels.formulas.ROUNDING``.
+    wraps : bool
+        Whether values out of range wrap around; else they are clamped, and the status says that there are some.
+    code_range : tuple of int, optional
+        The integers in use; by default all.
+    scale, offset : float
+        ``(x - offset) / scale`` is cast, in the type to compute in.
+    fill : int, optional
+        The integer of NaN; infinities are then out of range. By default the status tells of both.
+    """
+    src = native(x.dtype)
+    x = np.asarray(x, src, order="C")
+    result = result_pool.empty(x.shape, dtype)
+    if not x.size:
+        return result, 0
+    compute = np.dtype(np.float64) if dtype.itemsize == 4 else src  # float32 has not all bounds of 32 bits
+    info, scaled = np.iinfo(dtype), (scale, offset) != (1.0, 0.0)
+    least, most = code_range or (info.min, info.max)
+    spec = rounding, wraps, "raise" if fill is None else "keep", scaled
+    args = kernel_args(Layout(1, x.size, 1, x.size, 1, 1, 1, ()), (least, most), size=fill or 0)
+    threads = threadpool.threads_for(x.size)
+    plan = plan_launch(_kernel(src, dtype, compute, *spec), VALUES, args, x.size, threads, chunk_multiple=64)
+    units = (np.array([scale], compute), np.array([offset], compute))
+    return result, run(plan, x, result, *units)

@@ -1,0 +1,36 @@
+"""Codecs of zarr 3: cast_value and scale_offset of zarr-extensions, computed by kernels; the extra ``[zarr]``."""
+
+from __future__ import annotations
+
+import importlib
+
+from fastq.zarr.casting import cast_value
+
+__all__ = ["cast_value", "register"]
+
+
+def register() -> None:
+    """Register the codecs ``cast_value`` and ``scale_offset``, and have zarr use them from now on in this process.
+
+    Arrays that are written have the metadata and the chunks of any other implementation of these codecs. zarr itself
+    has both from 3.2 on, cast_value by way of cast-value-rs; its configuration then names these instead.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If zarr is not installed.
+
+    Examples
+    --------
+    >>> import fastq
+    >>> fastq.zarr.register()
+    """
+    try:
+        registry, zarr = importlib.import_module("zarr.registry"), importlib.import_module("zarr")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("fastq.zarr.register needs zarr: pip install 'fastq-kernels[zarr]'") from error
+    from fastq.zarr import codecs
+
+    for name, codec in codecs.CODECS.items():
+        registry.register_codec(name, codec)
+        zarr.config.set({f"codecs.{name}": f"{codec.__module__}.{codec.__qualname__}"})

@@ -1,0 +1,122 @@
+"""Cast values by the rules of the codec cast_value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fastq.reference import casting as reference
+from fastq.system import lazy
+from fastq.system.arguments import as_array, as_choice, as_dtype, native
+
+Array = NDArray[Any]
+
+# names of the specification, and of fastq's formulas
+ROUNDINGS = {
+    "nearest-even": "half_even",
+    "towards-zero": "trunc",
+    "towards-positive": "ceil",
+    "towards-negative": "floor",
+    "nearest-away": "half_away",
+}
+_NUMBERS = "an integer or float dtype"
+
+
+def cast_value(
+    x: ArrayLike,
+    dtype: DTypeLike,
+    *,
+    rounding: str = "nearest-even",
+    out_of_range: str | None = None,
+    scalar_map: Mapping[float, float] | None = None,
+) -> Array:
+    """Cast an array to another dtype by value, as the codec cast_value of zarr-extensions does.
+
+    Parameters
+    ----------
+    x : array_like of integers or floats
+        float32 and float64 are cast by a kernel to integers of 8, 16 and 32 bits, other pairs number by number.
+    dtype : dtype
+        The integer or float dtype to cast to.
+    rounding : {"nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away"}
+        How values are rounded to integers. Floats are rounded to even only.
+    out_of_range : {None, "clamp", "wrap"}
+        Refuse what, rounded, is out of range, or make it the nearest number in range, or add a multiple of the number
+        of integers. For floats what is too large becomes infinite with "clamp".
+    scalar_map : mapping, optional
+        Values, NaN among them, and what they become instead.
+
+    Returns
+    -------
+    ndarray
+        Of x's shape, C-contiguous.
+
+    Raises
+    ------
+    TypeError
+        If x or dtype is neither integers nor floats.
+    ValueError
+        If x has NaN, an infinity or a value out of range that no option is for, or a float is to be rounded otherwise.
+
+    References
+    ----------
+    https://github.com/zarr-developers/zarr-extensions/tree/main/codecs/cast_value; infinities are refused with "clamp",
+    too, as cast-value-rs does.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> fastq.zarr.cast_value(np.array([0.5, 300, np.nan]), "uint8", out_of_range="wrap", scalar_map={np.nan: 255})
+    array([  0,  44, 255], dtype=uint8)
+    """
+    x, target = as_array(x, "x"), as_dtype(dtype, "dtype", _NUMBERS)
+    for name, each in (("x", x.dtype), ("dtype", target)):
+        if each.kind not in "iuf" or each.itemsize > 8:
+            raise TypeError(f"{name} must be of {_NUMBERS}, not {each}")
+    as_choice(rounding, "rounding", ROUNDINGS)
+    if out_of_range is not None:
+        as_choice(out_of_range, "out_of_range", ("clamp", "wrap"))
+    return _mapped(x, native(target), rounding, out_of_range, dict(scalar_map or {}))
+
+
+def _mapped(
+    x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None, scalar_map: dict[float, float]
+) -> Array:
+    """Cast what no scalar is mapped for, 0 in place of the others, and put in what these become."""
+    places = [(np.isnan(x) if key != key else x == key, value) for key, value in scalar_map.items()]
+    if places:
+        x = np.where(np.logical_or.reduce([where for where, _ in places]), x.dtype.type(0), x)
+    cast = _to_integers if dtype.kind in "iu" else _to_floats
+    result = cast(x, dtype, rounding, out_of_range)
+    for where, value in reversed(places):
+        result[where] = value
+    return result
+
+
+def _to_integers(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
+    casting, status = lazy.module("fastq.dispatch.casting"), lazy.module("fastq.kernels.status")
+    if native(x.dtype) not in casting.SOURCES or dtype not in casting.TARGETS:
+        return reference.cast_value(x, dtype, rounding=rounding, out_of_range=out_of_range)
+    result, found = casting.cast_floats(x, dtype, ROUNDINGS[rounding], wraps=out_of_range == "wrap")
+    if found & status.HAS_NAN:
+        raise ValueError("x has NaN or infinite values, which no integer stands for; name one in scalar_map")
+    if found & status.OUT_OF_RANGE and out_of_range is None:
+        raise ValueError(f"x has values out of range of {dtype}; pass out_of_range='clamp' or 'wrap'")
+    integers: Array = result
+    return integers
+
+
+def _to_floats(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
+    if out_of_range == "wrap":
+        raise ValueError(f"out_of_range must be None or 'clamp' for {dtype}: floats do not wrap")
+    with np.errstate(over="ignore"):
+        result = x.astype(dtype, order="C")
+    if out_of_range is None and np.any(np.isinf(result) & np.isfinite(x)):
+        raise ValueError(f"x has values out of range of {dtype}; pass out_of_range='clamp'")
+    exact = np.can_cast(x.dtype, dtype) or np.array_equal(result.astype(x.dtype), x, equal_nan=x.dtype.kind == "f")
+    if rounding != "nearest-even" and not exact:
+        raise ValueError(f"rounding must be 'nearest-even' where values are rounded to {dtype}, not {rounding!r}")
+    return result

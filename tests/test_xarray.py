@@ -1,0 +1,159 @@
+"""Packed Datasets: half a step of error, no code that wraps, through files and back."""
+
+import importlib
+
+import numpy as np
+import pytest
+from catalogue import same_bytes
+
+import fastq
+
+xarray = pytest.importorskip("xarray", reason="no xarray")
+
+FORMATS = ("int8", "uint8", "int16", "uint16")
+
+
+def seasons(dtype=np.float32, days=60, shape=(9, 16)):
+    """Temperature and rain over a year, with gaps, beside variables of other kinds."""
+    rng, day = np.random.default_rng(11), np.arange(days) * 365 / days
+    cycle = 15 * np.sin(day * 2 * np.pi / 365)[:, None, None]
+    t = (283 + cycle - np.linspace(0, 30, shape[0])[None, :, None] + rng.standard_normal((days, *shape))).astype(dtype)
+    t[:, 3:5, 2:9] = np.nan
+    t[rng.random(t.shape) < 0.02] = np.nan
+    rain = (rng.gamma(0.3, 4, t.shape)).astype(dtype)
+    dims = ("time", "lat", "lon")
+    return xarray.Dataset(
+        {
+            "t": (dims, t, {"units": "K", "valid_max": 400}),
+            "rain": (dims, rain),
+            "count": (("time",), np.arange(days)),
+            "empty": (("lat",), np.full(shape[0], np.nan, dtype)),
+            "flat": (("lat",), np.full(shape[0], 5, dtype)),
+        },
+        {"time": day, "lat": np.linspace(-80, 80, shape[0]), "lon": np.arange(shape[1]) * 22.5},
+        {"title": "weather"},
+    )
+
+
+def check(ds, packed, decoded):
+    """Each value is at most half a step and a rounding off, gaps are where they were, and codes do not wrap."""
+    for name in ("t", "rain", "flat", "empty"):
+        attributes, codes = packed[name].attrs, packed[name].values
+        scale, offset, fill = (attributes[key] for key in ("scale_factor", "add_offset", "_FillValue"))
+        gaps = np.isnan(ds[name].values)
+        assert np.array_equal(codes == fill, gaps)
+        assert np.array_equal(np.isnan(decoded[name].values), gaps)
+        assert type(scale) is type(offset)
+        x = ds[name].values[~gaps].astype(np.float64)
+        error = np.abs(decoded[name].values[~gaps] - x)
+        allowed = scale / 2 + 4 * np.finfo(scale.dtype).eps * max([0, abs(offset), *np.abs(x)])
+        assert error.size == 0 or error.max() <= allowed, name
+        exact = np.rint((x - float(offset)) / float(scale))  # a code that wrapped would be thousands off
+        assert np.abs(codes[~gaps] - exact).max(initial=0) <= 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("code", ["int16", pytest.param("uint8", marks=pytest.mark.slow("more kernels"))])
+def test_packed(code, dtype):
+    ds = seasons(dtype)
+    packed = fastq.xarray.pack(ds, code)
+    assert packed.t.dtype == packed.rain.dtype == code
+    check(ds, packed, xarray.decode_cf(packed))
+    xarray.testing.assert_identical(packed["count"], ds["count"])
+    assert packed.attrs == ds.attrs
+    assert packed.t.attrs["units"] == "K"
+    assert "valid_max" not in packed.t.attrs
+    assert set(packed.coords) == set(ds.coords)
+
+
+@pytest.mark.slow("compiles kernels of every format")
+@pytest.mark.parametrize("dtype", [np.float16, ">f4", np.float64])
+@pytest.mark.parametrize("code", FORMATS)
+def test_every_format(code, dtype):
+    ds = seasons().astype(dtype)
+    packed = fastq.xarray.pack(ds, code)
+    check(ds, packed, xarray.decode_cf(packed))
+
+
+def test_codes_are_those_of_the_convention():
+    ds = seasons()
+    packed, x = fastq.xarray.pack(ds), ds.t.values
+    scale, offset = packed.t.attrs["scale_factor"], packed.t.attrs["add_offset"]
+    codes = fastq.reference.quantize_linear(x, scale, offset, "int16", convention="cf", nan="zero")
+    same_bytes(packed.t.values, np.where(np.isnan(x), np.int16(-32768), codes))
+
+
+@pytest.mark.parametrize("engine", ["netcdf", "zarr"])
+def test_files(engine, tmp_path):
+    if engine == "netcdf":
+        pytest.importorskip("netCDF4", reason="no netCDF4")
+    else:
+        pytest.importorskip("zarr", reason="no zarr")
+    ds = seasons()
+    ds.t.encoding = {"dtype": np.dtype("f4"), "scale_factor": 3.0, "zlib": True} if engine == "netcdf" else {}
+    packed = fastq.xarray.pack(ds)
+    path = tmp_path / "file"
+    if engine == "netcdf":
+        packed.to_netcdf(path, engine="netcdf4")
+        raw, read = (xarray.load_dataset(path, engine="netcdf4", decode_cf=flag) for flag in (False, True))
+    else:
+        packed.to_zarr(path, consolidated=False)
+        raw, read = (
+            xarray.open_zarr(path, consolidated=False, decode_cf=flag, mask_and_scale=flag).load()
+            for flag in (False, True)
+        )
+    for name in ("t", "rain"):
+        same_bytes(raw[name].values, packed[name].values)
+    check(ds, packed, read)
+
+
+def test_lazy():
+    pytest.importorskip("dask", reason="no dask")
+    ds = seasons()
+    lazy = ds.chunk({"time": 13, "lat": 4})
+    packed = fastq.xarray.pack(lazy)
+    assert packed.t.chunks == lazy.t.chunks
+    assert packed.t.dtype == np.int16
+    assert type(packed.t.data).__module__.startswith("dask")
+    xarray.testing.assert_identical(packed.compute(), fastq.xarray.pack(ds))
+
+
+def test_max_error():
+    ds = seasons()
+    packed = fastq.xarray.pack(ds, max_error={"t": 0.2, "rain": 1e-3})
+    assert (packed.t.dtype, packed.rain.dtype) == (np.int8, np.int16)
+    decoded = xarray.decode_cf(packed)
+    assert np.nanmax(np.abs(decoded.t.values - ds.t.values)) <= 0.2
+    assert np.nanmax(np.abs(decoded.rain.values - ds.rain.values)) <= 1e-3
+    with pytest.raises(ValueError, match=r"max_error of 't' is 1e-05, but int16 from 2\S+ to 3\S+ may be off by"):
+        fastq.xarray.pack(ds, max_error={"t": 1e-5})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"ds": np.ones(3)}, TypeError, "ds must be a Dataset, not ndarray"),
+        ({"dtype": "int4"}, ValueError, "dtype must be one of int8, uint8, int16, uint16"),
+        ({"max_error": {"count": 1}}, TypeError, "max_error names 'count', which is no variable of floats"),
+        ({"max_error": {"t": -1}}, ValueError, "max_error of 't' must be a positive number, not -1"),
+        ({"ds": xarray.Dataset({"v": ("x", [1.0, np.inf])})}, ValueError, "ds has infinite values in 'v'"),
+    ],
+)
+def test_refusals(arguments, error, message):
+    with pytest.raises(error, match=message):
+        fastq.xarray.pack(**({"ds": seasons()} | arguments))
+
+
+def test_without_xarray(monkeypatch):
+    monkeypatch.setitem(importlib.sys.modules, "xarray", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fastq-kernels\[xarray\]'"):
+        fastq.xarray.pack(seasons())
+
+
+def test_the_check_tells_wrong_codes():
+    ds = seasons()
+    packed = fastq.xarray.pack(ds)
+    for wrong in (packed.t.values + np.int16(1), np.zeros_like(packed.t.values)):
+        other = packed.assign(t=packed.t.copy(data=wrong))
+        with pytest.raises(AssertionError):
+            check(ds, other, xarray.decode_cf(other))

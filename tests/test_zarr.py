@@ -1,0 +1,168 @@
+"""The codecs of zarr: every rounding and treatment of what is out of range, as the reference and other systems do."""
+
+import importlib
+
+import numpy as np
+import pytest
+from catalogue import same_bytes
+
+import fastq
+from fastq.reference import casting as reference
+from fastq.zarr.casting import ROUNDINGS
+
+zarr = pytest.importorskip("zarr", reason="no zarr")
+
+MODES = (None, "clamp", "wrap")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
+
+
+def near(dtype, source, in_range=False):
+    """Halves, the ends of the range with their neighbours, and values far out of range."""
+    info, rng = np.iinfo(dtype), np.random.default_rng(5)
+    ends = np.array([info.min, info.max], np.float64)[:, None] + np.arange(-4, 5) / 4
+    wide = (rng.standard_normal(80) * s for s in (1, 100, 3e4, 1e9, 1e15, 1e30))
+    tiny = [0.0, -0.0, 0.49999997, np.nextafter(0.5, 0), -np.nextafter(0.5, 0), 8388609.0, 1e-40]
+    x = np.concatenate([np.arange(-40, 40) / 4, ends.ravel(), *wide, tiny]).astype(source)
+    return x[(x > float(info.min)) & (x < float(info.max) - 1)] if in_range else x
+
+
+def check(source, dtype, rounding, mode):
+    x = near(dtype, source, in_range=mode is None)
+    expected = reference.cast_value(x, dtype, rounding=rounding, out_of_range=mode)
+    same_bytes(fastq.zarr.cast_value(x, dtype, rounding=rounding, out_of_range=mode), expected)
+    return x, expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_roundings(rounding, mode):
+    check("float32", "uint8", rounding, mode)
+
+
+@pytest.mark.slow("compiles two kernels for each pair of dtypes and rounding")
+@pytest.mark.parametrize("dtype", [*INTEGERS, "uint32"])
+@pytest.mark.parametrize("source", ["float32", "float64"])
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_every_pair(source, dtype, rounding):
+    system = None if importlib.util.find_spec("cast_value_rs") is None else importlib.import_module("cast_value_rs")
+    for mode in MODES:
+        x, expected = check(source, dtype, rounding, mode)
+        if system:
+            options = {"rounding_mode": rounding, "out_of_range_mode": mode}
+            same_bytes(system.cast_array(x, target_dtype=np.dtype(dtype), **options), expected)
+
+
+@pytest.mark.parametrize("source", ["int16", "float16", "int64", "float64"])
+def test_pairs_without_a_kernel(source):
+    x = np.array([0, 1, 2, 100], source)
+    for dtype in ("int64", "uint64", "float32", "float64"):
+        same_bytes(fastq.zarr.cast_value(x, dtype), x.astype(dtype))
+    assert fastq.zarr.cast_value(np.array([300, -1]), "uint8", out_of_range="wrap").tolist() == [44, 255]
+    assert fastq.zarr.cast_value(np.array([2.0**63]), "int64", out_of_range="clamp").tolist() == [2**63 - 1]
+
+
+def test_layouts():
+    x = near("uint8", "float32")[:60].reshape(6, 10)
+    for each in (x.T, x[::-1, ::2], x.astype(">f4"), x[:0], x[0, 0]):
+        result = fastq.zarr.cast_value(each, "uint8", out_of_range="clamp")
+        same_bytes(result, reference.cast_value(np.asarray(each), "uint8", out_of_range="clamp"))
+
+
+def test_scalar_map():
+    x = np.array([np.nan, 300, np.inf, 2.5], np.float32)
+    known = {np.nan: 7, 300: 1, np.inf: 9}
+    assert fastq.zarr.cast_value(x, "uint8", scalar_map=known).tolist() == [7, 1, 9, 2]
+    same_bytes(reference.cast_value(x, "uint8", scalar_map=known), np.array([7, 1, 9, 2], np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "error", "message"),
+    [
+        ([1.5, np.nan], {"out_of_range": "clamp"}, ValueError, "x has NaN or infinite values"),
+        ([np.inf], {"out_of_range": "wrap"}, ValueError, "x has NaN or infinite values"),
+        ([300.0], {}, ValueError, "x has values out of range of uint8"),
+        ([300], {}, ValueError, "x has 300, which is out of range of uint8"),
+        ([1e39], {"dtype": "float32"}, ValueError, "x has values out of range of float32"),
+        ([0.1], {"dtype": "float32", "rounding": "towards-zero"}, ValueError, "rounding must be 'nearest-even'"),
+        ([0.1], {"dtype": "float32", "out_of_range": "wrap"}, ValueError, "out_of_range must be None or 'clamp'"),
+        ([0.1], {"rounding": "half"}, ValueError, "rounding must be one of"),
+        ([0.1], {"out_of_range": "error"}, ValueError, "out_of_range must be one of"),
+        ([True], {}, TypeError, "x must be of an integer or float dtype"),
+        ([1.0], {"dtype": "complex64"}, TypeError, "dtype must be of an integer or float dtype"),
+    ],
+)
+def test_refusals(x, options, error, message):
+    with pytest.raises(error, match=message):
+        fastq.zarr.cast_value(np.array(x), **({"dtype": "uint8"} | options))
+
+
+def test_the_reference_refuses_what_no_integer_stands_for():
+    with pytest.raises(ValueError, match="x has nan, which no integer stands for"):
+        reference.cast_value(np.array([np.nan]), "uint8")
+
+
+def test_without_zarr(monkeypatch):
+    monkeypatch.setitem(importlib.sys.modules, "zarr", None)
+    monkeypatch.setitem(importlib.sys.modules, "zarr.registry", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fastq-kernels\[zarr\]'"):
+        fastq.zarr.register()
+
+
+# arrays
+
+
+def filters(dtype="int16", scale=20.0, offset=270.0, **options):
+    return [
+        {"name": "scale_offset", "configuration": {"offset": offset, "scale": scale}},
+        {"name": "cast_value", "configuration": {"data_type": dtype, **options}},
+    ]
+
+
+def stored(x, codecs):
+    """An array in memory whose chunks went through codecs."""
+    fastq.zarr.register()
+    store = zarr.storage.MemoryStore()
+    fill = 270.0
+    array = zarr.create_array(store, shape=x.shape, chunks=(3, 5), dtype=x.dtype, filters=codecs, fill_value=fill)
+    array[...] = x
+    return zarr.open_array(store)
+
+
+def test_arrays():
+    x = np.linspace(240, 320, 70, dtype=np.float32).reshape(7, 10)
+    array = stored(x, filters(out_of_range="clamp"))
+    codes = np.rint((x - np.float32(270)) * np.float32(20)).astype(np.float32)
+    same_bytes(array[...], codes / np.float32(20) + np.float32(270))
+    assert np.abs(array[...] - x).max() <= 0.5 / 20 + 1e-4
+    assert array.metadata.to_dict()["codecs"][1]["configuration"] == {"data_type": "int16", "out_of_range": "clamp"}
+
+
+def test_gaps_are_stored_as_a_number():
+    x = np.full((7, 10), 280, np.float32)
+    x[2:4, 3] = np.nan
+    known = {"encode": [["NaN", -32768]], "decode": [[-32768, "NaN"]]}
+    same_bytes(stored(x, filters(scalar_map=known))[...], x)
+    with pytest.raises(ValueError, match="x has NaN"):
+        stored(x, filters())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("CastValue", {"data_type": "int8", "rounding": "up"}, "rounding must be one of"),
+        ("CastValue", {"data_type": "int8", "out_of_range": "error"}, "out_of_range must be None, 'clamp' or 'wrap'"),
+    ],
+)
+def test_bad_metadata(name, options, message):
+    from fastq.zarr import codecs
+
+    with pytest.raises(ValueError, match=message):
+        getattr(codecs, name)(**options)
+
+
+def test_scales_and_dtypes_that_are_refused():
+    x = np.ones((7, 10), np.float32)
+    with pytest.raises(ValueError, match="scale must not be 0"):
+        stored(x, filters(scale=0.0))
+    with pytest.raises(ValueError, match="scale_offset of fastq is for float arrays, not int16"):
+        stored(x.astype(np.int16), filters(scale=1, offset=0))

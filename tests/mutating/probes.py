@@ -29,6 +29,7 @@ FILES = (
     "gguf",
     "gguf_formats",
     "gguf_mixes",
+    "gguf_files",
     "agreement",
     "buffers",
     "each_once",

@@ -348,3 +348,17 @@ def test_the_page_is_that_of_the_table():
     assert (docs / "conventions.md").read_text() == page(docs / "conventions.json"), (
         "run python -m fastq.formats.describe"
     )
+
+
+# quant_utils.py of onnxruntime: ONNX_INT_TYPE_REDUCED_RANGE
+REDUCED = {"int8": (-64, 64), "uint8": (0, 127), "int16": (-16384, 16384), "uint16": (0, 32767)}
+REDUCED |= {"int4": (-4, 3), "uint4": (0, 7)}
+
+
+@pytest.mark.parametrize("dtype", REDUCED)
+def test_reduced_ranges_are_those_of_onnxruntime(dtype):
+    row = dataclasses.replace(ROWS["onnxruntime"], reduce_range=True)
+    lowest, highest = REDUCED[dtype]
+    for api in (fastq, reference):
+        params = api.choose_qparams(np.array([-1, 1], np.float32), dtype, convention=row)
+        assert params.scale == np.float32(2 / (highest - lowest))

@@ -13,6 +13,7 @@ import fastq
 
 COMPILED = Path(__file__).parents[1] / "docs" / "compiled.md"
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
+CALIBRATION = TUTORIAL.with_name("calibration.md")
 ROOT = Path(fastq.__file__).parent
 MODULES = sorted(
     ".".join(["fastq", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
@@ -31,15 +32,16 @@ def test_examples_print_what_they_say(name):
     assert (failed, tried > 0) == (0, True)
 
 
-@pytest.mark.slow("compiles 30 kernels")
-@pytest.mark.skipif(not find_spec("matplotlib"), reason="no matplotlib, which the tutorial draws with")
-def test_the_tutorial_prints_what_it_says_and_draws_its_pictures(tmp_path, monkeypatch):
+@pytest.mark.slow("compiles 30 kernels", quick=lambda page, examples: page == CALIBRATION)
+@pytest.mark.skipif(not find_spec("matplotlib"), reason="no matplotlib, which the pages draw with")
+@pytest.mark.parametrize(("page", "examples"), [(TUTORIAL, 41), (CALIBRATION, 25)], ids=["tutorial", "calibration"])
+def test_a_page_prints_what_it_says_and_draws_its_pictures(page, examples, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    failed, tried = doctest.testfile(str(TUTORIAL), module_relative=False)
-    assert (failed, tried > 40) == (0, True)
-    shown = re.findall(r"!\[.*?\]\((.*?)\)", TUTORIAL.read_text(encoding="utf-8"))
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert (failed, tried >= examples) == (0, True)
+    shown = re.findall(r"!\[.*?\]\((.*?)\)", page.read_text(encoding="utf-8"))
     assert sorted(shown) == sorted(path.name for path in tmp_path.iterdir())
-    assert [name for name in shown if not (TUTORIAL.parent / name).is_file()] == []
+    assert [name for name in shown if not (page.parent / name).is_file()] == []
 
 
 def test_the_page_on_compiled_code_prints_what_it_says():
@@ -50,5 +52,5 @@ def test_the_page_on_compiled_code_prints_what_it_says():
 def test_every_public_function_has_an_example():
     functions = [getattr(fastq, name) for name in fastq.__all__ if inspect.isfunction(getattr(fastq, name))]
     functions = [f for f in functions if not f.__name__.startswith("get_")]  # their examples are those of set_
-    functions += [fastq.gguf.quantize, fastq.gguf.dequantize, fastq.plot.errors]
+    functions += [fastq.gguf.quantize, fastq.gguf.dequantize, fastq.plot.errors, fastq.plot.calibration]
     assert [f.__qualname__ for f in functions if ">>>" not in (f.__doc__ or "")] == []

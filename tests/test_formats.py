@@ -515,3 +515,15 @@ def test_halves_are_overwritten_by_what_is_left_of_them(half):
 def test_wrong_argument(call, error, match):
     with pytest.raises(error, match=match):
         call(fastq)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bitorder"), [("int4", "little"), ("uint3", "little"), ("uint1", "little"), ("uint1", "big")]
+)
+def test_packing_reads_nothing_of_the_memory_that_it_writes(dtype, bitorder):
+    for n in range(1, 41):
+        codes = (np.arange(n) % 2).astype(reference.unpack(np.zeros(1, np.uint8), dtype, shape=(1,)).dtype)
+        expected = reference.pack(codes, dtype, bitorder=bitorder)
+        used = np.full(expected.size, 255, np.uint8)
+        del used  # its memory is the next that NumPy gives for as many bytes
+        same_bytes(fastq.pack(codes, dtype, bitorder=bitorder), expected)

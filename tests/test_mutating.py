@@ -13,6 +13,7 @@ import pytest
 from fuzzing.cases import Case
 from mutating.operators import Mutant, changes, mutated
 from mutating.operators import mutants as mutants_of
+from mutating.probes import Around
 from test_fuzz import seeds
 
 ROOT = Path(mutants.__file__).parents[1] / "fastq"
@@ -151,6 +152,38 @@ def test_what_is_wrong_is_killed_and_what_is_not_survives():
     verdicts = [json.loads(line) for line in done.stdout.splitlines()]
     assert [verdict["outcome"] for verdict in verdicts] == [row[3] for row in JUDGED], verdicts
     assert checksum() == before
+
+
+CHOOSE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from mutating import judge
+judge.prepare()
+import fuzzing.check  # which imports what launches kernels
+from mutating.reach import choose_cases
+seeds = choose_cases(12, 9)
+assert len(seeds) == len(set(seeds)) > 20, seeds
+"""
+
+
+def test_cases_are_chosen_without_a_kernel():
+    """What stands for kernels is never called, nor are threads started, whatever the cases set for chunks and tiles."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHOOSE, str(ROOT.parent / "tests")],
+        env=os.environ | {"PYTHONPATH": str(ROOT.parent)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("count", "most", "expected"), [(9, 3, 3), (10, 3, 3), (2, 3, 2), (0, 3, 0)])
+def test_of_many_tests_some_are_run(count, most, expected):
+    items = list(range(count))
+    Around(most=most).pytest_collection_modifyitems(items)
+    assert len(items) == expected
 
 
 def test_figures_of_what_was_judged(tmp_path, monkeypatch):

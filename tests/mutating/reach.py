@@ -19,6 +19,7 @@ from mutating.probes import ALONE, FILES, TESTS, Around, Cases, Probe, clear_cac
 
 ROOT = TESTS.parent / "fastq"
 ROOMS = ("kernels", "simd", "dispatch", "formats", "runtime/driver.py", "system/arguments.py")
+MOST_TESTS = 150  # of a file; a mutant is judged by 25, and a trace takes as long as tests ten times over
 _PREFIXES = tuple(str(ROOT / room) for room in ROOMS)
 
 
@@ -384,7 +385,7 @@ def record_tests(name, folder):
         else:
             recorded.dropped.append(name)
 
-    run_tests([f"tests/test_{name}.py"], Around(before, after))
+    run_tests([f"tests/test_{name}.py"], Around(before, after, most=MOST_TESTS))
     recorded.traced = kernels.traced
     return recorded
 

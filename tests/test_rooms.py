@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "cli": "fastq io operations results config runtime formats jit system reference gguf plot",
     "io": "fastq operations results config formats system reference gguf",
     "fastq": "operations results config kernels formats system reference gguf plot dask",  # the public names
-    "dask": "operations dispatch results formats system",
+    "dask": "operations dispatch runtime results formats system",
     "plot": "operations dispatch results formats system",
     "gguf": "operations dispatch results formats system",
     "operations": "dispatch results config formats system",

@@ -32,7 +32,7 @@ def chunked(x=X, chunks=(40, 64)):
 # --- the same bytes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("quick for some", quick=lambda seed: seed < 3)
+@pytest.mark.slow("quick for some", quick=lambda seed: seed < 2)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_chunkings(seed):
     check(seed, dask, da, scheduler="threads" if seed % 2 else "synchronous")
@@ -48,6 +48,7 @@ def test_formats_with_scales_of_their_own(dtype):
     check(4, dask, da, dtype, {"blocks": {"axis": 1, "block_size": 32}})
 
 
+@pytest.mark.slow("compiles kernels", quick=lambda convention: convention == "torch")
 @pytest.mark.parametrize("convention", ["torch", "faiss", "compressed-tensors"])
 def test_conventions_of_chunks_with_a_single_channel(convention):
     row = fastq.CONVENTIONS[convention]
@@ -75,6 +76,7 @@ def test_every_convention_fuses_alike_in_chunks_of_one_channel():
         same_bytes(codes.compute(), reference.quantize_linear(X, scale, zero, dtype, **raw))
 
 
+@pytest.mark.slow("compiles 30 kernels")
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int32"])
 def test_dtypes(dtype):
     x = np.clip(X, -1000, 1000).astype(dtype)
@@ -136,8 +138,7 @@ def test_unknown_sizes_and_empty_chunks():
     lazy = da.from_array(X, chunks=(20, 160))[da.from_array(rows, chunks=20)]
     q = fastq.quantize(lazy, "int8", axis=1)
     same_result(q.compute(), reference.quantize(X[rows], "int8", axis=1))
-    empty = da.concatenate([chunked(), chunked()[:0]], axis=0)
-    assert 0 in empty.chunks[0]
+    empty = chunked(chunks=((40, 0, 56), (160,)))
     same_result(fastq.quantize(empty, "int8").compute(), reference.quantize(X, "int8"))
     same_result(dask.compute(*fastq.minmax(empty.astype("int32"))), reference.minmax(X.astype("int32")))
 
@@ -150,7 +151,7 @@ def test_calibrators(options):
     found = lazy.compute()
     for name in ("count", "minimum", "maximum", "counts", "edges"):
         same_bytes(getattr(found, name), getattr(expected, name))
-    same_result(found.qparams("mse"), expected.qparams("mse"))
+    same_result(found.qparams("mse", grid=3), expected.qparams("mse", grid=3))
 
 
 def test_the_comparison_notices_a_wrong_bit():
@@ -191,7 +192,7 @@ def test_persist_and_pickle():
     q = fastq.quantize(chunked(), "uint4", axis=0)
     kept = q.persist()
     assert isinstance(kept, fastq.dask.QuantizedArray)
-    assert len(dict(kept.codes.dask)) == kept.codes.npartitions
+    assert len(dict(kept.codes.dask)) == len(list(dask.core.flatten(q.__dask_keys__())))
     for each in (kept, pickle.loads(pickle.dumps(q)), dask.optimize(q)[0]):
         same_result(each.compute(), reference.quantize(X, "uint4", axis=0))
 

@@ -61,7 +61,7 @@ def dequantize(request: Request) -> da.Array:
     last = _last_sizes(parts.chunks) if params.dtype.packed else (None, None)
     index = parts.all_axes if shape else tuple(range(codes.ndim))
     operands = codes, index, *last, *_operands(params, parts)
-    options = {"options": request.options, "template": _of_one(params), "token": "dequantize"}
+    options = {"options": request.options, "template": _of_one(params), "concatenate": True, "token": "dequantize"}
     if params.dtype.packed and shape:
         options["adjust_chunks"] = {index[-1]: parts.chunks[-1]}
     return blockwise(tasks.dequantize, parts.all_axes, *operands, dtype=wanted, **options)

@@ -64,9 +64,10 @@ def dequantize(
     options: tuple[Any, ...],
     template: QParams,
 ) -> Array:
-    """Return the values of codes; `last` has the number of them along the last axis if they are packed."""
+    """Return the values of codes; `last` has their number along the last axis where codes are packed."""
     params = with_values(template, scale, zero_point, tensor_scale)
-    shape = codes.shape if last is None else (*codes.shape[:-1], int(last[0]))
+    packed = () if last is None else (*codes.shape[:-1], int(last[0]))
+    shape = packed if template.dtype.packed else codes.shape
     values: Array = alone("dequantize", codes, None, params.scale, params.zero_point, params, options, (), shape)
     return values
 

@@ -10,7 +10,8 @@ pytest.importorskip("distributed", reason="no distributed")
 
 HERE = Path(__file__).parent
 SETUP = f"""
-import os, sys, time
+import multiprocessing, os, sys, time
+from concurrent.futures import ProcessPoolExecutor
 sys.path.insert(0, {str(HERE)!r})
 import dask, dask.array as da, numpy as np
 import fastq, fastq.dask
@@ -19,7 +20,10 @@ from fastq import reference
 from distributed import Client, LocalCluster
 """
 ALL_CHUNKINGS = {
-    "processes": "for seed in range(20): check(seed, dask, da, scheduler='processes', num_workers=2)",
+    "processes": """
+with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+    for seed in range(20): check(seed, dask, da, scheduler="processes", pool=pool)
+""",
     "two workers": """
 with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
     for seed in range(20): check(seed, dask, da)

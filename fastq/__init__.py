@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fastq.system import lazy
 
 if TYPE_CHECKING:
-    from fastq import gguf, kernels, plot, reference, xarray, zarr
+    from fastq import dask, gguf, kernels, plot, reference, xarray, zarr
     from fastq.config import (
         get_num_threads,
         get_result_pool_limit,
@@ -39,6 +39,7 @@ __all__ = [
     "binarize",
     "choose_qparams",
     "compare",
+    "dask",
     "dequantize_linear",
     "fake_quantize",
     "get_num_threads",
@@ -82,7 +83,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear")  # that compiled code can call
-_CORNERS = ("gguf", "kernels", "plot", "reference", "xarray", "zarr")
+_CORNERS = ("dask", "gguf", "kernels", "plot", "reference", "xarray", "zarr")
 
 
 def __getattr__(name: str) -> Any:

@@ -84,7 +84,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     _require_matplotlib()
     x = validation.as_input(x)
     measured = compare(x, q)
-    decoded, codes = (q.dequantize(), q.unpacked()) if is_a(q, QuantizedArray) else (as_array(q, "q"), None)
+    decoded, codes = as_array(q, "q"), as_array(q.unpacked(), "q.codes") if is_a(q, QuantizedArray) else None
     cells = _cells(_folded(x), _folded(decoded), None if codes is None else _folded(codes))
     axes = _new_axes(cells) if ax is None else _given_axes(ax)
 

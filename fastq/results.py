@@ -121,7 +121,7 @@ class QParams:
         vars(self)["key"] = ParameterKey((*where, self.tensor_scale is not None))
 
     @property
-    def compute(self) -> np.dtype[Any]:
+    def compute_dtype(self) -> np.dtype[Any]:
         """Compute type: that of the values, float32 or float64."""
         given = self.computed or self.scale.dtype
         return np.dtype(np.float64) if given == np.float64 else np.dtype(np.float32)
@@ -274,7 +274,7 @@ class QuantizedArray:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("a QuantizedArray can't be seen as an array without a copy")
-        values = self.dequantize()
+        values = as_array(self.dequantize(), "q")
         return values if dtype is None else values.astype(as_dtype(dtype, "dtype", "a dtype"), copy=False)
 
     def __repr__(self) -> str:

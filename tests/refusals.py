@@ -10,7 +10,8 @@ import fastq
 
 ROOT = Path(fastq.__file__).parent
 # what users meet: the rest is files and the command line, tested where they are, and what no argument can bring about
-ROOMS = ["operations", "dispatch", "formats", "results.py", "gguf.py", "plot.py", "reference", "system/arguments.py"]
+ROOMS = ["operations", "dispatch", "formats", "results.py", "gguf.py", "plot.py", "dask", "reference"]
+ROOMS += ["system/arguments.py"]
 
 MISSING = pytest.StashKey[list[str]]()
 reached = set()  # file and line of each

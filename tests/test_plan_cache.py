@@ -118,7 +118,7 @@ def same(actual, expected):
     elif isinstance(expected, fastq.QuantizedArray):
         same_quantized(actual, expected)
         assert vars(actual.qparams).keys() == vars(expected.qparams).keys()
-        assert (actual.shape, actual.qparams.compute) == (expected.shape, expected.qparams.compute)
+        assert (actual.shape, actual.qparams.compute_dtype) == (expected.shape, expected.qparams.compute_dtype)
     else:
         same_bytes(actual, expected)
 

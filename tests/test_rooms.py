@@ -17,9 +17,10 @@ ROOT = Path(fastq.__file__).parent
 MAY_IMPORT = {
     "cli": "fastq io operations results config runtime formats jit system reference gguf plot",
     "io": "fastq operations results config formats system reference gguf",
-    "fastq": "operations results config kernels formats system reference gguf plot xarray zarr",  # the public names
+    "fastq": "operations results config kernels formats system reference gguf plot dask xarray zarr",  # the public names
     "zarr": "dispatch kernels system reference",
     "xarray": "operations dispatch formats system",
+    "dask": "operations dispatch runtime results formats system",
     "plot": "operations dispatch results formats system",
     "gguf": "operations dispatch results formats system",
     "operations": "dispatch results config formats system",
@@ -38,6 +39,8 @@ MAY_IMPORT = {
 EXCEPTIONS = {
     ("fastq.results", "fastq.operations"): "methods of QuantizedArray are public functions, imported when called",
     ("fastq.operations.calibrate", "fastq.plot"): "Calibrator.plot is a public function, imported when called",
+    ("fastq.dispatch.cache", "fastq.dask"): "calls on dask arrays are handed on, which are none without dask",
+    ("fastq.dispatch.cache", "fastq.dispatch.labelled"): "as are those on DataArrays, whose arrays come back",
 }
 PUBLIC_CORNERS = {"gguf", "plot", "reference", "dask", "xarray", "zarr", "testing"}
 BENCH = "_bench"  # the package beside this one, which an installed one carries

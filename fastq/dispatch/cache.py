@@ -9,6 +9,7 @@ to the validation in Python, which explains the error or copies memory that inpu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
@@ -20,7 +21,7 @@ from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.system import lazy
-from fastq.system.arguments import as_array
+from fastq.system.arguments import as_array, is_a
 
 Plan = Callable[..., Any]  # called with x, out, scale, zero point and QParams
 
@@ -43,6 +44,11 @@ _RESOLVERS = {
     "binarize": "subbyte",
     "gguf_quantize": "gguf",
     "gguf_dequantize": "gguf",
+}
+# arrays of other libraries, and the modules with a `call` for them, which is like that of this one
+_HOLDERS = {
+    ("dask.array", "Array"): "fastq.dask.graphs",
+    ("xarray", "DataArray"): "fastq.dispatch.labelled",
 }
 _IMMUTABLE = frozenset((type(None), bool, int, float, str, QType, Convention, MSERange))
 _C_CONTIGUOUS = 0x1  # NPY_ARRAY_C_CONTIGUOUS: strides follow from the shape
@@ -115,7 +121,9 @@ def call(
         Shape of the values, where that of packed codes does not tell it.
     """
     if type(x) is not ndarray:
-        x = as_array(x, _FIRST_ARGUMENT.get(operation, "x"))
+        if (holder := _holder_of(x)) is not None:
+            return holder.call(operation, x, out, scale, zero_point, qparams, options, types, shape)
+        x = as_array(x, FIRST_ARGUMENT.get(operation, "x"))
     recent = plans.recent
     try:
         key = key_of(operation, x, out, scale, zero_point, options, types, shape)
@@ -127,6 +135,15 @@ def call(
         if key is not None and all(map(_is_immutable, (*options, shape))):
             plans.insert(key, plan, recent)
     return plan(x, out, scale, zero_point, qparams)
+
+
+def _holder_of(x: Any) -> Any:
+    """Return the module that takes calls on an array of another library, which has imported it; None for most."""
+    for (library, name), home in _HOLDERS.items():
+        found = sys.modules.get(library)
+        if found is not None and is_a(x, getattr(found, name, ())):
+            return lazy.module(home)
+    return None
 
 
 def key_of(
@@ -173,7 +190,7 @@ _WITHOUT_HASH: list[None] = []  # what is no array is converted at each call
 
 
 # how the public functions call their first array, for error messages
-_FIRST_ARGUMENT = {
+FIRST_ARGUMENT = {
     "dequantize_linear": "codes",
     "dequantize": "codes",
     "pack": "codes",

@@ -280,9 +280,9 @@ def dequantize(
     shape: tuple[int, ...],
 ) -> Plan:
     """Resolve `QuantizedArray.dequantize`."""
-    params, rules = checked_qparams(qparams, shape, qparams.compute)
+    params, rules = checked_qparams(qparams, shape, qparams.compute_dtype)
     check_stored_codes(codes, params.dtype, shape)
-    wanted = _output_dtype(params.compute, dtype, out)
+    wanted = _output_dtype(params.compute_dtype, dtype, out)
     result = result_of(shape, wanted, out, like=codes if codes.shape == shape else None)
     return _with_qparams("dequantize", codes, out, qparams, params, rules, result, shape=shape)
 
@@ -326,7 +326,7 @@ def spec_with(op: str, params: QParams, ndim: int, nan: str = "raise", saturate:
     granularity, symmetric = part_of(params.axis, block_size), params.symmetric
     axes, block_size = (kept_axes(params.axis, ndim), block_size) if params.scale.size > 1 else (None, 0)
     saturate = as_bool(saturate, "saturate")
-    return op_spec(op, row, params.dtype, symmetric, granularity, params.compute, axes, block_size, nan, saturate)
+    return op_spec(op, row, params.dtype, symmetric, granularity, params.compute_dtype, axes, block_size, nan, saturate)
 
 
 def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> tuple[QParams, ParameterRules]:
@@ -338,7 +338,7 @@ def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[A
     wanted = parameter_shape(shape, kept_axes(params.axis, len(shape), "the values"), params.block_size)
     validation.check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
     zero_point = rules.ready_zero_point(params.zero_point, scale)
-    if scale is params.scale and zero_point is params.zero_point and compute == params.compute:
+    if scale is params.scale and zero_point is params.zero_point and compute == params.compute_dtype:
         return params, rules
     computed = None if qtype.scale_element or scale.dtype == compute else compute
     return replace(params, scale=scale, zero_point=zero_point, computed=computed), rules

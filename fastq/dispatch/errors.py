@@ -35,7 +35,7 @@ def compare_codes(
     """Resolve `fastq.compare` with a QuantizedArray."""
     validation.as_input(x)
     _check_shapes(x, shape)
-    params, rules = checked_qparams(qparams, shape, qparams.compute)
+    params, rules = checked_qparams(qparams, shape, qparams.compute_dtype)
     check_stored_codes(codes, params.dtype, shape)
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     spec = spec_with("compare", params, x.ndim)

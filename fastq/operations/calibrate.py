@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -347,3 +348,22 @@ class Calibrator:
         where = "" if self.axis is None else f", axis={self.axis}"
         count = 0 if self._seen is None else int(self._seen.counts.sum())
         return f"Calibrator({self.dtype}{where}, bins={self.bins}): {count} elements"
+
+
+def side_by_side(grid: Any, axes: int) -> Calibrator:
+    """Return a calibrator of the channels of others, which are in nested lists, one level for each channel axis."""
+    first: Any = grid
+    for _ in range(axes):
+        first = first[0]
+    both: Calibrator = copy.copy(first)
+    moved = _of_all(grid, lambda one: np.moveaxis(one._known.counts, -1, 0))
+    lo, hi = _of_all(grid, lambda one: one._known.lo), _of_all(grid, lambda one: one._known.hi)
+    both._seen = Histogram(lo, hi, np.moveaxis(moved, 0, -1))
+    return both
+
+
+def _of_all(grid: Any, array_of: Callable[[Calibrator], Array]) -> Array:
+    def arrays(nested: Any) -> Any:
+        return [arrays(each) for each in nested] if isinstance(nested, list) else array_of(nested)
+
+    return np.block(arrays(grid))

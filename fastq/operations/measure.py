@@ -77,6 +77,6 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     if not is_a(q, QuantizedArray):
         result: Comparison = call("compare_values", x, as_array(q, "q"), None, None, None, ())
         return result
-    p = q.qparams
-    errors: Comparison = call("compare_codes", x, q.codes, p.scale, p.zero_point, p, (p.key,), (), q.shape)
+    p, codes = q.qparams, as_array(q.codes, "q.codes")
+    errors: Comparison = call("compare_codes", x, codes, p.scale, p.zero_point, p, (p.key,), (), q.shape)
     return errors

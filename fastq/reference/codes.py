@@ -21,7 +21,7 @@ def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]
     """Return the convention of some parameters, the compute type, and the first and the last code."""
     row = as_convention(p.convention)
     under = row.under(p.symmetric, part_of(p.axis, p.block_size))
-    return under, p.compute, under.code_range(p.dtype, p.symmetric)
+    return under, p.compute_dtype, under.code_range(p.dtype, p.symmetric)
 
 
 @np.errstate(all="ignore")

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 def clipped_count(x: Array, p: QParams) -> int:
     """Count the elements that lie outside the range of the codes."""
-    where, form = positions(x, checked_qparams(p, x.shape, p.compute.type)), p.dtype.float_format
+    where, form = positions(x, checked_qparams(p, x.shape, p.compute_dtype.type)), p.dtype.float_format
     if form is not None:
         return int(np.count_nonzero(floats.magnitudes(where, form) > form.largest))
     first, last = rules_of(p)[2]

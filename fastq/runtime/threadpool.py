@@ -12,6 +12,7 @@ more, the caller and worker threads of our own claim chunks from counters. All t
 - A caller that had to wait for a worker longer than it had worked writes down until when callers work alone, and how
   long that is; only owners write this. All of them write when they were ready, by which a small call knows whether it
   is one of a series, for which it wakes a worker.
+- Callers in `callers_alone` count themselves in a word; as long as it is not 0, all callers work alone.
 - A worker that has spun in vain parks: it says so in its PARKED word, looks at the gate once more and waits for its
   lock. Who changes the word back to 0 releases the lock, or, if it is the worker itself, does not wait for it.
 
@@ -27,7 +28,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,8 @@ GATE, OWNER, STATUS, JOB, PACE, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5, 6))  
 KERNEL, POINTERS, ORIGIN, START, STOP, UNITS = (JOB + k for k in (0, 1, 7, 8, 9, 10))
 BACKWARD, THREADS, ROUNDS = (JOB + k for k in (11, 12, 13))
 # when callers may have help again, for how long they went without it last time, when the last one was ready, and how
-# many calls had help since one had to wait for it
-UNTIL, REST, LAST, HELPED = PACE, PACE + 1, PACE + 2, PACE + 3
+# many calls had help since one had to wait for it; how many callers want that nobody has help
+UNTIL, REST, LAST, HELPED, ALONE = (PACE + k for k in range(5))
 SLOT = 2 * LINE  # words of one slot, of which these are
 TAKEN, PARKED, LOCK = 0, LINE, LINE + 1
 
@@ -169,7 +170,8 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
     began = nanoseconds()
     until, last = advance(words, UNTIL), advance(words, LAST)
     asleep = atomic_load(advance(words, SLOTS + SLOT + PARKED)) != 0 and began - atomic_load(last) > SERIES
-    if (asleep and not wake_workers) or began < atomic_load(until) or exchange(advance(words, OWNER), 1) != 0:
+    alone = (asleep and not wake_workers) or began < atomic_load(until) or atomic_load(advance(words, ALONE)) != 0
+    if alone or exchange(advance(words, OWNER), 1) != 0:
         status = run_alone(kernel, pointers, units)
         atomic_store(last, nanoseconds())
         return status
@@ -263,6 +265,31 @@ def _serve_without_interpreter(_, arguments, count):  # type: ignore[no-untyped-
 @functools.cache
 def _serve_compiled() -> Callable[..., int]:
     return python_function(_serve_without_interpreter)
+
+
+def _add_to_alone(_, arguments, count):  # type: ignore[no-untyped-def]
+    objects, base = words_at(arguments), local()
+    control, change = int_value((objects[0], base)), int_value((objects[1], base))
+    return new_int((fetch_add(advance(words_at(control), ALONE), change),))
+
+
+@functools.cache
+def _add_to_alone_compiled() -> Callable[..., int]:
+    return python_function(_add_to_alone)
+
+
+@contextlib.contextmanager
+def callers_alone() -> Iterator[None]:
+    """Have each call of the process work in its caller's thread meanwhile, as suits callers that are threads of a pool.
+
+    Their pool has as many threads as it may use; help for each of them would be threads on top of that.
+    """
+    words, add = _state.words, _add_to_alone_compiled()
+    add(words.address, 1)
+    try:
+        yield
+    finally:
+        add(words.address, -1)
 
 
 @functools.cache

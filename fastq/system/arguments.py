@@ -272,13 +272,21 @@ def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
     raise TypeError(f"{name} must be {wanted}, not {shown(dtype)}")
 
 
+def is_lazy(x: Any) -> bool:
+    """Return whether dask has yet to compute this: an array, or what is made of such, as by xarray."""
+    try:
+        return x.__dask_graph__() is not None
+    except Exception:
+        return False
+
+
 def as_array(x: Any, name: str) -> NDArray[Any]:
     """Return x as a plain ndarray.
 
     Raises
     ------
     TypeError
-        If it is a masked array, or refuses to become an array.
+        If it is a masked array, has yet to be computed by dask, or refuses to become an array.
     ValueError
         If NumPy can make no array of it, as of rows of several lengths.
     """
@@ -286,6 +294,11 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
         return x
     if is_a(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value) or {name}.data")
+    if is_lazy(x):
+        raise TypeError(
+            f"{name} has yet to be computed by dask: pass {name}.compute(), which loads it, or see fastq.dask "
+            "for what works chunk by chunk"
+        )
     try:
         return np.asarray(x)
     except MemoryError:

@@ -546,8 +546,8 @@ class _Drawing:
         dtype = random.choice([None, None, self.of.values_dtype])
         if dtype is not None:
             call.options["dtype"] = random.choice([dtype, as_dtype(dtype)])
-        self.noted["output dtype"] = dtype or q.qparams.compute.name
-        return self.with_out(call, shape, as_dtype(dtype) if dtype else q.qparams.compute, over=q.codes)
+        self.noted["output dtype"] = dtype or q.qparams.compute_dtype.name
+        return self.with_out(call, shape, as_dtype(dtype) if dtype else q.qparams.compute_dtype, over=q.codes)
 
     def _minmax(self):
         shape = self.shape()

@@ -1,0 +1,287 @@
+"""Quantize dask arrays, chunk by chunk and lazily; needs dask, the extra ``[dask]``.
+
+Results are dask arrays, and have the bytes that the functions of `fastq` give for the whole array in memory. Those hand
+dask arrays on to here; calling them by this module says that an array has to be one. Every option but `out` is as
+there. Chunks have to end where blocks do, and for codes that share bytes where bytes do. Whatever is wrong with
+arguments is refused at once; what is wrong with elements, when they are computed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    import dask.array as da
+except ImportError as error:
+    raise ImportError("fastq.dask needs dask: pip install 'fastq-kernels[dask]'", name=error.name) from error
+
+from fastq import results
+from fastq.dask import calibration
+from fastq.dask.collections import QParams, QuantizedArray
+from fastq.formats.conventions import Convention
+from fastq.operations import dequantize as decoding
+from fastq.operations import measure
+from fastq.operations import quantize as coding
+from fastq.system.arguments import is_a, is_lazy, shown
+
+__all__ = [
+    "QParams",
+    "QuantizedArray",
+    "calibrate",
+    "choose_qparams",
+    "dequantize_linear",
+    "fake_quantize",
+    "minmax",
+    "quantize",
+    "quantize_linear",
+]
+
+
+def minmax(x: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
+    """Return the smallest and the largest element: `fastq.minmax`, merged in a tree.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        Of a dtype that `fastq.minmax` takes.
+    **options
+        axis, block_size and nan, as in `fastq.minmax`.
+
+    Returns
+    -------
+    lo, hi : dask.array.Array
+        Of x's dtype, shape as the scale of `quantize`.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described, or chunks do not end where blocks do.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> lo, hi = fastq.dask.minmax(dask.array.arange(100, chunks=10))
+    >>> int(lo.compute()), int(hi.compute())
+    (0, 99)
+    """
+    ends: Any = measure.minmax(_as_lazy(x), **options)
+    return ends  # type: ignore[no-any-return]
+
+
+def choose_qparams(x: da.Array, dtype: Any, **options: Any) -> QParams:
+    """Return the scale and zero point that `quantize` would take from an array.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        Of a dtype that `fastq.choose_qparams` takes.
+    dtype, **options
+        As in `fastq.choose_qparams`.
+
+    Returns
+    -------
+    QParams
+        Its ``compute()`` is the `fastq.QParams` that any other array can be quantized with.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described, or chunks do not end where blocks do.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> fastq.dask.choose_qparams(dask.array.linspace(0, 51, 100, chunks=10), "uint8").scale.compute()
+    array(0.2)
+    """
+    params: Any = coding.choose_qparams(_as_lazy(x), dtype, **options)
+    return params  # type: ignore[no-any-return]
+
+
+def quantize(x: da.Array, dtype: Any = None, **options: Any) -> QuantizedArray:
+    """Quantize an array, with parameters computed from it or given.
+
+    Parameters of a chunk's own, as of blocks, are taken with the codes in one pass. Else the chunks are needed twice,
+    and dask keeps them in between: for data that does not fit, compute the parameters first,
+    ``quantize(x, qparams=choose_qparams(x, dtype).compute())``.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        Of a dtype that `fastq.quantize` takes.
+    dtype, **options
+        As in `fastq.quantize`; `qparams` may be lazy too.
+
+    Returns
+    -------
+    QuantizedArray
+        Codes and parameters, lazy; its ``compute()`` is a `fastq.QuantizedArray`, its ``dequantize()`` a dask array.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described, or chunks do not end where blocks do, or for packed formats bytes.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> x = dask.array.linspace(-1, 1, 4096, chunks=512, dtype="float32").reshape(64, 64)
+    >>> q = fastq.dask.quantize(x, "int8", axis=0)
+    >>> q.codes[0, :3].compute()
+    array([-128, -124, -120], dtype=int8)
+    """
+    q: Any = coding.quantize(_as_lazy(x), dtype, **options)
+    return q  # type: ignore[no-any-return]
+
+
+def quantize_linear(x: da.Array, scale: Any, zero_point: Any = None, dtype: Any = None, **options: Any) -> da.Array:
+    """Quantize with raw parameters: `fastq.quantize_linear`.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        Of a dtype that `fastq.quantize_linear` takes.
+    scale, zero_point : array_like or dask.array.Array
+        As in `fastq.quantize_linear`; those of dask in any chunks.
+    dtype, **options
+        As in `fastq.quantize_linear`.
+
+    Returns
+    -------
+    dask.array.Array
+        Codes, x's shape, packed along the last axis for packed formats.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As `quantize`.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> fastq.dask.quantize_linear(dask.array.arange(6.0, chunks=3), 0.5, 1).compute()
+    array([ 1,  3,  5,  7,  9, 11], dtype=uint8)
+    """
+    codes: Any = coding.quantize_linear(_as_lazy(x), scale, zero_point, dtype, **options)
+    return codes
+
+
+def dequantize_linear(codes: da.Array, scale: Any, zero_point: Any = None, **options: Any) -> da.Array:
+    """Dequantize with raw parameters: `fastq.dequantize_linear`.
+
+    Parameters
+    ----------
+    codes : dask.array.Array
+        One code an element.
+    scale, zero_point : array_like or dask.array.Array
+        As in `fastq.dequantize_linear`; those of dask in any chunks.
+    **options
+        As in `fastq.dequantize_linear`.
+
+    Returns
+    -------
+    dask.array.Array
+        Values, the codes' shape.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As `quantize`.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> codes = dask.array.arange(4, chunks=2, dtype="uint8")
+    >>> fastq.dask.dequantize_linear(codes, 0.5, 1).compute()
+    array([-0.5,  0. ,  0.5,  1. ], dtype=float32)
+    """
+    values: Any = decoding.dequantize_linear(_as_lazy(codes, "codes"), scale, zero_point, **options)
+    return values
+
+
+def fake_quantize(x: da.Array, dtype: Any = None, **options: Any) -> da.Array:
+    """Quantize and dequantize in one pass: `fastq.fake_quantize`.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        Of a dtype that `fastq.fake_quantize` takes.
+    dtype, **options
+        As in `fastq.fake_quantize`; `qparams` may be lazy too.
+
+    Returns
+    -------
+    dask.array.Array
+        Values, of x's dtype for floats, else of the compute type.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        As `quantize`.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> fastq.dask.fake_quantize(dask.array.linspace(0, 1, 4, chunks=2), "uint2").compute()
+    array([0.        , 0.33333333, 0.66666667, 1.        ])
+    """
+    values: Any = coding.fake_quantize(_as_lazy(x), dtype, **options)
+    return values
+
+
+def calibrate(
+    x: da.Array,
+    dtype: Any,
+    *,
+    axis: results.Axis = None,
+    symmetric: bool = False,
+    convention: str | Convention = "onnx",
+    bins: int = 4096,
+    nan: str = "raise",
+    split_every: int | None = None,
+) -> Any:
+    """Return a `fastq.Calibrator` that has seen all chunks of an array.
+
+    Each task makes one of its chunk; they are merged in a tree, which does not change a bit.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        Of a dtype that `fastq.Calibrator` takes.
+    dtype, axis, symmetric, convention, bins, nan
+        As in `fastq.Calibrator`.
+    split_every : int, optional
+        How many calibrators a task merges at most, as in `dask.array.reduction`.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Its ``compute()`` is a `fastq.Calibrator`.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> calibrator = fastq.dask.calibrate(dask.array.linspace(-1, 3, 100, chunks=10), "int8", symmetric=True)
+    >>> calibrator.compute().qparams("percentile", percentile=99.0).scale
+    array(0.02353131)
+    """
+    options = {"axis": axis, "symmetric": symmetric, "convention": convention, "bins": bins, "nan": nan}
+    return calibration.calibrate(_as_dask(x), dtype, options, split_every)
+
+
+def _as_lazy(x: Any, name: str = "x") -> Any:
+    """Return what dask has yet to compute, also by way of xarray, and refuse everything else."""
+    if not is_lazy(x):
+        raise TypeError(f"{name} must be a dask array, not {shown(x)}: dask.array.from_array makes one")
+    return x
+
+
+def _as_dask(x: Any) -> da.Array:
+    """Return a dask array, also that of a DataArray."""
+    data = getattr(_as_lazy(x), "data", x)
+    return data if is_a(data, da.Array) else x

@@ -1,0 +1,52 @@
+"""Calibrators of the chunks of an array, merged in a tree, with their channels side by side at the end."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import delayed
+
+from fastq.dask import tasks
+from fastq.dask.parts import Parts
+from fastq.dask.requests import blockwise
+from fastq.dispatch.granularity import kept_axes
+from fastq.operations.calibrate import Calibrator, side_by_side
+
+
+def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int | None) -> Any:
+    """Return the graph of `fastq.dask.calibrate`."""
+    make = functools.partial(Calibrator, dtype, **options)
+    axis = make().axis
+    parts = Parts(x.chunks, kept_axes(axis, x.ndim), 0)
+    ones = {axis: (1,) * len(sizes) for axis, sizes in enumerate(parts.chunks)}
+    seen = blockwise(
+        tasks.seen, parts.all_axes, x, parts.all_axes, dtype=object, adjust_chunks=ones, token="calibrator", make=make
+    )
+    if parts.reduced:
+        meta, steps = np.empty((0,) * len(parts.kept), object), {"combine": _merged, "split_every": split_every}
+        seen = da.reduction(
+            seen, _as_it_is, _merged, axis=parts.reduced, concatenate=False, dtype=object, meta=meta, **steps
+        )
+    return delayed(side_by_side)(seen.to_delayed().tolist(), len(parts.kept))
+
+
+def _as_it_is(calibrator: Calibrator, axis: tuple[int, ...], keepdims: bool) -> Calibrator:
+    return calibrator
+
+
+def _merged(calibrators: Any, axis: tuple[int, ...], keepdims: bool) -> Calibrator:
+    """Merge the calibrators in nested lists."""
+    return functools.reduce(operator.or_, _flat(calibrators))
+
+
+def _flat(nested: Any) -> Iterator[Calibrator]:
+    if isinstance(nested, list):
+        for each in nested:
+            yield from _flat(each)
+    else:
+        yield nested

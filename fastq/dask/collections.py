@@ -1,0 +1,197 @@
+"""QuantizedArray and QParams whose arrays are of dask: collections of dask, which become those in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import DaskMethodsMixin
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from fastq import results
+from fastq.system.arguments import as_array, is_a, is_lazy, shown
+
+NUMBERS = "scale", "zero_point", "tensor_scale"
+
+
+class _Collection(DaskMethodsMixin):  # type: ignore[misc]
+    """A collection of dask that is made of others, by their names."""
+
+    __dask_scheduler__ = staticmethod(da.Array.__dask_scheduler__)
+    __dask_optimize__ = staticmethod(da.Array.__dask_optimize__)
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _with_parts(self, parts: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def __dask_graph__(self) -> HighLevelGraph:
+        return HighLevelGraph.merge(*(part.__dask_graph__() for part in self._parts.values()))
+
+    def __dask_layers__(self) -> tuple[str, ...]:
+        return tuple(layer for part in self._parts.values() for layer in part.__dask_layers__())
+
+    def __dask_keys__(self) -> list[Any]:
+        return [part.__dask_keys__() for part in self._parts.values()]
+
+    def __dask_tokenize__(self) -> Any:
+        return type(self).__name__, self._fixed, self._parts
+
+    @property
+    def _fixed(self) -> Any:
+        raise NotImplementedError
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._computed, ()
+
+    def _computed(self, computed: list[Any]) -> Any:
+        found = {}
+        for (name, part), result in zip(self._parts.items(), computed, strict=True):
+            finalize, extra = part.__dask_postcompute__()
+            found[name] = finalize(result, *extra)
+        return self._with_parts(found)
+
+    def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._persisted, ()
+
+    def _persisted(self, graph: Any, *, rename: dict[str, str] | None = None) -> Any:
+        found = {}
+        for name, part in self._parts.items():
+            rebuild, extra = part.__dask_postpersist__()
+            found[name] = rebuild(graph, *extra, **({"rename": rename} if rename else {}))
+        return self._with_parts(found)
+
+
+@dataclass(frozen=True, eq=False)
+class QParams(_Collection, results.QParams):
+    """Scale and zero point as dask arrays, and what they belong to; `compute` returns `fastq.QParams`.
+
+    The attributes are those of `fastq.QParams`. Arrays of NumPy are taken too.
+
+    Examples
+    --------
+    >>> import dask.array, fastq.dask
+    >>> x = dask.array.linspace(-1, 1.55, 256, chunks=64, dtype="float32")
+    >>> p = fastq.dask.choose_qparams(x, "uint8")
+    >>> p.scale
+    dask.array<field, shape=(), dtype=float32, chunksize=(), chunktype=numpy.ndarray>
+    >>> p.compute().zero_point
+    array(100, dtype=uint8)
+    """
+
+    def __post_init__(self) -> None:
+        """Check all but the numbers, which are not known yet."""
+        numbers = {name: None if (given := getattr(self, name)) is None else as_dask(given) for name in NUMBERS}
+        self.__dict__.update({name: None if given is None else given._meta for name, given in numbers.items()})
+        super().__post_init__()
+        self.__dict__.update(numbers)
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        return {name: part for name in NUMBERS if (part := getattr(self, name)) is not None}
+
+    @property
+    def _fixed(self) -> Any:
+        return tuple(self.key)
+
+    def _with_parts(self, parts: dict[str, Any]) -> results.QParams:
+        return filled(self, **parts) if is_lazy(parts["scale"]) else in_memory(self, **parts)
+
+
+def as_dask(numbers: Any) -> da.Array:
+    """Return numbers as a dask array: one of NumPy in one chunk."""
+    return numbers if is_a(numbers, da.Array) else da.from_array(as_array(numbers, "parameters"), chunks=-1)
+
+
+def filled(
+    like: results.QParams, scale: da.Array, zero_point: da.Array, tensor_scale: da.Array | None = None
+) -> QParams:
+    """Return parameters like others with numbers of dask."""
+    params = object.__new__(QParams)
+    params.__dict__.update(vars(like), scale=scale, zero_point=zero_point, tensor_scale=tensor_scale)
+    return params
+
+
+def in_memory(like: results.QParams, scale: Any, zero_point: Any, tensor_scale: Any = None) -> results.QParams:
+    """Return parameters like others with numbers in memory."""
+    params = object.__new__(results.QParams)
+    tensor = None if tensor_scale is None else np.asarray(tensor_scale)
+    numbers = {"scale": np.asarray(scale), "zero_point": np.asarray(zero_point), "tensor_scale": tensor}
+    params.__dict__.update(vars(like), **numbers)
+    return params
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class QuantizedArray(_Collection, results.QuantizedArray):
+    """Codes as a dask array, and the parameters that give them meaning; `compute` returns `fastq.QuantizedArray`.
+
+    Attributes
+    ----------
+    codes : dask.array.Array
+        As in `fastq.QuantizedArray`.
+    qparams : fastq.dask.QParams or fastq.QParams
+        Those in memory where they were given so.
+    shape : tuple of int
+        Shape of the array that the codes stand for.
+
+    Examples
+    --------
+    >>> import dask.array, fastq
+    >>> x = dask.array.linspace(-1, 1.55, 256, chunks=64, dtype="float32")
+    >>> q = fastq.quantize(x, "uint8")
+    >>> q.codes[:4].compute()
+    array([0, 1, 2, 3], dtype=uint8)
+    >>> q.compute()
+    QuantizedArray(shape=(256,), dtype=uint8, nbytes=261)
+    >>> q.dequantize()
+    dask.array<dequantize, shape=(256,), dtype=float32, chunksize=(64,), chunktype=numpy.ndarray>
+    """
+
+    def __init__(self, codes: da.Array, qparams: results.QParams, shape: tuple[int, ...]) -> None:
+        if not is_a(codes, da.Array):
+            raise TypeError(f"codes must be a dask array, not {shown(codes)}; see fastq.QuantizedArray for others")
+        if not is_a(qparams, results.QParams):
+            raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
+        self.__dict__.update(codes=codes, qparams=qparams, shape=tuple(shape))
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        of_params = self.qparams._parts if isinstance(self.qparams, QParams) else {}
+        return {"codes": self.codes, **{name: _as_leaf(part) for name, part in of_params.items()}}
+
+    @property
+    def _fixed(self) -> Any:
+        return tuple(self.qparams.key), self.shape
+
+    def _with_parts(self, parts: dict[str, Any]) -> results.QuantizedArray:
+        codes, params = parts["codes"], self.qparams
+        if isinstance(params, QParams):
+            params = params._with_parts({name: part for name, part in parts.items() if name != "codes"})
+        if is_lazy(codes):
+            return lazily(codes, params, self.shape)
+        return results.quantized(codes, params, self.shape if params.dtype.packed else codes.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        raise TypeError("a QuantizedArray of dask is not loaded unasked: call its compute() or dequantize()")
+
+
+def _as_leaf(part: da.Array) -> da.Array:
+    """Return an array that nothing depends on: of layers that others depend on, dask may leave no keys to compute."""
+    return part.map_blocks(_same, dtype=part.dtype, meta=part._meta)
+
+
+def _same(part: NDArray[Any]) -> NDArray[Any]:
+    return part
+
+
+def lazily(codes: Any, params: results.QParams, shape: tuple[int, ...]) -> QuantizedArray:
+    """Return a QuantizedArray of parts that need no checks."""
+    q = object.__new__(QuantizedArray)
+    q.__dict__.update(codes=codes, qparams=params, shape=shape)
+    return q

@@ -1,0 +1,53 @@
+"""Hand calls on dask arrays to the graphs of their operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+
+from fastq.dask import given, ranged
+from fastq.dask.requests import Request
+from fastq.dispatch.cache import FIRST_ARGUMENT
+
+_GRAPHS: dict[str, Callable[[Request], Any]] = {
+    "quantize": ranged.quantize,
+    "fake_quantize": ranged.fake_quantize,
+    "choose_qparams": ranged.choose_qparams,
+    "minmax": ranged.minmax,
+    "quantize_with_qparams": given.quantize,
+    "fake_quantize_with_qparams": given.fake_quantize,
+    "quantize_linear": given.quantize_linear,
+    "dequantize_linear": given.dequantize_linear,
+    "dequantize": given.dequantize,
+}
+
+
+def call(
+    operation: str,
+    x: da.Array,
+    out: Any,
+    scale: Any,
+    zero_point: Any,
+    qparams: Any,
+    options: tuple[Any, ...],
+    types: tuple[type, ...] = (),
+    shape: Any = None,
+) -> Any:
+    """Return the graph of a call, whose arguments are those of `fastq.dispatch.cache.call`.
+
+    Raises
+    ------
+    TypeError
+        If the operation does not work chunk by chunk, or `out` is given.
+    """
+    graph = _GRAPHS.get(operation)
+    if graph is None:
+        array, name = FIRST_ARGUMENT.get(operation, "x"), operation.replace("gguf_", "gguf.").split("_")[0]
+        raise TypeError(
+            f"{array} is a dask array, which {name} can't take by chunks: pass {array}.compute(), all of it"
+        )
+    if out is not None:
+        raise TypeError("out must be None for a dask array: write what is returned, as by dask.array.store")
+    return graph(Request(operation, x, scale, zero_point, qparams, options, types, shape))

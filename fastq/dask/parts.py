@@ -1,0 +1,102 @@
+"""Which chunks of an array share parameters, and whether chunks end where blocks and bytes do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from fastq.formats.qtypes import QType
+
+Chunks = tuple[tuple[int, ...], ...]
+
+
+class Parts(NamedTuple):
+    """The chunks of an array, and the axes and block size of its parameters.
+
+    Attributes
+    ----------
+    chunks : tuple of tuple of int
+        Of each axis; NaN where dask does not know them.
+    axes : tuple of int or None
+        The axes that keep parameters of their own, sorted and not negative.
+    block_size : int
+        Elements in a block along the one axis; 0: no blocks.
+    """
+
+    chunks: Chunks
+    axes: tuple[int, ...] | None
+    block_size: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return tuple(map(sum, self.chunks))
+
+    @property
+    def all_axes(self) -> tuple[int, ...]:
+        """Axes of the array."""
+        return tuple(range(len(self.chunks)))
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Axes that parameters have too."""
+        return self.all_axes if self.block_size else self.axes or ()
+
+    @property
+    def reduced(self) -> tuple[int, ...]:
+        """Axes that parameters don't have."""
+        return tuple(axis for axis in self.all_axes if axis not in self.kept)
+
+    @property
+    def parameter_chunks(self) -> Chunks:
+        """Chunks of the parameters."""
+        return tuple(
+            tuple(_count(size, self.block_size) for size in sizes) if self.axes == (axis,) else sizes
+            for axis, sizes in enumerate(self.chunks)
+            if axis in self.kept
+        )
+
+    @property
+    def within_chunks(self) -> bool:
+        """Whether each parameter belongs to elements of one chunk."""
+        return all(len(self.chunks[axis]) == 1 for axis in self.reduced)
+
+    def check_aligned(self, qtype: QType | None = None) -> None:
+        """Pass if chunks end where blocks do, and bytes, for codes that share them.
+
+        Raises
+        ------
+        ValueError
+            If not, saying how to make them.
+        """
+        last = len(self.chunks) - 1
+        for axis, sizes in enumerate(self.chunks):
+            multiple = self.block_size if self.block_size and self.axes == (axis,) else 1
+            if qtype is not None and qtype.packed and axis == last:
+                multiple = math.lcm(multiple, 8 // math.gcd(8, qtype.bits))
+            _check_multiple(axis, sizes, multiple)
+
+
+def value_chunks(chunks: Chunks, shape: tuple[int, ...], qtype: QType) -> Chunks:
+    """Return the chunks of the values of an array, by those of its codes: packed ones end where bytes do."""
+    if not qtype.packed or not shape:
+        return chunks if shape else ()
+    sizes = tuple(size * 8 // qtype.bits for size in chunks[-1][:-1])
+    return (*chunks[:-1], (*sizes, shape[-1] - sum(sizes)))
+
+
+def _count(size: int, block_size: int) -> int:
+    return -(-size // block_size) if block_size else size
+
+
+def _check_multiple(axis: int, sizes: tuple[int, ...], multiple: int) -> None:
+    wrong: list[Any] = [size for size in sizes[:-1] if size % multiple]
+    if multiple == 1 or not wrong:
+        return
+    if any(map(math.isnan, sizes)):
+        raise ValueError(f"x has chunks of unknown sizes along axis {axis}: call x.compute_chunk_sizes() before")
+    size = max(1, round(max(sizes) / multiple)) * multiple
+    raise ValueError(
+        f"x has a chunk of {wrong[0]} along axis {axis}, where blocks and bytes of codes need chunks of a multiple of "
+        f"{multiple}: rechunk with x.rechunk({{{axis}: {size}}})"
+    )

@@ -1,0 +1,148 @@
+"""What one task does: a call on one chunk, in the thread of the task alone."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.dispatch.cache import call
+from fastq.dispatch.granularity import parameter_shape
+from fastq.results import QParams
+from fastq.system import lazy
+from fastq.system.arguments import native
+
+Array = NDArray[Any]
+
+
+def alone(operation: str, *operands: Any) -> Any:
+    """Make a call as `dispatch.cache.call` does, without other threads: dask runs as many tasks as it may use CPUs."""
+    with lazy.module("fastq.runtime.threadpool").callers_alone():
+        return call(operation, *operands)
+
+
+def by_range(x: Array, *, operation: str, options: tuple[Any, ...], types: tuple[type, ...]) -> Any:
+    """Call an operation that takes parameters from the range of a chunk."""
+    return alone(operation, x, None, None, None, None, options, types)
+
+
+def by_parameters(
+    x: Array, scale: Array, zero_point: Array | None, *, operation: str, options: tuple[Any, ...], types: Any
+) -> Array:
+    """Call an operation that takes raw parameters."""
+    values: Array = alone(operation, x, None, scale, zero_point, None, options, types)
+    return values
+
+
+def by_qparams(
+    x: Array,
+    scale: Array,
+    zero_point: Array,
+    tensor_scale: Array | None,
+    *,
+    operation: str,
+    options: tuple[Any, ...],
+    types: tuple[type, ...],
+    template: QParams,
+) -> Array:
+    """Call an operation on values that takes QParams, made of a template and their part of the parameters."""
+    params = with_values(template, scale, zero_point, tensor_scale)
+    result = alone(operation, x, None, params.scale, params.zero_point, params, options, types)
+    return np.asarray(result if operation == "fake_quantize_with_qparams" else result.codes)
+
+
+def dequantize(
+    codes: Array,
+    last: Array | None,
+    scale: Array,
+    zero_point: Array,
+    tensor_scale: Array | None,
+    *,
+    options: tuple[Any, ...],
+    template: QParams,
+) -> Array:
+    """Return the values of codes; `last` has their number along the last axis where codes are packed."""
+    params = with_values(template, scale, zero_point, tensor_scale)
+    packed = () if last is None else (*codes.shape[:-1], int(last[0]))
+    shape = packed if template.dtype.packed else codes.shape
+    values: Array = alone("dequantize", codes, None, params.scale, params.zero_point, params, options, (), shape)
+    return values
+
+
+def with_values(template: QParams, scale: Array, zero_point: Array, tensor_scale: Array | None) -> QParams:
+    """Return parameters like others with other numbers."""
+    params = template.with_values(np.asarray(scale), np.asarray(zero_point))
+    vars(params)["tensor_scale"] = None if tensor_scale is None else np.asarray(tensor_scale)
+    return params
+
+
+def field(results: Any, *, attribute: str) -> Array:
+    """Return a field of what another task returned, which dask hands over in a list for each axis of one chunk."""
+    while isinstance(results, list):
+        (results,) = results
+    return np.asarray(getattr(results, attribute))
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+def ends(x: Array, *, axes: tuple[int, ...] | None, block_size: int, nan: str) -> Array:
+    """Return minima and maxima of the parts of a chunk along a new first axis; axes that are reduced have one element.
+
+    No elements have the largest number for their minimum and the smallest one for their maximum.
+    """
+    shape = parameter_shape(x.shape, axes, block_size)
+    if x.size:
+        axis = axes[0] if axes and block_size else axes
+        found = np.stack(alone("minmax", x, None, None, None, None, (axis, block_size, nan), (type(axis), int)))
+    else:
+        found = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
+    kept = set(range(x.ndim) if block_size else axes or ())
+    return np.expand_dims(found, tuple(axis + 1 for axis in range(x.ndim) if axis not in kept))
+
+
+def _ends_of_nothing(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max, np.iinfo(dtype).min
+    return math.inf, -math.inf
+
+
+def widest(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """Return the least of minima and the greatest of maxima."""
+    lo, hi = pairs[:1].min(axis=axis, keepdims=keepdims), pairs[1:].max(axis=axis, keepdims=keepdims)
+    return np.concatenate([lo, hi])
+
+
+def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """Return the same of all chunks.
+
+    Raises
+    ------
+    ValueError
+        If a part has no elements.
+    """
+    found = widest(pairs, axis, keepdims)
+    if not (found[0] <= found[1]).all():
+        raise ValueError("x has no elements for a parameter: the range of no elements has no minimum and no maximum")
+    return found
+
+
+def params_of(pairs: Array, *, scheme: Any) -> QParams:
+    """Return the parameters that minima and maxima ask for."""
+    with lazy.module("fastq.runtime.threadpool").callers_alone():
+        params: QParams = scheme.of_ranges(pairs[0], pairs[1])
+    return params
+
+
+# --- calibrators ------------------------------------------------------------------------------------------------------
+
+
+def seen(x: Array, *, make: functools.partial[Any]) -> Any:
+    """Return a calibrator of a chunk."""
+    calibrator = make()
+    with lazy.module("fastq.runtime.threadpool").callers_alone():
+        calibrator.update(x)
+    return calibrator

@@ -1,0 +1,275 @@
+"""Dask arrays: the bytes of the reference for the whole array, whatever its chunks; lazy; refused at once if wrong."""
+
+import importlib.util
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from catalogue import same_bytes
+from chunkings import BLOCK, GRANULARITIES, SHAPE, array, check, chunking, lazy_and_expected, same_result
+
+import fastq
+from fastq import reference
+from fastq.runtime import threadpool
+
+dask = pytest.importorskip("dask", reason="no dask")
+da = pytest.importorskip("dask.array", reason="no dask")
+
+X = array()
+
+
+@pytest.fixture(autouse=True)
+def in_this_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def chunked(x=X, chunks=(40, 64)):
+    return da.from_array(x, chunks=chunks)
+
+
+# --- the same bytes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow("quick for some", quick=lambda seed: seed < 2)
+@pytest.mark.parametrize("seed", range(20))
+def test_random_chunkings(seed):
+    check(seed, dask, da, scheduler="threads" if seed % 2 else "synchronous")
+
+
+@pytest.mark.parametrize("dtype", ["uint4", "float8_e4m3fn", "int16"])
+def test_formats(dtype):
+    check(3, dask, da, dtype, {name: GRANULARITIES[name] for name in ("array", "blocks")})
+
+
+@pytest.mark.parametrize("dtype", ["mxfp4", "mxfp8_e4m3", "mxint8"])
+def test_formats_with_scales_of_their_own(dtype):
+    check(4, dask, da, dtype, {"blocks": {"axis": 1, "block_size": 32}})
+
+
+@pytest.mark.slow("compiles kernels", quick=lambda convention: convention == "torch")
+@pytest.mark.parametrize("convention", ["torch", "faiss", "compressed-tensors"])
+def test_conventions_of_chunks_with_a_single_channel(convention):
+    row = fastq.CONVENTIONS[convention]
+    dtype = (row.formats or ("uint8",))[0]
+    options = {"axis": 0, "symmetric": "asymmetric" not in row.schemes, "convention": convention}
+    q = reference.quantize(X, dtype, **options)
+    x = chunked(chunks=(1, 80))
+    same_result(fastq.quantize(x, dtype, **options).compute(), q)
+    raw = {"axis": 0, "convention": convention}
+    codes = fastq.quantize_linear(x, q.scale, q.zero_point, dtype, **raw)
+    same_bytes(codes.compute(), reference.quantize_linear(X, q.scale, q.zero_point, dtype, **raw))
+
+
+def test_every_convention_fuses_alike_in_chunks_of_one_channel():
+    rows = [
+        row for row in fastq.CONVENTIONS.values() if any(when in ("array", "channels") for when, _, _ in row.variants)
+    ]
+    assert rows
+    for row in rows:
+        dtype = (row.formats or ("uint8",))[0]
+        scale = np.abs(X).max(axis=1) / 100
+        zero = np.full(len(scale), 3, dtype)
+        raw = {"axis": 0, "convention": row.name}
+        codes = fastq.quantize_linear(chunked(chunks=(1, 80)), scale, zero, dtype, **raw)
+        same_bytes(codes.compute(), reference.quantize_linear(X, scale, zero, dtype, **raw))
+
+
+@pytest.mark.slow("compiles 30 kernels")
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32"])
+def test_dtypes(dtype):
+    x = np.clip(X, -1000, 1000).astype(dtype)
+    lazy = chunked(x)
+    for actual, expected in lazy_and_expected(x, lazy, "int8", {"axis": 1}):
+        same_result(dask.compute(actual)[0], expected)
+
+
+def test_axes_of_three_and_of_none():
+    x = array(5, (6, 10, 8))
+    for granularity in ({"axis": (0, 2)}, {"axis": 1, "block_size": 4}, {}):
+        lazy = da.from_array(x, chunks=chunking(7, x.shape, granularity))
+        for actual, expected in lazy_and_expected(x, lazy, "int8", granularity):
+            same_result(dask.compute(actual)[0], expected)
+    one = np.float32(3.5).reshape(())
+    for dtype in ("int8", "uint4"):
+        q = fastq.quantize(da.from_array(one, chunks=()), dtype)
+        same_result(q.compute(), reference.quantize(one, dtype))
+        same_bytes(q.dequantize().compute(), reference.dequantize(reference.quantize(one, dtype)))
+
+
+def test_lazy_parameters():
+    lazy, q = chunked(), reference.quantize(X, "int8", axis=1)
+    other = chunked(array(9))
+    params = fastq.choose_qparams(lazy, "int8", axis=1)
+    assert isinstance(params, fastq.dask.QParams)
+    expected = reference.quantize(array(9), qparams=q.qparams)
+    same_result(fastq.quantize(other, qparams=params).compute(), expected)
+    same_bytes(
+        fastq.fake_quantize(other, qparams=params).compute(), reference.fake_quantize(array(9), qparams=q.qparams)
+    )
+    codes = fastq.quantize_linear(other, params.scale, params.zero_point, axis=1)
+    same_bytes(codes.compute(), expected.codes)
+    values = fastq.dequantize_linear(codes, params.scale, params.zero_point, axis=1, dtype="float16")
+    same_bytes(values.compute(), reference.dequantize(expected).astype(np.float16))
+
+
+def test_a_store_of_parts_is_put_together_again():
+    q = reference.quantize(X, "int4", axis=1, block_size=BLOCK)
+    params = fastq.dask.QParams(da.from_array(q.scale), q.zero_point, "int4", axis=1, block_size=BLOCK)
+    again = fastq.dask.QuantizedArray(da.from_array(q.codes, chunks=(40, 32)), params, SHAPE)
+    same_bytes(again.dequantize().compute(), reference.dequantize(q))
+    same_result(again.compute(), q)
+
+
+def test_numbers_of_python_as_parameters():
+    x = chunked()
+    same_bytes(fastq.quantize_linear(x, 0.5, 3, "int8").compute(), reference.quantize_linear(X, 0.5, 3, "int8"))
+    scale = [0.5] * SHAPE[1]
+    same_bytes(fastq.quantize_linear(x, scale).compute(), reference.quantize_linear(X, scale))
+    codes = reference.quantize_linear(X, scale)
+    values = fastq.dequantize_linear(chunked(codes), scale)
+    assert values.dtype == np.float32
+    same_bytes(values.compute(), reference.dequantize_linear(codes, scale))
+
+
+def test_unknown_sizes_and_empty_chunks():
+    rows = X[:, 0] > 0
+    lazy = da.from_array(X, chunks=(20, 160))[da.from_array(rows, chunks=20)]
+    q = fastq.quantize(lazy, "int8", axis=1)
+    same_result(q.compute(), reference.quantize(X[rows], "int8", axis=1))
+    empty = chunked(chunks=((40, 0, 56), (160,)))
+    same_result(fastq.quantize(empty, "int8").compute(), reference.quantize(X, "int8"))
+    same_result(dask.compute(*fastq.minmax(empty.astype("int32"))), reference.minmax(X.astype("int32")))
+
+
+@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": (0, 1)}])
+def test_calibrators(options):
+    expected = fastq.Calibrator("int8", bins=64, **options)
+    expected.update(X)
+    lazy = fastq.dask.calibrate(chunked(chunks=(17, 50)), "int8", bins=64, split_every=2, **options)
+    found = lazy.compute()
+    for name in ("count", "minimum", "maximum", "counts", "edges"):
+        same_bytes(getattr(found, name), getattr(expected, name))
+    same_result(found.qparams("mse", grid=3), expected.qparams("mse", grid=3))
+
+
+def test_the_comparison_notices_a_wrong_bit():
+    q = fastq.quantize(chunked(), "int8", axis=0).compute()
+    q.scale.view(np.uint32)[7] ^= 1
+    with pytest.raises(AssertionError):
+        same_result(q, reference.quantize(X, "int8", axis=0))
+    off_by_a_chunk = da.map_blocks(lambda block: fastq.quantize(block, "int8").codes, chunked(), dtype=np.int8)
+    with pytest.raises(AssertionError):
+        same_bytes(off_by_a_chunk.compute(), reference.quantize(X, "int8").codes)
+
+
+# --- lazy -------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_computed_before_it_is_asked_for():
+    def fail(block):
+        raise RuntimeError("computed")
+
+    lazy = chunked().map_blocks(fail, dtype=np.float32, meta=np.empty((0, 0), np.float32))
+    q = fastq.quantize(lazy, "int8", axis=0)
+    later = [q, q.dequantize(), q.codes, q.scale, fastq.dask.calibrate(lazy, "int8"), fastq.fake_quantize(lazy, "int8")]
+    assert dask.is_dask_collection(q)
+    assert (q.shape, q.codes.shape, q.scale.shape, q.nbytes) == (SHAPE, SHAPE, SHAPE[:1], X.size + 5 * SHAPE[0])
+    for each in later:
+        with pytest.raises(RuntimeError, match="computed"):
+            dask.compute(each)
+
+
+def test_names_are_those_of_equal_calls():
+    first, second = (fastq.quantize(chunked(), "int8", axis=0, symmetric=True) for _ in range(2))
+    other = fastq.quantize(chunked(), "int8", axis=0)
+    assert first.codes.name == second.codes.name != other.codes.name
+    assert dask.base.tokenize(first) == dask.base.tokenize(second) != dask.base.tokenize(other)
+
+
+def test_persist_and_pickle():
+    q = fastq.quantize(chunked(), "uint4", axis=0)
+    kept = q.persist()
+    assert isinstance(kept, fastq.dask.QuantizedArray)
+    assert len(dict(kept.codes.dask)) == len(list(dask.core.flatten(q.__dask_keys__())))
+    for each in (kept, pickle.loads(pickle.dumps(q)), dask.optimize(q)[0]):
+        same_result(each.compute(), reference.quantize(X, "uint4", axis=0))
+
+
+def test_no_array_in_the_graph():
+    def nbytes(shape):
+        x = da.random.default_rng(0).standard_normal(shape, chunks=tuple(size // 4 for size in shape), dtype="float32")
+        return len(pickle.dumps(dict(fastq.quantize(x, "int8", axis=1).__dask_graph__())))
+
+    assert abs(nbytes((1 << 8, 1 << 8)) - nbytes((1 << 14, 1 << 14))) < 10_000
+
+
+def jobs(work):
+    """Count how often calls get the help of other threads."""
+
+    def count():
+        return int(threadpool._state.words.words[threadpool.GATE]) >> threadpool.SEQUENCE_BIT
+
+    before = count()
+    work()
+    return count() - before
+
+
+def test_tasks_take_no_other_threads(threads):
+    threads(4)
+    x = array(1, (512, 512))
+    lazy = da.from_array(x, chunks=(256, 512))
+    later = [fastq.quantize(lazy, "int8").codes, fastq.fake_quantize(lazy, "int8", axis=0), *fastq.minmax(lazy)]
+    later.append(fastq.dask.calibrate(lazy, "int8"))
+    assert any(jobs(lambda: fastq.quantize(x, "int8")) for _ in range(1000))  # calls after a stall work alone
+    assert jobs(lambda: dask.compute(later, scheduler="threads")) == 0
+    assert threadpool._state.words.words[threadpool.ALONE] == 0
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+UNKNOWN = chunked()[chunked()[:, 0] > 0]
+REFUSED = [
+    (lambda: fastq.quantize(chunked(), "int8", axis=1, block_size=24), ValueError, r"rechunk\(\{1: 72\}\)"),
+    (lambda: fastq.quantize(chunked(chunks=(40, 63)), "int4"), ValueError, r"multiple of 2: .*rechunk\(\{1: 64\}\)"),
+    (lambda: fastq.minmax(UNKNOWN, axis=0, block_size=4), ValueError, r"unknown sizes along axis 0"),
+    (lambda: fastq.quantize_linear(UNKNOWN, np.ones(50), axis=0), ValueError, "unknown sizes, .*compute_chunk_sizes"),
+    (lambda: fastq.quantize(chunked(), "nvfp4"), ValueError, r"one chunk for nvfp4"),
+    (lambda: fastq.quantize(chunked(), "int8", out=np.empty(SHAPE, np.int8)), TypeError, "out must be None"),
+    (lambda: fastq.compare(chunked(), X), TypeError, r"compare can't take by chunks: pass x\.compute\(\)"),
+    (lambda: fastq.pack(chunked(), "int4"), TypeError, "codes is a dask array, which pack"),
+    (lambda: fastq.gguf.quantize(chunked(), "Q8_0"), TypeError, r"which gguf\.quantize can't"),
+    (lambda: fastq.compare(X, fastq.quantize(chunked(), "int8")), TypeError, r"q\.codes has yet to be computed"),
+    (lambda: fastq.quantize_linear(X, da.ones(())), TypeError, r"pass scale\.compute\(\)"),
+    (lambda: fastq.Calibrator("int8").update(chunked()), TypeError, "see fastq.dask"),
+    (lambda: np.asarray(fastq.quantize(chunked(), "int8")), TypeError, r"call its compute\(\)"),
+    (lambda: fastq.dask.quantize(X, "int8"), TypeError, "x must be a dask array, .*from_array"),
+    (lambda: fastq.dask.dequantize_linear(X, 1.0), TypeError, "codes must be a dask array"),
+    (lambda: fastq.dask.QuantizedArray(X, fastq.choose_qparams(X, "int8"), SHAPE), TypeError, "codes must be a dask"),
+    (lambda: fastq.dask.QuantizedArray(chunked(), None, SHAPE), TypeError, "qparams must be QParams"),
+    (lambda: fastq.quantize(chunked()[:0], "int8").compute(), ValueError, "no elements for a parameter"),
+    (lambda: fastq.quantize(chunked(), "int9"), TypeError, "dtype must be one of"),
+    (lambda: fastq.quantize(chunked(), "int8", axis=2), np.exceptions.AxisError, "axis of x"),
+    (lambda: fastq.quantize(chunked(), "int8", nan="some"), ValueError, "nan must be one of"),
+    (lambda: fastq.quantize(chunked(X > 0), "int8"), TypeError, "x must be float16"),
+    (lambda: fastq.quantize_linear(chunked(), -1.0), ValueError, "scale must be positive"),
+    (lambda: fastq.quantize_linear(chunked(), np.ones(7)), ValueError, r"scale has shape \(7,\), .*\(160,\)"),
+    (lambda: fastq.quantize_linear(chunked(), 1.0, 300), ValueError, "zero_point must be from 0 to 255"),
+    (lambda: fastq.quantize(chunked(X * np.nan), "int8").compute(), ValueError, "NaN; pass nan='zero'"),
+    (lambda: fastq.quantize(chunked(X / 0), "int8").compute(), ValueError, "infinite values"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize(("call", "error", "match"), REFUSED, ids=[case[-1] for case in REFUSED])
+def test_refused(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_without_dask_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask.array", None)
+    spec = importlib.util.find_spec("fastq.dask")
+    with pytest.raises(ImportError, match=r"pip install 'fastq-kernels\[dask\]'"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -273,3 +273,24 @@ def test_without_dask_it_is_named(monkeypatch):
     spec = importlib.util.find_spec("fastq.dask")
     with pytest.raises(ImportError, match=r"pip install 'fastq-kernels\[dask\]'"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+# --- ranges of the least error ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["quantize", "fake_quantize", "choose_qparams"])
+@pytest.mark.parametrize("options", [{"axis": 0}, {"axis": 1, "block_size": 16}])
+def test_ranges_that_are_searched_for(operation, options):
+    x = chunked(chunks=(40, 160) if options["axis"] == 0 else (40, 64))
+    made = getattr(fastq, operation)(x, "int8", range="mse", **options).compute()
+    expected = getattr(reference, operation)(X, "int8", range="mse", **options)
+    if operation == "choose_qparams":
+        same_bytes(made.scale, expected.scale)
+    else:
+        same_result(made, expected)
+
+
+@pytest.mark.parametrize("operation", ["quantize", "fake_quantize", "choose_qparams"])
+def test_a_search_needs_all_elements_of_a_scale(operation):
+    with pytest.raises(ValueError, match=r"^range must be 'minmax' where .*: x\.rechunk\(\{1: -1\}\)$"):
+        getattr(fastq, operation)(chunked(), "int8", axis=0, range="mse")

@@ -17,7 +17,7 @@ ROOT = Path(fastq.__file__).parent
 MAY_IMPORT = {
     "cli": "fastq io operations results config runtime formats jit system reference gguf plot",
     "io": "fastq operations results config formats system reference gguf",
-    "fastq": "operations results config kernels formats system reference gguf plot dask xarray zarr",  # the public names
+    "fastq": "operations results config kernels formats system reference gguf plot dask xarray zarr",
     "zarr": "dispatch kernels system reference",
     "xarray": "operations dispatch formats system",
     "dask": "operations dispatch runtime results formats system",

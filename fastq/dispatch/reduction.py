@@ -31,7 +31,7 @@ def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_s
     axes, dtype = kept_axes(axis, x.ndim), native(x.dtype)
     if x.size == 0:
         shape = shape_of_nothing(x, axes, block_size)
-        return lambda *operands: (np.empty(shape, x.dtype), np.empty(shape, x.dtype))
+        return lambda *operands: (np.empty(shape, dtype), np.empty(shape, dtype))
     reduce = Extremes(x, axes, block_size, nan)
     as_they_are, arranged = reduce.dtype == dtype and reduce.arrangement.order is None, reduce.arrangement.from_kernel
 

@@ -212,7 +212,7 @@ class _Drawing:
         """An array laid out in some way, which is noted under a name."""
         layout, where = self.layout(array.ndim, array.itemsize)
         axis = self.random.randrange(array.ndim) if array.ndim else 0
-        if layout == "list" and (not lists or array.size > 300 or array.dtype.isbuiltin != 1):
+        if layout == "list" and (not lists or not 0 < array.size <= 300 or array.dtype.isbuiltin != 1):
             layout = "c"
         self.noted[name] = layout
         if layout == "list":

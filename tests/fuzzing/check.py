@@ -51,7 +51,7 @@ _PIECES = (
     strides.TILE,
     threadpool.CHUNK,
 )  # elements of strided memory in a buffer, the fewest and most of a thread's chunk
-_SMALL_PIECES = 192, (64, 640)
+_SMALL_PIECES = 256, (64, 640)  # whole blocks of GGUF
 
 
 @contextmanager

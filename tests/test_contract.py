@@ -1307,4 +1307,5 @@ def test_out_is_a_file_mapped_into_memory(tmp_path):
 @pytest.mark.parametrize("shape", [(0,), (0, 2)])
 def test_minmax_of_blocks_of_nothing_is_in_native_order(shape):
     lo, hi = fastq.minmax(np.zeros(shape, ">u4"), axis=-1, block_size=8)
-    assert lo.dtype.isnative and hi.dtype.isnative
+    assert lo.dtype.isnative
+    assert hi.dtype.isnative

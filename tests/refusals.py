@@ -10,7 +10,18 @@ import fastq
 
 ROOT = Path(fastq.__file__).parent
 # what users meet: the rest is files and the command line, tested where they are, and what no argument can bring about
-ROOMS = ["operations", "dispatch", "formats", "results.py", "gguf.py", "plot.py", "dask", "reference"]
+ROOMS = [
+    "operations",
+    "dispatch",
+    "formats",
+    "results.py",
+    "gguf.py",
+    "plot.py",
+    "dask",
+    "xarray.py",
+    "zarr",
+    "reference",
+]
 ROOMS += ["system/arguments.py"]
 
 MISSING = pytest.StashKey[list[str]]()

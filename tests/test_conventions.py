@@ -290,6 +290,14 @@ def test_zero_points_of_narrow_codes_are_checked(impl):
         impl.quantize(np.ones(3, np.float32), qparams=wrong)
 
 
+@pytest.mark.parametrize("impl", [fastq, reference])
+def test_zero_points_of_other_floats_are_refused(impl):
+    """Where zero points may be floats: those of no float dtype that is computed in."""
+    p = fastq.QParams(np.float32(1), np.array(1, np.longdouble), "uint8", convention="cf")
+    with pytest.raises(TypeError, match=r"zero_point must be .*float.* integer.*, not (float128|longdouble)"):
+        impl.quantize(np.ones(3, np.float32), qparams=p)
+
+
 # What is refused
 
 

@@ -49,6 +49,14 @@ def test_the_page_on_compiled_code_prints_what_it_says():
     assert (failed, tried) == (0, 6)
 
 
+@pytest.mark.slow("builds indexes of 50,000 vectors")
+def test_the_page_on_embeddings_prints_what_it_says():
+    for library in ("faiss", "usearch"):
+        pytest.importorskip(library, reason=f"no {library}")
+    failed, tried = doctest.testfile(str(TUTORIAL.with_name("embeddings.md")), module_relative=False)
+    assert (failed, tried) == (0, 41)
+
+
 def test_every_public_function_has_an_example():
     functions = [getattr(fastq, name) for name in fastq.__all__ if inspect.isfunction(getattr(fastq, name))]
     functions = [f for f in functions if not f.__name__.startswith("get_")]  # their examples are those of set_

@@ -98,7 +98,7 @@ def test_all_of_the_product_is_drawn():
     ("module", "name", "operation"),
     [
         (reference.codes, "rounded", "quantize_linear"),
-        (reference.operations, "from_range", "choose_qparams"),
+        (reference.search, "from_range", "choose_qparams"),
         (reference.operations, "extremes", "minmax"),
     ],
 )

@@ -89,6 +89,9 @@ for options in ({"axis": 0}, {}, {"axis": 1, "block_size": 40}):
         actual, expected = (api.choose_qparams(y, "int8", range="mse", **options, bits=4) for api in (fastq, reference))
         same_bytes(actual.scale, expected.scale)
         same_bytes(actual.zero_point, expected.zero_point)
+equal = np.array([1, -0.25, -0.375, 0.875], np.float32)  # the first two candidates have errors of the same sum, not 0
+search = {"symmetric": True, "range": fastq.MSERange(grid=8, shrink=0.9)}
+same_bytes(*(api.choose_qparams(equal, "int3", **search).scale for api in (fastq, reference)))
 """
 
 STREAMED = """

@@ -76,6 +76,7 @@ def test_a_name_stays_when_lines_are_added(tmp_path):
     assert [each.lines.start + 4 for each in before] == [each.lines.start for each in after]
 
 
+@pytest.mark.slow("changes every line")
 def test_each_change_makes_another_source():
     """Also where the same change is made at several places."""
     made = [ast.dump(mutated(each)) for each in mutants_of(ROOT / "dispatch" / "granularity.py", ROOT)]
@@ -83,6 +84,7 @@ def test_each_change_makes_another_source():
     assert ast.dump(ast.parse((ROOT / "dispatch" / "granularity.py").read_bytes())) not in made
 
 
+@pytest.mark.slow("changes every line")
 def test_any_beginning_of_the_sample_is_of_all_files():
     order, counts = mutants.sample(0)
     assert len({each.name for each in order}) == len(order) == sum(counts.values())

@@ -152,7 +152,7 @@ def test_every_input(dtype):
         check(x, "int8", **options)
 
 
-@pytest.mark.slow("compiles two kernels each", quick=lambda convention: convention == "torch")
+@pytest.mark.slow("compiles two kernels each", quick=lambda convention: convention == "tflite")
 @pytest.mark.parametrize("convention", fastq.CONVENTIONS)
 def test_every_convention(convention):
     row = fastq.CONVENTIONS[convention]
@@ -201,6 +201,7 @@ def test_threads_and_order_do_not_show(threads, options):
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles four kernels each", quick=lambda dtype: dtype == "uint4")
 @pytest.mark.parametrize("dtype", ["int8", "uint4", "mxfp4"])
 def test_codes_and_values(dtype):
     axis = {} if QTYPES[dtype].block_size else {"axis": 0}
@@ -220,6 +221,7 @@ def test_codes_of_fewer_bits():
     check(X, "int8", bits=3, axis=0)
 
 
+@pytest.mark.slow("compiles two kernels each", quick=lambda dtype: dtype == "nvfp4")
 @pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", "mxfp4", "nvfp4"])
 def test_nan(dtype):
     x = X.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +26,13 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
     __dask_optimize__ = staticmethod(da.Array.__dask_optimize__)
 
     @property
+    @abstractmethod
     def _parts(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """Arrays that are collections of dask, by name."""
 
+    @abstractmethod
     def _with_parts(self, parts: dict[str, Any]) -> Any:
-        raise NotImplementedError
+        """Return what other arrays make in place of the parts."""
 
     def __dask_graph__(self) -> HighLevelGraph:
         return HighLevelGraph.merge(*(part.__dask_graph__() for part in self._parts.values()))
@@ -44,8 +47,9 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return type(self).__name__, self._fixed, self._parts
 
     @property
+    @abstractmethod
     def _fixed(self) -> Any:
-        raise NotImplementedError
+        """What else tells it from others."""
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._computed, ()

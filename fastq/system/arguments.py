@@ -103,7 +103,7 @@ def as_float(value: Any, name: str, least: float, most: float) -> float:
         If it is not from `least` to `most`.
     """
     kind = type(value)
-    if kind is bool or not issubclass(kind, int | float | np.integer | np.floating):
+    if kind in (bool, np.timedelta64) or not issubclass(kind, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, not {shown(value)}")
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least} to {most}, not {shown(value)}")

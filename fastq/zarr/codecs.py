@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,13 +25,13 @@ class _Codec(ArrayArrayCodec):
 
     is_fixed_size = True
 
+    @abstractmethod
     def encoded(self, x: Array, spec: ArraySpec) -> Array:
         """Encode an array of the spec's dtype."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decoded(self, codes: Array, spec: ArraySpec) -> Array:
         """Decode to an array of the spec's dtype."""
-        raise NotImplementedError
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         return type(chunk_array).from_ndarray_like(self.encoded(np.asarray(chunk_array.as_ndarray_like()), chunk_spec))

@@ -114,7 +114,7 @@ def parts(result):
             "block_size",
             "symmetric",
             "convention",
-            "compute",
+            "compute_dtype",
         )
         return {name: getattr(result, name) for name in names}
     if isinstance(result, tuple):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fastq.system import lazy
 
 if TYPE_CHECKING:
-    from fastq import dask, gguf, kernels, plot, reference, xarray, zarr
+    from fastq import dask, gguf, kernels, layouts, plot, reference, testing, xarray, zarr
     from fastq.config import (
         get_num_threads,
         get_result_pool_limit,
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from fastq.formats.qtypes import QType
     from fastq.formats.range_methods import MSERange
     from fastq.operations.calibrate import Calibrator
-    from fastq.operations.dequantize import dequantize_linear
+    from fastq.operations.dequantize import dequantize, dequantize_linear
     from fastq.operations.measure import compare, minmax
+    from fastq.operations.nesting import NestedScale, nest_scale
     from fastq.operations.packing import binarize, pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
+    from fastq.operations.saving import load
     from fastq.operations.warmup import warmup
     from fastq.results import Comparison, QParams, QuantizedArray
 
@@ -33,6 +35,7 @@ __all__ = [
     "Comparison",
     "Convention",
     "MSERange",
+    "NestedScale",
     "QParams",
     "QType",
     "QuantizedArray",
@@ -40,13 +43,17 @@ __all__ = [
     "choose_qparams",
     "compare",
     "dask",
+    "dequantize",
     "dequantize_linear",
     "fake_quantize",
     "get_num_threads",
     "get_result_pool_limit",
     "gguf",
     "kernels",
+    "layouts",
+    "load",
     "minmax",
+    "nest_scale",
     "pack",
     "plot",
     "quantize",
@@ -55,6 +62,7 @@ __all__ = [
     "set_num_threads",
     "set_result_pool_limit",
     "show_versions",
+    "testing",
     "unpack",
     "warmup",
     "xarray",
@@ -74,16 +82,18 @@ _HOMES = {
     "fastq.formats.qtypes": ("QType",),
     "fastq.formats.range_methods": ("MSERange",),
     "fastq.operations.calibrate": ("Calibrator",),
-    "fastq.operations.dequantize": ("dequantize_linear",),
+    "fastq.operations.dequantize": ("dequantize", "dequantize_linear"),
     "fastq.operations.measure": ("compare", "minmax"),
+    "fastq.operations.nesting": ("NestedScale", "nest_scale"),
     "fastq.operations.packing": ("binarize", "pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
+    "fastq.operations.saving": ("load",),
     "fastq.operations.warmup": ("warmup",),
     "fastq.results": ("Comparison", "QParams", "QuantizedArray"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear")  # that compiled code can call
-_CORNERS = ("dask", "gguf", "kernels", "plot", "reference", "xarray", "zarr")
+_CORNERS = ("dask", "gguf", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fastq.dispatch import validation
+from fastq.dispatch.callers import in_own_thread
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.quantize import choose_qparams
 from fastq.system import lazy
@@ -184,7 +186,8 @@ def _variable(xarray: Any, variable: Variable, packing: _Packing) -> Variable:
     data: Any = variable.data
     dtype = packing.qtype.storage
     if hasattr(data, "map_blocks"):
-        data = data.map_blocks(_codes, packing, dtype=dtype, meta=np.empty((0,) * data.ndim, dtype))
+        codes_of = functools.partial(in_own_thread, _codes)
+        data = data.map_blocks(codes_of, packing, dtype=dtype, meta=np.empty((0,) * data.ndim, dtype))
     else:
         data = _codes(np.asarray(data), packing)
     attributes = {key: value for key, value in variable.attrs.items() if key not in (*_OF_PACKING, *_IN_CODES)}

@@ -8,6 +8,7 @@ from pathlib import Path
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "kernels"))
 os.environ.setdefault("NUMBA_NUM_THREADS", "4")  # more than the machine may have: results must not depend on it
 os.environ["MPLBACKEND"] = "Agg"  # pictures are drawn into memory
+os.environ.pop("COLUMNS", None)  # set in workers of xdist: tables are as wide as in a pipe
 
 import pytest
 import refusals

@@ -108,6 +108,7 @@ def test_every_work_has_us_and_the_roofline(work):
     assert {"fastq", "roofline store"} <= set(names)
 
 
+@pytest.mark.slow("a process each")
 @pytest.mark.parametrize("peer", peers.PEERS)
 def test_every_contender_is_built_by_its_module(peer):
     code = f"import json; from {PACKAGE}.worker import builders; print(json.dumps(list(builders({peer!r}))))"
@@ -210,6 +211,7 @@ def test_lines_of_the_roofline_are_the_bytes_of_the_case():
             assert reads + writes <= 40
 
 
+@pytest.mark.slow("compiles loops of its own")
 @pytest.mark.parametrize("variant", ["store", "stream"])
 def test_roofline_moves_what_it_says(variant, monkeypatch):
     monkeypatch.setattr(part("peers.roofline"), "own_threads", lambda: 1)
@@ -425,6 +427,7 @@ def test_gate(measured, factor, fell):
         assert f"({100 * (1 - 1 / factor):.0f} % less)" in str(falls[0])
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_gate_command_measures_the_cases_that_are_stored(measured):
     made = results.read(measured[0])
     easy = slower(made, 1e6, *(m.case for m in made.measurements))
@@ -550,6 +553,7 @@ def test_a_second_thread_is_judged_by_what_memory_allows(one, two, roofline, fou
     assert part("report").scaling(made).endswith(f"| {one / two:.2f} | {shown} |")
 
 
+@pytest.mark.slow("measures in processes of its own")
 def test_scaling_measures_each_case_in_every_sweep(monkeypatch):
     scaling = part("scaling")
     monkeypatch.setattr(scaling, "SIZES", (10,))

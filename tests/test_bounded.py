@@ -56,6 +56,7 @@ assert whole.tobytes() == outs["int8"].tobytes()
 """
 
 
+@pytest.mark.slow("a process under a limit of memory")
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts mapped memory on Linux only")
 def test_mapped_files_need_no_memory_of_their_size(tmp_path):
     assert "the limit is one" in subprocesses.run(LIMITED.format(folder=str(tmp_path)))

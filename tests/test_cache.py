@@ -52,6 +52,7 @@ def cache(filled, tmp_path):
 # Found again
 
 
+@pytest.mark.slow("processes that compile")
 def test_second_process_loads_what_the_first_compiled(filled):
     before = data_files(filled)
     assert check(filled) == "loaded"

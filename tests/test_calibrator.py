@@ -248,6 +248,7 @@ def same(a, b):
     return numbers[0] == numbers[1]
 
 
+@pytest.mark.slow("the reference tries all grids", quick=lambda method, options: "grid" not in options)
 @pytest.mark.parametrize(("method", "options"), METHODS)
 def test_parameters_equal_those_of_the_reference(method, options):
     for seed, (dtype, symmetric, convention) in enumerate(FORMATS):

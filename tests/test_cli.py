@@ -54,7 +54,7 @@ def flipped(function):
 
 
 def test_there_and_back(model):
-    output = run("quantize", "in.safetensors", "q.safetensors")
+    output = run("quantize", "in.safetensors", "q.safetensors", "--all")
     assert run("dequantize", "q.safetensors", "out.safetensors").startswith("2 tensors dequantized: ")
     read, stored = load_file("out.safetensors"), load_file("q.safetensors")
     rows = reference.quantize(model["layer.weight"], "int8", axis=0, symmetric=True)
@@ -69,8 +69,23 @@ def test_there_and_back(model):
         assert word in output
     assert re.search(r"layer\.weight +160 x 128 +81,920 +int8 axis=0 symmetric +21,120 +[\d.]+ +[\d.]+ +[\d.]+", output)
     assert re.search(r"layer\.bias +160 +640 +int8 symmetric +164 +[\d.]+ +[\d.]+ +- +-", output)
-    assert re.search(r"ids +5 +40 +copied +40 +- +- +- +-", output)
+    assert re.search(r"ids +5 +40 +copied: I64 +40 +- +- +- +-", output)
     assert re.search(r"3 tensors +82,600 +total +21,324", output)
+
+
+def test_vectors_are_left_alone_unless_all_are_wanted(model):
+    output = run("quantize", "in.safetensors", "q.safetensors")
+    assert re.search(r"layer\.bias +160 +640 +copied: a vector +640 +- +- +- +-", output)
+    stored = load_file("q.safetensors")
+    assert set(stored) == {"layer.weight", "layer.weight_scale", "layer.bias", "ids"}
+    assert stored["layer.bias"].tobytes() == model["layer.bias"].tobytes()
+
+
+def test_a_vector_of_a_npy_file_is_quantized(model):
+    np.save("b.npy", model["layer.bias"])
+    run("quantize", "b.npy", "b.safetensors")
+    expected = reference.quantize(model["layer.bias"], "int8", symmetric=True)
+    assert load_file("b.safetensors")["b"].tobytes() == expected.codes.tobytes()
 
 
 def test_progress_is_for_terminals(model):
@@ -105,11 +120,22 @@ def test_options(model, options, scheme):
     assert ("layer.weight_zero_point" in stored.tensors) is not q.symmetric
 
 
+def test_convention(model):
+    run("quantize", "in.safetensors", "q.safetensors", "--convention", "compressed-tensors")
+    q = reference.quantize(model["layer.weight"], "int8", axis=0, symmetric=True, convention="compressed-tensors")
+    assert load_file("q.safetensors")["layer.weight"].tobytes() == q.codes.tobytes()
+    run("dequantize", "q.safetensors", "out.safetensors")
+    assert load_file("out.safetensors")["layer.weight"].tobytes() == reference.dequantize(q).tobytes()
+    options = ["--convention", "torch", "--dtype", "float8_e4m3fn"]
+    result = CliRunner().invoke(cli, ["quantize", "in.safetensors", "q.safetensors", "--force", *options])
+    assert (result.exit_code, "convention must be 'onnx'" in result.stderr) == (2, True)
+
+
 def test_include_and_exclude(model):
     output = run(
         "quantize", "in.safetensors", "q.safetensors", "--include", "layer.*", "--include", "x", "--exclude", "*.bias"
     )
-    assert re.search(r"layer\.bias +160 +640 +copied", output)
+    assert re.search(r"layer\.bias +160 +640 +copied: by name", output)
     assert load_file("q.safetensors")["layer.bias"].tobytes() == model["layer.bias"].tobytes()
 
 
@@ -132,7 +158,7 @@ def test_force_replaces(model):
 def test_nan_zero(model):
     model["layer.bias"][3] = np.nan
     save_file(model, "in.safetensors")
-    run("quantize", "in.safetensors", "q.safetensors", "--nan", "zero")
+    run("quantize", "in.safetensors", "q.safetensors", "--all", "--nan", "zero")
     assert load_file("q.safetensors")["layer.bias"][3] == 0
 
 
@@ -208,7 +234,7 @@ def test_npy_of_a_shape_that_no_array_has(model, shape):
 )
 def test_data_that_can_not_be_quantized(model, change, options, message):
     save_file(model | change, "in.safetensors")
-    output = run("quantize", "in.safetensors", "q.safetensors", *options, exit_code=1)
+    output = run("quantize", "in.safetensors", "q.safetensors", "--all", *options, exit_code=1)
     assert output.startswith(f"Error: in.safetensors: {message}")
     assert output.count("\n") == 1
     assert os.listdir() == ["in.safetensors"]
@@ -269,6 +295,7 @@ def test_demo():
     assert "Every code, scale and zero point equals the reference's." in output
 
 
+@pytest.mark.slow("compiles kernels again")
 def test_demo_fails_when_a_code_differs(monkeypatch):
     monkeypatch.setattr(fastq, "quantize", flipped(fastq.quantize))
     output = run("demo", "--size", 64, exit_code=1)

@@ -194,6 +194,7 @@ def test_ranks(shape):
     check_same(fake(x), fastq.fake_quantize(x, "int8"))
 
 
+@pytest.mark.slow("compiles a user's functions")
 def test_out():
     x = catalogue.values("float32", 1000)
     expected = fastq.fake_quantize(x, "int8")
@@ -216,6 +217,7 @@ def test_out():
         fake_to(x, np.empty(3, np.float32))
 
 
+@pytest.mark.slow("compiles a user's functions")
 def test_options_as_globals_and_as_dtypes():
     @numba.njit
     def user(x, scale, zero_point):
@@ -231,6 +233,7 @@ def test_options_as_globals_and_as_dtypes():
         assert three == fastq.quantize_linear(x, scale, 1, UINT16)
 
 
+@pytest.mark.slow("compiles a user's functions")
 def test_in_parallel():
     @numba.njit(parallel=True)
     def rows(x, scales):
@@ -363,6 +366,7 @@ def user(x):
 """
 
 
+@pytest.mark.slow("processes that compile")
 def test_cached(tmp_path):
     (tmp_path / "user.py").write_text(USER)
     code = f"""
@@ -376,6 +380,7 @@ def test_cached(tmp_path):
         assert run(code, setup="", NUMBA_CACHE_DIR=tmp_path / "cache") == f"[  3   5 127] {hits}\n"
 
 
+@pytest.mark.slow("a process each")
 @pytest.mark.parametrize(
     "lines", ["import fastq.operations.compiled, numba", "import numba, fastq.operations.compiled"]
 )

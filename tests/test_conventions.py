@@ -142,7 +142,7 @@ def scale_and_zero_points(row, code):
     return [(scale, np.float32(-1.7)), (np.float32(1.0), np.float32(2.0)), (np.float32(1.0), np.float32(0.5))]
 
 
-@pytest.mark.slow("compiles 3 kernels a case", quick=lambda name: name in ("torch", "tflite", "faiss"))
+@pytest.mark.slow("compiles 3 kernels a case", quick=lambda name: name in ("torch", "faiss"))
 @pytest.mark.parametrize("name", ALL)
 def test_ties_and_specials_under_given_parameters(name):
     row = ALL[name]

@@ -32,7 +32,7 @@ def chunked(x=X, chunks=(40, 64)):
 # --- the same bytes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow("quick for some", quick=lambda seed: seed < 2)
+@pytest.mark.slow("quick for some", quick=lambda seed: seed < 1)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_chunkings(seed):
     check(seed, dask, da, scheduler="threads" if seed % 2 else "synchronous")
@@ -100,6 +100,7 @@ def test_axes_of_three_and_of_none():
         same_bytes(q.dequantize().compute(), reference.dequantize(reference.quantize(one, dtype)))
 
 
+@pytest.mark.slow("compiles kernels of its own")
 def test_lazy_parameters():
     lazy, q = chunked(), reference.quantize(X, "int8", axis=1)
     other = chunked(array(9))
@@ -154,6 +155,11 @@ def test_calibrators(options):
     for name in ("count", "minimum", "maximum", "counts", "edges"):
         same_bytes(getattr(found, name), getattr(expected, name))
     same_result(found.qparams("mse", grid=3), expected.qparams("mse", grid=3))
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_calibrators_have_as_many_bins_as_in_memory(axis):
+    assert fastq.dask.calibrate(chunked(), "int8", axis=axis).compute().bins == fastq.Calibrator("int8", axis=axis).bins
 
 
 def test_the_comparison_notices_a_wrong_bit():

@@ -25,7 +25,7 @@ MODULES = sorted(
 @pytest.mark.slow("compiles 25 kernels")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_print_what_they_say(name):
-    needed = {"fastq.plot": "matplotlib", "fastq.xarray": "xarray", "fastq.zarr": "zarr"}.get(name)
+    needed = {"plot": "matplotlib", "xarray": "xarray", "zarr": "zarr"}.get(name.split(".")[1])
     if needed:
         pytest.importorskip(needed, reason=f"no {needed}")
     failed, tried = doctest.testmod(importlib.import_module(name))
@@ -60,5 +60,10 @@ def test_the_page_on_embeddings_prints_what_it_says():
 def test_every_public_function_has_an_example():
     functions = [getattr(fastq, name) for name in fastq.__all__ if inspect.isfunction(getattr(fastq, name))]
     functions = [f for f in functions if not f.__name__.startswith("get_")]  # their examples are those of set_
-    functions += [fastq.gguf.quantize, fastq.gguf.dequantize, fastq.plot.errors, fastq.plot.calibration]
+    functions += [
+        fastq.gguf.quantize,
+        fastq.gguf.dequantize,
+        *(getattr(fastq.plot, name) for name in fastq.plot.__all__),
+    ]
+    functions += [fastq.testing.assert_same_codes]
     assert [f.__qualname__ for f in functions if ">>>" not in (f.__doc__ or "")] == []

@@ -290,7 +290,7 @@ def test_codes_that_go_past_the_cache(dtype, code, threads, streaming):
         assert untouched(ends)
 
 
-@pytest.mark.slow("compiles 2 kernels a case", quick=lambda code, block_size: (code, block_size) == ("int8", 32))
+@pytest.mark.slow("compiles 2 kernels a case")
 @pytest.mark.parametrize("code", ["int8", "uint4", "int3", "mxfp4", "float4_e2m1fn"])
 @pytest.mark.parametrize("block_size", [16, 32, 128])
 def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming, monkeypatch):
@@ -308,7 +308,7 @@ def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming, mon
         assert untouched(ends)
 
 
-@pytest.mark.slow("compiles kernels for each format", quick=lambda code: code == "int4")
+@pytest.mark.slow("compiles kernels for each format")
 @pytest.mark.parametrize("code", ["int4", "uint3", "uint2"])
 def test_packed_codes_that_go_past_the_cache(code, threads, streaming):
     qtype, rng = QTYPES[code], np.random.default_rng(15)
@@ -323,6 +323,7 @@ def test_packed_codes_that_go_past_the_cache(code, threads, streaming):
             codes[at] = before
 
 
+@pytest.mark.slow("compiles kernels that stream", quick=lambda options: not options)
 @pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}])
 def test_nan_is_seen_in_what_goes_past_the_cache(options, streaming):
     x = values("float32", 3 * 320, 16).reshape(3, 320)
@@ -447,7 +448,7 @@ def test_rows_side_by_side(dtype, threads):
             same_bytes(q.dequantize(), reference.dequantize(q))
 
 
-@pytest.mark.slow("compiles 4 kernels a case", quick=lambda convention: convention == "faiss")
+@pytest.mark.slow("compiles 4 kernels a case")
 @pytest.mark.parametrize("convention", ["sentence-transformers", "cf", "faiss"])
 def test_zero_points_that_are_minima_do_not_depend_on_the_signs_of_zeros(convention):
     x = np.abs(values("float32", 64 * 96, 16)).reshape(64, 96)

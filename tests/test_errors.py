@@ -1,5 +1,6 @@
 """Errors of an approximation that holds NaN or infinities: the same measures by every path, fast and reference."""
 
+import dataclasses
 import math
 from dataclasses import astuple
 
@@ -9,11 +10,21 @@ from catalogue import LAYOUTS, values
 
 import fastq
 from fastq import reference
-from fastq.dispatch import strides
-from fastq.dispatch.errors import ERRORS_CHUNK
+from fastq.dispatch.cache import plans
+from fastq.dispatch.planner import ERRORS_CHUNK
+from fastq.runtime import tiling
+from fastq.runtime.tiles import BUFFER, TOGETHER
 
 ABSOLUTE = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error")
 RELATIVE = ("max_relative_error", "mean_relative_error")
+
+
+MEMORIES = {
+    "strided": lambda x: np.repeat(x, 2, 1)[:, ::2],
+    "reversed": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+    "transposed": lambda x: x.T.copy().T,
+    "swapped": lambda x: x.astype(x.dtype.newbyteorder()),
+}
 
 
 def same_measures(x, q):
@@ -81,16 +92,63 @@ def test_nan_in_every_chunk_by_every_number_of_threads(threads):
             assert nan_among(fastq.compare(x, other)) == {*ABSOLUTE, *RELATIVE}
 
 
-def test_nan_in_every_tile(threads):
-    x = np.linspace(1, 2, strides.TILE + 3000, dtype=np.float32)
-    apart = np.repeat(x, 2)[::2]
-    for place in (0, strides.TILE - 1, strides.TILE, x.size - 1):
-        other = approximation(x)
-        other[place] = np.nan
-        assert nan_among(fastq.compare(apart, other)) == {*ABSOLUTE, *RELATIVE}
+@pytest.mark.parametrize("layout", ["strided", "reversed", "transposed", "swapped"])
+def test_nan_in_every_tile(layout, threads):
+    """In the first and the last element of pieces and squares, by every number of threads: the same sums to the bit."""
+    shape = (16 * TOGETHER + 3, 2 * BUFFER // 64 + 70)
+    x = np.linspace(1, 2, math.prod(shape), dtype=np.float32).reshape(shape)
+    other, apart = approximation(x), MEMORIES[layout]
+    measured = []
+    for n in (1, 2, 3):
+        threads(n)
+        measured += [same_measures(apart(x), other), same_measures(apart(x), apart(other))]
+    assert measured[2:] == measured[:2] * 2
+    for place in (
+        0,
+        BUFFER // 8 - 1,
+        BUFFER // 8,
+        ERRORS_CHUNK - 1,
+        ERRORS_CHUNK,
+        16 * TOGETHER * shape[1],
+        x.size - 1,
+    ):
+        spoiled = other.copy()
+        spoiled.flat[place] = np.nan
+        for given in ((apart(x), spoiled), (x, apart(spoiled))):
+            assert nan_among(fastq.compare(*given)) == {*ABSOLUTE, *RELATIVE}
 
 
-@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype == "mxfp4")
+@pytest.mark.parametrize("layout", ["strided", "transposed"])
+@pytest.mark.parametrize("options", [{}, {"axis": 1}, {"axis": 0}, {"axis": 1, "block_size": 32}], ids=str)
+def test_codes_in_every_memory(layout, options, threads):
+    """Parameters go with their elements where x, codes or both lie in tiles."""
+    x = np.random.default_rng(2).standard_normal((150, 544)).astype(np.float32)
+    q, apart = reference.quantize(x, "int8", **options), MEMORIES[layout]
+    moved = dataclasses.replace(q, codes=apart(q.codes))
+    for n in (1, 2):
+        threads(n)
+        for given in ((apart(x), q), (x, moved), (apart(x), moved)):
+            same_measures(*given)
+
+
+def test_a_square_beside_its_sums_is_found(monkeypatch, threads):
+    """Squares that all threads add to the same sums, of which some are lost or counted in another order."""
+    monkeypatch.setattr(tiling, "SUM_BYTES", tiling.Y_BUFFER + 1)
+    plans.clear()
+    with pytest.raises(AssertionError):
+        test_nan_in_every_tile("transposed", threads)
+    plans.clear()
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 9, 40])
+def test_short_rows(width):
+    """Of parameters of their own, and of parameters that are repeated side by side."""
+    x = values("float32", 700 * width, 3).reshape(700, width)
+    for axis in (0, 1):
+        same_measures(x, fastq.quantize(x, "int8", axis=axis))
+
+
+@pytest.mark.slow("compiles kernels for each format")
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "mxfp4", "mxint8", "nvfp4"])
 def test_nan_among_codes_and_scales(dtype):
     x = values("float32", 3 * 70, 5).reshape(3, 70)
@@ -101,6 +159,15 @@ def test_nan_among_codes_and_scales(dtype):
         q = reference.quantize(spoiled, dtype, nan="keep", **options)
         for layout in ("c", "fortran", "strided"):
             assert nan_among(same_measures(LAYOUTS[layout](x), q)) == {*ABSOLUTE, *RELATIVE}
+
+
+@pytest.mark.slow("compiles kernels for each convention")
+@pytest.mark.parametrize("convention", fastq.CONVENTIONS)
+def test_every_convention(convention):
+    row, x = fastq.CONVENTIONS[convention], values("float32", 4 * 70, 5).reshape(4, 70).clip(-1000, 1000)
+    options = {"convention": convention, "symmetric": "asymmetric" not in row.schemes}
+    q = reference.quantize(x, (row.formats or ("uint8",))[0], **options)
+    same_measures(x * np.float32(1.1), q)
 
 
 def test_infinities():

@@ -379,7 +379,7 @@ SCHEMES = [
 ]
 
 
-@pytest.mark.slow("compiles kernels for each format", quick=lambda scheme: scheme.dtype in FEW)
+@pytest.mark.slow("compiles kernels for each format", quick=lambda scheme: scheme.dtype in ("int8", "uint4"))
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_there_and_back_equals_the_reference(tmp_path, checkpoint, tensors, scheme):
     middle, out = tmp_path / "q.safetensors", tmp_path / "out.safetensors"
@@ -411,7 +411,8 @@ def test_rows_of_the_table(tmp_path, checkpoint, tensors):
     assert row.max_abs_error == pytest.approx(expected.max_abs_error)
     assert rows["a.bias"].scheme == "int8 symmetric"
     assert rows["scalar"].shape == "scalar"
-    assert [rows[name].scheme for name in ("nothing", "ids", "mask", "f8")] == ["copied"] * 4
+    reasons = ["no elements", "I64", "BOOL", "F8_E4M3"]
+    assert [rows[name].scheme for name in ("nothing", "ids", "mask", "f8")] == [f"copied: {why}" for why in reasons]
 
 
 def test_speed_is_measured_on_larger_tensors(tmp_path, rng):
@@ -603,6 +604,7 @@ app.main()
 """
 
 
+@pytest.mark.slow("a process that is killed")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_terminated_in_the_middle(tmp_path, checkpoint):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

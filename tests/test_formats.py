@@ -263,7 +263,7 @@ def test_every_code_is_decoded(dtype, name):
         same_bytes(q.dequantize(dtype=name), reference.dequantize(q, dtype=name))
 
 
-@pytest.mark.slow("compiles 4 kernels a case", quick=lambda dtype: dtype in FEW)
+@pytest.mark.slow("compiles 4 kernels a case")
 @pytest.mark.parametrize("dtype", BLOCKS)
 def test_every_code_with_every_scale_is_decoded(dtype):
     qtype = QTYPES[dtype]

@@ -470,6 +470,7 @@ def check_microscaling(dtype, ftype=np.float32):
             assert math.copysign(1, value) == math.copysign(1, code)
 
 
+@pytest.mark.slow("a second each", quick=lambda dtype, ftype: dtype == "mxfp6_e2m3")
 @pytest.mark.parametrize("ftype", [np.float32, np.float64])
 @pytest.mark.parametrize("dtype", MICROSCALING)
 def test_microscaling_is_that_of_the_specification(dtype, ftype):

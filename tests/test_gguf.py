@@ -214,7 +214,7 @@ def test_layouts(layout, name, threads):
             same_bytes(fastq.gguf.dequantize(blocks, name), oracle("dequantize", blocks, name))
 
 
-@pytest.mark.slow("compiles six kernels a case", quick=lambda dtype: dtype in ("float32", bfloat16))
+@pytest.mark.slow("compiles six kernels a case", quick=lambda dtype: dtype == "float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", bfloat16, "int8", "uint16", "int32", "int64"])
 def test_input_dtypes(dtype, threads):
     rng, dtype = np.random.default_rng(11), np.dtype(dtype)
@@ -459,7 +459,7 @@ def test_the_oracle_accepts_the_kernels_as_they_are(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow("compiles again what the edit changes", quick=lambda mutant: mutant == "NaN passed over")
+@pytest.mark.slow("compiles again what the edit changes")
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_oracle_refuses(mutant, tmp_path):
     name, changes = MUTANTS[mutant]

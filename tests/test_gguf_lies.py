@@ -152,6 +152,7 @@ print(len(codes), left.count(old), left.count(new))
 """
 
 
+@pytest.mark.slow("processes that are killed")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_kill_leaves_the_old_file_or_the_whole_new_one(here):
     gguf_models.write(here / "in.gguf", gguf_models.MODELS["narrow"])

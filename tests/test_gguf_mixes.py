@@ -74,7 +74,7 @@ def test_a_row_of_a_table_that_is_missing_is_noticed(sources, monkeypatch, table
     assert unnoticed == []
 
 
-@pytest.mark.slow("quantizes 16 models to each type", quick=lambda mix: mix == "Q8_0")
+@pytest.mark.slow("quantizes 16 models to each type")
 @pytest.mark.parametrize("mix", list(MIXES))
 def test_files_are_those_that_llama_quantize_wrote(sources, tmp_path, mix):
     cases = [case for case in CASES if case[1] == mix]

@@ -169,6 +169,7 @@ def limited(arguments, limit, stdout=subprocess.PIPE):
     )  # fmt: skip
 
 
+@pytest.mark.slow("processes that import Numba")
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no limit on the size of a file")
 @pytest.mark.parametrize("out", ["out.safetensors", "out.npy"])
 def test_a_disk_that_is_full(here, out):
@@ -182,6 +183,7 @@ def test_a_disk_that_is_full(here, out):
     assert sorted(os.listdir()) == sorted({"w.npy", "q.safetensors", out})
 
 
+@pytest.mark.slow("processes that import Numba")
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no such device")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_standard_output_that_is_full(weights, unbuffered, monkeypatch):

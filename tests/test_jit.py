@@ -117,6 +117,7 @@ def test_with_jit_disabled():
     assert run(code, NUMBA_DISABLE_JIT=1) == "2.0 [(float64,)]\n"
 
 
+@pytest.mark.slow("processes that compile")
 def test_in_cached_functions_of_the_user(tmp_path):
     (tmp_path / "user.py").write_text(
         "import numba\nfrom fastq import jit\nfrom fastq.simd import rint\n"

@@ -345,7 +345,7 @@ CALLS = {
         {"data": np.zeros((3, 34), np.uint8), "qtype": "Q8_0", "out": None},
     ),
     "dequantize": ([Q.dequantize, functools.partial(reference.dequantize, Q)], {"dtype": None, "out": None}),
-    "reference.dequantize": ([reference.dequantize], {"q": Q, "dtype": None, "out": None}),
+    "dequantize, q": (of_both("dequantize"), {"q": Q, "dtype": None, "out": None}),
     "unpacked": ([Q.unpacked], {"dtype": None}),
     "__array__": ([Q.__array__], {"dtype": None, "copy": None}),
     "QParams": (with_fields(X, CODES), FIELDS),
@@ -461,8 +461,10 @@ def alone(calls, first=0, step=1):
 # short versions: each parameter meets a part of the values, and each value some parameters
 
 FEW, MORE = 29, 7
+COMPILING = {"quantize, nvfp4", "QParams, nvfp4", "quantize, mse", "Convention", "quantize_linear, faiss"}
 
 
+@pytest.mark.slow("compiles kernels for each call", quick=lambda call: call not in COMPILING)
 @pytest.mark.parametrize("call", CALLS)
 def test_some_values(call):
     parameters = list(CALLS[call][1])
@@ -625,6 +627,7 @@ def test_the_check_passes_what_is_right(monkeypatch):
     assert wrong("right") == ([], {"AxisError": 2 * len(JUNK)})
 
 
+@pytest.mark.slow("a process of its own")
 def test_an_abort_is_noticed():
     code = ALONE.format(tests=TESTS, calls=["abort"], first=0, step=1)
     with pytest.raises(AssertionError, match="exit code -6"):

@@ -92,6 +92,7 @@ def test_any_beginning_of_the_sample_is_of_all_files():
     assert [each.name for each in order[:50]] != [each.name for each in mutants.sample(1)[0][:50]]
 
 
+@pytest.mark.slow("six seconds")
 def test_each_reason_is_that_of_a_mutant():
     order, _ = mutants.sample(0)
     assert mutants.reasons().keys() <= {each.name for each in order}
@@ -136,6 +137,7 @@ def checksum():
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ROOT.rglob("*.py")))).hexdigest()
 
 
+@pytest.mark.slow("processes that compile")
 def test_what_is_wrong_is_killed_and_what_is_not_survives():
     before = checksum()
     cases = [seed for seed in seeds("minmax", 40) if Case(seed).threads == 1][:8]

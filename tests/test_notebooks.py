@@ -433,6 +433,9 @@ def test_lesson_5_random_matrix(impl):
     same(values_of(impl, q), expected.values)
 
 
+@pytest.mark.slow(
+    "compiles kernels for each dtype", quick=lambda impl, dtype, qmin, qmax: impl is reference or dtype == "int8"
+)
 @pytest.mark.parametrize(("dtype", "qmin", "qmax"), [("int8", -128, 127), ("uint8", 0, 255), ("int16", -32768, 32767)])
 def test_the_course_on_other_arrays(impl, dtype, qmin, qmax):
     for seed in range(50):

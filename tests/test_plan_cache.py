@@ -149,7 +149,7 @@ def test_outputs_of_other_strides_are_told_apart():
         same_bytes(out, expected)
 
 
-@pytest.mark.slow("compiles kernels for each dtype", quick=lambda dtype: dtype == "float64")
+@pytest.mark.slow("compiles kernels for each dtype")
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int16"])
 def test_other_input(dtype, only_kept):
     def call(api, seed):
@@ -379,6 +379,7 @@ def test_parameters_that_are_no_arrays_are_converted_at_each_call():
     assert not kept()
 
 
+@pytest.mark.slow("compiles kernels of its own")
 def test_arrays_are_not_kept():
     def made():
         x, scale, out = X.copy(), rows(1), np.empty(SHAPE, np.int8)
@@ -412,6 +413,7 @@ def test_plans_in_use_outlive_the_others(monkeypatch, only_kept):
     fastq.minmax(X)
 
 
+@pytest.mark.slow("thousands of calls")
 def test_more_calls_than_are_kept_in_several_threads():
     code = """
     from fastq.dispatch import cache

@@ -45,6 +45,7 @@ def written(ax):
 # What is shown
 
 
+@pytest.mark.slow("a third of a second each", quick=lambda shape, dtype: dtype == "int8" or shape == (3, 3))
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int4", "uint2", "int16"])
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 3), (64, 48), (256, 256), (2, 3, 4), (2, 3, 4, 5)])
 def test_panels_show_the_four_matrices(shape, dtype):
@@ -132,6 +133,7 @@ def largest_of_cells(matrix, chosen_by, step):
     return shown
 
 
+@pytest.mark.slow("five seconds", quick=lambda shape, step: shape != (300, 1030))
 @pytest.mark.parametrize(
     ("shape", "step"), [((257, 3), (2, 1)), ((300, 1030), (5, 5)), ((1, 2000), (1, 8)), ((70, 280), (2, 2))]
 )
@@ -149,6 +151,7 @@ def test_cells_show_their_largest_elements(shape, step):
         assert not ax.texts
 
 
+@pytest.mark.slow("a second each", quick=lambda shape: shape == (4096, 4096))
 @pytest.mark.parametrize("shape", [(4096, 4096), (1, 1 << 24), (1 << 23, 2)])
 def test_large_arrays_need_little_memory_and_keep_their_outlier(shape):
     x = np.zeros(shape, np.float32)
@@ -205,6 +208,7 @@ def test_a_far_outlier_does_not_hide_the_rest():
     assert norm(1.0) - norm(-1.0) > 0.03  # on a linear scale 0.0002, less than one of 256 colours
 
 
+@pytest.mark.slow("a second each", quick=lambda value: value == 1e-40)
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e30, 1e-40])
 def test_constant_arrays_are_drawn(value):
     x = np.full((4, 4), value, np.float32)
@@ -228,6 +232,7 @@ def drawn_boxes(axes):
     return [ax.get_window_extent() for ax in axes]
 
 
+@pytest.mark.slow("a second each", quick=lambda shape: shape == (4, 100))
 @pytest.mark.parametrize("shape", [(3, 3), (12, 12), (64, 48), (4, 100), (5,), (100, 3)])
 def test_panels_have_one_size_and_all_is_within_the_figure(shape):
     x = normal(*shape)
@@ -244,6 +249,7 @@ def test_panels_have_one_size_and_all_is_within_the_figure(shape):
         assert inside.y0 <= box.y0 <= box.y1 <= inside.y1
 
 
+@pytest.mark.slow("a second each", quick=lambda shape: shape == (1, 9999))
 @pytest.mark.parametrize(
     "shape", [(512, 512), (500, 1999), (1999, 500), (500, 2000), (2000, 500), (1, 9999), (9999, 1)]
 )
@@ -259,6 +265,7 @@ def test_every_cell_has_a_pixel(shape):
         assert box.width >= columns / wide
 
 
+@pytest.mark.slow("a second each", quick=lambda shape: shape == (12, 12))
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (8, 8), (12, 12), (1, 16)])
 def test_numbers_fit_their_cells(shape):
     x = normal(*shape) * np.float32(-3e-5)

@@ -138,6 +138,7 @@ def count_wrong(quotient, significands):
     return trial(significands.start, significands.stop, x, y, x.ctypes.data, y.ctypes.data)
 
 
+@pytest.mark.slow("four seconds")
 def test_every_quotient_in_doubt_is_rounded_correctly():
     assert count_wrong(formulas.quotient, range(FIRST, LAST)) == (IN_DOUBT, 0)
 

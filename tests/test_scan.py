@@ -633,6 +633,7 @@ def test_page_holds_what_was_found(some, tmp_path):
     assert row.endswith("/ 0.5 |")
 
 
+@pytest.mark.slow("five seconds")
 def test_pages_and_pictures_are_written(some, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="no matplotlib")
     scans, (stored, first) = {Path("zen.json.gz"): some}, next(iter(part("results").stored().items()))

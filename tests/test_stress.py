@@ -25,6 +25,7 @@ def test_threads():
     assert count_of(stress_calls.threads(0.01, stress.silent)) == 3200
 
 
+@pytest.mark.slow("eight seconds")
 def test_a_wrong_result_is_a_failure():
     code = """
     made = cases(3)
@@ -83,11 +84,13 @@ def test_growth():
     assert count_of(stress_memory.growth(0.002, stress.silent)) == 12020
 
 
+@pytest.mark.slow("five seconds")
 @linux
 def test_large_results_share_no_memory():
     assert count_of(stress_memory.sharing(0.004, stress.silent)) == 40
 
 
+@pytest.mark.slow("five seconds")
 @linux
 def test_large_results_that_share_memory_are_found():
     """A loan that ends with the result, and not with the last view of it."""

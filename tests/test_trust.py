@@ -77,6 +77,7 @@ def test_folders_that_can_be_read_are_trusted(private):
     assert not folder.refusal(private)
 
 
+@pytest.mark.slow("processes that compile")
 def test_everything_is_private_whatever_the_umask_is(tmp_path):
     code = """
     os.umask(0)

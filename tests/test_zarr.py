@@ -33,6 +33,7 @@ def check(source, dtype, rounding, mode):
     return x, expected
 
 
+@pytest.mark.slow("compiles kernels for each pair", quick=lambda rounding, mode: mode != "wrap")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_roundings(rounding, mode):

@@ -13,17 +13,29 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 from rich.console import Console
 from rich.progress import track
 
 from fastq.cli import demo as demonstration
 from fastq.cli import selfcheck
-from fastq.cli.files import EXISTING, WRITABLE, check_out, failures, force_option, progress_bar, with_suffix
-from fastq.cli.gguf import gguf, inspect
+from fastq.cli.convert import convert_command
+from fastq.cli.files import (
+    EXISTING,
+    WRITABLE,
+    check_out,
+    failures,
+    force_option,
+    progress_bar,
+    range_option,
+    with_suffix,
+)
+from fastq.cli.gguf import gguf
+from fastq.cli.inspecting import compare, inspect, suggest
 from fastq.cli.report import FIGURES, TENSOR, print_conventions, print_table, total_of
 from fastq.config import show_versions
+from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import QTYPES, as_qtype
-from fastq.formats.range_methods import METHODS
 from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
@@ -49,7 +61,11 @@ def main() -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="fastq-kernels")
 def cli() -> None:
-    """Quantize arrays at the speed of the memory bus."""
+    """Quantize arrays at the speed of the memory bus.
+
+    Exit codes: 0; 1 where it failed, with one line that says why, or after Ctrl-C; 2 for wrong arguments; 3 where
+    `compare` or `suggest` do not find what was asked for.
+    """
 
 
 # Arguments
@@ -63,8 +79,14 @@ def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int |
         raise click.BadParameter(f"{text!r} is neither an integer nor 'none'") from None
 
 
-def _scheme(dtype: str, axis: int | str | None, block_size: int, symmetric: bool, method: str) -> Scheme:
+def _scheme(
+    dtype: str, axis: int | str | None, block_size: int, symmetric: bool, method: str, convention: str
+) -> Scheme:
     qtype = as_qtype(dtype)
+    try:
+        CONVENTIONS[convention].check_format(qtype)
+    except ValueError as error:
+        raise click.UsageError(f"--convention {convention}: {error}") from error
     if (qtype.element or qtype.block_size) and not symmetric:
         raise click.UsageError(f"--asymmetric is for integer codes; those of {dtype} are symmetric")
     if qtype.block_size:
@@ -75,9 +97,15 @@ def _scheme(dtype: str, axis: int | str | None, block_size: int, symmetric: bool
         raise click.UsageError("--block-size needs an --axis for the blocks to run along, not none")
     if axis is None:
         axis = -1 if block_size else 0
-    return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric, method)
+    return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric, method, convention)
 
 
+# conventions whose zero points are codes and whose scales are positive and of the compute type, as files hold them
+STORABLE = [
+    row.name
+    for row in CONVENTIONS.values()
+    if (row.zero_point, row.stored_type) == ("integer", "compute") and not row.signed_scale
+]
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
 TENSORS = with_suffix(".npy", ".safetensors")
 
@@ -110,17 +138,18 @@ def demo(size: int) -> None:
 @click.argument("out", metavar="OUT", type=WRITABLE, callback=with_suffix(".safetensors"))
 @click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
+@click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
 @click.option("--dtype", type=click.Choice(list(QTYPES)), default="int8", show_default=True, help="Code format.")
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
+@range_option
 @click.option(
-    "--range",
-    "method",
-    type=click.Choice(METHODS),
-    default="minmax",
+    "--convention",
+    type=click.Choice(STORABLE),
+    default="onnx",
     show_default=True,
-    help="All values, or the part of them with the least squared error: others are clipped.",
+    help="Whose arithmetic to follow, for integers: fastq conventions prints them.",
 )
 @click.option("--nan", type=click.Choice(["raise", "zero"]), default="raise", show_default=True, help="Or take as 0.")
 @force_option
@@ -129,24 +158,26 @@ def quantize(
     out: Path,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
+    vectors: bool,
     dtype: str,
     axis: int | str | None,
     block_size: int,
     symmetric: bool,
     method: str,
+    convention: str,
     nan: str,
     force: bool,
 ) -> None:
-    """Quantize the floating tensors of a .npy or .safetensors file.
+    """Quantize the weights of a .safetensors file, or the array of a .npy file.
 
-    OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Vectors
-    and scalars get one scale each, unless --block-size or the format cuts vectors into blocks. Other tensors, those
-    without elements, and for formats with blocks scalars are copied unchanged. PATTERN is a shell pattern such as
-    '*.weight'.
+    OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Floating
+    tensors of two and more dimensions are quantized; what else there is, biases and weights of norms among it, is
+    copied, and the table says why. With --all vectors and scalars get one scale each, unless --block-size or the format
+    cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'. Model directories: fastq convert.
     """
-    scheme = _scheme(dtype, axis, block_size, symmetric, method)
+    scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
     check_out(source, out, force=force)
-    choice = Choice(include or ("*",), exclude)
+    choice = Choice(include or ("*",), exclude, vectors or source.suffix == ".npy")
     with failures(source, out):
         opened = open_source(source)
         with _progress(opened) as advance:
@@ -211,7 +242,7 @@ def info() -> None:
 
 @cli.command()
 def conventions() -> None:
-    """Print whose arithmetic `fastq.quantize` can follow: one formula for codes and one for parameters each.
+    """Print whose arithmetic `fastq.quantize` can follow: formulas of codes, scale and zero point.
 
     F is the compute type, lo and hi the ends of the range, qmin and qmax those of the codes, n = qmax - qmin. Where
     schemes or granularities differ, the first formula is that of one asymmetric scale for an array.
@@ -219,8 +250,17 @@ def conventions() -> None:
     print_conventions()
 
 
-cli.add_command(gguf)
-cli.add_command(inspect)
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what completes commands and options in a shell: for bash, eval "$(fastq completion bash)" in ~/.bashrc."""
+    complete = get_completion_class(shell)
+    assert complete is not None  # of these three there are
+    click.echo(complete(cli, {}, "fastq", "_FASTQ_COMPLETE").source())
+
+
+for command in (convert_command, gguf, inspect, compare, suggest):
+    cli.add_command(command)
 
 
 def benchmark_package() -> str:

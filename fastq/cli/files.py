@@ -18,9 +18,19 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from fastq.formats.range_methods import METHODS
+
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITABLE = click.Path(path_type=Path)
 
+range_option = click.option(
+    "--range",
+    "method",
+    type=click.Choice(METHODS),
+    default="minmax",
+    show_default=True,
+    help="All values, or the part of them with the least squared error: others are clipped.",
+)
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import click
 
 from fastq.cli.files import EXISTING, WRITABLE, check_out, failures, force_option, progress_bar, with_suffix
-from fastq.cli.report import Column, number_text, print_table
+from fastq.cli.report import Column, number_text, print_table, printable, shape_text
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
+from fastq.io.errors import sqnr
 from fastq.io.gguf.container import Field, GgufSource, TensorSpec, open_gguf
-from fastq.io.gguf.converting import Conversion, dequantize_gguf, quantize_gguf, sqnr
+from fastq.io.gguf.converting import Conversion, dequantize_gguf, quantize_gguf
 from fastq.io.gguf.imatrix import load_imatrix
 from fastq.io.gguf.mixes import ALIASES, FLOAT_MIXES, MIXES, Wishes
 
@@ -52,8 +53,8 @@ def _bits(line: Conversion | Total | Group) -> str:
 
 
 CONVERSION: tuple[Column[Any], ...] = (
-    ("tensor", lambda line: _printable(line.name)),
-    ("shape", lambda line: "" if isinstance(line, Total) else _shape_text(line.shape)),
+    ("tensor", lambda line: printable(line.name)),
+    ("shape", lambda line: "" if isinstance(line, Total) else shape_text(line.shape)),
     ("from", lambda line: "" if isinstance(line, Total) else line.source.name),
     ("bytes before", lambda line: f"{line.before:,}"),
     ("to", lambda line: "total" if isinstance(line, Total) else line.target.name),
@@ -62,14 +63,14 @@ CONVERSION: tuple[Column[Any], ...] = (
     ("SQNR dB", lambda line: number_text(line.sqnr_db, ".2f")),
 )
 TENSOR: tuple[Column[TensorSpec], ...] = (
-    ("tensor", lambda spec: _printable(spec.name)),
+    ("tensor", lambda spec: printable(spec.name)),
     ("type", lambda spec: spec.kind.name),
-    ("shape", lambda spec: _shape_text(spec.shape)),
+    ("shape", lambda spec: shape_text(spec.shape)),
     ("bytes", lambda spec: f"{spec.nbytes:,}"),
     ("bits", lambda spec: number_text(spec.kind.bits, ".3f")),
 )
 FIELD: tuple[Column[Field], ...] = (
-    ("key", lambda field: _printable(field.key)),
+    ("key", lambda field: printable(field.key)),
     ("type", lambda field: field.type_name),
     ("value", lambda field: _value_text(field)),
 )
@@ -156,10 +157,7 @@ def gguf(
     _print_conversions(rows, as_json=as_json)
 
 
-@click.command()
-@click.argument("source", metavar="FILE", type=EXISTING, callback=GGUF)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all of the metadata.")
-def inspect(source: Path, as_json: bool) -> None:
+def inspect_gguf(source: Path, *, as_json: bool) -> None:
     """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits a weight."""
     with failures(source, source):
         opened = open_gguf(source)
@@ -232,14 +230,5 @@ def _value_text(field: Field) -> str:
     text = (
         ", ".join(map(str, value[:8])) + (", ..." if len(value) > 8 else "") if isinstance(value, list) else str(value)
     )
-    line = _printable(" ".join(text.split()))
+    line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."
-
-
-def _printable(text: str) -> str:
-    """Return text of a file without what a terminal would take for a command."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def _shape_text(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +17,10 @@ from rich.table import Table
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
 from fastq.io.speed import Row
+
+UNLIMITED = 1_000_000  # columns: of what no table has more
+PAGE = 80  # columns of paragraphs where no terminal tells its width
+UNBROKEN = "\0"  # in place of a space at which no line is broken
 
 Line = TypeVar("Line")
 Column = tuple[str, Callable[[Line], str]]
@@ -33,8 +41,23 @@ FIGURES: tuple[Column[Row], ...] = (
 TEXT = ("tensor", "scheme", "type", "from", "to", "key", "value")
 
 
-def print_table(rows: Sequence[Line], columns: Sequence[Column[Line]], *, total: Line | None = None) -> None:
-    """Print one line per row, and the total below a rule, on standard output."""
+def print_table(
+    rows: Sequence[Line], columns: Sequence[Column[Line]], *, total: Line | None = None, width: int | None = None
+) -> None:
+    """Print one line per row, and the total below a rule, on standard output.
+
+    A terminal that is too narrow gets the rows one below the other, each with its columns wrapped. Where nothing tells
+    the width, as in a pipe, a row is a line, however long.
+
+    Parameters
+    ----------
+    rows, total : sequence of Line, Line
+        What to print.
+    columns : sequence of Column
+        Titles, and the texts of a row.
+    width : int, optional
+        Columns of the terminal; by default those of the one there is.
+    """
     table = Table(box=SIMPLE_HEAD)
     for title, _ in columns:
         table.add_column(title, justify="left" if title in TEXT else "right")
@@ -42,18 +65,55 @@ def print_table(rows: Sequence[Line], columns: Sequence[Column[Line]], *, total:
         table.add_row(*(text(row) for _, text in columns), end_section=row is rows[-1])
     if total is not None:
         table.add_row(*(text(total) for _, text in columns))
-    # At its natural width, whatever the terminal's: Rich would fold names and numbers to fit.
-    Console(markup=False, highlight=False, width=1000).print(table)
+    console = Console(markup=False, highlight=False, width=UNLIMITED)
+    wide, width = console.measure(table).maximum, width or terminal_width()
+    if width is None or wide <= width:
+        console.print(table)  # at its natural width: Rich would fold names and numbers to fit
+    else:
+        _print_records([*rows, *([] if total is None else [total])], columns, width)
+
+
+def _print_records(rows: Sequence[Line], columns: Sequence[Column[Line]], width: int) -> None:
+    """Print each row as a paragraph: its first column, and the others below with their titles."""
+    (_, name), *others = columns
+    for row in rows:
+        click.echo(name(row))
+        parts = [f"{title} {value}" for title, text in others if (value := text(row)) not in ("", "-")]
+        _print_wrapped(_joined(parts), width)
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """Return parts between which lines are broken rather than within them."""
+    return ", ".join(part.replace(" ", UNBROKEN) for part in parts)
+
+
+def _print_wrapped(text: str, width: int) -> None:
+    for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False):
+        click.echo(line.replace(UNBROKEN, " "))
+
+
+def terminal_width() -> int | None:
+    """Return how many columns the terminal has, or as many as COLUMNS says; None where neither tells."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdigit() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def print_conventions() -> None:
-    """Print a line per convention: name, formulas, system."""
-    table = Table("convention", "codes", "parameters", "system", box=SIMPLE_HEAD)
+    """Print a paragraph per convention: name and system, and the formulas, in lines that fit."""
+    width = terminal_width() or PAGE
     for row in CONVENTIONS.values():
         first = row.under(False, "array")
-        parameters = f"scale = {scale_formula(first)}; {zero_point_formula(first)}"
-        table.add_row(row.name, code_formula(first), parameters, row.system)
-    Console(markup=False, highlight=False, width=1000).print(table)
+        for line in textwrap.wrap(f"{row.name}: {row.system}", width, subsequent_indent="  "):
+            click.echo(line)
+        for title, formula in (("code", code_formula), ("scale", scale_formula), ("zero point", zero_point_formula)):
+            text = f"{title:10}  {formula(first)}"
+            for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent=" " * 14):
+                click.echo(line)
 
 
 def total_of(rows: Sequence[Row]) -> Row:
@@ -74,3 +134,13 @@ def total_of(rows: Sequence[Row]) -> Row:
 def number_text(value: float | None, style: str) -> str:
     """Return a number in a style of `format`, or a dash where there is none."""
     return "-" if value is None or math.isnan(value) else format(value, style)
+
+
+def printable(text: str) -> str:
+    """Return text of a file without what a terminal would take for a command."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape as text; nothing for one number."""
+    return " x ".join(map(str, shape))

@@ -236,7 +236,7 @@ def calibrate(
     axis: results.Axis = None,
     symmetric: bool = False,
     convention: str | Convention = "onnx",
-    bins: int = 4096,
+    bins: int | None = None,
     nan: str = "raise",
     split_every: int | None = None,
 ) -> Any:

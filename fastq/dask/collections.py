@@ -72,7 +72,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
         return self._with_parts(found)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class QParams(_Collection, results.QParams):
     """Scale and zero point as dask arrays, and what they belong to; `compute` returns `fastq.QParams`.
 
@@ -84,7 +84,7 @@ class QParams(_Collection, results.QParams):
     >>> x = dask.array.linspace(-1, 1.55, 256, chunks=64, dtype="float32")
     >>> p = fastq.dask.choose_qparams(x, "uint8")
     >>> p.scale
-    dask.array<field, shape=(), dtype=float32, chunksize=(), chunktype=numpy.ndarray>
+    dask.array<scale, shape=(), dtype=float32, chunksize=(), chunktype=numpy.ndarray>
     >>> p.compute().zero_point
     array(100, dtype=uint8)
     """
@@ -152,7 +152,8 @@ class QuantizedArray(_Collection, results.QuantizedArray):
     >>> q.codes[:4].compute()
     array([0, 1, 2, 3], dtype=uint8)
     >>> q.compute()
-    QuantizedArray(shape=(256,), dtype=uint8, nbytes=261)
+    QuantizedArray([  0,   1,   2, ..., 253, 254, 255],
+                   shape=(256,), uint8, scale=0.01, zero_point=100, nbytes=261)
     >>> q.dequantize()
     dask.array<dequantize, shape=(256,), dtype=float32, chunksize=(64,), chunktype=numpy.ndarray>
     """

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import dask.array as da
-
 from fastq.dask import given, ranged
 from fastq.dask.requests import Request
-from fastq.dispatch.cache import FIRST_ARGUMENT
+from fastq.dispatch.cache import FIRST_ARGUMENT, Call
 
 _GRAPHS: dict[str, Callable[[Request], Any]] = {
     "quantize": ranged.quantize,
@@ -24,30 +22,20 @@ _GRAPHS: dict[str, Callable[[Request], Any]] = {
 }
 
 
-def call(
-    operation: str,
-    x: da.Array,
-    out: Any,
-    scale: Any,
-    zero_point: Any,
-    qparams: Any,
-    options: tuple[Any, ...],
-    types: tuple[type, ...] = (),
-    shape: Any = None,
-) -> Any:
-    """Return the graph of a call, whose arguments are those of `fastq.dispatch.cache.call`.
+def call(given: Call) -> Any:
+    """Return the graph of a call.
 
     Raises
     ------
     TypeError
         If the operation does not work chunk by chunk, or `out` is given.
     """
-    graph = _GRAPHS.get(operation)
+    graph = _GRAPHS.get(given.operation)
     if graph is None:
-        array, name = FIRST_ARGUMENT.get(operation, "x"), operation.replace("gguf_", "gguf.").split("_")[0]
+        array, name = FIRST_ARGUMENT.get(given.operation, "x"), given.operation.replace("gguf_", "gguf.").split("_")[0]
         raise TypeError(
             f"{array} is a dask array, which {name} can't take by chunks: pass {array}.compute(), all of it"
         )
-    if out is not None:
+    if given.out is not None:
         raise TypeError("out must be None for a dask array: write what is returned, as by dask.array.store")
-    return graph(Request(operation, x, scale, zero_point, qparams, options, types, shape))
+    return graph(Request(*given))

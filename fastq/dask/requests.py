@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastq import results
 from fastq.dask.parts import Parts
-from fastq.dispatch.cache import call
+from fastq.dispatch.cache import Call, call
 from fastq.dispatch.granularity import kept_axes
 from fastq.formats.qtypes import QType
 from fastq.system.arguments import as_array
@@ -20,17 +20,8 @@ Array = NDArray[Any]
 Index = tuple[int, ...]
 
 
-class Request(NamedTuple):
-    """The arguments of a call as `fastq.dispatch.cache.call` takes them; x is the dask array."""
-
-    operation: str
-    x: da.Array
-    scale: Any
-    zero_point: Any
-    qparams: Any
-    options: tuple[Any, ...]
-    types: tuple[type, ...]
-    shape: Any
+class Request(Call):
+    """A call whose x is a dask array."""
 
     @property
     def one(self) -> Array:

@@ -10,18 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import call
+from fastq.dispatch.callers import in_own_thread
 from fastq.dispatch.granularity import parameter_shape
 from fastq.results import QParams
-from fastq.system import lazy
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
 
 def alone(operation: str, *operands: Any) -> Any:
-    """Make a call as `dispatch.cache.call` does, without other threads: dask runs as many tasks as it may use CPUs."""
-    with lazy.module("fastq.runtime.threadpool").callers_alone():
-        return call(operation, *operands)
+    """Make a call as `dispatch.cache.call` does, in the thread of the task."""
+    return in_own_thread(call, operation, *operands)
 
 
 def by_range(x: Array, *, operation: str, options: tuple[Any, ...], types: tuple[type, ...]) -> Any:
@@ -132,8 +131,7 @@ def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
 
 def params_of(pairs: Array, *, scheme: Any) -> QParams:
     """Return the parameters that minima and maxima ask for."""
-    with lazy.module("fastq.runtime.threadpool").callers_alone():
-        params: QParams = scheme.of_ranges(pairs[0], pairs[1])
+    params: QParams = in_own_thread(scheme.of_ranges, pairs[0], pairs[1])
     return params
 
 
@@ -143,6 +141,5 @@ def params_of(pairs: Array, *, scheme: Any) -> QParams:
 def seen(x: Array, *, make: functools.partial[Any]) -> Any:
     """Return a calibrator of a chunk."""
     calibrator = make()
-    with lazy.module("fastq.runtime.threadpool").callers_alone():
-        calibrator.update(x)
+    in_own_thread(calibrator.update, x)
     return calibrator

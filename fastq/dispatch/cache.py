@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -45,7 +45,7 @@ _RESOLVERS = {
     "gguf_quantize": "gguf",
     "gguf_dequantize": "gguf",
 }
-# arrays of other libraries, and the modules with a `call` for them, which is like that of this one
+# arrays of other libraries, and the modules with a `call` for them, which takes a `Call`
 _HOLDERS = {
     ("dask.array", "Array"): "fastq.dask.graphs",
     ("xarray", "DataArray"): "fastq.dispatch.labelled",
@@ -122,7 +122,7 @@ def call(
     """
     if type(x) is not ndarray:
         if (holder := _holder_of(x)) is not None:
-            return holder.call(operation, x, out, scale, zero_point, qparams, options, types, shape)
+            return holder.call(Call(operation, x, out, scale, zero_point, qparams, options, types, shape))
         x = as_array(x, FIRST_ARGUMENT.get(operation, "x"))
     recent = plans.recent
     try:
@@ -135,6 +135,20 @@ def call(
         if key is not None and all(map(_is_immutable, (*options, shape))):
             plans.insert(key, plan, recent)
     return plan(x, out, scale, zero_point, qparams)
+
+
+class Call(NamedTuple):
+    """The arguments of `call`, as the modules of `_HOLDERS` take them."""
+
+    operation: str
+    x: Any
+    out: Any
+    scale: Any
+    zero_point: Any
+    qparams: Any
+    options: tuple[Any, ...]
+    types: tuple[type, ...]
+    shape: Any
 
 
 def _holder_of(x: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +12,108 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.elementwise import check_stored_codes, checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.launch import parted_by_bytes
-from fastq.dispatch.planner import ERRORS_CHUNK, plan_errors
+from fastq.dispatch.launch import AsTheyAre, parted_by_bytes
+from fastq.dispatch.planner import (
+    ERRORS_CHUNK,
+    IN_PLACE,
+    ElementwisePlan,
+    InMemory,
+    element_types,
+    kernel_args,
+    kernel_for,
+    loop_of,
+)
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import arrange, is_plain, tiles
+from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of
 from fastq.dispatch.subbyte import unpack_codes
-from fastq.kernels.loops.compare import SUMS as MEASURES
+from fastq.kernels.build import element_type
+from fastq.kernels.loops.compare import SUM_LANES, SUMS
+from fastq.kernels.operands import ErrorOperands
 from fastq.results import Comparison, QParams
-from fastq.runtime.driver import UNFIT, bind, run
+from fastq.runtime import threadpool
+from fastq.runtime.driver import CHUNK, OUT, SCALE, STOP, UNFIT, ZERO, X, bind, plan_launch
+from fastq.runtime.driver import SUMS as ERRORS
 from fastq.runtime.float_mode import in_standard_mode
+from fastq.runtime.tiling import Operand, in_tiles
+from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
 _VALUES = OpSpec("compare")  # the approximation is an array of values
+
+
+class ErrorsPlan(NamedTuple):
+    """A plan of sums of errors, and how many chunks have sums of their own."""
+
+    elementwise: ElementwisePlan
+    chunks: int
+
+
+def plan_errors(
+    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], memory: InMemory = IN_PLACE
+) -> ErrorsPlan:
+    """Plan sums of the errors of an approximation, in place or in tiles."""
+    kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
+    assert layout is not None
+    layout, repeat = layout.widened(tuning.current().narrow_row)
+    held = np.dtype(np.float64)
+    kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, held), "compare", spec.arithmetic)
+    operands, args, size = (X, OUT, SCALE, ZERO, ERRORS), kernel_args(layout, spec.code_range), math.prod(shape)
+    plan = plan_launch(
+        kernel, operands, args, size, threadpool.threads_for(size), chunk=ERRORS_CHUNK, wake_workers=True
+    )
+    if memory != IN_PLACE:
+        x, q = (
+            Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], memory, strict=True)
+        )
+        tiled = in_tiles(plan, shape, x, q, sum_bytes=SUMS * SUM_LANES * held.itemsize)
+        assert tiled is not None
+        plan = tiled
+    (launch,) = plan.launches
+    return ErrorsPlan(ElementwisePlan(plan, repeat), int(-(-launch[STOP] // launch[CHUNK])))
+
+
+class ErrorsLaunch:
+    """Launch sums of the errors of arrays alike, in the dtypes that kernels read.
+
+    Attributes
+    ----------
+    direct : LaunchPlan or None
+        What can be launched with the caller's arrays as they are.
+    """
+
+    def __init__(self, spec: OpSpec, x: Array, q: Array, given: Parameters) -> None:
+        code, parts = spec.arithmetic.code_format, (x.shape, spec.axes, spec.block_size)
+        layout = make_layout(*parts)
+        self.unpacked = None
+        if not spec.packs or code is None:
+            arrangement = arrange(x, q, spec.axes, spec.block_size)
+        elif layout is not None and is_plain(q) and parted_by_bytes(*parts, code.group):
+            arrangement = Arrangement(None, True, spec.axes, layout, ())
+        else:
+            self.unpacked, self.code, q = spec.unpacked, code, np.empty(x.shape, code.unpacked_dtype)
+            arrangement = arrange(x, q, spec.axes, spec.block_size)
+        view = arrangement.view(x)
+        memory = InMemory(memory_of(view), memory_of(arrangement.view(q)))
+        dtypes = map(native, (x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype))
+        seen = (self.unpacked or spec).with_axes(arrangement.axes)
+        plan, chunks = plan_errors(seen, view.shape, *dtypes, memory=memory)
+        self.launcher, self.shape = AsTheyAre(plan, arrangement), (chunks, SUMS, SUM_LANES)
+        direct = None if self.unpacked else self.launcher.direct
+        self.direct = direct and direct.plan
+
+    def new_sums(self) -> Array:
+        """Return sums of nothing."""
+        return np.zeros(self.shape)
+
+    def execute(self, x: Array, q: Array, given: Parameters, sums: Array) -> int:
+        """Add up errors; return the status."""
+        if self.unpacked is not None:
+            packed, q = q, np.empty(x.shape, self.code.unpacked_dtype)
+            unpack_codes(packed, q, self.code)
+        return self.launcher.execute(x, q, given, sums)
 
 
 def compare_codes(
@@ -38,17 +125,16 @@ def compare_codes(
     params, rules = checked_qparams(qparams, shape, qparams.compute_dtype)
     check_stored_codes(codes, params.dtype, shape)
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
-    spec = spec_with("compare", params, x.ndim)
-    direct = _direct(spec, x, codes, given.as_bits)
+    errors = ErrorsLaunch(spec_with("compare", params, x.ndim), x, codes, given.as_bits)
     passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    launch = bind(direct.checked(rules.checks(x, None, 0, given))) if direct and passes else _refuse
+    launch = bind(errors.direct.checked(rules.checks(x, None, 0, given))) if errors.direct and passes else _refuse
 
     def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
-        sums = _sums_of(x.size)
+        sums = errors.new_sums()
         status = launch(x, codes, scale, zero_point, sums)
         if status == UNFIT:
             given = in_standard_mode(rules.ready)(scale, zero_point, qparams.tensor_scale)
-            status = _execute(spec, x, np.asarray(codes), given.as_bits, sums)
+            status = errors.execute(x, np.asarray(codes), given.as_bits, sums)
         if status:
             refuse_nan(status, "raise", x)
         return _comparison(sums, x.size, has_codes=True)
@@ -63,15 +149,13 @@ def compare_values(x: Array, values: Array, *_: object) -> Plan:
         raise TypeError(f"q must be a QuantizedArray, or a float array, not {values.dtype}")
     _check_shapes(x, values.shape)
     given = Parameters(np.ones((), validation.compute_dtype(x.dtype)), np.zeros((), np.int8))
-    direct = _direct(_VALUES, x, values, given)
-    launch = bind(direct) if direct else None
+    errors = ErrorsLaunch(_VALUES, x, values, given)
+    assert errors.direct is not None
+    launch = bind(errors.direct)
 
     def measure(x: Array, values: Array, *_: object) -> Comparison:
-        sums = _sums_of(x.size)
-        if launch is not None:
-            status = launch(x, values, given.scale, given.zero_point, sums)
-        else:
-            status = _execute(_VALUES, x, values, given, sums)
+        sums = errors.new_sums()
+        status = launch(x, np.asarray(values), given.scale, given.zero_point, sums)
         if status:
             refuse_nan(status, "raise", x)
         return _comparison(sums, x.size, has_codes=False)
@@ -90,58 +174,11 @@ def _refuse(*operands: object) -> int:
     return UNFIT
 
 
-def _sums_of(size: int) -> Array:
-    """Return places for the sums of the errors of so many elements."""
-    return np.zeros((-(-size // ERRORS_CHUNK), MEASURES))
-
-
-def _direct(spec: OpSpec, x: Array, q: Array, given: Parameters) -> Any:
-    """Return the plan for arrays whose memory kernels can read as it is, else None."""
-    code = spec.arithmetic.code_format
-    plain, parts = is_plain(x) and is_plain(q) and type(q) is np.ndarray, (x.shape, spec.axes, spec.block_size)
-    if not plain or make_layout(*parts) is None:
-        return None
-    if code is not None and spec.packs and not parted_by_bytes(*parts, code.group):
-        return None
-    return plan_errors(spec, x.shape, x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype)
-
-
-def _execute(spec: OpSpec, x: Array, q: Array, given: Parameters, sums: Array) -> int:
-    """Add up errors by any way that memory needs; return the status."""
-    code = spec.arithmetic.code_format
-    scale, zero_point = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero_point)
-    if (direct := _direct(spec, x, q, given)) is not None:
-        return run(direct.with_tensor(given.tensor_scale), x, q, scale, zero_point, sums)
-    if spec.packs and code is not None:
-        codes = np.empty(x.shape, code.unpacked_dtype)
-        unpack_codes(q, codes, code)
-        return _execute(spec.unpacked, x, codes, given, sums)
-    arrangement = arrange(x, q, spec.axes, spec.block_size)
-    x, q, spec = arrangement.view(x), arrangement.view(q), spec.with_axes(arrangement.axes)
-    scale, zero_point = arrangement.to_kernel(given.scale), arrangement.to_kernel(given.zero_point)
-    if not arrangement.direct:
-        return _execute_in_tiles(spec, x, q, given._replace(scale=scale, zero_point=zero_point), sums)
-    plan = plan_errors(spec, x.shape, x.dtype, q.dtype, scale.dtype, zero_point.dtype)
-    return run(plan.with_tensor(given.tensor_scale), x, q, scale, zero_point, sums)
-
-
-def _execute_in_tiles(spec: OpSpec, x: Array, q: Array, given: Parameters, sums: Array) -> int:
-    """Go through contiguous copies tile by tile."""
-    values, approximation = native(x.dtype), native(q.dtype)
-    dtypes = values, approximation, given.scale.dtype, given.zero_point.dtype
-    plan, status = plan_errors(spec, x.shape, *dtypes, threads=1).with_tensor(given.tensor_scale), 0
-    for index, start, stop in tiles(x.shape):
-        part, other = np.ascontiguousarray(x[index], values), np.ascontiguousarray(q[index], approximation)
-        for first in range(start, stop, ERRORS_CHUNK):
-            last = min(first + ERRORS_CHUNK, stop)
-            status |= run(plan.part(first, last, start), part, other, given.scale, given.zero_point, sums)
-    return status
-
-
 @in_standard_mode
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
-    columns = sums.T.tolist()
-    noise, signal, total, relative, nonzero, clipped = (_sum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
+    columns = sums.transpose(1, 0, 2).reshape(SUMS, -1).tolist()
+    noise, signal, total, relative, zeros, clipped = (_sum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
+    nonzero = size - zeros
     return Comparison(
         mse=noise / size,
         sqnr_db=10.0 * (_log10(signal) - _log10(noise)),  # their quotient may overflow

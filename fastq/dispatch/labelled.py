@@ -12,22 +12,12 @@ from fastq.results import QuantizedArray
 from fastq.system.arguments import as_axis, as_block_size, is_lazy
 
 
-def call(
-    operation: str,
-    x: Any,
-    out: Any,
-    scale: Any,
-    zero_point: Any,
-    qparams: Any,
-    options: tuple[Any, ...],
-    types: tuple[type, ...] = (),
-    shape: Any = None,
-) -> Any:
+def call(given: cache.Call) -> Any:
     """Make a call on the array in a DataArray, in memory or of dask, and label what it returns."""
-    given = out, _unlabelled(scale), _unlabelled(zero_point), qparams
-    result = cache.call(operation, x.data, *given, options, types, shape)
-    label = _LABELS.get(operation)
-    return result if label is None else label(x, result, options)
+    scale, zero_point = _unlabelled(given.scale), _unlabelled(given.zero_point)
+    result = cache.call(*given._replace(x=given.x.data, scale=scale, zero_point=zero_point))
+    label = _LABELS.get(given.operation)
+    return result if label is None else label(given.x, result, given.options)
 
 
 def _unlabelled(numbers: Any) -> Any:

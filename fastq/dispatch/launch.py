@@ -43,10 +43,10 @@ class AsTheyAre(NamedTuple):
         """The plan, unless parameters have to be repeated or transposed first."""
         return self.plan if self.plan.repeat == 1 and not self.arrangement.parameter_order else None
 
-    def execute(self, x: Array, out: Array, given: Parameters) -> int:
+    def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
         """Run; return the status."""
         scale, zero_point, tensor_scale = self.plan.repeated(_arranged(self.arrangement, given))
-        return run(self.plan.plan.with_tensor(tensor_scale), x, out, scale, zero_point)
+        return run(self.plan.plan.with_tensor(tensor_scale), x, out, scale, zero_point, sums)
 
 
 class Repacked(NamedTuple):

@@ -106,6 +106,8 @@ class ParameterRules(NamedTuple):
         """Return scales in the dtype that kernels read."""
         if self.qtype.scale_element:
             return validation.as_own_scale(scale, self.qtype, self.block_size)
+        if self.qtype.codebook:
+            return validation.as_finite_scale(scale, self.scale_dtype)
         return validation.as_scale(scale, self.scale_dtype, self.convention.signed_scale)
 
     def ready_tensor_scale(self, tensor_scale: Any) -> float:
@@ -129,11 +131,12 @@ class ParameterRules(NamedTuple):
         return Checks(
             (nbytes_x, nbytes_out, scale.nbytes, zero_point.nbytes),
             scale.dtype,
-            self.convention.signed_scale,
+            self.convention.signed_scale or self.qtype.codebook is not None,
             zero_point.dtype,
             (0, 0) if self.qtype.element else (self.qtype.qmin, self.qtype.qmax),
             (given.scale.dtype.type, given.zero_point.dtype.type),
             (low_x, low_out),
+            self.qtype.codebook is not None,
         )
 
     def pass_as_they_are(self, scale: Any, zero_point: Any, given: Parameters) -> bool:

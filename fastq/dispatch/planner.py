@@ -25,7 +25,6 @@ from fastq.kernels.loops.runs import runs
 from fastq.kernels.operands import (
     CopyOperands,
     ElementOperands,
-    ErrorOperands,
     HistogramOperands,
     PartialOperands,
     RangeOperands,
@@ -212,16 +211,6 @@ def _as_integers(kind: ElementType) -> ElementType:
     if isinstance(kind, StorageFormat):
         return StorageFormat(kind.bits, False) if kind.element else kind
     return np.dtype(np.uint8) if kind.name in FLOAT_FORMATS else kind
-
-
-def plan_errors(spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], threads: int = 0) -> LaunchPlan:
-    """Plan sums of the errors of an approximation."""
-    kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
-    assert layout is not None
-    kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, np.dtype(np.float64)), "compare", spec.arithmetic)
-    operands, args, size = (X, OUT, SCALE, ZERO, SUMS), kernel_args(layout, spec.code_range), math.prod(shape)
-    threads = threads or threadpool.threads_for(size)
-    return plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------

@@ -216,6 +216,8 @@ def range_rule_of(convention: Convention, qtype: QType, symmetric: bool, granula
     """Return the arithmetic with which a convention takes parameters from a range."""
     row = convention.under(symmetric, granularity)
     codes, clamped = row.parameter_range(qtype, symmetric), row.code_range(qtype, symmetric)
+    if qtype.codebook:
+        return RangeRule(floor=0.0, degenerate=0.0)
     return RangeRule(
         codes=None if codes == clamped else codes,
         widened=row.includes_zero or symmetric,

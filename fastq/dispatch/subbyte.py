@@ -30,8 +30,9 @@ def pack(
 ) -> Plan:
     """Resolve `fastq.pack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
-    if (codes.dtype.kind not in "iu" or qtype.element) and codes.dtype.name != (qtype.element or qtype.name):
-        raise TypeError(f"codes must be {qtype.element or 'integers'} for dtype {qtype}, not {codes.dtype}")
+    own = qtype.storage.name if qtype.element else qtype.name
+    if (codes.dtype.kind not in "iu" or qtype.element) and codes.dtype.name != own:
+        raise TypeError(f"codes must be {own if qtype.element else 'integers'} for dtype {qtype}, not {codes.dtype}")
     axis, code = _axis(axis, len(shape), "codes"), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     new = result_of(validation.packed_shape(shape, qtype, axis), np.dtype(np.uint8), None).new

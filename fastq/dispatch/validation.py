@@ -133,18 +133,7 @@ def as_scale(scale: Any, compute: np.dtype[Any], signed: bool = False) -> NDArra
     """
     if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
         return np.array(scale, compute)
-    given = as_array(scale, "scale")
-    if given.dtype not in FLOATS:
-        if given.dtype.kind in "iu" and is_python(scale):
-            given = given.astype(np.float64)
-        if not is_real(given.dtype):
-            raise TypeError(f"scale must be {_REAL}, not {given.dtype}")
-        given = given.astype(native(given.dtype))
-    if given.dtype == compute:
-        ready = given
-    else:
-        with np.errstate(over="ignore", under="ignore"):
-            ready = given.astype(compute)
+    given, ready = _scale_in(scale, compute)
     size = np.abs(ready) if signed else ready
     if size.size == 1:
         if 0.0 < size.item() < np.inf:
@@ -156,6 +145,44 @@ def as_scale(scale: Any, compute: np.dtype[Any], signed: bool = False) -> NDArra
         f"scale must be {wanted} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
         f"the first is {given[bad].flat[0]}"
     )
+
+
+def as_finite_scale(scale: Any, compute: np.dtype[Any]) -> NDArray[np.floating[Any]]:
+    """Return scale in the compute type, every value finite there: what codebooks are multiplied with.
+
+    Raises
+    ------
+    TypeError
+        If it does not hold real numbers.
+    ValueError
+        If a value is NaN or infinite, or becomes so when it is rounded to the compute type.
+    """
+    given, ready = _scale_in(scale, compute)
+    finite = np.isfinite(ready)
+    if not finite.all():
+        raise ValueError(f"scale must be finite in {compute}, not {given[~finite].flat[0]}")
+    return ready
+
+
+def _scale_in(scale: Any, compute: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.floating[Any]]]:
+    """Return scale as an array, and in the compute type.
+
+    Raises
+    ------
+    TypeError
+        If it does not hold real numbers.
+    """
+    given = as_array(scale, "scale")
+    if given.dtype not in FLOATS:
+        if given.dtype.kind in "iu" and is_python(scale):
+            given = given.astype(np.float64)
+        if not is_real(given.dtype):
+            raise TypeError(f"scale must be {_REAL}, not {given.dtype}")
+        given = given.astype(native(given.dtype))
+    if given.dtype == compute:
+        return given, given
+    with np.errstate(over="ignore", under="ignore"):
+        return given, given.astype(compute)
 
 
 def _all_positive_finite(scale: NDArray[Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard, cast
 import numpy as np
 
 from fastq.formats.qtypes import QTYPES, QType
-from fastq.system.arguments import as_choice, as_int, check_fields, equal, is_a, shown
+from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean, equal, is_a, shown
 from fastq.system.lazy import cached_property
 
 _CHOICES = {
@@ -426,6 +426,9 @@ _ROWS = (
 CONVENTIONS = MappingProxyType({row.name: row for row in _ROWS})
 
 
+_SPELLINGS = {"pytorch": "torch", "ort": "onnxruntime", "tensorflow": "tflite", "litert": "tflite", "netcdf": "cf"}
+
+
 def part_of(axis: object, block_size: int) -> str:
     """Return what a parameter belongs to, as the conditions of variants name it."""
     return "blocks" if block_size else "array" if axis is None else "channels"
@@ -445,4 +448,5 @@ def as_convention(convention: str | Convention) -> Convention:
         return CONVENTIONS[cast(str, convention)]
     except Exception:  # of a name that is none, and of what has no hash
         known, given = ", ".join(CONVENTIONS), shown(convention)
-        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}") from None
+        meant = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
+        raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}{meant}") from None

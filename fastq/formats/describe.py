@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fastq.formats.codebooks import LEAST_SCALE
 from fastq.formats.conventions import CONVENTIONS, Convention
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QType
 
 _ROUND = {"half_even": "rint", "half_away": "round", "floor": "floor", "trunc": "trunc"}
 _PARTS = ("array", "channels", "blocks")
@@ -84,6 +87,43 @@ def zero_point_formula(row: Convention, scheme: str = "asymmetric") -> str:
     whole = _ROUND[row.zero_point_rounding]
     rounded = f"{code} - {whole}({end} / scale)" if row.zero_point_rounded == "quotient" else ""
     return f"clamp({rounded or f'{whole}({code} - {end} / scale)'})"
+
+
+def format_value_formula(qtype: QType) -> str:
+    """Return how a code becomes a value in formats whose arithmetic no convention has; else nothing.
+
+    `number` is what a float code stands for.
+    """
+    if qtype.has_tensor_scale:
+        return "number * F(scale * tensor_scale)"
+    if qtype.element:
+        return "number * scale"
+    return "code * F(scale / 64)" if qtype.block_size else ""
+
+
+def format_code_formula(qtype: QType) -> str:
+    """Return how a value becomes a code in such formats: `nearest` rounds to a number of the format, ties to even.
+
+    In formats given by a table, `decided` compares with the thresholds of its numbers.
+    """
+    if qtype.codebook:
+        return f"decided(x * (1 / max(scale, {LEAST_SCALE:g})))"
+    if qtype.has_tensor_scale:
+        return "nearest(x * ((1 / tensor_scale) / scale))"
+    return "nearest(x / scale)" if qtype.element else "clamp(rint(x / scale * 64))"
+
+
+def format_scale_formula(qtype: QType) -> str:
+    """Return how a range becomes a scale in such formats; `largest` is the largest magnitude of the block."""
+    largest = qtype.float_format.max if qtype.float_format else 1.0
+    if qtype.codebook:
+        return "max(-lo, hi) in F"
+    if qtype.has_tensor_scale:
+        tensor_scale = f"largest of the array / {largest * FLOAT_FORMATS[qtype.scale_element].max:g}"
+        return f"nearest(clamp(largest / {largest:g} / tensor_scale, 2**-6, 448)); tensor_scale = {tensor_scale}"
+    if qtype.block_size:
+        return f"2**(floor(log2(largest)) - {FLOAT_FORMATS[qtype.element].emax if qtype.element else 0})"
+    return f"max(-lo, hi) / {largest:g} in F; if below the smallest normal number: 1"
 
 
 def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:

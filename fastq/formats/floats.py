@@ -60,6 +60,11 @@ class FloatFormat:
         return (self.largest >> self.mantissa) - self.bias
 
     @cached_property
+    def place(self) -> int:
+        """The exponent of the step between the two largest numbers."""
+        return self.emax - self.mantissa
+
+    @cached_property
     def without_negative_zero(self) -> bool:
         """Whether the code of -0.0 stands for NaN instead."""
         return self.sign and self.nan == 1 << (self.bits - 1)

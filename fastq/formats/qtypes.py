@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fastq.formats.codebooks import CODEBOOKS, Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
-from fastq.system.arguments import as_dtype, as_int, as_str, check_fields, shown
+from fastq.system.arguments import as_dtype, as_int, as_str, check_fields, did_you_mean, shown
 from fastq.system.lazy import cached_property
+
+_ELEMENTS: dict[str, FloatFormat | Codebook] = {**FLOAT_FORMATS, **CODEBOOKS}
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class QType:
     signed : bool
         Whether codes are two's complement, or have a sign bit.
     element : str
-        Name of the float format of a code; empty where codes are integers.
+        Name of the float format or codebook of a code; empty where codes are integers.
     block_size : int
         Elements that share a scale, where the format prescribes it; else 0.
     scale_element : str
@@ -51,9 +55,14 @@ class QType:
         return hash(self.name)
 
     @cached_property
-    def float_format(self) -> FloatFormat | None:
-        """The float format of a code, None where codes are integers."""
-        return FLOAT_FORMATS[self.element] if self.element else None
+    def float_format(self) -> FloatFormat | Codebook | None:
+        """The float format of a code, or the table of its numbers; None where codes are integers."""
+        return _ELEMENTS[self.element] if self.element else None
+
+    @cached_property
+    def codebook(self) -> Codebook | None:
+        """The table of the numbers of codes, None where there is none."""
+        return CODEBOOKS.get(self.element)
 
     @cached_property
     def has_tensor_scale(self) -> bool:
@@ -79,7 +88,7 @@ class QType:
     def storage(self) -> np.dtype[Any]:
         """NumPy dtype of an array that holds one code per element; of ml_dtypes for float formats."""
         if self.element:
-            return FLOAT_FORMATS[self.element].dtype
+            return _ELEMENTS[self.element].dtype
         return np.dtype(self.container or f"{'int' if self.signed else 'uint'}{max(self.bits, 8)}")
 
     @cached_property
@@ -150,7 +159,33 @@ _MICROSCALING = [
     QType("nvfp4", 4, element="float4_e2m1fn", block_size=16, scale_element=_E4M3),
 ]
 
-QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_MICROSCALING)}
+_TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items()]
+
+QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_TABLES, *_MICROSCALING)}
+
+# for error messages: the integers, and what the other names begin with
+FAMILIES = "int1 to int8, int16, uint1 to uint8, uint16, " + ", ".join(
+    dict.fromkeys(re.sub("_.*", "_*", row.name) for row in QTYPES.values() if row.element or row.block_size)
+)
+_SPELLINGS = {
+    "fp8": _E4M3,
+    "float8": _E4M3,
+    "e4m3": _E4M3,
+    "fp8_e4m3": _E4M3,
+    "e5m2": "float8_e5m2",
+    "fp8_e5m2": "float8_e5m2",
+    "fp6": "float6_e3m2fn",
+    "float4": "float4_e2m1fn",
+    "mxfp8": "mxfp8_e4m3",
+    "mxfp6": "mxfp6_e3m2",
+    "qint8": "int8",
+    "quint8": "uint8",
+    "byte": "uint8",
+} | {
+    f"{prefix}{bits}": f"{kind}{bits}"
+    for prefix, kind in (("i", "int"), ("s", "int"), ("u", "uint"))
+    for bits in (4, 8, 16)
+}
 
 
 # what callers write most often: np.dtype(...).name takes longer than all else in a call on a small array
@@ -177,10 +212,11 @@ def as_qtype(dtype: object, name: str = "dtype") -> QType:
         pass
     if type(dtype) is QType and _in_bits_of_a_row(dtype):
         return dtype
-    wanted = f"one of {', '.join(QTYPES)}"
+    wanted = f"one of the formats {FAMILIES}"
     given = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, wanted).name
     if given not in QTYPES:
-        raise TypeError(f"{name} must be {wanted}, not {shown(given)}")
+        meant = "" if hasattr(np, given) else did_you_mean(given, QTYPES, _SPELLINGS)
+        raise TypeError(f"{name} must be {wanted}, not {shown(given)}{meant}")
     return QTYPES[given]
 
 

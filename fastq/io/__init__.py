@@ -1,1 +1,19 @@
-"""Quantized checkpoints: .npy and .safetensors files, read and written tensor by tensor."""
+"""Quantized models: .npy, .safetensors and GGUF files, and model directories, read and written tensor by tensor."""
+
+from typing import TYPE_CHECKING, Any
+
+from fastq.system import lazy
+
+if TYPE_CHECKING:
+    from fastq.io.checkpoints.reading import Checkpoint, open_checkpoint
+    from fastq.io.checkpoints.saving import save_checkpoint
+
+__all__ = ["Checkpoint", "open_checkpoint", "save_checkpoint"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: what reads files needs safetensors."""
+    if name not in __all__:
+        raise AttributeError(f"module 'fastq.io' has no attribute {name!r}")
+    home = "saving" if name == "save_checkpoint" else "reading"
+    return getattr(lazy.module(f"fastq.io.checkpoints.{home}"), name)

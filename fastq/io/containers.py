@@ -94,6 +94,11 @@ def spec_of(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
     return TensorSpec(name, dtype, shape, math.prod(shape) * numpy_dtype(dtype).itemsize)
 
 
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape as tables have it."""
+    return " x ".join(map(str, shape)) or "scalar"
+
+
 # Reading
 
 
@@ -134,7 +139,7 @@ class NpySource:
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return its bytes in C order."""
-        return _bytes(self._array)
+        return bytes_of(self._array)
 
 
 class SafetensorsSource:
@@ -163,6 +168,12 @@ class SafetensorsSource:
         if not nbytes:
             return np.empty(0, np.uint8)
         return np.asarray(np.memmap(self._path, np.uint8, "r", self._starts[name], (nbytes,)))
+
+    def read_ahead(self, name: str) -> None:
+        """Let the system begin to read a tensor from disk, where it can."""
+        if hasattr(os, "posix_fadvise"):
+            with self._path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), self._starts[name], self.tensors[name].nbytes, os.POSIX_FADV_WILLNEED)
 
 
 def open_source(path: Path) -> Source:
@@ -264,11 +275,11 @@ class SafetensorsWriter:
         spec = self._layout.specs[name]
         if array.shape != spec.shape or array.dtype != numpy_dtype(spec.dtype):
             raise ValueError(f"{name!r} is {array.dtype} of shape {array.shape}, not {spec.dtype} of {spec.shape}")
-        self.write_raw(name, _bytes(array))
+        self.write_raw(name, bytes_of(array))
 
-    def write_raw(self, name: str, data: NDArray[np.uint8]) -> None:
-        """Write the bytes of a tensor."""
-        self._file.seek(self._layout.starts[name])
+    def write_raw(self, name: str, data: NDArray[np.uint8], offset: int = 0) -> None:
+        """Write the bytes of a tensor, or some of them from an offset on."""
+        self._file.seek(self._layout.starts[name] + offset)
         self._file.write(data.data)
 
 
@@ -286,5 +297,6 @@ def _header(specs: Iterable[TensorSpec], offsets: Mapping[str, tuple[int, int]],
     return len(text).to_bytes(8, "little") + text
 
 
-def _bytes(array: Array) -> NDArray[np.uint8]:
+def bytes_of(array: Array) -> NDArray[np.uint8]:
+    """Return the bytes of an array in C order."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import as_qtype
-from fastq.io.containers import Layout, SafetensorsWriter, Source, TensorSpec
+from fastq.io.containers import Layout, SafetensorsWriter, Source, TensorSpec, shape_text
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
 from fastq.io.speed import Row, Speed, timed, warm_seconds
@@ -34,15 +34,32 @@ REPEATED = 1 << 22
 
 @dataclass(frozen=True)
 class Choice:
-    """Which floating tensors to quantize: those whose name fits a pattern of `include` and none of `exclude`."""
+    """Which floating tensors to quantize.
+
+    Attributes
+    ----------
+    include, exclude : tuple of str
+        Patterns: names fit one of `include` and none of `exclude`.
+    vectors : bool
+        Whether those of fewer than two dimensions are quantized too: biases, and weights of norms, whose errors count
+        far more than their bytes.
+    """
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
+    vectors: bool = True
 
-    def takes(self, spec: TensorSpec, scheme: Scheme) -> bool:
-        """Return whether to quantize a tensor: not without elements, nor one number where the format has blocks."""
-        possible = spec.size > 0 and bool(spec.shape or not as_qtype(scheme.dtype).block_size)
-        return spec.dtype in FLOATS and possible and self._names(spec.name)
+    def reason_against(self, spec: TensorSpec, scheme: Scheme) -> str:
+        """Return why a tensor is left alone; empty if it is not."""
+        if spec.dtype not in FLOATS:
+            return spec.dtype
+        if not spec.size:
+            return "no elements"
+        if not self._names(spec.name):
+            return "by name"
+        if len(spec.shape) < 2 and not self.vectors:
+            return "a vector" if spec.shape else "a scalar"
+        return "a scalar" if not spec.shape and as_qtype(scheme.dtype).block_size else ""
 
     def _names(self, name: str) -> bool:
         included = any(fnmatchcase(name, pattern) for pattern in self.include)
@@ -92,7 +109,7 @@ def quantize_file(
             rows.append(
                 _quantized(source, spec, records[name], scheme.fitted(len(spec.shape)), writer, nan)
                 if name in records
-                else _copied(source, spec, writer)
+                else _copied(source, spec, writer, choice.reason_against(spec, scheme))
             )
             progress(spec.nbytes)
     return rows
@@ -101,11 +118,12 @@ def quantize_file(
 def _planned(source: Source, scheme: Scheme, choice: Choice, nan: str) -> dict[str, Record]:
     if KEY in source.metadata:
         raise ValueError("it is quantized already")
-    taken = [spec for spec in source.tensors.values() if choice.takes(spec, scheme)]
+    taken = [spec for spec in source.tensors.values() if not choice.reason_against(spec, scheme)]
     records = {spec.name: _record(source, spec, scheme, nan) for spec in taken}
     if not records:
         found = ", ".join(sorted({spec.dtype for spec in source.tensors.values()})) or "nothing"
-        raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name, holds {found}")
+        shaped = "" if choice.vectors else " and two dimensions or more (--all takes others too)"
+        raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name{shaped}, holds {found}")
     return records
 
 
@@ -121,9 +139,7 @@ def _record(source: Source, spec: TensorSpec, scheme: Scheme, nan: str) -> Recor
             chosen = fastq.choose_qparams(x, **arguments).tensor_scale
         tensor_scale = None if chosen is None else float(chosen)
     arguments.pop("range")  # codes and scales tell all of it
-    return Record(
-        **arguments, convention="onnx", original_dtype=spec.dtype, shape=spec.shape, tensor_scale=tensor_scale
-    )
+    return Record(**arguments, original_dtype=spec.dtype, shape=spec.shape, tensor_scale=tensor_scale)
 
 
 def _quantized(
@@ -138,13 +154,13 @@ def _quantized(
         writer.write(name, array)
     errors = fastq.compare(x, q)
     after = sum(array.nbytes for array in arrays.values())
-    shape, speed = _shape_text(spec.shape), _speed(x, q, scheme)
+    shape, speed = shape_text(spec.shape), _speed(x, q, scheme)
     return Row(spec.name, shape, str(scheme), spec.nbytes, after, errors.sqnr_db, errors.max_abs_error, speed)
 
 
-def _copied(source: Source, spec: TensorSpec, writer: SafetensorsWriter) -> Row:
+def _copied(source: Source, spec: TensorSpec, writer: SafetensorsWriter, reason: str) -> Row:
     writer.write_raw(spec.name, source.raw(spec.name))
-    return Row(spec.name, _shape_text(spec.shape), "copied", spec.nbytes, spec.nbytes)
+    return Row(spec.name, shape_text(spec.shape), f"copied: {reason}", spec.nbytes, spec.nbytes)
 
 
 def _as_input(x: Array, nan: str) -> Array:
@@ -172,7 +188,3 @@ def _speed(x: Array, q: QuantizedArray, scheme: Scheme) -> Speed | None:
     sample, repeats = x[:rows], max(1, min(5, REPEATED // x.size))
     _, seconds = timed(lambda: reference.quantize(sample, **scheme.arguments()))
     return Speed(x.size, warm_seconds(x, q, scheme, repeats), seconds * x.size / sample.size)
-
-
-def _shape_text(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "scalar"

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import fastq
 from fastq.formats.conventions import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.io.containers import TensorSpec, numpy_dtype, safetensors_dtype, spec_of
-from fastq.io.words import from_words, to_words, words_for
+from fastq.io.words import columns_from_words, columns_to_words, from_words, to_words, words_for
 from fastq.results import Axis, QParams, QuantizedArray
 
 Array = NDArray[Any]
@@ -190,7 +189,9 @@ def decoded(name: str, record: Record, load: Callable[[str], Array]) -> Quantize
 
 def _check(scale: Array, zero_point: Array, qtype: QType) -> None:
     scale = scale.astype(np.float64)
-    if not ((scale > 0) & (scale < np.inf)).all():
+    if qtype.codebook and not np.isfinite(scale).all():
+        raise ValueError("its scale is not finite")
+    if not (qtype.codebook or ((scale > 0) & (scale < np.inf)).all()):
         raise ValueError("its scale is not positive and finite")
     if not qtype.element and (zero_point.min() < qtype.qmin or zero_point.max() > qtype.qmax):
         raise ValueError(f"its zero point is not within {qtype.qmin} .. {qtype.qmax}")
@@ -249,16 +250,10 @@ def _packs_zero_point(record: Record) -> bool:
 
 def _encoded_zero_point(zero_point: Array, record: Record) -> Array:
     stored = zero_point.reshape(record.stored_param_shape)
-    if not _packs_zero_point(record):
-        return stored
-    columns = np.swapaxes(stored, -1, -2)
-    packed = fastq.pack(columns, record.qtype)
-    return np.swapaxes(to_words(packed, columns.shape[-1], record.qtype), -1, -2)
+    return columns_to_words(stored, record.qtype) if _packs_zero_point(record) else stored
 
 
 def _decoded_zero_point(stored: Array, record: Record) -> Array:
     if _packs_zero_point(record):
-        *outer, rows, columns = record.stored_param_shape
-        packed = from_words(np.swapaxes(stored, -1, -2), rows, record.qtype)
-        stored = np.swapaxes(fastq.unpack(packed, record.qtype, shape=(*outer, columns, rows)), -1, -2)
+        stored = columns_from_words(stored, record.stored_param_shape, record.qtype)
     return stored.reshape(record.param_shape)

@@ -24,6 +24,8 @@ class Scheme:
         Whether zero lies in the middle of the codes.
     range : str
         How ranges are taken.
+    convention : str
+        Whose arithmetic to follow.
     """
 
     dtype: str
@@ -31,6 +33,7 @@ class Scheme:
     block_size: int = 0
     symmetric: bool = False
     range: str = "minmax"
+    convention: str = "onnx"
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for `fastq.quantize`."""
@@ -40,6 +43,7 @@ class Scheme:
             "block_size": self.block_size,
             "symmetric": self.symmetric,
             "range": self.range,
+            "convention": self.convention,
         }
 
     def fitted(self, ndim: int) -> Scheme:
@@ -61,5 +65,6 @@ class Scheme:
     def __str__(self) -> str:
         blocks = f" blocks of {self.block_size}" if self.block_size else ""
         method = "" if self.range == "minmax" else f" {self.range}"
+        whose = "" if self.convention == "onnx" else f" {self.convention}"
         where = "" if self.axis is None else f" axis={self.axis}"
-        return f"{self.dtype}{where}{blocks}{' symmetric' if self.symmetric else ''}{method}"
+        return f"{self.dtype}{where}{blocks}{' symmetric' if self.symmetric else ''}{method}{whose}"

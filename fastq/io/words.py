@@ -1,4 +1,4 @@
-"""Rows of integer codes of fewer than 8 bits as compressed-tensors packs them: code - qmin, first code in the low bits.
+"""Rows of integer codes of at most 8 bits as compressed-tensors packs them: code - qmin, first code in the low bits.
 
 A row is a number of int32 words; the padding at its end is zero.
 """
@@ -22,8 +22,8 @@ def words_for(length: int, qtype: QType) -> int:
 
 
 def to_words(packed: Array, length: int, qtype: QType) -> Array:
-    """Return rows of `length` packed codes, as `fastq.pack` gives them, in words."""
-    shifted = packed ^ _shift(length, qtype)
+    """Return rows of `length` packed codes, as `fastq.pack` gives them or of int8, in words."""
+    shifted = packed.view(np.uint8) ^ _shift(length, qtype)
     padding = [(0, 0)] * (packed.ndim - 1) + [(0, -packed.shape[-1] % 4)]
     return np.ascontiguousarray(np.pad(shifted, padding)).view("<i4")
 
@@ -31,9 +31,25 @@ def to_words(packed: Array, length: int, qtype: QType) -> Array:
 def from_words(words: Array, length: int, qtype: QType) -> Array:
     """Return what `to_words` was given."""
     packed = np.ascontiguousarray(words).view(np.uint8)[..., : -(-length * qtype.bits // 8)]
-    return packed ^ _shift(length, qtype)
+    return (packed ^ _shift(length, qtype)).view(np.uint8 if qtype.packed else qtype.storage)
+
+
+def columns_to_words(codes: Array, qtype: QType) -> Array:
+    """Return codes, one an element, in words along the last axis but one, as zero points are packed."""
+    columns = np.swapaxes(codes, -1, -2)
+    packed = fastq.pack(columns, qtype) if qtype.packed else np.ascontiguousarray(columns)
+    return np.ascontiguousarray(np.swapaxes(to_words(packed, columns.shape[-1], qtype), -1, -2))
+
+
+def columns_from_words(words: Array, shape: tuple[int, ...], qtype: QType) -> Array:
+    """Return the codes of that shape of which `columns_to_words` made words."""
+    *outer, rows, columns = shape
+    packed = from_words(np.swapaxes(words, -1, -2), rows, qtype)
+    codes = fastq.unpack(packed, qtype, shape=(*outer, columns, rows)) if qtype.packed else packed
+    return np.swapaxes(codes, -1, -2)
 
 
 def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
     """Return the bits that turn a row of packed codes into codes minus qmin, and back; the padding stays zero."""
-    return fastq.pack(np.full(length, qtype.qmin, qtype.storage), qtype)
+    lowest = np.full(length, qtype.qmin, qtype.storage)
+    return fastq.pack(lowest, qtype) if qtype.packed else lowest.view(np.uint8)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fastq.formats.codebooks import Codebook
 from fastq.jit import specialize
 from fastq.kernels.bitpack import Bits
+from fastq.kernels.codebooks import codebook_factor
 from fastq.kernels.formulas import (
     base_code,
     code_value,
@@ -111,6 +113,8 @@ def without_nan_scale(spec, x, scale):
 def float_ratio(spec, x, s):
     """Divide x by the scale, to be rounded to a float code."""
     code = spec.code
+    if isinstance(code.row, Codebook):
+        return lambda spec, x, s: x * codebook_factor(s.scale)
 
     def divided(spec, x, s):
         return float_quotient(x, s.scale, code)
@@ -130,6 +134,8 @@ def float_ratio(spec, x, s):
 def float_ratio_prepared(spec, x, s):
     """Divide as `float_ratio` by one prepared scale that does not need a division."""
     code = spec.code
+    if isinstance(code.row, Codebook):
+        return lambda spec, x, s: x * s.factor
 
     def divided(spec, x, s):
         return float_quotient_prepared(x, s, code)

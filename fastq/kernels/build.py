@@ -15,6 +15,7 @@ from numba import from_dtype, types
 from numba.core.extending import models, register_model
 
 from fastq import jit
+from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.jit import intrinsic, specialize
 from fastq.kernels.bitpack import Bits
@@ -108,6 +109,8 @@ def element_type(kind: ElementType) -> types.Type:
     if isinstance(kind, StorageFormat) and not kind.element:
         return Bits(kind.bits, kind.signed, kind.highest_first)
     name = kind.element if isinstance(kind, StorageFormat) else kind.name
+    if isinstance(kind, StorageFormat) and name in CODEBOOKS:
+        return Minifloat(CODEBOOKS[name], kind.saturate, kind.dense)
     if name not in FLOAT_FORMATS:
         return from_dtype(kind)
     row = FLOAT_FORMATS[name]

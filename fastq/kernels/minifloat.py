@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
 from numba.core.registry import cpu_target
 
+from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FloatFormat
 from fastq.jit import intrinsic, njit, specialize
+from fastq.kernels.codebooks import decode_by_table, encode_by_table
 from fastq.simd import (
     Element,
     ElementModel,
@@ -35,16 +39,17 @@ class Minifloat(Element):
 
     Parameters
     ----------
-    row : FloatFormat
-        The format, one with a sign.
+    row : FloatFormat or Codebook
+        The format, one with a sign, or the table of its numbers.
     saturate : bool
         Whether a conversion gives the largest finite number for what is larger.
     dense : bool
         Whether floats of fewer than 8 bits share bytes.
     """
 
-    def __init__(self, row: FloatFormat, saturate: bool = False, dense: bool = True) -> None:
-        self.row, self.saturate = row, saturate or row.nan is None
+    def __init__(self, row: FloatFormat | Codebook, saturate: bool = False, dense: bool = True) -> None:
+        self.row: Any = row
+        self.saturate = saturate or row.nan is None
         self.bits = types.Integer.from_bitwidth(max(row.bits, 8), signed=False)
         # all of the row, since machine code is kept on disk under this name
         super().__init__(f"Minifloat({row}, {saturate}, {dense})", row.bits if dense else self.bits.bitwidth)
@@ -94,6 +99,8 @@ def decode(bits, kind):
     if not isinstance(bits, Vec):
         one = Vec(bits, 1)
         return lambda bits, kind: first(decode(full(bits, one), kind))
+    if isinstance(form.row, Codebook):
+        return lambda bits, kind: decode_by_table(bits, kind)
     if form.row.name == "float16" and HAS_HALF:
         return lambda bits, kind: _bits_to_half(bits)
     if form.row.exponent == 8:
@@ -164,6 +171,8 @@ def encode(x, kind):
     if not isinstance(x, Vec):
         one = Vec(x, 1)
         return lambda x, kind: first(encode(full(x, one), kind))
+    if isinstance(form.row, Codebook):
+        return lambda x, kind: encode_by_table(x, kind)
     if form.row.name == "float16" and HAS_HALF and x.dtype == types.float32 and not form.saturate:
         return lambda x, kind: _half_to_bits(_canonical(x))
     if form.row.exponent == 8 and x.dtype == types.float32:

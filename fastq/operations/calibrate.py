@@ -14,6 +14,7 @@ from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.operations import calibrator_file
+from fastq.operations.file_parts import as_path
 from fastq.results import Axis, Histogram, QParams
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
@@ -314,7 +315,7 @@ class Calibrator:
         """
         arguments = {name: getattr(self, name) for name in _ARGUMENTS}
         content = calibrator_file.Content(arguments, self._seen, self._compute.name)
-        calibrator_file.write(calibrator_file.as_path(path), content)
+        calibrator_file.write(as_path(path), content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibrator:
@@ -335,7 +336,7 @@ class Calibrator:
         TypeError, ValueError, OSError
             If path is not as described, can't be read, or is no file of a calibrator.
         """
-        path = calibrator_file.as_path(path)
+        path = as_path(path)
         arguments, seen, compute = calibrator_file.read(path)
         try:
             calibrator = cls(**arguments)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import as_qtype
+from fastq.operations.file_parts import convention_entry, convention_of, read_array, with_tuples
 from fastq.results import Histogram
 from fastq.system import atomic, lazy
 from fastq.system.arguments import MOST_AXES, as_int, as_shape, reason, shown
@@ -32,34 +31,14 @@ class Content(NamedTuple):
     compute: str
 
 
-def as_path(path: Any) -> Path:
-    """Return a path.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none.
-    """
-    try:
-        name = os.fspath(path)
-    except Exception as error:
-        raise TypeError(f"path must be a string or a path, not {shown(path)}") from error
-    if not isinstance(name, str):
-        raise TypeError(f"path must be a string or a path, not {shown(path)}")
-    if not name or "\0" in name:
-        raise ValueError(f"path must be the name of a file, not {shown(path)}")
-    return Path(name)
-
-
 # --- write ------------------------------------------------------------------------------------------------------------
 
 
 def write(path: Path, content: Content) -> None:
     """Write a file that appears whole or not at all."""
     arguments, seen = dict(content.arguments), content.seen
-    qtype, convention = arguments.pop("dtype"), arguments["convention"]
-    if isinstance(convention, Convention):
-        arguments["convention"] = asdict(convention)
+    qtype = arguments.pop("dtype")
+    arguments["convention"] = convention_entry(arguments["convention"])
     shape = None if seen is None else list(seen.lo.shape)
     named = {"dtype": qtype.format, "bits": qtype.bits if qtype.container else None}
     header = {"format": FORMAT, **named, **arguments, "compute": content.compute, "shape": shape}
@@ -103,9 +82,8 @@ def _read(file: BinaryIO) -> Content:
         raise ValueError(f"compute must be float32 or float64, not {shown(compute)}")
     qtype = as_qtype(header["dtype"])
     arguments = header | {"dtype": qtype if bits is None else qtype.with_bits(bits)}
-    if isinstance(arguments["convention"], dict):
-        arguments["convention"] = Convention(**{k: _as_tuple(v) for k, v in arguments["convention"].items()})
-    arguments["axis"] = _as_tuple(arguments["axis"])
+    arguments["convention"] = convention_of(arguments["convention"])
+    arguments["axis"] = with_tuples(arguments["axis"])
     rest = os.fstat(file.fileno()).st_size - len(line)
     if shape is None:
         if rest:
@@ -114,23 +92,12 @@ def _read(file: BinaryIO) -> Content:
     return Content(arguments, _checked(_seen(file, as_shape(shape), as_int(arguments["bins"], "bins"), rest)), compute)
 
 
-def _as_tuple(value: Any) -> Any:
-    """Return the tuples that JSON has made lists of."""
-    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
-
-
 def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
     parts = math.prod(shape)
     if len(shape) > MOST_AXES or rest != 8 * parts * (2 + 2 * bins):
         raise ValueError(f"{rest} bytes of numbers don't fit channels of shape {shown(shape)} with {bins} bins a side")
-
-    def numbers(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        found = np.empty(shape, dtype)
-        if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:  # type: ignore[attr-defined]
-            raise ValueError("it became shorter")
-        return found.astype(dtype.newbyteorder("="), copy=False)
-
-    return Histogram(numbers(shape, _DOUBLES), numbers(shape, _DOUBLES), numbers((*shape, 2 * bins), _INTEGERS))
+    lo, hi = (read_array(file, shape, _DOUBLES) for _ in range(2))
+    return Histogram(lo, hi, read_array(file, (*shape, 2 * bins), _INTEGERS))
 
 
 def _checked(seen: Histogram) -> Histogram:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention
 from fastq.results import Axis, QuantizedArray
+from fastq.system.arguments import is_a, shown
 
 Array = NDArray[Any]
 
@@ -61,7 +62,40 @@ def dequantize_linear(
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
-    """Return the values of a QuantizedArray; see `QuantizedArray.dequantize`."""
+    """Dequantize: return the values that codes stand for, ``(code - zero_point) * scale``.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+        Codes and parameters; for codes beside raw parameters see `dequantize_linear`, for blocks of GGUF
+        `fastq.gguf.dequantize`.
+    dtype : float16, bfloat16, float32 or float64, optional
+        Output dtype; that of `out`, else the compute type of the parameters by default.
+    out : ndarray, optional
+        Where to write; shape ``q.shape``, not overlapping the codes.
+
+    Returns
+    -------
+    ndarray
+        Values, shape ``q.shape``; `out` if given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or the parts of q do not fit each other.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> q = fastq.quantize(np.array([-1.0, 0.0, 0.5, 1.55], np.float32), "int8")
+    >>> fastq.dequantize(q)
+    array([-1.  ,  0.  ,  0.5 ,  1.55], dtype=float32)
+    """
+    if not is_a(q, QuantizedArray):
+        raise TypeError(
+            f"q must be a QuantizedArray, not {shown(q)}: for codes and raw parameters see fastq.dequantize_linear, "
+            "for blocks of GGUF fastq.gguf.dequantize"
+        )
     p = q.qparams
     result: Array = call("dequantize", q.codes, out, p.scale, p.zero_point, p, (dtype, p.key), (), q.shape)
     return result

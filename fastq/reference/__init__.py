@@ -8,6 +8,7 @@ from fastq.reference import blocks as blocks
 from fastq.reference import floats as floats
 from fastq.reference import gguf
 from fastq.reference.calibration import Calibrator
+from fastq.reference.nesting import nest_scale
 from fastq.reference.operations import (
     binarize,
     choose_qparams,
@@ -32,6 +33,7 @@ __all__ = [
     "fake_quantize",
     "gguf",
     "minmax",
+    "nest_scale",
     "pack",
     "quantize",
     "quantize_linear",

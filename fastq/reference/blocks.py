@@ -47,7 +47,7 @@ def chosen_scale(
 
 
 def _shared_exponents(largest: Array, qtype: QType) -> Array:
-    emax = floats.emax(qtype.float_format) if qtype.float_format else 0
+    emax = floats.emax(FLOAT_FORMATS[qtype.element]) if qtype.element else 0
     exponents = np.frexp(largest)[1].astype(np.int64) - 1 - emax
     return np.where(largest > 0, np.clip(exponents, -127, 127), -127)
 

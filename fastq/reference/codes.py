@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.formats.codebooks import Codebook
 from fastq.formats.conventions import Convention, as_convention, part_of
-from fastq.reference import blocks, floats
+from fastq.reference import blocks, floats, tables
 from fastq.reference.arguments import compute_type
 from fastq.reference.granularity import spread
 from fastq.results import QParams
@@ -64,6 +65,8 @@ def _positions_by_format(x: Array, p: QParams) -> Array:
     """Return the same for float codes and for formats with scales of their own, whose arithmetic no convention has."""
     ftype, own = compute_type(x.dtype), p.dtype.block_size > 0
     scale = spread(blocks.steps(p) if own else p.scale, x.shape, p.axis, p.block_size)
+    if p.dtype.codebook:
+        return tables.ratios(x.astype(ftype), scale)
     ratios = blocks.ratios(x.astype(ftype), scale, p) if own else x.astype(ftype) / scale
     if not p.dtype.element:
         return np.asarray(np.rint(ratios))
@@ -75,6 +78,9 @@ def encode(x: Array, p: QParams, saturate: bool) -> Array:
     """Quantize `x` to codes one an element, in the storage dtype of the format."""
     saturate = as_bool(saturate, "saturate")
     form, where, codes = p.dtype.float_format, positions(x, p), np.empty_like(x, p.dtype.storage)
+    if isinstance(form, Codebook):
+        codes[...] = tables.encoded(where, form)
+        return codes
     if form is not None:
         codes[...] = floats.encoded(where, form, saturate or p.dtype.block_size > 0).view(p.dtype.storage)
         return codes
@@ -105,6 +111,8 @@ def _values_by_format(codes: Array, p: QParams) -> Array:
     steps = blocks.value_steps(p) if p.dtype.block_size else p.scale
     ftype, row = steps.dtype, p.dtype.float_format
     scale = spread(steps, codes.shape, p.axis, p.block_size)
+    if isinstance(row, Codebook):
+        return np.asarray(tables.decoded(codes, row).astype(ftype) * scale)
     return np.asarray((codes.astype(ftype) if row is None else floats.decoded(codes, row).astype(ftype)) * scale)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.reference import floats
+from fastq.formats.codebooks import Codebook
+from fastq.reference import floats, tables
 from fastq.reference.codes import positions, rules_of
 from fastq.reference.given import checked_qparams
 from fastq.results import Comparison, QParams
@@ -18,6 +19,8 @@ Array = NDArray[Any]
 def clipped_count(x: Array, p: QParams) -> int:
     """Count the elements that lie outside the range of the codes."""
     where, form = positions(x, checked_qparams(p, x.shape, p.compute_dtype.type)), p.dtype.float_format
+    if isinstance(form, Codebook):
+        return int(np.count_nonzero(tables.outside(where, form)))
     if form is not None:
         return int(np.count_nonzero(floats.magnitudes(where, form) > form.largest))
     first, last = rules_of(p)[2]

@@ -63,7 +63,7 @@ def checked_qparams(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[
     """Return `p` with a scale of type `ftype`, if it fits an array of shape `shape`; own scales stay as they are."""
     qtype, row = as_qtype(p.dtype), as_convention(p.convention)
     check_symmetric(qtype, p.symmetric)
-    scale = _own_scale(p, qtype) if qtype.block_size else _usable_scale(p.scale, row, ftype)
+    scale = _own_scale(p, qtype) if qtype.block_size else _usable_scale(p.scale, row, ftype, qtype.codebook is not None)
     if p.tensor_scale is not None and not (qtype.block_size and not blocks.is_microscaling(qtype)):
         raise ValueError(f"tensor_scale must be None for {qtype}")
     wanted = parameter_shape(shape, normalized(p.axis, len(shape), "the values"), p.block_size)
@@ -86,12 +86,14 @@ def checked_qparams(p: QParams, shape: tuple[int, ...], ftype: type[np.floating[
     return replace(p, scale=scale, zero_point=zero_point, dtype=qtype, computed=computed)
 
 
-def _usable_scale(given: ArrayLike, row: Convention, ftype: type[np.floating[Any]]) -> Array:
+def _usable_scale(given: ArrayLike, row: Convention, ftype: type[np.floating[Any]], of_table: bool) -> Array:
     given = as_scale(given)
     with np.errstate(over="ignore", under="ignore"):
         scale = given.astype(row.scale_dtype(np.dtype(ftype)))
     size = np.abs(scale) if row.signed_scale else scale
-    bad = given[~((size > 0) & (size < np.inf))]
+    bad = given[~(np.isfinite(scale) if of_table else (size > 0) & (size < np.inf))]
+    if bad.size and of_table:
+        raise ValueError(f"scale has {bad.size} values that are not finite, the first is {bad[0]}")
     if bad.size:
         raise ValueError(f"scale has {bad.size} values that are not positive and finite, the first is {bad[0]}")
     return scale

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
-from fastq.reference import blocks, floats
+from fastq.reference import blocks
 from fastq.reference.codes import decode, encode
 from fastq.reference.granularity import spread, sums
 from fastq.reference.parameters import finite_scale, from_range
@@ -50,6 +50,9 @@ class RangeParameters:
         if qtype.block_size:
             scale = blocks.chosen_scale(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=self.tensor_scale)
+        if qtype.codebook:
+            scale = np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0)))
+            return QParams(scale, np.zeros(scale.shape, qtype.storage), *where)
         row = as_convention(self.convention)
         under = row.under(self.symmetric, part_of(self.axis, self.block_size))
         scale, zero_point = from_range(lo, hi, under, under.parameter_range(qtype, self.symmetric), self.symmetric)
@@ -80,7 +83,7 @@ def _units_of_one(p: QParams, ftype: np.dtype[Any]) -> Array:
     steps = (blocks.steps(p) if p.dtype.block_size else np.abs(p.scale)).astype(ftype)
     if p.tensor_scale is not None:
         steps = np.asarray(steps * p.tensor_scale.astype(ftype))
-    place = floats.emax(form) - form.mantissa if form else 0
+    place = form.place if form else 0
     if p.dtype.block_size and not form:
         place = -6
     info = np.finfo(ftype)

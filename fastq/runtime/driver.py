@@ -69,6 +69,8 @@ class Checks(NamedTuple):
         Scales of float32 or float64 must be positive and finite; others are not looked at.
     signed : bool
         Whether scales may be negative too.
+    zero : bool
+        Whether scales may be 0 too.
     zero_point : dtype, optional
         Zero points of float32 or float64 must be finite.
     codes : tuple of int, optional
@@ -86,6 +88,7 @@ class Checks(NamedTuple):
     codes: tuple[int, int] = (0, 0)
     scalars: tuple[type | None, type | None] = (None, None)
     lowest: tuple[int, int] = (0, 0)
+    zero: bool = False
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -93,7 +96,7 @@ class Checks(NamedTuple):
         scale_type, zero_point_type = (0 if each is None else id(each) for each in self.scalars)
         float_zero = _float_size(self.zero_point)
         size = self.zero_point.itemsize if self.zero_point is not None else 0
-        scale = _float_size(self.scale), int(self.signed), scale_type
+        scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, scale_type
         return *self.nbytes, *scale, size, int(float_zero > 0), *self.codes, zero_point_type, *self.lowest
 
 
@@ -311,7 +314,7 @@ def _pass(plan, stack):  # type: ignore[no-untyped-def]
         if first < stop and start < first + plan[NBYTES + k]:
             return False
     size = plan[SCALE_SIZE]
-    if size and not _are_finite(stack[SCALE], size, plan[NBYTES + SCALE], 0, plan[SIGNED]):
+    if size and not _are_finite(stack[SCALE], size, plan[NBYTES + SCALE], -(plan[SIGNED] >> 1), plan[SIGNED] & 1):
         return False
     size = plan[ZERO_SIZE]
     if plan[ZERO_IS_FLOAT]:

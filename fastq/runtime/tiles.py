@@ -25,12 +25,26 @@ from fastq.jit import intrinsic, njit, specialize
 from fastq.runtime.cpython import words_at
 from fastq.runtime.driver import ARGS, DESCRIPTOR, INNER
 from fastq.runtime.threadpool import call_address
-from fastq.simd import LINE, Vec, address_of, count, load, load_square, pointer, scratch, store, store_square, transpose
+from fastq.simd import (
+    LINE,
+    Vec,
+    address_of,
+    count,
+    load,
+    load_square,
+    pointer,
+    prefetch,
+    scratch,
+    store,
+    store_square,
+    transpose,
+)
 from fastq.system import tuning
 
 Array = NDArray[Any]
 
 BUFFER = tuning.current().tile_bytes  # of both buffers
+TOGETHER = 8  # squares whose errors are added up together: about as many elements as in other memory
 GROUP = 64  # elements, of which a piece is a multiple: whole bytes of codes of any width
 
 # words of a descriptor, after that of the kernel:
@@ -41,7 +55,8 @@ Y_BUFFER = 7  # bytes before the second buffer
 PIECE = 8  # elements of a piece
 ACROSS, ROWS, COLUMNS = 9, 10, 11  # the axis of the rows of a square, its rows and its columns
 DOWN, ALONG = 12, 13  # how many squares lie along that axis, and along the last one
-NDIM, AXES = 14, 15  # how many axes there are; then the words of each:
+SUM_BYTES = 14  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
+NDIM, AXES = 15, 16  # how many axes there are; then the words of each:
 LENGTH, STRIDE_X, STRIDE_Y, STRIDE = range(4)  # strides of the operands in bytes, and of the kernel in elements
 AXIS = 4  # words of an axis
 
@@ -123,6 +138,8 @@ def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-de
 
     def plain(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
         rows = transpose(load_square(pointer(src, element), src_row, _lanes(kind)))
+        for r in range(count(_lanes(kind))):  # the lines beside these, which the next square begins with
+            prefetch(pointer(src, types.uint8), r * src_row + LINE)
         store_square(pointer(dst, element), dst_step, rows)
 
     def other(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
@@ -290,7 +307,8 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
     words = words_at(words_at(args)[DESCRIPTOR - ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + words[Y_BUFFER]
-    fill_x, empty_y, bits_x, bits_y = words[FILL_X], words[EMPTY_Y], words[BITS_X], words[BITS_Y]
+    fill_x, fill_y, empty_y, bits_x, bits_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y], words[BITS_X], words[BITS_Y]
+    e += start // TOGETHER * words[SUM_BYTES]
     down, last = AXES + words[ACROSS] * AXIS, AXES + (words[NDIM] - 1) * AXIS
     pitch_x, pitch_y = (words[COLUMNS] * bits_x >> 3) + LINE, (words[COLUMNS] * bits_y >> 3) + LINE
     status = 0
@@ -310,10 +328,12 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
                 first += k * words[axis + STRIDE]
         if fill_x:
             _move_square(words, fill_x, STRIDE_X, True, x, x_buffer, bits_x >> 3, pitch_x, rows, columns)
+        if fill_y:
+            _move_square(words, fill_y, STRIDE_Y, True, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
         for r in range(rows):
             k = first + r * words[down + STRIDE]
             at_x = x_buffer + r * pitch_x if fill_x else a + (k * bits_x >> 3)
-            at_y = y_buffer + r * pitch_y if empty_y else b + (k * bits_y >> 3)
+            at_y = y_buffer + r * pitch_y if fill_y or empty_y else b + (k * bits_y >> 3)
             status |= _run(words, at_x, at_y, (c, d, e), args, k, columns, slot)
         if empty_y:
             _move_square(words, empty_y, STRIDE_Y, False, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)

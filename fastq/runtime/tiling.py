@@ -14,6 +14,7 @@ from fastq import jit
 from fastq.runtime.driver import (
     ARGS,
     BACKWARD,
+    CHUNK,
     DESCRIPTOR,
     INNER,
     KERNEL,
@@ -32,6 +33,8 @@ from fastq.runtime.tiles import (
     BUFFER,
     GROUP,
     NDIM,
+    SUM_BYTES,
+    TOGETHER,
     Y_BUFFER,
     address_of_copy,
     tile_runs,
@@ -40,6 +43,7 @@ from fastq.runtime.tiles import (
 from fastq.simd import LINE
 
 Array = NDArray[Any]
+_ALL = 1 << 62  # elements, which are more than any array has
 
 
 class Operand(NamedTuple):
@@ -120,6 +124,7 @@ def in_tiles(
     unit: int = 1,
     whole: int = 1,
     chunk_multiple: int = 1,
+    sum_bytes: int = 0,
 ) -> LaunchPlan | None:
     """Return a plan of one launch for strided arrays; None where a buffer is too small.
 
@@ -137,6 +142,8 @@ def in_tiles(
         Elements that the kernel has to get together.
     chunk_multiple : int
         Elements that a thread has to get together.
+    sum_bytes : int
+        Bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none.
     """
     sizes, strides_x, strides_y = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
@@ -151,7 +158,7 @@ def in_tiles(
     words = _descriptor(sizes, strides_x, strides_y)
     fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
     words[INNER : BITS_Y + 1] = launch[KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
-    words[Y_BUFFER : Y_BUFFER + len(cut.words)] = cut.words
+    words[Y_BUFFER : Y_BUFFER + len(cut.words)], words[SUM_BYTES] = cut.words, sum_bytes
     return _replanned(launch, cut, words)
 
 
@@ -167,7 +174,11 @@ def _descriptor(sizes: list[int], strides_x: list[int], strides_y: list[int]) ->
 def _replanned(launch: Array, cut: Cut, descriptor: Array) -> LaunchPlan:
     """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel."""
     args = launch[ARGS:DESCRIPTOR].copy()
-    args.view(KERNEL_ARGS)["streaming"] = 0  # the runs of a tile are short
+    args.view(KERNEL_ARGS)["streaming"], chunk = 0, 0  # the runs of a tile are short
+    if descriptor[SUM_BYTES]:
+        chunk = int(launch[CHUNK])
+        if cut.tiler is tile_squares:
+            args.view(KERNEL_ARGS)["chunk"], chunk = _ALL, TOGETHER
     return plan_launch(
         _address_of_tiler(cut.tiler),
         tuple(launch[OPERANDS:ORIGIN].tolist()),
@@ -176,6 +187,7 @@ def _replanned(launch: Array, cut: Cut, descriptor: Array) -> LaunchPlan:
         int(launch[THREADS]),
         size=cut.unit_size,
         chunk_multiple=cut.multiple,
+        chunk=chunk,
         backward=bool(launch[BACKWARD]),
         wake_workers=bool(launch[WAKE_WORKERS]),
         status_mask=int(launch[STATUS_MASK]),

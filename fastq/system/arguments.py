@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import operator
 import reprlib
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from itertools import islice
 from typing import Any, TypeGuard, TypeVar
@@ -18,9 +19,22 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.system import lazy
+
 Kind = TypeVar("Kind")
 
 MOST_AXES = 64  # of an array of NumPy
+_READ_BY_CPU = (1, 3, 11)  # devices of DLPack: kDLCPU, and memory of the host pinned for CUDA and ROCm
+_OF_ML_DTYPES = (
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "int4",
+    "uint4",
+)
 
 
 class _Short(reprlib.Repr):
@@ -258,6 +272,8 @@ def as_block_size(block_size: Any, axis: Any) -> int:
 def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
     """Return the NumPy dtype that an object stands for.
 
+    Those of libraries of the array API are taken by their names, as torch.int8 and torch.bfloat16.
+
     Raises
     ------
     TypeError
@@ -265,11 +281,25 @@ def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
     """
     try:
         if dtype is not None and not is_a(dtype, (np.generic, np.ndarray)):
-            found: np.dtype[Any] = np.dtype(dtype)
-            return found
+            return _dtype_named(_name_of(dtype)) if _is_foreign(dtype) else np.dtype(dtype)
     except Exception as error:
         raise TypeError(f"{name} must be {wanted}, not {shown(dtype)}") from error
     raise TypeError(f"{name} must be {wanted}, not {shown(dtype)}")
+
+
+def _is_foreign(dtype: object) -> bool:
+    """Return whether this is a dtype of another library, which are instances of classes of such names."""
+    return type(dtype).__name__ in ("dtype", "DType") and not is_a(dtype, np.dtype)
+
+
+def _name_of(dtype: object) -> str:
+    """Return the name of a dtype of another library without that of the library."""
+    return str(dtype).rpartition(".")[2]
+
+
+def _dtype_named(name: str) -> np.dtype[Any]:
+    """Return the dtype of NumPy or of ml_dtypes of a name."""
+    return np.dtype(getattr(lazy.module("ml_dtypes"), name) if name in _OF_ML_DTYPES else name)
 
 
 def is_lazy(x: Any) -> bool:
@@ -286,7 +316,8 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        If it is a masked array, has yet to be computed by dask, or refuses to become an array.
+        If it is a masked array, has yet to be computed by dask, lies in the memory of a device, or refuses to become
+        an array.
     ValueError
         If NumPy can make no array of it, as of rows of several lengths.
     """
@@ -299,13 +330,47 @@ def as_array(x: Any, name: str) -> NDArray[Any]:
             f"{name} has yet to be computed by dask: pass {name}.compute(), which loads it, or see fastq.dask "
             "for what works chunk by chunk"
         )
+    _check_device(x, name)
     try:
-        return np.asarray(x)
+        return _imported(x)
     except MemoryError:
         raise
     except Exception as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(f"{name} must be what NumPy makes an array of; {type(x).__name__}: {reason(error)}") from error
+
+
+def _check_device(x: Any, name: str) -> None:
+    """Refuse an array that the CPU can't read, of which others would make a copy unasked."""
+    try:
+        kind, number = x.__dlpack_device__()
+    except Exception:  # it has no such method, or can't tell
+        return
+    if kind not in _READ_BY_CPU:
+        raise TypeError(
+            f"{name} lies in the memory of a device, {shown(kind)} {number} of DLPack: copy it first, as x.cpu() of "
+            "torch, x.get() of CuPy and jax.device_get(x) do"
+        )
+
+
+def _imported(x: Any) -> NDArray[Any]:
+    """Return what speaks `__array__`, the buffer protocol or DLPack as an array of the same memory; else a new one."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    if tensor is not None and isinstance(x, tensor) and not x.requires_grad and _name_of(x.dtype) in _OF_ML_DTYPES:
+        integers = getattr(sys.modules["torch"], f"int{8 * x.itemsize}")  # torch gives NumPy none of these dtypes
+        return np.asarray(x.view(integers)).view(_dtype_named(_name_of(x.dtype)))
+    if hasattr(x, "__dlpack__") and not hasattr(x, "__array__") and not hasattr(x, "__buffer__"):
+        return np.from_dlpack(x)
+    return np.asarray(x)
+
+
+def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, str]) -> str:
+    """Return the end of an error message: which name was meant, by another spelling or a similar one; or nothing."""
+    if not is_a(given, str):
+        return ""
+    similar = lazy.module("difflib").get_close_matches(given.lower(), known, 1)
+    meant = aliases.get(given.lower(), *similar[:1] or [""])
+    return f": did you mean {meant}?" if meant else ""
 
 
 def as_importance(imatrix: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], int]:

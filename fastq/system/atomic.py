@@ -55,6 +55,11 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     _sync_folder(path.parent)
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file has the name of a temporary one, which the next one that replaces a file there may remove."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _created(path: Path, mode: int) -> BinaryIO:
     """Create a file that is locked as long as it is open: it is not abandoned."""
     while True:
@@ -74,7 +79,7 @@ def _remove_abandoned(folder: Path) -> None:
         return
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if _NAME.fullmatch(entry.name):
+            if is_temporary(entry.name):
                 with suppress(OSError):
                     _remove_unlocked(entry.path)
 

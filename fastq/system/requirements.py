@@ -132,7 +132,8 @@ ALWAYS = (
     ),
     Private(
         "numba",
-        "dispatch/compiled.py, kernels/embedded.py, kernels/formulas.py, kernels/minifloat.py, kernels/loops",
+        "dispatch/compiled.py, kernels/codebooks.py, kernels/embedded.py, kernels/formulas.py, kernels/minifloat.py, "
+        "kernels/loops",
         "has compiled functions of others call the public ones, with global constants of our types; the target CPU",
         (
             "numba.core.errors:TypingError",

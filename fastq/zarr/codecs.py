@@ -15,6 +15,7 @@ from zarr.core.buffer import NDBuffer
 from zarr.core.common import parse_named_configuration
 from zarr.core.dtype import get_data_type_from_json
 
+from fastq.system.arguments import as_choice
 from fastq.zarr.casting import ROUNDINGS, cast_value
 
 Array = NDArray[Any]
@@ -71,8 +72,7 @@ class CastValue(_Codec):
     def __post_init__(self) -> None:
         if isinstance(self.data_type, str):
             object.__setattr__(self, "data_type", get_data_type_from_json(self.data_type, zarr_format=3))
-        if self.rounding not in ROUNDINGS:
-            raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, not {self.rounding!r}")
+        as_choice(self.rounding, "rounding", ROUNDINGS)
         if self.out_of_range not in (None, "clamp", "wrap"):
             raise ValueError(f"out_of_range must be None, 'clamp' or 'wrap', not {self.out_of_range!r}")
         pairs = {way: tuple(map(tuple, dict(each).items())) for way, each in (self.scalar_map or {}).items()}

@@ -383,7 +383,7 @@ class _Drawing:
     def dtype_argument(self):
         """The format, by name, as QType or as dtype."""
         qtype = self.qtype
-        plain = not (qtype.packed or qtype.block_size)
+        plain = not (qtype.packed or qtype.block_size or qtype.codebook)  # whose storage is that of uint8
         kinds = [qtype.name, qtype] + ([qtype.storage, qtype.storage.type] if plain else [])
         return self.random.choice(kinds)
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 import fastq
+from fastq.formats.codebooks import LEAST_SCALE
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, as_qtype
 
@@ -274,6 +275,8 @@ def _check_codes(x, p, nan, saturate, stored):
         zero = number(_parameter(np.asarray(p.zero_point, np.float64), index, x.shape, p.axis, p.block_size))
         if own:
             codes.append(_own_code(element, negative, scale, p, qtype, ftype))
+        elif qtype.codebook:
+            codes.append(_table_code(element, scale, qtype.codebook, ftype))
         elif form:
             ratio = rounded(divide(element, rounded(number(scale), ftype)), ftype)
             zeros = form.nan is None and ratio == 0
@@ -282,6 +285,14 @@ def _check_codes(x, p, nan, saturate, stored):
             allowed = row.code_range(qtype, p.symmetric)
             codes.append(int(integer_code(element, number(scale), zero, row, allowed, ftype)))
     _expect("codes", _flat(stored, qtype), _stored(codes, x.shape, qtype))
+
+
+def _table_code(element, scale, row, ftype):
+    """The code of a number in a format given by a table."""
+    least = number(np.dtype(ftype).type(LEAST_SCALE))
+    factor = rounded(1 / max(rounded(number(scale), ftype), least), ftype)
+    ratio = rounded(multiply(element, factor), ftype)
+    return row.order[sum(Fraction(threshold) < ratio for threshold in row.thresholds)]
 
 
 def _own_code(element, negative, scale, p, qtype, ftype):
@@ -307,7 +318,8 @@ def _check_values(codes, p, dtype, ftype, actual):
         scale = number(_parameter(p.scale, index, codes.shape, p.axis, p.block_size))
         zero = number(_parameter(np.asarray(p.zero_point, np.float64), index, codes.shape, p.axis, p.block_size))
         if qtype.element:
-            step = value_of_code(int(words[index]), qtype.float_format)
+            code, table = int(words[index]), qtype.codebook
+            step = Fraction(table.values[code]) if table else value_of_code(code, qtype.float_format)
             expected = rounded(multiply(step, rounded(scale, ftype)), ftype)
         else:
             expected = value(int(codes[index]), scale, zero, row, first, ftype)
@@ -334,6 +346,10 @@ def _check_parameters(x, p, nan):
         scale, zero = number(np.float64(p.scale[which])), int(np.asarray(p.zero_point, np.float64)[which])
         if qtype.block_size:
             _expect(f"scale {which}", scale, _own_scale(size, qtype, ftype, p.tensor_scale))
+            continue
+        if qtype.codebook:
+            _expect(f"scale {which}", scale, size)
+            _expect(f"zero_point {which}", zero, 0)
             continue
         if p.symmetric:
             half = numbers(qtype.float_format)[-2] if qtype.element else 2 ** (qtype.bits - 1) - 1
@@ -388,7 +404,7 @@ def knows(operation, call):
         return row.decode == "point" and row.quotient != "range"
     if operation == "quantize_linear":
         return True
-    return row.name == "onnx"
+    return row.name == "onnx" and call.options.get("range", "minmax") == "minmax"
 
 
 @np.errstate(invalid="ignore")  # signalling NaN

@@ -16,6 +16,7 @@ import fastq
 from fastq import gguf
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
+from fastq.io.errors import noise_and_signal, sqnr
 from fastq.io.gguf.container import Field, GgufLayout, GgufSource, TensorSpec, numpy_dtype, uint32
 from fastq.io.gguf.imatrix import Imatrix
 from fastq.io.gguf.mixes import EMBEDDING, Mix, Wishes, choose_types, in_order, is_quantized, model_of, purpose_of
@@ -83,13 +84,6 @@ class Conversion:
     def sqnr_db(self) -> float | None:
         """Signal to quantization noise ratio in decibels; None of a tensor that was copied, or that had blocks."""
         return None if self.source == self.target or self.source.block > 1 else sqnr(self.signal, self.noise)
-
-
-def sqnr(signal: float, noise: float) -> float:
-    """Return the ratio of two sums in decibels; inf without noise."""
-    if not noise:
-        return math.inf
-    return 10 * math.log10(signal / noise) if signal else -math.inf
 
 
 def quantize_gguf(
@@ -219,7 +213,7 @@ def _converted(step: Step, rows: Array, file: BinaryIO, progress: Progress) -> C
             stored, values, decoded = _encoded(step, chunk, weights)
         file.write(stored.view(np.uint8).data)
         if decoded is not None:
-            errors = _errors(values, decoded)
+            errors = noise_and_signal(fastq.compare(values, decoded), values)
             noise, signal = noise + errors[0], signal + errors[1]
         progress(chunk.nbytes, 0)
     return Conversion(spec.name, spec.shape, spec.kind, step.target, noise, signal, step.weights is not None)
@@ -267,12 +261,3 @@ def _failures(step: Step, chunk: Array, start: int) -> Iterator[None]:
         after = f", after {start:,} rows" if start else ""
         why = f"NaN or infinity in row {start + bad[0]:,}" if bad.size else f"{error}{after}"
         raise ValueError(f"tensor {step.spec.name!r} can't become {step.target}: {why}") from error
-
-
-def _errors(values: Array, decoded: Array) -> tuple[float, float]:
-    """Return the sums of the squared errors and of the squares."""
-    measured = fastq.compare(values, decoded)
-    noise = measured.mse * values.size
-    if not noise:
-        return 0.0, float(np.square(values, dtype=np.float64).sum())
-    return noise, noise * 10 ** (measured.sqnr_db / 10)

@@ -6,14 +6,16 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from fastq.formats.codebooks import Codebook
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import float_ratio
-from fastq.kernels.formulas import compute_type, dequantize_value, prepare_scale, unclamped_code
+from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.parameters import load_scale, load_zero_point
-from fastq.kernels.spec import compute_lanes, status_of
+from fastq.kernels.spec import status_of
 from fastq.simd import (
+    Vec,
     absolute,
     advance,
     any_lane,
@@ -21,19 +23,24 @@ from fastq.simd import (
     convert,
     count,
     dtype_of,
-    full,
     is_float,
     is_nan,
+    lane_count,
     lanes_like,
+    load,
+    lower,
     maximum,
-    reduce_max,
-    reduce_sum,
     select,
+    store,
+    upper,
 )
 
 # numbers of one chunk: sums of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x
-# are not 0, how many codes were clamped
+# are 0, how many codes were clamped; each of them lane by lane, so that short runs need not add up lanes
 SUMS = 8
+SUM_LANES = 4  # which all stay in registers of AVX2 too
+
+_LANES = Vec(types.float64, SUM_LANES)
 
 
 @specialize
@@ -52,6 +59,11 @@ def _float_code(where):
     return where.dtype.row if isinstance(where.dtype, Minifloat) and where.dtype.row.bits <= 8 else None
 
 
+def _next_tie(row):
+    """Return what is half way from the largest number of a format to the one that would be next."""
+    return row.max + 2.0 ** (row.emax - row.mantissa - 1)
+
+
 @specialize
 def approximated(spec, code, s, where):
     """Dequantize codes; values are returned as they are."""
@@ -64,6 +76,11 @@ def approximated(spec, code, s, where):
 def clamped(spec, x, s, args, where):
     """Mask of the values whose codes were clamped."""
     row = _float_code(where)
+    first, last = row.bounds if isinstance(row, Codebook) else (0.0, 0.0)
+
+    def outside(spec, x, s, args, where):
+        ratio = float_ratio(spec, x, s)
+        return (ratio < constant(first, x)) | (ratio > constant(last, x))
 
     def integer(spec, x, s, args, where):
         code, dtype = unclamped_code(spec, x, s), compute_type(spec, s.scale)
@@ -77,7 +94,9 @@ def clamped(spec, x, s, args, where):
 
     if row is None:
         return integer
-    bound = row.max + 2.0 ** (row.emax - row.mantissa - 1)  # half way to the number that would be next
+    if isinstance(row, Codebook):
+        return outside
+    bound = _next_tie(row)
     return from_tie if row.largest % 2 else above
 
 
@@ -85,21 +104,23 @@ def clamped(spec, x, s, args, where):
 def perhaps_clamped(spec, x, s, args, where):
     """Mask of the values that may have been clamped, found without a division; NaN among them.
 
-    All others are inside the range of codes by a quarter of a step, which covers the rounding of quotients below 2**16.
-    A zero point inside the rounding adds its own, and a reciprocal must not overflow where the products here do not.
+    All others are a quarter of a step inside of what rounds to a code, which covers the rounding of quotients below
+    2**16. A zero point inside the rounding adds its own, and a reciprocal must not overflow where the products here do
+    not. The ends of the range of a block, one of each in it, are no such values.
     """
     rule, row = spec.rule, _float_code(where)
     inside, offset, multiplies = rule.zero == "inside", rule.zero == "offset", rule.quotient != "divide"
+    beyond = 0.25 if rule.rounding in ("half_even", "half_away") else -0.25
 
     def integer(spec, x, s, args, where):
-        margin, dtype = constant(0.25, s.scale), compute_type(spec, s.scale)
+        reach, dtype = constant(beyond, s.scale), compute_type(spec, s.scale)
         low, high = convert(args.lowest, dtype) - s.base, convert(args.highest, dtype) - s.base
         if inside:
-            margin = margin + absolute(s.zero_point) * constant(2.0**-21, s.zero_point)
+            reach = reach - absolute(s.zero_point) * constant(2.0**-21, s.zero_point)
             low, high = low - s.zero_point, high - s.zero_point
         if offset:
             x = x - s.zero_point
-        within = (x > (low + margin) * s.scale) & (x < (high - margin) * s.scale)
+        within = (x > (low - reach) * s.scale) & (x < (high + reach) * s.scale)
         if multiplies:
             within = within & (absolute(s.factor) < constant(float("inf"), s.factor))
         return within ^ True
@@ -113,12 +134,12 @@ def perhaps_clamped(spec, x, s, args, where):
     if row is None:
         by_range = rule.quotient == "range"  # a division either way
         return (lambda spec, x, s, args, where: clamped(spec, x, s, args, where)) if by_range else integer
-    most = row.max
+    most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
     return in_units_of_tensor if spec.scale_kind == "tensor" else float_
 
 
 class Total(NamedTuple):
-    """Sums of errors so far, lane by lane, as in `SUMS` but for `zeros`, which counts the values that are 0."""
+    """Sums and maxima of errors so far, lane by lane, as in `SUMS`; then how many x are 0 and codes were clamped."""
 
     error2: Any
     x2: Any
@@ -131,41 +152,91 @@ class Total(NamedTuple):
 
 
 @njit
-def _add(spec, total, x, code, scale, zero_point, args, where):
-    s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
-    wide, compute = convert(x, types.float64), convert(x, compute_type(spec, s.scale))
-    error = absolute(wide - convert(approximated(spec, code, s, where), types.float64))
-    magnitude, zeros, clipped = absolute(wide), total.zeros, total.clipped
-    zero = magnitude == constant(0, wide)
-    relative = select(zero, constant(0, wide), error / magnitude)
-    # few are, mostly, and a test of all lanes takes less time than to count them
-    if any_lane(zero):
-        zeros = zeros + convert(zero, types.float64)
-    if any_lane(perhaps_clamped(spec, compute, s, args, where)):
-        clipped = clipped + convert(clamped(spec, compute, s, args, where), types.float64)
+def _load_total(sums, kind):
+    """Load the sums of a chunk: all lanes of each, or the first one."""
+    n = SUM_LANES
     return Total(
-        total.error2 + error * error,
-        total.x2 + magnitude * magnitude,
-        total.error + error,
-        total.relative + relative,
-        maximum(error, total.largest),
-        maximum(relative, total.largest_relative),
-        zeros,
-        clipped,
+        load(sums, 0, kind),
+        load(sums, n, kind),
+        load(sums, 2 * n, kind),
+        load(sums, 3 * n, kind),
+        load(sums, 4 * n, kind),
+        load(sums, 5 * n, kind),
+        load(sums, 6 * n, kind),
+        load(sums, 7 * n, kind),
     )
 
 
 @njit
-def _add_sums(sums, first, total, size):
-    """Add the sums of so many elements to those of a chunk."""
-    sums[first] += reduce_sum(total.error2)
-    sums[first + 1] += reduce_sum(total.x2)
-    sums[first + 2] += reduce_sum(total.error)
-    sums[first + 3] += reduce_sum(total.relative)
-    sums[first + 4] = maximum(reduce_max(total.largest), sums[first + 4])
-    sums[first + 5] = maximum(reduce_max(total.largest_relative), sums[first + 5])
-    sums[first + 6] += size - reduce_sum(total.zeros)
-    sums[first + 7] += reduce_sum(total.clipped)
+def _store_total(sums, total):
+    n = SUM_LANES
+    store(sums, 0, total.error2)
+    store(sums, n, total.x2)
+    store(sums, 2 * n, total.error)
+    store(sums, 3 * n, total.relative)
+    store(sums, 4 * n, total.largest)
+    store(sums, 5 * n, total.largest_relative)
+    store(sums, 6 * n, total.zeros)
+    store(sums, 7 * n, total.clipped)
+
+
+@specialize
+def _by_halves(total, x, error, ratio):
+    """Add errors, of one half of the lanes after the other where they are more than a sum has."""
+    if lane_count(x) == lane_count(total.types[0]):
+        return _add_errors
+
+    def halves(total, x, error, ratio):
+        above, below = ratio
+        total = _by_halves(total, lower(x), lower(error), (lower(above), lower(below)))
+        return _by_halves(total, upper(x), upper(error), (upper(above), upper(below)))
+
+    return halves
+
+
+@njit
+def _add_errors(total, x, error, ratio):
+    relative = ratio[0] / ratio[1]
+    return Total(
+        total.error2 + error * error,
+        total.x2 + x * x,
+        total.error + error,
+        total.relative + relative,
+        maximum(error, total.largest),
+        maximum(relative, total.largest_relative),
+        total.zeros,
+        total.clipped,
+    )
+
+
+@specialize
+def _count(counts, mask):
+    """Add 1 where a mask is true, which may have more lanes than counts."""
+    if lane_count(mask) > lane_count(counts):
+        return lambda counts, mask: _count(_count(counts, lower(mask)), upper(mask))
+    return lambda counts, mask: counts + convert(mask, types.float64)
+
+
+@njit
+def _add(spec, total, x, code, parameters, args, where):
+    scale, zero_point = parameters
+    s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+    compute, wide, zero = convert(x, compute_type(spec, s.scale)), convert(x, types.float64), x == constant(0, x)
+    error = absolute(wide - convert(approximated(spec, code, s, where), types.float64))
+    above, below, zeros, clipped = error, absolute(wide), total.zeros, total.clipped
+    # few are, mostly, and a test of all lanes takes less time than to count them
+    if any_lane(zero | perhaps_clamped(spec, compute, s, args, where)):
+        above, below = select(zero, constant(0, error), error), select(zero, constant(1, below), below)
+        zeros, clipped = _count(zeros, zero), _count(clipped, clamped(spec, compute, s, args, where))
+    sums = _by_halves(total, wide, error, (above, below))
+    return Total(sums.error2, sums.x2, sums.error, sums.relative, sums.largest, sums.largest_relative, zeros, clipped)
+
+
+@specialize
+def _lanes(spec, scale):
+    """Vec type of the type to compute in: as many lanes as two registers of AVX2 hold in float64."""
+    vec = Vec(computes_in(spec, scale), 2 * SUM_LANES)
+    return lambda spec, scale: vec
 
 
 @njit
@@ -175,38 +246,27 @@ def add_errors(spec, operands, args, parameters, i, end):
     `parameters` is the scale and zero point of all of them, or the index of the parameter of the first one.
     """
     src, approximation, size = advance(operands.src, i), advance(operands.approximation, i), end - i
-    vec = lanes_like(compute_lanes(spec, operands.scale, 1), src)
-    n, first, k = count(vec), i // args.chunk * SUMS, 0
-    found = False
+    sums = advance(operands.errors, i // args.chunk * SUMS * SUM_LANES)
+    vec = lanes_like(_lanes(spec, operands.scale), src)
+    n, k, found = count(vec), 0, False
     if size >= n:
-        zero = full(0.0, lanes_like(vec, operands.errors))
-        total = Total(zero, zero, zero, zero, zero, zero, zero, zero)
-        nans = is_nan(zero)
+        total = _load_total(sums, _LANES)
         while k <= size - n:
             prefetch_lanes(src, k + PREFETCH, vec)
             prefetch_lanes(approximation, k + PREFETCH, lanes_like(vec, approximation))
             x, code = load_elements(src, k, vec), load_elements(approximation, k, lanes_like(vec, approximation))
-            nans = nans | nan(x)
-            scale, zero_point = _parameters_at(spec, operands, args, parameters, k, vec)
-            total = _add(spec, total, x, code, scale, zero_point, args, approximation)
+            at = _parameters_at(spec, operands, args, parameters, k, vec)
+            total = _add(spec, total, x, code, at, args, approximation)
             k += n
-        found = any_lane(nans)
-        _add_sums(operands.errors, first, total, k)
-    done = k
-    total = Total(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    while k < size:
-        x, code = load_elements(src, k, dtype_of(src)), load_elements(approximation, k, dtype_of(approximation))
-        found |= x != x
-        scale, zero_point = _parameters_at(spec, operands, args, parameters, k, dtype_of(operands.scale))
-        total = _add(spec, total, x, code, scale, zero_point, args, approximation)
-        k += 1
-    _add_sums(operands.errors, first, total, size - done)
+        found = any_lane(is_nan(total.x2))  # a sum of squares is NaN where one of them is
+        _store_total(sums, total)
+    if k < size:
+        rest = _load_total(sums, types.float64)
+        while k < size:
+            x, code = load_elements(src, k, dtype_of(src)), load_elements(approximation, k, dtype_of(approximation))
+            at = _parameters_at(spec, operands, args, parameters, k, dtype_of(operands.scale))
+            rest = _add(spec, rest, x, code, at, args, approximation)
+            k += 1
+        found |= is_nan(rest.x2)
+        _store_total(sums, rest)
     return status_of(found, False)
-
-
-@specialize
-def nan(x):
-    """Mask of NaN lanes; integers have none."""
-    if is_float(x):
-        return lambda x: is_nan(x)
-    return lambda x: x != x

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from fastq.formats.codebooks import Codebook
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.formulas import (
@@ -27,8 +28,7 @@ from fastq.kernels.formulas import (
     value_of_steps,
 )
 from fastq.kernels.load_store import load_elements
-from fastq.kernels.loops.prepared import PREPARED, load_prepared, store_prepared
-from fastq.kernels.minifloat import round_magnitude
+from fastq.kernels.minifloat import decode, encode, round_magnitude
 from fastq.kernels.parameters import range_parameters
 from fastq.kernels.spec import compute_lanes
 from fastq.simd import (
@@ -49,7 +49,6 @@ from fastq.simd import (
     maximum,
     minimum,
     pointer,
-    reduce_sum,
     rint,
     scratch,
     store,
@@ -57,57 +56,54 @@ from fastq.simd import (
 
 STEP_BITS = 10  # a unit is 2**-10 steps between codes, or the next power of two below
 MOST_ERROR = 2.0**53
-# Elements whose errors are summed under one candidate after the other, from the L1 cache; after so many a candidate is
-# given up whose error is too large already.
+# Elements after which a group of candidates is given up whose errors are too large already, from the L1 cache.
 PIECE = 1 << 11
-LANES = REGISTER_BITS // 32  # numbers of a group of candidates at most
-WIDE = 2  # registers whose errors are computed side by side: a scheduler holds too few instructions of one chain
+LANES = REGISTER_BITS // 32  # candidates of a group at most
 
 
 @njit
 def shrink_range(spec, operands, args, p, i, end):
     """Shrink range p to the candidate with the least error of the elements i..end, of equal ones the largest."""
     lo, hi = operands.lo[p], operands.hi[p]
-    memory, bounds = scratch(PREPARED, compute_type(spec, operands.scale)), scratch(LANES, types.float64)
+    errors = scratch(LANES, types.float64)
     unit, least, chosen, first = _units_of_one(spec, operands, args, lo, hi), MOST_ERROR, 0, 0
     while unit > 0 and first < args.candidates and least > 0.0:
-        group = _Group(memory, bounds, lo, hi, unit, first)
-        ready = _prepare(spec, operands, args, group)
+        group = _group(spec, operands, args, lo, hi, unit, first)
+        store(errors, 0, _errors_below(spec, operands, args, group, i, end, least))
         for k in range(min(_lanes(spec, operands), args.candidates - first)):
-            if bounds[k] < least:
-                error = _error_below(spec, operands, args, group, ready, k, i, end, least)
-                if error < least:
-                    least, chosen = error, first + k
+            if errors[k] < least:
+                least, chosen = errors[k], first + k
         first += _lanes(spec, operands)
-    ratio = _ratio(spec, operands, args, chosen)
+    ratio = convert((args.grid - chosen) / args.grid, compute_type(spec, operands.scale))
     operands.lo[p], operands.hi[p] = lo * ratio, hi * ratio
     return 0
 
 
 @njit
-def _error_below(spec, operands, args, group, ready, k, i, end, least):
-    """Sum the errors of the elements i..end under a candidate, as long as the sum is below the least one."""
-    error = 0.0
-    while i < end and error < least:
+def _errors_below(spec, operands, args, group, i, end, least):
+    """Sum the errors of the elements i..end, as long as that of a candidate may be below the least one."""
+    errors, bound = full_like(0.0, group.bound), group.bound
+    while i < end and any_lane(bound < least):
         stop = min(i + PIECE, end)
-        error += _error(spec, operands, args, group, ready, k, i, stop)
+        errors = _add_errors(spec, operands, args, group, i, stop, errors)
+        bound = maximum(group.bound, errors)
         i = stop
-    return error
+    return maximum(group.bound, errors)
 
 
 @njit
 def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
     lo, hi, sums = operands.lo[p], operands.hi[p], p * args.candidates
-    memory, bounds = scratch(PREPARED, compute_type(spec, operands.scale)), scratch(LANES, types.float64)
+    errors = scratch(LANES, types.float64)
     unit, n = _units_of_one(spec, operands, args, lo, hi), _lanes(spec, operands)
     while i < end and unit > 0:
         stop = min(i + PIECE, end)
         for first in range(0, args.candidates, n):
-            group = _Group(memory, bounds, lo, hi, unit, first)
-            ready = _prepare(spec, operands, args, group)
+            group = _group(spec, operands, args, lo, hi, unit, first)
+            store(errors, 0, _add_errors(spec, operands, args, group, i, stop, full_like(0.0, group.bound)))
             for k in range(min(n, args.candidates - first)):
-                operands.errors[sums + first + k] += _error(spec, operands, args, group, ready, k, i, stop)
+                operands.errors[sums + first + k] += errors[k]
         i = stop
     return 0
 
@@ -116,28 +112,28 @@ def add_candidates(spec, operands, args, p, i, end):
 
 
 class _Group(NamedTuple):
-    """As many candidates as a register has lanes, from `first` on, of the range lo..hi.
+    """As many candidates as a register has lanes, a lane each; past the last one it is repeated.
 
     Attributes
     ----------
-    memory
-        Room for their prepared scales.
-    bounds
-        Room for what their errors are at least.
-    lo, hi
-        Ends of the whole range.
+    scale, zero_point
+        Their parameters.
+    prepared
+        The prepared scales.
+    ready
+        Whether all of these can be used.
+    bound
+        What their errors are at least: that of either end of the range, which is an element.
     unit
         How many units an error of 1 has.
-    first
-        Index of the first one.
     """
 
-    memory: Any
-    bounds: Any
-    lo: Any
-    hi: Any
+    scale: Any
+    zero_point: Any
+    prepared: Any
+    ready: Any
+    bound: Any
     unit: Any
-    first: Any
 
 
 @njit
@@ -146,39 +142,30 @@ def _lanes(spec, operands):
 
 
 @njit
-def _ratio(spec, operands, args, i):
-    """Return by what candidate i multiplies both ends of the range."""
-    return convert((args.grid - i) / args.grid, compute_type(spec, operands.scale))
-
-
-@njit
-def _ratios(spec, operands, args, group):
-    """Return the ratios of a group; past the last candidate those of that one."""
-    memory, dtype = group.memory, compute_type(spec, operands.scale)
-    for k in range(_lanes(spec, operands)):
-        memory[k] = convert(args.grid - min(group.first + k, args.candidates - 1), dtype)
-    parts = convert(load(memory, 0, compute_lanes(spec, operands.scale, 1)), types.float64)
-    return convert(parts / convert(args.grid, types.float64), dtype)
-
-
-@njit
-def _prepare(spec, operands, args, group):
-    """Write prepared scales and bounds of a group to its memory; return whether all of them can be used so.
-
-    The error of a candidate is at least that of either end of the range, which is an element.
-    """
-    ratios, n = _ratios(spec, operands, args, group), _lanes(spec, operands)
-    scales, zero_points = range_parameters(spec, ratios * group.lo, ratios * group.hi, args, operands.scale)
-    s = _prepared_for_search(spec, prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
-    store_prepared(group.memory, n, s)
-    ready = not any_lane(needs_division(spec, scales))
-    bound = full(0.0, lanes_like(compute_lanes(spec, operands.scale, 1), group.bounds))
+def _group(spec, operands, args, lo, hi, unit, first):
+    """Compute parameters and bounds of the candidates of the range lo..hi from `first` on."""
+    ratios = _ratios(spec, operands, args, first)
+    low, high = ratios * lo, ratios * hi
+    scale, zero_point = range_parameters(spec, low, high, args, operands.scale)
+    s = _prepared_for_search(spec, prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
+    ready = not any_lane(needs_division(spec, scale))
+    bound = full(0.0, lanes_like(compute_lanes(spec, operands.scale, 1), pointer(0, types.float64)))
     if ready:
-        low = _add_power(spec, _units(spec, full_like(group.lo, ratios), s, group.unit), bound)
-        high = _add_power(spec, _units(spec, full_like(group.hi, ratios), s, group.unit), bound)
-        bound = maximum(low, high)
-    store(group.bounds, 0, bound)
-    return ready
+        at_low = _add_power(spec, _units(spec, full_like(lo, ratios), s, unit), bound)
+        at_high = _add_power(spec, _units(spec, full_like(hi, ratios), s, unit), bound)
+        bound = maximum(at_low, at_high)
+    return _Group(scale, zero_point, s, ready, bound, unit)
+
+
+@njit
+def _ratios(spec, operands, args, first):
+    """Return by what the candidates from `first` on multiply both ends of the range."""
+    dtype = compute_type(spec, operands.scale)
+    parts = scratch(LANES, types.float64)
+    for k in range(_lanes(spec, operands)):
+        parts[k] = args.grid - min(first + k, args.candidates - 1)
+    of_grid = load(parts, 0, lanes_like(compute_lanes(spec, operands.scale, 1), parts))
+    return convert(of_grid / convert(args.grid, types.float64), dtype)
 
 
 @specialize
@@ -188,7 +175,7 @@ def _units_of_one(spec, operands, args, lo, hi):
     Of float codes the step is that between the largest ones.
     """
     dtype = computes_in(spec, _pointed(operands, "scale"))
-    place = spec.code.row.emax - spec.code.row.mantissa if spec.code is not None else 0
+    place = spec.code.row.place if spec.code is not None else 0
     word, mantissa, bias = (types.int32, 23, 127) if dtype == types.float32 else (types.int64, 52, 1023)
     in_units_of_tensor = spec.scale_kind == "tensor"
 
@@ -214,32 +201,36 @@ def _pointed(operands, name):
 
 
 @njit
-def _error(spec, operands, args, group, ready, k, i, end):
-    """Sum the errors of the elements i..end under candidate k of a group."""
-    if not ready:
-        return _error_by_division(spec, operands, args, group, k, i, end)
-    s, unit = load_prepared(group.memory, _lanes(spec, operands), k), group.unit
-    i, total = _add_errors(spec, operands, s, unit, i, end, 0.0, compute_lanes(spec, operands.scale, WIDE))
-    i, total = _add_errors(spec, operands, s, unit, i, end, total, compute_lanes(spec, operands.scale, 1))
-    while i < end:
-        x = to_compute(spec, load_elements(operands.src, i, dtype_of(operands.src)), operands.scale)
-        total = _add_power(spec, _units(spec, x, s, unit), total)
-        i += 1
-    return total
+def _add_errors(spec, operands, args, group, i, end, errors):
+    """Add the errors of the elements i..end under each candidate of a group."""
+    if not group.ready:
+        return _add_errors_by_division(spec, operands, args, group, i, end, errors)
+    s, unit = group.prepared, group.unit
+    while i + 2 <= end:
+        x, y = _element(spec, operands, i), _element(spec, operands, i + 1)
+        first, second = _units(spec, x, s, unit), _units(spec, y, s, unit)
+        errors = _add_power(spec, second, _add_power(spec, first, errors))
+        i += 2
+    if i < end:
+        errors = _add_power(spec, _units(spec, _element(spec, operands, i), s, unit), errors)
+    return errors
 
 
 @njit
-def _add_errors(spec, operands, s, unit, i, end, total, vec):
-    """Add the errors of elements from i on, as long as they fill a Vec, to a sum; return where that ends, and it."""
-    n = count(vec)
-    if i + n <= end:
-        sums = full(0.0, lanes_like(vec, pointer(0, types.float64)))
-        while i + n <= end:
-            x = to_compute(spec, load_elements(operands.src, i, lanes_like(vec, operands.src)), operands.scale)
-            sums = _add_power(spec, _units(spec, x, s, unit), sums)
-            i += n
-        total += reduce_sum(sums)
-    return i, total
+def _element(spec, operands, i):
+    x = to_compute(spec, load_elements(operands.src, i, dtype_of(operands.src)), operands.scale)
+    return full(x, compute_lanes(spec, operands.scale, 1))
+
+
+@njit
+def _add_errors_by_division(spec, operands, args, group, i, end, errors):
+    like = pointer(0, compute_type(spec, operands.scale))
+    while i < end:
+        x = _element(spec, operands, i)
+        value = apply_op(spec, x, group.scale, group.zero_point, args, like)
+        errors = _add_power(spec, rint((x - value) * group.unit), errors)
+        i += 1
+    return errors
 
 
 @specialize
@@ -255,7 +246,13 @@ def _units(spec, x, s, unit):
         number = round_magnitude(_magnitude_ratio(spec, size, s), code)
         return rint((convert(dequantize_value(spec, number, s), dtype) - size) * unit)
 
-    return of_integers if code is None else of_floats
+    def of_tables(spec, x, s, unit):
+        number = convert(decode(encode(x * s.factor, code), code), dtype)
+        return rint((convert(dequantize_value(spec, number, s), dtype) - x) * unit)
+
+    if code is None:
+        return of_integers
+    return of_tables if isinstance(code.row, Codebook) else of_floats
 
 
 @specialize
@@ -275,20 +272,6 @@ def _prepared_for_search(spec, s):
     return lambda spec, s: PreparedScale(
         s.scale, s.zero_point, s.base, nvfp4_factor(s.scale, s.zero_point), s.below, s.above
     )
-
-
-@njit
-def _error_by_division(spec, operands, args, group, k, i, end):
-    """Sum the errors of the elements i..end under candidate k of a group, whose parameters may be any."""
-    like, total = pointer(0, compute_type(spec, operands.scale)), 0.0
-    ratio = _ratio(spec, operands, args, group.first + k)
-    scale, zero_point = range_parameters(spec, group.lo * ratio, group.hi * ratio, args, operands.scale)
-    while i < end:
-        x = to_compute(spec, load_elements(operands.src, i, dtype_of(operands.src)), operands.scale)
-        value = apply_op(spec, x, scale, zero_point, args, like)
-        total = _add_power(spec, rint((x - value) * group.unit), total)
-        i += 1
-    return total
 
 
 @specialize

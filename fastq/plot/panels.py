@@ -1,21 +1,21 @@
-"""Pictures of what quantization does to an array; needs matplotlib, the extra ``[plot]``."""
+"""Draw an array, its codes, what they decode to, and the error, side by side."""
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch import validation
-from fastq.formats.conventions import as_convention, part_of
-from fastq.operations.calibrate import Calibrator
+from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare
-from fastq.results import Comparison, Histogram, QuantizedArray
-from fastq.system.arguments import as_array, as_int, is_a, shown
+from fastq.plot.axes import require_matplotlib
+from fastq.results import Comparison, QuantizedArray
+from fastq.results.elements import code_ends
+from fastq.system.arguments import as_array, is_a
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,14 +30,6 @@ SPREAD = 50  # from this ratio of largest to median magnitude on, a linear colou
 STACKED = 4  # an array this many times wider than high has its panels under each other
 WRITTEN = 144  # numbers written into cells at most
 SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0  # points
-BARS = 256  # of a histogram at most, on either side of 0
-# of methods: colours that the colour-blind tell apart, by Okabe and Ito, and dashes by which lines upon others are seen
-_LINES = {
-    "minmax": ("#D55E00", "solid"),
-    "percentile": ("#0072B2", (0, (6, 2))),
-    "mse": ("#009E73", (0, (3, 3))),
-    "entropy": ("#CC79A7", (0, (1, 2))),
-}
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # of red, green and blue, ITU-R BT.601
 
 
@@ -81,7 +73,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     >>> [a.get_title().splitlines()[0] for a in axes]
     ['original', 'codes', 'decoded', 'error']
     """
-    _require_matplotlib()
+    require_matplotlib()
     x = validation.as_input(x)
     measured = compare(x, q)
     decoded, codes = as_array(q, "q"), as_array(q.unpacked(), "q.codes") if is_a(q, QuantizedArray) else None
@@ -92,78 +84,6 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     for a, title in zip(axes, _titles(x, q, measured, cells.step), strict=True):
         a.set_title(title, fontsize="medium")
     return axes
-
-
-def calibration(
-    calibrator: Calibrator,
-    *,
-    methods: Sequence[str] = tuple(_LINES),
-    channel: int | tuple[int, ...] = (),
-    percentile: float = 99.999,
-    quantized_bins: int = 128,
-    grid: int = 100,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the histogram of a calibrator, the range that each method takes, and what that clips.
-
-    Parameters
-    ----------
-    calibrator : Calibrator
-        It has seen some elements.
-    methods : sequence of str
-        Which methods of `Calibrator.clipping_range`, whose ranges are drawn as pairs of lines.
-    channel : int or tuple of int
-        Which channel is drawn, an index for each axis that is kept.
-    percentile, quantized_bins, grid
-        Options of the methods.
-    ax : Axes, optional
-        Where to draw; by default a new figure.
-
-    Returns
-    -------
-    Axes
-        A logarithmic axis of elements in a bin over the values. The legend has the ranges, and the share of elements
-        beyond them, of the bins that lie beyond as a whole.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    TypeError, ValueError
-        If an argument is not as described, or nothing was seen.
-
-    Examples
-    --------
-    >>> import numpy as np, fastq
-    >>> calibrator = fastq.Calibrator("int8", symmetric=True)
-    >>> calibrator.update(np.linspace(-1, 1, 1001, dtype=np.float32))
-    >>> ax = fastq.plot.calibration(calibrator, methods=["minmax", "percentile"], percentile=90)
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['minmax: -1 to 1, clips nothing', 'percentile: -0.9 to 0.9, clips 10 %']
-    """
-    _require_matplotlib()
-    if not is_a(calibrator, Calibrator):
-        raise TypeError(f"calibrator must be a Calibrator, not {shown(calibrator)}")
-    names = _as_methods(methods)
-    one = _of_channel(calibrator, channel)
-    options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
-    ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in names}
-    a = _new_axis() if ax is None else _given_axis(ax)
-    _draw_bars(a, one)
-    for name, ends in ranges.items():
-        colour, dashes = _LINES[name]
-        label = f"{name}: {ends[0]:.3g} to {ends[1]:.3g}, clips {_percent(_clipped(one, *ends))}"
-        for end, text in zip(ends, (label, None), strict=True):
-            a.axvline(end, color=colour, linestyle=dashes, linewidth=2, label=text)
-    a.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize="small", frameon=False)
-    return a
-
-
-def _require_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError("fastq.plot needs matplotlib: pip install 'fastq-kernels[plot]'", name=error.name) from error
 
 
 # What is shown
@@ -246,7 +166,7 @@ def _described(x: Array) -> str:
 
 
 def _scheme(q: QuantizedArray | ArrayLike) -> str:
-    if not isinstance(q, QuantizedArray):
+    if not is_a(q, QuantizedArray):
         return "none: q is an array of values"
     if q.scale.size == 1:
         zero = "offset" if as_convention(q.convention).zero_point == "offset" else "zero point"
@@ -284,7 +204,7 @@ def _given_axes(ax: ArrayLike) -> NDArray[np.object_]:
     axes = as_array(ax, "ax").ravel()
     if axes.size != 4:
         raise ValueError(f"ax must be four Axes, not {axes.size}")
-    wrong = [type(a).__name__ for a in axes.tolist() if not isinstance(a, Axes)]
+    wrong = [type(a).__name__ for a in axes.tolist() if not is_a(a, Axes)]
     if wrong:
         raise TypeError(f"ax must be four Axes, not {', '.join(wrong)}")
     return axes
@@ -295,7 +215,7 @@ def _draw_panels(axes: NDArray[np.object_], cells: _Cells, q: QuantizedArray | A
         _set_view(a, cells.shape)
     shared = _scale_of(np.stack([cells.original, cells.decoded]))
     _draw(axes[0], cells, cells.original, "viridis", shared, digits=4)
-    if isinstance(q, QuantizedArray):
+    if is_a(q, QuantizedArray):
         _draw(axes[1], cells, cells.codes, "cividis", _scale_of_codes(q), digits=5)
     else:
         axes[1].set_axis_off()
@@ -320,8 +240,7 @@ def _scale_of_codes(q: QuantizedArray) -> Normalize:
     """Return the colour scale of all codes that the scheme may use, so that unused ones are seen too."""
     from matplotlib.colors import Normalize
 
-    row = as_convention(q.convention).under(q.symmetric, part_of(q.axis, q.block_size))
-    return Normalize(*row.code_range(q.dtype, q.symmetric))
+    return Normalize(*code_ends(q.qparams))
 
 
 def _draw(ax: Axes, cells: _Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:
@@ -382,72 +301,3 @@ def _font_size(ax: Axes, shape: tuple[int, ...], characters: int) -> float:
     box = ax.get_window_extent()
     width, height = (72 / ax.figure.dpi * pixels for pixels in (box.width / shape[1], box.height / shape[0]))
     return min(LARGEST_FONT, 0.95 * width / (0.6 * characters), 0.6 * height)
-
-
-# Calibration
-
-
-def _as_methods(methods: Sequence[str]) -> list[str]:
-    """Return the names of methods, each once."""
-    known = ", ".join(_LINES)
-    if isinstance(methods, str) or not isinstance(methods, Sequence):
-        raise TypeError(f"methods must be a list of {known}, not {shown(methods)}")
-    names = list(methods)
-    for name in names:
-        if type(name) is not str or name not in _LINES:
-            raise ValueError(f"methods must be of {known}, not {shown(name)}")
-    return list(dict.fromkeys(names))
-
-
-def _of_channel(calibrator: Calibrator, channel: int | tuple[int, ...]) -> Calibrator:
-    """Return a calibrator that has seen what a channel has."""
-    channels = calibrator.minimum.shape
-    place = tuple(as_int(k, "channel") for k in (channel if isinstance(channel, tuple) else (channel,)))
-    if not place and math.prod(channels) == 1:
-        return calibrator
-    if len(place) != len(channels) or not all(0 <= k < n for k, n in zip(place, channels, strict=True)):
-        raise ValueError(f"channel must be an index of channels of shape {channels}, not {shown(channel)}")
-    one, seen = copy.copy(calibrator), calibrator._known
-    where = tuple(slice(k, k + 1) for k in place)
-    one._seen = Histogram(seen.lo[where], seen.hi[where], seen.counts[where])
-    return one
-
-
-def _clipped(one: Calibrator, lo: float, hi: float) -> float:
-    """Return the share of the elements in bins that lie beyond a range as a whole."""
-    counts, edges = one.counts.ravel(), one.edges.ravel()
-    below = counts[edges[1:] <= lo].sum() if lo > one.minimum else 0
-    above = counts[edges[:-1] >= hi].sum() if hi < one.maximum else 0
-    return float((below + above) / counts.sum())
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share else "nothing"
-
-
-def _draw_bars(ax: Axes, one: Calibrator) -> None:
-    """Draw the bins in use, so many together that bars are wide enough to be seen."""
-    counts, edges, wide = one.counts.ravel(), one.edges.ravel(), max(one.bins // BARS, 1)
-    bars, ends = counts.reshape(-1, wide).sum(axis=1), edges[::wide]
-    first, last = np.flatnonzero(bars)[[0, -1]]
-    heights, ends = bars[first : last + 1], ends[first : last + 2]
-    ax.stairs(heights, ends, baseline=0.5, fill=True, color="#8C8C8C", alpha=0.6)
-    ax.set_yscale("log")
-    ax.set_ylim(bottom=0.5)
-    ax.set_xlabel("value")
-    ax.set_ylabel(f"elements in a width of {ends[1] - ends[0]:.3g}")
-    ax.set_title(f"{one.dtype}: {int(one.count.sum()):,} elements", fontsize="medium")
-
-
-def _new_axis() -> Axes:
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(8.0, 4.5), layout="constrained")[1]
-
-
-def _given_axis(ax: object) -> Axes:
-    from matplotlib.axes import Axes
-
-    if not isinstance(ax, Axes):
-        raise TypeError(f"ax must be an Axes, not {shown(ax)}")
-    return ax

@@ -1,0 +1,313 @@
+"""Commands that look at tensors and change nothing: inspect, compare, suggest."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import fastq
+from fastq.cli.files import failures, in_one_line, progress_bar
+from fastq.cli.gguf import inspect_gguf
+from fastq.cli.page import comparison_page
+from fastq.cli.report import Column, number_text, print_table, printable, shape_text
+from fastq.io.records import FLOATS
+from fastq.io.scheme import Scheme
+from fastq.io.tensors import Extent, Tensor, extent_of, tensors_of
+from fastq.plot.candidates import FAMILIES, Measured, measured
+from fastq.results import Comparison, QuantizedArray
+from fastq.system.atomic import replacing
+
+READABLE = click.Path(exists=True, path_type=Path)
+PAGE = click.Path(path_type=Path, dir_okay=False)
+TOO_FAR = 3  # exit code of `compare` and `suggest` where a tensor does not reach what was asked for
+OUTLIERS_SHOWN = 4
+
+
+# inspect
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A line of `fastq inspect`."""
+
+    tensor: Tensor
+    extent: Extent | None
+
+
+INSPECTED: tuple[Column[Any], ...] = (
+    ("tensor", lambda line: printable(line.tensor.name)),
+    ("shape", lambda line: shape_text(line.tensor.shape)),
+    ("scheme", lambda line: line.tensor.scheme),
+    ("bytes", lambda line: f"{line.tensor.nbytes:,}"),
+    ("min", lambda line: number_text(line.extent and line.extent.lo, ".4g")),
+    ("max", lambda line: number_text(line.extent and line.extent.hi, ".4g")),
+    ("NaN", lambda line: _count_text(line.extent and line.extent.nan)),
+    ("infinite", lambda line: _count_text(line.extent and line.extent.infinite)),
+    ("outlier channels", lambda line: _outliers_text(line.extent)),
+)
+
+
+@click.command()
+@click.argument("source", metavar="FILE|DIR", type=READABLE)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, of GGUF files with all of the metadata.")
+@click.option("--header", is_flag=True, help="Read names, shapes and bytes only, no numbers.")
+def inspect(source: Path, as_json: bool, header: bool) -> None:
+    """Show the tensors of a .npy, .safetensors or .gguf file, or of a folder of the first two.
+
+    Shapes, dtypes or schemes, bytes, ranges, NaN and infinite numbers; and outlier channels: indices on the first axis
+    whose largest magnitude is six times the median of all, or more. Of GGUF files types, bits a weight and metadata.
+
+    Exit codes: 0, 1 for a file that can't be read, 2 for wrong arguments.
+    """
+    if source.suffix == ".gguf":
+        inspect_gguf(source, as_json=as_json)
+        return
+    _check_suffix(source)
+    with failures(source, source):
+        tensors = tensors_of(source)
+        with progress_bar(sum(tensor.nbytes for tensor in tensors.values()), len(tensors)) as advance:
+            lines = [_inspected(tensor, header, advance) for tensor in tensors.values()]
+    if as_json:
+        click.echo(json.dumps([_as_json(line) for line in lines], indent=1))
+        return
+    print_table(lines, INSPECTED[:4] if header else INSPECTED)
+    click.echo(f"{len(lines)} tensors, {sum(tensor.nbytes for tensor in tensors.values()):,} bytes")
+
+
+def _check_suffix(source: Path) -> None:
+    if not source.is_dir() and source.suffix not in (".npy", ".safetensors"):
+        raise click.BadParameter(f"{source.name!r} is no folder and no .npy or .safetensors file")
+
+
+def _inspected(tensor: Tensor, header: bool, advance: Any) -> Inspected:
+    line = Inspected(tensor, None if header or not tensor.has_numbers else extent_of(tensor.values()))
+    advance(tensor.nbytes, 1)
+    return line
+
+
+def _as_json(line: Inspected) -> dict[str, Any]:
+    tensor = line.tensor
+    entry = {"name": tensor.name, "shape": tensor.shape, "scheme": tensor.scheme, "bytes": tensor.nbytes}
+    return entry | ({} if line.extent is None else asdict(line.extent))
+
+
+def _count_text(count: int | None) -> str:
+    return f"{count:,}" if count else "-"
+
+
+def _outliers_text(extent: Extent | None) -> str:
+    if extent is None or not extent.outliers:
+        return "-"
+    more = ", ..." if len(extent.outliers) > OUTLIERS_SHOWN else ""
+    return f"{len(extent.outliers)}: {', '.join(map(str, extent.outliers[:OUTLIERS_SHOWN]))}{more}"
+
+
+# compare
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A line of `fastq compare`."""
+
+    name: str
+    shape: tuple[int, ...]
+    a: str
+    b: str
+    before: int
+    after: int
+    errors: Comparison
+
+
+COMPARED: tuple[Column[Any], ...] = (
+    ("tensor", lambda line: printable(line.name)),
+    ("shape", lambda line: shape_text(line.shape)),
+    ("A", lambda line: line.a),
+    ("B", lambda line: line.b),
+    ("SQNR dB", lambda line: number_text(line.errors.sqnr_db, ".2f")),
+    ("largest error", lambda line: number_text(line.errors.max_abs_error, ".3g")),
+    ("mean error", lambda line: number_text(line.errors.mean_abs_error, ".3g")),
+    ("clipped", lambda line: _count_text(line.errors.clipped)),
+    ("bytes A", lambda line: f"{line.before:,}"),
+    ("bytes B", lambda line: f"{line.after:,}"),
+)
+
+
+@click.command()
+@click.argument("a", metavar="A", type=READABLE)
+@click.argument("b", metavar="B", type=READABLE)
+@click.option("--json", "form", flag_value="json", help="Print JSON.")
+@click.option("--csv", "form", flag_value="csv", help="Print CSV.")
+@click.option("--html", type=PAGE, metavar="PAGE", help="Write a page that sorts.")
+@click.option("--at-least", type=float, metavar="DB", help="Exit with 3 if a tensor has a lower SQNR.")
+def compare(a: Path, b: Path, form: str | None, html: Path | None, at_least: float | None) -> None:
+    """Measure how far the tensors of B are from those of A of the same names.
+
+    A and B are .npy or .safetensors files, quantized or not, or folders of them; two .npy files are compared whatever
+    their names. Tensors that one side lacks are named on standard error.
+
+    Exit codes: 0, 1 for files that can't be read or compared, 2 for wrong arguments, 3 for --at-least.
+    """
+    for source in (a, b):
+        _check_suffix(source)
+    with failures(a, html or a):
+        ours, theirs = _tensors_of_both(a, b)
+        lines = list(_compared(a, b, ours, theirs))
+        if html is not None:
+            with replacing(html) as file:
+                file.write(comparison_page(a.name, b.name, [_flat(line) for line in lines]).encode())
+    if form == "json":
+        click.echo(json.dumps([_finite(_flat(line)) for line in lines], indent=1))
+    elif form == "csv":
+        click.echo(_csv([_flat(line) for line in lines]), nl=False)
+    elif html is None:
+        print_table(lines, COMPARED)
+    if at_least is not None and not (
+        ours.keys() == theirs.keys() and all(line.errors.sqnr_db >= at_least for line in lines)
+    ):
+        sys.exit(TOO_FAR)
+
+
+def _tensors_of_both(a: Path, b: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the tensors of A and B by name; of two .npy files by that of A."""
+    ours, theirs = tensors_of(a), tensors_of(b)
+    if a.suffix == b.suffix == ".npy":
+        theirs = dict(zip(ours, theirs.values(), strict=True))
+    return ours, theirs
+
+
+def _compared(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> Iterator[Compared]:
+    for name in sorted(ours.keys() ^ theirs.keys()):
+        click.echo(f"{printable(name)}: only in {a.name if name in ours else b.name}", err=True)
+    common = [name for name in ours if name in theirs and ours[name].has_numbers and theirs[name].has_numbers]
+    if not common:
+        raise in_one_line(b.name, f"has no tensor of a name of {a.name}")
+    for name in common:
+        x, y = ours[name], theirs[name]
+        if x.shape != y.shape:
+            raise in_one_line(b.name, f"{name} has shape {shape_text(y.shape)}, but {shape_text(x.shape)} in {a.name}")
+        if math.prod(x.shape):
+            yield Compared(name, x.shape, x.scheme, y.scheme, x.nbytes, y.nbytes, _errors(name, x, y))
+
+
+def _errors(name: str, x: Tensor, y: Tensor) -> Comparison:
+    loaded = y.load()
+    approximation = loaded if isinstance(loaded, QuantizedArray) else _as_float(loaded)
+    try:
+        return fastq.compare(_as_float(x.values()), approximation)
+    except ValueError as error:
+        raise ValueError(f"tensor {name!r}: {error}") from error
+
+
+_COMPARABLE = ("float16", "bfloat16", "float32", "float64")
+
+
+def _as_float(values: Any) -> Any:
+    return values if values.dtype.name in _COMPARABLE else values.astype(np.float64)
+
+
+def _flat(line: Compared) -> dict[str, Any]:
+    """Return a line as numbers and texts by name."""
+    about = {"name": line.name, "shape": shape_text(line.shape), "a": line.a, "b": line.b}
+    return about | {"bytes_a": line.before, "bytes_b": line.after} | line.errors.to_dict()
+
+
+def _finite(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry for JSON, which has neither NaN nor infinity."""
+    return {key: None if isinstance(each, float) and not math.isfinite(each) else each for key, each in entry.items()}
+
+
+def _csv(entries: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(entries[0]) if entries else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(entries)
+    return text.getvalue()
+
+
+# suggest
+
+
+@dataclass(frozen=True)
+class Suggested:
+    """A line of `fastq suggest`: the scheme of the fewest bits that reaches the SQNR, or the best there is."""
+
+    tensor: Tensor
+    scheme: Scheme
+    measured: Measured
+
+    @property
+    def after(self) -> int:
+        """Bytes that codes and parameters take."""
+        return math.ceil(self.measured.bits * math.prod(self.tensor.shape) / 8)
+
+
+SUGGESTED: tuple[Column[Any], ...] = (
+    ("tensor", lambda line: printable(line.tensor.name)),
+    ("shape", lambda line: shape_text(line.tensor.shape)),
+    ("bytes before", lambda line: f"{line.tensor.nbytes:,}"),
+    ("scheme", lambda line: str(line.scheme)),
+    ("bits", lambda line: number_text(line.measured.bits, ".3f")),
+    ("bytes", lambda line: f"{line.after:,}"),
+    ("SQNR dB", lambda line: number_text(line.measured.sqnr_db, ".2f")),
+)
+
+
+@click.command()
+@click.argument("source", metavar="FILE|DIR", type=READABLE)
+@click.option("--sqnr", type=float, default=30.0, show_default=True, metavar="DB", help="What each tensor shall reach.")
+def suggest(source: Path, sqnr: float) -> None:
+    """Find for each tensor the scheme that reaches a signal to quantization noise ratio with the fewest bits.
+
+    Integers of 2 to 8 bits with one scale, a scale for each row and in blocks of 32, float8, the MX formats and NVFP4
+    are tried on 65,536 elements at most of each floating tensor of two axes or more. A tensor that
+    none does gets the best one.
+
+    Exit codes: 0, 1 for a file that can't be read, 2 for wrong arguments, 3 if a tensor reaches it with no scheme.
+    """
+    _check_suffix(source)
+    with failures(source, source):
+        tensors = [tensor for tensor in tensors_of(source).values() if _is_weight(tensor)]
+        if not tensors:
+            raise in_one_line(source.name, f"no tensor of two axes or more of {', '.join(FLOATS)}")
+        with progress_bar(sum(tensor.nbytes for tensor in tensors), len(tensors)) as advance:
+            lines = [_suggested(tensor, sqnr, advance) for tensor in tensors]
+    print_table(lines, SUGGESTED)
+    before, after = sum(line.tensor.nbytes for line in lines), sum(line.after for line in lines)
+    click.echo(f"{len(lines)} tensors: {before:,} -> {after:,} bytes")
+    if any(line.measured.sqnr_db < sqnr for line in lines):
+        sys.exit(TOO_FAR)
+
+
+def _is_weight(tensor: Tensor) -> bool:
+    return tensor.scheme in FLOATS and len(tensor.shape) > 1 and math.prod(tensor.shape) > 0
+
+
+def _suggested(tensor: Tensor, sqnr: float, advance: Any) -> Suggested:
+    x = tensor.values()
+    tried = []
+    for shared, dtypes in FAMILIES.values():
+        for dtype in dtypes:
+            options = {"symmetric": dtype.startswith("int"), **shared, "dtype": dtype}
+            try:
+                figures = measured(x, options)
+            except ValueError as error:
+                raise ValueError(f"tensor {tensor.name!r}: {error}") from error
+            tried.append((figures, Scheme(**options)))
+    advance(tensor.nbytes, 1)
+    enough = [each for each in tried if each[0].sqnr_db >= sqnr]
+    figures, scheme = min(enough, key=_bits) if enough else max(tried, key=lambda each: each[0].sqnr_db)
+    return Suggested(tensor, scheme, figures)
+
+
+def _bits(tried: tuple[Measured, Scheme]) -> float:
+    return tried[0].bits

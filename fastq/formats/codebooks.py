@@ -1,0 +1,146 @@
+"""Codebook: the code formats whose numbers are a table, one table of tables."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.system.lazy import cached_property
+
+Thresholds = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+
+LEAST_SCALE = 1e-38  # what a smaller scale counts as when codes are taken: its reciprocal is finite in float32
+
+
+def midpoints(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the means of neighbours, rounded to float32."""
+    return np.asarray((numbers[:-1] + numbers[1:]) / np.float32(2))
+
+
+@dataclass(frozen=True, repr=False)
+class Codebook:
+    """A code format given by a table: code k stands for the k-th number.
+
+    Attributes
+    ----------
+    name : str
+        Name of the format.
+    bits : int
+        Width of a code.
+    values : tuple of float
+        The number of each code, in the order of codes; float32 holds them exactly.
+    decide : callable
+        Computes the decision thresholds, one fewer than numbers, from the numbers in ascending order: a value has the
+        number at the place that says how many thresholds are below it.
+    """
+
+    name: str
+    bits: int
+    values: tuple[float, ...]
+    decide: Thresholds = midpoints
+
+    nan = infinity = None  # no code of either
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        content = repr((self.values, self.thresholds)).encode()
+        return f"Codebook({self.name}, {hashlib.sha256(content).hexdigest()[:16]})"
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The codes in ascending order of their numbers, of equal ones the smaller code first."""
+        return tuple(sorted(range(len(self.values)), key=lambda code: self.values[code]))
+
+    @cached_property
+    def thresholds(self) -> tuple[float, ...]:
+        """The decision thresholds in ascending order."""
+        numbers = np.array([self.values[code] for code in self.order], np.float32)
+        return tuple(map(float, self.decide(numbers)))
+
+    @cached_property
+    def max(self) -> float:
+        """The largest magnitude."""
+        return max(map(abs, self.values))
+
+    @cached_property
+    def bounds(self) -> tuple[float, float]:
+        """Half a step beyond the first and the last number: what lies outside is clipped."""
+        first, second, *_, previous, last = (self.values[code] for code in self.order)
+        return first - (second - first) / 2, last + (last - previous) / 2
+
+    @cached_property
+    def place(self) -> int:
+        """The exponent of the power of two below the step between the two largest numbers."""
+        *_, previous, last = (self.values[code] for code in self.order)
+        return math.frexp(last - previous)[1] - 1
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy dtype of arrays of this format, one code in a byte."""
+        return np.dtype(np.uint8)
+
+
+# --- the 8-bit dynamic map --------------------------------------------------------------------------------------------
+
+
+def _dynamic_map() -> tuple[float, ...]:
+    """Return the 256 numbers of the signed dynamic map in ascending order (Dettmers 2016, arXiv:1511.04561).
+
+    Every decade from 1e-6 on has twice as many numbers as the one before, halfway between 2**i + 1 points from 0.1 to
+    1; each point is computed from the nearer end, rounded once to float32.
+    """
+    positive: list[float] = []
+    start, one = np.float64(np.float32(0.1)), np.float64(1)
+    for i in range(7):
+        count = 2**i
+        step = np.float64((np.float32(1) - np.float32(0.1)) / np.float32(count))
+        k = np.arange(count + 1)
+        points = np.where(k < (count + 1) // 2, start + step * k, one - step * (count - k)).astype(np.float32)
+        positive += map(float, np.float32(10.0 ** (i - 6)) * midpoints(points))
+    return tuple(sorted([*positive, *(-number for number in positive), 0.0, 1.0]))
+
+
+_BINS = 65536  # cells of the table by which values find their code
+
+
+def _by_table(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the thresholds of codes that a table of 65536 cells over -1..1 gives, its edges rounded as in float32."""
+    cells = np.float32(-1) + (np.float32(2) * np.arange(_BINS, dtype=np.float32)) / np.float32(_BINS - 1)
+    codes = np.searchsorted(midpoints(numbers), cells, side="left")
+    low, high = np.full(len(numbers) - 1, -1, np.float32), np.full(len(numbers) - 1, 1, np.float32)
+    wanted = np.arange(len(numbers) - 1)
+    while True:
+        middle = ((low.astype(np.float64) + high) / 2).astype(np.float32)
+        if ((middle == low) | (middle == high)).all():
+            return low
+        cell = (middle + np.float32(1)) * np.float32(0.5) * np.float32(_BINS - 1) + np.float32(0.5)
+        below = codes[cell.astype(np.int64)] <= wanted
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+
+
+def _row(name: str, bits: int, numbers: list[float], decide: Thresholds = midpoints) -> Codebook:
+    return Codebook(name, bits, tuple(map(float, np.array(numbers, np.float32))), decide)
+
+
+_NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635]
+_NF4 += [-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725]
+_NF4 += [0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+_FP4 = [sign * number / 12 for sign in (1, -1) for number in (0, 0.0625, 8, 12, 4, 6, 2, 3)]
+
+# NF4: QLoRA (arXiv:2305.14314), appendix E. FP4 and the dynamic map: bitsandbytes, get_4bit_type, create_dynamic_map.
+CODEBOOKS = {
+    row.name: row
+    for row in (
+        _row("nf4", 4, _NF4),
+        _row("fp4", 4, [number + 0.0 for number in _FP4]),
+        _row("dynamic8", 8, list(_dynamic_map()), _by_table),
+    )
+}

@@ -1,0 +1,1 @@
+"""Model directories: matrices quantized as compressed-tensors stores them, and back."""

@@ -1,0 +1,148 @@
+"""The quantization_config of config.json: written for a plan, read of any compressed-tensors directory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fastq.io.checkpoints.folder import KEY, OLD_KEY
+from fastq.io.checkpoints.rules import Plan, Rules, check_pattern, matches
+from fastq.io.checkpoints.schemes import E4M3, E8M0, FLOAT_CODES, FORMATS, STRATEGIES, Scheme, WeightScheme
+from fastq.io.checkpoints.tensors import ROWS
+from fastq.io.containers import TensorSpec
+
+METHOD, MIXED, LINEAR = "compressed-tensors", "mixed-precision", "Linear"
+
+
+def quantized_config(
+    config: Mapping[str, Any], plan: Plan, rules: Rules, tensors: Mapping[str, TensorSpec]
+) -> dict[str, Any]:
+    """Return config.json of the quantized model."""
+    targets: dict[Scheme, list[str]] = {}
+    for weight in plan.all_weights:
+        targets.setdefault(weight.scheme, []).append(weight.module)
+    main = targets.pop(rules.scheme, None)
+    groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in an order of their own
+    groups += [([LINEAR], rules.scheme)] if main else []
+    ignored = plan.ignored(tensors)
+    ignored += [pattern for pattern in rules.ignore if pattern not in ignored]
+    return {**config, KEY: quantized_entry(groups, ignored)}
+
+
+def quantized_entry(groups: list[tuple[list[str], Scheme]], ignore: list[str]) -> dict[str, Any]:
+    """Return the quantization_config of targets with their schemes."""
+    formats = {scheme.format for _, scheme in groups}
+    return {
+        "quant_method": METHOD,
+        "format": formats.pop() if len(formats) == 1 else MIXED,
+        "quantization_status": "compressed",
+        "ignore": ignore,
+        "kv_cache_scheme": None,
+        "config_groups": {f"group_{k}": scheme.config(targets) for k, (targets, scheme) in enumerate(groups)},
+    }
+
+
+def plain_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """Return config.json of the model without quantization, in a dtype by the name that config.json has for it."""
+    plain = {key: value for key, value in config.items() if key not in (KEY, OLD_KEY)}
+    key = "torch_dtype" if "torch_dtype" in plain else "dtype"
+    return {**plain, key: dtype}
+
+
+class StoredSchemes:
+    """The schemes of a quantized model, by the names of its modules.
+
+    Raises
+    ------
+    ValueError
+        If config.json has none, or one that is not known here.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        entry = config.get(KEY) or config.get(OLD_KEY)
+        if not isinstance(entry, dict):
+            raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
+        if entry.get("quant_method", METHOD) != METHOD:
+            raise ValueError(f"its {KEY} is of {entry['quant_method']!r}; only {METHOD} is read")
+        groups = entry.get("config_groups")
+        if not isinstance(groups, dict) or not groups:
+            raise ValueError(f"its {KEY} has no config_groups")
+        rows = [row for name, group in groups.items() for row in _rows(name, group, entry.get("format"))]
+        self._rows = sorted(rows, key=lambda row: (row[0].startswith("re:"), row[0]))
+
+    def scheme_of(self, module: str) -> Scheme:
+        """Return the scheme of a module: that of its name, of the first pattern by the alphabet, or of its class.
+
+        Raises
+        ------
+        ValueError
+            If no group is for it.
+        """
+        for target, scheme in self._rows:
+            if matches(module, target):
+                return scheme
+        for target, scheme in self._rows:
+            if target == LINEAR:
+                return scheme
+        raise ValueError(f"no config group of {KEY} is for {module}")
+
+
+def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, Scheme]]:
+    """Return targets and scheme of a config group; one without weights has none."""
+    if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
+        raise ValueError(f"config group {name!r} has no list of targets")
+    if group.get("weights") is None:
+        return []
+    weights = _weights(name, group["weights"])
+    form = group.get("format") or general_format
+    if form not in FORMATS:
+        raise ValueError(f"config group {name!r} has format {form!r}; known are {', '.join(FORMATS)}")
+    return [(_target(name, target), Scheme(name, weights, form)) for target in group["targets"]]
+
+
+def _target(name: str, target: Any) -> str:
+    """Return a target that can be matched."""
+    try:
+        check_pattern(str(target))
+    except re.error as error:
+        raise ValueError(f"config group {name!r} has target {target!r}, no regular expression: {error}") from error
+    return str(target)
+
+
+def _weights(name: str, entry: Any) -> WeightScheme:
+    """Return the scheme that an entry of config.json stands for."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"weights of config group {name!r} are no object")
+    bits, kind = entry.get("num_bits"), entry.get("type")
+    strategy, size, block = entry.get("strategy"), entry.get("group_size") or 0, entry.get("block_structure")
+    codes = {"int": range(2, 9), "float": FLOAT_CODES}
+    if type(bits) is not int or type(kind) is not str or bits not in codes.get(kind, ()):
+        raise ValueError(f"config group {name!r} has {kind!r} weights of {bits!r} bits, which are not known here")
+    if strategy is None and type(size) is int:
+        strategy = "group" if size > 0 else "channel" if size == -1 else "tensor"
+    if strategy not in STRATEGIES:
+        raise ValueError(f"config group {name!r} has strategy {strategy!r}; known are {', '.join(STRATEGIES)}")
+    in_groups = strategy in ("group", "tensor_group")
+    if type(size) is not int or (in_groups and size < 1):
+        raise ValueError(f"config group {name!r} has group_size {size!r}, which must be a positive integer")
+    if entry.get("actorder") in ("group", "dynamic"):
+        raise ValueError(f"config group {name!r} has its columns in the order of activations, which is not read")
+    symmetric, scales = entry.get("symmetric", True), entry.get("scale_dtype") or ""
+    if type(symmetric) is not bool:
+        raise ValueError(f"config group {name!r} has symmetric {symmetric!r}, which must be true or false")
+    if kind == "float" and bits == 4 and not scales:  # older versions leave it out
+        scales = {16: E4M3, 32: E8M0}.get(size, "")
+    if scales not in ("", E4M3, E8M0):
+        raise ValueError(f"config group {name!r} has scales of {scales!r}, which are not known here")
+    blocks = _block(name, block) if strategy == "block" else ()
+    return WeightScheme(bits, kind, strategy, size if in_groups else 0, blocks, symmetric, scales)
+
+
+def _block(name: str, block: Any) -> tuple[int, ...]:
+    """Return rows and columns of a block."""
+    pair = isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
+    if not pair or ROWS % block[0]:
+        wanted = f"rows and columns, the rows a divisor of {ROWS}"
+        raise ValueError(f"config group {name!r} has block_structure {block!r}, which must be {wanted}")
+    return tuple(block)

@@ -1,0 +1,216 @@
+"""A model directory into a quantized one, or back: shard by shard, resumable, the file that makes it readable last."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, read_json
+from fastq.io.checkpoints.writing import GrowingShard, has_digests
+from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec
+from fastq.io.errors import sqnr
+from fastq.system.atomic import is_temporary, replacing
+
+Progress = Callable[[int, int], None]
+
+JOURNAL = ".fastq-convert.json"  # what is finished, beside the shards
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What became of a tensor.
+
+    Attributes
+    ----------
+    name, shape, scheme : str
+        What it is, and how it was quantized, or why it was not.
+    before, after : int
+        Bytes.
+    noise, signal : float
+        Sums of the squared errors and of the squares; 0 of a tensor that was copied.
+    max_abs_error : float or None
+        In units of the values; None of a tensor that was copied.
+    """
+
+    name: str
+    shape: str
+    scheme: str
+    before: int
+    after: int
+    noise: float = 0.0
+    signal: float = 0.0
+    max_abs_error: float | None = None
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """Signal to quantization noise ratio in decibels; None of a tensor that was copied."""
+        return None if self.max_abs_error is None else sqnr(self.signal, self.noise)
+
+
+class Conversion(Protocol):
+    """What is done with each shard of a model.
+
+    Attributes
+    ----------
+    source : ModelFolder
+        The model.
+    key : dict
+        All that the result depends on, beside the source: values of JSON.
+    """
+
+    source: ModelFolder
+    key: dict[str, Any]
+
+    def specs(self, shard: str) -> list[TensorSpec]:
+        """Return the tensors of a shard of the result."""
+
+    def write(self, shard: str, out: GrowingShard, progress: Progress) -> list[Converted]:
+        """Write them, telling `progress` of bytes read and tensors done."""
+
+    def config(self) -> dict[str, Any]:
+        """Return config.json of the result."""
+
+
+@dataclass
+class Journal:
+    """Which shards of a conversion are finished; `job` is a digest of what they depend on."""
+
+    job: str
+    shards: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        """Write it."""
+        write_json(folder / JOURNAL, {"version": VERSION, **asdict(self)})
+
+
+def convert(conversion: Conversion, out: Path, *, force: bool = False, progress: Progress) -> list[Converted]:
+    """Write the directory that a conversion makes of a model.
+
+    Parameters
+    ----------
+    conversion : Conversion
+        What is done.
+    out : Path
+        A directory, made if it is not there. Finished shards of an interrupted run of the same conversion are kept if
+        their digests are right.
+    force : bool
+        Whether other files there are replaced.
+    progress : callable
+        Called with bytes and tensors of the source that are done.
+
+    Returns
+    -------
+    list of Converted
+        One a tensor.
+
+    Raises
+    ------
+    ValueError
+        If the model can't be converted, naming the tensor, or `out` holds something else.
+    OSError
+        If `out` can't be written.
+    """
+    source = conversion.source
+    layouts = {name: Layout(conversion.specs(name), shard.metadata) for name, shard in source.shards.items()}
+    config = conversion.config()
+    journal = _prepared(conversion, out, force=force)
+    rows = []
+    for name, shard in source.shards.items():
+        kept = journal.shards.get(name)
+        if kept is not None and has_digests(out / name, kept["digests"]):
+            rows += [Converted(**row) for row in kept["rows"]]
+            progress(sum(spec.nbytes for spec in shard.tensors.values()), len(shard.tensors))
+            continue
+        with replacing(out / name) as file:
+            growing = GrowingShard(SafetensorsWriter(file, layouts[name]), layouts[name])
+            done = conversion.write(name, growing, progress)
+            digests = growing.finish()
+        journal.shards[name] = {"digests": digests, "rows": [asdict(row) for row in done]}
+        journal.save(out)
+        rows += done
+    _finish(conversion, out, layouts, config)
+    return rows
+
+
+def _finish(conversion: Conversion, out: Path, layouts: dict[str, Layout], config: dict[str, Any]) -> None:
+    """Write what makes the shards a model, the index last."""
+    source = conversion.source
+    for path in out.glob("*.safetensors"):
+        if path.name not in layouts:  # of a model that was here before: readers look for model.safetensors first
+            path.unlink()
+    for path in source.other_files():
+        with path.open("rb") as original, replacing(out / path.name) as file:
+            shutil.copyfileobj(original, file)
+    write_json(out / CONFIG, config)
+    if source.indexed:
+        files = {tensor: name for name, layout in layouts.items() for tensor in layout.specs}
+        total = sum(spec.nbytes for layout in layouts.values() for spec in layout.specs.values())
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
+        write_json(out / INDEX, index)
+    (out / JOURNAL).unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file of JSON, whole or not at all."""
+    with replacing(path) as file:
+        file.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def _prepared(conversion: Conversion, out: Path, *, force: bool) -> Journal:
+    """Return the journal to go on with, of a directory that may be written to."""
+    source, job = conversion.source, _job(conversion)
+    if out.exists() and (not out.is_dir() or out.samefile(source.path)):
+        raise ValueError(f"{out} is {'IN itself' if out.is_dir() else 'no directory'}; name another one")
+    out.mkdir(exist_ok=True)
+    journal = _unfinished(out)
+    if journal is not None and journal.job == job:
+        return journal
+    if not force and any(not is_temporary(path.name) for path in out.iterdir()):
+        held = "is an unfinished conversion of something else" if journal else "is not empty"
+        raise ValueError(f"{out} {held}; --force replaces what is in the way")
+    for name in (INDEX, CONFIG, JOURNAL):  # of what is about to be replaced: shards of two models are none
+        (out / name).unlink(missing_ok=True)
+    journal = Journal(job)
+    journal.save(out)  # from now on the directory is known to be an unfinished conversion
+    return journal
+
+
+def _unfinished(out: Path) -> Journal | None:
+    """Return the journal of a directory, if it has one that can be read."""
+    with contextlib.suppress(ValueError, OSError, KeyError, TypeError, AttributeError):
+        content = read_json(out / JOURNAL)
+        if content["version"] == VERSION:
+            entries = {str(name): _entry(entry) for name, entry in content["shards"].items()}
+            return Journal(str(content["job"]), entries)
+    return None
+
+
+def _entry(entry: dict[str, Any]) -> dict[str, Any]:
+    rows = [asdict(Converted(**row)) for row in entry["rows"]]
+    return {"digests": {str(name): str(digest) for name, digest in entry["digests"].items()}, "rows": rows}
+
+
+def _job(conversion: Conversion) -> str:
+    """Return a digest of all that shards depend on: files by name, size and time, and what is done with them."""
+    source = conversion.source
+    stats = {name: (source.path / name).stat() for name in source.shards}
+    files = {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+    text = json.dumps([VERSION, files, source.config, conversion.key], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_ahead(source: ModelFolder, shard: str) -> Iterator[TensorSpec]:
+    """Yield the tensors of a shard while the system reads the next one."""
+    opened = source.shards[shard]
+    specs = list(opened.tensors.values())
+    for spec, following in zip(specs, [*specs[1:], None], strict=True):
+        if following is not None:
+            opened.read_ahead(following.name)
+        yield spec

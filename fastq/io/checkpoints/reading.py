@@ -1,0 +1,137 @@
+"""Quantized models as mappings: tensors read when they are asked for, and written as directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq import gguf
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.qtypes import as_qtype
+from fastq.io.checkpoints.folder import KEY, OLD_KEY, ModelFolder
+from fastq.io.checkpoints.stored import StoredWeight, stored_weights
+from fastq.io.checkpoints.tensors import decode
+from fastq.io.containers import DTYPES, FLOAT_DTYPES
+from fastq.io.gguf.container import GgufSource, open_gguf
+from fastq.results import QParams, QuantizedArray
+
+Array = NDArray[Any]
+Tensor = QuantizedArray | Array
+
+
+class Checkpoint(Mapping[str, Tensor]):
+    """A quantized model, of which a tensor is read when it is asked for.
+
+    Quantized weights are `QuantizedArray` under the names of their modules, all else are arrays under the names of
+    tensors. Arrays are mapped, not read.
+    """
+
+    def __init__(self, names: list[str], config: dict[str, Any]) -> None:
+        self._names = dict.fromkeys(names)
+        self.config = config
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def _read(self, name: str) -> Tensor:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class _FolderCheckpoint(Checkpoint):
+    def __init__(self, path: Path) -> None:
+        self._source = ModelFolder(path)
+        quantized = KEY in self._source.config or OLD_KEY in self._source.config
+        self._weights: dict[str, StoredWeight] = stored_weights(self._source) if quantized else {}
+        parts = {spec.name for weight in self._weights.values() for spec in weight.specs.values()}
+        plain = [name for name in self._source.tensors if name not in parts]
+        super().__init__([*self._weights, *plain], self._source.config)
+
+    def _read(self, name: str) -> Tensor:
+        weight = self._weights.get(name)
+        if weight is None:
+            spec = self._source.tensors[name]
+            if spec.dtype not in DTYPES | FLOAT_DTYPES:
+                raise ValueError(f"{name!r} is {spec.dtype}, which fastq does not read")
+            return self._source.load(name)
+        rows = weight.shape[0]
+        weight.check(0, rows)
+        return decode(weight.part, weight.shape, weight.scheme, 0, rows)
+
+
+class _GgufCheckpoint(Checkpoint):
+    def __init__(self, path: Path) -> None:
+        self._source: GgufSource = open_gguf(path)
+        fields = {key: field.value() for key, field in self._source.fields.items() if field.type_name != "array"}
+        self._tensors = {self._given_name(name): name for name in self._source.tensors}
+        super().__init__(list(self._tensors), fields)
+
+    def _given_name(self, name: str) -> str:
+        """Return the name of the module of what is read as `QuantizedArray`, of all else that of the tensor."""
+        return name.removesuffix(".weight") if self._source.tensors[name].kind.name == "Q8_0" else name
+
+    def _read(self, name: str) -> Tensor:
+        spec = self._source.tensors[self._tensors[name]]
+        stored, kind = self._source.load(spec.name), spec.kind.name
+        if spec.kind.block == 1:
+            return stored.reshape(spec.shape)
+        if kind == "Q8_0":
+            return _of_q8_0(stored, spec.shape)
+        if kind not in BLOCK_FORMATS:
+            raise ValueError(f"{spec.name!r} is {kind}, which fastq does not read")
+        values: Array = gguf.dequantize(stored, kind)
+        return values.reshape(spec.shape)
+
+
+def _of_q8_0(stored: Array, shape: tuple[int, ...]) -> QuantizedArray:
+    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0 has codes 0 and is 1."""
+    form = BLOCK_FORMATS["Q8_0"]
+    blocks = stored.reshape(-1, form.nbytes)
+    scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
+    codes = np.ascontiguousarray(blocks[:, 2:]).view(np.int8).reshape(shape)
+    scale[scale == 0] = 1
+    qparams = QParams(scale, np.zeros(scale.shape, np.int8), as_qtype("int8"), -1, form.size, symmetric=True)
+    return QuantizedArray(codes, qparams, shape)
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Open a quantized model: a directory that fastq or llm-compressor wrote, or a GGUF file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A directory with config.json and .safetensors files, or a .gguf file.
+
+    Returns
+    -------
+    Checkpoint
+        A mapping. Quantized weights are `QuantizedArray` under the names of their modules, of shape (rows, columns);
+        where blocks have several rows the matrix is in blocks, (rows / b, b, columns / b, b), and ends with zeros.
+        Of a GGUF file those of Q8_0 are, while other blocks are read as their values in float32. All other tensors are
+        arrays under their own names, read-only and mapped. `config` is that of config.json, or the metadata.
+
+    Raises
+    ------
+    ValueError
+        If the files are damaged, or store weights in a way that is not known here.
+
+    Examples
+    --------
+    >>> import fastq.io
+    >>> model = fastq.io.open_checkpoint("llama-W4A16")  # doctest: +SKIP
+    >>> model["model.layers.0.self_attn.q_proj"]  # doctest: +SKIP
+    QuantizedArray(shape=(4096, 4096), dtype=int4, axis=-1, block_size=128, nbytes=8912896)
+    """
+    path = Path(path)
+    return _GgufCheckpoint(path) if path.suffix == ".gguf" else _FolderCheckpoint(path)

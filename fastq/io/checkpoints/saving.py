@@ -1,0 +1,172 @@
+"""A model in memory, or read tensor by tensor, written as a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.io.checkpoints.config import LINEAR, quantized_entry
+from fastq.io.checkpoints.converting import write_json
+from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, SINGLE, dtype_of
+from fastq.io.checkpoints.parameters import EXPONENT_BIAS, Parameters
+from fastq.io.checkpoints.schemes import E4M3, E8M0, PRESETS, Scheme, WeightScheme
+from fastq.io.checkpoints.tensors import constants, stored_arrays, stored_specs
+from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec, numpy_dtype, safetensors_dtype, spec_of
+from fastq.results import QuantizedArray
+from fastq.system.arguments import as_array, is_a
+from fastq.system.atomic import replacing
+
+Array = NDArray[Any]
+
+SHARD = 5_000_000_000  # bytes of a shard, as transformers has it
+MX = {"mxfp4": "MXFP4A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}
+
+
+def save_checkpoint(
+    path: str | Path,
+    tensors: Mapping[str, QuantizedArray | Array],
+    config: Mapping[str, Any] | None = None,
+    *,
+    shard_size: int = SHARD,
+) -> None:
+    """Write a model directory that transformers and vLLM load, tensor by tensor.
+
+    Parameters
+    ----------
+    path : str or Path
+        A directory that is empty or not there.
+    tensors : mapping of str to QuantizedArray or ndarray
+        Matrices that are quantized by the names of their modules, other arrays by their own names; what
+        `open_checkpoint` returns, or a dict. Of int2, int4 or int8 in blocks of columns; int8 or float8_e4m3fn by rows
+        (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis.
+    config : mapping, optional
+        Of config.json; its dtype is that of scales, unless they would change.
+    shard_size : int
+        Bytes in a file at most, unless one tensor has more.
+
+    Raises
+    ------
+    ValueError
+        If the directory is not empty, or compressed-tensors has no such array.
+    OSError
+        If it can't be written.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, fastq, fastq.io
+    >>> w = np.eye(8, 64, dtype=np.float32)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     q = fastq.quantize(w, "int4", axis=-1, block_size=32, symmetric=True)
+    ...     fastq.io.save_checkpoint(folder, {"layer": q, "layer.bias": np.zeros(8, np.float32)})
+    ...     fastq.io.open_checkpoint(folder)["layer"].shape
+    (8, 64)
+    """
+    folder, settings = Path(path), dict(config or {})
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"path must be an empty directory, and {folder} has files")
+    dtype = dtype_of(settings) or "F32"
+    shards = list(_shards(tensors, dtype, shard_size))
+    folder.mkdir(exist_ok=True)
+    schemes: dict[str, Scheme | None] = {}
+    files: dict[str, str] = {}
+    for k, (names, specs) in enumerate(shards):
+        file_name = SINGLE if len(shards) == 1 else f"model-{k + 1:05}-of-{len(shards):05}.safetensors"
+        layout = Layout(specs, {"format": "pt"})
+        with replacing(folder / file_name) as file:
+            writer = SafetensorsWriter(file, layout)
+            for name in names:
+                scheme, arrays = _stored(name, tensors[name], dtype)
+                schemes[name] = scheme
+                for stored, array in arrays.items():
+                    writer.write(stored, array)
+        files |= dict.fromkeys(layout.specs, file_name)
+    used = {name: scheme for name, scheme in schemes.items() if scheme is not None}
+    plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
+    entry = {"quantization_config": quantized_entry(_grouped(used), sorted({"lm_head", *plain}))} if used else {}
+    write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})
+    if len(shards) > 1:
+        write_json(folder / INDEX, {"metadata": {}, "weight_map": dict(sorted(files.items()))})
+
+
+def _grouped(used: Mapping[str, Scheme]) -> list[tuple[list[str], Scheme]]:
+    """Return targets and schemes: the one that most layers have is that of Linear."""
+    by_scheme: dict[Scheme, list[str]] = {}
+    for name, scheme in used.items():
+        by_scheme.setdefault(scheme, []).append(name)
+    *others, (first, _) = sorted(by_scheme.items(), key=lambda item: len(item[1]))
+    return [*((names, scheme) for scheme, names in others), ([LINEAR], first)]
+
+
+def _shards(
+    tensors: Mapping[str, QuantizedArray | Array], dtype: str, most: int
+) -> Iterable[tuple[list[str], list[TensorSpec]]]:
+    """Cut tensors into shards in their order."""
+    names: list[str] = []
+    specs: list[TensorSpec] = []
+    for name in tensors:
+        _, arrays = _stored(name, tensors[name], dtype)
+        more = [spec_of(stored, _dtype_name(stored, array), array.shape) for stored, array in arrays.items()]
+        if names and sum(spec.nbytes for spec in (*specs, *more)) > most:
+            yield names, specs
+            names, specs = [], []
+        names, specs = [*names, name], [*specs, *more]
+    yield names, specs
+
+
+def _dtype_name(name: str, array: Array) -> str:
+    found = safetensors_dtype(array.dtype)
+    if found is None:
+        raise ValueError(f"tensors[{name!r}] is {array.dtype}, which a .safetensors file does not hold")
+    return found
+
+
+def _stored(name: str, tensor: object, dtype: str) -> tuple[Scheme | None, dict[str, Array]]:
+    """Return the scheme of a tensor and what is stored for it, by name."""
+    if not is_a(tensor, QuantizedArray):
+        return None, {name: as_array(tensor, f"tensors[{name!r}]")}
+    q: Any = tensor
+    scheme = _scheme_of(name, q)
+    given, factor = _parameters(q, scheme, dtype)
+    arrays = stored_arrays(q.codes, given, q.shape, scheme) | constants(q.shape, scheme.weights, scheme.format, factor)
+    wanted = {spec.name for spec in stored_specs(name, q.shape, scheme, dtype)}
+    named = {f"{name}.{end}": array for end, array in arrays.items()}
+    assert set(named) == wanted
+    return scheme, named
+
+
+def _scheme_of(name: str, q: QuantizedArray) -> Scheme:
+    """Return how compressed-tensors stores such an array."""
+    code, last = q.dtype.name, q.axis in (-1, 1)
+    if len(q.shape) == 2 and code in MX and last:
+        return PRESETS[MX[code]]
+    if len(q.shape) == 2 and code in ("int2", "int4", "int8") and last and q.block_size:
+        weights = WeightScheme(q.dtype.bits, "int", "group", q.block_size, symmetric=q.symmetric)
+        return Scheme("", weights, "pack-quantized")
+    if (
+        len(q.shape) == 2
+        and q.axis in (0, -2)
+        and not q.block_size
+        and q.symmetric
+        and code in ("int8", "float8_e4m3fn")
+    ):
+        kind = "int" if code == "int8" else "float"
+        return Scheme("", WeightScheme(8, kind, "channel"), "int-quantized" if kind == "int" else "float-quantized")
+    raise ValueError(f"tensors[{name!r}] is {q!r}, which compressed-tensors has no format for")
+
+
+def _parameters(q: QuantizedArray, scheme: Scheme, dtype: str) -> tuple[Parameters, float]:
+    """Return what is stored beside codes, and the global scale."""
+    scale = np.asarray(q.scale)
+    if scheme.weights.scale_dtype == E8M0:
+        exponents = np.log2(scale.astype(np.float32)).astype(np.int32) + EXPONENT_BIAS
+        return Parameters(exponents.astype(np.uint8), scale.astype(np.float32)), 1.0
+    if scheme.weights.scale_dtype == E4M3:
+        assert q.tensor_scale is not None
+        return Parameters(scale, scale.astype(np.float32)), float(np.float32(1) / np.float32(q.tensor_scale))
+    rounded = scale.astype(numpy_dtype(dtype))
+    stored = rounded if (rounded.astype(scale.dtype) == scale).all() else scale.astype(np.float32)
+    return Parameters(stored, scale.astype(np.float32), None if q.symmetric else q.zero_point), 1.0

@@ -1,0 +1,128 @@
+"""The quantized weights of a model directory, found by the names of what is stored for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.io.checkpoints.config import StoredSchemes
+from fastq.io.checkpoints.folder import ModelFolder
+from fastq.io.checkpoints.schemes import Scheme
+from fastq.io.checkpoints.tensors import SUFFIXES, WORDS, codes_suffix, stored_specs
+from fastq.io.containers import TensorSpec
+
+Array = NDArray[Any]
+
+SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that are no part of a scheme
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """A quantized weight of a model.
+
+    Attributes
+    ----------
+    module : str
+        Name of the layer.
+    shape : tuple of int
+        Of the weight.
+    scheme : Scheme
+        How it is stored.
+    specs : dict of str to TensorSpec
+        The stored tensors, by the end of their names.
+    load : callable
+        From the name of a tensor to it.
+    """
+
+    module: str
+    shape: tuple[int, int]
+    scheme: Scheme
+    specs: dict[str, TensorSpec]
+    load: Callable[[str], Array]
+
+    def part(self, suffix: str) -> Array:
+        """Return a stored tensor, in the shape that it should have."""
+        spec = self.specs[suffix]
+        return self.load(spec.name).reshape(spec.shape)
+
+    @property
+    def codes(self) -> TensorSpec:
+        """The tensor of codes."""
+        return self.specs[codes_suffix(self.scheme)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is stored."""
+        return sum(spec.nbytes for spec in self.specs.values())
+
+    def check(self, start: int, stop: int) -> None:
+        """Refuse scales of some rows that no matrix has, and a global scale that none can be divided by."""
+        scale = self.part("weight_scale")
+        scale = scale if len(scale) < self.shape[0] else scale[start:stop]
+        if scale.dtype != np.uint8 and not np.isfinite(scale.astype(np.float32)).all():
+            raise ValueError(f"{self.module} has a scale that is not finite")
+        factor = self.part("weight_global_scale")[0] if "weight_global_scale" in self.specs else 1
+        if not 0 < factor < np.inf:
+            raise ValueError(f"{self.module} has a global scale of {factor}, which must be positive and finite")
+
+
+def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
+    """Return the quantized weights of a model, by the name of the module.
+
+    Raises
+    ------
+    ValueError
+        If config.json does not say how they are stored, or they are not stored so.
+    """
+    schemes, tensors = StoredSchemes(source.config), source.tensors
+    modules = [name.removesuffix(".weight_scale") for name in tensors if name.endswith(".weight_scale")]
+    found = {module: _stored_weight(source, tensors, module, schemes.scheme_of(module)) for module in modules}
+    if not found:
+        raise ValueError("nothing in it is quantized: no tensor is named weight_scale")
+    return found
+
+
+def _stored_weight(source: ModelFolder, tensors: dict[str, TensorSpec], module: str, scheme: Scheme) -> StoredWeight:
+    specs = {end: tensors[f"{module}.{end}"] for end in SUFFIXES if f"{module}.{end}" in tensors}
+    if codes_suffix(scheme) not in specs:
+        raise ValueError(f"{module} has no {codes_suffix(scheme)}, which {scheme.format} stores")
+    if f"{module}.weight_g_idx" in tensors:
+        raise ValueError(f"{module} has its columns in the order of activations (weight_g_idx), which is not read")
+    shape = _shape(source, specs, module, scheme)
+    dtype = specs["weight_scale"].dtype
+    wanted = stored_specs(module, shape, scheme, dtype if dtype in SCALES else "F32")
+    expected = {spec.name.removeprefix(f"{module}."): spec for spec in wanted}
+    for end, spec in expected.items():
+        found = specs.get(end)
+        if found is None or not _alike(found, spec):
+            held = "nothing" if found is None else f"{found.dtype} of shape {found.shape}"
+            raise ValueError(f"{spec.name!r} should be {spec.dtype} of shape {spec.shape}, not {held}")
+    more = [end for end in specs if end not in expected]
+    if more:
+        raise ValueError(f"{module} has a {more[0]}, which {scheme.weights} in {scheme.format} does not store")
+    return StoredWeight(module, shape, scheme, expected, source.load)
+
+
+def _alike(spec: TensorSpec, wanted: TensorSpec) -> bool:
+    """Whether a tensor is as it should be; one number for a matrix may have any shape."""
+    return spec.dtype == wanted.dtype and (spec.shape == wanted.shape or wanted.size == spec.size == 1)
+
+
+def _shape(source: ModelFolder, specs: dict[str, TensorSpec], module: str, scheme: Scheme) -> tuple[int, int]:
+    """Return the shape of a weight; a file can say anything."""
+    codes = specs[codes_suffix(scheme)]
+    if scheme.format == WORDS:
+        if "weight_shape" not in specs or specs["weight_shape"].dtype not in ("I64", "I32"):
+            raise ValueError(f"{module} has no weight_shape of integers")
+        shape = tuple(map(int, source.load(specs["weight_shape"].name).reshape(-1)))
+    elif len(codes.shape) == 2 and codes.name.endswith("_packed"):
+        shape = codes.shape[0], codes.shape[1] * 8 // scheme.weights.bits
+    else:
+        shape = codes.shape
+    if len(shape) != 2 or min(shape) < 1 or len(codes.shape) != 2:
+        raise ValueError(f"{module} has shape {shape}, which is not that of a matrix")
+    return shape[0], shape[1]

@@ -1,0 +1,148 @@
+"""Tensors of files and of folders of files, plain and quantized ones alike: what they are, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.io.containers import DTYPES, FLOAT_DTYPES, Source, TensorSpec, open_source
+from fastq.io.records import KEY, Record, decoded, from_metadata, stored_specs
+from fastq.io.scheme import Scheme
+from fastq.results import QuantizedArray
+from fastq.results.measures import outliers_of
+
+Array = NDArray[Any]
+
+SUFFIXES = ".npy", ".safetensors"
+PIECE = 1 << 20  # elements looked at together; bounds the temporaries
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a file.
+
+    Attributes
+    ----------
+    name : str
+        As the file has it; of a quantized one that of the tensor that it was.
+    shape : tuple of int
+        Of its values.
+    scheme : str
+        Its dtype, or how it was quantized.
+    nbytes : int
+        Bytes in the file, of scales and zero points too.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    scheme: str
+    nbytes: int
+    _source: Source = field(repr=False)
+    _record: Record | None = field(repr=False)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether its values can be loaded: those of some dtypes are none of NumPy's."""
+        return self._record is not None or self.scheme in DTYPES or self.scheme in FLOAT_DTYPES
+
+    def load(self) -> Array | QuantizedArray:
+        """Return the array, mapped, or the codes and parameters of a quantized one."""
+        if self._record is None:
+            return self._source.load(self.name)
+        return decoded(self.name, self._record, self._source.load)
+
+    def values(self) -> Array:
+        """Return the values."""
+        loaded = self.load()
+        return loaded.dequantize() if isinstance(loaded, QuantizedArray) else loaded
+
+
+def tensors_of(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file, or of the .npy and .safetensors files of a folder, by name.
+
+    Raises
+    ------
+    ValueError
+        If a file can't be read, a folder has no such file, or two files have a tensor of one name.
+    """
+    files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"there is no {' or '.join(SUFFIXES)} file in it")
+    found: dict[str, Tensor] = {}
+    for file in files:
+        for tensor in _tensors(open_source(file)):
+            if tensor.name in found:
+                raise ValueError(f"two files have a tensor {tensor.name!r}; the second is {file.name}")
+            found[tensor.name] = tensor
+    return found
+
+
+def _tensors(source: Source) -> Iterator[Tensor]:
+    records = from_metadata(source.metadata) if KEY in source.metadata else {}
+    stored = {spec.name: name for name, record in records.items() for spec in stored_specs(name, record)}
+    for name, record in records.items():
+        yield Tensor(name, record.shape, _scheme(record), _bytes(source, stored_specs(name, record)), source, record)
+    for name, spec in source.tensors.items():
+        if name not in stored:
+            yield Tensor(name, spec.shape, spec.dtype, spec.nbytes, source, None)
+
+
+def _scheme(record: Record) -> str:
+    scheme = str(Scheme(record.dtype, record.axis, record.block_size, record.symmetric))
+    return scheme if record.convention == "onnx" else f"{scheme} {record.convention}"
+
+
+def _bytes(source: Source, specs: list[TensorSpec]) -> int:
+    missing = next((spec.name for spec in specs if spec.name not in source.tensors), None)
+    if missing is not None:
+        raise ValueError(f"{missing!r} is missing, by its {KEY!r} metadata")
+    return sum(source.tensors[spec.name].nbytes for spec in specs)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What the numbers of a tensor are like.
+
+    Attributes
+    ----------
+    lo, hi : float or None
+        The smallest and the largest that is finite; None where none is.
+    nan, infinite : int
+        How many are no numbers, or infinite.
+    outliers : tuple of int
+        Indices on the first axis of two or more whose largest magnitude is six times the median of all, or more.
+    """
+
+    lo: float | None
+    hi: float | None
+    nan: int
+    infinite: int
+    outliers: tuple[int, ...]
+
+
+def extent_of(values: Array) -> Extent:
+    """Return what the numbers of an array are like, piece by piece."""
+    rows = values.reshape(len(values), -1) if values.ndim > 1 else values.reshape(1, -1)
+    step = max(PIECE // max(rows.shape[1], 1), 1)
+    ends = [_row_ends(rows[k : k + step]) for k in range(0, len(rows), step)]
+    lo, hi, nan, infinite = (np.concatenate([part[k] for part in ends] or [np.empty(0)]) for k in range(4))
+    finite = lo <= hi
+    largest = np.maximum(-lo, hi)[finite]
+    outliers = np.flatnonzero(finite)[outliers_of(largest)] if values.ndim > 1 else np.empty(0, int)
+    least, most = (float(lo[finite].min()), float(hi[finite].max())) if finite.any() else (None, None)
+    return Extent(least, most, int(nan.sum()), int(infinite.sum()), tuple(outliers.tolist()))
+
+
+def _row_ends(rows: Array) -> tuple[Array, Array, Array, Array]:
+    """Return the finite extremes of each row, inf and -inf where there are none, and how many are NaN and infinite."""
+    numbers = rows.astype(np.float64)
+    nan, infinite = np.isnan(numbers), np.isinf(numbers)
+    finite = ~(nan | infinite)
+    lo = np.min(numbers, axis=1, where=finite, initial=np.inf)
+    hi = np.max(numbers, axis=1, where=finite, initial=-np.inf)
+    return lo, hi, nan.sum(axis=1), infinite.sum(axis=1)

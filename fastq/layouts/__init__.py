@@ -1,0 +1,180 @@
+"""Lay quantized weights out as the tensors that other systems keep: GPTQ, AWQ, MatMulNBits, bitsandbytes; and back.
+
+A weight here is that of a linear layer, of shape (N, K): N outputs, K inputs, blocks along the inputs.
+
+| layout | tensors | codes |
+|---|---|---|
+| "gptq" | qweight (K * bits / 32, N), qzeros (G, N * bits / 32), scales (G, N), g_idx (K,) | along K, words of int32 |
+| "gptq_v2" | the same, with zero points in qzeros as they are; those of "gptq" are less by one | the same |
+| "awq" | qweight (K, N / 8), qzeros (G, N / 8), scales (G, N) | along N, 8 to a word of int32, in another order |
+| "matmul_nbits" | B (N, G, bytes), scales (N, G), zero_points (N, ceil(G * bits / 8)) | along K, in bytes |
+| "bitsandbytes" | weight (ceil(N * K / 2), 1), absmax, quant_map | along K, the first in the high half of a byte |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fastq.formats.qtypes import QType, as_qtype
+from fastq.layouts import awq, bitsandbytes, gptq, matmul_nbits
+from fastq.layouts.tensors import Layout, Reading, Writing, check_format
+from fastq.operations.nesting import NestedScale
+from fastq.results import QuantizedArray
+from fastq.system.arguments import as_array, as_bool, as_choice, as_dtype, as_int, as_shape, is_a, shown
+
+__all__ = ["LAYOUTS", "from_tensors", "to_tensors"]
+
+Array = NDArray[Any]
+Tensors = Mapping[str, ArrayLike]
+
+_GPTQ = ("uint4", "uint8", "uint2", "uint3")
+
+LAYOUTS = {
+    row.name: row
+    for row in (
+        Layout("gptq", "AutoGPTQ: QuantLinear", _GPTQ, gptq.write, gptq.read, True, 1),
+        Layout("gptq_v2", "GPTQModel: checkpoint_format gptq_v2", _GPTQ, gptq.write, gptq.read, True),
+        Layout("awq", "AutoAWQ: WQLinear_GEMM", ("uint4",), awq.write, awq.read),
+        Layout(
+            "matmul_nbits",
+            "ONNX Runtime: MatMulNBits",
+            ("uint4", "uint8", "uint2"),
+            matmul_nbits.write,
+            matmul_nbits.read,
+        ),
+        Layout("bitsandbytes", "bitsandbytes: Linear4bit", ("nf4", "fp4"), bitsandbytes.write, bitsandbytes.read),
+    )
+}
+
+
+def to_tensors(
+    q: QuantizedArray,
+    layout: str,
+    *,
+    scale_dtype: DTypeLike | None = None,
+    g_idx: ArrayLike | None = None,
+    nested: NestedScale | None = None,
+) -> dict[str, Array]:
+    """Lay a quantized weight out as the tensors of another system.
+
+    Parameters
+    ----------
+    q : QuantizedArray
+        Shape (N, K), blocks along the last axis or one scale for each row. Integers of a width that the layout has,
+        signed ones become unsigned together with their zero points; for "bitsandbytes" nf4 or fp4 in blocks along the
+        last axis, of any shape.
+    layout : str
+        A name of `LAYOUTS`.
+    scale_dtype : dtype, optional
+        Of the scales: float16 by default for "gptq" and "awq", which is a rounding; as they are for the others.
+    g_idx : array_like of int, optional
+        For GPTQ, which block each of the K inputs belongs to, where inputs were ordered by activation. Column k of q
+        is then input ``np.argsort(g_idx, kind="stable")[k]``.
+    nested : NestedScale, optional
+        For "bitsandbytes", its scales quantized in their turn.
+
+    Returns
+    -------
+    dict of str to ndarray
+        By the names that the system gives them. "matmul_nbits" has no zero_points where the scheme is symmetric.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the layout has no place for what q is; the message says what would have one.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> w = np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)
+    >>> q = fastq.quantize(w, "uint4", axis=1, block_size=32)
+    >>> {name: (a.shape, str(a.dtype)) for name, a in fastq.layouts.to_tensors(q, "awq").items()}
+    {'qweight': ((64, 2), 'int32'), 'qzeros': ((2, 2), 'int32'), 'scales': ((2, 16), 'float16')}
+    """
+    if not is_a(q, QuantizedArray):
+        raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
+    row = _layout(layout)
+    if g_idx is not None and not row.has_g_idx:
+        raise ValueError(f"g_idx must be None for layout {layout!r}")
+    if nested is not None and row.read is not bitsandbytes.read:
+        raise ValueError(f"nested must be None for layout {layout!r}")
+    return row.write(q, Writing(row, _float_dtype(scale_dtype), g_idx, nested))
+
+
+def from_tensors(
+    tensors: Tensors,
+    layout: str,
+    *,
+    dtype: str | QType | None = None,
+    shape: tuple[int, ...] | None = None,
+    block_size: int = 0,
+    sort_inputs: bool = False,
+) -> QuantizedArray:
+    """Return the quantized weight that the tensors of another system stand for.
+
+    Parameters
+    ----------
+    tensors : mapping of str to array_like
+        By the names that the system gives them.
+    layout : str
+        A name of `LAYOUTS`.
+    dtype : str or QType, optional
+        The code format: "uint4" by default, for "bitsandbytes" "nf4".
+    shape : tuple of int, optional
+        Shape of the weight, where the tensors do not tell: for "matmul_nbits" if K is not a multiple of the block size,
+        and for "bitsandbytes".
+    block_size : int, optional
+        Elements in a block, where the tensors do not tell: for "bitsandbytes", by default 64; for GPTQ without g_idx,
+        and for AWQ, where the last block is shorter.
+    sort_inputs : bool
+        For GPTQ whose g_idx orders inputs by activation: return inputs in the order of their blocks. Column k of the
+        result is input ``np.argsort(g_idx, kind="stable")[k]``.
+
+    Returns
+    -------
+    QuantizedArray
+        Shape (N, K), with scales of float32; dequantized in float32, the values that the system computes with but for
+        the rounding of its own products.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a tensor is missing or does not fit the others; the message names it.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> w = np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)
+    >>> q = fastq.quantize(w, "uint4", axis=1, block_size=32)
+    >>> tensors = fastq.layouts.to_tensors(q, "gptq_v2", scale_dtype="float32")
+    >>> np.array_equal(fastq.layouts.from_tensors(tensors, "gptq_v2").dequantize(), q.dequantize())
+    True
+    """
+    row = _layout(layout)
+    qtype = as_qtype(row.formats[0] if dtype is None else dtype)
+    check_format(qtype, row)
+    if as_bool(sort_inputs, "sort_inputs") and not row.has_g_idx:
+        raise ValueError(f"sort_inputs must be False for layout {layout!r}")
+    arrays = {name: as_array(array, name) for name, array in dict(tensors).items()}
+    if as_int(block_size, "block_size") < 0:
+        raise ValueError(f"block_size must be 0 or more, not {block_size}")
+    whole = None if shape is None else as_shape(shape)
+    return row.read(Reading(row, arrays, qtype, whole, block_size, bool(sort_inputs)))
+
+
+def _float_dtype(given: DTypeLike | None) -> np.dtype[Any] | None:
+    """Return the dtype that was asked for, if it is one of floats."""
+    if given is None:
+        return None
+    dtype = as_dtype(given, "scale_dtype", "a float dtype")
+    if dtype.kind != "f" and dtype.name != "bfloat16":
+        raise TypeError(f"scale_dtype must be a float dtype, not {dtype}")
+    return dtype
+
+
+def _layout(name: str) -> Layout:
+    return LAYOUTS[as_choice(name, "layout", LAYOUTS)]

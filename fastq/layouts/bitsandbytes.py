@@ -1,0 +1,82 @@
+"""Tensors of bitsandbytes: two codes in a byte, the first in its high half."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fastq.formats.qtypes import as_qtype
+from fastq.layouts.tensors import Array, Reading, Writing, check_format, stored_scale
+from fastq.operations.nesting import NestedScale
+from fastq.operations.packing import pack
+from fastq.results import QParams, QuantizedArray
+
+
+def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+    """Return the tensors of a weight."""
+    check_format(q.dtype, how.row)
+    length = q.shape[-1] if q.shape else 0
+    flat = q.axis in (q.ndim - 1, (q.ndim - 1,)) and q.block_size and (q.ndim == 1 or length % q.block_size == 0)
+    if not flat:
+        raise ValueError("q must have blocks along its last axis that fill its rows for layout 'bitsandbytes'")
+    codes, row = q.unpacked().reshape(-1), q.dtype.codebook
+    assert row is not None
+    zero = row.order[np.searchsorted(row.thresholds, 0.0)]  # what the half of a last byte stands for
+    codes = np.pad(codes, (0, codes.size % 2), constant_values=zero)
+    numbers = np.array(row.values, np.float32)
+    tensors = {"weight": (codes[::2] << 4 | codes[1::2]).reshape(-1, 1)}
+    if how.nested is None:
+        return tensors | {"absmax": stored_scale(q.scale.reshape(-1), how.scale_dtype, "float32"), "quant_map": numbers}
+    inner = how.nested.quantized
+    if how.nested.shape != q.scale.shape:
+        raise ValueError(f"nested has shape {how.nested.shape}, but q has scales of shape {q.scale.shape}")
+    assert inner.dtype.codebook is not None
+    return tensors | {
+        "absmax": inner.codes,
+        "quant_map": numbers,
+        "nested_absmax": inner.scale,
+        "nested_quant_map": np.array(inner.dtype.codebook.values, np.float32),
+        "nested_offset": np.array(how.nested.offset, np.float32),
+    }
+
+
+def read(given: Reading) -> QuantizedArray:
+    """Return the weight of some tensors."""
+    if given.shape is None:
+        raise TypeError("from_tensors needs shape, that of the weight, for layout 'bitsandbytes'")
+    shape, size, block_size = given.shape, math.prod(given.shape), given.block_size or 64
+    if not size or (len(shape) > 1 and shape[-1] % block_size):
+        raise ValueError(f"shape {shape} has rows that blocks of {block_size} don't fill: read it as {(size,)}")
+    packed, blocks = given.get("weight", "uint8").reshape(-1), -(-size // block_size)
+    if packed.size != -(-size // 2):
+        raise ValueError(f"weight has {packed.size} bytes, but shape {shape} needs {-(-size // 2)}")
+    _check_quant_map(given)
+    absmax = given.get("absmax")
+    if absmax.size != blocks:
+        raise ValueError(f"absmax has {absmax.size} scales, but shape {shape} needs {blocks}")
+    if "nested_absmax" not in given.tensors and absmax.dtype.kind != "f":
+        raise ValueError(f"absmax must hold floats where there is no nested_absmax, not {absmax.dtype}")
+    scale = _nested(given, absmax) if "nested_absmax" in given.tensors else absmax.astype(np.float32)
+    codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[:size].reshape(shape)
+    places = (*shape[:-1], -(-shape[-1] // block_size))
+    zeros = np.zeros(places, np.uint8)
+    params = QParams(scale.reshape(places), zeros, given.qtype, len(shape) - 1, block_size, symmetric=True)
+    return QuantizedArray(pack(codes, given.qtype), params, shape)
+
+
+def _check_quant_map(given: Reading) -> None:
+    row = given.qtype.codebook
+    assert row is not None
+    if "quant_map" in given.tensors and not np.array_equal(given.tensors["quant_map"], np.array(row.values, "f4")):
+        raise ValueError(f"quant_map is not the table of {given.qtype}")
+
+
+def _nested(given: Reading, codes: Array) -> Array:
+    inner = as_qtype("dynamic8")
+    scale, offset = given.get("nested_absmax", "float32").reshape(-1), given.get("nested_offset")
+    if codes.dtype != np.uint8 or offset.size != 1 or scale.size != -(-codes.size // 256):
+        raise ValueError("absmax must be uint8 in blocks of 256, beside one nested_offset, where it is nested")
+    params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, 256, symmetric=True)
+    quantized = QuantizedArray(codes.reshape(-1), params, (codes.size,))
+    return NestedScale(quantized, float(offset.reshape(-1)[0]), codes.shape).dequantize()

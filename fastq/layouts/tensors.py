@@ -1,0 +1,178 @@
+"""What layouts share: codes with their parameters as rows and blocks, words of int32, tensors by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastq.formats.conventions import as_convention
+from fastq.formats.qtypes import QType, as_qtype
+from fastq.operations.nesting import NestedScale
+from fastq.operations.packing import pack, unpack
+from fastq.results import QParams, QuantizedArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a system lays quantized weights out.
+
+    Attributes
+    ----------
+    name, system : str
+        Name of the layout, and whose it is.
+    formats : tuple of str
+        Code formats that it has, the usual one first.
+    write, read : callable
+        From a QuantizedArray to tensors, and back.
+    has_g_idx : bool
+        Whether a tensor says which block an input belongs to.
+    zero_points_less : int
+        What is taken from zero points before they are stored.
+    """
+
+    name: str
+    system: str
+    formats: tuple[str, ...]
+    write: Callable[[QuantizedArray, Writing], dict[str, Array]]
+    read: Callable[[Reading], QuantizedArray]
+    has_g_idx: bool = False
+    zero_points_less: int = 0
+
+
+def check_format(qtype: QType, row: Layout) -> None:
+    """Pass if a layout has codes of a format, signed ones of the same width too; else ValueError."""
+    if qtype.name not in (*row.formats, *(name[1:] for name in row.formats if name[0] == "u")):
+        raise ValueError(f"dtype must be one of {', '.join(row.formats)} for layout {row.name!r}, not {qtype}")
+
+
+class Writing(NamedTuple):
+    """How to write: the layout, and the options of `to_tensors`."""
+
+    row: Layout
+    scale_dtype: np.dtype[Any] | None
+    g_idx: ArrayLike | None
+    nested: NestedScale | None
+
+
+class Reading(NamedTuple):
+    """What to read: the layout, tensors, and the options of `from_tensors`."""
+
+    row: Layout
+    tensors: dict[str, Array]
+    qtype: QType
+    shape: tuple[int, ...] | None
+    block_size: int
+    sort_inputs: bool
+
+    def get(self, name: str, dtype: str = "") -> Array:
+        """Return a tensor, of some dtype."""
+        if name not in self.tensors:
+            raise ValueError(f"tensors must have {name!r} for layout {self.row.name!r}, besides {sorted(self.tensors)}")
+        array = self.tensors[name]
+        if dtype and array.dtype != dtype:
+            raise TypeError(f"{name} must be {dtype}, not {array.dtype}")
+        return array
+
+    def of_shape(self, name: str, dtype: str, *shape: int) -> Array:
+        """Return a tensor of some dtype and shape."""
+        array = self.get(name, dtype)
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, but the other tensors need shape {shape}")
+        return array
+
+
+class Weight(NamedTuple):
+    """Unsigned codes of shape (N, K), scales and zero points of shape (N, G), and how many inputs a block has."""
+
+    codes: Array
+    scale: Array
+    zero_point: Array
+    bits: int
+    block_size: int
+
+    @property
+    def qtype(self) -> QType:
+        """The code format."""
+        return as_qtype(f"uint{self.bits}")
+
+    def quantized(self) -> QuantizedArray:
+        """Return the weight as a QuantizedArray."""
+        codes = pack(self.codes, self.qtype) if self.qtype.packed else self.codes
+        scale = self.scale.astype(np.float32)
+        params = QParams(scale, self.zero_point.astype(np.uint8), self.qtype, 1, self.block_size)
+        return QuantizedArray(codes, params, self.codes.shape)
+
+
+def weight_of(q: QuantizedArray, row: Layout) -> Weight:
+    """Return what the layouts of integers are made from."""
+    check_format(q.dtype, row)
+    if q.ndim != 2:
+        raise ValueError(f"q must have 2 dimensions, outputs and inputs, for layout {row.name!r}, not {q.ndim}")
+    along_inputs = q.axis in (1, (1,)) and q.block_size > 0
+    if not along_inputs and (q.axis not in (0, (0,)) or q.block_size):
+        raise ValueError(f"q must have blocks along axis 1, or a scale for each row (axis=0), for layout {row.name!r}")
+    convention = as_convention(q.convention)
+    if convention.zero_point != "integer" or convention.decode != "point":
+        raise ValueError(f"convention {convention.name!r} has other values than (code - zero_point) * scale")
+    scale, zero_point = (each.reshape(q.shape[0], -1) for each in (q.scale, q.zero_point))
+    codes, zero_point = ((a.astype(np.int16) - q.dtype.qmin).astype(np.uint8) for a in (q.unpacked(), zero_point))
+    return Weight(codes, scale, zero_point, q.dtype.bits, q.block_size or q.shape[1])
+
+
+def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -> Array:
+    """Return scales in the dtype asked for, else in the default, else in their own, in C order."""
+    wanted = dtype or (np.dtype(default) if default else scale.dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        stored = np.ascontiguousarray(scale, wanted)
+    lost = ~np.isfinite(stored.astype(np.float64)) | ((stored == 0) & (scale != 0))
+    if lost.any():
+        raise ValueError(f"scale_dtype {wanted} has no place for {np.count_nonzero(lost)} scales, as {scale[lost][0]}")
+    return stored
+
+
+def to_words(codes: Array, bits: int, axis: int, name: str) -> Array:
+    """Return codes in words of int32 along an axis, the first one in the lowest bits."""
+    if codes.shape[axis] * bits % 32:
+        raise ValueError(f"{name} needs whole words: a multiple of {32 // math.gcd(bits, 32)}, not {codes.shape[axis]}")
+    rows = np.moveaxis(codes, axis, -1)
+    packed = pack(np.ascontiguousarray(rows), f"uint{bits}") if bits < 8 else np.ascontiguousarray(rows)
+    return np.ascontiguousarray(np.moveaxis(packed.view("<i4"), -1, axis))
+
+
+def from_words(words: Array, bits: int, axis: int) -> Array:
+    """Return the codes in words along an axis."""
+    rows = np.ascontiguousarray(np.moveaxis(words, axis, -1)).astype("<i4", copy=False).view(np.uint8)
+    length = rows.shape[-1] * 8 // bits
+    codes = unpack(rows, f"uint{bits}", shape=(*rows.shape[:-1], length)) if bits < 8 else rows
+    return np.ascontiguousarray(np.moveaxis(codes, -1, axis))
+
+
+def checked_block_size(given: int, inputs: int, blocks: int) -> int:
+    """Return how many inputs a block has, as given or by the number of blocks; ValueError if it does not fit."""
+    size = given or -(-inputs // blocks)
+    if -(-inputs // size) != blocks:
+        raise ValueError(f"block_size {size} makes no {blocks} blocks of {inputs} inputs")
+    return size
+
+
+def matrix(given: Reading, name: str) -> Array:
+    """Return a tensor of words with two dimensions; ValueError if it is none."""
+    words = given.get(name, "int32")
+    if words.ndim != 2 or not words.size:
+        raise ValueError(f"{name} must be a matrix with elements, not of shape {words.shape}")
+    return words
+
+
+def scales_of(given: Reading, outputs: int) -> Array:
+    """Return scales of shape (blocks, outputs); ValueError if they have another."""
+    scales = given.get("scales")
+    if scales.ndim != 2 or scales.shape[1] != outputs or not scales.size:
+        raise ValueError(f"scales has shape {scales.shape}, but the other tensors need shape (blocks, {outputs})")
+    return scales

@@ -1,0 +1,211 @@
+"""Write quantized arrays and parameters to .safetensors files, and read them back exactly.
+
+The tensors are `codes`, `scale`, `zero_point` and `tensor_scale` as they are in memory, so that any reader of
+safetensors finds them; what they mean is JSON under the key "fastq" of the file's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.dispatch.elementwise import check_stored_codes, checked_qparams
+from fastq.dispatch.parameters import ParameterRules
+from fastq.formats.conventions import as_convention
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QType, as_qtype
+from fastq.operations.file_parts import convention_entry, convention_of, read_array, with_tuples
+from fastq.results import QParams, QuantizedArray
+from fastq.system import atomic
+from fastq.system.arguments import MOST_AXES, as_shape, native, reason, shown
+
+Array = NDArray[Any]
+
+KEY, VERSION = "fastq", 1
+_LONGEST_HEADER = 1 << 20
+_SIZES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
+_NUMPY = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind, sizes in _SIZES.items() for size in sizes}
+_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
+
+
+# --- write ------------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, content: QuantizedArray | QParams) -> None:
+    """Write a file that appears whole or not at all."""
+    params = content.qparams if isinstance(content, QuantizedArray) else content
+    meaning = {"format": _kind(type(content)), "version": VERSION, **_meaning(params)}
+    arrays = {"scale": params.scale, "tensor_scale": params.tensor_scale, "zero_point": params.zero_point}
+    if isinstance(content, QuantizedArray):
+        arrays["codes"], meaning["shape"] = content.codes, content.shape
+        _check(content.qparams, content.codes, content.shape)
+    else:
+        _rules(params).ready(params.scale, params.zero_point, params.tensor_scale)
+    stored = {name: _stored(array) for name, array in arrays.items() if array is not None}
+    stored = dict(sorted(stored.items(), key=lambda item: -item[1][1].itemsize))  # so that all are aligned
+    with atomic.replacing(path) as file:
+        file.write(_header(stored, {KEY: json.dumps(meaning)}))
+        for _, array in stored.values():
+            file.write(array.data)
+
+
+def _kind(kind: type) -> str:
+    return f"fastq.{kind.__name__}"
+
+
+def _meaning(params: QParams) -> dict[str, Any]:
+    qtype = params.dtype
+    return {
+        "dtype": qtype.format,
+        "bits": qtype.bits if qtype.container else None,
+        "axis": params.axis,
+        "block_size": params.block_size,
+        "symmetric": params.symmetric,
+        "convention": convention_entry(params.convention),
+        "computed": None if params.computed is None else params.computed.name,
+    }
+
+
+def _stored(array: Array) -> tuple[str, Array]:
+    """Return the name of a dtype and elements in C order and little endian; other dtypes of one byte as their bits."""
+    array = np.asarray(array)
+    for name, dtype in _NUMPY.items():
+        if native(array.dtype) == native(np.dtype(dtype)):
+            return name, np.array(array, dtype, order="C", copy=None)
+    name = next((name for name, known in _ML_DTYPES.items() if array.dtype.name == known), "U8")
+    return name, np.array(array, order="C", copy=None).view(f"<u{array.dtype.itemsize}")
+
+
+def _header(stored: dict[str, tuple[str, Array]], metadata: dict[str, str]) -> bytes:
+    header: dict[str, Any] = {"__metadata__": metadata}
+    start = 0
+    for name, (dtype, array) in stored.items():
+        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [start, start + array.nbytes]}
+        start += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+# --- read -------------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
+    """Read a file, of which nothing is believed that does not fit the rest.
+
+    Raises
+    ------
+    ValueError
+        If it is no file of that kind; the message is one line.
+    """
+    with path.open("rb") as file:
+        try:
+            return _read(file, kind)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            what = f"no file of a {kind.__name__}"
+            raise ValueError(f"path is {what}: {shown(str(path))}: {reason(error)}") from error
+
+
+def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
+    header = _read_header(file)
+    meaning = json.loads(header.pop("__metadata__")[KEY])
+    if meaning.pop("format") != _kind(kind) or meaning.pop("version") != VERSION:
+        raise ValueError(f"its {KEY!r} metadata does not say {_kind(kind)}, version {VERSION}")
+    shape = as_shape(with_tuples(meaning.pop("shape"))) if kind is QuantizedArray else None
+    names = {"scale", "zero_point"} | {"tensor_scale"} & header.keys() | ({"codes"} if shape is not None else set())
+    if header.keys() != names:
+        raise ValueError(f"it has tensors {sorted(header)} in place of {sorted(names)}")
+    qtype = _qtype(meaning)
+    arrays = {name: _as_elements(array, qtype) for name, array in _tensors(file, header).items()}
+    params = _params(meaning, qtype, arrays)
+    if shape is None:
+        _rules(params).ready(params.scale, params.zero_point, params.tensor_scale)
+        return params
+    _check(params, arrays["codes"], shape)
+    return QuantizedArray(arrays["codes"], params, shape)
+
+
+def _read_header(file: BinaryIO) -> dict[str, Any]:
+    length = int.from_bytes(file.read(8), "little")
+    if not 2 <= length <= min(_LONGEST_HEADER, os.fstat(file.fileno()).st_size - 8):
+        raise ValueError("it has no header of safetensors")
+    header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object of JSON")
+    return header
+
+
+def _qtype(meaning: dict[str, Any]) -> QType:
+    qtype, bits = as_qtype(meaning.pop("dtype")), meaning.pop("bits")
+    return qtype if bits is None else qtype.with_bits(bits)
+
+
+def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Array]]:
+    """Return the tensors, which have to fill the rest of the file in the order of the header."""
+    arrays: dict[str, tuple[str, Array]] = {}
+    at, start = file.tell(), 0
+    size = os.fstat(file.fileno()).st_size - at
+    for name, entry in header.items():
+        dtype, shape = entry["dtype"], as_shape(with_tuples(entry["shape"]))
+        elements = np.dtype(_NUMPY[dtype] if dtype in _NUMPY else f"<u{_width(dtype)}")
+        stop = start + math.prod(shape) * elements.itemsize
+        if len(shape) > MOST_AXES or entry["data_offsets"] != [start, stop] or stop > size:
+            raise ValueError(f"tensor {name} does not lie where its shape and the tensors before it say")
+        arrays[name], start = (dtype, read_array(file, shape, elements)), stop
+    if start != size:
+        raise ValueError(f"{size - start} bytes are left over")
+    return arrays
+
+
+def _width(dtype: str) -> int:
+    if dtype not in _ML_DTYPES:
+        raise ValueError(f"dtype {shown(dtype)} of a tensor is none of {', '.join((*_NUMPY, *_ML_DTYPES))}")
+    return 2 if dtype == "BF16" else 1
+
+
+def _as_elements(stored: tuple[str, Array], qtype: QType) -> Array:
+    """Return a tensor in its dtype; bits of one byte in that of the codes where these are floats."""
+    name, array = stored
+    if name in _ML_DTYPES:
+        return array.view(FLOAT_FORMATS[_ML_DTYPES[name]].dtype)
+    is_code = name == "U8" and qtype.element and not qtype.packed
+    return array.view(qtype.storage) if is_code else array
+
+
+def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> QParams:
+    convention, computed = convention_of(meaning.pop("convention")), meaning.pop("computed")
+    meaning["axis"] = with_tuples(meaning["axis"])
+    zero_point = arrays["zero_point"]
+    if qtype.element and qtype.packed and not zero_point.any():
+        zero_point = np.zeros(zero_point.shape, qtype.storage)
+    return QParams(
+        arrays["scale"],
+        zero_point,
+        qtype,
+        convention=convention,
+        tensor_scale=arrays.get("tensor_scale"),
+        computed=None if computed is None else np.dtype(computed),
+        **meaning,
+    )
+
+
+def _rules(params: QParams) -> ParameterRules:
+    row = as_convention(params.convention)
+    return ParameterRules(params.dtype, row, row.scale_dtype(params.compute_dtype), params.block_size)
+
+
+def _check(params: QParams, codes: Array, shape: tuple[int, ...]) -> None:
+    """Pass if codes and parameters are those of an array of some shape; else TypeError or ValueError."""
+    checked_qparams(params, shape, params.compute_dtype)
+    check_stored_codes(codes, params.dtype, shape)
+    qtype = params.dtype
+    if qtype.container and codes.size and not qtype.qmin <= codes.min() <= codes.max() <= qtype.qmax:
+        raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}")

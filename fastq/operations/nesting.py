@@ -1,0 +1,108 @@
+"""Quantize the scales of blocks in their turn: double quantization."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastq.operations.quantize import quantize
+from fastq.results import QuantizedArray
+from fastq.system.arguments import as_array, as_int
+
+
+@dataclass(frozen=True, eq=False)
+class NestedScale:
+    """Scales of blocks, quantized in blocks of their own.
+
+    Attributes
+    ----------
+    quantized : QuantizedArray
+        The scales less `offset` in one row, "dynamic8" codes in blocks.
+    offset : float
+        The mean of the scales, exact in float32.
+    shape : tuple of int
+        Shape of the scales.
+    """
+
+    quantized: QuantizedArray
+    offset: float
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, their scales and the offset."""
+        return self.quantized.codes.nbytes + self.quantized.scale.nbytes + 4
+
+    def dequantize(self) -> NDArray[np.float32]:
+        """Return the scales: values of the codes plus the offset, in float32.
+
+        Of scales near 0 they may be 0 or less; codebook formats take such scales.
+
+        Returns
+        -------
+        ndarray of float32
+            Shape `shape`.
+        """
+        values: NDArray[np.float32] = self.quantized.dequantize() + np.float32(self.offset)
+        return values.reshape(self.shape)
+
+
+def nest_scale(scale: ArrayLike, *, block_size: int = 256, offset: float | None = None) -> NestedScale:
+    """Quantize scales less their mean to 8 bits, as the double quantization of bitsandbytes (QLoRA, arXiv:2305.14314).
+
+    Codes of the array itself are taken with the scales as they were; what reads them multiplies with
+    `NestedScale.dequantize`. With blocks of 64 a weight then takes 4.127 bits instead of 4.5.
+
+    Parameters
+    ----------
+    scale : array_like of float32
+        Scales of the blocks of an array, any shape; blocks of scales run along them in C order.
+    block_size : int
+        Scales in a block.
+    offset : float, optional
+        What is taken from the scales first; by default their mean: the exact sum rounded to float64, divided by their
+        number, and rounded to float32.
+
+    Returns
+    -------
+    NestedScale
+        8-bit codes, a float32 scale for each block, and the offset.
+
+    Raises
+    ------
+    TypeError
+        If the scales are not float32.
+    ValueError
+        If there are none, one is not finite, or block_size is not positive.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> import numpy as np, fastq
+    >>> x = np.random.default_rng(0).standard_normal((4, 256)).astype(np.float32)
+    >>> q = fastq.quantize(x, "nf4", axis=-1, block_size=64)
+    >>> nested = fastq.nest_scale(q.scale)
+    >>> params = dataclasses.replace(q.qparams, scale=nested.dequantize())
+    >>> values = fastq.QuantizedArray(q.codes, params, q.shape).dequantize()
+    """
+    scales = as_array(scale, "scale")
+    if scales.dtype != np.float32:
+        raise TypeError(f"scale must be float32, not {scales.dtype}")
+    if as_int(block_size, "block_size") < 1:
+        raise ValueError(f"block_size must be 1 or more, not {block_size}")
+    if not scales.size or not np.isfinite(scales).all():
+        raise ValueError("scale must be finite numbers, at least one")
+    mean = np.float32(math.fsum(scales.reshape(-1).tolist()) / scales.size if offset is None else _number(offset))
+    rest = scales.reshape(-1) - mean
+    return NestedScale(quantize(rest, "dynamic8", axis=0, block_size=block_size), float(mean), scales.shape)
+
+
+def _number(offset: Any) -> float:
+    number = as_array(offset, "offset")
+    if number.shape or number.dtype.kind not in "iuf" or not np.isfinite(number):
+        raise ValueError(f"offset must be a finite number, not {offset!r}")
+    return float(number)

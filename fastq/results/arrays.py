@@ -1,0 +1,419 @@
+"""QuantizedArray: codes and the parameters that give them meaning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType
+from fastq.results.parameters import Axis, QParams, convention_for, parameters_text, scheme_text
+from fastq.results.selection import (
+    Granularity,
+    Pick,
+    as_new_shape,
+    axis_like,
+    granularity,
+    packed_length,
+    packed_picks,
+    part_at,
+    reshaped,
+)
+from fastq.system import lazy
+from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
+
+if TYPE_CHECKING:
+    from fastq.results.explanation import Explanation
+
+
+def _own_dtype(qtype: QType, dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype that is called like the codes of a format, if that is the one asked for."""
+    own = qtype.name if qtype.packed and not qtype.element else qtype.storage.name
+    wanted = f"{own}, that of the codes"
+    name = as_str(dtype, "dtype") if issubclass(type(dtype), str) else as_dtype(dtype, "dtype", wanted).name
+    if name != own:
+        raise TypeError(f"dtype must be {wanted}, not {shown(name)}")
+    found = qtype.storage if own == qtype.storage.name else getattr(lazy.module("ml_dtypes"), name, None)
+    if found is None:
+        raise TypeError(f"ml_dtypes has no dtype for {qtype} codes; without dtype they are {qtype.storage}")
+    return np.dtype(found)
+
+
+def _packed(codes: NDArray[Any], qtype: QType) -> NDArray[Any]:
+    packed: NDArray[Any] = lazy.module("fastq.operations.packing").pack(codes, qtype)
+    return packed
+
+
+def _same(numbers: Any) -> Any:
+    return numbers
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class QuantizedArray:
+    """Codes and the parameters that give them meaning.
+
+    Attributes
+    ----------
+    codes : ndarray
+        One code an element, in the memory order of the array that was quantized; formats of fewer than 8 bits are
+        packed along the last axis without gaps, first element in the low bits.
+    qparams : QParams
+        Scale, zero point, format, axis, block size and convention; each is also an attribute here.
+    shape : tuple of int
+        Shape of the array that the codes stand for.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> q = fastq.quantize(np.array([-1.0, 0.0, 0.5, 1.55], np.float32), "int8")
+    >>> q.codes
+    array([-128,  -28,   22,  127], dtype=int8)
+    >>> np.asarray(q)
+    array([-1.  ,  0.  ,  0.5 ,  1.55], dtype=float32)
+    >>> q[:2]
+    QuantizedArray([-128,  -28],
+                   shape=(2,), int8, scale=0.01, zero_point=-28, nbytes=7)
+    """
+
+    codes: NDArray[Any]
+    qparams: QParams
+    shape: tuple[int, ...]
+
+    def __init__(self, codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> None:
+        if not is_a(qparams, QParams):
+            raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
+        self.__dict__.update(codes=as_array(codes, "codes"), qparams=qparams, shape=as_shape(shape))
+
+    @property
+    def scale(self) -> NDArray[Any]:
+        """Value of one code step."""
+        return self.qparams.scale
+
+    @property
+    def zero_point(self) -> NDArray[Any]:
+        """The code of 0.0."""
+        return self.qparams.zero_point
+
+    @property
+    def tensor_scale(self) -> NDArray[np.float32] | None:
+        """What every scale is multiplied with, in formats with two levels of scales."""
+        return self.qparams.tensor_scale
+
+    @property
+    def dtype(self) -> QType:
+        """The code format."""
+        return self.qparams.dtype
+
+    @property
+    def axis(self) -> Axis:
+        """Channel axis or axes, or the axis along which blocks run."""
+        return self.qparams.axis
+
+    @property
+    def block_size(self) -> int:
+        """Elements in a block, 0 without blocks."""
+        return self.qparams.block_size
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether as many codes are used below the zero point as above it."""
+        return self.qparams.symmetric
+
+    @property
+    def convention(self) -> str | Convention:
+        """Whose arithmetic the codes follow."""
+        return self.qparams.convention
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of the array that the codes stand for."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements that the codes stand for."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, scale and zero point together."""
+        return self.codes.nbytes + self.qparams.nbytes
+
+    def unpacked(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """Return the codes one an element: the codes themselves unless the format packs them.
+
+        Parameters
+        ----------
+        dtype : str or dtype, optional
+            The dtype of ml_dtypes that is called like the format, such as "int4"; by default the storage dtype of the
+            format, int8 or uint8 for packed integers.
+
+        Returns
+        -------
+        ndarray
+            Shape `shape`.
+
+        Raises
+        ------
+        TypeError
+            If dtype is not that of the codes.
+        """
+        wanted, codes = None if dtype is None else _own_dtype(self.dtype, dtype), self.codes
+        if self.dtype.packed:
+            codes = lazy.module("fastq.operations.packing").unpack(codes, self.dtype, shape=self.shape)
+        return codes if wanted is None else codes.astype(wanted, copy=False)
+
+    def dequantize(
+        self, *, dtype: DTypeLike | None = None, out: NDArray[np.floating[Any]] | None = None
+    ) -> NDArray[np.floating[Any]]:
+        """Return the values that the codes stand for: ``(code - zero_point) * scale``.
+
+        Parameters
+        ----------
+        dtype : float32 or float64, optional
+            Output dtype; the scale's by default.
+        out : ndarray, optional
+            Where to write; shape `shape`, float32 or float64, not overlapping the codes.
+
+        Returns
+        -------
+        ndarray
+            Shape `shape`.
+        """
+        values: NDArray[Any] = lazy.module("fastq.operations.dequantize").dequantize(self, dtype=dtype, out=out)
+        return values
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("a QuantizedArray can't be seen as an array without a copy")
+        values = as_array(self.dequantize(), "q")
+        return values if dtype is None else values.astype(as_dtype(dtype, "dtype", "a dtype"), copy=False)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("q of shape () has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        raise TypeError("q is neither true nor false: ask for q.size, or compare q.dequantize()")
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[row] for row in range(len(self)))
+
+    def __getitem__(self, index: object) -> Self:
+        """Return a part of the array, whose codes and parameters are those of this one.
+
+        Parameters
+        ----------
+        index : int, slice, Ellipsis, list or ndarray, or a tuple of them
+            One for each axis, of which one may be a list or array of bools or ints beside slices. Along the axis of
+            blocks a slice that begins with a block: ``q[:, 64:128]``.
+
+        Returns
+        -------
+        QuantizedArray
+            Codes and parameters are views as NumPy's are: of ints and slices. Packed codes are views where rows of the
+            part begin and end with whole bytes, and otherwise packed anew.
+
+        Raises
+        ------
+        TypeError
+            If the index is none of these.
+        IndexError
+            If it is out of bounds.
+        ValueError
+            If it cuts a block.
+
+        Examples
+        --------
+        >>> import numpy as np, fastq
+        >>> q = fastq.quantize(np.arange(12.0).reshape(3, 4), "uint8", axis=0)
+        >>> bool((q[1].dequantize() == q.dequantize()[1]).all())
+        True
+        >>> q[[0, 2], ::2].shape
+        (2, 2)
+        """
+        part = part_at(index, self._granularity)
+        codes = self._codes_of(part.picks, part.granularity.shape)
+        return self._with(codes, lambda numbers: numbers[(*part.parameters, ...)], part.granularity)
+
+    @property
+    def _granularity(self) -> Granularity:
+        """What parameters belong to: the whole array, where there is one for several channels."""
+        where = granularity(self.shape, self.axis, self.block_size)
+        one_for_all = not self.block_size and self.scale.shape != where.parameter_shape
+        return Granularity(self.shape, (), 0) if one_for_all else where
+
+    def _codes_of(self, picks: tuple[Pick, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return the codes of a part, packed anew where its rows don't begin and end with whole bytes."""
+        if not self.dtype.packed:
+            return self.codes[(*picks, ...)]
+        of_bytes = packed_picks(picks, self.shape, self.dtype)
+        if of_bytes is not None:
+            return self.codes[(*of_bytes, ...)]
+        *others, last = picks
+        return _packed(self[(*others, ...)].unpacked()[..., last].reshape(shape), self.dtype)
+
+    def reshape(self, *shape: int | tuple[int, ...]) -> Self:
+        """Return the array in another shape, where each parameter still belongs to the same elements.
+
+        Parameters
+        ----------
+        *shape : int or tuple of int
+            Sizes of the axes, or a tuple of them; one may be -1. Axes with parameters of their own may be parted, or
+            joined with their like; an axis of blocks stays as long as it is, or is parted and joined at whole blocks.
+
+        Returns
+        -------
+        QuantizedArray
+            Views where NumPy's `reshape` makes one; packed codes where rows are whole bytes, or as long as before.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the shape is not as described.
+
+        Examples
+        --------
+        >>> import numpy as np, fastq
+        >>> q = fastq.quantize(np.arange(12.0).reshape(6, 2), "uint8", axis=0)
+        >>> q.reshape(2, 3, 2).axis
+        (0, 1)
+        """
+        new = reshaped(as_new_shape(shape, self.size), self._granularity)
+        return self._with(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
+
+    def _codes_in(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return the codes in another shape."""
+        if not self.dtype.packed:
+            return self.codes.reshape(shape)
+        old, new = self.shape[-1:] or (1,), shape[-1:] or (1,)
+        if old == new or not any(n * self.dtype.bits % 8 for n in (*old, *new)):
+            return self.codes.reshape(*shape[:-1], packed_length(new[0], self.dtype))
+        return _packed(self.unpacked().reshape(shape), self.dtype)
+
+    def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], where: Granularity) -> Self:
+        """Return an array of other codes, with the parameters that `of_numbers` takes of these."""
+        p = self.qparams
+        if p.scale.shape != self._granularity.parameter_shape:
+            of_numbers = _same
+        axis = axis_like(p.axis, where.axes)
+        if axis == p.axis:
+            params = p.with_values(of_numbers(p.scale), of_numbers(p.zero_point))
+        else:
+            convention = convention_for(p, axis)
+            numbers = {"scale": of_numbers(p.scale), "zero_point": of_numbers(p.zero_point)}
+            params = replace(p, **numbers, axis=axis, convention=convention)
+        part = object.__new__(type(self))
+        part.__dict__.update(codes=codes, qparams=params, shape=where.shape)
+        return part
+
+    def astype(self, dtype: DTypeLike) -> NDArray[Any]:
+        """Return the values in a float dtype; other codes are what `fastq.quantize` makes of them.
+
+        Parameters
+        ----------
+        dtype : float16, bfloat16, float32 or float64
+            Of the values.
+
+        Returns
+        -------
+        ndarray
+            Shape `shape`.
+
+        Raises
+        ------
+        TypeError
+            If it is another dtype.
+        """
+        return self.dequantize(dtype=dtype)
+
+    def copy(self) -> Self:
+        """Return an array that shares no memory with this one.
+
+        Returns
+        -------
+        QuantizedArray
+            Codes and parameters of the same bytes, in the same memory order.
+        """
+        p = self.qparams
+        params = p.with_values(p.scale.copy(), p.zero_point.copy())
+        if p.tensor_scale is not None:
+            vars(params)["tensor_scale"] = p.tensor_scale.copy()
+        part = object.__new__(type(self))
+        part.__dict__.update(codes=self.codes.copy("K"), qparams=params, shape=self.shape)
+        return part
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write codes and parameters to a .safetensors file that appears whole or not at all; `fastq.load` reads it.
+
+        Parameters
+        ----------
+        path : str or path
+            An existing file is replaced. Equal arrays have equal files.
+
+        Raises
+        ------
+        TypeError, ValueError, OSError
+            If path is not as described or can't be written, or codes and parameters don't fit.
+        """
+        lazy.module("fastq.operations.array_file").write(lazy.module("fastq.operations.file_parts").as_path(path), self)
+
+    def explain(self, index: int | tuple[int, ...] | None = None) -> Explanation:
+        """Write out the formulas of this array's convention, and with an index the numbers of that element.
+
+        Parameters
+        ----------
+        index : int or tuple of int, optional
+            Which element, an int for each axis.
+
+        Returns
+        -------
+        Explanation
+            Shown as text; `value` is what `dequantize` gives for the element, to the bit.
+
+        Raises
+        ------
+        TypeError, IndexError
+            If the index is not that of one element.
+
+        Examples
+        --------
+        >>> import numpy as np, fastq
+        >>> q = fastq.quantize(np.array([-1.0, 0.0, 0.5, 1.55], np.float32), "int8")
+        >>> q.explain(2)
+        int8; F = float32, codes -128 to 127
+        scale = (hi - lo) / (qmax - qmin) in F; if below the smallest normal number: 1
+        zero_point = clamp(rint(qmin - lo / scale))
+        code = clamp(rint(x / scale) + zero_point)
+        value = (code - zero_point) * scale
+        element (2,): code 22, zero_point -28, scale 0.01
+        value = (22 - -28) * 0.01 = 0.5
+        """
+        explanation: Explanation = lazy.module("fastq.results.explanation").explained(
+            as_array(self.codes, "q"), self.qparams, self.shape, index
+        )
+        return explanation
+
+    def __repr__(self) -> str:
+        text, start = lazy.module("fastq.results.text"), f"{type(self).__name__}("
+        codes = text.codes_text(self.codes, self.qparams, self.shape, start)
+        line = f"shape={self.shape}, {scheme_text(self.qparams)}, {parameters_text(self.qparams)}"
+        whole = f"{line}, nbytes={self.nbytes})"
+        return f"{start}{codes},\n{' ' * len(start)}{whole}" if codes else start + whole
+
+    def _repr_html_(self) -> str:
+        card: str = lazy.module("fastq.results.card").card(self.codes, self.qparams, self.shape, self.nbytes)
+        return card
+
+
+def quantized(codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> QuantizedArray:
+    """Return a QuantizedArray of parts that need no checks, in a third of the time of its own `__init__`."""
+    q = object.__new__(QuantizedArray)
+    q.__dict__.update(codes=codes, qparams=qparams, shape=shape)
+    return q

@@ -1,0 +1,123 @@
+"""Single codes of an array, their parameters, and what they decode to by the formula of the convention, in NumPy.
+
+For what is shown of an array: a few elements of it, however large it is, without compiling a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import as_convention, part_of
+from fastq.formats.describe import format_value_formula, value_formula
+from fastq.formats.qtypes import QType
+from fastq.results.parameters import QParams
+from fastq.results.selection import granularity
+from fastq.system.arguments import as_array
+
+Array = NDArray[Any]
+Places = tuple[Any, ...]  # of elements: integers or arrays of integers that broadcast, one for each axis
+
+_NAME = re.compile(r"\b[a-z_]+\b")
+
+
+def codes_at(codes: Array, qtype: QType, places: Places) -> Array:
+    """Return the codes at some places, one an element, in the storage dtype of the format."""
+    if not qtype.packed:
+        return np.asarray(codes[(*places, ...)])
+    *rows, column = places or (0,)
+    first_bit = np.asarray(column) * qtype.bits
+    first, last = first_bit // 8, codes.shape[-1] - 1
+    low, high = (codes[(*rows, byte)].astype(np.uint16) for byte in (first, np.minimum(first + 1, last)))
+    code = (low | high << 8) >> (first_bit % 8).astype(np.uint16) & np.uint16((1 << qtype.bits) - 1)
+    if qtype.element:
+        return np.asarray(code.astype(np.uint8)).view(qtype.storage)
+    sign = 1 << (qtype.bits - 1) if qtype.signed else 0
+    return np.asarray((code.astype(np.int16) ^ sign) - sign).astype(qtype.storage)
+
+
+def parameter_places(p: QParams, shape: tuple[int, ...], places: Places) -> Places:
+    """Return where the parameters of the elements at some places are."""
+    where = granularity(shape, p.axis, p.block_size)
+    if p.scale.shape != where.parameter_shape:  # one number for all
+        return (0,) * p.scale.ndim
+    if not p.block_size:
+        return tuple(places[a] for a in where.axes)
+    return tuple(place // p.block_size if a in where.axes else place for a, place in enumerate(places))
+
+
+def code_ends(p: QParams) -> tuple[float, float]:
+    """Return the first and the last code in use, of floats their numbers."""
+    if p.dtype.codebook:
+        return 0, (1 << p.dtype.bits) - 1
+    row = as_convention(p.convention).under(p.symmetric, part_of(p.axis, p.block_size))
+    return row.code_range(p.dtype, p.symmetric)
+
+
+def formula_of(p: QParams) -> str:
+    """Return how a code becomes a value under some parameters."""
+    row = as_convention(p.convention).under(p.symmetric, part_of(p.axis, p.block_size))
+    return format_value_formula(p.dtype) or value_formula(row)
+
+
+def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> dict[str, Any]:
+    """Return the numbers of codes at some places by the names that the formula gives them, in the types it takes."""
+    ftype = np.dtype(np.float32) if p.dtype.block_size else p.compute_dtype
+    row = as_convention(p.convention).under(p.symmetric, part_of(p.axis, p.block_size))
+    first, last = code_ends(p)
+    where = parameter_places(p, shape, places)
+    scale, zero_point = (as_array(number, "parameters")[(*where, ...)] for number in (p.scale, p.zero_point))
+    code, table = codes.astype(ftype), p.dtype.codebook
+    return {
+        "code": code,
+        "number": np.asarray(table.values, ftype)[codes] if table else code,
+        "scale": scale.astype(np.float64 if row.quotient == "range" else ftype),
+        "tensor_scale": p.tensor_scale,
+        "zero_point": zero_point.astype(ftype),
+        "offset": zero_point.astype(ftype),
+        "qmin": ftype.type(first),
+        "n": ftype.type(last - first),
+    }
+
+
+def values_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> Array:
+    """Return what codes one an element at some places decode to, in the compute type."""
+    return evaluated(formula_of(p), terms_of(codes, p, shape, places)).astype(p.compute_dtype)
+
+
+def values_at(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> Array:
+    """Return what the codes of an array at some places decode to."""
+    return values_of(codes_at(codes, p.dtype, places), p, shape, places)
+
+
+def sampled_places(shape: tuple[int, ...], most: int) -> tuple[NDArray[np.intp], ...]:
+    """Return the places of all elements of an array, or of so many at most, drawn at random, each time the same."""
+    size = math.prod(shape)
+    picked = np.arange(size) if size <= most else np.random.default_rng(0).integers(size, size=most)
+    return np.unravel_index(picked, shape) if shape else ()
+
+
+@np.errstate(all="ignore")
+def evaluated(formula: str, terms: dict[str, Any]) -> Array:
+    """Return what a formula of `fastq.formats.describe` gives, so that what is shown is what is computed."""
+    ftype = terms["code"].dtype.type
+    return np.asarray(eval(formula, {"__builtins__": {}}, {**terms, "F": ftype}))  # text of ours alone
+
+
+def names_in(formula: str) -> list[str]:
+    """Return the names of the numbers of a formula, each once, in their order."""
+    return list(dict.fromkeys(_NAME.findall(formula)))
+
+
+def filled_in(formula: str, terms: dict[str, Any]) -> str:
+    """Return a formula with the numbers of one element in place of names."""
+    return _NAME.sub(lambda name: written(terms[name[0]]), formula)
+
+
+def written(number: Any) -> str:
+    """Return a number with the digits that tell it from others of its type."""
+    return str(number).removesuffix(".0")

@@ -1,0 +1,95 @@
+"""Explain an array, or an element of it: the formulas of its convention, with numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import as_convention, part_of
+from fastq.formats.describe import (
+    code_formula,
+    format_code_formula,
+    format_scale_formula,
+    scale_formula,
+    zero_point_formula,
+)
+from fastq.results.elements import code_ends, codes_at, evaluated, filled_in, formula_of, names_in, terms_of, written
+from fastq.results.parameters import QParams, scheme_text
+from fastq.results.selection import picks_of
+from fastq.system.arguments import shown
+
+Array = NDArray[Any]
+
+_SHOWN = "code", "number", "scale", "tensor_scale", "zero_point", "offset"
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """How an array was quantized and what its codes stand for; shown as lines of text.
+
+    Attributes
+    ----------
+    formulas : dict of str to str
+        By what they give: "scale", "zero_point" or "offset", "code" and "value".
+    numbers : dict of str to number
+        Of an element, by the names that the formula of its value has; empty without an index.
+    value : float32, float64 or None
+        What the formula gives of them, the bits of `dequantize`; None without an index.
+    text : str
+        All of it.
+    """
+
+    formulas: dict[str, str]
+    numbers: dict[str, Any]
+    value: Any
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def explained(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -> Explanation:
+    """Return the explanation of an array, and of the element at an index unless that is None."""
+    formulas = formulas_of(p)
+    lines = [f"{scheme_text(p)}; {_terms_text(p)}", *(f"{name} = {text}" for name, text in formulas.items())]
+    if index is None:
+        return Explanation(formulas, {}, None, "\n".join(lines))
+    places = _place_of(index, shape)
+    terms = terms_of(codes_at(codes, p.dtype, places), p, shape, places)
+    value = evaluated(formulas["value"], terms).astype(p.compute_dtype)[()]
+    numbers = {name: terms[name][()] for name in names_in(formulas["value"]) if name in _SHOWN}
+    of_element = ", ".join(f"{name} {written(number)}" for name, number in numbers.items())
+    lines += [f"element {places}: {of_element}", f"value = {filled_in(formulas['value'], terms)} = {written(value)}"]
+    return Explanation(formulas, numbers, value, "\n".join(lines))
+
+
+def formulas_of(p: QParams) -> dict[str, str]:
+    """Return the formulas by which parameters, codes and values are taken, by what they give."""
+    if p.dtype.element or p.dtype.block_size:
+        return {"scale": format_scale_formula(p.dtype), "code": format_code_formula(p.dtype), "value": formula_of(p)}
+    scheme = "symmetric" if p.symmetric else "asymmetric"
+    row = as_convention(p.convention).under(p.symmetric, part_of(p.axis, p.block_size))
+    zero_point = zero_point_formula(row, scheme)
+    return {
+        "scale": scale_formula(row, scheme),
+        "offset" if row.zero_point == "offset" else "zero_point": zero_point.removeprefix("offset = "),
+        "code": code_formula(row, scheme),
+        "value": formula_of(p),
+    }
+
+
+def _terms_text(p: QParams) -> str:
+    """Return what the names of the formulas stand for that are the same for all elements."""
+    first, last = code_ends(p)
+    return f"F = {p.compute_dtype}, codes {first:g} to {last:g}"
+
+
+def _place_of(index: object, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the place of one element."""
+    picks = picks_of(index, shape)
+    places = tuple(pick for pick in picks if isinstance(pick, int))
+    if len(places) < len(shape):
+        raise TypeError(f"index must be an int for each of {len(shape)} axes, not {shown(index)}")
+    return places

@@ -1,0 +1,272 @@
+"""Which codes and which parameters a part of an array has, and a reshaped array: integers only.
+
+A part can be taken where it has the granularity of the whole: along axes that have parameters of their own, these are
+indexed like the codes; blocks are kept whole, but for the last of a row, which may be shorter.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.qtypes import QType
+from fastq.results.parameters import Axis
+from fastq.system.arguments import as_int, is_a, shown, within_array
+
+Pick = int | slice | NDArray[Any]  # what is taken of an axis
+
+WHOLE = slice(None)
+
+
+class Granularity(NamedTuple):
+    """What parameters belong to, for an array of a shape.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the array.
+    axes : tuple of int
+        Axes that have parameters of their own, counted from the front.
+    block_size : int
+        Elements in a block along the one axis; 0 without blocks.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    block_size: int
+
+    @property
+    def parameter_shape(self) -> tuple[int, ...]:
+        """Shape of scale and zero point."""
+        if not self.block_size:
+            return tuple(self.shape[a] for a in self.axes)
+        return tuple(-(-n // self.block_size) if a in self.axes else n for a, n in enumerate(self.shape))
+
+
+def granularity(shape: tuple[int, ...], axis: Axis, block_size: int) -> Granularity:
+    """Return the granularity that an axis and a block size name."""
+    axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return Granularity(shape, within_array(axes, len(shape), "q"), block_size)
+
+
+def axis_like(axis: Axis, axes: tuple[int, ...]) -> Axis:
+    """Return axes as the one int that `axis` is, as a tuple, or as None where none is left."""
+    if not axes:
+        return None
+    return axes if isinstance(axis, tuple) or len(axes) > 1 else axes[0]
+
+
+# Indexing
+
+
+class Part(NamedTuple):
+    """A part of an array.
+
+    Attributes
+    ----------
+    picks : tuple of Pick
+        What it takes of each axis.
+    parameters : tuple of Pick
+        What it takes of each axis of the parameters.
+    granularity : Granularity
+        Its own.
+    """
+
+    picks: tuple[Pick, ...]
+    parameters: tuple[Pick, ...]
+    granularity: Granularity
+
+
+def part_at(index: object, whole: Granularity) -> Part:
+    """Return the part of an array at an index.
+
+    Raises
+    ------
+    IndexError
+        If the index is out of bounds, or for more axes than there are.
+    TypeError
+        If it is none of those that `QuantizedArray` takes.
+    ValueError
+        If it cuts a block.
+    """
+    picks = picks_of(index, whole.shape)
+    of_axis = [
+        _of_blocks(pick, whole, a) if whole.block_size and a in whole.axes else pick for a, pick in enumerate(picks)
+    ]
+    parameters = of_axis if whole.block_size else [of_axis[a] for a in whole.axes]
+    left = [a for a, pick in enumerate(picks) if not isinstance(pick, int)]
+    shape = tuple(_count(picks[a], whole.shape[a]) for a in left)
+    axes = tuple(left.index(a) for a in whole.axes if a in left)
+    return Part(tuple(picks), tuple(parameters), Granularity(shape, axes, whole.block_size))
+
+
+def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
+    """Return what an index takes of each axis."""
+    given = list(index) if is_a(index, tuple) else [index]
+    dots = [k for k, each in enumerate(given) if each is Ellipsis]
+    if len(given) - len(dots) > len(shape):
+        raise IndexError(f"q has {len(shape)} axes, but the index is for {len(given) - len(dots)}")
+    if len(dots) > 1:
+        raise IndexError("an index has one '...' at most")
+    fill = [WHOLE] * (len(shape) - len(given) + len(dots))
+    at = dots[0] if dots else len(given)
+    items = [*given[:at], *fill, *given[at + 1 :]]
+    picks = [_pick(item, axis, n) for axis, (item, n) in enumerate(zip(items, shape, strict=True))]
+    arrays = sum(is_a(pick, np.ndarray) for pick in picks)
+    if arrays > 1 or (arrays and any(isinstance(pick, int) for pick in picks)):
+        raise TypeError("an array in the index of q goes with slices only: index twice, q[rows][:, columns]")
+    return picks
+
+
+def _pick(item: Any, axis: int, n: int) -> Pick:
+    """Return what an item of an index takes of an axis of n elements."""
+    if is_a(item, slice):
+        return item
+    if (is_a(item, list) and item) or (is_a(item, np.ndarray) and item.ndim):
+        return _as_mask_or_places(np.asarray(item), axis, n)
+    try:
+        place = as_int(item, "index")
+    except TypeError as error:
+        wanted = "ints, slices, '...' and one list or array of bools or ints for an axis"
+        raise TypeError(f"q takes an index of {wanted}, not {shown(item)}; q.dequantize() takes any") from error
+    if not -n <= place < n:
+        raise IndexError(f"index {place} is out of bounds for axis {axis} with size {n}")
+    return place % n
+
+
+def _as_mask_or_places(array: NDArray[Any], axis: int, n: int) -> NDArray[Any]:
+    if array.ndim != 1 or (array.dtype.kind not in "iub" and array.size):
+        raise TypeError(
+            f"an array in the index of q has one axis, of bools or ints; this is {shown(array)}: "
+            "for others index q.dequantize()"
+        )
+    if array.dtype.kind == "b":
+        if array.size != n:
+            raise IndexError(f"a mask of {array.size} bools is for axis {axis} with size {n}")
+        return np.flatnonzero(array)
+    if array.size and not -n <= int(array.min()) <= int(array.max()) < n:
+        raise IndexError(f"indices {array.min()} to {array.max()} are out of bounds for axis {axis} with size {n}")
+    return array.astype(np.intp)
+
+
+def _count(pick: Pick, n: int) -> int:
+    return 1 if isinstance(pick, int) else len(range(n)[pick]) if isinstance(pick, slice) else len(pick)
+
+
+def _of_blocks(pick: Pick, whole: Granularity, axis: int) -> slice:
+    """Return which blocks of an axis a pick takes."""
+    size = whole.block_size
+    places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
+    if not isinstance(pick, slice) or (places and (places.step != 1 or places.start % size)):
+        taken = f"{places.start}:{places.stop}:{places.step}" if isinstance(pick, slice) else shown(pick)
+        raise ValueError(
+            f"index {taken} cuts blocks of {size} along axis {axis}: a slice there begins at a multiple of {size} and "
+            "has step 1; or index q.dequantize()"
+        )
+    return slice(places.start // size, -(-places.stop // size)) if places else slice(0, 0)
+
+
+# Codes that share bytes
+
+
+def packed_length(length: int, qtype: QType) -> int:
+    """Return how many bytes a row of codes takes."""
+    return -(-length * qtype.bits // 8)
+
+
+def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) -> tuple[Pick, ...] | None:
+    """Return what a part takes of packed codes, where its rows begin and end with whole bytes; else None."""
+    if not picks:
+        return (WHOLE,)
+    *others, last = picks
+    if not isinstance(last, slice):
+        return None
+    places, length = range(shape[-1])[last] or range(0), shape[-1]
+    whole_bytes = not places.start * qtype.bits % 8 and (places.stop == length or not places.stop * qtype.bits % 8)
+    if places.step != 1 or not whole_bytes:
+        return None
+    return (*others, slice(places.start * qtype.bits // 8, packed_length(places.stop, qtype)))
+
+
+# Other shapes
+
+
+def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
+    """Return the shape that `reshape` is given, as sizes or as one tuple; -1 is the size that is left.
+
+    Raises
+    ------
+    TypeError
+        If a size is no integer.
+    ValueError
+        If the array has another number of elements.
+    """
+    given = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
+    wanted = [as_int(each, "shape", "ints") for each in given]
+    if wanted.count(-1) == 1:
+        others = math.prod(n for n in wanted if n != -1)
+        wanted[wanted.index(-1)] = size // others if others else -1
+    if min(wanted, default=0) < 0 or math.prod(wanted) != size:
+        raise ValueError(f"shape must be of {size} elements, not {shown(given)}")
+    return tuple(wanted)
+
+
+def reshaped(shape: tuple[int, ...], whole: Granularity) -> Granularity:
+    """Return the granularity of an array in another shape, in which each parameter belongs to the same elements.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if not whole.axes:
+        return Granularity(shape, (), whole.block_size)
+    axes = _block_axis(shape, whole) if whole.block_size else _channel_axes(shape, whole)
+    if axes is None:
+        kept = f"blocks of {whole.block_size} along axis" if whole.block_size else "channels of axis"
+        where = whole.axes[0] if len(whole.axes) == 1 else whole.axes
+        raise ValueError(
+            f"shape {shape} joins parts of shape {whole.shape} that have parameters of their own, {kept} {where}; "
+            "q.dequantize().reshape takes any shape"
+        )
+    return Granularity(shape, axes, whole.block_size)
+
+
+def _block_axis(shape: tuple[int, ...], whole: Granularity) -> tuple[int, ...] | None:
+    """Return the axis along which blocks run in another shape: as long as before, or both of whole blocks."""
+    (axis,), size = whole.axes, whole.block_size
+    length, inner = whole.shape[axis], math.prod(whole.shape[axis + 1 :])
+    places = [a for a in range(len(shape)) if math.prod(shape[a + 1 :]) == inner]
+    alike = [a for a in places if shape[a] == length]
+    whole_blocks = [a for a in places if not (shape[a] % size or length % size)]
+    return next(((a,) for a in (*alike, *reversed(whole_blocks))), None)
+
+
+def _channel_axes(shape: tuple[int, ...], whole: Granularity) -> tuple[int, ...] | None:
+    """Return the axes of another shape that lie within those of channels; None where one lies in both kinds."""
+    runs = _runs(whole)
+    kept, own, left = [], False, 1
+    for axis, n in enumerate(shape):
+        while left == 1 and n != 1:
+            if (run := next(runs, None)) is None:
+                return None
+            own, left = run
+        if n and left % n:
+            return None
+        kept += [axis] if own and n != 1 else []
+        left = left // n if n else 1
+    parameters = math.prod(shape[a] for a in kept)
+    return tuple(kept) if parameters == math.prod(whole.parameter_shape) else None
+
+
+def _runs(whole: Granularity) -> Iterator[tuple[bool, int]]:
+    """Yield how many elements neighbouring axes of a kind have together, and whether they have parameters."""
+    kinds = [(axis in whole.axes, n) for axis, n in enumerate(whole.shape) if n != 1]
+    for own, run in groupby(kinds, key=operator.itemgetter(0)):
+        yield own, math.prod(n for _, n in run)

@@ -1,0 +1,87 @@
+"""Assertions about quantized arrays, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import as_convention
+from fastq.results import QuantizedArray
+from fastq.system.arguments import as_array, is_a, shown
+
+
+def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
+    """Assert that two arrays have the same codes and parameters, to the bit.
+
+    Parameters
+    ----------
+    actual, desired : QuantizedArray
+        Which are compared: shape, format, granularity, scheme and convention, then the bytes of codes, scale, zero
+        point and, in formats with two levels of scales, that of the array. Memory order is no difference, -0.0 beside
+        0.0 is one.
+
+    Raises
+    ------
+    AssertionError
+        If they differ, with what differs; for codes and parameters in how many places, and in which one first.
+    TypeError
+        If one is no QuantizedArray.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.linspace(-1, 1, 8, dtype=np.float32)
+    >>> fastq.testing.assert_same_codes(fastq.quantize(x, "int8"), fastq.reference.quantize(x, "int8"))
+    >>> fastq.testing.assert_same_codes(fastq.quantize(x, "int8"), fastq.quantize(x, "uint8"))
+    Traceback (most recent call last):
+        ...
+    AssertionError: dtype: int8, not uint8
+    """
+    for name, q in (("actual", actual), ("desired", desired)):
+        if not is_a(q, QuantizedArray):
+            raise TypeError(f"{name} must be a QuantizedArray, not {shown(q)}")
+    ours, wanted = _described(actual), _described(desired)
+    different = [f"{name}: {ours[name]}, not {wanted[name]}" for name in ours if ours[name] != wanted[name]]
+    if not different:
+        pairs = zip(_arrays(actual).items(), _arrays(desired).values(), strict=True)
+        different = [f"{name}: {text}" for (name, a), b in pairs if (text := _difference(a, b))]
+    if different:
+        raise AssertionError("; ".join(different))
+
+
+def _described(q: QuantizedArray) -> dict[str, Any]:
+    """Return all but the numbers, in the order in which differences are told."""
+    return {
+        "shape": q.shape,
+        "dtype": q.dtype,
+        "axis": q.axis,
+        "block_size": q.block_size,
+        "symmetric": q.symmetric,
+        "convention": as_convention(q.convention),
+    }
+
+
+def _arrays(q: QuantizedArray) -> dict[str, NDArray[Any]]:
+    tensor_scale = np.float32(1) if q.tensor_scale is None else q.tensor_scale
+    numbers = {"scale": q.scale, "zero_point": q.zero_point, "tensor_scale": tensor_scale}
+    return {"codes": as_array(q.codes, "q.codes"), **{name: as_array(each, name) for name, each in numbers.items()}}
+
+
+def _difference(actual: NDArray[Any], desired: NDArray[Any]) -> str:
+    """Return how two arrays of numbers differ in their bits; nothing where they do not."""
+    for part, a, b in (("dtype", actual.dtype, desired.dtype), ("shape", actual.shape, desired.shape)):
+        if a != b:
+            return f"{part} {a}, not {b}"
+    unequal = _bits(actual) != _bits(desired)
+    if not unequal.any():
+        return ""
+    place = tuple(int(k) for k in np.argwhere(unequal)[0])
+    share = f"{np.count_nonzero(unequal):,} of {unequal.size:,} differ"
+    return f"{share}, the first at {place}: {actual[place]}, not {desired[place]}"
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers as unsigned integers of the same bits."""
+    return np.asarray(array, order="C").view(f"u{array.itemsize}")

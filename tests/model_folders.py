@@ -1,0 +1,89 @@
+"""Small model directories, and compressed-tensors' formats in plain NumPy; the command on them."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+from click.testing import CliRunner
+from safetensors.numpy import load_file, save_file
+
+from fastq.cli import cli
+
+BF16 = ml_dtypes.bfloat16
+HIDDEN, INNER, EXPERTS = 128, 256, 2
+CONFIG = {"model_type": "qwen3_moe", "hidden_size": HIDDEN, "dtype": "bfloat16"}
+
+
+def tensors(seed=0, dtype=BF16):
+    """The tensors of a layer with attention, a router and stacked experts, in two shards."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return (rng.standard_normal(shape) * 0.02).astype(dtype)
+
+    layer = "model.layers.0"
+    first = {
+        "model.embed_tokens.weight": normal(32, HIDDEN),
+        f"{layer}.self_attn.q_proj.weight": normal(HIDDEN, HIDDEN),
+        f"{layer}.self_attn.q_proj.bias": normal(HIDDEN),
+        f"{layer}.self_attn.k_proj.weight": 3 * normal(64, HIDDEN),
+        f"{layer}.input_layernorm.weight": normal(HIDDEN),
+    }
+    second = {
+        f"{layer}.self_attn.v_proj.weight": normal(64, HIDDEN),
+        f"{layer}.mlp.gate.weight": normal(EXPERTS, HIDDEN),
+        f"{layer}.mlp.experts.gate_up_proj": normal(EXPERTS, 2 * INNER, HIDDEN),
+        f"{layer}.mlp.experts.down_proj": normal(EXPERTS, HIDDEN, INNER),
+        "lm_head.weight": normal(32, HIDDEN),
+    }
+    return [first, second]
+
+
+def write_model(folder, shards, config=CONFIG):
+    """Write a model directory."""
+    folder.mkdir()
+    names = [f"model-{k + 1:05}-of-{len(shards):05}.safetensors" for k in range(len(shards))]
+    for name, shard in zip(names, shards, strict=True):
+        save_file(shard, folder / name, {"format": "pt"})
+    files = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def unpacked_words(words, bits, columns):
+    """Codes of words of 32 bits, the first one in the low bits."""
+    stream = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little")
+    codes = stream[:, : columns * bits].reshape(len(words), columns, bits)
+    return (codes * (1 << np.arange(bits))).sum(-1).astype(np.int64) - (1 << (bits - 1))
+
+
+def int4_groups(x, group, *, half=7.5):
+    """Codes and scales of int4 in groups, by a scale that is rounded to bfloat16 first."""
+    groups = x.astype(np.float32).reshape(len(x), -1, group)
+    scale = (np.abs(groups).max(-1) / np.float32(half)).astype(BF16)
+    codes = np.clip(np.rint(groups / scale.astype(np.float32)[..., None]), -8, 7)
+    return codes.reshape(x.shape).astype(np.int64), scale
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def run(*arguments):
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(*arguments):
+    """The one line by which a command says what is wrong."""
+    result = invoke(*arguments)
+    assert result.exit_code in (1, 2), result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.stderr.strip().splitlines()[-1]
+
+
+def all_of(folder):
+    return {name: array for path in folder.glob("*.safetensors") for name, array in load_file(path).items()}

@@ -1,0 +1,216 @@
+"""Quantized arrays and parameters in files: what is read is what was written, and nothing else is believed."""
+
+import json
+import pickle
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from catalogue import same_bytes
+from safetensors.numpy import load_file
+
+import fastq
+from fastq.formats.qtypes import as_qtype
+
+INTEGERS = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
+
+
+def array(codes, scale, zero_point, dtype, shape=None, **options):
+    params = fastq.QParams(scale, zero_point, dtype, **options)
+    return fastq.QuantizedArray(codes, params, codes.shape if shape is None else shape)
+
+
+def arrays():
+    """Quantized arrays of every kind of storage, made without a kernel."""
+    f4, e4m3, e8m0 = np.float32, np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e8m0fnu)
+    e4fnuz, fp4 = np.dtype(ml_dtypes.float8_e4m3fnuz), np.dtype(ml_dtypes.float4_e2m1fn)
+    bits = np.arange(64, dtype=np.uint8).reshape(2, 32)
+    yield "int8", array(INTEGERS, f4(0.25), np.int8(3), "int8")
+    yield "rank 0", array(np.array(7, np.uint8), f4(0.25), np.uint8(3), "uint8")
+    yield "empty", array(np.zeros((0, 3), np.int8), f4(1), np.int8(0), "int8")
+    yield "float64", array(INTEGERS, np.array([0.1, 1e-300]), np.zeros(2, np.int8), "int8", axis=0, symmetric=True)
+    yield "computed", array(INTEGERS, np.array(0.1), np.int8(0), "int8", computed=f4, convention="torch-pt2e")
+    yield "bits", array(INTEGERS, f4(1), np.int8(0), as_qtype("int8").with_bits(5))
+    pairs, blocks = {"axis": 1, "block_size": 2}, {"axis": 1, "block_size": 32}
+    own = fastq.Convention("own", zero_point="float", zero_point_inside=True, variants=(("blocks", "fused", True),))
+    yield (
+        "convention",
+        array(INTEGERS, np.ones((2, 4), f4), np.ones((2, 4), f4), "int8", **pairs, convention=own),
+    )
+    yield (
+        "packed",
+        array(bits, np.ones((2, 2), f4), np.zeros((2, 2), np.uint8), "uint4", (2, 64), **blocks),
+    )
+    yield "axes", array(INTEGERS.reshape(2, 2, 4), np.ones((2, 2), f4), np.zeros((2, 2), np.int8), "int8", axis=(0, 1))
+    yield "int16", array(INTEGERS.astype(np.int16).T, f4(1), np.int16(0), "int16")
+    yield "float8", array(bits.view(e4m3), f4(1), np.zeros((), e4m3), "float8_e4m3fn")
+    yield "float8 fnuz", array(bits.view(e4fnuz), f4(1), np.zeros((), e4fnuz), "float8_e4m3fnuz")
+    scale = np.full((2, 2), 127, np.uint8)
+    yield (
+        "mxfp4",
+        array(bits, scale.view(e8m0), np.zeros((2, 2), fp4), "mxfp4", (2, 64), **blocks, symmetric=True),
+    )
+    marked = np.array([[56, 127, 1, 126]] * 2, np.uint8).view(e4m3)
+    zeros, tensor = np.zeros((2, 4), fp4), np.array(0.5, f4)
+    options = {"axis": 1, "block_size": 16, "symmetric": True, "tensor_scale": tensor}
+    yield "nvfp4", array(bits, marked, zeros, "nvfp4", (2, 64), **options)
+    yield (
+        "nf4",
+        array(bits, np.array([[0, -1]] * 2, f4), np.zeros((2, 2), np.uint8), "nf4", (2, 64), **blocks),
+    )
+
+
+ARRAYS = dict(arrays())
+WHAT = ("dtype", "axis", "block_size", "symmetric", "convention", "computed")
+
+
+def same(a, b):
+    assert all(getattr(a, name) == getattr(b, name) for name in WHAT)
+    assert (a.tensor_scale is None) == (b.tensor_scale is None)
+    for name in ("scale", "zero_point", "tensor_scale"):
+        if getattr(a, name) is not None:
+            same_bytes(getattr(a, name), getattr(b, name))
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_what_is_read_is_what_was_written(name, tmp_path):
+    q, path = ARRAYS[name], tmp_path / "q.safetensors"
+    q.save(path)
+    back = fastq.load(path)
+    same(back.qparams, q.qparams)
+    same_bytes(back.codes, np.ascontiguousarray(q.codes).reshape(q.codes.shape))
+    assert back.shape == q.shape
+    back.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+    q.qparams.save(path)
+    same(fastq.QParams.load(path), q.qparams)
+
+
+def test_any_reader_of_safetensors_finds_the_tensors(tmp_path):
+    q = ARRAYS["packed"]
+    q.save(tmp_path / "q")
+    found = load_file(tmp_path / "q")
+    assert found.keys() == {"codes", "scale", "zero_point"}
+    for name, tensor in found.items():
+        same_bytes(tensor, getattr(q, name))
+
+
+def test_parameters_are_no_array(tmp_path):
+    q = ARRAYS["int8"]
+    q.save(tmp_path / "q")
+    q.qparams.save(tmp_path / "p")
+    with pytest.raises(ValueError, match=r"path is no file of a QParams: .* does not say fastq\.QParams"):
+        fastq.QParams.load(tmp_path / "q")
+    with pytest.raises(ValueError, match=r"path is no file of a QuantizedArray: .* does not say fastq\.QuantizedArray"):
+        fastq.load(tmp_path / "p")
+
+
+def test_what_does_not_fit_is_not_written(tmp_path):
+    path = tmp_path / "q"
+    path.write_bytes(b"old")
+    with pytest.raises(ValueError, match="codes have shape"):
+        array(INTEGERS, np.float32(1), np.int8(0), "int8", (3, 3)).save(path)
+    with pytest.raises(ValueError, match="codes must be from -4 to 3 for int8"):
+        array(INTEGERS, np.float32(1), np.int8(0), as_qtype("int8").with_bits(3)).save(path)
+    with pytest.raises(TypeError, match="path must be a string or a path"):
+        ARRAYS["int8"].save(3)
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["q"]
+
+
+def test_parameters_that_no_reader_takes_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match="scale must be positive"):
+        fastq.QParams(-1.0, 0, "int8").save(tmp_path / "p")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_becomes_shorter_meanwhile_is_refused(tmp_path, monkeypatch):
+    path, whole = tmp_path / "q", SimpleNamespace(st_size=0)
+    ARRAYS["int8"].save(path)
+    whole.st_size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-1])
+    monkeypatch.setattr("fastq.operations.array_file.os.fstat", lambda _: whole)
+    with pytest.raises(ValueError, match="it became shorter"):
+        fastq.load(path)
+
+
+def parts(content):
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def file_of(header, numbers):
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + numbers
+
+
+def hostile(content):
+    """Files that no array wrote, of one that did, and what their error says."""
+    header, numbers = parts(content)
+    meaning = json.loads(header["__metadata__"]["fastq"])
+
+    def with_meaning(**fields):
+        return file_of(header | {"__metadata__": {"fastq": json.dumps(meaning | fields)}}, numbers)
+
+    def with_entry(name, **fields):
+        return file_of(header | {name: header[name] | fields}, numbers)
+
+    yield b"", "it has no header of safetensors"
+    yield (2**62).to_bytes(8, "little") + content[8:], "it has no header of safetensors"
+    yield (5000).to_bytes(8, "little") + b"[" * 5000, ""
+    yield file_of([], b""), "its header is no object of JSON"
+    yield file_of({}, b""), "__metadata__"
+    yield pickle.dumps(print), "it has no header of safetensors"
+    yield from ((content[:k], "") for k in (1, 8, 60, len(content) - 1))
+    yield content + b"\0", "1 bytes are left over"
+    yield file_of({k: v for k, v in header.items() if k != "scale"}, numbers), "it has tensors"
+    yield file_of(header | {"more": header["codes"]}, numbers), "it has tensors"
+    yield with_entry("codes", shape=[2**50]), "tensor codes does not lie where"
+    yield with_entry("codes", shape=[-4, -4]), ""
+    yield with_entry("codes", shape=[1] * 70), ""
+    yield with_entry("codes", shape=[2.0, 8]), ""
+    yield with_entry("codes", shape=[4, 4]), "codes have shape"
+    yield with_entry("codes", dtype="U8"), "codes have shape"
+    yield with_entry("codes", dtype="C64"), "dtype 'C64' of a tensor is none of"
+    yield with_entry("scale", data_offsets=[1, 5]), "tensor scale does not lie where"
+    yield with_meaning(dtype="int4"), ""
+    yield with_meaning(dtype="complex64"), "dtype must be one of"
+    yield with_meaning(bits=3), "codes must be from -4 to 3"
+    yield with_meaning(bits=99), "bits must be from 2 to 8"
+    yield with_meaning(axis=7), "axis 7 is out of bounds"
+    yield with_meaning(axis=[0, [1]]), "axis"
+    yield with_meaning(block_size=-1), "block_size"
+    yield with_meaning(symmetric=1), "symmetric"
+    yield with_meaning(convention="none"), "convention must be one of"
+    yield with_meaning(convention={"name": "own", "__class__": "os.system"}), ""
+    yield with_meaning(computed="int8"), "computed must be float32 or float64"
+    yield with_meaning(shape=[2, 9]), "codes have shape"
+    yield with_meaning(version=2), "version 1"
+    yield with_meaning(extra=1), "extra"
+    yield file_of(header, b"\0" * len(numbers)), "scale must be positive and finite"
+
+
+def test_hostile_files_are_refused_in_one_line(tmp_path):
+    path = tmp_path / "q"
+    ARRAYS["int8"].save(path)
+    for k, (bad, message) in enumerate(hostile(path.read_bytes())):
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match=r"path is no file of a QuantizedArray: .*") as caught:
+            fastq.load(path)
+        assert message in str(caught.value), (k, str(caught.value))
+        assert "\n" not in str(caught.value)
+
+
+def test_hostile_parameters_are_refused(tmp_path):
+    path = tmp_path / "p"
+    ARRAYS["int8"].qparams.save(path)
+    header, numbers = parts(path.read_bytes())
+    path.write_bytes(file_of(header, b"\0" * len(numbers)))
+    with pytest.raises(ValueError, match=r"path is no file of a QParams: .* scale must be positive and finite"):
+        fastq.QParams.load(path)
+
+
+def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        fastq.load(tmp_path / "none")

@@ -1,0 +1,155 @@
+"""Formats given by a table of numbers: nf4, fp4 and dynamic8, and scales nested in them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from catalogue import same_bytes
+
+import fastq
+from fastq.formats.codebooks import CODEBOOKS, Codebook
+
+NAMES = tuple(CODEBOOKS)
+
+# the pivots of QLoRA's NF4 to the digits that its authors print (bitsandbytes, dQuantizeNF4)
+NF4_PIVOTS = [-0.8480964004993439, -0.6106329262256622, -0.4599952697753906, -0.33967943489551544, -0.23460740596055984]
+NF4_PIVOTS += [-0.13791173323988914, -0.045525018125772476, 0.03979014977812767, 0.1202552504837513, 0.2035212516784668]
+NF4_PIVOTS += [0.2920137718319893, 0.3893125355243683, 0.5016634166240692, 0.6427869200706482, 0.8614784181118011]
+
+
+def hard_values(name, rows=40, columns=512, seed=0):
+    """Normal numbers of many magnitudes, thresholds and their neighbours, zeros, blocks of zeros and tiny scales."""
+    rng, row = np.random.default_rng(seed), CODEBOOKS[name]
+    x = rng.standard_normal((rows, columns)).astype(np.float32)
+    near = np.array(row.thresholds, np.float32)[rng.integers(0, len(row.thresholds), (rows, columns))]
+    beside = np.nextafter(near, rng.choice(np.array([-2, 2], np.float32), near.shape))
+    x[::2] = np.where(rng.integers(0, 2, near.shape), near, beside)[::2]
+    x[::2, ::32] = 1
+    x[::8] *= rng.uniform(1, 2, (len(x[::8]), 1)).astype(np.float32)  # quotients and products then differ
+    x[1::4] *= np.float32(2) ** rng.integers(-30, 31, x[1::4].shape).astype(np.float32)
+    x[3], x[5], x[7] = 0, x[5] * np.float32(1e-40), -0.0
+    return x
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_codes_values_and_errors_are_those_of_the_reference(name):
+    x = hard_values(name)
+    fast, slow = (module.quantize(x, name, axis=-1, block_size=64) for module in (fastq, fastq.reference))
+    same_bytes(fast.codes, slow.codes)
+    same_bytes(fast.scale, slow.scale)
+    same_bytes(fast.dequantize(), fastq.reference.dequantize(slow))
+    assert fastq.compare(x, fast).clipped == fastq.reference.compare(x, slow).clipped
+
+
+@pytest.mark.slow("a search compiles for seconds", quick=lambda name, dtype: False)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ranges_of_least_error_are_those_of_the_reference(name, dtype):
+    x = hard_values(name, rows=12, columns=130).astype(dtype)
+    for options in ({"axis": -1, "block_size": 64}, {"axis": 0}, {}):
+        fast, slow = (module.quantize(x, name, range="mse", **options) for module in (fastq, fastq.reference))
+        same_bytes(fast.scale, slow.scale)
+        same_bytes(fast.codes, slow.codes)
+
+
+@pytest.mark.slow("other types, each with kernels of its own", quick=lambda name, dtype: False)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int16"])
+def test_other_inputs_are_those_of_the_reference(name, dtype):
+    with np.errstate(over="ignore", under="ignore"):
+        x = (hard_values(name).clip(-100, 100) * (100 if dtype == "int16" else 1)).astype(dtype)
+    for options in ({"axis": -1, "block_size": 32}, {"axis": 0, "block_size": 7}, {"axis": 1}, {}):
+        fast, slow = (module.quantize(x, name, **options) for module in (fastq, fastq.reference))
+        same_bytes(fast.scale, slow.scale)
+        same_bytes(fast.codes, slow.codes)
+        same_bytes(fast.dequantize(), fastq.reference.dequantize(slow))
+        values = (module.fake_quantize(x, name, **options) for module in (fastq, fastq.reference))
+        same_bytes(*values)
+
+
+def test_pivots_are_those_of_the_paper():
+    assert np.allclose(CODEBOOKS["nf4"].thresholds, NF4_PIVOTS, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_code_has_the_nearest_number(name):
+    row = CODEBOOKS[name]
+    x = np.random.default_rng(1).uniform(-1, 1, 20_000).astype(np.float32)
+    x[0] = 1
+    numbers = np.array(row.values)
+    errors = np.abs(fastq.quantize(x, name).dequantize() - x)
+    least = np.abs(numbers - x[:, None].astype(np.float64)).min(axis=1)
+    cell = 2 / 65535 if name == "dynamic8" else 0  # of the table by which bitsandbytes finds these codes
+    assert (errors <= least + cell + 1e-7).all()
+    assert (np.abs(numbers[np.roll(np.arange(len(numbers)), 1)][fastq.quantize(x, name).unpacked()] - x) > least).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_block_of_zeros_has_scale_zero(name):
+    q = fastq.quantize(np.zeros((2, 64), np.float32), name, axis=-1, block_size=64)
+    assert not q.scale.any()
+    assert not q.dequantize().any()
+
+
+def test_scales_below_zero_are_read_and_infinite_ones_refused():
+    q = fastq.quantize(np.linspace(-1, 1, 64, dtype=np.float32), "nf4")
+    negative = dataclasses.replace(q.qparams, scale=np.float32(-0.5))
+    same_bytes(fastq.QuantizedArray(q.codes, negative, q.shape).dequantize(), q.dequantize() * np.float32(-0.5))
+    infinite = dataclasses.replace(q.qparams, scale=np.float32(np.inf))
+    with pytest.raises(ValueError, match="scale must be finite in float32, not inf"):
+        fastq.QuantizedArray(q.codes, infinite, q.shape).dequantize()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_explanation_has_the_number_of_the_code(name):
+    q = fastq.reference.quantize(hard_values(name), name, axis=-1, block_size=64)
+    values, number = fastq.reference.dequantize(q), CODEBOOKS[name].values[q.unpacked()[1, 3]]
+    explained = q.explain((1, 3))
+    assert explained.value == values[1, 3] == np.float32(number) * q.scale[1, 0]
+    assert explained.formulas["code"] == "decided(x * (1 / max(scale, 1e-38)))"
+    assert explained.formulas["scale"] == "max(-lo, hi) in F"
+    assert name in repr(q)
+
+
+def test_a_table_of_other_numbers_has_another_name_on_disk():
+    row = CODEBOOKS["nf4"]
+    assert repr(row) != repr(dataclasses.replace(row, values=row.values[::-1]))
+    assert hash(row) == hash(Codebook("nf4", 4, row.values))
+
+
+def test_codes_beyond_the_table_are_refused():
+    with pytest.raises(ValueError, match=r"codes must be from .* for nf4"):
+        fastq.pack(np.array([16], np.uint8), "nf4")
+    with pytest.raises(TypeError, match="codes must be uint8 for dtype nf4, not int8"):
+        fastq.pack(np.array([1], np.int8), "nf4")
+
+
+# --- nested scales ----------------------------------------------------------------------------------------------------
+
+
+def test_nested_scales_are_those_of_the_reference():
+    scale = np.random.default_rng(2).uniform(0, 3, (7, 100)).astype(np.float32)
+    nested = fastq.nest_scale(scale)
+    q, offset, values = fastq.reference.nest_scale(scale)
+    same_bytes(nested.quantized.codes, q.codes)
+    same_bytes(nested.quantized.scale, q.scale)
+    same_bytes(nested.dequantize(), values)
+    assert nested.offset == offset
+    assert nested.nbytes == 700 + 4 * 3 + 4
+    assert np.abs(nested.dequantize() - scale).max() < 0.03
+    assert (fastq.nest_scale(scale, offset=1.0).dequantize() != values).any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"scale": np.ones(3)}, TypeError, "scale must be float32, not float64"),
+        ({"scale": np.array([np.nan], np.float32)}, ValueError, "scale must be finite numbers"),
+        ({"scale": np.ones(0, np.float32)}, ValueError, "scale must be finite numbers, at least one"),
+        ({"scale": np.ones(3, np.float32), "block_size": 0}, ValueError, "block_size must be 1 or more, not 0"),
+        ({"scale": np.ones(3, np.float32), "offset": np.nan}, ValueError, "offset must be a finite number, not nan"),
+    ],
+)
+def test_what_is_no_scale_is_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        fastq.nest_scale(**arguments)

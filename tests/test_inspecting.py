@@ -1,0 +1,250 @@
+"""fastq inspect, compare, suggest and completion; tables on terminals of any width."""
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import save_file
+
+import fastq
+from fastq import reference
+from fastq.cli.app import cli
+from fastq.cli.page import comparison_page
+from fastq.cli.report import print_table
+from fastq.io.tensors import extent_of, tensors_of
+
+RNG = np.random.default_rng(4)
+W = RNG.standard_normal((96, 64)).astype(np.float32)
+W[5] *= 50
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    """A folder with a plain and a quantized file, of which one is the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    spoiled = RNG.standard_normal(8).astype(np.float32)
+    spoiled[[1, 2]] = np.nan, np.inf
+    save_file({"layer.weight": W, "layer.bias": spoiled, "ids": np.arange(5)}, "in.safetensors")
+    np.save("w.npy", W)
+    np.save("near.npy", W + np.float32(0.25))
+
+
+def run(*arguments, exit_code=0, **environment):
+    result = CliRunner().invoke(cli, [str(a) for a in arguments], env=environment)
+    assert result.exit_code == exit_code, result.output
+    return result.stdout
+
+
+# inspect
+
+
+def test_a_file_is_inspected():
+    output = run("inspect", "in.safetensors")
+    assert re.search(rf"layer\.weight +96 x 64 +F32 +24,576 +{W.min():.4g} +{W.max():.4g} +- +- +1: 5", output)
+    assert re.search(r"layer\.bias +8 +F32 +32 .* 1 +1 +-", output)
+    assert re.search(r"3 tensors, 24,648 bytes", output)
+    assert "min" not in run("inspect", "in.safetensors", "--header")
+
+
+def test_a_quantized_file_shows_the_tensors_that_it_was_made_from(tmp_path):
+    run("quantize", "w.npy", "q.safetensors", "--axis", "none")
+    (entry,) = json.loads(run("inspect", "q.safetensors", "--json"))
+    values = reference.dequantize(reference.quantize(W, "int8", symmetric=True))
+    assert (entry["name"], entry["shape"], entry["scheme"]) == ("w", [96, 64], "int8 symmetric")
+    assert (entry["lo"], entry["hi"], entry["nan"], entry["outliers"]) == (values.min(), values.max(), 0, [5])
+    assert entry["bytes"] == 96 * 64 + 4
+
+
+def test_a_folder_is_inspected(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name in ("a", "b"):
+        save_file({name: W}, f"sub/{name}.safetensors")
+    assert list(tensors_of(tmp_path / "sub")) == ["a", "b"]
+    assert "2 tensors" in run("inspect", "sub")
+    save_file({"a": W}, "sub/c.safetensors")
+    assert "two files have a tensor 'a'" in CliRunner().invoke(cli, ["inspect", "sub"]).stderr
+    (tmp_path / "empty").mkdir()
+    result = CliRunner().invoke(cli, ["inspect", "empty"])
+    assert (result.exit_code, result.stderr) == (1, "Error: empty: there is no .npy or .safetensors file in it\n")
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "x.txt").write_text("")
+    run("inspect", "x.txt", exit_code=2)
+    run("inspect", "missing.npy", exit_code=2)
+    (tmp_path / "broken.safetensors").write_bytes(b"x")
+    run("inspect", "broken.safetensors", exit_code=1)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (5,), (2, 3, 4)])
+def test_extents_are_those_of_numpy(shape):
+    x = RNG.standard_normal(shape).astype(np.float16) if shape else np.float16(2.5)
+    extent = extent_of(np.asarray(x))
+    assert (extent.lo, extent.hi) == ((float(np.min(x)), float(np.max(x))) if np.size(x) else (None, None))
+    assert (extent.nan, extent.infinite) == (0, 0)
+
+
+def test_extents_of_pieces(monkeypatch):
+    whole = extent_of(W)
+    monkeypatch.setattr("fastq.io.tensors.PIECE", 1)
+    assert extent_of(W) == whole
+    assert extent_of(np.full((3, 2), np.nan)).lo is None
+    assert extent_of(np.full((3, 2), np.nan)).nan == 6
+
+
+# compare
+
+
+def test_errors_are_those_of_the_reference():
+    (entry,) = json.loads(run("compare", "w.npy", "near.npy", "--json"))
+    measures = reference.compare(W, np.load("near.npy"))
+    assert entry["max_abs_error"] == measures.max_abs_error
+    assert entry["sqnr_db"] == pytest.approx(measures.sqnr_db)
+    run("quantize", "w.npy", "q.safetensors", "--axis", "none")
+    (row,) = csv.DictReader(io.StringIO(run("compare", "w.npy", "q.safetensors", "--csv")))
+    q = reference.quantize(W, "int8", symmetric=True)
+    assert float(row["max_abs_error"]) == reference.compare(W, q).max_abs_error
+    assert (row["b"], row["clipped"], row["bytes_b"]) == ("int8 symmetric", "0", str(q.codes.nbytes + 4))
+
+
+def test_what_one_side_lacks_is_named():
+    save_file({"layer.weight": W, "more": W}, "other.safetensors")
+    result = CliRunner().invoke(cli, ["compare", "in.safetensors", "other.safetensors"])
+    assert result.exit_code == 0
+    assert "more: only in other.safetensors" in result.stderr
+    assert "ids: only in in.safetensors" in result.stderr
+    assert "layer.weight" in result.stdout
+
+
+def test_a_tensor_that_one_side_lacks_does_not_reach_it(tmp_path):
+    save_file({"layer.weight": W}, tmp_path / "less.safetensors")
+    run("compare", "in.safetensors", "less.safetensors", "--at-least", "10", exit_code=3)
+
+
+def test_float8_is_compared(tmp_path):
+    save_file({"w": W.astype(ml_dtypes.float8_e5m2)}, tmp_path / "a.safetensors")
+    assert "inf" in run("compare", "a.safetensors", "a.safetensors")
+
+
+def test_exit_codes():
+    run("compare", "w.npy", "near.npy", "--at-least", "5")
+    run("compare", "w.npy", "near.npy", "--at-least", "90", exit_code=3)
+    run("compare", "w.npy", exit_code=2)
+    np.save("short.npy", W[:3])
+    result = CliRunner().invoke(cli, ["compare", "w.npy", "short.npy"])
+    assert result.exit_code == 1
+    assert result.stderr == "Error: short.npy: w has shape 3 x 64, but 96 x 64 in w.npy\n"
+    save_file({"x": W}, "x.safetensors")
+    assert run("compare", "w.npy", "x.safetensors", exit_code=1) == ""
+
+
+class Table(HTMLParser):
+    """Texts of the cells of a page, and what it asks others for."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.cells, self.open, self.links = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.links += [value for key, value in attributes if key in ("src", "href")]
+        if tag == "td":
+            self.cells.append("")
+        if tag not in ("meta", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag != "rect":
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "td":
+            self.cells[-1] += data
+
+
+def test_a_page_stands_alone(tmp_path):
+    assert run("compare", "w.npy", "near.npy", "--html", "page.html") == ""
+    table = Table((tmp_path / "page.html").read_text())
+    assert table.links == []
+    assert table.cells[:4] == ["w", "96 x 64", "F32", "F32"]
+
+
+def test_a_page_shows_names_as_text():
+    errors = reference.compare(W, W).to_dict()
+    entry = {"name": "<script>", "shape": "1", "a": "F32", "b": '"', "bytes_a": 1, "bytes_b": 1, **errors}
+    assert Table(comparison_page("a", "<b>", [entry])).cells[0] == "<script>"
+
+
+# suggest
+
+
+def test_the_fewest_bits_that_reach_it_are_found():
+    output = run("suggest", "w.npy", "--sqnr", "40")
+    q = reference.quantize(W, "mxint8")
+    ratio = reference.compare(W, q).sqnr_db
+    assert re.search(rf"w +96 x 64 +24,576 +mxint8 +8\.250 +6,336 +{ratio:.2f}", output), output
+    assert ratio >= 40 > reference.compare(W, reference.quantize(W, "int6", axis=0, symmetric=True)).sqnr_db
+    rows = reference.quantize(W, "int8", axis=0, symmetric=True)  # reaches it too, with more bits
+    assert 8 * (rows.codes.nbytes + rows.scale.nbytes) / W.size > 8.25
+    assert "1 tensors: 24,576 -> " in output
+
+
+def test_what_no_scheme_reaches_is_said_by_the_exit_code():
+    run("suggest", "w.npy", "--sqnr", "200", exit_code=3)
+    np.save("vector.npy", W[0])
+    run("suggest", "vector.npy", exit_code=1)
+    save_file({"a": np.full((4, 4), np.nan, np.float32)}, "nan.safetensors")
+    run("suggest", "nan.safetensors", exit_code=1)
+
+
+# Terminals
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("command", [("inspect", "in.safetensors"), ("compare", "w.npy", "near.npy"), ("conventions",)])
+def test_lines_fit_the_terminal(command, width):
+    output = run(*command, COLUMNS=str(width))
+    assert max(map(len, output.splitlines())) <= width
+    for word in ("layer.weight", "96 x 64") if command[0] == "inspect" else ():
+        assert word in output
+
+
+def test_tables_are_lines_where_nothing_tells_the_width():
+    assert re.search(r"layer\.weight +96 x 64 ", run("inspect", "in.safetensors"))
+    assert max(map(len, run("conventions").splitlines())) <= 80
+
+
+def test_conventions_are_complete():
+    output = " ".join(run("conventions").split())
+    for name in fastq.CONVENTIONS:
+        assert f"{name}: " in output
+
+
+def test_a_narrow_table_leaves_out_no_number(capsys):
+    columns = (("tensor", lambda row: row[0]), ("bytes", lambda row: row[1]), ("SQNR dB", lambda row: row[2]))
+    rows = [("a.long.name.of.a.tensor", "1,000,000", "12.34"), ("b", "2", "-")]
+    print_table(rows, columns, total=("2 tensors", "3", ""), width=24)
+    assert capsys.readouterr().out.splitlines() == [
+        "a.long.name.of.a.tensor",
+        "  bytes 1,000,000,",
+        "  SQNR dB 12.34",
+        "b",
+        "  bytes 2",
+        "2 tensors",
+        "  bytes 3",
+    ]
+    print_table(rows, columns, width=200)
+    assert re.search(r"a\.long\.name\.of\.a\.tensor +1,000,000 +12\.34", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script(shell):
+    assert "_FASTQ_COMPLETE" in run("completion", shell)

@@ -1,0 +1,309 @@
+"""Tensors of GPTQ, AWQ, MatMulNBits and bitsandbytes, each beside its published definition written out bit by bit."""
+
+import numpy as np
+import pytest
+from catalogue import same_bytes
+
+import fastq
+from fastq.layouts import LAYOUTS, from_tensors, to_tensors
+
+OUTPUTS, INPUTS, BLOCK = 32, 96, 32
+INTEGER = tuple(name for name, row in LAYOUTS.items() if "uint4" in row.formats)
+
+
+def weight(dtype="uint4", shape=(OUTPUTS, INPUTS), block=BLOCK, seed=0, least_zero=1):
+    """A weight of random codes, scales that float16 holds, and zero points."""
+    rng, qtype = np.random.default_rng(seed), fastq.QType(dtype, int(dtype[-1]), dtype[0] != "u")
+    codes = rng.integers(qtype.qmin, qtype.qmax + 1, shape, qtype.storage)
+    places = shape[0], -(-shape[1] // block)
+    scale = rng.integers(1, 2000, places).astype(np.float32) / np.float32(1024)
+    zeros = rng.integers(qtype.qmin + least_zero, qtype.qmax + 1, places, qtype.storage)
+    return with_codes(codes, fastq.QParams(scale, zeros, dtype, 1, block))
+
+
+def with_codes(codes, params):
+    packed = fastq.pack(codes, params.dtype) if params.dtype.packed else codes
+    return fastq.QuantizedArray(packed, params, codes.shape)
+
+
+def unsigned(q):
+    """Codes and zero points as they are stored: from 0 on."""
+    return q.unpacked().astype(np.int64) - q.dtype.qmin, q.zero_point.astype(np.int64) - q.dtype.qmin
+
+
+def in_words(rows, bits, order=None):
+    """Rows of integers in words of 32 bits, each integer's bits one by one; `order` of the integers of one word."""
+    words = np.zeros((len(rows), rows.shape[1] * bits // 32), np.uint32)
+    for k in range(rows.shape[1]):
+        per_word = 32 // bits
+        source = k if order is None else k // per_word * per_word + order[k % per_word]
+        for bit in range(bits):
+            place = k * bits + bit
+            words[:, place // 32] |= ((rows[:, source] >> bit & 1) << (place % 32)).astype(np.uint32)
+    return words.view(np.int32)
+
+
+def by_definition(q, layout, order=(0, 2, 4, 6, 1, 3, 5, 7), less=1):
+    """The tensors of a weight, from the definitions of AutoGPTQ, AutoAWQ and ONNX Runtime."""
+    codes, zeros = unsigned(q)
+    bits, scales = q.dtype.bits, np.ascontiguousarray(q.scale.T.astype(np.float16))
+    if layout in ("gptq", "gptq_v2"):
+        stored = zeros - less if layout == "gptq" else zeros
+        g_idx = np.array([k // q.block_size for k in range(q.shape[1])], np.int32)
+        qweight, qzeros = np.ascontiguousarray(in_words(codes, bits).T), in_words(stored.T, bits)
+        return {"qweight": qweight, "qzeros": qzeros, "scales": scales, "g_idx": g_idx}
+    if layout == "awq":
+        return {"qweight": in_words(codes.T, 4, order), "qzeros": in_words(zeros.T, 4, order), "scales": scales}
+    blocks = codes.reshape(len(codes), -1, q.block_size)
+    per_byte = 8 // bits
+    packed = sum(blocks[..., k::per_byte] << (bits * k) for k in range(per_byte)).astype(np.uint8)
+    padded = np.pad(zeros, ((0, 0), (0, -zeros.shape[1] % per_byte)), constant_values=1 << (bits - 1))
+    zero_points = sum(padded[:, k::per_byte] << (bits * k) for k in range(per_byte)).astype(np.uint8)
+    return {"B": packed, "scales": q.scale, "zero_points": zero_points}
+
+
+def same_tensors(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        same_bytes(actual[name], tensor)
+
+
+CASES = [(layout, dtype) for layout in INTEGER for dtype in LAYOUTS[layout].formats]
+
+
+@pytest.mark.parametrize(("layout", "dtype"), CASES)
+def test_tensors_are_those_of_the_definition(layout, dtype):
+    q = weight(dtype)
+    same_tensors(to_tensors(q, layout), by_definition(q, layout))
+
+
+@pytest.mark.parametrize(("layout", "dtype"), CASES)
+def test_what_is_written_is_read(layout, dtype):
+    q = weight(dtype)
+    back = from_tensors(to_tensors(q, layout), layout, dtype=dtype)
+    same_bytes(back.codes, q.codes)
+    same_bytes(back.scale, q.scale)
+    same_bytes(back.zero_point, q.zero_point)
+    assert (back.axis, back.block_size, back.shape) == (1, BLOCK, q.shape)
+
+
+@pytest.mark.parametrize("layout", INTEGER)
+def test_signed_codes_are_stored_as_unsigned_ones(layout):
+    q = weight("int4")
+    same_tensors(to_tensors(q, layout), by_definition(q, layout))
+    same_bytes(from_tensors(to_tensors(q, layout), layout).dequantize(), q.dequantize())
+
+
+def test_a_wrong_order_is_seen():
+    q = weight()
+    right = to_tensors(q, "awq")
+    wrong = by_definition(q, "awq", order=range(8))
+    assert (right["qweight"] != wrong["qweight"]).any()
+    assert (right["qzeros"] != wrong["qzeros"]).any()
+    gptq, v2 = to_tensors(q, "gptq"), to_tensors(q, "gptq_v2")
+    assert (gptq["qzeros"] != v2["qzeros"]).any()
+    assert (from_tensors(gptq, "gptq_v2").dequantize() != q.dequantize()).any()
+    assert (gptq["qweight"] != in_words(unsigned(q)[0].T, 4).reshape(gptq["qweight"].shape)).any()
+
+
+def test_one_scale_for_each_row_is_one_block():
+    codes = np.random.default_rng(1).integers(-8, 8, (OUTPUTS, 64), np.int8)
+    params = fastq.QParams(np.full(OUTPUTS, 0.5, np.float32), np.zeros(OUTPUTS, np.int8), "int4", 0, symmetric=True)
+    q = with_codes(codes, params)
+    tensors = to_tensors(q, "awq")
+    assert tensors["scales"].shape == (1, OUTPUTS)
+    same_bytes(from_tensors(tensors, "awq").dequantize(), q.dequantize())
+    assert "zero_points" not in to_tensors(q, "matmul_nbits")
+    same_bytes(from_tensors(to_tensors(q, "matmul_nbits"), "matmul_nbits").dequantize(), q.dequantize())
+
+
+def test_a_last_block_that_is_shorter():
+    q = weight(shape=(8, 80))
+    tensors = to_tensors(q, "matmul_nbits")
+    assert tensors["B"].shape == (8, 3, 16)
+    assert not tensors["B"][:, 2, 8:].any()
+    same_bytes(from_tensors(tensors, "matmul_nbits", shape=(8, 80)).dequantize(), q.dequantize())
+    same_bytes(from_tensors(to_tensors(q, "gptq"), "gptq", block_size=32).dequantize(), q.dequantize())
+    with pytest.raises(ValueError, match=r"shape \(8, 97\) does not fit B"):
+        from_tensors(tensors, "matmul_nbits", shape=(8, 97))
+    with pytest.raises(ValueError, match="block_size 80 makes no 3 blocks of 80 inputs"):
+        from_tensors(to_tensors(q, "gptq"), "gptq", block_size=80)
+
+
+def test_inputs_ordered_by_activation():
+    q, g_idx = weight(), np.random.default_rng(2).permutation(np.arange(INPUTS) // BLOCK).astype(np.int32)
+    tensors = to_tensors(q, "gptq", g_idx=g_idx)
+    same_bytes(tensors["g_idx"], g_idx)
+    order = np.argsort(g_idx, kind="stable")
+    values = q.dequantize()
+    placed = np.empty_like(values)
+    placed[:, order] = values
+    codes = np.stack([tensors["qweight"] >> (4 * k) & 15 for k in range(8)], axis=1).reshape(INPUTS, OUTPUTS)
+    zeros = np.stack([(tensors["qzeros"] >> (4 * k) & 15) + 1 for k in range(8)], axis=2).reshape(-1, OUTPUTS)
+    read = (codes - zeros[g_idx]).astype(np.float32) * tensors["scales"].astype(np.float32)[g_idx]
+    same_bytes(read.T, placed)
+    same_bytes(from_tensors(tensors, "gptq", sort_inputs=True).dequantize(), values)
+    with pytest.raises(ValueError, match="g_idx orders inputs by activation"):
+        from_tensors(tensors, "gptq")
+    with pytest.raises(ValueError, match="g_idx must name every block as often"):
+        from_tensors(tensors | {"g_idx": np.zeros(INPUTS, np.int32)}, "gptq")
+    with pytest.raises(ValueError, match="g_idx must name each block of q as often"):
+        to_tensors(q, "gptq", g_idx=np.zeros(INPUTS, np.int32))
+
+
+def test_zero_points_that_the_first_version_has_no_place_for():
+    q = weight(least_zero=0, seed=3)
+    assert not q.zero_point.all()
+    with pytest.raises(ValueError, match="zero_point 0 has no place in layout 'gptq'"):
+        to_tensors(q, "gptq")
+    tensors = to_tensors(q, "gptq_v2")
+    same_bytes(from_tensors(tensors, "gptq_v2").zero_point, q.zero_point)
+    with pytest.raises(ValueError, match="readers of 'gptq' take them for 0 or for 16"):
+        from_tensors(tensors | {"qzeros": np.full_like(tensors["qzeros"], -1)}, "gptq")
+
+
+# --- bitsandbytes -----------------------------------------------------------------------------------------------------
+
+
+def table_weight(shape, block=64, dtype="nf4"):
+    rng = np.random.default_rng(4)
+    codes = rng.integers(0, 16, shape, np.uint8)
+    places = (*shape[:-1], -(-shape[-1] // block))
+    scale = rng.uniform(0.1, 3, places).astype(np.float32)
+    return with_codes(codes, fastq.QParams(scale, np.zeros(places, np.uint8), dtype, len(shape) - 1, block))
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((4, 128), "nf4"), ((129,), "nf4"), ((129,), "fp4")])
+def test_bitsandbytes(shape, dtype):
+    q = table_weight(shape, dtype=dtype)
+    tensors, codes = to_tensors(q, "bitsandbytes"), q.unpacked().reshape(-1)
+    zero = {"nf4": 7, "fp4": 0}[dtype]
+    pairs = [(*codes[k : k + 2], zero)[:2] for k in range(0, codes.size, 2)]
+    same_bytes(tensors["weight"], np.array([[16 * first + second] for first, second in pairs], np.uint8))
+    same_bytes(tensors["absmax"], q.scale.reshape(-1))
+    back = from_tensors(tensors, "bitsandbytes", dtype=dtype, shape=shape)
+    same_bytes(back.codes, q.codes)
+    same_bytes(back.dequantize(), q.dequantize())
+    swapped = np.array([[16 * second + first] for first, second in pairs], np.uint8)
+    assert (
+        from_tensors(tensors | {"weight": swapped}, "bitsandbytes", dtype=dtype, shape=shape).codes != q.codes
+    ).any()
+
+
+def test_bitsandbytes_with_nested_scales():
+    q = table_weight((64, 1024))
+    nested = fastq.nest_scale(q.scale)
+    tensors = to_tensors(q, "bitsandbytes", nested=nested)
+    back = from_tensors(tensors, "bitsandbytes", shape=q.shape)
+    same_bytes(back.scale, nested.dequantize())
+    with pytest.raises(ValueError, match="absmax must be uint8 in blocks of 256"):
+        from_tensors(tensors | {"nested_absmax": np.ones(9, np.float32)}, "bitsandbytes", shape=q.shape)
+    with pytest.raises(ValueError, match=r"nested has shape \(64, 16\), but q has scales of shape \(4, 2\)"):
+        to_tensors(table_weight((4, 128)), "bitsandbytes", nested=nested)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "layout", "error", "message"),
+    [
+        (lambda q: q.codes, "gptq", TypeError, "q must be a QuantizedArray"),
+        (lambda q: q, "ggml", ValueError, "layout must be"),
+        (lambda q: weight("uint3"), "awq", ValueError, "dtype must be one of uint4 for layout 'awq', not uint3"),
+        (lambda q: weight(shape=(12, 64)), "awq", ValueError, "qweight needs whole words: a multiple of 8 outputs"),
+        (lambda q: weight(shape=(12, 64)), "gptq", ValueError, "qzeros needs whole words: a multiple of 8, not 12"),
+        (lambda q: weight(block=48), "matmul_nbits", ValueError, "block_size must be a power of two from 16 on"),
+        (lambda q: table_weight((4, 96)), "bitsandbytes", ValueError, "blocks along its last axis that fill its rows"),
+        (
+            lambda q: fastq.QuantizedArray(q.codes[0], fastq.QParams(1.0, 0, "uint4"), (INPUTS,)),
+            "awq",
+            ValueError,
+            "q must have 2 dimensions",
+        ),
+        (
+            lambda q: fastq.QuantizedArray(q.codes, fastq.QParams(1.0, 0, "uint4"), q.shape),
+            "awq",
+            ValueError,
+            "q must have blocks along axis 1, or a scale for each row",
+        ),
+        (
+            lambda q: fastq.QuantizedArray(
+                q.codes, fastq.QParams(q.scale, q.scale, "uint4", 1, BLOCK, convention="faiss"), q.shape
+            ),
+            "awq",
+            ValueError,
+            "convention 'faiss' has other values than",
+        ),
+    ],
+)
+def test_what_a_layout_has_no_place_for_is_refused(change, layout, error, message):
+    with pytest.raises(error, match=message):
+        to_tensors(change(weight()), layout)
+
+
+@pytest.mark.parametrize(
+    ("options", "layout", "message"),
+    [
+        ({"g_idx": [0]}, "awq", "g_idx must be None for layout 'awq'"),
+        ({"nested": 1}, "awq", "nested must be None for layout 'awq'"),
+    ],
+)
+def test_options_of_other_layouts_are_refused(options, layout, message):
+    with pytest.raises(ValueError, match=message):
+        to_tensors(weight(), layout, **options)
+
+
+def test_scales_that_a_dtype_has_no_place_for_are_refused():
+    q = weight()
+    large = fastq.QuantizedArray(q.codes, q.qparams.with_values(q.scale * np.float32(1e6), q.zero_point), q.shape)
+    with pytest.raises(ValueError, match="scale_dtype float16 has no place for"):
+        to_tensors(large, "awq")
+    same_bytes(to_tensors(large, "awq", scale_dtype=np.float32)["scales"], np.ascontiguousarray(large.scale.T))
+    with pytest.raises(TypeError, match="scale_dtype must be a float dtype, not int8"):
+        to_tensors(q, "awq", scale_dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("change", "layout", "options", "error", "message"),
+    [
+        ({"scales": None}, "gptq", {}, ValueError, "tensors must have 'scales' for layout 'gptq'"),
+        ({"qweight": np.ones((2, 2))}, "gptq", {}, TypeError, "qweight must be int32, not float64"),
+        ({"qweight": np.ones(2, np.int32)}, "gptq", {}, ValueError, "qweight must be a matrix with elements"),
+        ({"qzeros": np.ones((2, 2), np.int32)}, "gptq", {}, ValueError, r"qzeros has shape \(2, 2\), but the other"),
+        ({"scales": np.ones((2, 2))}, "awq", {}, ValueError, r"scales has shape \(2, 2\), but the other tensors"),
+        ({"B": np.ones(2, np.uint8)}, "matmul_nbits", {}, ValueError, "B must have 3 dimensions"),
+        ({"scales": np.ones(2)}, "matmul_nbits", {}, ValueError, r"scales has shape \(2,\), but B needs"),
+        ({}, "awq", {"sort_inputs": True}, ValueError, "sort_inputs must be False for layout 'awq'"),
+        ({}, "awq", {"block_size": -1}, ValueError, "block_size must be 0 or more, not -1"),
+        ({}, "bitsandbytes", {"shape": None}, TypeError, "from_tensors needs shape"),
+        ({}, "bitsandbytes", {"shape": (4, 96)}, ValueError, "has rows that blocks of 64 don't fill: read it as"),
+        ({}, "bitsandbytes", {"shape": (8, 128)}, ValueError, "weight has 256 bytes, but shape"),
+        ({"absmax": np.ones(3)}, "bitsandbytes", {}, ValueError, "absmax has 3 scales, but shape"),
+        ({"quant_map": np.ones(16)}, "bitsandbytes", {}, ValueError, "quant_map is not the table of nf4"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(change, layout, options, error, message):
+    q, given = (table_weight((4, 128)), {"shape": (4, 128)}) if layout == "bitsandbytes" else (weight(), {})
+    tensors = {k: v for k, v in (to_tensors(q, layout) | change).items() if v is not None}
+    with pytest.raises(error, match=message):
+        from_tensors(tensors, layout, **(given | options))
+
+
+def test_a_shorter_last_block_is_found_in_g_idx():
+    q = weight(shape=(OUTPUTS, 96), block=64)
+    read = from_tensors(to_tensors(q, "gptq_v2"), "gptq_v2")
+    assert read.block_size == 64
+    same_bytes(read.dequantize(), q.dequantize())
+
+
+def test_the_names_of_signed_formats_mean_the_same_codes():
+    q = weight()
+    read = from_tensors(to_tensors(q, "matmul_nbits"), "matmul_nbits", dtype="int4")
+    same_bytes(read.dequantize(), q.dequantize())
+
+
+def test_codes_of_scales_are_no_scales():
+    tensors = to_tensors(table_weight((4, 128)), "bitsandbytes") | {"absmax": np.full(8, 200, np.uint8)}
+    with pytest.raises(ValueError, match="absmax must hold floats where there is no nested_absmax, not uint8"):
+        from_tensors(tensors, "bitsandbytes", shape=(4, 128))

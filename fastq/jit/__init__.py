@@ -3,7 +3,7 @@
 from fastq.jit.compile import Listing, c_function, kernel, listing
 from fastq.jit.folder import code_folder, refusals
 from fastq.jit.functions import intrinsic, njit, overload, specialize
-from fastq.jit.options import OPTIONS
+from fastq.jit.options import OPTIONS, target
 
 __all__ = [
     "OPTIONS",
@@ -17,4 +17,5 @@ __all__ = [
     "overload",
     "refusals",
     "specialize",
+    "target",
 ]

@@ -21,10 +21,10 @@ from numba.core import config
 from fastq.jit.cache import CachedFile
 from fastq.jit.digest import SOURCES
 from fastq.jit.folder import code_folder
-from fastq.jit.options import OPTIONS, SHORT, jit_enabled
+from fastq.jit.options import OPTIONS, SHORT, jit_enabled, target
 
 if SHORT:
-    from fastq.jit.compiler import ENTRY, compile_library, target
+    from fastq.jit.compiler import ENTRY, compile_library
 
 # what Numba and LLVM are told by the environment
 _SETTINGS = (

@@ -164,11 +164,6 @@ class _Overloads(CPUDispatcher):  # type: ignore[misc]
 ENTRY = "fastq_kernel"  # what linkers see of a kernel
 
 
-def target() -> tuple[Any, ...]:
-    """Return what machine code is made for: triple, CPU and its features."""
-    return tuple(cpu_target.target_context.codegen().magic_tuple())
-
-
 def compile_library(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Any:
     """Compile a C function of these Numba types, named `ENTRY`; return it with all that it calls."""
     flags = Flags()

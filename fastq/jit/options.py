@@ -1,4 +1,4 @@
-"""Options that every function is compiled with, and which compile pipeline is used: a short one, or Numba's own."""
+"""Options and target of all compiled functions, and which compile pipeline is used: a short one, or Numba's own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numba
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
 
 from fastq.system import requirements
 from fastq.system.lazy import hold_at_fork
@@ -19,6 +20,11 @@ from fastq.system.lazy import hold_at_fork
 OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}
 
 hold_at_fork(global_compiler_lock, global_compiler_lock.is_locked)
+
+
+def target() -> tuple[Any, ...]:
+    """Return what machine code is made for: triple, CPU and its features."""
+    return tuple(cpu_target.target_context.codegen().magic_tuple())
 
 
 def _is_short() -> bool:

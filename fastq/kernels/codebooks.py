@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.registry import cpu_target
 
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
-from fastq.jit import intrinsic, njit, specialize
+from fastq.jit import intrinsic, njit, specialize, target
 from fastq.simd import Vec, constant, convert, emit_shuffle, maximum
 from fastq.simd.vector import call_llvm, llvm_type
 
-_, _, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
+_TRIPLE, _CPU, _FEATURES = target()
 _I32 = ir.IntType(32)
 
 # instructions that look lanes up in a register of 32-bit words, which LLVM does not find by itself

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from numba import types
-from numba.core.registry import cpu_target
 
-from fastq.jit import njit, specialize
+from fastq.jit import njit, specialize, target
 from fastq.simd import (
     Vec,
     absolute,
@@ -34,7 +33,7 @@ from fastq.simd import (
     trunc,
 )
 
-_TRIPLE, _CPU, _FEATURES = cpu_target.target_context.codegen().magic_tuple()
+_TRIPLE, _CPU, _FEATURES = target()
 
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
 HAS_FMA = "+fma" in _FEATURES or "aarch64" in _TRIPLE

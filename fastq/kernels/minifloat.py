@@ -7,11 +7,10 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
-from numba.core.registry import cpu_target
 
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FloatFormat
-from fastq.jit import intrinsic, njit, specialize
+from fastq.jit import intrinsic, njit, specialize, target
 from fastq.kernels.codebooks import decode_by_table, encode_by_table
 from fastq.simd import (
     Element,
@@ -28,10 +27,10 @@ from fastq.simd import (
     select,
 )
 
-TRIPLE, _CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
+_TRIPLE, _CPU, _FEATURES = target()
 
 # without the instructions LLVM calls C functions, which are not linked
-HAS_HALF = "+f16c" in FEATURES or "aarch64" in TRIPLE
+HAS_HALF = "+f16c" in _FEATURES or "aarch64" in _TRIPLE
 
 
 class Minifloat(Element):

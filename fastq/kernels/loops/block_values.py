@@ -15,10 +15,9 @@ from fastq.formats.gguf import (
     SuperFormat,
     TernaryFormat,
 )
-from fastq.jit import intrinsic, njit, specialize
+from fastq.jit import intrinsic, njit, specialize, target
 from fastq.kernels.loops.block_spec import from_half, nbytes, size, streams
 from fastq.kernels.loops.nontemporal import finish, flush, place, stage_at
-from fastq.kernels.minifloat import FEATURES, TRIPLE
 from fastq.simd import (
     LINE,
     Vec,
@@ -210,8 +209,9 @@ def _six_bits(low, high, shift):
 
 
 # the instruction that looks 16 bytes up in 16 others, which LLVM does not find by itself
-_LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if "+ssse3" in FEATURES else ""
-_LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if "aarch64" in TRIPLE else _LOOK_UP
+_TRIPLE, _CPU, _FEATURES = target()
+_LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if "+ssse3" in _FEATURES else ""
+_LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if "aarch64" in _TRIPLE else _LOOK_UP
 
 
 def _looked_up(name: str, table: tuple[int, ...], doc: str):

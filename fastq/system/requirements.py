@@ -90,15 +90,21 @@ SHORT_PIPELINE = (
     Private(
         "numba",
         "jit/compile.py",
-        "names the target in the key of machine code, and finds the engine's memory manager",
-        (
-            "numba.core.codegen:JITCPUCodegen.magic_tuple",
-            "numba.core.config:USE_LLVMLITE_MEMORY_MANAGER",
-        ),
+        "finds the engine's memory manager",
+        ("numba.core.config:USE_LLVMLITE_MEMORY_MANAGER",),
     ),
 )
 
 ALWAYS = (
+    Private(
+        "numba",
+        "jit/options.py",
+        "tells the target: kernels use its instructions, keys of machine code name it",
+        (
+            "numba.core.codegen:JITCPUCodegen.magic_tuple",
+            "numba.core.registry:cpu_target.target_context.codegen",
+        ),
+    ),
     Private(
         "numba",
         "fastq, jit, runtime/threadpool.py, dispatch/compiled.py, system/tuning.py",
@@ -132,15 +138,13 @@ ALWAYS = (
     ),
     Private(
         "numba",
-        "dispatch/compiled.py, kernels/codebooks.py, kernels/embedded.py, kernels/formulas.py, kernels/minifloat.py, "
-        "kernels/loops",
-        "has compiled functions of others call the public ones, with global constants of our types; the target CPU",
+        "dispatch/compiled.py",
+        "has compiled functions of others call the public ones, with global constants of our types",
         (
             "numba.core.errors:TypingError",
             "numba.core.extending:typeof_impl",
             "numba.core.imputils:lower_constant",
             "numba.core.registry:cpu_target.typing_context.refresh",
-            "numba.core.registry:cpu_target.target_context.codegen",
             "numba.core.registry:cpu_target.target_context.make_array",
             "numba.np.numpy_support:as_dtype",
         ),

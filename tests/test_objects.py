@@ -33,6 +33,12 @@ SCHEMES = [
     {"dtype": "mxfp4", "axis": 0},
     {"dtype": "mxint8"},
     {"dtype": "nvfp4"},
+    {"dtype": "nf4", "axis": -1, "block_size": 8},
+    {"dtype": "dynamic8", "axis": 0, "block_size": 3},
+    {"dtype": "int16", "axis": (1,)},
+    {"dtype": "uint1", "axis": 0},
+    {"dtype": "float6_e2m3fn", "axis": -1},
+    {"dtype": "mxfp6_e3m2", "axis": 1},
 ]
 
 
@@ -52,7 +58,7 @@ def indices(n):
         ints,
         st.slices(n),
         st.lists(st.booleans(), min_size=n, max_size=n).map(np.array),
-        st.lists(ints, min_size=1, max_size=4),
+        st.lists(ints, max_size=4),
     )
 
 
@@ -183,6 +189,22 @@ def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
 def test_what_is_refused(take, error, message):
     with pytest.raises(error, match=message):
         take(reference.quantize(X, "int8", axis=1, block_size=4))
+
+
+def test_codes_have_the_shape_of_the_format():
+    params = fastq.QParams(0.5, 0, "int4")
+    for codes, shape in ((np.zeros(3, np.uint8), (4,)), (np.zeros((), np.uint8), ()), (np.zeros(2, np.int8), (4,))):
+        with pytest.raises(ValueError, match=r"codes have shape .* but int4 codes of shape .* have shape .* uint8"):
+            fastq.QuantizedArray(codes, params, shape)
+    assert fastq.QuantizedArray(np.zeros(1, np.uint8), params, ())[...].shape == ()
+
+
+def test_no_rows():
+    for scheme in SCHEMES:
+        q = reference.quantize(X, **scheme)
+        none = q[[]] if q.axis != 0 or not q.block_size else q[:0]
+        same_values(none, reference.dequantize(q)[[]], reference.dequantize)
+        assert list(none) == []
 
 
 def test_rows():

@@ -20,9 +20,10 @@ from fastq.dispatch.spec import OpSpec, Parameters, op_spec
 from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray, quantized
+from fastq.results.storage import check_stored_codes
 from fastq.runtime.driver import UNFIT, bind
 from fastq.runtime.float_mode import in_standard_mode
-from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out, native
+from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out
 
 Array = NDArray[Any]
 
@@ -285,17 +286,6 @@ def dequantize(
     wanted = _output_dtype(params.compute_dtype, dtype, out)
     result = result_of(shape, wanted, out, like=codes if codes.shape == shape else None)
     return _with_qparams("dequantize", codes, out, qparams, params, rules, result, shape=shape)
-
-
-def check_stored_codes(codes: Array, qtype: QType, shape: tuple[int, ...]) -> None:
-    """Pass if codes have the shape and dtype in which a format stores those of an array of some shape."""
-    wanted = validation.packed_shape(shape, qtype) if qtype.packed else shape
-    storage = np.dtype(np.uint8) if qtype.packed else qtype.storage
-    if codes.shape != wanted or native(codes.dtype) != storage:
-        raise ValueError(
-            f"codes have shape {codes.shape} and dtype {codes.dtype}, "
-            f"but {qtype} codes of shape {shape} have shape {wanted} and dtype {storage}"
-        )
 
 
 def _with_qparams(

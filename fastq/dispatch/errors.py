@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
-from fastq.dispatch.elementwise import check_stored_codes, checked_qparams, spec_with, tensor_scale_of
+from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.launch import AsTheyAre, parted_by_bytes
 from fastq.dispatch.planner import (
@@ -31,6 +31,7 @@ from fastq.kernels.build import element_type
 from fastq.kernels.loops.compare import SUM_LANES, SUMS
 from fastq.kernels.operands import ErrorOperands
 from fastq.results import Comparison, QParams
+from fastq.results.storage import check_stored_codes
 from fastq.runtime import threadpool
 from fastq.runtime.driver import CHUNK, OUT, SCALE, STOP, UNFIT, ZERO, X, bind, plan_launch
 from fastq.runtime.driver import SUMS as ERRORS

@@ -15,6 +15,7 @@ from fastq.dispatch.spec import Parameters, as_bits
 from fastq.dispatch.strides import extent_of, memory_order
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
+from fastq.results.storage import packed_shape
 from fastq.runtime import result_pool
 from fastq.runtime.cpython import keeps_value
 from fastq.runtime.driver import Checks
@@ -58,7 +59,7 @@ def _empty_in_order(shape: tuple[int, ...], dtype: np.dtype[Any], order: tuple[i
 def codes_result(x: Array, qtype: QType, out: Any) -> Result:
     """Return what is known of the codes of an array."""
     if qtype.packed:
-        return result_of(validation.packed_shape(x.shape, qtype), np.dtype(np.uint8), out)
+        return result_of(packed_shape(x.shape, qtype), np.dtype(np.uint8), out)
     return result_of(x.shape, qtype.storage, out, like=x)
 
 

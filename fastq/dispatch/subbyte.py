@@ -19,6 +19,7 @@ from fastq.dispatch.strides import is_plain, memory_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat
+from fastq.results.storage import packed_shape
 from fastq.runtime.driver import LaunchPlan, bind, run
 from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, native, within_array
 
@@ -35,7 +36,7 @@ def pack(
         raise TypeError(f"codes must be {own if qtype.element else 'integers'} for dtype {qtype}, not {codes.dtype}")
     axis, code = _axis(axis, len(shape), "codes"), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
-    new = result_of(validation.packed_shape(shape, qtype, axis), np.dtype(np.uint8), None).new
+    new = result_of(packed_shape(shape, qtype, axis), np.dtype(np.uint8), None).new
     execute: Callable[..., int] = functools.partial(_pack_along, shape, axis, code)
     if is_plain(codes) and axis == len(shape) - 1 and codes.size:
         source = qtype.storage if is_small_integer else as_bits(codes).dtype
@@ -69,7 +70,7 @@ def unpack(
     if packed.dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {packed.dtype}")
     axis, code = _axis(axis, max(len(shape), 1), "the codes"), _storage(qtype, bitorder)
-    wanted = validation.packed_shape(shape, qtype, axis)
+    wanted = packed_shape(shape, qtype, axis)
     if packed.shape != wanted:
         raise ValueError(
             f"packed has shape {packed.shape}, but {qtype} codes of shape {shape} pack to {wanted} along axis {axis}"
@@ -107,7 +108,7 @@ def binarize(
     shape, bit = x.shape or (1,), QTYPES["uint1"]
     axis, code = _axis(axis, len(shape), "x"), _storage(bit, as_choice(bitorder, "bitorder", ("little", "big")))
     stored = _dtype_of_bytes(dtype)
-    new = result_of(validation.packed_shape(shape, bit, axis), stored, out).new
+    new = result_of(packed_shape(shape, bit, axis), stored, out).new
     execute: Callable[..., int] = functools.partial(_binarize_along, shape, axis, code, nan)
     if is_plain(x) and is_plain(out) and axis == len(shape) - 1 and x.size:
         execute = bind(_planned(plan_repack(shape, code, x.dtype, code, op="binarize", nan=nan)))

@@ -346,10 +346,3 @@ def _share_memory(x: NDArray[Any], out: NDArray[Any]) -> bool:
         return np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
-
-
-def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int = -1) -> tuple[int, ...]:
-    """Return the shape of packed codes: ``ceil(D * bits / 8)`` bytes along the axis; (1,) for rank 0."""
-    sizes = list(shape) or [1]
-    sizes[axis] = -(-sizes[axis] * qtype.bits // 8)
-    return tuple(sizes)

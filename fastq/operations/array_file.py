@@ -15,13 +15,14 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.elementwise import check_stored_codes, checked_qparams
+from fastq.dispatch.elementwise import checked_qparams
 from fastq.dispatch.parameters import ParameterRules
 from fastq.formats.conventions import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.file_parts import convention_entry, convention_of, read_array, with_tuples
 from fastq.results import QParams, QuantizedArray
+from fastq.results.storage import check_stored_codes
 from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_shape, native, reason, shown
 

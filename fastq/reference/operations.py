@@ -41,6 +41,7 @@ from fastq.reference.packing import pack_codes, pack_signs, packed_shape, unpack
 from fastq.reference.parameters import range_of
 from fastq.reference.search import RangeParameters, least_error
 from fastq.results import Axis, Comparison, QParams, QuantizedArray
+from fastq.results.storage import check_stored_codes
 from fastq.system.arguments import (
     as_array,
     as_axis,
@@ -53,7 +54,6 @@ from fastq.system.arguments import (
     equal,
     is_a,
     is_python,
-    native,
     shown,
     within_array,
 )
@@ -368,9 +368,5 @@ def _resolve(
 
 
 def _unpacked(q: QuantizedArray) -> Array:
-    shape, dtype = codes_shape(q.shape, q.dtype), codes_dtype(q.dtype)
-    if q.codes.shape != shape or native(q.codes.dtype) != dtype:
-        raise ValueError(
-            f"codes have shape {q.codes.shape} and dtype {q.codes.dtype}, but {shape} and {dtype} are needed"
-        )
+    check_stored_codes(q.codes, q.dtype, q.shape)
     return unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes

@@ -19,11 +19,11 @@ from fastq.results.selection import (
     as_new_shape,
     axis_like,
     granularity,
-    packed_length,
     packed_picks,
     part_at,
     reshaped,
 )
+from fastq.results.storage import check_stored_codes, packed_shape
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
 
@@ -87,7 +87,9 @@ class QuantizedArray:
     def __init__(self, codes: NDArray[Any], qparams: QParams, shape: tuple[int, ...]) -> None:
         if not is_a(qparams, QParams):
             raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
-        self.__dict__.update(codes=as_array(codes, "codes"), qparams=qparams, shape=as_shape(shape))
+        given, sizes = as_array(codes, "codes"), as_shape(shape)
+        check_stored_codes(given, qparams.dtype, sizes)
+        self.__dict__.update(codes=given, qparams=qparams, shape=sizes)
 
     @property
     def scale(self) -> NDArray[Any]:
@@ -294,7 +296,7 @@ class QuantizedArray:
             return self.codes.reshape(shape)
         old, new = self.shape[-1:] or (1,), shape[-1:] or (1,)
         if old == new or not any(n * self.dtype.bits % 8 for n in (*old, *new)):
-            return self.codes.reshape(*shape[:-1], packed_length(new[0], self.dtype))
+            return self.codes.reshape(packed_shape(shape, self.dtype))
         return _packed(self.unpacked().reshape(shape), self.dtype)
 
     def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], where: Granularity) -> Self:

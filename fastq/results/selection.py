@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.qtypes import QType
 from fastq.results.parameters import Axis
+from fastq.results.storage import packed_length
 from fastq.system.arguments import as_int, is_a, shown, within_array
 
 Pick = int | slice | NDArray[Any]  # what is taken of an axis
@@ -128,7 +129,7 @@ def _pick(item: Any, axis: int, n: int) -> Pick:
     """Return what an item of an index takes of an axis of n elements."""
     if is_a(item, slice):
         return item
-    if (is_a(item, list) and item) or (is_a(item, np.ndarray) and item.ndim):
+    if is_a(item, list) or (is_a(item, np.ndarray) and item.ndim):
         return _as_mask_or_places(np.asarray(item), axis, n)
     try:
         place = as_int(item, "index")
@@ -173,11 +174,6 @@ def _of_blocks(pick: Pick, whole: Granularity, axis: int) -> slice:
 
 
 # Codes that share bytes
-
-
-def packed_length(length: int, qtype: QType) -> int:
-    """Return how many bytes a row of codes takes."""
-    return -(-length * qtype.bits // 8)
 
 
 def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) -> tuple[Pick, ...] | None:

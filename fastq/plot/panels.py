@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +11,7 @@ from fastq.dispatch import validation
 from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare
 from fastq.plot.axes import require_matplotlib
+from fastq.plot.cells import Cells, cells_of, folded, is_square, is_stacked
 from fastq.results import Comparison, QuantizedArray
 from fastq.results.elements import code_ends
 from fastq.system.arguments import as_array, is_a
@@ -24,10 +23,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-CELLS = 256  # cells a side at most: fewer than a panel of the default figure has pixels, so that none is left out
-AT_ONCE = 1 << 20  # elements looked at together; bounds the temporaries
 SPREAD = 50  # from this ratio of largest to median magnitude on, a linear colour scale would hide the median
-STACKED = 4  # an array this many times wider than high has its panels under each other
 WRITTEN = 144  # numbers written into cells at most
 SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0  # points
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # of red, green and blue, ITU-R BT.601
@@ -75,10 +71,10 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     """
     require_matplotlib()
     x = validation.as_input(x)
+    given = None if ax is None else _given_axes(ax)
     measured = compare(x, q)
-    decoded, codes = as_array(q, "q"), as_array(q.unpacked(), "q.codes") if is_a(q, QuantizedArray) else None
-    cells = _cells(_folded(x), _folded(decoded), None if codes is None else _folded(codes))
-    axes = _new_axes(cells) if ax is None else _given_axes(ax)
+    cells = cells_of(x, q)
+    axes = _new_axes(cells) if given is None else given
 
     _draw_panels(axes, cells, q)
     for a, title in zip(axes, _titles(x, q, measured, cells.step), strict=True):
@@ -87,64 +83,6 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
 
 
 # What is shown
-
-
-class _Cells(NamedTuple):
-    """What each cell of the picture shows; arrays of one shape, at most CELLS a side."""
-
-    shape: tuple[int, int]
-    step: tuple[int, int]
-    original: Array
-    codes: Array
-    decoded: Array
-    error: Array
-
-
-def _folded(a: Array) -> Array:
-    """Return `a` as a matrix of rows along its last axis."""
-    return a.reshape(-1, a.shape[-1] if a.ndim else 1)
-
-
-def _cells(x: Array, decoded: Array, codes: Array | None) -> _Cells:
-    """Return what to show of three matrices of one shape; codes of 0 where there are none."""
-    rows, columns = x.shape
-    step = _step(x.shape)
-    shown = np.empty((4, math.ceil(rows / step[0]), math.ceil(columns / step[1])))
-    for place, tile in _tiles(x.shape, step):
-        original, approximation = x[tile].astype(np.float64), decoded[tile].astype(np.float64)
-        error = original - approximation
-        largest = _largest(original, step[1])
-        shown[0][place] = original[largest]
-        shown[1][place] = 0 if codes is None else codes[tile][largest]
-        shown[2][place] = approximation[largest]
-        shown[3][place] = error[_largest(error, step[1])]
-    return _Cells(x.shape, step, *shown)
-
-
-def _step(shape: tuple[int, int]) -> tuple[int, int]:
-    """Return how many elements a cell is high and wide, so that it gets a pixel at least."""
-    if _is_square(shape):
-        return (math.ceil(max(shape) / CELLS),) * 2
-    return math.ceil(shape[0] / (CELLS // STACKED if _is_stacked(shape) else CELLS)), math.ceil(shape[1] / CELLS)
-
-
-def _tiles(shape: tuple[int, int], step: tuple[int, int]) -> Iterator[tuple[tuple[int, slice], tuple[slice, slice]]]:
-    """Yield pieces of rows of cells: where they are among the cells, and among the elements."""
-    width = max(AT_ONCE // (step[0] * step[1]), 1)
-    for row in range(math.ceil(shape[0] / step[0])):
-        for column in range(0, math.ceil(shape[1] / step[1]), width):
-            elements = (slice(row * step[0], (row + 1) * step[0]), slice(column * step[1], (column + width) * step[1]))
-            yield (row, slice(column, column + width)), elements
-
-
-def _largest(tile: Array, step: int) -> tuple[Array, Array]:
-    """Return row and column of the element of the largest magnitude in each cell of `step` columns."""
-    magnitude = np.abs(tile)
-    row = magnitude.argmax(axis=0)
-    heights = magnitude.max(axis=0)
-    padded = np.pad(heights, (0, -heights.size % step), constant_values=-1.0).reshape(-1, step)
-    column = padded.argmax(axis=1) + np.arange(0, heights.size, step)
-    return row[column], column
 
 
 def _titles(
@@ -161,8 +99,8 @@ def _titles(
 
 def _described(x: Array) -> str:
     shape = " x ".join(map(str, x.shape)) or "one number"
-    folded = "" if x.ndim == 2 or x.ndim == 0 else " as {} x {}".format(*_folded(x).shape)
-    return f"{shape} {x.dtype}{folded}"
+    matrix = "" if x.ndim == 2 or x.ndim == 0 else " as {} x {}".format(*folded(x).shape)
+    return f"{shape} {x.dtype}{matrix}"
 
 
 def _scheme(q: QuantizedArray | ArrayLike) -> str:
@@ -178,24 +116,15 @@ def _scheme(q: QuantizedArray | ArrayLike) -> str:
 # How it is drawn
 
 
-def _new_axes(cells: _Cells) -> NDArray[np.object_]:
+def _new_axes(cells: Cells) -> NDArray[np.object_]:
     from matplotlib import pyplot
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    stacked = _is_stacked(cells.shape)
+    stacked = is_stacked(cells.shape)
     rows, columns, size = (4, 1, (10.0, 7.0)) if stacked else (1, 4, (16.0, 5.2))
     engine = ConstrainedLayoutEngine(rect=(0.0, 0.04, 1.0, 0.96))  # bars move down as pictures grow to their place
     _, axes = pyplot.subplots(rows, columns, figsize=size, layout=engine)
     return np.asarray(axes, object)
-
-
-def _is_stacked(shape: tuple[int, int]) -> bool:
-    return shape[1] >= STACKED * shape[0]
-
-
-def _is_square(shape: tuple[int, int]) -> bool:
-    """Return whether elements are drawn as high as wide, rather than the picture filling its place."""
-    return shape[0] / STACKED < shape[1] < STACKED * shape[0]
 
 
 def _given_axes(ax: ArrayLike) -> NDArray[np.object_]:
@@ -210,7 +139,7 @@ def _given_axes(ax: ArrayLike) -> NDArray[np.object_]:
     return axes
 
 
-def _draw_panels(axes: NDArray[np.object_], cells: _Cells, q: QuantizedArray | ArrayLike) -> None:
+def _draw_panels(axes: NDArray[np.object_], cells: Cells, q: QuantizedArray | ArrayLike) -> None:
     for a in axes:
         _set_view(a, cells.shape)
     shared = _scale_of(np.stack([cells.original, cells.decoded]))
@@ -243,11 +172,11 @@ def _scale_of_codes(q: QuantizedArray) -> Normalize:
     return Normalize(*code_ends(q.qparams))
 
 
-def _draw(ax: Axes, cells: _Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:
+def _draw(ax: Axes, cells: Cells, values: Array, colours: str, scale: Normalize, *, digits: int) -> None:
     height, width = (count * step for count, step in zip(values.shape, cells.step, strict=True))
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)  # the last cells may reach beyond the array
     image = ax.imshow(values, colours, scale, aspect=ax.get_aspect(), interpolation="nearest", extent=extent)
-    _add_colour_bar(ax, image, vertical=_is_stacked(cells.shape))
+    _add_colour_bar(ax, image, vertical=is_stacked(cells.shape))
     if cells.step == (1, 1):
         _write_numbers(ax, image, values, digits)
 
@@ -258,7 +187,7 @@ def _set_view(ax: Axes, shape: tuple[int, int]) -> None:
 
     rows, columns = shape
     ax.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
-    ax.set_aspect("equal" if _is_square(shape) else "auto")
+    ax.set_aspect("equal" if is_square(shape) else "auto")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
 

@@ -17,6 +17,7 @@ from fastq import reference
 from fastq.cli.app import cli
 from fastq.cli.page import comparison_page
 from fastq.cli.report import print_table
+from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
 
 RNG = np.random.default_rng(4)
@@ -83,7 +84,7 @@ def test_other_files_are_refused(tmp_path):
     run("inspect", "broken.safetensors", exit_code=1)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (5,), (2, 3, 4)])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (0, 5), (0, 2, 3), (5,), (2, 3, 4)])
 def test_extents_are_those_of_numpy(shape):
     x = RNG.standard_normal(shape).astype(np.float16) if shape else np.float16(2.5)
     extent = extent_of(np.asarray(x))
@@ -91,10 +92,22 @@ def test_extents_are_those_of_numpy(shape):
     assert (extent.nan, extent.infinite) == (0, 0)
 
 
-def test_extents_of_pieces(monkeypatch):
-    whole = extent_of(W)
-    monkeypatch.setattr("fastq.io.tensors.PIECE", 1)
-    assert extent_of(W) == whole
+@pytest.mark.parametrize("spoiled", [np.nan, np.inf, -np.inf, 0.0])
+@pytest.mark.parametrize("shape", [(6, 8), (48,), (2, 3, 8), (48, 1)])
+@pytest.mark.parametrize("piece", [1, 3, 7, 8, 20, 1000])
+def test_extents_of_pieces(monkeypatch, piece, shape, spoiled):
+    x = W[:6, :8].reshape(shape).copy()
+    x.flat[[3, 30, 31]] = spoiled
+    seen = []
+    monkeypatch.setattr("fastq.io.tensors.PIECE", piece)
+    monkeypatch.setattr("fastq.io.tensors._row_ends", lambda rows: seen.append(rows.size) or row_ends(rows))
+    extent, finite = extent_of(x), x[np.isfinite(x)]
+    assert (extent.lo, extent.hi) == (finite.min(), finite.max())
+    assert (extent.nan, extent.infinite) == (np.isnan(x).sum(), np.isinf(x).sum())
+    assert max(seen) <= piece
+
+
+def test_extents_without_numbers():
     assert extent_of(np.full((3, 2), np.nan)).lo is None
     assert extent_of(np.full((3, 2), np.nan)).nan == 6
 

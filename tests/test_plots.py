@@ -5,7 +5,7 @@ import pytest
 
 import fastq
 from fastq import reference
-from fastq.plot.candidates import measured
+from fastq.plot.candidates import Trial
 
 pytest.importorskip("matplotlib", reason="no matplotlib")
 from matplotlib import pyplot
@@ -121,7 +121,7 @@ def test_a_scale_for_all_is_that_of_the_whole_array():
 )
 def test_samples_are_of_whole_parts(shape, scheme, elements):
     x = np.random.default_rng(3).standard_normal(shape, np.float32)
-    found = measured(x, {"dtype": "int8", "symmetric": True, **scheme})
+    found = Trial(x).measured({"dtype": "int8", "symmetric": True, **scheme})
     assert found.bits == 8 + 32 / elements
     whole = fastq.quantize(x, "int8", symmetric=True, **scheme)
     assert found.sqnr_db == pytest.approx(fastq.compare(x, whole).sqnr_db, 0.02)
@@ -181,9 +181,40 @@ def test_no_picture_has_colours_that_its_ground_hides(style):
         (lambda: fastq.plot.channels(X, reference.quantize(X[:2], "int8")), ValueError, "x has shape .* and q has"),
         (lambda: fastq.plot.sqnr(X[:0]), ValueError, "x has no elements to quantize"),
         (lambda: fastq.plot.sqnr(X, {"rows": []}), TypeError, "schemes must be a mapping of names to lists"),
+        (lambda: fastq.plot.sqnr(X, {"rows": [{"axis": 0}]}), TypeError, "dtype among them, but that of 'rows' is"),
+        (lambda: fastq.plot.sqnr(X, []), TypeError, r"schemes must be a mapping of names .*, not \[\]"),
+        (lambda: fastq.plot.sqnr(X, {"a": [{"dtype": "int8", "axis": 5}]}), np.exceptions.AxisError, "axis 5 is out"),
         (lambda: fastq.plot.compare(X, []), TypeError, "schemes must be a mapping of names to approximations"),
+        (lambda: fastq.plot.compare(X, {"half": X[::2]}), ValueError, "x has shape"),
+        (lambda: fastq.plot.channels(X, axis=2), np.exceptions.AxisError, "axis 2 is out of bounds"),
+        (lambda: fastq.plot.channels(X, ax="a"), TypeError, "ax must be an Axes, not 'a'"),
+        (lambda: fastq.plot.errors(X, reference.quantize(X, "int8"), ax=[1]), ValueError, "ax must be four Axes"),
+        (lambda: fastq.plot.errors(X, X[:1]), ValueError, "x has shape"),
+        (lambda: fastq.plot.calibration(fastq.Calibrator("int8")), ValueError, "seen"),
     ],
 )
 def test_what_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+    assert pyplot.get_fignums() == []
+
+
+def test_one_row_in_a_few_of_large_arrays_is_compared(monkeypatch):
+    qs = {"int4": fastq.quantize(X, "int4", axis=0), "blocks": reference.quantize(X, "int8", axis=1, block_size=32)}
+    monkeypatch.setattr("fastq.plot.schemes.MEASURED", X.size // 2)
+    ax = fastq.plot.compare(X, qs)
+    assert ax.get_title() == "40 x 64 float32, one row in 2 measured"
+    expected = [fastq.compare(X[::2], q[::2]).sqnr_db for q in (qs["blocks"], qs["int4"])]
+    assert [patch.get_width() for patch in ax.patches] == expected
+    assert " 8 bits" not in ax.texts[0].get_text()  # those of all, not of what is measured
+    whole = {**qs, "tall": reference.quantize(X, "int8", axis=0, block_size=4)}
+    assert fastq.plot.compare(X, whole).get_title() == "40 x 64 float32"
+    with pytest.raises(ValueError, match=r"x has shape \(40, 64\)"):
+        fastq.plot.compare(X, {"one less": X[:-1]})
+
+
+def test_the_range_of_an_array_is_taken_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr("fastq.plot.candidates.minmax", lambda x: calls.append(x) or fastq.minmax(x))
+    fastq.plot.sqnr(X)
+    assert len(calls) == 1

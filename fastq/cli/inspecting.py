@@ -23,7 +23,7 @@ from fastq.cli.report import Column, number_text, print_table, printable, shape_
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import Extent, Tensor, extent_of, tensors_of
-from fastq.plot.candidates import FAMILIES, Measured, measured
+from fastq.plot.candidates import FAMILIES, Measured, Trial
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.atomic import replacing
 
@@ -293,13 +293,12 @@ def _is_weight(tensor: Tensor) -> bool:
 
 
 def _suggested(tensor: Tensor, sqnr: float, advance: Any) -> Suggested:
-    x = tensor.values()
-    tried = []
+    trial, tried = Trial(tensor.values()), []
     for shared, dtypes in FAMILIES.values():
         for dtype in dtypes:
             options = {"symmetric": dtype.startswith("int"), **shared, "dtype": dtype}
             try:
-                figures = measured(x, options)
+                figures = trial.measured(options)
             except ValueError as error:
                 raise ValueError(f"tensor {tensor.name!r}: {error}") from error
             tried.append((figures, Scheme(**options)))

@@ -28,23 +28,31 @@ def require_matplotlib() -> None:
         raise ImportError("fastq.plot needs matplotlib: pip install 'fastq-kernels[plot]'", name=error.name) from error
 
 
-def axis_of(ax: object) -> Axes:
-    """Return the Axes to draw in: the given one, or that of a new figure.
+def check_axis(ax: object) -> None:
+    """Pass if this is Axes or None: before what is drawn is measured.
 
     Raises
     ------
+    ImportError
+        If matplotlib can't be imported.
     TypeError
-        If it is none.
+        If it is neither.
     """
     require_matplotlib()
-    from matplotlib import pyplot
     from matplotlib.axes import Axes
 
-    if ax is None:
-        return pyplot.subplots(figsize=(8.0, 4.5), layout="constrained")[1]
-    if not is_a(ax, Axes):
+    if ax is not None and not is_a(ax, Axes):
         raise TypeError(f"ax must be an Axes, not {shown(ax)}")
-    return ax
+
+
+def axis_of(ax: Axes | None) -> Axes:
+    """Return the Axes to draw in: the given one, or that of a new figure.
+
+    It is called when all is measured: what is refused leaves no empty figure.
+    """
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(8.0, 4.5), layout="constrained")[1] if ax is None else ax
 
 
 def percent(share: float) -> str:

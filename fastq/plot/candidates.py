@@ -13,6 +13,7 @@ from fastq import reference
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.measure import minmax
 from fastq.results import QParams
+from fastq.system.lazy import cached_property
 
 Array = NDArray[Any]
 Scheme = Mapping[str, Any]  # arguments of `fastq.quantize`
@@ -77,18 +78,34 @@ def _evenly(count: int, wanted: int) -> Array:
     return np.linspace(0, count - 1, min(max(wanted, 1), count)).astype(np.intp)
 
 
-def measured(x: Array, scheme: Scheme) -> Measured:
-    """Return bits an element and SQNR of a sample of x; a scale for the whole array is that of x, or searched for."""
-    qtype, sample = as_qtype(scheme["dtype"]), sample_of(x, scheme)
-    if scheme.get("axis") is None and not qtype.block_size:
-        ends = np.array([end.item() for end in minmax(x)], sample.dtype)
-        searched = scheme.get("range", "minmax") != "minmax"
-        params = reference.choose_qparams(sample if searched else ends, **scheme)
-        q, own = reference.quantize(sample, qparams=params), 0.0
-    else:
-        q = reference.quantize(sample, **scheme)
-        own = 8 * _own_bytes(q.qparams, qtype) / sample.size
-    return Measured(qtype.bits + own, reference.compare(sample, q).sqnr_db)
+class Trial:
+    """An array of which schemes are tried, each on a sample.
+
+    Parameters
+    ----------
+    x : ndarray
+        Not empty, of a dtype of `fastq.quantize`.
+    """
+
+    def __init__(self, x: Array) -> None:
+        self.x = x
+
+    @cached_property
+    def _ends(self) -> list[float]:
+        """The range of the whole array."""
+        return [end.item() for end in minmax(self.x)]
+
+    def measured(self, scheme: Scheme) -> Measured:
+        """Return bits an element and SQNR of a sample; a scale for the whole array is that of it, or searched for."""
+        qtype, sample = as_qtype(scheme["dtype"]), sample_of(self.x, scheme)
+        if scheme.get("axis") is None and not qtype.block_size:
+            searched = scheme.get("range", "minmax") != "minmax"
+            params = reference.choose_qparams(sample if searched else np.array(self._ends, sample.dtype), **scheme)
+            q, own = reference.quantize(sample, qparams=params), 0.0
+        else:
+            q = reference.quantize(sample, **scheme)
+            own = 8 * _own_bytes(q.qparams, qtype) / sample.size
+        return Measured(qtype.bits + own, reference.compare(sample, q).sqnr_db)
 
 
 def _own_bytes(p: QParams, qtype: QType) -> int:

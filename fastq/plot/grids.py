@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.dispatch import validation
 from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare, minmax
-from fastq.plot.axes import BLUE, GREEN, ORANGE, axis_of, legend_below, percent
+from fastq.plot.axes import BLUE, GREEN, ORANGE, axis_of, check_axis, legend_below, percent
 from fastq.results import QuantizedArray
 from fastq.results.elements import code_ends, parameter_places, sampled_places, values_of
 from fastq.results.parameters import scheme_text
@@ -61,7 +61,8 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     >>> ax.get_title()
     'int4: clips nothing'
     """
-    a, x = axis_of(ax), validation.as_input(x)
+    check_axis(ax)
+    x = validation.as_input(x)
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
     clipped = compare(x, q).clipped or 0
@@ -73,6 +74,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     values = values if one else _positions(values, q, places)
     lowest, highest = map(float, minmax(x)) if one else (values.min(), values.max())
     heights, edges = np.histogram(values, BARS, (min(lowest, first), max(highest, last)))
+    a = axis_of(ax)
     a.stairs(np.maximum(heights, EMPTY), edges, baseline=EMPTY, fill=True, color=BLUE, alpha=0.75, label="elements")
     _shade_clipped(a, edges, first, last)
     _draw_grid(a, grid)

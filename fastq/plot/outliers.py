@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch import validation
 from fastq.operations.measure import minmax
-from fastq.plot.axes import BLUE, GREY, ORANGE, VERMILLION, axis_of, legend_below
+from fastq.plot.axes import BLUE, GREY, ORANGE, VERMILLION, axis_of, check_axis, legend_below
 from fastq.results import QuantizedArray
 from fastq.results.elements import sampled_places, values_at
 from fastq.results.measures import FAR, outliers_of
@@ -62,9 +62,8 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     >>> ax.get_title()
     '8 channels of axis 0, 1 outlier'
     """
-    a, x = axis_of(ax), validation.as_input(x)
-    from matplotlib.ticker import MaxNLocator
-
+    check_axis(ax)
+    x = validation.as_input(x)
     if q is not None and not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray or None, not {shown(q)}")
     if q is not None and q.shape != x.shape:
@@ -72,11 +71,15 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     along = _axis(x, q, axis)
     lo, hi = (np.asarray(end, np.float64) for end in minmax(x, axis=along))
     largest = np.maximum(-lo, hi)
-    together = math.ceil(largest.size / BINS)
+    errors = None if q is None else _errors(x, q, along)
+    together, outliers = math.ceil(largest.size / BINS), outliers_of(largest)
+
+    from matplotlib.ticker import MaxNLocator
+
+    a = axis_of(ax)
     _draw(a, _binned(largest, together), together, BLUE, "largest magnitude")
-    if q is not None:
-        _draw(a, _binned(_errors(x, q, along), together), together, ORANGE, "RMS error")
-    outliers = outliers_of(largest)
+    if errors is not None:
+        _draw(a, _binned(errors, together), together, ORANGE, "RMS error")
     _mark(a, largest, outliers)
     a.set_yscale("log")
     a.margins(x=0.01)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastq.operations.calibrate import Calibrator
-from fastq.plot.axes import BLUE, GREEN, GREY, PINK, VERMILLION, axis_of, percent
+from fastq.plot.axes import BLUE, GREEN, GREY, PINK, VERMILLION, axis_of, check_axis, percent
 from fastq.results import Histogram
 from fastq.system.arguments import as_int, is_a, shown
 
@@ -74,13 +74,14 @@ def calibration(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['minmax: -1 to 1, clips nothing', 'percentile: -0.9 to 0.9, clips 10 %']
     """
-    a = axis_of(ax)
+    check_axis(ax)
     if not is_a(calibrator, Calibrator):
         raise TypeError(f"calibrator must be a Calibrator, not {shown(calibrator)}")
     names = _as_methods(methods)
     one = _of_channel(calibrator, channel)
     options: dict[str, Any] = {"percentile": percentile, "quantized_bins": quantized_bins, "grid": grid}
     ranges = {name: [end.item() for end in one.clipping_range(name, **options)] for name in names}
+    a = axis_of(ax)
     _draw_bars(a, one)
     for name, ends in ranges.items():
         colour, dashes = _LINES[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch import validation
 from fastq.operations import measure
-from fastq.plot.axes import BLUE, GREEN, ORANGE, PINK, SKY, VERMILLION, axis_of, legend_below
-from fastq.plot.candidates import FAMILIES, SAMPLE, measured
+from fastq.plot.axes import BLUE, GREEN, ORANGE, PINK, SKY, VERMILLION, axis_of, check_axis, legend_below
+from fastq.plot.candidates import FAMILIES, SAMPLE, Trial
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = NDArray[Any]
+
+MEASURED = 1 << 26  # elements that `compare` looks at, about; of more, whole rows
 
 _MARKS = tuple(zip((BLUE, VERMILLION, GREEN, ORANGE, PINK, SKY), "osD^vP", strict=True))
 
@@ -63,11 +66,14 @@ def sqnr(
     >>> [round(float(bits), 3) for bits in ax.lines[0].get_xdata()]
     [4.625, 6.625, 8.625]
     """
-    a, x = axis_of(ax), validation.as_input(x)
+    check_axis(ax)
+    x = validation.as_input(x)
     if not x.size:
         raise ValueError("x has no elements to quantize")
-    for (name, members), (colour, mark) in zip(_as_families(schemes).items(), cycle(_MARKS), strict=False):
-        points = sorted(measured(x, scheme) for scheme in members)
+    tried = Trial(x)
+    families = {name: sorted(map(tried.measured, members)) for name, members in _as_families(schemes).items()}
+    a = axis_of(ax)
+    for (name, points), (colour, mark) in zip(families.items(), cycle(_MARKS), strict=False):
         bits, ratios = zip(*points, strict=True)
         width = 1.5 if len(set(bits)) == len(bits) else 0.0  # formats of the same bits have no line that joins them
         a.plot(bits, ratios, color=colour, marker=mark, linewidth=width, label=name)
@@ -96,7 +102,8 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     -------
     Axes
         A bar for each approximation, as long as its signal to quantization noise ratio, with bits an element and the
-        largest error beside it.
+        largest error beside it. Of a matrix of more than 67,108,864 elements one row in so many is measured, as the
+        title says, unless blocks have several rows.
 
     Raises
     ------
@@ -113,14 +120,18 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['int8', 'int4']
     """
-    a, x = axis_of(ax), validation.as_input(x)
+    check_axis(ax)
+    x = validation.as_input(x)
     if not is_a(schemes, Mapping) or not schemes:
         raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
-    rows = [(name, measure.compare(x, q), _bits(q)) for name, q in schemes.items()]
+    given = {name: q if is_a(q, QuantizedArray) else as_array(q, "schemes") for name, q in schemes.items()}
+    part, every = _some_rows(x, given)
+    rows = [(name, measure.compare(part[0], q), _bits(given[name])) for name, q in zip(given, part[1:], strict=True)]
     rows.sort(key=lambda row: -row[1].sqnr_db)
     lengths = [row.sqnr_db for _, row, _ in rows]
     most = max((n for n in lengths if np.isfinite(n)), default=1.0)
     drawn = [n if np.isfinite(n) else most for n in lengths]
+    a = axis_of(ax)
     bars = a.barh(range(len(rows)), drawn, color=BLUE, alpha=0.85, height=0.6)
     texts = [f"{row.sqnr_db:.1f} dB, {bits:.3g} bits, errors up to {row.max_abs_error:.3g}" for _, row, bits in rows]
     a.bar_label(bars, texts, padding=4, fontsize="small")
@@ -128,19 +139,36 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     a.invert_yaxis()
     a.set_xlim(min(0.0, *drawn), max(most, 1.0) * 1.9)
     a.set_xlabel("SQNR, dB")
-    a.set_title(f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}", fontsize="medium")
+    of_rows = f", one row in {every} measured" if every > 1 else ""
+    a.set_title(f"{' x '.join(map(str, x.shape)) or 'one number'} {x.dtype}{of_rows}", fontsize="medium")
     return a
 
 
-def _bits(q: QuantizedArray | ArrayLike) -> float:
+def _some_rows(x: Array, given: Mapping[str, QuantizedArray | Array]) -> tuple[list[Any], int]:
+    """Return an array and its approximations, of large ones every few rows, and how many rows each stands for."""
+    whole, every = [x, *given.values()], math.ceil(x.size / MEASURED)
+    if every == 1 or x.ndim < 2 or len(x) < every or any(q.shape != x.shape for q in given.values()):
+        return whole, 1
+    try:
+        return [each[::every] for each in whole], every
+    except ValueError:  # blocks of several rows
+        return whole, 1
+
+
+def _bits(q: QuantizedArray | Array) -> float:
     """Return the bits that an element takes."""
-    given = q if is_a(q, QuantizedArray) else as_array(q, "schemes")
-    return 8 * given.nbytes / max(given.size, 1)
+    return 8 * q.nbytes / max(q.size, 1)
 
 
 def _as_families(schemes: Any) -> dict[str, list[Mapping[str, Any]]]:
     if schemes is None:
         return {name: [{**shared, "dtype": dtype} for dtype in dtypes] for name, (shared, dtypes) in FAMILIES.items()}
-    if not is_a(schemes, Mapping) or not all(members for members in schemes.values()):
-        raise TypeError(f"schemes must be a mapping of names to lists of arguments, not {shown(schemes)}")
-    return {name: list(members) for name, members in schemes.items()}
+    wanted = "a mapping of names to lists of arguments, dtype among them"
+    families: dict[str, list[Mapping[str, Any]]] = {}
+    for name, members in schemes.items() if is_a(schemes, Mapping) else ():
+        families[name] = list(members) if is_a(members, Sequence) else []
+        if not families[name] or not all(is_a(each, Mapping) and "dtype" in each for each in families[name]):
+            raise TypeError(f"schemes must be {wanted}, but that of {shown(name)} is {shown(members)}")
+    if not families:
+        raise TypeError(f"schemes must be {wanted}, not {shown(schemes)}")
+    return families

@@ -121,7 +121,7 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print what `fastq.config.versions` returns.
+    """Print what ``fastq.config.versions()`` returns.
 
     Examples
     --------

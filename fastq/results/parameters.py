@@ -54,7 +54,7 @@ class QParams:
     dtype : QType
         The code format; its name is taken too.
     axis : int, tuple of int or None
-        The channel axis or axes (kept), or with a `block_size` the axis along which blocks run.
+        The channel axis or axes (kept), or the axis along which blocks of ``block_size`` run.
     block_size : int
         Elements in a block; 0 where there are no blocks.
     symmetric : bool

@@ -1,0 +1,47 @@
+"""Figures of code cells as SVG in the colours of the page, which change with its theme; plain tables of commands."""
+
+import io
+import itertools
+import os
+import re
+
+INK = "#01fe02"  # stands for the colour of text; no picture has it
+_numbers = itertools.count()
+
+
+def _svg(figure: object) -> str:
+    """Return a figure as SVG that inherits the page's colour, without a ground, its identifiers unique to the page."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": str(next(_numbers))}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None}, bbox_inches="tight")  # type: ignore[attr-defined]
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    return re.sub(
+        r'(<svg [^>]*?)width="([\d.]+)pt" height="[\d.]+pt"', r'\1class="picture" style="width: \2pt"', text, count=1
+    )
+
+
+def _install() -> None:
+    from IPython import get_ipython
+
+    shell = get_ipython()
+
+    def show(figure: object) -> str:
+        return f'<div class="picture">{_svg(figure)}</div>'
+
+    shell.display_formatter.formatters["text/html"].for_type_by_name("matplotlib.figure", "Figure", show)
+    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+    shell.run_line_magic("matplotlib", "inline")
+    import matplotlib
+    import matplotlib_inline.backend_inline as inline
+
+    inline.set_matplotlib_formats()  # none: the formatter above
+    matplotlib.rcParams.update(dict.fromkeys(names, INK) | {"figure.facecolor": "none", "axes.facecolor": "none"})
+    matplotlib.rcParams.update({"legend.facecolor": "none", "legend.framealpha": 0, "figure.max_open_warning": 0})
+
+
+os.environ.pop("FORCE_COLOR", None)  # ipykernel asks for colours and progress bars
+os.environ |= {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}
+_install()

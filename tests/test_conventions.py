@@ -10,6 +10,7 @@ from catalogue import same_bytes, same_quantized, specials, ties, values
 
 import fastq
 from fastq import reference
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import as_qtype
 
 ROWS = fastq.CONVENTIONS
@@ -23,6 +24,25 @@ GRANULARITIES = [
 ]
 
 OWN = {
+    "rounded to half": fastq.Convention(
+        "rounded to half",
+        operation_type="input",
+        quotient="reciprocal",
+        fused=True,
+        zero_point_inside=True,
+        degenerate_zero_point="end",
+        degenerate="epsilon",
+        scale_floor=1e-4,
+    ),
+    "scale in half": fastq.Convention("scale in half", stored_type="input", formats=("uint8", "float8_e4m3fn")),
+    "offset in half": fastq.Convention(
+        "offset in half",
+        schemes=("asymmetric",),
+        operation_type="input",
+        zero_point="offset",
+        offset_code="zero",
+        formats=("uint8",),
+    ),
     "everything unusual": fastq.Convention(
         "everything unusual",
         parameter_type="float64",
@@ -107,6 +127,30 @@ def test_blocks_that_are_computed_side_by_side(name):
     x, other = (values("float32", 37 * 64, seed).reshape(37, 64) for seed in (3, 4))
     code, symmetric = schemes(row)[0]
     check(x, other, code, {"axis": -1, "block_size": 32, "symmetric": symmetric, "convention": row})
+
+
+ROUNDS = [name for name, row in ALL.items() if "input" in (row.operation_type, row.stored_type)]
+
+
+@pytest.mark.slow("compiles 20 kernels a case", quick=lambda name, code, dtype: code == "int4" and dtype == "float16")
+@pytest.mark.parametrize(
+    ("name", "code"), [(name, code) for name in ROUNDS for code in (ALL[name].formats or ("uint8", "int8"))]
+)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_operations_rounded_to_half_precision(name, code, dtype):
+    row, x = ALL[name], (values("float32", np.prod(SHAPE), 3).reshape(SHAPE) % 4 - 2).astype(FLOAT_FORMATS[dtype].dtype)
+    x[0, 0], x[0, 1], x[0, 2] = 0, 5, -3
+    x[0, 3], x[0, 4] = x[0, 3] * x.dtype.type(2.0**-20), -np.abs(x[0, 4]) * x.dtype.type(2.0**-24)
+    for scheme, options in itertools.product(row.schemes, GRANULARITIES):
+        options = options | {"symmetric": scheme == "symmetric", "convention": row}
+        check(x, x[::-1], code, options)
+        q = fastq.quantize(x, code, **options)
+        assert np.array_equal(q.scale.astype(x.dtype).astype(np.float32), q.scale)  # scales are such numbers
+        raw = {"convention": row, "axis": None}
+        same_bytes(*(impl.quantize_linear(x, np.float32(0.013), None, code, **raw) for impl in (fastq, reference)))
+        if options.get("axis") == 0:
+            searched = options | {"range": fastq.MSERange(grid=7)}
+            same_quantized(fastq.quantize(x, code, **searched), reference.quantize(x, code, **searched))
 
 
 @pytest.mark.slow("compiles 4 kernels a case")
@@ -313,6 +357,11 @@ def test_zero_points_of_other_floats_are_refused(impl):
         ({"scale_floor": -1.0}, "scale_floor must be"),
         ({"degenerate": 0.0}, "degenerate must be"),
         ({"degenerate": "floor", "scale_floor": 0.0}, "needs a scale_floor"),
+        ({"operation_type": "input", "stored_type": "float64"}, "operation_type='input' needs parameters"),
+        (
+            {"operation_type": "input", "quotient": "range", "zero_point": "offset", "schemes": ("asymmetric",)},
+            "'range'",
+        ),
         ({"variants": (("sometimes", "rounding", "floor"),)}, "condition of variants"),
         ({"variants": (("blocks", "name", "x"),)}, "a field of variants must be one of"),
         ({"variants": (("blocks", "rounding", "up"),)}, "rounding must be one of"),

@@ -200,6 +200,12 @@ def test_bitsandbytes_with_nested_scales():
         from_tensors(tensors | {"nested_absmax": np.ones(9, np.float32)}, "bitsandbytes", shape=q.shape)
     with pytest.raises(ValueError, match=r"nested has shape \(64, 16\), but q has scales of shape \(4, 2\)"):
         to_tensors(table_weight((4, 128)), "bitsandbytes", nested=nested)
+    with pytest.raises(TypeError, match=r"nested must be a NestedScale, which fastq\.nest_scale returns, not 1"):
+        to_tensors(q, "bitsandbytes", nested=1)
+    with pytest.raises(ValueError, match="nested must have blocks of 256, as bitsandbytes reads them, not 64"):
+        to_tensors(q, "bitsandbytes", nested=fastq.nest_scale(q.scale, block_size=64))
+    with pytest.raises(ValueError, match="nested_quant_map is not the table of dynamic8"):
+        from_tensors(tensors | {"nested_quant_map": np.zeros(256, np.float32)}, "bitsandbytes", shape=q.shape)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -2,10 +2,8 @@
 
 import csv
 import json
-import os
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,20 +14,18 @@ from model_folders import (
     INNER,
     all_of,
     int4_groups,
-    refused,
     run,
     tensors,
     unpacked_words,
     write_model,
 )
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import fastq
 from fastq import reference
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints.config import StoredSchemes
-from fastq.io.checkpoints.converting import JOURNAL, convert
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.parameters import Arithmetic
 from fastq.io.checkpoints.quantizing import Quantization
@@ -59,14 +55,6 @@ def quantized(model):
 def own(tmp_path, model):
     """A model of its own, to damage."""
     return shutil.copytree(model, tmp_path / "own")
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def ignore(nbytes, count):
-    pass
 
 
 # What is written
@@ -147,6 +135,25 @@ def test_dequantize_gives_the_values_that_readers_compute(model, quantized, tmp_
     assert plain["lm_head.weight"].tobytes() == all_of(model)["lm_head.weight"].tobytes()
 
 
+def test_scales_of_activations_are_dropped(model, quantized, tmp_path):
+    """Those that llm-compressor stores of inputs, keys and values: a plain model has no use for them."""
+    folder = shutil.copytree(quantized[0], tmp_path / "q")
+    attention, one = f"{LAYER}.self_attn", np.ones(1, np.float32)
+    gone = [f"{Q_PROJ}.{end}" for end in ("input_scale", "input_zero_point", "input_global_scale", "output_scale")]
+    gone += [f"{attention}.{end}_scale" for end in "qkv"]
+    kept = ["input_scale", f"{LAYER}.mlp.gate.input_scale", f"{Q_PROJ}.my_scale"]
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["kv_cache_scheme"] = {"num_bits": 8, "type": "float"}
+    shutil.rmtree(folder)
+    write_model(folder, [all_of(quantized[0]), dict.fromkeys([*gone, *kept], one)], config)
+    output = run("convert", folder, tmp_path / "plain", "--dequantize")
+    run("convert", quantized[0], tmp_path / "expected", "--dequantize")
+    assert set(all_of(tmp_path / "plain")) == set(all_of(tmp_path / "expected")) | set(kept)
+    assert json.loads((tmp_path / "plain" / "config.json").read_text()) == CONFIG
+    for name in gone:
+        assert re.search(rf"{re.escape(name)} .* dropped: of activations ", output)
+
+
 def test_dequantize_to_another_dtype(quantized, tmp_path):
     run("convert", quantized[0], tmp_path / "plain", "--dequantize", "--dtype", "float32")
     assert {array.dtype.name for array in all_of(tmp_path / "plain").values()} == {"float32"}
@@ -186,6 +193,24 @@ def test_save_checkpoint_writes_what_was_opened(quantized, tmp_path):
         save_checkpoint(tmp_path / "one", opened)
 
 
+@pytest.mark.slow("compiles kernels for each format", quick=lambda name: name == "NVFP4A16")
+@pytest.mark.parametrize("name", PRESETS)
+def test_save_checkpoint_keeps_every_scheme(model, tmp_path, name):
+    run("convert", model, tmp_path / "q", "--scheme", name)
+    opened = open_checkpoint(tmp_path / "q")
+    config = opened.config | {
+        "quantization_config": opened.config["quantization_config"] | {"kv_cache_scheme": {"a": 1}}
+    }
+    save_checkpoint(tmp_path / "again", opened, config)
+    stored, expected = all_of(tmp_path / "again"), all_of(tmp_path / "q")
+    assert {key: array.tobytes() for key, array in stored.items()} == {
+        key: array.tobytes() for key, array in expected.items()
+    }
+    entry = json.loads((tmp_path / "again" / "config.json").read_text())["quantization_config"]
+    assert entry["config_groups"] == opened.config["quantization_config"]["config_groups"]
+    assert entry["kv_cache_scheme"] == {"a": 1}
+
+
 @pytest.mark.slow("compiles kernels for each format")
 @pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4", "int2", "int4 asymmetric"])
 def test_save_checkpoint_of_arrays(tmp_path, dtype):
@@ -205,6 +230,11 @@ def test_save_checkpoint_refuses_what_has_no_format(tmp_path):
         save_checkpoint(tmp_path / "model", {"layer": q})
     with pytest.raises(ValueError, match=r"is complex64, which a \.safetensors file does not hold"):
         save_checkpoint(tmp_path / "model", {"x": np.zeros(3, np.complex64)})
+    q = fastq.quantize(np.eye(8, dtype=np.float32), "int8", axis=0, symmetric=True)
+    for shard_size in (1, 10**6):  # in two shards, and in one
+        with pytest.raises(ValueError, match=r"^two tensors would be named 'a\.weight'$"):
+            save_checkpoint(tmp_path / "two", {"a": q, "a.weight": np.eye(2)}, shard_size=shard_size)
+    assert not (tmp_path / "two").exists()
 
 
 def test_open_checkpoint_of_gguf(tmp_path):
@@ -317,296 +347,3 @@ def test_reports(model, tmp_path, suffix):
         row = next(row for row in rows if row["name"] == f"{Q_PROJ}.weight")
         assert (row["shape"], int(row["bytes"])) == ("128 x 128", 128 * 64 + 128 * 4 * 2 + 16)
         assert 18 < float(row["sqnr_db"]) < 25
-
-
-# Interrupted
-
-
-class Stop(Exception):
-    pass
-
-
-def interrupted(model, out, after):
-    """Convert until some tensors are done."""
-    done = 0
-
-    def progress(nbytes, count):
-        nonlocal done
-        done += count
-        if done == after:
-            raise Stop
-
-    scheme = as_scheme("W4A16").with_options(32, None)
-    with pytest.raises(Stop):
-        convert(Quantization(ModelFolder(model), Rules(scheme)), out, progress=progress)
-
-
-@pytest.mark.parametrize("after", [1, 5, 6, 10])
-def test_an_interrupted_conversion_goes_on(model, quantized, tmp_path, after):
-    out = tmp_path / "out"
-    interrupted(model, out, after)
-    finished = {path.name: path.stat().st_ino for path in out.glob("*.safetensors")}
-    assert len(finished) == (after > 5)
-    assert not (out / INDEX).exists()
-    output = run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
-    assert output == quantized[1]
-    assert contents(out) == contents(quantized[0])
-    assert all((out / name).stat().st_ino == inode for name, inode in finished.items())
-
-
-def test_a_finished_shard_that_was_damaged_is_written_again(model, quantized, tmp_path):
-    out = tmp_path / "out"
-    interrupted(model, out, 6)
-    (shard,) = out.glob("*.safetensors")
-    data = bytearray(shard.read_bytes())
-    data[-1] ^= 1
-    shard.write_bytes(data)
-    run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
-    assert contents(out) == contents(quantized[0])
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "job": "x", "shards": {"a": 1}}', "\0"])
-def test_a_damaged_journal_is_no_journal(model, tmp_path, text):
-    out = tmp_path / "out"
-    interrupted(model, out, 6)
-    (out / JOURNAL).write_text(text)
-    assert "is not empty; --force" in refused("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
-
-
-def test_other_options_do_not_go_on_with_it(model, tmp_path):
-    interrupted(model, tmp_path / "out", 6)
-    line = refused("convert", model, tmp_path / "out", "--scheme", "W4A16", "--group-size", "64")
-    assert "unfinished conversion of something else; --force" in line
-
-
-def test_force_replaces(model, quantized, tmp_path):
-    out = tmp_path / "out"
-    interrupted(model, out, 6)
-    (out / "config.json").write_text("old")
-    run("convert", model, out, "--scheme", "W4A16", "--group-size", "32", "--force")
-    assert contents(out) == contents(quantized[0])
-
-
-# What is wrong
-
-
-def edit_index(folder, change):
-    index = json.loads((folder / INDEX).read_text())
-    change(index["weight_map"])
-    (folder / INDEX).write_text(json.dumps(index))
-
-
-def second_shard(folder):
-    return sorted(folder.glob("*.safetensors"))[1]
-
-
-def damage(name):
-    def decorate(change):
-        DAMAGED[name] = change
-        return change
-
-    return decorate
-
-
-DAMAGED = {
-    "has no config.json": lambda folder: (folder / "config.json").unlink(),
-    "config.json is not readable JSON": lambda folder: (folder / "config.json").write_text("{"),
-    "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
-    "is not readable JSON: maximum recursion": lambda folder: (folder / "config.json").write_text("[" * 10**6),
-    "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),
-    "which is missing; fetch it again": lambda folder: second_shard(folder).unlink(),
-    "is not a readable .safetensors file": lambda folder: second_shard(folder).write_bytes(b"\1" * 99),
-    "names '../x.safetensors'": lambda folder: edit_index(folder, lambda map: map.update(a="../x.safetensors")),
-    "names '/etc/passwd'": lambda folder: edit_index(folder, lambda map: map.update(a="/etc/passwd")),
-    "names 'tokenizer.json'": lambda folder: edit_index(folder, lambda map: map.update(a="tokenizer.json")),
-    "which has no such tensor": lambda folder: edit_index(
-        folder, lambda map: map.update(a="model-00001-of-00002.safetensors")
-    ),
-    "is not in model.safetensors.index.json": lambda folder: edit_index(folder, lambda map: map.pop("lm_head.weight")),
-    "must have one .safetensors file; it has model-00001": lambda folder: (folder / INDEX).unlink(),
-}
-
-
-@damage("keep it in one")
-def _tensor_twice(folder):
-    path = second_shard(folder)
-    save_file(load_file(path) | {f"{Q_PROJ}.bias": np.zeros(2, np.float32)}, path)
-
-
-@damage("has a quantization_config: fastq convert --dequantize")
-def _with_a_config(folder):
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {"quant_method": "fp8"}}))
-
-
-@damage(f"{Q_PROJ} is quantized already")
-def _quantized_already(folder):
-    path = second_shard(folder)
-    save_file(load_file(path) | {f"{Q_PROJ}.weight_scale": np.zeros(2, np.float32)}, path)
-    edit_index(folder, lambda map: map.update({f"{Q_PROJ}.weight_scale": path.name}))
-
-
-@damage("two tensors would become the weight of")
-def _experts_twice(folder):
-    path, name = second_shard(folder), f"{LAYER}.mlp.experts.0.up_proj.weight"
-    save_file(load_file(path) | {name: np.zeros((128, 128), np.float32)}, path)
-    edit_index(folder, lambda map: map.update({name: path.name}))
-
-
-@damage("has 100 columns, which groups of 128 do not fill")
-def _ragged(folder):
-    path = second_shard(folder)
-    save_file(load_file(path) | {f"{LAYER}.self_attn.v_proj.weight": np.zeros((64, 100), np.float32)}, path)
-
-
-@damage("v_proj can't be quantized: x has NaN")
-def _nan(folder):
-    _spoil(folder, np.nan)
-
-
-@damage("v_proj can't be quantized: x has an infinity")
-def _infinite(folder):
-    _spoil(folder, -np.inf)
-
-
-def _spoil(folder, value):
-    path, name = second_shard(folder), f"{LAYER}.self_attn.v_proj.weight"
-    arrays = load_file(path)
-    arrays[name][3, 4] = value
-    save_file(arrays, path)
-
-
-@pytest.mark.parametrize("message", DAMAGED)
-def test_damaged_models_are_refused_in_one_line(own, tmp_path, message):
-    DAMAGED[message](own)
-    options = [] if "columns" in message else ["--group-size", "32"]
-    line = refused("convert", own, tmp_path / "out", "--scheme", "W4A16", *options)
-    assert re.search(re.escape(message).replace("x\\ has\\ NaN", ".*NaN"), line), line
-    assert not (tmp_path / "out" / INDEX).exists()
-    assert not list(tmp_path.rglob("*.part"))
-
-
-def test_nothing_to_quantize(own, tmp_path):
-    line = refused("convert", own, tmp_path / "out", "--scheme", "W8A8", "--ignore", "re:.*")
-    assert "no matrix to quantize" in line
-    assert not (tmp_path / "out").exists()
-
-
-USAGE = [
-    ([], "--scheme is missing"),
-    (["--scheme", "W5A5"], "scheme must be one of W2A16"),
-    (["--scheme", "W4A16", "--dequantize"], "--dequantize goes without --scheme"),
-    (["--scheme", "W4A16", "--dtype", "float32"], "--dtype goes with --dequantize"),
-    (["--dequantize", "--group-size", "32"], "--dequantize goes with --dtype, --report and --force only"),
-    (["--scheme", "W4A16", "--ignore", "re:("], "is not a regular expression"),
-    (["--scheme", "W4A16", "--scheme-for", "a"], "is not PATTERN=SCHEME"),
-    (["--scheme", "W4A16", "--scheme-for", "a=b"], "scheme must be one of"),
-    (["--scheme", "W4A16", "--report", "no/such/r.csv"], "'no/such' is no directory"),
-    (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches a"),
-    (
-        ["--scheme", "W8A8", "--scheme-for", "lm_head=W8A8"],
-        "no matrix that is quantized has a name that matches lm_head",
-    ),
-    (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json or .csv or .html"),
-    (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "group_size is for integers in groups"),
-    (["--scheme", "W8A8", "--asymmetric"], "W8A8 has no zero points"),
-    (["--dequantize"], "nothing in it is quantized"),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), USAGE, ids=[case[1] for case in USAGE])
-def test_usage(model, tmp_path, options, message):
-    assert message in refused("convert", model, tmp_path / "out", *options)
-    assert not (tmp_path / "out").exists()
-
-
-def test_out(model, tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine").write_text("")
-    for name, message in [("file", "no directory"), ("full", "is not empty; --force")]:
-        assert message in refused("convert", model, tmp_path / name, "--scheme", "W8A8")
-    assert "IN itself" in refused("convert", model, model, "--scheme", "W8A8", "--force")
-    assert os.listdir(tmp_path / "full") == ["mine"]
-
-
-# What a quantized directory may say
-
-W8A8 = as_scheme("W8A8").weights.config()
-ENTRIES = [
-    ({"quant_method": "gptq"}, "is of 'gptq'; only compressed-tensors"),
-    ({"config_groups": {}}, "no config_groups"),
-    ({"config_groups": {"g": 1}}, "no list of targets"),
-    ({"config_groups": {"g": {"targets": ["a.b"]}}}, "no config group"),
-    ({"config_groups": {"g": {"targets": ["re:("], "weights": W8A8, "format": "int-quantized"}}}, "target 're:('"),
-    ({"config_groups": {"g": {"targets": ["head"], "weights": W8A8, "format": "int-quantized"}}}, "no config group"),
-]
-WEIGHTS = [
-    (3, "are no object"),
-    ({"num_bits": 4, "type": "text"}, "'text' weights of 4 bits"),
-    ({"num_bits": 5, "type": "float"}, "'float' weights of 5 bits"),
-    ({"num_bits": [4], "type": "float"}, "weights of [4] bits"),
-    ({"num_bits": 4, "type": ["int"]}, "['int'] weights of 4 bits"),
-    ({"num_bits": True, "type": "int"}, "weights of True bits"),
-    ({"num_bits": 4, "type": "int", "strategy": "token"}, "strategy 'token'"),
-    ({"num_bits": 4, "type": "int", "strategy": "group"}, "group_size 0"),
-    ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": "a"}, "group_size 'a'"),
-    ({"num_bits": 4, "type": "int", "strategy": "block", "block_structure": [100, 3]}, "block_structure"),
-    ({"num_bits": 4, "type": "int", "strategy": "channel", "actorder": "group"}, "order of activations"),
-    ({"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": 3}, "symmetric 3"),
-    ({"num_bits": 4, "type": "int", "strategy": "channel", "scale_dtype": "x"}, "scales of 'x'"),
-]
-
-
-def groups(weights, format_name="pack-quantized"):
-    return {"config_groups": {"g": {"targets": ["Linear"], "weights": weights, "format": format_name}}}
-
-
-@pytest.mark.parametrize(("entry", "message"), [*ENTRIES, *((groups(entry), text) for entry, text in WEIGHTS)])
-def test_configs_are_refused(entry, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        StoredSchemes({"quantization_config": entry}).scheme_of("m")
-
-
-def test_unknown_formats_are_refused():
-    with pytest.raises(ValueError, match="format 'dense'; known are"):
-        StoredSchemes({"quantization_config": groups(as_scheme("W4A16").weights.config(), "dense")})
-
-
-def put_scale(arrays, dtype):
-    arrays[f"{Q_PROJ}.weight_scale"] = arrays[f"{Q_PROJ}.weight_scale"].astype(dtype)
-
-
-LIES = {
-    "has no weight_packed": lambda arrays: arrays.pop(f"{Q_PROJ}.weight_packed"),
-    "has no weight_shape": lambda arrays: arrays.pop(f"{Q_PROJ}.weight_shape"),
-    "has shape (-1, 128)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, -1),
-    "should be I32 of shape (128, 125000000)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(1, 10**9),
-    "should be I32 of shape (7, 16)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, 7),
-    "has a scale that is not finite": lambda arrays: arrays[f"{Q_PROJ}.weight_scale"].put(0, np.inf),
-    "should be F32 of shape (128, 4), not BOOL": lambda arrays: put_scale(arrays, bool),
-    "should be F32 of shape (128, 4), not U32": lambda arrays: put_scale(arrays, np.uint32),
-    "has a weight_zero_point, which int4 group 32 in pack-quantized does not store": lambda arrays: arrays.update(
-        {f"{Q_PROJ}.weight_zero_point": np.zeros((16, 4), np.int32)}
-    ),
-    "(weight_g_idx)": lambda arrays: arrays.update({f"{Q_PROJ}.weight_g_idx": np.zeros(128, np.int32)}),
-}
-
-
-@pytest.mark.parametrize("message", LIES)
-def test_lies_about_stored_weights_are_refused(quantized, tmp_path, message):
-    folder = shutil.copytree(quantized[0], tmp_path / "lies")
-    arrays = {name: array.copy() for name, array in all_of(folder).items()}
-    LIES[message](arrays)
-    shutil.rmtree(folder)
-    write_model(folder, [arrays], json.loads((quantized[0] / "config.json").read_text()))
-    assert message in refused("convert", folder, tmp_path / "out", "--dequantize")
-
-
-def test_disk_full(model, tmp_path, monkeypatch):
-    def full(self, name, data, offset=0):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter.write_raw", full)
-    line = refused("convert", model, tmp_path / "out", "--scheme", "W8A8")
-    assert "No space left on device; what is finished stays" in line
-    assert [path.name for path in Path(tmp_path / "out").iterdir()] == [JOURNAL]

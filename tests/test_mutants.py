@@ -71,6 +71,12 @@ for row in (rows[name] for name in sorted(ranges & wanted)):
         actual, expected = fastq.quantize(y, "uint8", convention=row), reference.quantize(y, "uint8", convention=row)
         same_quantized(actual, expected)
         same_bytes(actual.dequantize(), reference.dequantize(expected))
+if "compressed-tensors" in wanted:
+    for y in (x, -np.abs(x) * np.float32(2.0**-24), np.zeros(9)):
+        for options in ({"axis": None}, {"axis": 0, "block_size": 32}):
+            y = y.clip(-9e3, 9e3).astype(np.float16)
+            q = [impl.quantize(y, "int8", convention="compressed-tensors", **options) for impl in (fastq, reference)]
+            same_quantized(*q)
 """
 
 SEARCHES = """
@@ -284,6 +290,22 @@ RULE_MUTANTS = {
     "parameters made for the codes that are clamped to": (
         "reduced",
         [("parameters.py", "(args.lowest, args.highest) if codes is None else codes", "(args.lowest, args.highest)")],
+    ),
+    "a quotient that is not rounded": (
+        "compressed-tensors",
+        [("formulas.py", "ratio = in_half(spec, ratio)", "ratio = ratio")],
+    ),
+    "a span that is not rounded": (
+        "compressed-tensors",
+        [("ranges.py", "in_half(spec, hi - lo) / divisor", "(hi - lo) / divisor")],
+    ),
+    "epsilon of float32": (
+        "compressed-tensors",
+        [("ranges.py", "2.0 ** -FLOAT_FORMATS[ranged.half].mantissa if ranged.half else single", "single")],
+    ),
+    "no end beside a scale of 0": (
+        "compressed-tensors",
+        [("ranges.py", "select(lo < constant(0, lo), full_like(highest, lo), full_like(beside, lo))", "beside")],
     ),
     "smallest normal number for the floor": (
         "torch",

@@ -139,11 +139,15 @@ def convert_command(
             rules = Rules(scheme.with_options(group_size, symmetric), ignore, schemes)
             conversion = Quantization(opened, rules, upstream=convention == "compressed-tensors", method=method)
         with progress_bar(opened.nbytes, len(opened.tensors)) as advance:
-            rows = convert(conversion, out, force=force, progress=advance)
+            rows = convert(conversion, out, force=force, progress=advance, notice=_notice)
     print_table(rows, CONVERTED, total=total_of(rows))
     if report is not None:
         with _failures(source, report):
             write_report(report, rows, conversion)
+
+
+def _notice(text: str) -> None:
+    click.echo(printable(text), err=True)
 
 
 @contextlib.contextmanager

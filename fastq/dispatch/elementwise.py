@@ -155,7 +155,8 @@ def resolve_quantize(
     nan, saturate = validation.check_nan(nan, qtype), as_bool(saturate, "saturate")
     row.check_format(qtype)
     granularity = part_of(axes, block_size)
-    spec = op_spec("quantize", row, qtype, False, granularity, compute, axes, block_size, nan, saturate)
+    half = row.rounded_to(native(x.dtype))
+    spec = op_spec("quantize", row, qtype, False, granularity, compute, axes, block_size, nan, saturate, half=half)
     return Resolved(spec, rules, given)
 
 
@@ -301,7 +302,8 @@ def _with_qparams(
     shape: tuple[int, ...] | None = None,
 ) -> Plan:
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
-    spec = spec_with(op, params, x.ndim if shape is None else len(shape), nan, saturate)
+    half = as_convention(params.convention).rounded_to(native(x.dtype))
+    spec = spec_with(op, params, x.ndim if shape is None else len(shape), nan, saturate, half)
     return ElementwiseLaunch(spec, x, out, qparams.scale, qparams.zero_point, given, rules, result, shape).plan
 
 
@@ -310,13 +312,14 @@ def tensor_scale_of(params: QParams) -> float:
     return 0.0 if params.tensor_scale is None else float(params.tensor_scale)
 
 
-def spec_with(op: str, params: QParams, ndim: int, nan: str = "raise", saturate: bool = True) -> OpSpec:
+def spec_with(op: str, params: QParams, ndim: int, nan: str = "raise", saturate: bool = True, half: str = "") -> OpSpec:
     """Return the spec of an operation with given parameters; one number belongs to the whole array."""
     row, block_size = as_convention(params.convention), params.block_size
     granularity, symmetric = part_of(params.axis, block_size), params.symmetric
     axes, block_size = (kept_axes(params.axis, ndim), block_size) if params.scale.size > 1 else (None, 0)
-    saturate = as_bool(saturate, "saturate")
-    return op_spec(op, row, params.dtype, symmetric, granularity, params.compute_dtype, axes, block_size, nan, saturate)
+    saturate, compute = as_bool(saturate, "saturate"), params.compute_dtype
+    where = granularity, compute, axes, block_size
+    return op_spec(op, row, params.dtype, symmetric, *where, nan, saturate, half=half)
 
 
 def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> tuple[QParams, ParameterRules]:

@@ -45,6 +45,7 @@ class Request(NamedTuple):
     convention: str | Convention
     row: Convention
     compute: np.dtype[Any]
+    half: str
     nan: str
     search: MSERange | None
 
@@ -71,6 +72,7 @@ class Request(NamedTuple):
             self.nan,
             saturate,
             True,
+            self.half,
         )
 
 
@@ -100,7 +102,8 @@ def request_of(
     row.check(qtype, always, part_of(axis, block_size))
     nan = validation.check_nan(nan, qtype)
     compute, search = validation.compute_dtype(x.dtype), as_range_method(method)
-    return Request(qtype, axis, axes, block_size, always, convention, row, compute, nan, search)
+    half = row.rounded_to(native(x.dtype))
+    return Request(qtype, axis, axes, block_size, always, convention, row, compute, half, nan, search)
 
 
 def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:

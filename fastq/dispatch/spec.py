@@ -157,14 +157,18 @@ def op_spec(
     nan: str = "raise",
     saturate: bool = True,
     by_range: bool = False,
+    half: str = "",
 ) -> OpSpec:
     """Return the spec of an operation with given parameters, or with parameters that it takes from ranges.
 
-    `granularity` is what one parameter belongs to ("array", "channels" or "blocks"), as conditions of variants say it.
+    `granularity` is what one parameter belongs to ("array", "channels" or "blocks"), as conditions of variants say it;
+    `half` is what operations are rounded to, `Convention.rounded_to` the input.
     """
     rule, range_scheme = rule_of(convention, symmetric, granularity, compute), GIVEN
+    if convention.operation_type == "input":
+        rule = rule._replace(half=half)
     if by_range:
-        rule = rule._replace(range=range_rule_of(convention, qtype, symmetric, granularity))
+        rule = rule._replace(range=range_rule_of(convention, qtype, symmetric, granularity)._replace(half=half))
         range_scheme = _range_scheme(convention, qtype, symmetric, compute)
     arithmetic = Arithmetic(rule, _code_format(qtype, saturate), _scale_format(qtype))
     code_range = convention.under(symmetric, granularity).code_range(qtype, symmetric)

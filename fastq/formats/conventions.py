@@ -15,11 +15,12 @@ from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean
 from fastq.system.lazy import cached_property
 
 _CHOICES = {
+    "operation_type": ("compute", "input"),
     "parameter_type": ("compute", "float64"),
-    "stored_type": ("compute", "float64"),
+    "stored_type": ("compute", "float64", "input"),
     "divisor": ("steps", "codes"),
     "span_type": ("parameter", "compute"),
-    "degenerate_zero_point": ("scheme", "zero", "lowest"),
+    "degenerate_zero_point": ("scheme", "zero", "lowest", "end"),
     "zero_point": ("integer", "float", "offset"),
     "zero_point_end": ("lowest", "highest"),
     "zero_point_rounding": ("half_even", "half_away", "floor", "trunc"),
@@ -32,6 +33,7 @@ _CHOICES = {
     "clamp": ("range", "format"),
 }
 DEFAULT = "onnx"
+_HALVES = ("float16", "bfloat16")
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
@@ -55,10 +57,15 @@ class Convention:
         "asymmetric", "symmetric" or both.
     includes_zero : bool
         Whether the asymmetric range is widened to contain 0.
+    operation_type : {"compute", "input"}
+        Type to which each operation that gives parameters or codes is rounded: F; or for bfloat16 and float16 that of
+        the input, as PyTorch has it, which computes in float32 and rounds each result. Scales are such numbers, in F.
     parameter_type : {"compute", "float64"}
         Type in which parameters are computed: F or float64.
-    stored_type : {"compute", "float64"}
-        Type in which the scale is kept, and a zero point that is no integer. Codes are computed in F all the same.
+    stored_type : {"compute", "float64", "input"}
+        Type in which the scale is kept, and a zero point that is no integer. Codes are computed in F all the same. With
+        "input" a scale of bfloat16 or float16 input is rounded to that before a zero point or codes are taken by it, as
+        for who keeps it so; it is such a number in F.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
     divisor : {"steps", "codes"}
@@ -66,12 +73,13 @@ class Convention:
         2)``.
     scale_floor : float or None
         A scale below it is degenerate, and so is 0; None: the smallest normal number of F.
-    degenerate : float, "floor" or "value"
-        What a degenerate scale becomes: a number; the floor; or the value of the constant array that it comes from,
+    degenerate : float, "floor", "value" or "epsilon"
+        What a degenerate scale becomes: a number; the floor; the difference of 1 and the next larger number of the type
+        of operations; or the value of the constant array that it comes from,
         which is the smallest value (lo, in the symmetric scheme not widened), 1 where that is below the floor or 0.
-    degenerate_zero_point : {"scheme", "zero", "lowest"}
+    degenerate_zero_point : {"scheme", "zero", "lowest", "end"}
         Zero point beside a degenerate scale, unless that became the floor: 0, in the symmetric scheme the middle; 0 in
-        either; or qmin, in the symmetric scheme the middle.
+        either; qmin, in the symmetric scheme the middle; or 0, where lo is below it qmax, as of a division by 0.
     scale_rounded : bool
         Whether a scale computed in float64 is rounded to F before a zero point is taken by it.
     zero_point : {"integer", "float", "offset"}
@@ -119,6 +127,7 @@ class Convention:
     formats: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ("asymmetric", "symmetric")
     includes_zero: bool = True
+    operation_type: str = "compute"
     parameter_type: str = "compute"
     stored_type: str = "compute"
     span_type: str = "parameter"
@@ -155,10 +164,12 @@ class Convention:
             raise ValueError(f"scale_floor must be None, 0.0 or a positive finite number, not {shown(floor)}")
         if floor is not None:
             vars(self)["scale_floor"] = float(floor)
-        if not (equal(degenerate, "floor") or equal(degenerate, "value")) and not (
+        if not any(equal(degenerate, word) for word in ("floor", "value", "epsilon")) and not (
             _is_number(degenerate) and 0.0 < degenerate <= sys.float_info.max
         ):
-            raise ValueError(f"degenerate must be 'floor', 'value' or a positive number, not {shown(degenerate)}")
+            raise ValueError(
+                f"degenerate must be 'floor', 'value', 'epsilon' or a positive number, not {shown(degenerate)}"
+            )
         vars(self)["degenerate"] = str(degenerate) if is_a(degenerate, str) else float(degenerate)
         if self.degenerate == "floor" and self.scale_floor == 0.0:
             raise ValueError("degenerate='floor' needs a scale_floor that is a scale: None or a positive number")
@@ -170,10 +181,14 @@ class Convention:
             raise ValueError("an offset has no symmetric scheme: schemes must be ('asymmetric',)")
         if self.quotient == "range" and (self.zero_point, self.offset_code) != ("offset", "lowest"):
             raise ValueError("quotient='range' needs zero_point='offset' and offset_code='lowest'")
+        if self.operation_type == "input" and "float64" in (self.parameter_type, self.stored_type):
+            raise ValueError("operation_type='input' needs parameters of the compute type, not of float64")
+        if self.operation_type == "input" and self.quotient == "range":
+            raise ValueError("operation_type='input' needs another quotient than 'range', by which values are decoded")
         self._check_variants()
 
     def _check_variants(self) -> None:
-        fixed = {"name", "system", "formats", "schemes", "stored_type", "zero_point", "variants"}
+        fixed = {"name", "system", "formats", "schemes", "operation_type", "stored_type", "zero_point", "variants"}
         known = {field.name for field in fields(self)} - fixed
         for condition, name, _ in _rows(self.variants, "variants", "(condition, field, value)"):
             as_choice(condition, "a condition of variants", _CONDITIONS)
@@ -228,10 +243,10 @@ class Convention:
         ValueError
             If not, naming those it has.
         """
-        if (qtype.element or qtype.block_size) and self.name != DEFAULT:
-            raise ValueError(
-                f"convention must be {DEFAULT!r} for dtype {qtype}, whose arithmetic is that of its own standard"
-            )
+        named = qtype.name in self.formats
+        if (qtype.element or qtype.block_size) and not named and self.name != DEFAULT:
+            known = [DEFAULT, *(row.name for row in _ROWS if qtype.name in row.formats)]
+            raise ValueError(f"convention must be {' or '.join(map(repr, known))} for dtype {qtype}, not {self.name!r}")
         if self.formats and qtype.format not in self.formats:
             raise ValueError(
                 f"dtype must be one of {', '.join(self.formats)} for convention {self.name!r}, not {qtype}"
@@ -251,6 +266,11 @@ class Convention:
     def code_range(self, qtype: QType, symmetric: bool) -> tuple[float, float]:
         """Return the first and the last code in use."""
         return (qtype.qmin, qtype.qmax) if self.clamp == "format" else self.parameter_range(qtype, symmetric)
+
+    def rounded_to(self, dtype: np.dtype[Any]) -> str:
+        """Return the dtype of half precision to which scales or operations are rounded, by the input's; "" for none."""
+        rounds = "input" in (self.operation_type, self.stored_type)
+        return dtype.name if rounds and dtype.name in _HALVES else ""
 
     def scale_dtype(self, compute: np.dtype[Any]) -> np.dtype[Any]:
         """Return the type of scales beside values of a compute type."""
@@ -361,9 +381,11 @@ _ROWS = (
     Convention(
         "compressed-tensors",
         "compressed-tensors (vLLM): calculate_qparams, quantize",
-        formats=("int8", "int4", "int2"),
+        formats=("int8", "int4", "int2", "float8_e4m3fn"),
+        operation_type="input",
         scale_floor=0.0,
-        degenerate=_EPS,
+        degenerate="epsilon",
+        degenerate_zero_point="end",
         zero_point_inside=True,
         narrow=(),
     ),

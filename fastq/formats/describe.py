@@ -66,7 +66,8 @@ def _degenerate(row: Convention) -> str:
     when = f"below {floor}" if row.scale_floor != 0.0 else "0"
     if row.degenerate == "floor":
         return f"at least {floor}"
-    return f"if {when}: {'the constant' if row.degenerate == 'value' else _power(row.degenerate)}"
+    words = {"value": "the constant", "epsilon": "the epsilon of that type"}
+    return f"if {when}: {words.get(str(row.degenerate)) or _power(row.degenerate)}"
 
 
 def _power(number: Any) -> str:
@@ -181,6 +182,10 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
         ("value", value_formula),
     ):
         lines += [f"- {title}: `{text}`{f' ({where})' if where else ''}" for text, where in in_every_case(row, formula)]
+    if row.stored_type == "input":
+        lines.append("- bfloat16 and float16: the scale is rounded to the dtype of x")
+    if row.operation_type == "input":
+        lines.append("- bfloat16 and float16: each operation but that of values is rounded to the dtype of x")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")
     return "\n".join([*lines, *_verification(compared), ""])
 

@@ -148,7 +148,7 @@ def _quantized(
     """Quantize a tensor and write what is stored for it."""
     x = _as_input(source.load(spec.name), nan)
     with _failures(spec.name, x):
-        q = fastq.quantize(x, **scheme.arguments())
+        q = fastq.quantize(x, **scheme.arguments_for(x.dtype))
     arrays = encoded(spec.name, q, record)
     for name, array in arrays.items():
         writer.write(name, array)
@@ -164,8 +164,7 @@ def _copied(source: Source, spec: TensorSpec, writer: SafetensorsWriter, reason:
 
 
 def _as_input(x: Array, nan: str) -> Array:
-    """`x` in a dtype that fastq takes, with NaN replaced if they may be; float32 holds every half exactly."""
-    x = x if x.dtype.kind == "f" and x.dtype.itemsize >= 4 else x.astype(np.float32)
+    """`x` with NaN replaced if they may be."""
     return np.where(np.isnan(x), x.dtype.type(0), x) if nan == "zero" and np.isnan(x).any() else x
 
 
@@ -186,5 +185,5 @@ def _speed(x: Array, q: QuantizedArray, scheme: Scheme) -> Speed | None:
     if x.size < TIMED_FROM or x[:rows].size > 2 * NUMPY_SAMPLE:
         return None
     sample, repeats = x[:rows], max(1, min(5, REPEATED // x.size))
-    _, seconds = timed(lambda: reference.quantize(sample, **scheme.arguments()))
+    _, seconds = timed(lambda: reference.quantize(sample, **scheme.arguments_for(sample.dtype)))
     return Speed(x.size, warm_seconds(x, q, scheme, repeats), seconds * x.size / sample.size)

@@ -2,9 +2,10 @@
 
 A tensor `m.weight` becomes its codes `m.weight`, or for formats of fewer than 8 bits `m.weight_packed`: integers in
 words of int32, beside `m.weight_shape`, floats in bytes. Then `m.weight_scale`, and unless the scheme is symmetric
-`m.weight_zero_point`. The scale has shape (1,) for the whole tensor, (C, 1) for the rows of a matrix, (rows, groups)
-for groups along them; scales of float8_e8m0fnu are stored as bytes, the exponents of powers of two, plus 127. Where
-scales are in units of one for the whole tensor (nvfp4), `m.weight_global_scale` is its reciprocal, for other readers.
+`m.weight_zero_point`. The scale has the dtype of the tensor, and shape (1,) for the whole tensor, (C, 1) for the rows
+of a matrix, (rows, groups) for groups along them; scales of float8_e8m0fnu are stored as bytes, the exponents of powers
+of two, plus 127. Where scales are in units of one for the whole tensor (nvfp4), `m.weight_global_scale` is its
+reciprocal, for other readers.
 """
 
 from __future__ import annotations
@@ -153,8 +154,9 @@ def stored_specs(name: str, record: Record) -> list[TensorSpec]:
 
 def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
     """Return the contents of those tensors."""
-    scale = q.scale.view(numpy_dtype(_scale_dtype(record))).reshape(record.stored_param_shape)
-    arrays: dict[str, Array] = {f"{name}_scale": scale}
+    held = numpy_dtype(_scale_dtype(record))
+    scale = q.scale.view(held) if record.qtype.scale_element else q.scale.astype(held)
+    arrays: dict[str, Array] = {f"{name}_scale": scale.reshape(record.stored_param_shape)}
     if record.tensor_scale is not None:
         arrays[f"{name}_global_scale"] = np.array([1 / record.tensor_scale], np.float32)
     if _in_words(record.qtype):
@@ -178,6 +180,8 @@ def decoded(name: str, record: Record, load: Callable[[str], Array]) -> Quantize
     scale = load(f"{name}_scale").reshape(record.param_shape)
     if qtype.scale_element:
         scale = scale.view(FLOAT_FORMATS[qtype.scale_element].dtype)
+    elif scale.dtype.itemsize == 2:
+        scale = scale.astype(np.float32)
     if record.tensor_scale is not None:
         tensor_scale = np.array(record.tensor_scale, np.float32)
     zero_point = _middle(record) if record.symmetric else _decoded_zero_point(load(f"{name}_zero_point"), record)
@@ -232,7 +236,7 @@ def _plain_dtype(qtype: QType) -> str:
 
 def _scale_dtype(record: Record) -> str:
     if not record.qtype.scale_element:
-        return "F64" if record.original_dtype == "F64" else "F32"
+        return record.original_dtype
     return safetensors_dtype(FLOAT_FORMATS[record.qtype.scale_element].dtype) or "U8"
 
 

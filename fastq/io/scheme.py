@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from fastq.formats.conventions import as_convention
 from fastq.results import Axis
 
 
@@ -45,6 +48,13 @@ class Scheme:
             "range": self.range,
             "convention": self.convention,
         }
+
+    def arguments_for(self, dtype: np.dtype[Any]) -> dict[str, Any]:
+        """Return the same for values of a dtype: scales of half precision are rounded to it, as files hold them."""
+        row = as_convention(self.convention)
+        if row.stored_type != "compute" or row.rounded_to(dtype):
+            return self.arguments()
+        return {**self.arguments(), "convention": replace(row, stored_type="input")}
 
     def fitted(self, ndim: int) -> Scheme:
         """Return the scheme for an array of `ndim` dimensions.

@@ -87,4 +87,6 @@ def timed(function: Callable[[], Result]) -> tuple[Result, float]:
 
 def warm_seconds(x: NDArray[Any], q: QuantizedArray, scheme: Scheme, repeats: int) -> float:
     """Return the best time of quantizing `x` once more into the codes of `q`."""
-    return min(timed(lambda: fastq.quantize(x, **scheme.arguments(), out=q.codes))[1] for _ in range(repeats))
+    return min(
+        timed(lambda: fastq.quantize(x, **scheme.arguments_for(x.dtype), out=q.codes))[1] for _ in range(repeats)
+    )

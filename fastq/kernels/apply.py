@@ -117,7 +117,7 @@ def float_ratio(spec, x, s):
         return lambda spec, x, s: x * codebook_factor(s.scale)
 
     def divided(spec, x, s):
-        return float_quotient(x, s.scale, code)
+        return float_quotient(spec, x, s.scale)
 
     def by_power(spec, x, s):
         x, scale = without_nan_scale(spec, x, s.scale)
@@ -138,7 +138,7 @@ def float_ratio_prepared(spec, x, s):
         return lambda spec, x, s: x * s.factor
 
     def divided(spec, x, s):
-        return float_quotient_prepared(x, s, code)
+        return float_quotient_prepared(spec, x, s)
 
     def by_power(spec, x, s):
         return x * s.factor  # exact

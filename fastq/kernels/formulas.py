@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.jit import njit, specialize, target
+from fastq.kernels.minifloat import in_half
 from fastq.simd import (
     Vec,
     absolute,
@@ -128,6 +129,7 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
     rule, dtype = spec.rule, computes_in(spec, scale)
     from_zero_point, from_lowest, values = rule.zero == "code", rule.lowest, rule.clamps_values
     by_range, by_double = rule.quotient == "range", rule.quotient == "reciprocal_of_double"
+    multiplies = rule.quotient == "reciprocal"  # else it is what a division is corrected with
 
     def prepared(spec, scale, zero_point, lowest, highest):
         given, scale, zero_point = scale, convert(scale, dtype), convert(zero_point, dtype)
@@ -142,9 +144,11 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
             factor = convert(double * convert(highest - lowest, types.float64), dtype)
         elif by_double:
             double = convert(given, types.float64)
-            factor = convert(constant(1, double) / double, dtype)
+            factor = in_half(spec, convert(constant(1, double) / double, dtype))
         else:
             factor = constant(1, scale) / scale
+            if multiplies:
+                factor = in_half(spec, factor)
         return PreparedScale(scale, zero_point, base, factor, below, above)
 
     return prepared
@@ -160,16 +164,17 @@ def steps_from_base(spec, x, s):
 
     def steps(spec, x, s):
         if fused:
-            return fma(x, s.factor, s.zero_point)
+            return in_half(spec, fma(x, s.factor, s.zero_point))
         if offset:
-            x = x - s.zero_point
+            x = in_half(spec, x - s.zero_point)
         if divides:
             ratio = x / s.scale
         elif by_range:
             ratio = x / s.factor * s.above
         else:
             ratio = x * s.factor
-        return ratio + s.zero_point if inside else ratio
+        ratio = in_half(spec, ratio)
+        return in_half(spec, ratio + s.zero_point) if inside else ratio
 
     return steps
 
@@ -215,7 +220,7 @@ def needs_division(spec, scale):
     """
     if spec.op == "dequantize":
         return lambda spec, scale: False
-    if not spec.rule.clamps_values:
+    if spec.code is None and not spec.rule.clamps_values:
         return lambda spec, scale: is_infinite(scale)
     dtype = computes_in(spec, scale)
     single = 2.0**-100 if spec.code is None else 2.0**-80
@@ -287,25 +292,32 @@ def quotient(x, s):
 
 
 @specialize
-def float_quotient(x, scale, code):
-    """Divide ``x / scale``, to be rounded to a float code; ONNX adds 0 in formats without NaN: -0.0 becomes 0.0."""
-    if code.instance_type.row.nan is None:
-        return lambda x, scale, code: x / scale + constant(0, x)
-    return lambda x, scale, code: x / scale
+def float_quotient(spec, x, scale):
+    """Divide ``x / scale``, to be rounded to a float code.
+
+    ONNX adds 0 in formats without NaN, other rules in any: -0.0 becomes 0.0.
+    """
+    if _adds_zero(spec):
+        return lambda spec, x, scale: in_half(spec, x / scale) + constant(0, x)
+    return lambda spec, x, scale: in_half(spec, x / scale)
+
+
+def _adds_zero(spec) -> bool:
+    return spec.code.row.nan is None or spec.rule.zero == "inside"
 
 
 @specialize
-def float_quotient_prepared(x, s, code):
+def float_quotient_prepared(spec, x, s):
     """Divide as `float_quotient` where not `needs_division`, with x clamped so that nothing overflows.
 
     Where -0.0 becomes 0.0 the sign depends on how tiny quotients are rounded, which only a division gets right.
     """
-    form = code.instance_type
-    if form.row.nan is None or not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
-        return lambda x, s, code: float_quotient(x, s.scale, code)
+    form = spec.code
+    if _adds_zero(spec) or spec.rule.half or not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
+        return lambda spec, x, s: float_quotient(spec, x, s.scale)
     bound = form.row.max if form.saturate else 4 * form.row.max
 
-    def bounded(x, s, code):
+    def bounded(spec, x, s):
         limit = constant(bound, x) * s.scale
         near = quotient(maximum(-limit, minimum(limit, x)), s)  # of NaN itself, in this order
         return _signed_like(near, x)

@@ -9,7 +9,7 @@ from numba import types
 from numba.core.extending import register_model
 
 from fastq.formats.codebooks import Codebook
-from fastq.formats.floats import FloatFormat
+from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.jit import intrinsic, njit, specialize, target
 from fastq.kernels.codebooks import decode_by_table, encode_by_table
 from fastq.simd import (
@@ -177,6 +177,24 @@ def encode(x, kind):
     if form.row.exponent == 8 and x.dtype == types.float32:
         return _encode_same_exponent(x, kind)
     return _encode_by_addition(x, kind)
+
+
+@specialize
+def in_half(spec, x):
+    """Round the float32 result of an operation to the type of half precision that the rule names, if it names one."""
+    form = _half(spec.rule.half)
+    return (lambda spec, x: decode(encode(x, form), form)) if form else lambda spec, x: x
+
+
+@specialize
+def scale_in_half(spec, scale):
+    """Round scales to the type of half precision that the rule of ranges names, if it names one."""
+    form = _half(spec.rule.range.half)
+    return (lambda spec, scale: decode(encode(scale, form), form)) if form else lambda spec, scale: scale
+
+
+def _half(name: str) -> Minifloat | None:
+    return Minifloat(FLOAT_FORMATS[name]) if name else None
 
 
 @specialize

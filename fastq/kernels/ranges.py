@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.jit import njit, specialize
 from fastq.kernels.formulas import ROUNDING, is_infinite
-from fastq.kernels.minifloat import decode, encode, power_below
+from fastq.kernels.minifloat import decode, encode, in_half, power_below, scale_in_half
 from fastq.simd import (
     absolute,
     any_lane,
@@ -61,6 +62,7 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     """Compute scale and zero point of ``lo..hi`` by the rule; `compute` is the type of the values."""
     ranged, within = spec.rule.range, lane_type(lo)
     widened, more, in_compute = ranged.widened, ranged.divisor, ranged.span_in_compute
+    half = bool(spec.rule.half)
 
     def of_range(spec, lo, hi, lowest, highest, compute):
         zero, divisor = constant(0, lo), highest - lowest + constant(more, lowest)
@@ -70,6 +72,8 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
             lo, hi = lo + zero, hi + zero
         if in_compute:
             scale = convert(convert(hi, compute) - convert(lo, compute), within) / divisor
+        elif half:
+            scale = in_half(spec, in_half(spec, hi - lo) / divisor)
         else:
             scale = _range_over(lo, hi, divisor)
         if not widened:  # such a range may have two infinite ends, and their difference is NaN
@@ -109,9 +113,12 @@ def _usable(spec, scale, lo, compute):
     normal = 2.0**-126 if compute.dtype == types.float32 else 2.0**-1022
     least = normal if ranged.floor is None else ranged.floor
     by_value, to_floor = instead == "value", instead == "floor"
-    other = least if isinstance(instead, str) else instead
+    single = 2.0**-23 if compute.dtype == types.float32 else 2.0**-52
+    epsilon = 2.0 ** -FLOAT_FORMATS[ranged.half].mantissa if ranged.half else single
+    other = {"epsilon": epsilon, "floor": least, "value": least}.get(instead, instead)
 
     def usable(spec, scale, lo, compute):
+        scale = scale_in_half(spec, scale)
         if rounds:
             scale = convert(convert(scale, compute), within)
         size = absolute(scale) if signed else scale
@@ -137,20 +144,25 @@ def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
     rule, ranged = spec.rule, spec.rule.range
     lowest_code, from_highest = rule.lowest, ranged.from_highest
     rounds_quotient, beside_lowest = ranged.rounds_quotient, ranged.zero_when_degenerate == "lowest"
+    beside_end = ranged.zero_when_degenerate == "end"
 
     def offset(spec, lo, hi, scale, usable, lowest, highest):
-        return lo if lowest_code else lo - lowest * scale
+        return lo if lowest_code else in_half(spec, lo - in_half(spec, lowest * scale))
 
     def any_float(spec, lo, hi, scale, usable, lowest, highest):
-        zero_point = highest - hi / scale if from_highest else lowest - lo / scale
-        return select(usable, zero_point, constant(0, lo))
+        end, distance = (highest, hi / scale) if from_highest else (lowest, lo / scale)
+        return select(usable, in_half(spec, end - in_half(spec, distance)), constant(0, lo))
 
     def code(spec, lo, hi, scale, usable, lowest, highest):
         end, distance = (highest, hi / scale) if from_highest else (lowest, lo / scale)
-        zero_point = (
-            end - round_zero_point(spec, distance) if rounds_quotient else round_zero_point(spec, end - distance)
-        )
+        distance = in_half(spec, distance)
+        if rounds_quotient:
+            zero_point = end - round_zero_point(spec, distance)
+        else:
+            zero_point = round_zero_point(spec, in_half(spec, end - distance))
         beside = lowest if beside_lowest else constant(0, lowest)
+        if beside_end:
+            beside = select(lo < constant(0, lo), full_like(highest, lo), full_like(beside, lo))
         return select(usable, minimum(maximum(zero_point, lowest), highest), beside)
 
     return offset if rule.zero == "offset" else code if ranged.rounding else any_float

@@ -25,7 +25,8 @@ class RangeRule(NamedTuple):
     floor : float or None
         Below it a scale is degenerate, and so is 0; None: the smallest normal number.
     degenerate : float or str
-        What a degenerate scale becomes: a number, "floor", or "value", that of a constant array.
+        What a degenerate scale becomes: a number, "floor", "epsilon" of the type of operations, or "value", that of a
+        constant array.
     signed : bool
         Whether a symmetric scale has the opposite sign of the value of largest magnitude.
     fits : bool
@@ -38,7 +39,9 @@ class RangeRule(NamedTuple):
         Whether the end of the range in steps is rounded before it is taken from the code, else the difference.
     zero_when_degenerate : str
         Zero point beside a degenerate scale that did not become the floor: "scheme" (0, symmetric the middle), "zero"
-        (in both) or "lowest" (symmetric the middle).
+        (in both), "lowest" (symmetric the middle) or "end" (0, the last code where the range ends below it).
+    half : str
+        "float16" or "bfloat16" where the scale is rounded to it, else "".
     """
 
     codes: tuple[float, float] | None = None
@@ -55,6 +58,7 @@ class RangeRule(NamedTuple):
     rounding: str = "half_even"
     rounds_quotient: bool = False
     zero_when_degenerate: str = "scheme"
+    half: str = ""
 
 
 class Rule(NamedTuple):
@@ -81,6 +85,8 @@ class Rule(NamedTuple):
         Whether a scale may be negative.
     compute : str
         Type of the arithmetic where it is not that of the scale.
+    half : str
+        "float16" or "bfloat16" where the result of each operation is rounded to it, else "".
     range : RangeRule or None
         None where parameters are given.
     """
@@ -93,13 +99,15 @@ class Rule(NamedTuple):
     middle: bool = False
     signed: bool = False
     compute: str = ""
+    half: str = ""
     range: RangeRule | None = None
 
     @property
     def clamps_values(self) -> bool:
         """Whether values can be clamped instead of codes, so that the corrected quotient can be used."""
         nearest = self.rounding in ("half_even", "half_away")
-        return self.quotient == "divide" and nearest and self.zero != "inside" and not self.signed
+        exact = self.quotient == "divide" and not self.half
+        return exact and nearest and self.zero != "inside" and not self.signed
 
 
 ONNX = Rule()

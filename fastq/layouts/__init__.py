@@ -102,6 +102,8 @@ def to_tensors(
         raise ValueError(f"g_idx must be None for layout {layout!r}")
     if nested is not None and row.read is not bitsandbytes.read:
         raise ValueError(f"nested must be None for layout {layout!r}")
+    if nested is not None and not is_a(nested, NestedScale):
+        raise TypeError(f"nested must be a NestedScale, which fastq.nest_scale returns, not {shown(nested)}")
     return row.write(q, Writing(row, _float_dtype(scale_dtype), g_idx, nested))
 
 

@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 
-from fastq.formats.qtypes import as_qtype
+from fastq.formats.qtypes import QType, as_qtype
 from fastq.layouts.tensors import Array, Reading, Writing, check_format, stored_scale
 from fastq.operations.nesting import NestedScale
 from fastq.operations.packing import pack
 from fastq.results import QParams, QuantizedArray
+
+NESTED_BLOCK = 256  # scales that share one, where they are nested: its readers know no other number
 
 
 def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
@@ -29,6 +31,10 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     if how.nested is None:
         return tensors | {"absmax": stored_scale(q.scale.reshape(-1), how.scale_dtype, "float32"), "quant_map": numbers}
     inner = how.nested.quantized
+    if inner.block_size != NESTED_BLOCK:
+        raise ValueError(
+            f"nested must have blocks of {NESTED_BLOCK}, as bitsandbytes reads them, not {inner.block_size}"
+        )
     if how.nested.shape != q.scale.shape:
         raise ValueError(f"nested has shape {how.nested.shape}, but q has scales of shape {q.scale.shape}")
     assert inner.dtype.codebook is not None
@@ -51,7 +57,7 @@ def read(given: Reading) -> QuantizedArray:
     packed, blocks = given.get("weight", "uint8").reshape(-1), -(-size // block_size)
     if packed.size != -(-size // 2):
         raise ValueError(f"weight has {packed.size} bytes, but shape {shape} needs {-(-size // 2)}")
-    _check_quant_map(given)
+    _check_map(given, "quant_map", given.qtype)
     absmax = given.get("absmax")
     if absmax.size != blocks:
         raise ValueError(f"absmax has {absmax.size} scales, but shape {shape} needs {blocks}")
@@ -65,18 +71,20 @@ def read(given: Reading) -> QuantizedArray:
     return QuantizedArray(pack(codes, given.qtype), params, shape)
 
 
-def _check_quant_map(given: Reading) -> None:
-    row = given.qtype.codebook
+def _check_map(given: Reading, name: str, qtype: QType) -> None:
+    row = qtype.codebook
     assert row is not None
-    if "quant_map" in given.tensors and not np.array_equal(given.tensors["quant_map"], np.array(row.values, "f4")):
-        raise ValueError(f"quant_map is not the table of {given.qtype}")
+    if name in given.tensors and not np.array_equal(given.tensors[name], np.array(row.values, "f4")):
+        raise ValueError(f"{name} is not the table of {qtype}")
 
 
 def _nested(given: Reading, codes: Array) -> Array:
     inner = as_qtype("dynamic8")
+    _check_map(given, "nested_quant_map", inner)
     scale, offset = given.get("nested_absmax", "float32").reshape(-1), given.get("nested_offset")
-    if codes.dtype != np.uint8 or offset.size != 1 or scale.size != -(-codes.size // 256):
-        raise ValueError("absmax must be uint8 in blocks of 256, beside one nested_offset, where it is nested")
-    params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, 256, symmetric=True)
+    if codes.dtype != np.uint8 or offset.size != 1 or scale.size != -(-codes.size // NESTED_BLOCK):
+        wanted = f"uint8 in blocks of {NESTED_BLOCK}, beside one nested_offset"
+        raise ValueError(f"absmax must be {wanted}, where it is nested")
+    params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
     quantized = QuantizedArray(codes.reshape(-1), params, (codes.size,))
     return NestedScale(quantized, float(offset.reshape(-1)[0]), codes.shape).dequantize()

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.operations.quantize import quantize
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, as_int
+from fastq.system.arguments import as_array, as_int, native
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,19 +90,23 @@ def nest_scale(scale: ArrayLike, *, block_size: int = 256, offset: float | None 
     >>> values = fastq.QuantizedArray(q.codes, params, q.shape).dequantize()
     """
     scales = as_array(scale, "scale")
-    if scales.dtype != np.float32:
+    if native(scales.dtype) != np.float32:
         raise TypeError(f"scale must be float32, not {scales.dtype}")
+    scales = scales.astype(np.float32, copy=False)
     if as_int(block_size, "block_size") < 1:
         raise ValueError(f"block_size must be 1 or more, not {block_size}")
     if not scales.size or not np.isfinite(scales).all():
         raise ValueError("scale must be finite numbers, at least one")
     mean = np.float32(math.fsum(scales.reshape(-1).tolist()) / scales.size if offset is None else _number(offset))
-    rest = scales.reshape(-1) - mean
+    with np.errstate(over="ignore"):
+        rest = scales.reshape(-1) - mean
+    if not np.isfinite(rest).all():
+        raise ValueError(f"scale less the offset {mean} must be finite in float32")
     return NestedScale(quantize(rest, "dynamic8", axis=0, block_size=block_size), float(mean), scales.shape)
 
 
 def _number(offset: Any) -> float:
     number = as_array(offset, "offset")
-    if number.shape or number.dtype.kind not in "iuf" or not np.isfinite(number):
-        raise ValueError(f"offset must be a finite number, not {offset!r}")
+    if number.shape or number.dtype.kind not in "iuf" or not abs(float(number)) <= np.finfo(np.float32).max:
+        raise ValueError(f"offset must be a number that is finite in float32, not {offset!r}")
     return float(number)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.codebooks import Codebook
 from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats, tables
 from fastq.reference.arguments import compute_type
 from fastq.reference.granularity import spread
@@ -26,10 +27,14 @@ def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]
 
 
 @np.errstate(all="ignore")
-def positions(x: Array, p: QParams) -> Array:
-    """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes."""
+def positions(x: Array, p: QParams, half: str = "") -> Array:
+    """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes.
+
+    `half` is the dtype to which the result of each operation is rounded, if the convention rounds them.
+    """
+    half = half if rules_of(p)[0].operation_type == "input" else ""
     if p.dtype.element or p.dtype.block_size:
-        return _positions_by_format(x, p)
+        return _positions_by_format(x, p, half)
     row, ftype, (first, last) = rules_of(p)
     stored, zero_point = (spread(a, x.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
     x, scale, zero_point, steps = (
@@ -39,45 +44,47 @@ def positions(x: Array, p: QParams) -> Array:
         ftype.type(last - first),
     )
     if row.zero_point == "offset":
-        x = x - zero_point
+        x = in_half(x - zero_point, half)
         zero_point = ftype.type(first if row.offset_code == "lowest" else 0)
     if row.quotient == "divide":
         ratio = x / scale
     elif row.quotient == "reciprocal":
-        ratio = x * (ftype.type(1) / scale)
+        ratio = x * in_half(ftype.type(1) / scale, half)
     elif row.quotient == "reciprocal_of_double":
-        ratio = x * (1.0 / stored.astype(np.float64)).astype(ftype)
+        ratio = x * in_half((1.0 / stored.astype(np.float64)).astype(ftype), half)
     else:
         part = x / (stored.astype(np.float64) * float(steps)).astype(ftype)
         ratio = part * steps
+    ratio = in_half(ratio, half)
     if row.fused and "reciprocal" in row.quotient and row.zero_point_inside and ftype == np.float32:
         factor = (
             ftype.type(1) / scale if row.quotient == "reciprocal" else (1.0 / stored.astype(np.float64)).astype(ftype)
         )
-        return rounded(_fused(x, factor, zero_point), row.rounding)
+        return rounded(in_half(_fused(x, in_half(factor, half), zero_point), half), row.rounding)
     if row.zero_point_inside and row.zero_point != "offset":
-        return rounded(ratio + zero_point, row.rounding)
+        return rounded(in_half(ratio + zero_point, half), row.rounding)
     return np.asarray(rounded(ratio, row.rounding).astype(ftype) + zero_point)
 
 
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
-def _positions_by_format(x: Array, p: QParams) -> Array:
-    """Return the same for float codes and for formats with scales of their own, whose arithmetic no convention has."""
+def _positions_by_format(x: Array, p: QParams, half: str) -> Array:
+    """Return the same for float codes and for formats with scales of their own."""
     ftype, own = compute_type(x.dtype), p.dtype.block_size > 0
     scale = spread(blocks.steps(p) if own else p.scale, x.shape, p.axis, p.block_size)
     if p.dtype.codebook:
         return tables.ratios(x.astype(ftype), scale)
-    ratios = blocks.ratios(x.astype(ftype), scale, p) if own else x.astype(ftype) / scale
+    ratios = blocks.ratios(x.astype(ftype), scale, p) if own else in_half(x.astype(ftype) / scale, half)
     if not p.dtype.element:
         return np.asarray(np.rint(ratios))
     # ONNX adds the zero point of floats of fewer than 8 bits, so that -0.0 becomes 0.0, and only theirs.
-    return np.asarray(ratios + ftype(0) if p.dtype.packed and not own else ratios)
+    adds_zero = not own and (p.dtype.packed or rules_of(p)[0].zero_point_inside)
+    return np.asarray(ratios + ftype(0) if adds_zero else ratios)
 
 
-def encode(x: Array, p: QParams, saturate: bool) -> Array:
+def encode(x: Array, p: QParams, saturate: bool, half: str = "") -> Array:
     """Quantize `x` to codes one an element, in the storage dtype of the format."""
     saturate = as_bool(saturate, "saturate")
-    form, where, codes = p.dtype.float_format, positions(x, p), np.empty_like(x, p.dtype.storage)
+    form, where, codes = p.dtype.float_format, positions(x, p, half), np.empty_like(x, p.dtype.storage)
     if isinstance(form, Codebook):
         codes[...] = tables.encoded(where, form)
         return codes
@@ -114,6 +121,11 @@ def _values_by_format(codes: Array, p: QParams) -> Array:
     if isinstance(row, Codebook):
         return np.asarray(tables.decoded(codes, row).astype(ftype) * scale)
     return np.asarray((codes.astype(ftype) if row is None else floats.decoded(codes, row).astype(ftype)) * scale)
+
+
+def in_half(x: Array, half: str) -> Array:
+    """Return what an operation in float32 gives, rounded to a dtype of half precision if one is named."""
+    return np.asarray(x.astype(FLOAT_FORMATS[half].dtype).astype(x.dtype)) if half else x
 
 
 def rounded(x: Array, how: str) -> Array:

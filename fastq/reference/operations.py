@@ -84,10 +84,10 @@ def quantize(
         ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to
         even; arguments and errors as for `fastq.quantize`.
     """
-    x = widened(as_input(x, "x"))
+    x = as_input(x, "x")
     p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
     check_out(out, codes_shape(x.shape, p.dtype), codes_dtype(p.dtype))
-    return QuantizedArray(stored(encode(ready_to_encode(x, nan, p.dtype), p, saturate), p.dtype, out), p, x.shape)
+    return QuantizedArray(stored(_encoded(x, p, nan, saturate), p.dtype, out), p, x.shape)
 
 
 def choose_qparams(
@@ -109,7 +109,8 @@ def choose_qparams(
     QParams
         Its scale has the compute type of `x`; arguments and errors as for `fastq.choose_qparams`.
     """
-    x, qtype, row = widened(as_input(x, "x")), code_format(dtype, bits), as_convention(convention)
+    given, qtype, row = as_input(x, "x"), code_format(dtype, bits), as_convention(convention)
+    x = widened(given)
     axis, block_size = prescribed(qtype, axis, block_size)
     axis = normalized(axis, x.ndim, "x")
     symmetric = as_bool(symmetric, "symmetric")
@@ -120,7 +121,8 @@ def choose_qparams(
     lo, hi = range_of(number, axis, block_size)
     spoiled = any_flag(np.isnan(x) & (nan == "keep"), axis, block_size)
     tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
-    parameters = RangeParameters(qtype, axis, block_size, always, convention, spoiled, tensor_scale)
+    where, half = (qtype, axis, block_size, always, convention), row.rounded_to(given.dtype)
+    parameters = RangeParameters(*where, spoiled, tensor_scale, half)
     return parameters.of(lo, hi) if method is None else parameters.of(*least_error(number, lo, hi, parameters, method))
 
 
@@ -145,13 +147,13 @@ def quantize_linear(
         ``clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even;
         arguments and errors as for `fastq.quantize_linear`.
     """
-    x = widened(as_input(x, "x"))
+    x = as_input(x, "x")
     check_is_out(out)
     qtype = linear_format(dtype, zero_point, out)
     as_convention(convention).check_format(qtype)
     p = raw_qparams(scale, zero_point, qtype, axis, block_size, convention, x.shape, compute_type(x.dtype))
     check_out(out, codes_shape(x.shape, qtype), codes_dtype(qtype))
-    return stored(encode(ready_to_encode(x, nan, qtype), p, saturate), qtype, out)
+    return stored(_encoded(x, p, nan, saturate), qtype, out)
 
 
 def dequantize_linear(
@@ -225,10 +227,9 @@ def fake_quantize(
     """
     x = as_input(x, "x")
     wanted = np.dtype(x.dtype if x.dtype.name in FLOATS else compute_type(x.dtype))
-    x = widened(x)
     p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
     check_out(out, x.shape, wanted)
-    return delivered(decode(encode(ready_to_encode(x, nan, p.dtype), p, saturate), p), wanted, out)
+    return delivered(decode(_encoded(x, p, nan, saturate), p), wanted, out)
 
 
 def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
@@ -365,6 +366,12 @@ def _resolve(
         raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qparams.dtype} are given")
     check_defaults(axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, bits=bits, range=range)
     return checked_qparams(qparams, x.shape, compute_type(x.dtype))
+
+
+def _encoded(x: Array, p: QParams, nan: str, saturate: bool) -> Array:
+    """Return the codes of `x`, one an element."""
+    half = as_convention(p.convention).rounded_to(x.dtype)
+    return encode(ready_to_encode(widened(x), nan, p.dtype), p, saturate, half)
 
 
 def _unpacked(q: QuantizedArray) -> Array:

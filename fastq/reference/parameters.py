@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference.arguments import compute_type
-from fastq.reference.codes import rounded
+from fastq.reference.codes import in_half, rounded
 from fastq.reference.granularity import extremes
 from fastq.results import Axis
 
@@ -27,9 +28,13 @@ def range_of(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
 
 @np.errstate(over="ignore", under="ignore")
 def from_range(
-    lo: Array, hi: Array, row: Convention, codes: tuple[float, float], symmetric: bool
+    lo: Array, hi: Array, row: Convention, codes: tuple[float, float], symmetric: bool, half: str = ""
 ) -> tuple[Array, Array]:
-    """Return scale and zero point of a range, in the type that the convention computes them in."""
+    """Return scale and zero point of a range, in the type that the convention computes them in.
+
+    `half` is the dtype to which the scale is rounded, or the result of each operation, if the convention rounds them.
+    """
+    stored, half = half, half if row.operation_type == "input" else ""
     ftype = lo.dtype.type
     ptype = np.float64 if row.parameter_type == "float64" else ftype
     lo, hi = lo.astype(ptype), hi.astype(ptype)
@@ -42,8 +47,11 @@ def from_range(
         scale = _symmetric_scale(lo, hi, row, first, last, steps)
     elif row.span_type == "compute":
         scale = (hi.astype(ftype) - lo.astype(ftype)).astype(ptype) / steps
+    elif half:
+        scale = np.asarray(in_half(np.asarray(hi - lo), half) / steps)
     else:
         scale = _asymmetric_scale(lo, hi, steps)
+    scale = in_half(scale, stored)
     scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
     floor = ptype(np.finfo(ftype).tiny if row.scale_floor is None else row.scale_floor)
     size = np.abs(scale) if row.signed_scale else scale
@@ -52,7 +60,8 @@ def from_range(
         value = smallest if symmetric else lo
         instead = np.where((np.abs(value) < floor) | (value == 0), ptype(1), value)
     else:
-        instead = np.full_like(lo, floor if row.degenerate == "floor" else row.degenerate)
+        epsilon = 2.0 ** -FLOAT_FORMATS[stored].mantissa if stored else np.finfo(ftype).eps
+        instead = np.full_like(lo, {"floor": floor, "epsilon": epsilon}.get(str(row.degenerate), row.degenerate))
     scale = np.where(degenerate, instead, scale)
     if row.degenerate == "floor":
         degenerate = np.zeros_like(degenerate)
@@ -60,9 +69,12 @@ def from_range(
         middle = np.rint((first + last) / 2)
         return scale, np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
     if row.zero_point == "offset":
-        return scale, np.asarray(lo if row.offset_code == "lowest" else lo - first * scale)
+        offset = lo if row.offset_code == "lowest" else in_half(lo - in_half(first * scale, half), half)
+        return scale, np.asarray(offset)
     beside = first if row.degenerate_zero_point == "lowest" and row.zero_point == "integer" else ptype(0)
-    return scale, np.where(degenerate, beside, _zero_point(lo, hi, scale, row, first, last))
+    if row.degenerate_zero_point == "end" and row.zero_point == "integer":
+        beside = np.where(lo < 0, last, ptype(0))
+    return scale, np.where(degenerate, beside, _zero_point(lo, hi, scale, row, first, last, half))
 
 
 @np.errstate(over="ignore", under="ignore")
@@ -95,13 +107,14 @@ def _symmetric_scale(lo: Array, hi: Array, row: Convention, first: Any, last: An
     return np.asarray(np.maximum(-lo, hi) / (steps / 2))
 
 
-def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any, last: Any) -> Array:
+def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any, last: Any, half: str) -> Array:
     """Return the codes of 0.0: whole and clamped, unless the convention has floats for them."""
     end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
+    distance = in_half(end / scale, half)
     if row.zero_point == "float":
-        return np.asarray(code - end / scale)
+        return in_half(np.asarray(code - distance), half)
     if row.zero_point_rounded == "quotient":
-        zero_point = code - rounded(end / scale, row.zero_point_rounding)
+        zero_point = code - rounded(distance, row.zero_point_rounding)
     else:
-        zero_point = rounded(code - end / scale, row.zero_point_rounding)
+        zero_point = rounded(in_half(code - distance, half), row.zero_point_rounding)
     return np.asarray(np.clip(zero_point, first, last))

@@ -70,7 +70,7 @@ def weighted(random, weights):
 _FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
 _OTHER = {
     "scale_floor": (None, 0.0, 2.0**-23, 1e-30, 0.5),
-    "degenerate": (1.0, "floor", "value", 0.5, 1e-10),
+    "degenerate": (1.0, "floor", "value", "epsilon", 0.5, 1e-10),
     "narrow": ("all", (), ("int8", "uint8", "int4")),
     "schemes": (("asymmetric",), ("symmetric",), ("asymmetric", "symmetric")),
 }
@@ -109,7 +109,8 @@ def _format(random, operation, dtype):
 def _convention(random, format):
     row = QTYPES.get(format)
     if row is None or ((row.element or row.block_size) and random.random() < 0.97):
-        return "onnx"
+        named = [name for name, c in fastq.CONVENTIONS.items() if format in c.formats]
+        return random.choice([*named, "onnx"])
     kind = random.random()
     if kind < 0.25:
         return own_row(random)

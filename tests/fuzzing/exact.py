@@ -147,12 +147,23 @@ def _row(convention):
     return convention if isinstance(convention, fastq.Convention) else fastq.CONVENTIONS[convention]
 
 
-def integer_code(x, scale, zero, row, codes, ftype):
+def operation_type(row, dtype):
+    """The type of half precision to which operations are rounded after F, if any."""
+    return dtype.name if row.operation_type == "input" and dtype.name in ("float16", "bfloat16") else ""
+
+
+def twice_rounded(value, ftype, half):
+    """The result of an operation, rounded to F and perhaps to half precision."""
+    value = rounded(value, ftype)
+    return rounded(value, half) if half else value
+
+
+def integer_code(x, scale, zero, row, codes, ftype, half=""):
     """The code of a number, by the formulas of a convention."""
     first, last = map(Fraction, codes)
     stored, scale = scale, rounded(scale, ftype)
     zero = rounded(zero, ftype)
-    distance = rounded(add(x, -zero), ftype) if row.zero_point == "offset" else x
+    distance = twice_rounded(add(x, -zero), ftype, half) if row.zero_point == "offset" else x
     if row.quotient == "divide":
         steps = divide(distance, scale)
     elif row.quotient == "range":
@@ -160,15 +171,15 @@ def integer_code(x, scale, zero, row, codes, ftype):
         steps = multiply(rounded(part, ftype), last - first)
     else:
         inverse = 1 / scale if row.quotient == "reciprocal" else rounded(1 / stored, "float64")
-        factor = rounded(inverse, ftype)
+        factor = twice_rounded(inverse, ftype, half)
         steps = multiply(distance, factor)
         if row.fused and row.zero_point_inside and row.zero_point != "offset" and ftype == "float32":
-            return clamped(whole(rounded(add(steps, zero), ftype), row.rounding), first, last)
-    steps = rounded(steps, ftype)
+            return clamped(whole(twice_rounded(add(steps, zero), ftype, half), row.rounding), first, last)
+    steps = twice_rounded(steps, ftype, half)
     if row.zero_point == "offset":
         code = add(whole(steps, row.rounding), first if row.offset_code == "lowest" else 0)
     elif row.zero_point_inside:
-        code = whole(rounded(add(steps, zero), ftype), row.rounding)
+        code = whole(twice_rounded(add(steps, zero), ftype, half), row.rounding)
     else:
         code = add(whole(steps, row.rounding), zero)
     return clamped(code, first, last)
@@ -263,7 +274,7 @@ def _flat(array, qtype):
 def _check_codes(x, p, nan, saturate, stored):
     """Codes of values under parameters."""
     ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row(p.convention)
-    form, own = qtype.float_format, qtype.block_size > 0
+    form, own, half = qtype.float_format, qtype.block_size > 0, operation_type(row, x.dtype)
     row = row.under(p.symmetric, _part(p.scale, p.axis, p.block_size))
     codes = []
     for index in _indices(x.shape):
@@ -278,12 +289,12 @@ def _check_codes(x, p, nan, saturate, stored):
         elif qtype.codebook:
             codes.append(_table_code(element, scale, qtype.codebook, ftype))
         elif form:
-            ratio = rounded(divide(element, rounded(number(scale), ftype)), ftype)
-            zeros = form.nan is None and ratio == 0
+            ratio = twice_rounded(divide(element, rounded(number(scale), ftype)), ftype, half)
+            zeros = (form.nan is None or row.zero_point_inside) and ratio == 0
             codes.append(float_code(ratio, negative and not zeros, form, saturate))
         else:
             allowed = row.code_range(qtype, p.symmetric)
-            codes.append(int(integer_code(element, number(scale), zero, row, allowed, ftype)))
+            codes.append(int(integer_code(element, number(scale), zero, row, allowed, ftype, half)))
     _expect("codes", _flat(stored, qtype), _stored(codes, x.shape, qtype))
 
 

@@ -30,7 +30,7 @@ def quantized_config(
     return {**config, KEY: quantized_entry(groups, ignored)}
 
 
-def quantized_entry(groups: list[tuple[list[str], Scheme]], ignore: list[str]) -> dict[str, Any]:
+def quantized_entry(groups: list[tuple[list[str], Scheme]], ignore: list[str], kv_cache: Any = None) -> dict[str, Any]:
     """Return the quantization_config of targets with their schemes."""
     formats = {scheme.format for _, scheme in groups}
     return {
@@ -38,7 +38,7 @@ def quantized_entry(groups: list[tuple[list[str], Scheme]], ignore: list[str]) -
         "format": formats.pop() if len(formats) == 1 else MIXED,
         "quantization_status": "compressed",
         "ignore": ignore,
-        "kv_cache_scheme": None,
+        "kv_cache_scheme": kv_cache,
         "config_groups": {f"group_{k}": scheme.config(targets) for k, (targets, scheme) in enumerate(groups)},
     }
 
@@ -98,7 +98,15 @@ def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, Scheme]
     form = group.get("format") or general_format
     if form not in FORMATS:
         raise ValueError(f"config group {name!r} has format {form!r}; known are {', '.join(FORMATS)}")
-    return [(_target(name, target), Scheme(name, weights, form)) for target in group["targets"]]
+    scheme = Scheme(name, weights, form, _frozen(group.get("input_activations") or {}))
+    return [(_target(name, target), scheme) for target in group["targets"]]
+
+
+def _frozen(entry: Any) -> Any:
+    """Return objects and lists of JSON as tuples, which dicts can have as keys."""
+    if isinstance(entry, dict):
+        return tuple((str(key), _frozen(value)) for key, value in entry.items())
+    return tuple(map(_frozen, entry)) if isinstance(entry, list) else entry
 
 
 def _target(name: str, target: Any) -> str:

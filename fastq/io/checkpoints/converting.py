@@ -6,11 +6,13 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from fastq import __version__
 from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, read_json
 from fastq.io.checkpoints.writing import GrowingShard, has_digests
 from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec
@@ -80,9 +82,10 @@ class Conversion(Protocol):
 
 @dataclass
 class Journal:
-    """Which shards of a conversion are finished; `job` is a digest of what they depend on."""
+    """Which shards of a conversion are finished; `job` is a digest of what they depend on, but for the program."""
 
     job: str
+    program: str = __version__
     shards: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
@@ -90,7 +93,14 @@ class Journal:
         write_json(folder / JOURNAL, {"version": VERSION, **asdict(self)})
 
 
-def convert(conversion: Conversion, out: Path, *, force: bool = False, progress: Progress) -> list[Converted]:
+def convert(
+    conversion: Conversion,
+    out: Path,
+    *,
+    force: bool = False,
+    progress: Progress,
+    notice: Callable[[str], None] = lambda text: None,
+) -> list[Converted]:
     """Write the directory that a conversion makes of a model.
 
     Parameters
@@ -104,6 +114,8 @@ def convert(conversion: Conversion, out: Path, *, force: bool = False, progress:
         Whether other files there are replaced.
     progress : callable
         Called with bytes and tensors of the source that are done.
+    notice : callable
+        Called with a line if an interrupted run is not gone on with.
 
     Returns
     -------
@@ -119,8 +131,9 @@ def convert(conversion: Conversion, out: Path, *, force: bool = False, progress:
     """
     source = conversion.source
     layouts = {name: Layout(conversion.specs(name), shard.metadata) for name, shard in source.shards.items()}
+    check_names(tensor for layout in layouts.values() for tensor in layout.specs)
     config = conversion.config()
-    journal = _prepared(conversion, out, force=force)
+    journal = _prepared(conversion, out, force, notice)
     rows = []
     for name, shard in source.shards.items():
         kept = journal.shards.get(name)
@@ -137,6 +150,13 @@ def convert(conversion: Conversion, out: Path, *, force: bool = False, progress:
         rows += done
     _finish(conversion, out, layouts, config)
     return rows
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise ValueError if two tensors of a model, in one shard or in two, would have one name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"two tensors would be named {twice[0]!r}")
 
 
 def _finish(conversion: Conversion, out: Path, layouts: dict[str, Layout], config: dict[str, Any]) -> None:
@@ -163,7 +183,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         file.write(json.dumps(content, indent=2).encode() + b"\n")
 
 
-def _prepared(conversion: Conversion, out: Path, *, force: bool) -> Journal:
+def _prepared(conversion: Conversion, out: Path, force: bool, notice: Callable[[str], None]) -> Journal:
     """Return the journal to go on with, of a directory that may be written to."""
     source, job = conversion.source, _job(conversion)
     if out.exists() and (not out.is_dir() or out.samefile(source.path)):
@@ -171,8 +191,10 @@ def _prepared(conversion: Conversion, out: Path, *, force: bool) -> Journal:
     out.mkdir(exist_ok=True)
     journal = _unfinished(out)
     if journal is not None and journal.job == job:
-        return journal
-    if not force and any(not is_temporary(path.name) for path in out.iterdir()):
+        if journal.program == __version__:
+            return journal
+        notice(f"{out} was begun by fastq {journal.program}, this is {__version__}: it starts anew")
+    elif not force and any(not is_temporary(path.name) for path in out.iterdir()):
         held = "is an unfinished conversion of something else" if journal else "is not empty"
         raise ValueError(f"{out} {held}; --force replaces what is in the way")
     for name in (INDEX, CONFIG, JOURNAL):  # of what is about to be replaced: shards of two models are none
@@ -188,7 +210,7 @@ def _unfinished(out: Path) -> Journal | None:
         content = read_json(out / JOURNAL)
         if content["version"] == VERSION:
             entries = {str(name): _entry(entry) for name, entry in content["shards"].items()}
-            return Journal(str(content["job"]), entries)
+            return Journal(str(content["job"]), str(content["program"]), entries)
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fastq.io.checkpoints.config import plain_config
@@ -11,6 +12,9 @@ from fastq.io.checkpoints.stored import StoredWeight, stored_weights
 from fastq.io.checkpoints.tensors import decode, row_chunks, values
 from fastq.io.checkpoints.writing import GrowingShard
 from fastq.io.containers import TensorSpec, numpy_dtype, shape_text, spec_of
+
+# what llm-compressor stores for activations, keys and values: of a layer, or of the attention that has it
+OF_ACTIVATIONS = re.compile("(input|output|[qkv])_(scale|zero_point|global_scale)")
 
 
 class Dequantization:
@@ -34,7 +38,14 @@ class Dequantization:
         self.weights = stored_weights(source)
         self.by_codes = {weight.codes.name: weight for weight in self.weights.values()}
         self.parts = {spec.name for weight in self.weights.values() for spec in weight.specs.values()}
+        self.dropped = set(filter(self._is_of_activations, source.tensors))
         self.key: dict[str, Any] = {"dtype": self.dtype}
+
+    def _is_of_activations(self, name: str) -> bool:
+        """Whether a tensor is a scale or zero point by which activations, keys or values were to be quantized."""
+        module, _, end = name.rpartition(".")
+        near = module in self.weights or any(weight.rpartition(".")[0] == module for weight in self.weights)
+        return near and OF_ACTIVATIONS.fullmatch(end) is not None
 
     def specs(self, shard: str) -> list[TensorSpec]:
         """Return the tensors of a shard of the result: weights are where their codes were."""
@@ -43,7 +54,7 @@ class Dequantization:
             weight = self.by_codes.get(spec.name)
             if weight is not None:
                 specs.append(spec_of(f"{weight.module}.weight", self.dtype, weight.shape))
-            elif spec.name not in self.parts:
+            elif spec.name not in self.parts | self.dropped:
                 specs.append(self._plain(spec))
         return specs
 
@@ -62,6 +73,9 @@ class Dequantization:
             weight = self.by_codes.get(spec.name)
             if weight is not None:
                 rows.append(self._dequantized(weight, out))
+            elif spec.name in self.dropped:
+                reason = "dropped: of activations"
+                rows.append(Converted(spec.name, shape_text(spec.shape), reason, spec.nbytes, 0))
             elif spec.name not in self.parts:
                 rows.append(self._copied(spec, out))
             progress(spec.nbytes, 1)

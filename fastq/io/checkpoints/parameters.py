@@ -1,24 +1,26 @@
 """Scales and zero points of a matrix, rounded to the types in which a model's reader holds them before codes are taken.
 
-compressed-tensors computes in the dtype of the model, and divides by a scale rounded there; "upstream" is that order of
-operations. Otherwise ranges are divided in float32, the scale is rounded, and codes are taken by it in float32.
+compressed-tensors computes in the dtype of the model: "upstream", its convention. Otherwise ranges are divided in
+float32, the scale is rounded, and codes are taken by it in float32.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import fastq
+from fastq.formats.conventions import CONVENTIONS, DEFAULT, Convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.io.checkpoints.schemes import E4M3, E8M0, MICROSCALING, WeightScheme
 from fastq.io.containers import numpy_dtype
 
 Array = NDArray[Any]
 
+UPSTREAM = "compressed-tensors"
 EPS = {"F32": 2.0**-23, "BF16": 2.0**-7, "F16": 2.0**-10}  # what a scale of 0 becomes
 LEAST_E4M3 = 0.125  # what a scale of 0 in float8 becomes
 EXPONENT_BIAS = 127
@@ -34,7 +36,7 @@ class Arithmetic:
     dtype : str
         Of stored scales, unless the scheme has its own: F32, BF16 or F16.
     upstream : bool
-        Whether operations are those of compressed-tensors, in `dtype`.
+        Whether operations are those of compressed-tensors, on values in `dtype`.
     method : str
         How ranges are taken, as in `fastq.quantize`.
     """
@@ -51,6 +53,15 @@ class Arithmetic:
         """Return the float32 result of an operation as the arithmetic holds it."""
         return self.rounded(values) if self.upstream else values
 
+    def convention(self, weights: WeightScheme) -> str | Convention:
+        """Return the convention by which codes are taken, and scales too where it is upstream's."""
+        row = CONVENTIONS[UPSTREAM]
+        if weights.qtype.name not in row.formats:
+            return DEFAULT
+        if self.upstream:
+            return row
+        return replace(row, operation_type="compute") if weights.kind == "int" else DEFAULT
+
 
 @dataclass(frozen=True)
 class Grouped:
@@ -64,13 +75,6 @@ class Grouped:
     def granularity(self) -> dict[str, Any]:
         """Arguments of fastq's functions."""
         return {"axis": self.axis, "block_size": self.block_size}
-
-    def spread(self, scale: Array) -> tuple[Array, Array]:
-        """Return values and scales as NumPy broadcasts them."""
-        if self.block_size:
-            return self.values.reshape(*scale.shape, self.block_size), scale[..., None]
-        kept = () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
-        return self.values, np.expand_dims(scale, tuple(a for a in range(self.values.ndim) if a not in kept))
 
 
 def grouped(x: Array, weights: WeightScheme) -> Grouped:
@@ -135,6 +139,8 @@ def choose(x: Grouped, weights: WeightScheme, arithmetic: Arithmetic, factor: fl
     if weights.scale_dtype == E8M0 and arithmetic.method != "minmax":
         p = fastq.choose_qparams(x.values, MICROSCALING[weights.bits], axis=x.axis, range=arithmetic.method)
         return from_stored(p.scale.view(np.uint8), weights)
+    if arithmetic.upstream and not weights.scale_dtype:
+        return _upstream(x, weights, arithmetic)
     lo, hi = _range(x, weights, arithmetic)
     if not (np.isfinite(lo).all() and np.isfinite(hi).all()):
         raise ValueError("x has an infinity")
@@ -144,12 +150,12 @@ def choose(x: Grouped, weights: WeightScheme, arithmetic: Arithmetic, factor: fl
     if weights.symmetric:
         scale = arithmetic.computed(np.maximum(-lo, hi) / np.float32((last - first) / 2))
     else:
-        scale = arithmetic.computed(arithmetic.computed(hi - lo) / np.float32(last - first))
+        scale = (hi - lo) / np.float32(last - first)
     if weights.scale_dtype == E4M3:
         return from_stored(_in_e4m3(scale * np.float32(factor)), weights, factor)
     scale = arithmetic.rounded(scale)
     scale[scale == 0] = EPS[arithmetic.dtype]
-    zero_point = None if weights.symmetric else _zero_point(lo, hi, scale, weights, arithmetic)
+    zero_point = None if weights.symmetric else _zero_point(lo, hi, scale, weights)
     return Parameters(scale.astype(numpy_dtype(arithmetic.dtype)), scale, zero_point)
 
 
@@ -169,7 +175,7 @@ def _range(x: Grouped, weights: WeightScheme, arithmetic: Arithmetic) -> tuple[A
         ends = fastq.minmax(x.values, **x.granularity)
         return np.minimum(ends[0].astype(np.float32), 0), np.maximum(ends[1].astype(np.float32), 0)
     first, last = weights.qtype.code_range(False)
-    convention = "compressed-tensors" if weights.kind == "int" else "onnx"
+    convention = arithmetic.convention(weights)
     options: dict[str, Any] = {"symmetric": weights.symmetric, "convention": convention, "range": arithmetic.method}
     p = fastq.choose_qparams(x.values, weights.qtype, **x.granularity, **options)
     if weights.symmetric:
@@ -179,10 +185,17 @@ def _range(x: Grouped, weights: WeightScheme, arithmetic: Arithmetic) -> tuple[A
     return (np.float32(first) - zero_point) * p.scale, (np.float32(last) - zero_point) * p.scale
 
 
-def _zero_point(lo: Array, hi: Array, scale: Array, weights: WeightScheme, arithmetic: Arithmetic) -> Array:
+def _upstream(x: Grouped, weights: WeightScheme, arithmetic: Arithmetic) -> Parameters:
+    """Take parameters as compressed-tensors does."""
+    options: dict[str, Any] = {"symmetric": weights.symmetric, "convention": UPSTREAM, "range": arithmetic.method}
+    p = fastq.choose_qparams(x.values, weights.qtype, **x.granularity, **options)
+    stored = p.scale.astype(numpy_dtype(arithmetic.dtype))
+    return Parameters(stored, p.scale, None if weights.symmetric else p.zero_point)
+
+
+def _zero_point(lo: Array, hi: Array, scale: Array, weights: WeightScheme) -> Array:
     first, last = weights.qtype.code_range(False)
-    distance = arithmetic.computed(np.float32(first) - arithmetic.computed(lo / scale))
-    zero_point = np.rint(np.clip(distance, first, last))
+    zero_point = np.rint(np.clip(np.float32(first) - lo / scale, first, last))
     return np.where(lo == hi, 0, zero_point).astype(weights.qtype.storage)
 
 

@@ -42,6 +42,10 @@ class Checkpoint(Mapping[str, Tensor]):
     def _read(self, name: str) -> Tensor:
         raise NotImplementedError
 
+    def stored(self, name: str) -> StoredWeight | None:
+        """Return what is stored for a quantized weight as compressed-tensors has it, else None."""
+        return None
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -68,6 +72,10 @@ class _FolderCheckpoint(Checkpoint):
         rows = weight.shape[0]
         weight.check(0, rows)
         return decode(weight.part, weight.shape, weight.scheme, 0, rows)
+
+    def stored(self, name: str) -> StoredWeight | None:
+        """Return what is stored for a quantized weight."""
+        return self._weights.get(name)
 
 
 class _GgufCheckpoint(Checkpoint):

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.io.checkpoints.config import LINEAR, quantized_entry
-from fastq.io.checkpoints.converting import write_json
-from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, SINGLE, dtype_of
+from fastq.io.checkpoints.converting import check_names, write_json
+from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
 from fastq.io.checkpoints.parameters import EXPONENT_BIAS, Parameters
+from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.schemes import E4M3, E8M0, PRESETS, Scheme, WeightScheme
 from fastq.io.checkpoints.tensors import constants, stored_arrays, stored_specs
 from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec, numpy_dtype, safetensors_dtype, spec_of
@@ -40,9 +41,10 @@ def save_checkpoint(
     path : str or Path
         A directory that is empty or not there.
     tensors : mapping of str to QuantizedArray or ndarray
-        Matrices that are quantized by the names of their modules, other arrays by their own names; what
-        `open_checkpoint` returns, or a dict. Of int2, int4 or int8 in blocks of columns; int8 or float8_e4m3fn by rows
-        (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis.
+        Matrices that are quantized by the names of their modules, other arrays by their own names: what
+        `open_checkpoint` returns, whose directories are written with the bytes that they have, or a dict. Of int2, int4
+        or int8 in blocks of columns; int8 or float8_e4m3fn by rows (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along
+        the last axis.
     config : mapping, optional
         Of config.json; its dtype is that of scales, unless they would change.
     shard_size : int
@@ -70,6 +72,7 @@ def save_checkpoint(
         raise ValueError(f"path must be an empty directory, and {folder} has files")
     dtype = dtype_of(settings) or "F32"
     shards = list(_shards(tensors, dtype, shard_size))
+    check_names(spec.name for _, specs in shards for spec in specs)
     folder.mkdir(exist_ok=True)
     schemes: dict[str, Scheme | None] = {}
     files: dict[str, str] = {}
@@ -79,17 +82,25 @@ def save_checkpoint(
         with replacing(folder / file_name) as file:
             writer = SafetensorsWriter(file, layout)
             for name in names:
-                scheme, arrays = _stored(name, tensors[name], dtype)
+                scheme, arrays = _stored(name, tensors, dtype)
                 schemes[name] = scheme
                 for stored, array in arrays.items():
                     writer.write(stored, array)
         files |= dict.fromkeys(layout.specs, file_name)
     used = {name: scheme for name, scheme in schemes.items() if scheme is not None}
     plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
-    entry = {"quantization_config": quantized_entry(_grouped(used), sorted({"lm_head", *plain}))} if used else {}
+    entry = {KEY: quantized_entry(_grouped(used), sorted({"lm_head", *plain}), _kv_cache(settings))} if used else {}
+    settings.pop(KEY, None)
+    settings.pop(OLD_KEY, None)
     write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})
     if len(shards) > 1:
         write_json(folder / INDEX, {"metadata": {}, "weight_map": dict(sorted(files.items()))})
+
+
+def _kv_cache(settings: Mapping[str, Any]) -> Any:
+    """Return the scheme of keys and values in config.json of a quantized model; their scales are other tensors."""
+    entry = settings.get(KEY) or settings.get(OLD_KEY)
+    return entry.get("kv_cache_scheme") if isinstance(entry, dict) else None
 
 
 def _grouped(used: Mapping[str, Scheme]) -> list[tuple[list[str], Scheme]]:
@@ -108,7 +119,7 @@ def _shards(
     names: list[str] = []
     specs: list[TensorSpec] = []
     for name in tensors:
-        _, arrays = _stored(name, tensors[name], dtype)
+        _, arrays = _stored(name, tensors, dtype)
         more = [spec_of(stored, _dtype_name(stored, array), array.shape) for stored, array in arrays.items()]
         if names and sum(spec.nbytes for spec in (*specs, *more)) > most:
             yield names, specs
@@ -124,8 +135,12 @@ def _dtype_name(name: str, array: Array) -> str:
     return found
 
 
-def _stored(name: str, tensor: object, dtype: str) -> tuple[Scheme | None, dict[str, Array]]:
+def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[Scheme | None, dict[str, Array]]:
     """Return the scheme of a tensor and what is stored for it, by name."""
+    weight = tensors.stored(name) if is_a(tensors, Checkpoint) else None
+    if weight is not None:
+        return weight.scheme, {f"{name}.{end}": weight.part(end) for end in weight.specs}
+    tensor = tensors[name]
     if not is_a(tensor, QuantizedArray):
         return None, {name: as_array(tensor, f"tensors[{name!r}]")}
     q: Any = tensor

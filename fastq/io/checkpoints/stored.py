@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.io.checkpoints.config import StoredSchemes
 from fastq.io.checkpoints.folder import ModelFolder
-from fastq.io.checkpoints.schemes import Scheme
+from fastq.io.checkpoints.schemes import E8M0, Scheme
 from fastq.io.checkpoints.tensors import SUFFIXES, WORDS, codes_suffix, stored_specs
 from fastq.io.containers import TensorSpec
 
 Array = NDArray[Any]
 
+NAN_E8M0 = FLOAT_FORMATS["float8_e8m0fnu"].nan
 SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that are no part of a scheme
 
 
@@ -65,6 +67,8 @@ class StoredWeight:
         scale = scale if len(scale) < self.shape[0] else scale[start:stop]
         if scale.dtype != np.uint8 and not np.isfinite(scale.astype(np.float32)).all():
             raise ValueError(f"{self.module} has a scale that is not finite")
+        if self.scheme.weights.scale_dtype == E8M0 and (scale == NAN_E8M0).any():
+            raise ValueError(f"{self.module} has a scale that is NaN, the byte {NAN_E8M0} of a power of two")
         factor = self.part("weight_global_scale")[0] if "weight_global_scale" in self.specs else 1
         if not 0 < factor < np.inf:
             raise ValueError(f"{self.module} has a global scale of {factor}, which must be positive and finite")

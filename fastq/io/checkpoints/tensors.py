@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import fastq
+from fastq.formats.conventions import DEFAULT
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import as_qtype
-from fastq.io.checkpoints.parameters import Arithmetic, Grouped, Parameters, choose, from_stored, grouped
+from fastq.io.checkpoints.parameters import UPSTREAM, Arithmetic, Grouped, Parameters, choose, from_stored, grouped
 from fastq.io.checkpoints.schemes import E4M3, E8M0, MICROSCALING, Scheme, WeightScheme
 from fastq.io.containers import TensorSpec, numpy_dtype, spec_of
 from fastq.io.words import columns_from_words, columns_to_words, from_words, to_words, words_for
@@ -115,8 +117,12 @@ def encode(
         If x has NaN or an infinity.
     """
     weights, groups = scheme.weights, grouped(x, scheme.weights)
-    given = choose(groups, weights, arithmetic, factor)
-    codes = _codes(groups, given, weights, arithmetic)
+    held = groups
+    if arithmetic.upstream and not weights.scale_dtype:
+        held = replace(groups, values=groups.values.astype(numpy_dtype(arithmetic.dtype), copy=False))
+    given, convention = choose(held, weights, arithmetic, factor), arithmetic.convention(weights)
+    options: dict[str, Any] = {**held.granularity, "convention": convention}
+    codes = fastq.quantize_linear(held.values, given.scale, given.zero_point, weights.qtype, **options)
     q = QuantizedArray(codes, _qparams(given, groups, weights), groups.values.shape)
     return stored_arrays(codes, given, x.shape, scheme), groups, q
 
@@ -131,37 +137,11 @@ def stored_arrays(codes: Array, given: Parameters, shape: tuple[int, ...], schem
     return arrays
 
 
-def _codes(x: Grouped, given: Parameters, weights: WeightScheme, arithmetic: Arithmetic) -> Array:
-    """Return the codes of values, packed if the format packs them."""
-    values, scale, zero_point = x.values, given.scale, given.zero_point
-    granularity = x.granularity
-    if arithmetic.upstream:
-        if weights.kind == "float" and weights.bits == 8:
-            values = values + values.dtype.type(0)  # the zero point, by which -0.0 is 0.0
-        if arithmetic.dtype != "F32" and not weights.scale_dtype:
-            values, scale, zero_point = _rounded_steps(x, given, arithmetic), np.ones((), np.float32), None
-            granularity = {"axis": None}
-    convention = _convention(weights)
-    return fastq.quantize_linear(values, scale, zero_point, weights.qtype, **granularity, convention=convention)
-
-
-def _rounded_steps(x: Grouped, given: Parameters, arithmetic: Arithmetic) -> Array:
-    """Return values over scales, with zero points added, each operation rounded to the dtype of the model."""
-    values, scale = x.spread(given.scale)
-    with np.errstate(over="ignore"):
-        steps = arithmetic.rounded(values.astype(np.float32) / scale)
-    zero_point = 0 if given.zero_point is None else x.spread(given.zero_point)[1].astype(np.float32)
-    return arithmetic.rounded(steps + zero_point).reshape(x.values.shape)
-
-
-def _convention(weights: WeightScheme) -> str:
-    return "compressed-tensors" if weights.kind == "int" else "onnx"
-
-
 def _qparams(given: Parameters, x: Grouped, weights: WeightScheme) -> QParams:
     qtype = weights.qtype
     zero_point = np.zeros(given.scale.shape, qtype.storage) if given.zero_point is None else given.zero_point
-    return QParams(given.scale, zero_point, qtype, x.axis, x.block_size, weights.symmetric, _convention(weights))
+    convention = UPSTREAM if weights.kind == "int" else DEFAULT
+    return QParams(given.scale, zero_point, qtype, x.axis, x.block_size, weights.symmetric, convention)
 
 
 def _decoding_qparams(given: Parameters, x: Grouped, weights: WeightScheme) -> QParams:

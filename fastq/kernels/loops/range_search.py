@@ -28,7 +28,7 @@ from fastq.kernels.formulas import (
     value_of_steps,
 )
 from fastq.kernels.load_store import load_elements
-from fastq.kernels.minifloat import decode, encode, round_magnitude
+from fastq.kernels.minifloat import decode, encode, in_half, round_magnitude
 from fastq.kernels.parameters import range_parameters
 from fastq.kernels.spec import compute_lanes
 from fastq.simd import (
@@ -261,7 +261,7 @@ def _magnitude_ratio(spec, x, s):
     if spec.scale_kind:
         return lambda spec, x, s: x * s.factor
     most = spec.code.row.max
-    return lambda spec, x, s: quotient(minimum(x, constant(most, x) * s.scale), s)
+    return lambda spec, x, s: in_half(spec, quotient(minimum(x, constant(most, x) * s.scale), s))
 
 
 @specialize

@@ -4,8 +4,10 @@ import csv
 import io
 import json
 import re
+import sys
 from html.parser import HTMLParser
 
+import gguf
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,8 +17,10 @@ from safetensors.numpy import save_file
 import fastq
 from fastq import reference
 from fastq.cli.app import cli
-from fastq.cli.page import comparison_page
+from fastq.cli.page import page
+from fastq.cli.pictures import INK, Picture
 from fastq.cli.report import print_table
+from fastq.cli.tables import csv_text, json_text
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
 
@@ -163,11 +167,12 @@ class Table(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.cells, self.open, self.links = [], [], []
+        self.cells, self.open, self.links, self.tags = [], [], [], []
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
         self.links += [value for key, value in attributes if key in ("src", "href")]
         if tag == "td":
             self.cells.append("")
@@ -193,7 +198,75 @@ def test_a_page_stands_alone(tmp_path):
 def test_a_page_shows_names_as_text():
     errors = reference.compare(W, W).to_dict()
     entry = {"name": "<script>", "shape": "1", "a": "F32", "b": '"', "bytes_a": 1, "bytes_b": 1, **errors}
-    assert Table(comparison_page("a", "<b>", [entry])).cells[0] == "<script>"
+    table = Table(page("<b>", "<i>", list(entry), [entry], [Picture("<u>", "<svg></svg>")]))
+    assert table.cells[0] == "<script>"
+    assert not {"b", "i", "u"} & set(table.tags)
+
+
+def test_a_page_has_pictures_of_the_worst_of_which_the_first_is_open(tmp_path):
+    pytest.importorskip("matplotlib", reason="no matplotlib")
+    near = {name: W + np.float32(step) for name, step in zip("abcd", (0.1, 0.4, 0.3, 0.2), strict=True)}
+    save_file(dict.fromkeys("abcd", W), "a.safetensors")
+    save_file(near, "b.safetensors")
+    run("compare", "a.safetensors", "b.safetensors", "--html", "page.html")
+    text = (tmp_path / "page.html").read_text()
+    titles = re.findall(r"<details( open)?><summary>(\w): ", text)
+    assert titles == [(" open", "b"), ("", "c"), ("", "d")]
+    assert text.count("<svg ") == 4 + 3  # bars, and pictures
+    assert INK not in text
+    assert "currentColor" in text
+
+
+def test_a_page_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run("compare", "w.npy", "near.npy", "--html", "page.html")
+    assert "pip install 'fastq-kernels[plot]'" in (tmp_path / "page.html").read_text()
+
+
+def test_tables_of_files_are_written_in_one_way():
+    entries = [{"name": 'a "b",', "sqnr_db": np.inf, "clipped": None}, {"name": "c", "sqnr_db": 1.5, "clipped": 2}]
+    assert csv_text(list(entries[0]), entries) == 'name,sqnr_db,clipped\n"a ""b"",",inf,\nc,1.5,2\n'
+    text = json_text({"tensors": entries})
+    assert json.loads(text)["tensors"][0] == {"name": 'a "b",', "sqnr_db": None, "clipped": None}
+    assert text.endswith("}\n")
+
+
+# GGUF
+
+
+def gguf_file(path, quantized):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("norm", W[0])
+    blocks = fastq.gguf.quantize(W, "Q4_0")
+    kind = gguf.GGMLQuantizationType.Q4_0
+    writer.add_tensor("w", blocks if quantized else W, raw_dtype=kind if quantized else None)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_gguf_files_are_compared():
+    gguf_file("a.gguf", False)
+    gguf_file("b.gguf", True)
+    norm, w = sorted(json.loads(run("compare", "a.gguf", "b.gguf", "--json")), key=lambda entry: entry["name"])
+    errors = reference.compare(W, reference.gguf.dequantize(reference.gguf.quantize(W, "Q4_0"), "Q4_0"))
+    assert (norm["a"], norm["b"], norm["max_abs_error"]) == ("F32", "F32", 0)
+    assert (w["shape"], w["a"], w["b"], w["bytes_b"]) == ("96 x 64", "F32", "Q4_0", 96 * 2 * 18)
+    assert (w["max_abs_error"], w["clipped"]) == (errors.max_abs_error, None)
+    assert w["sqnr_db"] == pytest.approx(errors.sqnr_db)
+
+
+def test_schemes_are_suggested_for_gguf_files():
+    gguf_file("a.gguf", False)
+    assert re.search(r"w +96 x 64 +24,576 +mxint8 +8\.250", run("suggest", "a.gguf", "--sqnr", "40"))
+    gguf_file("b.gguf", True)
+    result = CliRunner().invoke(cli, ["suggest", "b.gguf"])
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: b.gguf: no tensor of two axes or more of F64, F32, F16, BF16\n",
+    )
+    run("compare", "broken.gguf", "b.gguf", exit_code=2)
 
 
 # suggest

@@ -341,7 +341,8 @@ def test_reports(model, tmp_path, suffix):
     text = path.read_text()
     if suffix == "html":
         assert text.count("<tr>") == 15
-        assert "data:image/png;base64," in text or "no picture" in text
+        assert text.count("<details") == 3
+        assert "data:image/png;base64," in text or "No picture" in text
     else:
         rows = json.loads(text)["tensors"] if suffix == "json" else list(csv.DictReader(text.splitlines()))
         row = next(row for row in rows if row["name"] == f"{Q_PROJ}.weight")

@@ -121,7 +121,7 @@ def convert_command(
     routers and the output head are copied, as are all other files. An interrupted run goes on where it was when it is
     repeated. --dequantize is the way back, also of directories that llm-compressor made.
 
-    The FILE of --report, .json, .csv or .html, has a line for each tensor, the last one also a picture of the worst.
+    The FILE of --report, .json, .csv or .html, has a line for each tensor; the last one has pictures of the worst, too.
     """
     if dequantize == (scheme is not None):
         raise click.UsageError("--scheme is missing" if scheme is None else "--dequantize goes without --scheme")

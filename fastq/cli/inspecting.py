@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +15,10 @@ import numpy as np
 import fastq
 from fastq.cli.files import failures, in_one_line, progress_bar
 from fastq.cli.gguf import inspect_gguf
-from fastq.cli.page import comparison_page
+from fastq.cli.page import page
+from fastq.cli.pictures import Errors, pictures_of_worst
 from fastq.cli.report import Column, number_text, print_table, printable, shape_text
+from fastq.cli.tables import Entry, csv_text, json_text
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import Extent, Tensor, extent_of, tensors_of
@@ -78,15 +77,15 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
         with progress_bar(sum(tensor.nbytes for tensor in tensors.values()), len(tensors)) as advance:
             lines = [_inspected(tensor, header, advance) for tensor in tensors.values()]
     if as_json:
-        click.echo(json.dumps([_as_json(line) for line in lines], indent=1))
+        click.echo(json_text([_as_json(line) for line in lines]), nl=False)
         return
     print_table(lines, INSPECTED[:4] if header else INSPECTED)
     click.echo(f"{len(lines)} tensors, {sum(tensor.nbytes for tensor in tensors.values()):,} bytes")
 
 
 def _check_suffix(source: Path) -> None:
-    if not source.is_dir() and source.suffix not in (".npy", ".safetensors"):
-        raise click.BadParameter(f"{source.name!r} is no folder and no .npy or .safetensors file")
+    if not source.is_dir() and source.suffix not in (".npy", ".safetensors", ".gguf"):
+        raise click.BadParameter(f"{source.name!r} is no folder and no .npy, .safetensors or .gguf file")
 
 
 def _inspected(tensor: Tensor, header: bool, advance: Any) -> Inspected:
@@ -152,8 +151,9 @@ COMPARED: tuple[Column[Any], ...] = (
 def compare(a: Path, b: Path, form: str | None, html: Path | None, at_least: float | None) -> None:
     """Measure how far the tensors of B are from those of A of the same names.
 
-    A and B are .npy or .safetensors files, quantized or not, or folders of them; two .npy files are compared whatever
-    their names. Tensors that one side lacks are named on standard error.
+    A and B are .npy, .safetensors or .gguf files, quantized or not, or folders of the first two; two .npy files are
+    compared whatever their names. Tensors that one side lacks are named on standard error. PAGE has pictures of the
+    worst three, if matplotlib is installed.
 
     Exit codes: 0, 1 for files that can't be read or compared, 2 for wrong arguments, 3 for --at-least.
     """
@@ -163,12 +163,13 @@ def compare(a: Path, b: Path, form: str | None, html: Path | None, at_least: flo
         ours, theirs = _tensors_of_both(a, b)
         lines = list(_compared(a, b, ours, theirs))
         if html is not None:
+            text = _page(a.name, b.name, lines, lambda name: _operands(ours[name], theirs[name]))
             with replacing(html) as file:
-                file.write(comparison_page(a.name, b.name, [_flat(line) for line in lines]).encode())
+                file.write(text.encode("utf-8", "replace"))
     if form == "json":
-        click.echo(json.dumps([_finite(_flat(line)) for line in lines], indent=1))
+        click.echo(json_text([_flat(line) for line in lines]), nl=False)
     elif form == "csv":
-        click.echo(_csv([_flat(line) for line in lines]), nl=False)
+        click.echo(csv_text(FIELDS, [_flat(line) for line in lines]), nl=False)
     elif html is None:
         print_table(lines, COMPARED)
     if at_least is not None and not (
@@ -200,12 +201,16 @@ def _compared(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tenso
 
 
 def _errors(name: str, x: Tensor, y: Tensor) -> Comparison:
-    loaded = y.load()
-    approximation = loaded if isinstance(loaded, QuantizedArray) else _as_float(loaded)
     try:
-        return fastq.compare(_as_float(x.values()), approximation)
+        return fastq.compare(*_operands(x, y))
     except ValueError as error:
         raise ValueError(f"tensor {name!r}: {error}") from error
+
+
+def _operands(x: Tensor, y: Tensor) -> Errors:
+    """Return the values of a tensor, and the codes or values of another."""
+    loaded = y.load()
+    return _as_float(x.values()), loaded if isinstance(loaded, QuantizedArray) else _as_float(loaded)
 
 
 _COMPARABLE = ("float16", "bfloat16", "float32", "float64")
@@ -215,23 +220,19 @@ def _as_float(values: Any) -> Any:
     return values if values.dtype.name in _COMPARABLE else values.astype(np.float64)
 
 
-def _flat(line: Compared) -> dict[str, Any]:
+FIELDS = ("name", "shape", "a", "b", "bytes_a", "bytes_b", *(field.name for field in fields(Comparison)))
+
+
+def _flat(line: Compared) -> Entry:
     """Return a line as numbers and texts by name."""
-    about = {"name": line.name, "shape": shape_text(line.shape), "a": line.a, "b": line.b}
-    return about | {"bytes_a": line.before, "bytes_b": line.after} | line.errors.to_dict()
+    about = line.name, shape_text(line.shape), line.a, line.b, line.before, line.after
+    return dict(zip(FIELDS, (*about, *line.errors.to_dict().values()), strict=True))
 
 
-def _finite(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry for JSON, which has neither NaN nor infinity."""
-    return {key: None if isinstance(each, float) and not math.isfinite(each) else each for key, each in entry.items()}
-
-
-def _csv(entries: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(entries[0]) if entries else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(entries)
-    return text.getvalue()
+def _page(a: str, b: str, lines: list[Compared], errors_of: Callable[[str], Errors]) -> str:
+    entries = [_flat(line) for line in lines]
+    sums = f"{sum(line.before for line in lines):,} and {sum(line.after for line in lines):,} bytes"
+    return page(f"{b} compared with {a}", sums, FIELDS, entries, pictures_of_worst(entries, errors_of))
 
 
 # suggest

@@ -1,12 +1,15 @@
-"""A page of HTML with a comparison: one file, a table that sorts, bars; light and dark as the reader has it."""
+"""A page of HTML: one file, a table that sorts, bars, pictures that fold; light and dark as the reader has it."""
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fastq.cli.pictures import Picture
+
+# of the columns
 TITLES = {
     "name": "tensor",
     "shape": "shape",
@@ -14,6 +17,9 @@ TITLES = {
     "b": "B",
     "bytes_a": "bytes A",
     "bytes_b": "bytes B",
+    "scheme": "scheme",
+    "bytes_before": "bytes before",
+    "bytes": "bytes",
     "sqnr_db": "SQNR dB",
     "max_abs_error": "largest error",
     "mean_abs_error": "mean error",
@@ -29,6 +35,11 @@ _PAGE = """<!DOCTYPE html>
 <style>
 :root {{ color-scheme: light dark; }}
 body {{ font: 14px/1.5 sans-serif; margin: 1.5rem; background: Canvas; color: CanvasText; }}
+h1, summary {{ overflow-wrap: anywhere; }}
+h1 {{ font-size: 1.5rem; line-height: 1.2; }}
+summary {{ cursor: pointer; padding: .3rem 0; }}
+details > svg {{ max-width: 100%; height: auto; }}
+details {{ max-width: 80rem; }}
 .table {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8884; }}
@@ -37,7 +48,7 @@ th button {{ font: inherit; font-weight: bold; color: inherit; background: none;
 th button {{ cursor: pointer; }}
 th[aria-sort=ascending] button::after {{ content: " \\25B2"; }}
 th[aria-sort=descending] button::after {{ content: " \\25BC"; }}
-svg {{ vertical-align: middle; margin-left: .5rem; }}
+td svg {{ vertical-align: middle; margin-left: .5rem; }}
 </style></head><body>
 <h1>{title}</h1>
 <p>{summary}</p>
@@ -45,6 +56,7 @@ svg {{ vertical-align: middle; margin-left: .5rem; }}
 <tbody>
 {rows}
 </tbody></table></div>
+{pictures}
 <script>
 const body = document.querySelector("tbody");
 document.querySelectorAll("th button").forEach((button, column) => button.addEventListener("click", () => {{
@@ -63,29 +75,40 @@ document.querySelectorAll("th button").forEach((button, column) => button.addEve
 """
 
 
-def comparison_page(a: str, b: str, entries: Sequence[dict[str, Any]]) -> str:
-    """Return the page of a comparison: entries have the keys of `TITLES`."""
-    finite = [entry["sqnr_db"] for entry in entries if math.isfinite(entry["sqnr_db"])]
-    most = max(finite, default=1.0)
-    lowest = f", SQNR {min(finite):.2f} to {most:.2f} dB" if finite else ""
-    sums = [sum(entry[side] for entry in entries) for side in ("bytes_a", "bytes_b")]
+def page(
+    title: str, summary: str, fields: Sequence[str], entries: Sequence[dict[str, Any]], pictures: Iterable[Picture] = ()
+) -> str:
+    """Return a page with a row for each entry, whose fields are of `TITLES`, and pictures, of which the first is open.
+
+    The ratio `sqnr_db` has a bar beside it, as long as its share of the largest one.
+    """
+    ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
+    most = max(ratios, default=1.0)
+    lowest = f", SQNR {min(ratios):.2f} to {most:.2f} dB" if ratios else ""
     return _PAGE.format(
-        title=html.escape(f"{b} compared with {a}"),
-        summary=f"{len(entries)} tensors, {sums[0]:,} and {sums[1]:,} bytes{lowest}",
-        heads="".join(f'<th scope="col"><button>{title}</button></th>' for title in TITLES.values()),
-        rows="\n".join(f"<tr>{''.join(_cell(key, entry[key], most) for key in TITLES)}</tr>" for entry in entries),
+        title=html.escape(title),
+        summary=html.escape(f"{len(entries)} tensors, {summary}{lowest}"),
+        heads="".join(f'<th scope="col"><button>{TITLES[field]}</button></th>' for field in fields),
+        rows="\n".join(f"<tr>{''.join(_cell(key, entry[key], most) for key in fields)}</tr>" for entry in entries),
+        pictures="\n".join(
+            f"<details{'' if k else ' open'}><summary>{html.escape(picture.title)}</summary>\n{picture.svg}</details>"
+            for k, picture in enumerate(pictures)
+        ),
     )
+
+
+_STYLES = {float: ".4g", int: ","}
 
 
 def _cell(key: str, value: Any, most: float) -> str:
     """Return a cell with what it is sorted by; the ratio with a bar."""
     sorted_by = {math.inf: "1e999", -math.inf: "-1e999"}.get(value, value) if isinstance(value, float) else value
-    text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value or "-")
+    text = "-" if value is None else format(value, _STYLES.get(type(value), ""))
     bar = _bar(value, most) if key == "sqnr_db" else ""
     return f'<td data-value="{html.escape(str(sorted_by))}">{html.escape(text)}{bar}</td>'
 
 
-def _bar(value: float, most: float) -> str:
-    share = 0.0 if math.isnan(value) else min(max(value / most, 0.0), 1.0) if most > 0 else 0.0
+def _bar(value: float | None, most: float) -> str:
+    share = 0.0 if value is None or math.isnan(value) else min(max(value / most, 0.0), 1.0) if most > 0 else 0.0
     bar = f'<rect width="{80 * share:.1f}" height="10" fill="#0072B2"/>'
     return f'<svg width="80" height="10" aria-hidden="true">{bar}</svg>'

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.io.containers import DTYPES, FLOAT_DTYPES, Source, TensorSpec, open_source
+from fastq.io.gguf.container import GgufSource, has_values, open_gguf
 from fastq.io.records import KEY, Record, decoded, from_metadata, stored_specs
 from fastq.io.scheme import Scheme
 from fastq.results import QuantizedArray
@@ -37,25 +39,20 @@ class Tensor:
         Its dtype, or how it was quantized.
     nbytes : int
         Bytes in the file, of scales and zero points too.
+    has_numbers : bool
+        Whether its values can be loaded: those of some dtypes are none of NumPy's, and some blocks none of fastq's.
     """
 
     name: str
     shape: tuple[int, ...]
     scheme: str
     nbytes: int
-    _source: Source = field(repr=False)
-    _record: Record | None = field(repr=False)
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether its values can be loaded: those of some dtypes are none of NumPy's."""
-        return self._record is not None or self.scheme in DTYPES or self.scheme in FLOAT_DTYPES
+    has_numbers: bool
+    _load: Callable[[], Array | QuantizedArray] = field(repr=False)
 
     def load(self) -> Array | QuantizedArray:
         """Return the array, mapped, or the codes and parameters of a quantized one."""
-        if self._record is None:
-            return self._source.load(self.name)
-        return decoded(self.name, self._record, self._source.load)
+        return self._load()
 
     def values(self) -> Array:
         """Return the values."""
@@ -64,7 +61,7 @@ class Tensor:
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file, or of the .npy and .safetensors files of a folder, by name.
+    """Return the tensors of a .npy, .safetensors or .gguf file, or of the first two in a folder, by name.
 
     Raises
     ------
@@ -76,7 +73,7 @@ def tensors_of(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"there is no {' or '.join(SUFFIXES)} file in it")
     found: dict[str, Tensor] = {}
     for file in files:
-        for tensor in _tensors(open_source(file)):
+        for tensor in _gguf_tensors(open_gguf(file)) if file.suffix == ".gguf" else _tensors(open_source(file)):
             if tensor.name in found:
                 raise ValueError(f"two files have a tensor {tensor.name!r}; the second is {file.name}")
             found[tensor.name] = tensor
@@ -87,10 +84,18 @@ def _tensors(source: Source) -> Iterator[Tensor]:
     records = from_metadata(source.metadata) if KEY in source.metadata else {}
     stored = {spec.name: name for name, record in records.items() for spec in stored_specs(name, record)}
     for name, record in records.items():
-        yield Tensor(name, record.shape, _scheme(record), _bytes(source, stored_specs(name, record)), source, record)
+        load, nbytes = partial(decoded, name, record, source.load), _bytes(source, stored_specs(name, record))
+        yield Tensor(name, record.shape, _scheme(record), nbytes, True, load)
     for name, spec in source.tensors.items():
         if name not in stored:
-            yield Tensor(name, spec.shape, spec.dtype, spec.nbytes, source, None)
+            known = spec.dtype in DTYPES or spec.dtype in FLOAT_DTYPES
+            yield Tensor(name, spec.shape, spec.dtype, spec.nbytes, known, partial(source.load, name))
+
+
+def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
+    for name, spec in source.tensors.items():
+        load = partial(source.values, name)
+        yield Tensor(name, spec.shape, spec.kind.name, spec.nbytes, has_values(spec.kind), load)
 
 
 def _scheme(record: Record) -> str:

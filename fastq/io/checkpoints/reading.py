@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq import gguf
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.folder import KEY, OLD_KEY, ModelFolder
@@ -91,15 +90,8 @@ class _GgufCheckpoint(Checkpoint):
 
     def _read(self, name: str) -> Tensor:
         spec = self._source.tensors[self._tensors[name]]
-        stored, kind = self._source.load(spec.name), spec.kind.name
-        if spec.kind.block == 1:
-            return stored.reshape(spec.shape)
-        if kind == "Q8_0":
-            return _of_q8_0(stored, spec.shape)
-        if kind not in BLOCK_FORMATS:
-            raise ValueError(f"{spec.name!r} is {kind}, which fastq does not read")
-        values: Array = gguf.dequantize(stored, kind)
-        return values.reshape(spec.shape)
+        kind = spec.kind.name
+        return _of_q8_0(self._source.load(spec.name), spec.shape) if kind == "Q8_0" else self._source.values(spec.name)
 
 
 def _of_q8_0(stored: Array, shape: tuple[int, ...]) -> QuantizedArray:

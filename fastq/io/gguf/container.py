@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq import gguf
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import BY_NUMBER, TensorType
 from fastq.system.arguments import reason
 
@@ -51,6 +53,11 @@ NUMPY = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 def numpy_dtype(kind: TensorType) -> np.dtype[Any]:
     """Return the NumPy dtype of a type of floats; uint8 for the bytes of any other."""
     return FLOAT_FORMATS["bfloat16"].dtype if kind.name == "BF16" else np.dtype(NUMPY.get(kind.name, "u1"))
+
+
+def has_values(kind: TensorType) -> bool:
+    """Return whether fastq can tell what a type stands for: plain numbers and the blocks that it knows."""
+    return kind.block == 1 or kind.name in BLOCK_FORMATS
 
 
 @dataclass(frozen=True)
@@ -171,6 +178,20 @@ class GgufSource:
         raw = np.asarray(np.memmap(self.path, np.uint8, "r", self._starts[name], shape))
         row = spec.kind.size_of(spec.shape[-1:])
         return raw.reshape(-1, row).view(numpy_dtype(spec.kind))
+
+    def values(self, name: str) -> Array:
+        """Return the values of a tensor in its shape: those of plain numbers mapped, of blocks decoded to float32.
+
+        Raises
+        ------
+        ValueError
+            If it has a type of blocks that fastq does not read.
+        """
+        spec, stored = self.tensors[name], self.load(name)
+        if not has_values(spec.kind):
+            raise ValueError(f"{name!r} is {spec.kind}, which fastq does not read")
+        values: Array = stored if spec.kind.block == 1 else gguf.dequantize(stored, spec.kind.name)
+        return values.reshape(spec.shape)
 
 
 def open_gguf(path: Path) -> GgufSource:

@@ -47,8 +47,8 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_execution_in_temp = True
-nb_merge_streams = True
 
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = "fastq"
 html_static_path = ["_static"]
@@ -64,4 +64,12 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": [], "performance*": [], "reliability": [], "design": [], "contributing": [], "changelog": []}
+html_sidebars = {
+    "index": [],
+    "choose": [],
+    "performance*": [],
+    "reliability": [],
+    "design": [],
+    "contributing": [],
+    "changelog": [],
+}

@@ -25,7 +25,7 @@ def formula(self: Any, node: nodes.Element) -> None:
     """Write a formula as MathML, which browsers draw by themselves, without a script from elsewhere."""
     block = isinstance(node, nodes.math_block)
     written = tex2mathml(node.astext(), as_block=block)
-    self.body.append(f'<div class="math">{written}</div>' if block else written)
+    self.body.append(f'<div class="formula">{written}</div>' if block else written)
     raise nodes.SkipNode
 
 

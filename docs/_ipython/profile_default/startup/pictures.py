@@ -52,5 +52,5 @@ def _install() -> None:
 
 
 os.environ.pop("FORCE_COLOR", None)  # ipykernel asks for colours and progress bars
-os.environ |= {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"}
+os.environ |= {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "132"}
 _install()

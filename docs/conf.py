@@ -35,10 +35,8 @@ default_role = "autolink"  # in docstrings: a link if the name is one of ours, e
 autodoc_typehints = "none"  # the sections of docstrings have them
 autosummary_generate = True
 numpydoc_show_class_members = False  # the template of classes lists them
-intersphinx_timeout = 5
-intersphinx_mapping = inventories.mapping(
-    Path(os.environ.get("FASTQ_INVENTORIES", HERE.parent / "site" / "inventories"))
-)
+intersphinx_mapping = inventories.mapping(HERE.parent / "site" / "inventories")
+
 
 myst_enable_extensions = ["colon_fence", "dollarmath", "amsmath"]
 myst_heading_anchors = 4

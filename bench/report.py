@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def page(results: Results, name: str, others: str) -> str:
 
 def readme(text: str, results: Results) -> str:
     """The README with the table between the marks replaced; ValueError if it has no marks."""
-    return with_part(text, BEGIN, speed_table(results), END)
+    return with_part(text, BEGIN, speed_table(results, HEADLINES), END)
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -126,13 +126,30 @@ def versions(results: Results) -> dict[str, str]:
     return dict(sorted(there.items()))
 
 
-def speed_table(results: Results) -> str:
-    """Our throughput at two sizes, each beside the best peer's."""
+# rows of the README's table
+HEADLINES = frozenset(
+    {
+        "minmax",
+        "quantize_linear int8",
+        "dequantize_linear int8",
+        "quantize uint8",
+        "fake_quantize int8",
+        "quantize int8 rows",
+        "quantize int4 blocks32",
+        "quantize_linear float8_e4m3fn",
+        "gguf.quantize Q4_0 blocks32",
+        "gguf.dequantize Q8_0 blocks32",
+    }
+)
+
+
+def speed_table(results: Results, titles: Container[str] = frozenset(work.title for work in WORKS)) -> str:
+    """Our throughput at two sizes, each beside the best peer's; of all works or those with such titles."""
     columns = ["Gelem/s", *(text for log2 in (LARGE, SMALL) for text in (f"2^{log2} elements", "best peer"))]
     rows = []
     for work in WORKS:
         there = [results.get(Case(work, log2).name) for log2 in (LARGE, SMALL)]
-        if any(m and m.ours() for m in there):
+        if work.title in titles and any(m and m.ours() for m in there):
             rows.append([work.title, *(cell for m in there for cell in _beside(m))])
     return markdown(columns, rows)
 

@@ -35,10 +35,8 @@ default_role = "autolink"  # in docstrings: a link if the name is one of ours, e
 autodoc_typehints = "none"  # the sections of docstrings have them
 autosummary_generate = True
 numpydoc_show_class_members = False  # the template of classes lists them
-intersphinx_timeout = 5
-intersphinx_mapping = inventories.mapping(
-    Path(os.environ.get("FASTQ_INVENTORIES", HERE.parent / "site" / "inventories"))
-)
+intersphinx_mapping = inventories.mapping(HERE.parent / "site" / "inventories")
+
 
 myst_enable_extensions = ["colon_fence", "dollarmath", "amsmath"]
 myst_heading_anchors = 4
@@ -47,8 +45,8 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_execution_in_temp = True
-nb_merge_streams = True
 
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = "fastq"
 html_static_path = ["_static"]
@@ -64,4 +62,12 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": [], "performance*": [], "reliability": [], "design": [], "contributing": [], "changelog": []}
+html_sidebars = {
+    "index": [],
+    "choose": [],
+    "performance*": [],
+    "reliability": [],
+    "design": [],
+    "contributing": [],
+    "changelog": [],
+}

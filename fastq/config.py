@@ -45,7 +45,19 @@ def set_num_threads(n: int) -> None:
 
 
 def get_num_threads() -> int:
-    """Return how many threads fastq uses: at first NUMBA_NUM_THREADS, or the CPUs that affinity and cgroup allow."""
+    """Return how many threads fastq uses: at first NUMBA_NUM_THREADS, or the CPUs that affinity and cgroup allow.
+
+    Returns
+    -------
+    int
+        1 or more.
+
+    Examples
+    --------
+    >>> import fastq
+    >>> fastq.get_num_threads() >= 1
+    True
+    """
     threads: int = _threadpool().get_num_threads()
     return threads
 
@@ -84,7 +96,19 @@ def set_result_pool_limit(nbytes: int) -> None:
 
 
 def get_result_pool_limit() -> int:
-    """Return how many bytes the result pool keeps at most."""
+    """Return how many bytes the result pool keeps at most.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Examples
+    --------
+    >>> import fastq
+    >>> fastq.get_result_pool_limit() >= 0
+    True
+    """
     limit: int = _result_pool().limit
     return limit
 

@@ -43,9 +43,14 @@ def test_a_page_prints_what_it_says_and_draws_its_pictures(page, examples, tmp_p
     assert [name for name in shown if not (page.parent / name).is_file()] == []
 
 
-def test_the_page_on_compiled_code_prints_what_it_says():
-    failed, tried = doctest.testfile(str(DOCS / "howto" / "compiled.md"), module_relative=False)
-    assert (failed, tried) == (0, 6)
+@pytest.mark.parametrize(
+    ("page", "examples"),
+    [("README.md", 10), ("docs/index.md", 4), ("docs/howto/compiled.md", 6)],
+    ids=lambda value: str(value).split("/")[-1],
+)
+def test_a_page_without_pictures_prints_what_it_says(page, examples):
+    failed, tried = doctest.testfile(str(DOCS.parent / page), module_relative=False)
+    assert (failed, tried) == (0, examples)
 
 
 @pytest.mark.slow("builds indexes of 50,000 vectors")

@@ -1,5 +1,6 @@
 """The directive ``bit-layouts``: tables of code formats with their bits drawn, made from those in fastq/formats."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
@@ -88,7 +89,10 @@ def _ends(q: QType, symmetric: bool) -> str:
 
 
 def _stored(q: QType) -> str:
-    return f"{8 // np.gcd(8, q.bits)} codes in {q.bits // np.gcd(8, q.bits)} bytes" if q.packed else code(q.storage)
+    if not q.packed:
+        return code(q.storage)
+    shared = math.gcd(8, q.bits)
+    return f"{8 // shared} codes in {q.bits // shared} byte{'s' * (q.bits != shared)}"
 
 
 def floats() -> str:
@@ -128,11 +132,11 @@ def blocks() -> str:
     rows = []
     for q in (q for q in QTYPES.values() if q.block_size):
         element = q.element or "int8, in 64ths"
-        row: list[Box] = [(8, "exponent", q.scale_element.removeprefix("float8_"), f"scale: {q.scale_element}")]
-        row += [(q.bits / 2, "mantissa", "", f"element {k}: {element}") for k in range(q.block_size)]
+        row: list[Box] = [(8, "exponent", "scale", f"scale: {q.scale_element}")]
+        row += [(q.bits / 4, "mantissa", "", f"element {k}: {element}") for k in range(q.block_size)]
         whole = "float32, one an array" if q.has_tensor_scale else "-"
         bits = q.bits + 8 / q.block_size
-        rows.append((code(q), code(element), q.block_size, f"{bits:g}", whole, boxes(row, 4)))
+        rows.append((code(q), code(element), q.block_size, f"{bits:g}", whole, boxes(row, 5)))
     return table(("format", "element", "block", "bits an element", "scale of scales", "a block"), rows)
 
 

@@ -1,12 +1,12 @@
-"""Inventories of other projects for intersphinx: from the network where there is one, else short ones made here.
+"""Inventories of other projects for intersphinx, of the names that these pages and docstrings link to.
 
-A build without network has the same links, as the names that these pages use stand in the table below.
+The projects' own would have to be fetched: a build would need the network, and fail with it or with their changes.
 """
 
 import zlib
 from pathlib import Path
 
-# address, and the names that pages and docstrings link to: role, page
+# address, and names: role, page
 PROJECTS: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
     "python": (
         "https://docs.python.org/3/",
@@ -43,21 +43,15 @@ PROJECTS: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "xarray.open_dataset": ("py:function", "generated/xarray.open_dataset.html#$"),
         },
     ),
-    "onnx": (
-        "https://onnx.ai/onnx/",
-        {
-            "l-onnx-doc-QuantizeLinear": ("std:label", "operators/onnx__QuantizeLinear.html#$"),
-        },
-    ),
 }
 
 
-def mapping(folder: Path) -> dict[str, tuple[str, tuple[str | None, str]]]:
-    """Write the short inventories into a folder, and return the setting `intersphinx_mapping`."""
+def mapping(folder: Path) -> dict[str, tuple[str, str]]:
+    """Write the inventories into a folder, and return the setting `intersphinx_mapping`."""
     folder.mkdir(parents=True, exist_ok=True)
     for project, (_, names) in PROJECTS.items():
         (folder / f"{project}.inv").write_bytes(inventory(project, names))
-    return {project: (address, (None, str(folder / f"{project}.inv"))) for project, (address, _) in PROJECTS.items()}
+    return {project: (address, str(folder / f"{project}.inv")) for project, (address, _) in PROJECTS.items()}
 
 
 def inventory(project: str, names: dict[str, tuple[str, str]]) -> bytes:

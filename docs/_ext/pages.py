@@ -1,9 +1,10 @@
-"""What pages need beside their text: links in docstrings, pages that only one other page links to."""
+"""What pages need beside their text: links in docstrings, formulas as MathML, pages that one other page leads to."""
 
 import re
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 _FILE = re.compile(r"(?<![`/\w])docs/([\w/-]+)\.md")
@@ -20,8 +21,17 @@ def leave_to_page(app: Sphinx, doctree: nodes.document) -> None:
         app.env.metadata[app.env.docname]["orphan"] = True
 
 
+def formula(self: Any, node: nodes.Element) -> None:
+    """Write a formula as MathML, which browsers draw by themselves, without a script from elsewhere."""
+    block = isinstance(node, nodes.math_block)
+    written = tex2mathml(node.astext(), as_block=block)
+    self.body.append(f'<div class="formula">{written}</div>' if block else written)
+    raise nodes.SkipNode
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("doctree-read", leave_to_page)
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

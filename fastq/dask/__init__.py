@@ -45,7 +45,7 @@ def minmax(x: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
     x : dask.array.Array
         Of a dtype that `fastq.minmax` takes.
     **options
-        axis, block_size and nan, as in `fastq.minmax`.
+        As in `fastq.minmax`: axis, block_size and nan.
 
     Returns
     -------

@@ -74,7 +74,7 @@ class _Collection(DaskMethodsMixin):  # type: ignore[misc]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QParams(_Collection, results.QParams):
-    """Scale and zero point as dask arrays, and what they belong to; `compute` returns `fastq.QParams`.
+    """Scale and zero point as dask arrays, and what they belong to; ``compute()`` returns `fastq.QParams`.
 
     The attributes are those of `fastq.QParams`. Arrays of NumPy are taken too.
 
@@ -133,7 +133,7 @@ def in_memory(like: results.QParams, scale: Any, zero_point: Any, tensor_scale: 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class QuantizedArray(_Collection, results.QuantizedArray):
-    """Codes as a dask array, and the parameters that give them meaning; `compute` returns `fastq.QuantizedArray`.
+    """Codes as a dask array, and the parameters that give them meaning; ``compute()`` returns `fastq.QuantizedArray`.
 
     Attributes
     ----------

@@ -43,7 +43,7 @@ class Convention:
 
     F is the compute type of the values (float32, or float64 for float64 and wide integers); lo and hi are the smallest
     and the largest value that a parameter belongs to, qmin and qmax the first and the last code. A row of the table
-    with one field changed is ``dataclasses.replace(fastq.CONVENTIONS["torch"], reduce_range=True)``.
+    with one field changed is a convention of your own.
 
     Attributes
     ----------
@@ -120,6 +120,14 @@ class Convention:
     variants : tuple of (str, str, object)
         Fields that have another value where a condition holds: the condition, the field, the value. Conditions are
         "asymmetric" and "symmetric", and "array", "channels" and "blocks" for what a parameter belongs to.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> import numpy as np, fastq
+    >>> fbgemm = dataclasses.replace(fastq.CONVENTIONS["torch"], name="fbgemm", reduce_range=True)
+    >>> fastq.quantize(np.linspace(0, 1, 3, dtype=np.float32), "uint8", convention=fbgemm).codes
+    array([  0,  64, 127], dtype=uint8)
     """
 
     name: str

@@ -36,6 +36,13 @@ class QType:
         Name of the float format of a scale, where the format prescribes it; else empty.
     container : str
         Name of the format in whose storage codes of fewer bits lie, one an element; else empty.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> int4 = fastq.quantize(np.arange(4.0), "int4").dtype
+    >>> int4.bits, int4.qmin, int4.qmax, int4.packed
+    (4, -8, 7, True)
     """
 
     name: str

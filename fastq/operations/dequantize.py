@@ -31,10 +31,12 @@ def dequantize_linear(
     ----------
     codes : array_like of int8, uint8, int16, uint16 or a dtype of ml_dtypes
         One code an element.
-    scale, zero_point, axis, block_size
+    scale, zero_point
         As in `quantize_linear`; the product is taken in the scale's dtype, float32 or float64.
     dtype : float16, bfloat16, float32 or float64, optional
         Output dtype; that of `out`, else the scale's by default.
+    axis, block_size
+        As in `quantize_linear`.
     out : ndarray, optional
         Where to write; the codes' shape.
     convention : str or Convention

@@ -26,6 +26,13 @@ class NestedScale:
         The mean of the scales, exact in float32.
     shape : tuple of int
         Shape of the scales.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> scale = np.linspace(0.01, 0.02, 512, dtype=np.float32).reshape(64, 8)
+    >>> fastq.nest_scale(scale).nbytes, scale.nbytes
+    (524, 2048)
     """
 
     quantized: QuantizedArray

@@ -68,10 +68,12 @@ def unpack(
     ----------
     packed : array_like of uint8
         What `pack` returns.
-    dtype, axis, bitorder
+    dtype : str, QType or dtype
         As in `pack`.
     shape : tuple of int
         Shape of the codes.
+    axis, bitorder
+        As in `pack`.
 
     Returns
     -------

@@ -220,10 +220,12 @@ def fake_quantize(
 
     Parameters
     ----------
-    x, dtype, qparams, axis, block_size, symmetric, convention, nan, saturate, bits, range
+    x, dtype, qparams, axis, block_size, symmetric, convention, nan, saturate
         As in `quantize`.
     out : ndarray, optional
         Where to write: x's shape and the result's dtype; may be x itself, which costs a copy of it.
+    bits, range
+        As in `quantize`.
 
     Returns
     -------

@@ -47,6 +47,14 @@ class Comparison:
         Of ``|error| / |x|`` over the elements that are not zero.
     clipped : int or None
         How many elements lie outside what the codes can hold; None for a plain array, which has no codes.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> x = np.array([0.0, 0.3, 1.0], np.float32)
+    >>> error = fastq.compare(x, fastq.quantize(x, "uint2"))
+    >>> round(error.max_abs_error, 4), error.clipped
+    (0.0333, 0)
     """
 
     mse: float
@@ -59,6 +67,11 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the measures by their names, as numbers of Python: a row of a table, or JSON where all are finite.
+
+        Returns
+        -------
+        dict
+            In the order of the attributes.
 
         Examples
         --------

@@ -38,7 +38,7 @@ def cast_value(
     Parameters
     ----------
     x : array_like of integers or floats
-        float32 and float64 are cast by a kernel to integers of 8, 16 and 32 bits, other pairs number by number.
+        What is cast; float32 and float64 by a kernel to integers of 8, 16 and 32 bits, other pairs number by number.
     dtype : dtype
         The integer or float dtype to cast to.
     rounding : {"nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away"}

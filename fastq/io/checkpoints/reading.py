@@ -27,6 +27,16 @@ class Checkpoint(Mapping[str, Tensor]):
 
     Quantized weights are `QuantizedArray` under the names of their modules, all else are arrays under the names of
     tensors. Arrays are mapped, not read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np, fastq.io
+    >>> q = fastq.quantize(np.eye(4, 8, dtype=np.float32), "int8", axis=0, symmetric=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fastq.io.save_checkpoint(f"{folder}/model", {"layer": q})
+    ...     list(fastq.io.open_checkpoint(f"{folder}/model"))
+    ['layer']
     """
 
     def __init__(self, names: list[str], config: dict[str, Any]) -> None:

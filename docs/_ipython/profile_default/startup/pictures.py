@@ -4,6 +4,7 @@ import io
 import itertools
 import os
 import re
+import subprocess
 
 INK = "#01fe02"  # stands for the colour of text; no picture has it
 _numbers = itertools.count()
@@ -23,25 +24,33 @@ def _svg(figure: object) -> str:
     )
 
 
+def _show(figure: object) -> str:
+    return f'<div class="picture">{_svg(figure)}</div>'
+
+
+def _sh(line: str, cell: str) -> None:
+    """Run commands of a shell, print what they print, and fail where one does."""
+    done = subprocess.run(["sh", "-ec", cell], capture_output=True, text=True, check=False)
+    print(done.stdout, end="")
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+
+
 def _install() -> None:
+    import matplotlib
     from IPython import get_ipython
 
     shell = get_ipython()
-
-    def show(figure: object) -> str:
-        return f'<div class="picture">{_svg(figure)}</div>'
-
-    shell.display_formatter.formatters["text/html"].for_type_by_name("matplotlib.figure", "Figure", show)
-    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
     shell.run_line_magic("matplotlib", "inline")
-    import matplotlib
-    import matplotlib_inline.backend_inline as inline
-
-    inline.set_matplotlib_formats()  # none: the formatter above
+    formatters = shell.display_formatter.formatters
+    formatters["image/png"].type_printers.clear()
+    formatters["text/html"].for_type_by_name("matplotlib.figure", "Figure", _show)
+    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
     matplotlib.rcParams.update(dict.fromkeys(names, INK) | {"figure.facecolor": "none", "axes.facecolor": "none"})
     matplotlib.rcParams.update({"legend.facecolor": "none", "legend.framealpha": 0, "figure.max_open_warning": 0})
+    shell.register_magic_function(_sh, "cell", "sh")
 
 
 os.environ.pop("FORCE_COLOR", None)  # ipykernel asks for colours and progress bars
-os.environ |= {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}
+os.environ |= {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "132"}
 _install()

@@ -23,7 +23,7 @@ from fastq.results import Axis, QParams, QuantizedArray, quantized
 from fastq.results.storage import check_stored_codes
 from fastq.runtime.driver import UNFIT, bind
 from fastq.runtime.float_mode import in_standard_mode
-from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out
+from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out, native
 
 Array = NDArray[Any]
 

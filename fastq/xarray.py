@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ from fastq.dispatch.callers import in_own_thread
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.quantize import choose_qparams
 from fastq.system import lazy
-from fastq.system.arguments import as_choice, native
+from fastq.system.arguments import as_choice, as_float, native, shown
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
@@ -29,12 +30,16 @@ _IN_CODES = ("valid_min", "valid_max", "valid_range")
 
 
 class _Packing(NamedTuple):
-    """Code format, scale, offset and fill value of a variable; scale and offset of its compute type."""
+    """Code format, scale, offset and fill value of a variable; scale and offset of its compute type.
+
+    `half_step` is how far a value is from that of its code before anything is rounded.
+    """
 
     qtype: QType
     scale: Any
     offset: Any
     fill: int
+    half_step: float
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -49,9 +54,11 @@ class _Packing(NamedTuple):
     @property
     def max_error(self) -> float:
         """Half a step, and what differences, products and sums are rounded by, each half an eps."""
+        if self.half_step < self.scale / 2:
+            return self.half_step
         scale, offset = float(self.scale), float(self.offset)
         largest = max(abs(offset + code * scale) for code in (0, *self.code_range))
-        return scale / 2 + 4 * largest * float(np.finfo(self.scale.dtype).eps)
+        return self.half_step + 4 * largest * float(np.finfo(self.scale.dtype).eps)
 
 
 def pack(ds: Dataset, dtype: str | DTypeLike = "int16", *, max_error: Mapping[str, float] | None = None) -> Dataset:
@@ -99,16 +106,21 @@ def pack(ds: Dataset, dtype: str | DTypeLike = "int16", *, max_error: Mapping[st
     xarray = _library()
     if not isinstance(ds, xarray.Dataset):
         raise TypeError(f"ds must be a Dataset, not {type(ds).__name__}")
-    bounds, qtype = dict(max_error or {}), as_qtype(dtype)
+    if not isinstance(max_error, Mapping | None):
+        raise TypeError(f"max_error must be a dict of numbers by the names of variables, not {shown(max_error)}")
+    qtype = as_qtype(dtype)
     as_choice(qtype.name, "dtype", FORMATS)
     floats = {name: each for name, each in ds.data_vars.items() if native(each.dtype) in validation.FLOATS}
-    for name in bounds:
+    for name in max_error or {}:
         if name not in floats:
             raise TypeError(f"max_error names {name!r}, which is no variable of floats")
+    bounds = {
+        name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf) for name, bound in (max_error or {}).items()
+    }
     ranges = _computed([_range(each.data) for each in floats.values()])
     packed: Dataset = ds.assign(
         {
-            name: _variable(xarray, each.variable, _packing(name, _merged(parts), qtype, bounds.get(str(name))))
+            name: _variable(xarray, each.variable, _packing(name, _merged(parts), qtype, bounds.get(name)))
             for (name, each), parts in zip(floats.items(), ranges, strict=True)
         }
     )
@@ -157,14 +169,12 @@ def _merged(parts: list[Any]) -> Array:
 # --- variables --------------------------------------------------------------------------------------------------------
 
 
-def _packing(name: Any, extremes: Array, qtype: QType, bound: Any) -> _Packing:
+def _packing(name: Any, extremes: Array, qtype: QType, bound: float | None) -> _Packing:
     """Return how a variable with this minimum and maximum is packed."""
     if not np.isfinite(extremes).all():
         raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
     if bound is None:
         return _from_range(extremes, qtype)
-    if not (isinstance(bound, int | float | np.number) and bound > 0):
-        raise ValueError(f"max_error of {name!r} must be a positive number, not {bound!r}")
     packings = [_from_range(extremes, as_qtype(f"{qtype.name.rstrip('0123456789')}{bits}")) for bits in (8, 16)]
     lo, hi = extremes
     for packing in packings:
@@ -177,8 +187,12 @@ def _packing(name: Any, extremes: Array, qtype: QType, bound: Any) -> _Packing:
 
 
 def _from_range(extremes: Array, qtype: QType) -> _Packing:
-    p = choose_qparams(extremes, qtype, convention="cf")
-    return _Packing(qtype, p.scale[()], p.zero_point[()], qtype.qmin if qtype.signed else qtype.qmax)
+    """Return the packing of a range; one without extent, or too small to divide, is the offset, with code 0."""
+    p, fill = choose_qparams(extremes, qtype, convention="cf"), qtype.qmin if qtype.signed else qtype.qmax
+    scale, extent = p.scale[()], float(extremes[1]) - float(extremes[0])
+    if extent < scale:
+        return _Packing(qtype, scale, scale.dtype.type(extremes[0]), fill, extent)
+    return _Packing(qtype, scale, p.zero_point[()], fill, float(scale) / 2)
 
 
 def _variable(xarray: Any, variable: Variable, packing: _Packing) -> Variable:

@@ -1,6 +1,7 @@
 """Quantized arrays and parameters in files: what is read is what was written, and nothing else is believed."""
 
 import json
+import os
 import pickle
 from types import SimpleNamespace
 
@@ -145,6 +146,10 @@ def file_of(header, numbers):
     return len(text).to_bytes(8, "little") + text + numbers
 
 
+def without(fields, name):
+    return {key: value for key, value in fields.items() if key != name}
+
+
 def hostile(content):
     """Files that no array wrote, of one that did, and what their error says."""
     header, numbers = parts(content)
@@ -187,7 +192,14 @@ def hostile(content):
     yield with_meaning(computed="int8"), "computed must be float32 or float64"
     yield with_meaning(shape=[2, 9]), "codes have shape"
     yield with_meaning(version=2), "version 1"
-    yield with_meaning(extra=1), "extra"
+    yield with_meaning(version=True), "version 1"
+    yield with_meaning(extra=1), "unknown keys: extra"
+    for name in meaning:
+        yield file_of(header | {"__metadata__": {"fastq": json.dumps(without(meaning, name))}}, numbers), name
+    twice = json.dumps(header).replace('{"__metadata__"', '{"__metadata__": {}, "__metadata__"', 1).encode()
+    yield len(twice).to_bytes(8, "little") + twice + numbers, "it names a key twice"
+    doubled = json.dumps(meaning)[:-1] + ', "symmetric": true}'
+    yield file_of(header | {"__metadata__": {"fastq": doubled}}, numbers), "it names a key twice"
     yield file_of(header, b"\0" * len(numbers)), "scale must be positive and finite"
 
 
@@ -209,6 +221,27 @@ def test_hostile_parameters_are_refused(tmp_path):
     path.write_bytes(file_of(header, b"\0" * len(numbers)))
     with pytest.raises(ValueError, match=r"path is no file of a QParams: .* scale must be positive and finite"):
         fastq.QParams.load(path)
+
+
+@pytest.mark.parametrize("name", ["int2", "int4", "uint2", "uint4"])
+def test_zero_points_of_small_integers_keep_their_numbers(name, tmp_path):
+    zero_point = np.array([-1 if name[0] == "i" else 2, 0, 1], getattr(ml_dtypes, name))
+    fastq.QParams(np.ones(3, np.float32), zero_point, name, axis=0).save(tmp_path / "p")
+    read = fastq.QParams.load(tmp_path / "p").zero_point
+    assert (read.dtype.name, read.tolist()) == (f"{name.rstrip('24')}8", zero_point.astype(int).tolist())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_folders_and_pipes_are_neither_read_nor_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    before = os.stat(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        for call in (fastq.load, fastq.QParams.load, fastq.Calibrator.load, ARRAYS["int8"].save):
+            with pytest.raises(
+                ValueError, match="path must be the name of a file, not of a folder, a pipe or a device"
+            ):
+                call(path)
+    assert os.path.samestat(before, os.stat(tmp_path / "pipe"))
 
 
 def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path):

@@ -387,6 +387,12 @@ def test_merge_refuses_what_does_not_fit():
         filled().merge(other)
     with pytest.raises(TypeError, match="other"):
         filled().merge(np.ones(3))
+    many = filled()
+    for _ in range(60):
+        many.merge(many)
+    with pytest.raises(ValueError, match=r"other has \d+ elements, and a Calibrator counts less than 2\*\*62"):
+        many.merge(many)
+    assert (many.count == 3 << 60).all()
     with pytest.raises(TypeError):
         filled() | 3
 
@@ -437,6 +443,8 @@ def hostile(content):
         {"convention": "nonsense"},
         {"nan": "nonsense"},
         {"compute": "object"},
+        {"axis": None},
+        {"axis": [0, 1]},
         {"format": "other"},
         {"more": 1},
     ):
@@ -448,6 +456,8 @@ def hostile(content):
     yield with_words(4, -1)
     yield with_words(4, 2**63 - 1)
     yield with_words(4, 1)  # a bin beyond the minimum
+    yield with_words(2, np.nextafter(3.0, 4), "<f8")  # no float32
+    yield line[:-1] + b', "nan": "raise"}\n' + numbers
     yield line + b"\n" + bytes(len(numbers))
 
 
@@ -462,6 +472,38 @@ def test_hostile_files_are_refused_in_one_line(tmp_path):
         assert len(str(refused.value)) < 500, k
     path.write_bytes(content)
     assert stored(fastq.Calibrator.load(path), tmp_path) == content
+
+
+@pytest.mark.parametrize("method", ["percentile", "entropy", "mse"])
+@pytest.mark.parametrize("value", [3.0001, -3.0001, 1e-45, 1.79e308])
+def test_ranges_of_one_value_are_that_value(value, method):
+    x = np.full(100, value, np.float32 if abs(value) < 1e38 else np.float64)
+    calibrator, plain = fastq.Calibrator("int8"), reference.calibration.Calibrator("int8")
+    for each in (calibrator, plain):
+        each.update(x)
+    lo, hi = calibrator.clipping_range(method)
+    assert (lo, hi) == plain.clipping_range(method)
+    assert lo == hi == x[0] or method == "mse"
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_largest_numbers_give_no_warning():
+    x = np.array([np.finfo(np.float64).max, -np.finfo(np.float64).max, 1.0])
+    calibrator, plain = fastq.Calibrator("int8"), reference.calibration.Calibrator("int8")
+    for each in (calibrator, plain):
+        each.update(x)
+    assert calibrator.edges.shape == (2 * 4096 + 1,)
+    assert calibrator.clipping_range("percentile") == plain.clipping_range("percentile")
+
+
+def test_a_convention_by_its_name_or_its_row_is_the_same():
+    named, row = (
+        fastq.Calibrator("int8", convention="torch"),
+        fastq.Calibrator("int8", convention=fastq.CONVENTIONS["torch"]),
+    )
+    row.update(np.ones(3, np.float32))
+    named.merge(row)
+    assert named.count == 3
 
 
 def test_a_file_that_can_not_be_written_leaves_the_old_one(tmp_path):

@@ -107,6 +107,28 @@ def test_files(engine, tmp_path):
     check(ds, packed, read)
 
 
+@pytest.mark.parametrize("code", ["int16", "uint16"])
+@pytest.mark.parametrize("value", [0.0, 1e-3, 5e-5, 1e-9, 273.15, -1e30, np.nan])
+def test_fields_of_one_value_are_exact(value, code):
+    x = np.array([value, np.nan, value], np.float32)
+    packed = fastq.xarray.pack(xarray.Dataset({"t": ("x", x)}), code, max_error={"t": 0.0})
+    assert packed.t.dtype.itemsize == 1
+    same_bytes(xarray.decode_cf(packed).t.values.astype(np.float32), x)
+
+
+def test_ranges_too_small_to_divide_are_their_minimum():
+    x = np.array([0, 1, 2], np.float32) * np.float32(1e-45)
+    decoded = xarray.decode_cf(fastq.xarray.pack(xarray.Dataset({"t": ("x", x)}))).t.values
+    assert decoded.tolist() == [0, 0, 0]
+
+
+def test_names_that_are_no_words():
+    ds = xarray.Dataset({1: ("x", np.linspace(0, 1, 1000))})
+    assert fastq.xarray.pack(ds, max_error={1: 1e-2})[1].dtype == np.int8
+    with pytest.raises(ValueError, match="max_error of 1 is 1e-12"):
+        fastq.xarray.pack(ds, max_error={1: 1e-12})
+
+
 def test_lazy():
     pytest.importorskip("dask", reason="no dask")
     ds = seasons()
@@ -135,7 +157,9 @@ def test_max_error():
         ({"ds": np.ones(3)}, TypeError, "ds must be a Dataset, not ndarray"),
         ({"dtype": "int4"}, ValueError, "dtype must be one of int8, uint8, int16, uint16"),
         ({"max_error": {"count": 1}}, TypeError, "max_error names 'count', which is no variable of floats"),
-        ({"max_error": {"t": -1}}, ValueError, "max_error of 't' must be a positive number, not -1"),
+        ({"max_error": {"t": -1}}, ValueError, "max_error of 't' must be from 0.0 to inf, not -1"),
+        ({"max_error": {"t": True}}, TypeError, "max_error of 't' must be a number, not True"),
+        ({"max_error": 0.5}, TypeError, "max_error must be a dict of numbers by the names of variables, not 0.5"),
         ({"ds": xarray.Dataset({"v": ("x", [1.0, np.inf])})}, ValueError, "ds has infinite values in 'v'"),
     ],
 )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import thresholds
 from fastq.dispatch.cache import call
-from fastq.dispatch.histogram import exponents
+from fastq.dispatch.histogram import edges_of, exponents
 from fastq.dispatch.ranged import request_of
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType, as_qtype
@@ -113,7 +113,7 @@ def _each(of_part: Callable[[_Part, Scheme, Options], list[float]]) -> Callable[
         lo, hi, widths = seen.lo.copy(), seen.hi.copy(), exponents(seen)
         for part in np.ndindex(lo.shape):
             low, high = of_part(_Part(seen, part, widths), scheme, options)
-            lo[part], hi[part] = np.maximum(low, lo[part]), np.minimum(high, hi[part])
+            lo[part], hi[part] = np.clip((low, high), lo[part], hi[part])
         return lo, hi
 
     return ends
@@ -125,7 +125,7 @@ class _Part:
     def __init__(self, seen: Histogram, part: tuple[int, ...], widths: NDArray[np.int64]) -> None:
         self.counts = seen.counts[part]
         self.bins = self.counts.size // 2
-        self.edges = np.ldexp(np.arange(-self.bins, self.bins + 1, dtype=np.float64), widths[part])
+        self.edges = edges_of(self.bins, widths[part])
 
     @property
     def magnitudes(self) -> NDArray[np.int64]:

@@ -63,6 +63,12 @@ def exponents(part: Histogram) -> NDArray[np.int64]:
     return np.where(magnitude > 0, np.maximum(least, LEAST_EXPONENT), LEAST_EXPONENT)
 
 
+def edges_of(bins: int, exponents: Any) -> NDArray[np.float64]:
+    """Return the edges of the bins of histograms with these exponents; the outermost may be infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.ldexp(np.arange(-bins, bins + 1.0), exponents))
+
+
 @in_standard_mode
 def merged(a: Histogram, b: Histogram) -> Histogram:
     """Return the histograms of the elements of both."""

@@ -20,7 +20,7 @@ from fastq.dispatch.parameters import ParameterRules
 from fastq.formats.conventions import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.operations.file_parts import convention_entry, convention_of, read_array, with_tuples
+from fastq.operations.file_parts import convention_entry, convention_of, read_array, unique, with_tuples
 from fastq.results import QParams, QuantizedArray
 from fastq.results.storage import check_stored_codes
 from fastq.system import atomic
@@ -74,8 +74,13 @@ def _meaning(params: QParams) -> dict[str, Any]:
 
 
 def _stored(array: Array) -> tuple[str, Array]:
-    """Return the name of a dtype and elements in C order and little endian; other dtypes of one byte as their bits."""
+    """Return the name of a dtype and elements in C order and little endian; other dtypes of one byte as their bits.
+
+    Zero points of the small integers of ml_dtypes become those of a byte, which a file can name.
+    """
     array = np.asarray(array)
+    if (small := array.dtype.name.rstrip("0123456789")) in ("int", "uint") and array.dtype.kind == "V":
+        array = array.astype(f"{small}8")
     for name, dtype in _NUMPY.items():
         if native(array.dtype) == native(np.dtype(dtype)):
             return name, np.array(array, dtype, order="C", copy=None)
@@ -117,8 +122,8 @@ def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
 
 def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     header = _read_header(file)
-    meaning = json.loads(header.pop("__metadata__")[KEY])
-    if meaning.pop("format") != _kind(kind) or meaning.pop("version") != VERSION:
+    meaning = json.loads(header.pop("__metadata__")[KEY], object_pairs_hook=unique)
+    if (meaning.pop("format"), repr(meaning.pop("version"))) != (_kind(kind), repr(VERSION)):
         raise ValueError(f"its {KEY!r} metadata does not say {_kind(kind)}, version {VERSION}")
     shape = as_shape(with_tuples(meaning.pop("shape"))) if kind is QuantizedArray else None
     names = {"scale", "zero_point"} | {"tensor_scale"} & header.keys() | ({"codes"} if shape is not None else set())
@@ -138,7 +143,7 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(_LONGEST_HEADER, os.fstat(file.fileno()).st_size - 8):
         raise ValueError("it has no header of safetensors")
-    header = json.loads(file.read(length))
+    header = json.loads(file.read(length), object_pairs_hook=unique)
     if not isinstance(header, dict):
         raise ValueError("its header is no object of JSON")
     return header
@@ -183,7 +188,9 @@ def _as_elements(stored: tuple[str, Array], qtype: QType) -> Array:
 
 def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> QParams:
     convention, computed = convention_of(meaning.pop("convention")), meaning.pop("computed")
-    meaning["axis"] = with_tuples(meaning["axis"])
+    axis, block_size, symmetric = (meaning.pop(name) for name in ("axis", "block_size", "symmetric"))
+    if meaning:
+        raise ValueError(f"its {KEY!r} metadata has unknown keys: {', '.join(meaning)}")
     zero_point = arrays["zero_point"]
     if qtype.element and qtype.packed and not zero_point.any():
         zero_point = np.zeros(zero_point.shape, qtype.storage)
@@ -191,10 +198,12 @@ def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> 
         arrays["scale"],
         zero_point,
         qtype,
+        with_tuples(axis),
+        block_size,
+        symmetric,
         convention=convention,
         tensor_scale=arrays.get("tensor_scale"),
         computed=None if computed is None else np.dtype(computed),
-        **meaning,
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.dispatch.cache import call
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.qtypes import QType
 from fastq.operations import calibrator_file
 from fastq.operations.file_parts import as_path
@@ -150,7 +150,8 @@ class Calibrator:
     def edges(self) -> NDArray[np.float64]:
         """Edges of the bins: shape ``(*channels, 2 * bins + 1)``; a bin has its lower edge."""
         exponents = _dispatch("histogram").exponents(self._known)
-        return np.asarray(np.ldexp(np.arange(-self._bins, self._bins + 1.0), exponents[..., None]))
+        edges: NDArray[np.float64] = _dispatch("histogram").edges_of(self._bins, exponents[..., None])
+        return edges
 
     @property
     def _known(self) -> Histogram:
@@ -199,10 +200,14 @@ class Calibrator:
             raise TypeError(f"other must be a Calibrator, not {shown(other)}")
         for name in _ARGUMENTS:
             ours, theirs = getattr(self, name), getattr(other, name)
-            if not equal(ours, theirs):
+            if not (equal(ours, theirs) or (name == "convention" and as_convention(ours) == as_convention(theirs))):
                 raise ValueError(f"other has {name}={shown(theirs)}, this Calibrator has {shown(ours)}")
-        if other._seen is not None:
-            self._add(other._seen, other._compute, "other")
+        if other._seen is None:
+            return
+        alike = self._seen is not None and self._seen.lo.shape == other._seen.lo.shape
+        if alike and (self.count + other.count >= calibrator_file.MOST_ELEMENTS).any():
+            raise ValueError(f"other has {other.count.max()} elements, and a Calibrator counts less than 2**62")
+        self._add(other._seen, other._compute, "other")
 
     def __or__(self, other: Calibrator) -> Calibrator:
         if not is_a(other, Calibrator):

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.qtypes import as_qtype
-from fastq.operations.file_parts import convention_entry, convention_of, read_array, with_tuples
+from fastq.operations.file_parts import convention_entry, convention_of, read_array, unique, with_tuples
 from fastq.results import Histogram
 from fastq.system import atomic, lazy
 from fastq.system.arguments import MOST_AXES, as_int, as_shape, reason, shown
 
 FORMAT = "fastq.Calibrator 1"
 _LONGEST_LINE = 1 << 16
-_MOST_ELEMENTS = 1 << 62
+MOST_ELEMENTS = 1 << 62
 _DOUBLES, _INTEGERS = np.dtype("<f8"), np.dtype("<i8")
 
 
@@ -74,7 +74,7 @@ def read(path: Path) -> Content:
 
 def _read(file: BinaryIO) -> Content:
     line = file.readline(_LONGEST_LINE)
-    header = json.loads(line)
+    header = json.loads(line, object_pairs_hook=unique)
     if not isinstance(header, dict) or header.pop("format", None) != FORMAT:
         raise ValueError(f"it does not begin with the words {FORMAT}")
     shape, compute, bits = (header.pop(name) for name in ("shape", "compute", "bits"))
@@ -89,7 +89,14 @@ def _read(file: BinaryIO) -> Content:
         if rest:
             raise ValueError(f"{rest} bytes are left over")
         return Content(arguments, None, compute)
-    return Content(arguments, _checked(_seen(file, as_shape(shape), as_int(arguments["bins"], "bins"), rest)), compute)
+    axis, shape = arguments["axis"], as_shape(shape)
+    if len(shape) != (len(axis) if isinstance(axis, tuple) else axis is not None):
+        raise ValueError(f"channels of shape {shape} don't fit the axis {shown(axis)}")
+    seen = _checked(_seen(file, shape, as_int(arguments["bins"], "bins"), rest))
+    for ends in (seen.lo, seen.hi) if compute == "float32" else ():
+        if not np.array_equal(ends, ends.astype(np.float32).astype(np.float64)):
+            raise ValueError("minima and maxima are no float32")
+    return Content(arguments, seen, compute)
 
 
 def _seen(file: BinaryIO, shape: tuple[int, ...], bins: int, rest: int) -> Histogram:
@@ -104,7 +111,7 @@ def _checked(seen: Histogram) -> Histogram:
     """Return histograms that some data can have: the bins of minimum and maximum have elements, none lies beyond."""
     counts, bins = seen.counts, seen.counts.shape[-1] // 2
     total = counts.sum(axis=-1, dtype=np.float64)
-    if (counts < 0).any() or (total >= _MOST_ELEMENTS).any():
+    if (counts < 0).any() or (total >= MOST_ELEMENTS).any():
         raise ValueError("counts are negative or too large")
     there = total > 0
     finite = np.isfinite(seen.lo) & np.isfinite(seen.hi) & (seen.lo <= seen.hi)

@@ -15,12 +15,12 @@ from fastq.system.arguments import native, shown
 
 
 def as_path(path: Any) -> Path:
-    """Return a path.
+    """Return a path of a file, or of none so far.
 
     Raises
     ------
     TypeError, ValueError
-        If it is none.
+        If it is none, or that of a folder, a pipe or a device.
     """
     try:
         name = os.fspath(path)
@@ -30,7 +30,23 @@ def as_path(path: Any) -> Path:
         raise TypeError(f"path must be a string or a path, not {shown(path)}")
     if not name or "\0" in name:
         raise ValueError(f"path must be the name of a file, not {shown(path)}")
-    return Path(name)
+    if (found := Path(name)).exists() and not found.is_file():
+        raise ValueError(f"path must be the name of a file, not of a folder, a pipe or a device: {shown(path)}")
+    return found
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return what an object of JSON says.
+
+    Raises
+    ------
+    ValueError
+        If it says something twice.
+    """
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("it names a key twice")
+    return fields
 
 
 def convention_entry(convention: str | Convention) -> str | dict[str, Any]:

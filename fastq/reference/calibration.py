@@ -75,7 +75,8 @@ class Calibrator:
         if not is_a(other, Calibrator):
             raise TypeError(f"other must be a Calibrator, not {shown(other)}")
         for name in ("dtype", "axis", "symmetric", "convention", "bins", "nan"):
-            if not equal(getattr(self, name), getattr(other, name)):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if not (equal(ours, theirs) or (name == "convention" and as_convention(ours) == as_convention(theirs))):
                 raise ValueError(f"other has another {name}")
         self.pieces += other.pieces
         self.compute = np.float64 if other.compute is np.float64 else self.compute
@@ -121,7 +122,7 @@ class Calibrator:
                 low, high = entropy_range(*_used(counts[part], edges), quantized_bins)
             else:
                 low, high = percentile_range(counts[part], edges, percentile, self.symmetric)
-            ends[0][part], ends[1][part] = np.maximum(low, lo[part]), np.minimum(high, hi[part])
+            ends[0][part], ends[1][part] = np.clip((low, high), lo[part], hi[part])
         return ends[0].astype(self.compute), ends[1].astype(self.compute)
 
     def _parameters(self, lo: Array, hi: Array) -> QParams:
@@ -138,7 +139,7 @@ class Calibrator:
         middles = np.empty(counts.shape)
         for part in np.ndindex(lo.shape):
             edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
-            middles[part] = np.clip((edges[:-1] + edges[1:]) / 2, lo[part], hi[part])
+            middles[part] = np.clip(edges[:-1] / 2 + edges[1:] / 2, lo[part], hi[part])
         middles = middles.astype(self.compute)
         axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
         for k in range(grid, 0, -1):
@@ -156,8 +157,9 @@ class Calibrator:
 def exponent_of(magnitude: float, bins: int) -> int:
     """Return the least e, from -1022 on, at which magnitude < bins * 2**e."""
     e = LEAST_EXPONENT
-    while magnitude >= np.ldexp(float(bins), e):
-        e += 1
+    with np.errstate(over="ignore"):
+        while magnitude >= np.ldexp(float(bins), e):
+            e += 1
     return e
 
 
@@ -168,8 +170,9 @@ def bins_of(x: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
 
 
 def edges_of(lo: float, hi: float, bins: int) -> NDArray[np.float64]:
-    """Return the edges of the bins of a range."""
-    return np.asarray(np.ldexp(np.arange(-bins, bins + 1.0), exponent_of(max(-lo, hi, 0.0), bins)))
+    """Return the edges of the bins of a range; the outermost may be infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.ldexp(np.arange(-bins, bins + 1.0), exponent_of(max(-lo, hi, 0.0), bins)))
 
 
 def _used(counts: NDArray[np.int64], edges: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

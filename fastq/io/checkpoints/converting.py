@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from fastq import __version__
 from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, read_json
 from fastq.io.checkpoints.writing import GrowingShard, has_digests
-from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec
+from fastq.io.containers import Layout, TensorSpec
 from fastq.io.errors import sqnr
 from fastq.system.atomic import is_temporary, replacing
 
@@ -141,8 +141,7 @@ def convert(
             rows += [Converted(**row) for row in kept["rows"]]
             progress(sum(spec.nbytes for spec in shard.tensors.values()), len(shard.tensors))
             continue
-        with replacing(out / name) as file:
-            growing = GrowingShard(SafetensorsWriter(file, layouts[name]), layouts[name])
+        with replacing(out / name) as file, GrowingShard(file, layouts[name]) as growing:
             done = conversion.write(name, growing, progress)
             digests = growing.finish()
         journal.shards[name] = {"digests": digests, "rows": [asdict(row) for row in done]}

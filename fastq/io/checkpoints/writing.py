@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 PIECE = 1 << 22  # bytes that are written and, while they are in the cache, digested
 WAITING = 8  # pieces in memory at most that are not written yet
-BEHIND = 1 << 26  # bytes after which the system begins to bring what is written to disk: the end then waits for less
+BEHIND = 16  # pieces after which the system begins to bring what is written to disk: the end then waits for less
 
 
 class GrowingShard:
@@ -28,7 +28,8 @@ class GrowingShard:
         self._file, self._layout, self._writer = file, layout, SafetensorsWriter(file, layout)
         self._digests = {name: hashlib.sha256() for name in layout.specs}
         self._appended = dict.fromkeys(layout.specs, 0)
-        self._executor, self._behind = ThreadPoolExecutor(1), 0
+        self._executor = ThreadPoolExecutor(1)
+        self._behind: list[tuple[int, int]] = []
         self._waiting: deque[Future[None]] = deque()
 
     def __enter__(self) -> GrowingShard:
@@ -57,11 +58,12 @@ class GrowingShard:
     def _write(self, name: str, data: NDArray[Any], offset: int) -> None:
         self._writer.write_raw(name, data, offset)
         self._digests[name].update(data.data)
-        self._behind += data.nbytes
-        if self._behind >= BEHIND and hasattr(os, "posix_fadvise"):
+        self._behind.append((self._layout.starts[name] + offset, data.nbytes))
+        if len(self._behind) >= BEHIND and hasattr(os, "posix_fadvise"):
             self._file.flush()
-            os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # of dirty pages: to disk
-            self._behind = 0
+            for start, nbytes in self._behind:
+                os.posix_fadvise(self._file.fileno(), start, nbytes, os.POSIX_FADV_DONTNEED)  # of dirty pages: to disk
+            self._behind.clear()
 
     def finish(self) -> dict[str, str]:
         """Return the digest of each tensor, all of which must be whole."""

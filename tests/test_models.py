@@ -338,6 +338,8 @@ def test_the_convention_rounds_every_operation(dtype, name):
         _, _, q = encode(x, PRESETS[name], Arithmetic(dtype, upstream))
         same = (q.unpacked() == expected).all() and (q.scale.reshape(scale.shape) == scale.astype(np.float32)).all()
         assert same == upstream  # the default differs, and is seen to
+    _, _, wide = encode(x.astype(np.float32), PRESETS[name], Arithmetic(dtype, True))  # a model is read in its dtype
+    assert (wide.unpacked() == expected).all()
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv", "html"])

@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fastq import __version__
 from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, read_json
@@ -20,6 +21,8 @@ from fastq.io.errors import sqnr
 from fastq.system.atomic import is_temporary, replacing
 
 Progress = Callable[[int, int], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 JOURNAL = ".fastq-convert.json"  # what is finished, beside the shards
 VERSION = 1
@@ -235,3 +238,18 @@ def read_ahead(source: ModelFolder, shard: str) -> Iterator[TensorSpec]:
         if following is not None:
             opened.read_ahead(following.name)
         yield spec
+
+
+def in_order(
+    executor: ThreadPoolExecutor, work: Callable[[Item], Result], items: Iterable[Item], ahead: int
+) -> Iterator[tuple[Item, Result]]:
+    """Yield items and the results of work on them in their order, while threads work on so many that follow."""
+    begun: deque[tuple[Item, Future[Result]]] = deque()
+    for item in items:
+        begun.append((item, executor.submit(work, item)))
+        if len(begun) > ahead:
+            first, future = begun.popleft()
+            yield first, future.result()
+    while begun:
+        first, future = begun.popleft()
+        yield first, future.result()

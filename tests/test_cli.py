@@ -120,13 +120,19 @@ def test_options(model, options, scheme):
     assert ("layer.weight_zero_point" in stored.tensors) is not q.symmetric
 
 
+FLOAT8 = ["--dtype", "float8_e4m3fn"]
+
+
 def test_convention(model):
     run("quantize", "in.safetensors", "q.safetensors", "--convention", "compressed-tensors")
     q = reference.quantize(model["layer.weight"], "int8", axis=0, symmetric=True, convention="compressed-tensors")
     assert load_file("q.safetensors")["layer.weight"].tobytes() == q.codes.tobytes()
     run("dequantize", "q.safetensors", "out.safetensors")
     assert load_file("out.safetensors")["layer.weight"].tobytes() == reference.dequantize(q).tobytes()
-    options = ["--convention", "torch", "--dtype", "float8_e4m3fn"]
+    run("quantize", "in.safetensors", "q.safetensors", "--force", *FLOAT8, "--convention", "compressed-tensors")
+    q = reference.quantize(model["layer.weight"], "float8_e4m3fn", axis=0, convention="compressed-tensors")
+    assert open_source(Path("q.safetensors")).raw("layer.weight").tobytes() == q.codes.tobytes()
+    options = ["--convention", "torch", *FLOAT8]
     result = CliRunner().invoke(cli, ["quantize", "in.safetensors", "q.safetensors", "--force", *options])
     assert (result.exit_code, "convention must be 'onnx'" in result.stderr) == (2, True)
 

@@ -149,7 +149,7 @@ def demo(size: int) -> None:
     type=click.Choice(STORABLE),
     default="onnx",
     show_default=True,
-    help="Whose arithmetic to follow, for integers: fastq conventions prints them.",
+    help="Whose arithmetic to follow, for formats that it has: fastq conventions prints them.",
 )
 @click.option("--nan", type=click.Choice(["raise", "zero"]), default="raise", show_default=True, help="Or take as 0.")
 @force_option

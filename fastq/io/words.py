@@ -23,9 +23,11 @@ def words_for(length: int, qtype: QType) -> int:
 
 def to_words(packed: Array, length: int, qtype: QType) -> Array:
     """Return rows of `length` packed codes, as `fastq.pack` gives them or of int8, in words."""
-    shifted = packed.view(np.uint8) ^ _shift(length, qtype)
-    padding = [(0, 0)] * (packed.ndim - 1) + [(0, -packed.shape[-1] % 4)]
-    return np.ascontiguousarray(np.pad(shifted, padding)).view("<i4")
+    *outer, size = packed.shape
+    words = np.empty((*outer, -(-size // 4) * 4), np.uint8)
+    words[..., size:] = 0
+    np.bitwise_xor(packed.view(np.uint8), _shift(length, qtype), out=words[..., :size])
+    return words.view("<i4")
 
 
 def from_words(words: Array, length: int, qtype: QType) -> Array:

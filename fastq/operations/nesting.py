@@ -114,6 +114,6 @@ def nest_scale(scale: ArrayLike, *, block_size: int = 256, offset: float | None 
 
 def _number(offset: Any) -> float:
     number = as_array(offset, "offset")
-    if number.shape or number.dtype.kind not in "iuf" or not abs(float(number)) <= np.finfo(np.float32).max:
+    if number.shape or number.dtype.kind not in "iuf" or not abs(float(number)) <= float(np.finfo(np.float32).max):
         raise ValueError(f"offset must be a number that is finite in float32, not {offset!r}")
     return float(number)

@@ -6,20 +6,23 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fastq import __version__
 from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, read_json
 from fastq.io.checkpoints.writing import GrowingShard, has_digests
-from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec
+from fastq.io.containers import Layout, TensorSpec
 from fastq.io.errors import sqnr
 from fastq.system.atomic import is_temporary, replacing
 
 Progress = Callable[[int, int], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 JOURNAL = ".fastq-convert.json"  # what is finished, beside the shards
 VERSION = 1
@@ -141,8 +144,7 @@ def convert(
             rows += [Converted(**row) for row in kept["rows"]]
             progress(sum(spec.nbytes for spec in shard.tensors.values()), len(shard.tensors))
             continue
-        with replacing(out / name) as file:
-            growing = GrowingShard(SafetensorsWriter(file, layouts[name]), layouts[name])
+        with replacing(out / name) as file, GrowingShard(file, layouts[name]) as growing:
             done = conversion.write(name, growing, progress)
             digests = growing.finish()
         journal.shards[name] = {"digests": digests, "rows": [asdict(row) for row in done]}
@@ -236,3 +238,18 @@ def read_ahead(source: ModelFolder, shard: str) -> Iterator[TensorSpec]:
         if following is not None:
             opened.read_ahead(following.name)
         yield spec
+
+
+def in_order(
+    executor: ThreadPoolExecutor, work: Callable[[Item], Result], items: Iterable[Item], ahead: int
+) -> Iterator[tuple[Item, Result]]:
+    """Yield items and the results of work on them in their order, while threads work on so many that follow."""
+    begun: deque[tuple[Item, Future[Result]]] = deque()
+    for item in items:
+        begun.append((item, executor.submit(work, item)))
+        if len(begun) > ahead:
+            first, future = begun.popleft()
+            yield first, future.result()
+    while begun:
+        first, future = begun.popleft()
+        yield first, future.result()

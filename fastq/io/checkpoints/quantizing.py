@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq.io.checkpoints.config import quantized_config
-from fastq.io.checkpoints.converting import Converted, Progress, read_ahead
+from fastq.io.checkpoints.converting import Converted, Progress, in_order, read_ahead
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.parameters import Arithmetic, global_scale, largest_magnitude
 from fastq.io.checkpoints.rules import Plan, Rules, Weight, make_plan
@@ -25,6 +26,7 @@ from fastq.io.errors import noise_and_signal
 Array = NDArray[Any]
 
 SAMPLE = 256  # rows of a picture
+WORKERS = 4  # chunks that are encoded at a time at most: what is serial in one then goes on beside kernels of others
 
 
 class Quantization:
@@ -66,34 +68,41 @@ class Quantization:
     def write(self, shard: str, out: GrowingShard, progress: Progress) -> list[Converted]:
         """Write a shard of the result."""
         rows = []
-        for spec in read_ahead(self.source, shard):
-            weights = self.plan.weights.get(spec.name)
-            if weights is None:
-                out.append(spec.name, self.source.raw(spec.name))
-                reason = f"copied: {self.plan.left[spec.name]}"
-                rows.append(Converted(spec.name, shape_text(spec.shape), reason, spec.nbytes, spec.nbytes))
-                progress(spec.nbytes, 0)
-            else:
-                tensor = self.source.load(spec.name)
-                rows += [self._quantized(weight, tensor, out, progress) for weight in weights]
-            progress(0, 1)
+        with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:
+            for spec in read_ahead(self.source, shard):
+                weights = self.plan.weights.get(spec.name)
+                if weights is None:
+                    out.append(spec.name, self.source.raw(spec.name))
+                    reason = f"copied: {self.plan.left[spec.name]}"
+                    rows.append(Converted(spec.name, shape_text(spec.shape), reason, spec.nbytes, spec.nbytes))
+                    progress(spec.nbytes, 0)
+                else:
+                    tensor = self.source.load(spec.name)
+                    rows += [self._quantized(weight, tensor, out, progress, executor) for weight in weights]
+                progress(0, 1)
         return rows
 
-    def _quantized(self, weight: Weight, tensor: Array, out: GrowingShard, progress: Progress) -> Converted:
-        """Write what is stored for a matrix."""
+    def _quantized(
+        self, weight: Weight, tensor: Array, out: GrowingShard, progress: Progress, executor: ThreadPoolExecutor
+    ) -> Converted:
+        """Write what is stored for a matrix, some of its chunks encoded at a time."""
         matrix, scheme, noise, signal, largest, after = weight.of(tensor), weight.scheme, 0.0, 0.0, 0.0, 0
         with _failures(weight):
             factor = self._factor_of(weight.fused_with) if scheme.weights.strategy == "tensor_group" else 1.0
         stored = constants(weight.shape, scheme.weights, scheme.format, factor)
-        for start, stop in row_chunks(weight.shape):
+
+        def encoded(rows: tuple[int, int]) -> tuple[dict[str, Array], tuple[float, float], float]:
+            x = matrix[slice(*rows)]
             with _failures(weight):
-                arrays, groups, q = encode(matrix[start:stop], scheme, self.arithmetic, factor)
+                arrays, groups, q = encode(x, scheme, self.arithmetic, factor)
+            errors = fastq.compare(groups.values, q)
+            return arrays, noise_and_signal(errors, groups.values), errors.max_abs_error
+
+        for (start, stop), (arrays, added, error) in in_order(executor, encoded, row_chunks(weight.shape), WORKERS):
             for name, array in (stored | arrays).items():
                 after += out.append(f"{weight.module}.{name}", array)
             stored = {}
-            errors = fastq.compare(groups.values, q)
-            added = noise_and_signal(errors, groups.values)
-            noise, signal, largest = noise + added[0], signal + added[1], max(largest, errors.max_abs_error)
+            noise, signal, largest = noise + added[0], signal + added[1], max(largest, error)
             progress(matrix[start:stop].nbytes, 0)
         name, shape, before = f"{weight.module}.weight", shape_text(weight.shape), matrix.nbytes
         return Converted(name, shape, str(scheme.weights), before, after, noise, signal, largest)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
@@ -12,28 +16,61 @@ from fastq.io.containers import Layout, SafetensorsSource, SafetensorsWriter, by
 
 Array = NDArray[Any]
 
+PIECE = 1 << 22  # bytes that are written and, while they are in the cache, digested
+WAITING = 8  # pieces in memory at most that are not written yet
+BEHIND = 16  # pieces after which the system begins to bring what is written to disk: the end then waits for less
+
 
 class GrowingShard:
-    """Appends rows to the tensors of a layout."""
+    """Appends rows to the tensors of a layout; a thread of its own writes and digests what was appended."""
 
-    def __init__(self, writer: SafetensorsWriter, layout: Layout) -> None:
-        self._writer, self._layout = writer, layout
+    def __init__(self, file: BinaryIO, layout: Layout) -> None:
+        self._file, self._layout, self._writer = file, layout, SafetensorsWriter(file, layout)
         self._digests = {name: hashlib.sha256() for name in layout.specs}
-        self._written = dict.fromkeys(layout.specs, 0)
+        self._appended = dict.fromkeys(layout.specs, 0)
+        self._executor = ThreadPoolExecutor(1)
+        self._behind: list[tuple[int, int]] = []
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> GrowingShard:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._executor.shutdown(cancel_futures=True)
 
     def append(self, name: str, array: Array) -> int:
-        """Write the next rows of a tensor and return their bytes."""
+        """Write the next rows of a tensor, which must stay as they are, and return their bytes."""
         data = bytes_of(array)
-        self._writer.write_raw(name, data, self._written[name])
-        self._digests[name].update(data.data)
-        self._written[name] += data.nbytes
+        for start in range(0, data.size, PIECE):
+            piece = data[start : start + PIECE]
+            self._wait(WAITING - 1)
+            self._waiting.append(self._executor.submit(self._write, name, piece, self._appended[name]))
+            self._appended[name] += piece.nbytes
         return data.nbytes
+
+    def _wait(self, left: int) -> None:
+        """Wait until so many pieces at most are not written; raise what went wrong with those that are."""
+        while len(self._waiting) > left:
+            self._waiting.popleft().result()
+
+    def _write(self, name: str, data: NDArray[Any], offset: int) -> None:
+        self._writer.write_raw(name, data, offset)
+        self._digests[name].update(data.data)
+        self._behind.append((self._layout.starts[name] + offset, data.nbytes))
+        if len(self._behind) >= BEHIND and hasattr(os, "posix_fadvise"):
+            self._file.flush()
+            for start, nbytes in self._behind:
+                os.posix_fadvise(self._file.fileno(), start, nbytes, os.POSIX_FADV_DONTNEED)  # of dirty pages: to disk
+            self._behind.clear()
 
     def finish(self) -> dict[str, str]:
         """Return the digest of each tensor, all of which must be whole."""
+        self._wait(0)
         for name, spec in self._layout.specs.items():
-            if self._written[name] != spec.nbytes:
-                raise ValueError(f"{name!r} has {self._written[name]:,} bytes, not {spec.nbytes:,}")
+            if self._appended[name] != spec.nbytes:
+                raise ValueError(f"{name!r} has {self._appended[name]:,} bytes, not {spec.nbytes:,}")
         return {name: digest.hexdigest() for name, digest in self._digests.items()}
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
@@ -32,14 +33,15 @@ from fastq.cli.files import (
 )
 from fastq.cli.gguf import gguf
 from fastq.cli.inspecting import compare, inspect, suggest
-from fastq.cli.report import FIGURES, TENSOR, print_conventions, print_table, total_of
-from fastq.config import show_versions
+from fastq.cli.report import FIGURES, TENSOR, print_conventions, print_facts, print_table, total_of
+from fastq.config import versions
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.io.containers import Source, open_source
 from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
 from fastq.io.scheme import Scheme
+from fastq.io.tensors import tensors_of
 
 
 def main() -> None:
@@ -58,17 +60,40 @@ def main() -> None:
         sys.exit(f"Error: standard output: {error.strerror or error}")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """A group of commands which Ctrl-C ends with one line and the exit code that shells expect."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            click.echo("".join(["Interrupted", *map(str, interrupt.args[:1])]), err=True)
+            ctx.exit(128 + signal.SIGINT)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="fastq-kernels")
 def cli() -> None:
     """Quantize arrays at the speed of the memory bus.
 
-    Exit codes: 0; 1 where it failed, with one line that says why, or after Ctrl-C; 2 for wrong arguments; 3 where
-    `compare` or `suggest` do not find what was asked for.
+    Exit codes: 0; 1 where it failed, with one line that says why; 2 for wrong arguments; 3 where `compare` or `suggest`
+    do not find what was asked for; 130 after Ctrl-C, which leaves no part of a file behind.
     """
 
 
 # Arguments
+
+
+class Format(click.Choice[str]):
+    """The name of a code format; the error for another tells families, and the name that was probably meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name."""
+        try:
+            return as_qtype(value).name
+        except TypeError as error:
+            self.fail(str(error).removeprefix("dtype "), param, ctx)
 
 
 def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
@@ -106,6 +131,7 @@ STORABLE = [
     for row in CONVENTIONS.values()
     if (row.zero_point, row.stored_type) == ("integer", "compute") and not row.signed_scale
 ]
+FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
 TENSORS = with_suffix(".npy", ".safetensors")
 
@@ -115,7 +141,7 @@ in_argument = click.argument("source", metavar="IN", type=EXISTING, callback=TEN
 # Commands
 
 
-@cli.command()
+@cli.command(short_help="Quantize a generated matrix, checked.")
 @click.option("--size", default=4096, show_default=True, type=click.IntRange(1), help="Rows and columns.")
 def demo(size: int) -> None:
     """Quantize a generated weight matrix in several schemes, checking every code.
@@ -133,13 +159,13 @@ def demo(size: int) -> None:
     click.echo("Every code, scale and zero point equals the reference's.")
 
 
-@cli.command()
+@cli.command(short_help="Quantize a .safetensors or .npy file.")
 @in_argument
 @click.argument("out", metavar="OUT", type=WRITABLE, callback=with_suffix(".safetensors"))
 @click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
 @click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
-@click.option("--dtype", type=click.Choice(list(QTYPES)), default="int8", show_default=True, help="Code format.")
+@click.option("--dtype", type=Format(QTYPES), metavar="FORMAT", default="int8", show_default=True, help=FORMAT_HELP)
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
@@ -147,9 +173,10 @@ def demo(size: int) -> None:
 @click.option(
     "--convention",
     type=click.Choice(STORABLE),
+    metavar="NAME",
     default="onnx",
     show_default=True,
-    help="Whose arithmetic to follow, for formats that it has: fastq conventions prints them.",
+    help=f"Whose arithmetic to follow, for formats that it has: {', '.join(STORABLE)}. fastq conventions prints them.",
 )
 @click.option("--nan", type=click.Choice(["raise", "zero"]), default="raise", show_default=True, help="Or take as 0.")
 @force_option
@@ -185,7 +212,7 @@ def quantize(
     print_table(rows, TENSOR + FIGURES, total=total_of(rows))
 
 
-@cli.command()
+@cli.command(short_help="Turn such a file back into floats.")
 @in_argument
 @click.argument("out", metavar="OUT", type=WRITABLE, callback=TENSORS)
 @force_option
@@ -197,12 +224,12 @@ def dequantize(source: Path, out: Path, force: bool) -> None:
     check_out(source, out, force=force)
     with failures(source, out):
         opened = open_source(source)
-        with _progress(opened) as advance:
-            count = dequantize_file(opened, out, progress=advance)
+        with progress_bar(sum(spec.nbytes for spec in opened.tensors.values()), len(tensors_of(source))) as advance:
+            count = dequantize_file(opened, out, progress=lambda nbytes: advance(nbytes, 1))
     click.echo(f"{count} tensors dequantized: {source.stat().st_size:,} -> {out.stat().st_size:,} bytes")
 
 
-@cli.command()
+@cli.command(short_help="Compare random cases with the reference.")
 @click.option("--cases", type=click.IntRange(1), default=100, show_default=True, help="How many.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which series of cases.")
 @click.option("--first", type=click.IntRange(0), default=0, help="Where in the series to start.")
@@ -227,20 +254,24 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
     sys.exit(wrong > 0)
 
 
-@cli.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@cli.command(
+    add_help_option=False,
+    short_help="Measure speed beside other libraries.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> None:
     """Measure every operation beside other libraries and the memory's limit."""
     importlib.import_module(f"{benchmark_package()}.command").run.main(list(arguments), "fastq bench")
 
 
-@cli.command()
+@cli.command(short_help="Print versions, CPU and threads.")
 def info() -> None:
     """Print versions, CPU, threads and cache folder."""
-    show_versions()
+    print_facts(versions())
 
 
-@cli.command()
+@cli.command(short_help="Print formulas of the conventions.")
 def conventions() -> None:
     """Print whose arithmetic `fastq.quantize` can follow: formulas of codes, scale and zero point.
 
@@ -250,7 +281,7 @@ def conventions() -> None:
     print_conventions()
 
 
-@cli.command()
+@cli.command(short_help="Print what completes in a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print what completes commands and options in a shell: for bash, eval "$(fastq completion bash)" in ~/.bashrc."""

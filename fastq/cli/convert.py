@@ -28,6 +28,7 @@ CONVERTED: tuple[Column[Converted], ...] = (
     ("SQNR dB", lambda row: number_text(row.sqnr_db, ".2f")),
     ("largest error", lambda row: number_text(row.max_abs_error, ".3g")),
 )
+AGAIN = "; what is finished stays, and the same command goes on from there"
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -71,7 +72,7 @@ def _report_path(ctx: click.Context, param: click.Parameter, path: Path | None) 
     return path
 
 
-@click.command("convert")
+@click.command("convert", short_help="Quantize a model directory.")
 @click.argument("source", metavar="SRC", type=FOLDER)
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--scheme", metavar="SCHEME", callback=_preset, help=f"One of {', '.join(PRESETS)}.")
@@ -159,9 +160,10 @@ def _failures(source: Path, out: Path) -> Iterator[None]:
         raise in_one_line(source, error) from error
     except MemoryError as error:
         raise in_one_line(source, f"out of memory: {error}") from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(AGAIN) from None
     except OSError as error:
-        again = "; what is finished stays, and the same command goes on from there"
-        raise in_one_line(error.filename or out, f"{error.strerror or error}{again}") from error
+        raise in_one_line(error.filename or out, f"{error.strerror or error}{AGAIN}") from error
 
 
 def total_of(rows: list[Converted]) -> Converted:

@@ -104,7 +104,7 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     return tuple(found)
 
 
-@click.command()
+@click.command(short_help="Quantize a GGUF file.")
 @click.argument("source", metavar="IN", type=EXISTING, callback=GGUF)
 @click.argument("out", metavar="OUT", type=WRITABLE, callback=GGUF)
 @click.option("--type", "kind", metavar="TYPE", help=f"One of {', '.join(MIXES)}; with --dequantize F32, F16 or BF16.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ INSPECTED: tuple[Column[Any], ...] = (
 )
 
 
-@click.command()
+@click.command(short_help="Show the tensors of files.")
 @click.argument("source", metavar="FILE|DIR", type=READABLE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, of GGUF files with all of the metadata.")
 @click.option("--header", is_flag=True, help="Read names, shapes and bytes only, no numbers.")
@@ -141,7 +141,7 @@ COMPARED: tuple[Column[Any], ...] = (
 )
 
 
-@click.command()
+@click.command(short_help="Measure errors of one file against another.")
 @click.argument("a", metavar="A", type=READABLE)
 @click.argument("b", metavar="B", type=READABLE)
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
@@ -161,7 +161,9 @@ def compare(a: Path, b: Path, form: str | None, html: Path | None, at_least: flo
         _check_suffix(source)
     with failures(a, html or a):
         ours, theirs = _tensors_of_both(a, b)
-        lines = list(_compared(a, b, ours, theirs))
+        common = _common(a, b, ours, theirs)
+        with progress_bar(sum(ours[name].nbytes for name in common), len(common)) as advance:
+            lines = [_compared(name, ours[name], theirs[name], advance) for name in common]
         if html is not None:
             text = _page(a.name, b.name, lines, lambda name: _operands(ours[name], theirs[name]))
             with replacing(html) as file:
@@ -186,18 +188,24 @@ def _tensors_of_both(a: Path, b: Path) -> tuple[dict[str, Tensor], dict[str, Ten
     return ours, theirs
 
 
-def _compared(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> Iterator[Compared]:
+def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> list[str]:
+    """Return the names of tensors to compare; name those that one side lacks."""
     for name in sorted(ours.keys() ^ theirs.keys()):
         click.echo(f"{printable(name)}: only in {a.name if name in ours else b.name}", err=True)
     common = [name for name in ours if name in theirs and ours[name].has_numbers and theirs[name].has_numbers]
     if not common:
         raise in_one_line(b.name, f"has no tensor of a name of {a.name}")
     for name in common:
-        x, y = ours[name], theirs[name]
-        if x.shape != y.shape:
-            raise in_one_line(b.name, f"{name} has shape {shape_text(y.shape)}, but {shape_text(x.shape)} in {a.name}")
-        if math.prod(x.shape):
-            yield Compared(name, x.shape, x.scheme, y.scheme, x.nbytes, y.nbytes, _errors(name, x, y))
+        x, y = ours[name].shape, theirs[name].shape
+        if x != y:
+            raise in_one_line(b.name, f"{name} has shape {shape_text(y)}, but {shape_text(x)} in {a.name}")
+    return [name for name in common if math.prod(ours[name].shape)]
+
+
+def _compared(name: str, x: Tensor, y: Tensor, advance: Any) -> Compared:
+    line = Compared(name, x.shape, x.scheme, y.scheme, x.nbytes, y.nbytes, _errors(name, x, y))
+    advance(x.nbytes, 1)
+    return line
 
 
 def _errors(name: str, x: Tensor, y: Tensor) -> Comparison:
@@ -263,7 +271,7 @@ SUGGESTED: tuple[Column[Any], ...] = (
 )
 
 
-@click.command()
+@click.command(short_help="Find the scheme with the fewest bits.")
 @click.argument("source", metavar="FILE|DIR", type=READABLE)
 @click.option("--sqnr", type=float, default=30.0, show_default=True, metavar="DB", help="What each tensor shall reach.")
 def suggest(source: Path, sqnr: float) -> None:

@@ -38,12 +38,13 @@ body {{ font: 14px/1.5 sans-serif; margin: 1.5rem; background: Canvas; color: Ca
 h1, summary {{ overflow-wrap: anywhere; }}
 h1 {{ font-size: 1.5rem; line-height: 1.2; }}
 summary {{ cursor: pointer; padding: .3rem 0; }}
-details > svg {{ max-width: 100%; height: auto; }}
-details {{ max-width: 80rem; }}
+details {{ max-width: 80rem; overflow-x: auto; }}
+details > svg {{ max-width: 100%; min-width: 40rem; height: auto; }}
 .table {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8884; }}
 th:first-child, td:first-child {{ text-align: left; position: sticky; left: 0; background: Canvas; }}
+td:first-child {{ white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }}
 th button {{ font: inherit; font-weight: bold; color: inherit; background: none; border: 0; padding: 0; }}
 th button {{ cursor: pointer; }}
 th[aria-sort=ascending] button::after {{ content: " \\25B2"; }}

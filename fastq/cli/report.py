@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import click
@@ -101,6 +101,14 @@ def terminal_width() -> int | None:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except (OSError, ValueError, AttributeError):
         return None
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Print a line for each fact, its name first; longer ones go on below themselves."""
+    width, indent = terminal_width() or UNLIMITED, max(map(len, facts)) + 2
+    for name, text in facts.items():
+        for line in textwrap.wrap(f"{name:{indent}}{text}", width, subsequent_indent=" " * indent):
+            click.echo(line)
 
 
 def print_conventions() -> None:

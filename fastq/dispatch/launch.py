@@ -140,7 +140,7 @@ def launcher(
             return Repacked(plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code)
         arrangement = Arrangement(None, True, spec.axes, layout, ())
     else:
-        arrangement = arrange(x, out, spec.axes, spec.block_size)
+        arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)
         shape = arrangement.view(x).shape
     if out is not None:
         out_memory = memory_of(arrangement.view(out))

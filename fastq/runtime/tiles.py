@@ -56,7 +56,9 @@ PIECE = 8  # elements of a piece
 ACROSS, ROWS, COLUMNS = 9, 10, 11  # the axis of the rows of a square, its rows and its columns
 DOWN, ALONG = 12, 13  # how many squares lie along that axis, and along the last one
 SUM_BYTES = 14  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
-NDIM, AXES = 15, 16  # how many axes there are; then the words of each:
+UNIT_BITS_X, UNIT_BITS_Y = 15, 16  # of a unit of the kernel, in operands that are not copied
+ORIGIN_UNIT = 17  # elements of what the kernel counts its origin in
+NDIM, AXES = 18, 19  # how many axes there are; then the words of each:
 LENGTH, STRIDE_X, STRIDE_Y, STRIDE = range(4)  # strides of the operands in bytes, and of the kernel in elements
 AXIS = 4  # words of an axis
 
@@ -291,7 +293,7 @@ def _run(words, x, y, others, args, origin, count, slot):  # type: ignore[no-unt
     """Call the kernel on `count` elements from `origin` on, with which x and y begin."""
     c, d, e = others
     unit = words[UNIT]
-    units = origin, origin // unit, -(-(origin + count) // unit), slot
+    units = origin // words[ORIGIN_UNIT], origin // unit, -(-(origin + count) // unit), slot
     return call_address(words[INNER], (x, y, c, d, e, args, *units))
 
 
@@ -303,8 +305,8 @@ def tile_runs(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignor
     fill_x, fill_y, empty_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y]
     bits_x, bits_y, status = words[BITS_X], words[BITS_Y], 0
     while start < stop:
-        count = min(words[PIECE] - start % words[PIECE], stop - start)
-        x, y = a + (start * bits_x >> 3), b + (start * bits_y >> 3)
+        count, unit = min(words[PIECE] - start % words[PIECE], stop - start), start // words[UNIT]
+        x, y = a + (unit * words[UNIT_BITS_X] >> 3), b + (unit * words[UNIT_BITS_Y] >> 3)
         if fill_x:
             x = x_buffer
             _move(words, fill_x, STRIDE_X, True, a, x, bits_x, start, count)

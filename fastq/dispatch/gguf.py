@@ -13,7 +13,7 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
-from fastq.dispatch.strides import TILE, is_plain, tiles
+from fastq.dispatch.strides import is_plain, memory_of
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type
 from fastq.kernels.loops import block_values, gguf, superblocks
@@ -22,6 +22,7 @@ from fastq.kernels.operands import CopyOperands, WeightedOperands
 from fastq.runtime import threadpool
 from fastq.runtime.driver import NONE, OUT, SCALE, UNFIT, Checks, LaunchPlan, X, bind, plan_launch, run
 from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.tiling import Operand, in_tiles
 from fastq.system import tuning
 from fastq.system.arguments import as_importance, native
 
@@ -53,6 +54,10 @@ class _Task(NamedTuple):
     def needs_rows(self) -> bool:
         """Whether a block depends on all of its row."""
         return self.weighted and self.row.of_rows
+
+    def together(self, data: Array) -> int:
+        """Return how many blocks a thread gets together."""
+        return data.shape[-1] // self.row.size if self.needs_rows else GROUP
 
 
 def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype: object, *_: None) -> Plan:
@@ -105,10 +110,11 @@ def _launch(
     blocks, target = data.size // task.width, None if out is None else np.asarray(out)
     if not blocks:
         return lambda data, out, importance: (result.new() if out is None else out, -1)
-    plain = is_plain(data) and is_plain(target)
+    plain, strides = is_plain(data) and is_plain(target), data.strides
     past_cache = task.streams and plain and data.nbytes + result.nbytes >= tuning.current().stream_from
-    plan = _plan(task, data, blocks, past_cache, plain)
+    plan = _plan(task, data, blocks, past_cache)
     checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, importance_bytes, 0))))
+    tiled = None if plain else _in_tiles(task, plan, data, target)
 
     def launch(data: Array, out: Any, importance: Array | None) -> tuple[Array, int]:
         values = result.new() if out is None else out
@@ -118,28 +124,55 @@ def _launch(
             (data,) = validation.copy_if_overlapping(target, data)
             if importance is not None:
                 (importance,) = validation.copy_if_overlapping(target, importance)
-            if not plain:
-                return values, _by_copies(task, plan, data, target, importance)
-            status = run(plan, data, target, importance)
+            if tiled is not None and data.strides == strides:
+                status = run(tiled, data, target, importance)
+            else:
+                status = _by_copies(plan, data, target, importance)
         return values, _first_reported(plan, (data, np.asarray(values), importance), blocks) if status else -1
 
     return launch
 
 
-def _plan(task: _Task, data: Array, blocks: int, past_cache: bool, plain: bool) -> LaunchPlan:
+def _plain(x: Array) -> Array:
+    """Return an array that kernels can work on: itself, or a copy."""
+    return np.ascontiguousarray(x, native(x.dtype)) if not is_plain(x) else x
+
+
+def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
+    """Launch on copies of arrays that neither kernels nor tiles can take as they are."""
+    result = target if is_plain(target) else np.empty(target.shape, target.dtype)
+    status = run(plan, _plain(data), result, importance)
+    if result is not target:
+        target[...] = result
+    return status
+
+
+def _in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
+    """Return a plan for the one array that is strided; None where both are, or what has to be together is too large."""
+    memory, out_memory = memory_of(data), None if target is None else memory_of(target)
+    if memory and out_memory:
+        return None
+    bits, result_bits = 8 * data.itemsize, 8 * task.dtype.itemsize
+    x = Operand(bits, *memory) if memory else Operand(bits)
+    y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)
+    shape, unit = (data.shape, task.width) if target is None or memory else (target.shape, task.result_width)
+    whole = task.together(data) * unit
+    unit_bits = bits * task.width, result_bits * task.result_width
+    return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits)
+
+
+def _plan(task: _Task, data: Array, blocks: int, past_cache: bool) -> LaunchPlan:
     """Plan the launch of a kernel on all blocks."""
-    row, width, multiple, args = task.row, task.row.size, GROUP, None
+    row, width, args = task.row, task.row.size, None
     kernel = _compiled(task.loop, row, native(data.dtype), task.dtype, past_cache, task.weighted)
     if task.searches:
         width *= _SEARCH
     if task.weighted:
         args = np.zeros(1, KERNEL_ARGS)
         args["length"], args["cycle"] = data.shape[-1] // row.size, task.rows_each
-    if task.needs_rows:
-        multiple = data.shape[-1] // row.size
-    threads = threadpool.threads_for(blocks * width) if plain or task.searches else 1
+    threads = threadpool.threads_for(blocks * width)
     operands = _WEIGHTED if task.weighted else COPY
-    return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=multiple)
+    return plan_launch(kernel, operands, args, blocks, threads, size=width, chunk_multiple=task.together(data))
 
 
 _WEIGHTED = X, OUT, SCALE, NONE, NONE
@@ -157,41 +190,12 @@ def _compiled(
     return compile_kernel(loop, operands, spec)
 
 
-def _in_blocks(x: Array, width: int) -> Array:
-    """View with an axis for the blocks of each row and one for what is in a block."""
-    return x.reshape(*x.shape[:-1], -1, width)
-
-
-def _by_copies(task: _Task, plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
-    """Do a task on arrays that kernels can't take as they are; return the first block that is refused.
-
-    What searches takes longer than a copy of all, which threads share.
-    """
-    if task.searches:
-        x, y = np.ascontiguousarray(data, native(data.dtype)), np.empty(target.shape, target.dtype)
-        if run(plan, x, y, importance):
-            return _first_reported(plan, (x, y, importance), x.size // task.width)
-        target[...] = y
-        return -1
-    return _run_tiles(plan, _in_blocks(data, task.width), _in_blocks(target, task.result_width))
-
-
-def _run_tiles(whole: LaunchPlan, src: Array, dst: Array) -> int:
-    width: int = src.shape[-1]
-    most = min(TILE, src.size) // width
-    buffers = [np.empty((most, x.shape[-1]), native(x.dtype)) for x in (src, dst)]
-    for index, start, stop in tiles(src.shape):
-        part, blocks = src[index], (stop - start) // width
-        x, y = (buffer[:blocks] for buffer in buffers)
-        np.copyto(x.reshape(part.shape), part)
-        if run(whole.part(0, blocks), x, y):
-            return start // width + _first_reported(whole, (x, y), blocks)
-        dst[index] = y.reshape(*part.shape[:-1], dst.shape[-1])
-    return -1
-
-
 def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], stop: int) -> int:
     """Find the first of blocks 0..stop that a plan reports, by halving."""
+    data, result, importance = operands
+    assert data is not None
+    assert result is not None
+    operands = _plain(data), result if is_plain(result) else np.empty(result.shape, result.dtype), importance
     start = 0
     while stop - start > 1:
         middle = (start + stop) // 2

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.planner import ElementwisePlan, InMemory, plan_elementwise
+from fastq.dispatch.planner import GRAIN, ElementwisePlan, InMemory, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, tiles
 from fastq.dispatch.subbyte import pack_codes, packed_index, unpack_codes
 from fastq.kernels.storage import StorageFormat
+from fastq.runtime import threadpool
 from fastq.runtime.driver import run
 from fastq.system.arguments import native
 
@@ -72,7 +73,8 @@ class Repacked(NamedTuple):
             else:
                 unpack_codes(where, codes, code)
                 src, dst = codes, np.empty(part.shape, dtype)
-            status |= run(plan.part(start, stop, start), src, dst, scale, zero_point)
+            chunk = threadpool.chunk_for(stop - start, 1, GRAIN, plan.threads)
+            status |= run(plan.part(start, stop, start, chunk), src, dst, scale, zero_point)
             if quantizing:
                 pack_codes(codes, where, code)
             else:
@@ -140,7 +142,7 @@ def launcher(
             return Repacked(plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code)
         arrangement = Arrangement(None, True, spec.axes, layout, ())
     else:
-        arrangement = arrange(x, out, spec.axes, spec.block_size)
+        arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)
         shape = arrangement.view(x).shape
     if out is not None:
         out_memory = memory_of(arrangement.view(out))

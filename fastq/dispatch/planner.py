@@ -164,7 +164,7 @@ def plan_elementwise(
 
 
 def _in_memory(
-    plan: LaunchPlan, shape: tuple[int, ...], kinds: Sequence[ElementType], memory: InMemory, **options: int
+    plan: LaunchPlan, shape: tuple[int, ...], kinds: Sequence[ElementType], memory: InMemory, **options: Any
 ) -> LaunchPlan | None:
     """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it."""
     if memory == IN_PLACE:

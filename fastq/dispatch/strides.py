@@ -92,10 +92,16 @@ class Arrangement(NamedTuple):
         return parameters.transpose(np.argsort(self.parameter_order))
 
 
-def arrange(x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int) -> Arrangement:
-    """Return how kernels see x, and out if it is given: as out lies in memory, else as x does, where that can be."""
+def arrange(
+    x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int, by_width: bool = False
+) -> Arrangement:
+    """Return how kernels see x, and out if it is given: as out lies in memory, else as x does, where that can be.
+
+    With `by_width` as x lies where that has the wider elements: to transpose the others moves fewer bytes.
+    """
     natural = tuple(range(x.ndim))
-    order = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None else out)
+    leads = out is None or (by_width and x.itemsize > out.itemsize and _has_long_rows(x))
+    order = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out)
     arrangement = None
     for seen in (order, natural, tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))):
         direct = is_plain(x.transpose(seen)) and (out is None or is_plain(out.transpose(seen)))
@@ -104,6 +110,11 @@ def arrange(x: Array, out: Array | None, axes: tuple[int, ...] | None, block_siz
             break
     assert arrangement is not None  # kept axes in front always have a layout
     return arrangement
+
+
+def _has_long_rows(x: Array) -> bool:
+    """Whether rows in memory are so long that none have to be taken as one."""
+    return 0 not in x.strides and x.shape[memory_order(x)[-1]] >= tuning.current().narrow_row
 
 
 def memory_order(x: Array) -> tuple[int, ...]:

@@ -125,11 +125,15 @@ class LaunchPlan(NamedTuple):
         descriptors = tuple(descriptor for plan in plans for descriptor in plan.descriptors)
         return LaunchPlan(words, max(plan.threads for plan in plans), descriptors)
 
-    def part(self, start: int, stop: int, origin: int = 0) -> LaunchPlan:
-        """Return this plan of one launch for a part that stays in the cache: some units, operands from `origin` on."""
+    def part(self, start: int, stop: int, origin: int = 0, chunk: int = 0) -> LaunchPlan:
+        """Return this plan of one launch for a part that stays in the cache: some units, operands from `origin` on.
+
+        Threads share it where a chunk of it has fewer units.
+        """
         words = self.words.copy()
         words[HEAD + ARGS : HEAD + DESCRIPTOR].view(KERNEL_ARGS)["streaming"] = 0
         words[HEAD + ORIGIN : HEAD + CHUNK] = origin, start, stop
+        words[HEAD + CHUNK] = chunk or words[HEAD + CHUNK]
         return self._replace(words=words)
 
     def with_tensor(self, tensor: float) -> LaunchPlan:

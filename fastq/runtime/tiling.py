@@ -35,6 +35,7 @@ from fastq.runtime.tiles import (
     NDIM,
     SUM_BYTES,
     TOGETHER,
+    UNIT_BITS_X,
     Y_BUFFER,
     address_of_copy,
     tile_runs,
@@ -125,6 +126,7 @@ def in_tiles(
     whole: int = 1,
     chunk_multiple: int = 1,
     sum_bytes: int = 0,
+    unit_bits: tuple[int, int] | None = None,
 ) -> LaunchPlan | None:
     """Return a plan of one launch for strided arrays; None where a buffer is too small.
 
@@ -144,6 +146,9 @@ def in_tiles(
         Elements that a thread has to get together.
     sum_bytes : int
         Bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none.
+    unit_bits : tuple of int, optional
+        Bits of a unit in each operand where they have not as many elements, and the kernel counts its origin in units;
+        then only one of the operands is strided, whose elements all others are.
     """
     sizes, strides_x, strides_y = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
@@ -159,6 +164,7 @@ def in_tiles(
     fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
     words[INNER : BITS_Y + 1] = launch[KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
     words[Y_BUFFER : Y_BUFFER + len(cut.words)], words[SUM_BYTES] = cut.words, sum_bytes
+    words[UNIT_BITS_X:NDIM] = *(unit_bits or (x.bits * unit, y.bits * unit)), unit if unit_bits else 1
     return _replanned(launch, cut, words)
 
 

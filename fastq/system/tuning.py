@@ -67,7 +67,7 @@ class Tuning:
         1.9 and 5.1, 2**17 2.2 and 6; but a thread has 2**19 bytes on macOS.
     tile : int
         Elements that are taken together where Python goes through an array: rows of packed codes that begin within a
-        byte, blocks of GGUF in strided memory. 1 MiB of float32, half the L2 cache of a current core.
+        byte. 1 MiB of float32, half the L2 cache of a current core.
     reduction_cost : int
         Elements of a reduction that are as much work as one of a quantization: 2**17 take 4.6 us alone, 4.9 with two.
     merged_partials : int

@@ -11,7 +11,7 @@ import numpy as np
 
 import fastq
 from fastq import reference
-from fastq.dispatch import gguf, launch, strides
+from fastq.dispatch import strides
 from fastq.dispatch.cache import plans
 from fastq.kernels.build import kernel_address
 from fastq.results import Comparison, QParams, QuantizedArray
@@ -51,7 +51,7 @@ _PIECES = (
     strides.TILE,
     threadpool.CHUNK,
 )  # elements of strided memory in a buffer, the fewest and most of a thread's chunk
-_SMALL_PIECES = 256, (64, 640)  # whole blocks of GGUF
+_SMALL_PIECES = 256, (64, 640)
 
 
 @contextmanager
@@ -67,8 +67,7 @@ def settings():
 
 def _apply(threads, streamed, stores_codes, in_pieces):
     tile, threadpool.CHUNK = _SMALL_PIECES if in_pieces else _PIECES
-    for module in (strides, launch, gguf):
-        module.TILE = tile
+    strides.TILE = tile
     threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
     row = _TUNING()
     if stores_codes is not None:

@@ -260,13 +260,50 @@ def test_options_of_other_layouts_are_refused(options, layout, message):
         to_tensors(weight(), layout, **options)
 
 
+@pytest.mark.parametrize("layout", INTEGER)
+def test_one_scale_serves_for_all_blocks(layout):
+    q, one = weight(), fastq.QParams(np.float32(0.25), np.uint8(7), "uint4", 1, BLOCK)
+    full = np.full(q.scale.shape, 0.25, np.float32), np.full(q.scale.shape, 7, np.uint8)
+    alike = fastq.QuantizedArray(q.codes, q.qparams.with_values(*full), q.shape)
+    for name, tensor in to_tensors(fastq.QuantizedArray(q.codes, one, q.shape), layout).items():
+        same_bytes(tensor, to_tensors(alike, layout)[name])
+
+
+@pytest.mark.parametrize("layout", INTEGER)
+def test_parameters_of_another_array_are_refused(layout):
+    q = weight()
+    for values, message in [
+        ((q.scale[:, :1], q.zero_point[:, :1]), r"qparams\.scale has shape \(32, 1\)"),
+        ((q.scale, np.full(q.scale.shape, 99, np.uint8)), "zero_point must be from 0 to 15"),
+        ((-q.scale, q.zero_point), "scale must be positive"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            to_tensors(fastq.QuantizedArray(q.codes, q.qparams.with_values(*values), q.shape), layout)
+
+
+@pytest.mark.parametrize("layout", INTEGER)
+def test_byte_order_does_not_matter(layout):
+    tensors = to_tensors(weight(), layout)
+    swapped = {name: each.astype(each.dtype.newbyteorder("S")) for name, each in tensors.items()}
+    read, plain = from_tensors(swapped, layout), from_tensors(tensors, layout)
+    fastq.testing.assert_same_codes(read, plain)
+
+
+def test_what_are_no_tensors():
+    for bad in (None, "nonsense", weight(), [1]):
+        with pytest.raises(TypeError, match="tensors must be a mapping of arrays by their names"):
+            from_tensors(bad, "awq")
+    with pytest.raises(TypeError, match="g_idx must be integers, not float64"):
+        to_tensors(weight(), "gptq_v2", g_idx=np.zeros(INPUTS))
+
+
 def test_scales_that_a_dtype_has_no_place_for_are_refused():
     q = weight()
     large = fastq.QuantizedArray(q.codes, q.qparams.with_values(q.scale * np.float32(1e6), q.zero_point), q.shape)
     with pytest.raises(ValueError, match="scale_dtype float16 has no place for"):
         to_tensors(large, "awq")
     same_bytes(to_tensors(large, "awq", scale_dtype=np.float32)["scales"], np.ascontiguousarray(large.scale.T))
-    with pytest.raises(TypeError, match="scale_dtype must be a float dtype, not int8"):
+    with pytest.raises(TypeError, match="scale_dtype must be float16, bfloat16, float32 or float64, not int8"):
         to_tensors(q, "awq", scale_dtype="int8")
 
 
@@ -280,6 +317,11 @@ def test_scales_that_a_dtype_has_no_place_for_are_refused():
         ({"scales": np.ones((2, 2))}, "awq", {}, ValueError, r"scales has shape \(2, 2\), but the other tensors"),
         ({"B": np.ones(2, np.uint8)}, "matmul_nbits", {}, ValueError, "B must have 3 dimensions"),
         ({"scales": np.ones(2)}, "matmul_nbits", {}, ValueError, r"scales has shape \(2,\), but B needs"),
+        ({"scales": np.full((3, 32), np.nan)}, "awq", {}, ValueError, "scales has numbers that are not finite"),
+        ({"scales": np.full((3, 32), 1e300)}, "gptq_v2", {}, ValueError, "scales has numbers that are not finite"),
+        ({"scales": np.zeros((3, 32))}, "awq", {}, ValueError, "scales must be positive"),
+        ({"scales": np.ones((3, 32), bool)}, "awq", {}, TypeError, "scales must be floats, not bool"),
+        ({"scales": np.full((32, 3), "x")}, "matmul_nbits", {}, TypeError, "scales must be floats, not <U1"),
         ({}, "awq", {"sort_inputs": True}, ValueError, "sort_inputs must be False for layout 'awq'"),
         ({}, "awq", {"block_size": -1}, ValueError, "block_size must be 0 or more, not -1"),
         ({}, "bitsandbytes", {"shape": None}, TypeError, "from_tensors needs shape"),
@@ -311,5 +353,5 @@ def test_the_names_of_signed_formats_mean_the_same_codes():
 
 def test_codes_of_scales_are_no_scales():
     tensors = to_tensors(table_weight((4, 128)), "bitsandbytes") | {"absmax": np.full(8, 200, np.uint8)}
-    with pytest.raises(ValueError, match="absmax must hold floats where there is no nested_absmax, not uint8"):
+    with pytest.raises(TypeError, match="absmax must be floats, not uint8"):
         from_tensors(tensors, "bitsandbytes", shape=(4, 128))

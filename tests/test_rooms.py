@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "io": "fastq operations results config formats system reference gguf",
     "fastq": "operations results config kernels formats system reference gguf layouts plot dask xarray zarr testing",
     "testing": "results formats system",
-    "layouts": "operations results formats system",
+    "layouts": "operations dispatch results formats system",
     "zarr": "dispatch kernels system reference",
     "xarray": "operations dispatch formats system",
     "dask": "operations dispatch runtime results formats system",

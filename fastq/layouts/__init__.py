@@ -161,7 +161,9 @@ def from_tensors(
     check_format(qtype, row)
     if as_bool(sort_inputs, "sort_inputs") and not row.has_g_idx:
         raise ValueError(f"sort_inputs must be False for layout {layout!r}")
-    arrays = {name: as_array(array, name) for name, array in dict(tensors).items()}
+    if not is_a(tensors, Mapping):
+        raise TypeError(f"tensors must be a mapping of arrays by their names, not {shown(tensors)}")
+    arrays = {name: as_array(array, name) for name, array in tensors.items()}
     if as_int(block_size, "block_size") < 0:
         raise ValueError(f"block_size must be 0 or more, not {block_size}")
     whole = None if shape is None else as_shape(shape)
@@ -173,8 +175,8 @@ def _float_dtype(given: DTypeLike | None) -> np.dtype[Any] | None:
     if given is None:
         return None
     dtype = as_dtype(given, "scale_dtype", "a float dtype")
-    if dtype.kind != "f" and dtype.name != "bfloat16":
-        raise TypeError(f"scale_dtype must be a float dtype, not {dtype}")
+    if dtype.name not in ("float16", "bfloat16", "float32", "float64"):
+        raise TypeError(f"scale_dtype must be float16, bfloat16, float32 or float64, not {dtype}")
     return dtype
 
 

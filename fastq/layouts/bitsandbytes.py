@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.layouts.tensors import Array, Reading, Writing, check_format, stored_scale
+from fastq.layouts.tensors import Array, Reading, Writing, check_format, parameters_of, stored_scale
 from fastq.operations.nesting import NestedScale
 from fastq.operations.packing import pack
 from fastq.results import QParams, QuantizedArray
@@ -22,6 +22,7 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     flat = q.axis in (q.ndim - 1, (q.ndim - 1,)) and q.block_size and (q.ndim == 1 or length % q.block_size == 0)
     if not flat:
         raise ValueError("q must have blocks along its last axis that fill its rows for layout 'bitsandbytes'")
+    scale, _ = parameters_of(q)
     codes, row = q.unpacked().reshape(-1), q.dtype.codebook
     assert row is not None
     zero = row.order[np.searchsorted(row.thresholds, 0.0)]  # what the half of a last byte stands for
@@ -29,14 +30,14 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     numbers = np.array(row.values, np.float32)
     tensors = {"weight": (codes[::2] << 4 | codes[1::2]).reshape(-1, 1)}
     if how.nested is None:
-        return tensors | {"absmax": stored_scale(q.scale.reshape(-1), how.scale_dtype, "float32"), "quant_map": numbers}
+        return tensors | {"absmax": stored_scale(scale.reshape(-1), how.scale_dtype, "float32"), "quant_map": numbers}
     inner = how.nested.quantized
     if inner.block_size != NESTED_BLOCK:
         raise ValueError(
             f"nested must have blocks of {NESTED_BLOCK}, as bitsandbytes reads them, not {inner.block_size}"
         )
-    if how.nested.shape != q.scale.shape:
-        raise ValueError(f"nested has shape {how.nested.shape}, but q has scales of shape {q.scale.shape}")
+    if how.nested.shape != scale.shape:
+        raise ValueError(f"nested has shape {how.nested.shape}, but q has scales of shape {scale.shape}")
     assert inner.dtype.codebook is not None
     return tensors | {
         "absmax": inner.codes,
@@ -58,12 +59,11 @@ def read(given: Reading) -> QuantizedArray:
     if packed.size != -(-size // 2):
         raise ValueError(f"weight has {packed.size} bytes, but shape {shape} needs {-(-size // 2)}")
     _check_map(given, "quant_map", given.qtype)
-    absmax = given.get("absmax")
+    nested = "nested_absmax" in given.tensors
+    absmax = given.get("absmax") if nested else given.scales("absmax")
     if absmax.size != blocks:
         raise ValueError(f"absmax has {absmax.size} scales, but shape {shape} needs {blocks}")
-    if "nested_absmax" not in given.tensors and absmax.dtype.kind != "f":
-        raise ValueError(f"absmax must hold floats where there is no nested_absmax, not {absmax.dtype}")
-    scale = _nested(given, absmax) if "nested_absmax" in given.tensors else absmax.astype(np.float32)
+    scale = _nested(given, absmax) if nested else absmax
     codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[:size].reshape(shape)
     places = (*shape[:-1], -(-shape[-1] // block_size))
     zeros = np.zeros(places, np.uint8)
@@ -81,7 +81,7 @@ def _check_map(given: Reading, name: str, qtype: QType) -> None:
 def _nested(given: Reading, codes: Array) -> Array:
     inner = as_qtype("dynamic8")
     _check_map(given, "nested_quant_map", inner)
-    scale, offset = given.get("nested_absmax", "float32").reshape(-1), given.get("nested_offset")
+    scale, offset = given.scales("nested_absmax").reshape(-1), given.scales("nested_offset")
     if codes.dtype != np.uint8 or offset.size != 1 or scale.size != -(-codes.size // NESTED_BLOCK):
         wanted = f"uint8 in blocks of {NESTED_BLOCK}, beside one nested_offset"
         raise ValueError(f"absmax must be {wanted}, where it is nested")

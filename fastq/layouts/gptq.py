@@ -31,6 +31,8 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     codes = weight.codes
     if how.g_idx is not None:
         given = as_array(how.g_idx, "g_idx")
+        if given.dtype.kind not in "iu":
+            raise TypeError(f"g_idx must be integers, not {given.dtype}")
         if given.shape != (inputs,) or not np.array_equal(np.sort(given), g_idx):
             raise ValueError(f"g_idx must name each block of q as often as it has inputs, in shape ({inputs},)")
         codes, g_idx = np.empty_like(codes), given.astype(np.int32)

@@ -40,7 +40,7 @@ def read(given: Reading) -> QuantizedArray:
     whole = given.shape or (outputs, blocks * size)
     if len(whole) != 2 or whole[0] != outputs or -(-whole[1] // size) != blocks:
         raise ValueError(f"shape {whole} does not fit B of shape {packed.shape}")
-    scales = given.get("scales")
+    scales = given.scales("scales")
     if scales.size != outputs * blocks:
         raise ValueError(f"scales has shape {scales.shape}, but B needs shape {(outputs, blocks)}")
     zeros = np.full((outputs, blocks), 1 << (bits - 1), np.uint8)

@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastq.dispatch.elementwise import checked_qparams
+from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.formats.conventions import as_convention
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.nesting import NestedScale
 from fastq.operations.packing import pack, unpack
 from fastq.results import QParams, QuantizedArray
+from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
@@ -76,9 +79,20 @@ class Reading(NamedTuple):
         if name not in self.tensors:
             raise ValueError(f"tensors must have {name!r} for layout {self.row.name!r}, besides {sorted(self.tensors)}")
         array = self.tensors[name]
-        if dtype and array.dtype != dtype:
+        if dtype and native(array.dtype) != dtype:
             raise TypeError(f"{name} must be {dtype}, not {array.dtype}")
-        return array
+        return array.astype(native(array.dtype), copy=False)
+
+    def scales(self, name: str) -> NDArray[np.float32]:
+        """Return a tensor of finite floats in float32."""
+        array = self.get(name)
+        if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+            raise TypeError(f"{name} must be floats, not {array.dtype}")
+        with np.errstate(over="ignore", under="ignore"):
+            scales = array.astype(np.float32)
+        if not np.isfinite(scales).all():
+            raise ValueError(f"{name} has numbers that are not finite in float32")
+        return scales
 
     def of_shape(self, name: str, dtype: str, *shape: int) -> Array:
         """Return a tensor of some dtype and shape."""
@@ -104,10 +118,28 @@ class Weight(NamedTuple):
 
     def quantized(self) -> QuantizedArray:
         """Return the weight as a QuantizedArray."""
+        if not (self.scale > 0).all():
+            raise ValueError("scales must be positive")
         codes = pack(self.codes, self.qtype) if self.qtype.packed else self.codes
-        scale = self.scale.astype(np.float32)
-        params = QParams(scale, self.zero_point.astype(np.uint8), self.qtype, 1, self.block_size)
+        params = QParams(self.scale, self.zero_point.astype(np.uint8), self.qtype, 1, self.block_size)
         return QuantizedArray(codes, params, self.codes.shape)
+
+
+def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
+    """Return the scale and the zero point of each block of an array; those of one element serve for all.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not those of an array of this shape.
+    """
+    params, _ = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
+    wanted = parameter_shape(q.shape, kept_axes(q.axis, q.ndim), q.block_size)
+    scale, zero_point = (
+        np.broadcast_to(each if each.size > 1 else each.reshape(()), wanted)
+        for each in (params.scale, params.zero_point)
+    )
+    return scale, zero_point
 
 
 def weight_of(q: QuantizedArray, row: Layout) -> Weight:
@@ -121,7 +153,7 @@ def weight_of(q: QuantizedArray, row: Layout) -> Weight:
     convention = as_convention(q.convention)
     if convention.zero_point != "integer" or convention.decode != "point":
         raise ValueError(f"convention {convention.name!r} has other values than (code - zero_point) * scale")
-    scale, zero_point = (each.reshape(q.shape[0], -1) for each in (q.scale, q.zero_point))
+    scale, zero_point = (each.reshape(q.shape[0], -1) for each in parameters_of(q))
     codes, zero_point = ((a.astype(np.int16) - q.dtype.qmin).astype(np.uint8) for a in (q.unpacked(), zero_point))
     return Weight(codes, scale, zero_point, q.dtype.bits, q.block_size or q.shape[1])
 
@@ -172,7 +204,7 @@ def matrix(given: Reading, name: str) -> Array:
 
 def scales_of(given: Reading, outputs: int) -> Array:
     """Return scales of shape (blocks, outputs); ValueError if they have another."""
-    scales = given.get("scales")
+    scales = given.scales("scales")
     if scales.ndim != 2 or scales.shape[1] != outputs or not scales.size:
         raise ValueError(f"scales has shape {scales.shape}, but the other tensors need shape (blocks, {outputs})")
     return scales

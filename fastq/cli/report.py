@@ -65,7 +65,8 @@ def print_table(
         table.add_row(*(text(row) for _, text in columns), end_section=row is rows[-1])
     if total is not None:
         table.add_row(*(text(total) for _, text in columns))
-    console = Console(markup=False, highlight=False, width=UNLIMITED)
+    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # Rich takes those for 80 columns wide
+    console = Console(markup=False, highlight=False, width=UNLIMITED, force_terminal=plain)
     wide, width = console.measure(table).maximum, width or terminal_width()
     if width is None or wide <= width:
         console.print(table)  # at its natural width: Rich would fold names and numbers to fit

@@ -214,6 +214,30 @@ def test_layouts(layout, name, threads):
             same_bytes(fastq.gguf.dequantize(blocks, name), oracle("dequantize", blocks, name))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_strided_memory_of_more_than_a_tile(count, threads):
+    """Tiles of blocks, of values and of both, and the block that is refused in one."""
+    threads(count)
+    x = np.random.default_rng(15).standard_normal((70, 3, 320)).astype(np.float32)
+    expected = oracle("quantize", x, "Q8_0")
+    values = oracle("dequantize", expected, "Q8_0")
+    for layout in (LAYOUTS["strided"], lambda each: each[::-1].copy()[::-1], np.asfortranarray):
+        source, blocks = layout(x), layout(np.zeros_like(expected))
+        for each in (x, source):
+            blocks[...] = 0
+            assert fastq.gguf.quantize(each, "Q8_0", out=blocks) is blocks
+            same_bytes(blocks, expected)
+        same_bytes(fastq.gguf.quantize(source, "Q8_0"), expected)
+        same_bytes(fastq.gguf.dequantize(blocks, "Q8_0"), values)
+        out = layout(np.zeros_like(x))
+        for each in (expected, blocks):
+            out[...] = 0
+            same_bytes(fastq.gguf.dequantize(each, "Q8_0", out=out), values)
+        source[61, 1, 33] = np.nan
+        with pytest.raises(ValueError, match=r"^row \(61, 1\) of data has NaN or infinity in elements 32\.\.63$"):
+            fastq.gguf.quantize(source, "Q8_0")
+
+
 @pytest.mark.slow("compiles six kernels a case", quick=lambda dtype: dtype == "float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", bfloat16, "int8", "uint16", "int32", "int64"])
 def test_input_dtypes(dtype, threads):

@@ -73,7 +73,7 @@ def sample(seed):
         found = mutants(file, ROOT)
         random.Random(f"{seed} {file.name}").shuffle(found)
         counts[file.relative_to(ROOT).as_posix()] = len(found)
-        order += [((k + 0.5) / len(found) ** 0.75, mutant) for k, mutant in enumerate(found)]
+        order += [(k / len(found) ** 0.75, mutant) for k, mutant in enumerate(found)]
     return [mutant for _, mutant in sorted(order, key=lambda each: (each[0], each[1].name))], counts
 
 

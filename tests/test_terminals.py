@@ -32,8 +32,13 @@ class Terminal:
         self.main, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         command = [sys.executable, "-c", FASTQ, *map(str, arguments)]
-        own = {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)}
-        self.process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, env=environment, **own)
+
+        def begin():
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a shell ignores in what it starts in the background
+
+        options = {"env": environment, "start_new_session": True, "preexec_fn": begin}
+        self.process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, **options)
         os.close(end)
         self.text = ""
 

@@ -96,6 +96,6 @@ def test_a_wrong_stride_is_found(monkeypatch, threads):
 
     monkeypatch.setattr(tiling, "_joined", wrong)
     plans.clear()
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, ValueError)):  # other elements, or memory beyond them, which may hold NaN
         test_transposed_memory(threads, "int8", (2, 1, 0), 1)
     plans.clear()

@@ -126,6 +126,8 @@ def _record(entry: dict[str, Any]) -> Record:
         )
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {list(shape)} has a length below 0")
+    if any(not -len(shape) <= each < len(shape) for each in axes):
+        raise ValueError(f"shape {list(shape)} has no axis {axis}")
     as_convention(record.convention)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.dispatch.elementwise import checked_qparams
-from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.formats.conventions import as_convention
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.nesting import NestedScale
 from fastq.operations.packing import pack, unpack
 from fastq.results import QParams, QuantizedArray
+from fastq.system import lazy
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -133,8 +132,9 @@ def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
     TypeError, ValueError
         If they are not those of an array of this shape.
     """
-    params, _ = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
-    wanted = parameter_shape(q.shape, kept_axes(q.axis, q.ndim), q.block_size)
+    params, _ = lazy.module("fastq.dispatch.elementwise").checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
+    shapes = lazy.module("fastq.dispatch.granularity")
+    wanted = shapes.parameter_shape(q.shape, shapes.kept_axes(q.axis, q.ndim), q.block_size)
     scale, zero_point = (
         np.broadcast_to(each if each.size > 1 else each.reshape(()), wanted)
         for each in (params.scale, params.zero_point)

@@ -153,6 +153,53 @@ def test_operations_rounded_to_half_precision(name, code, dtype):
             same_quantized(fastq.quantize(x, code, **searched), reference.quantize(x, code, **searched))
 
 
+STORED = {
+    **{
+        name: dataclasses.replace(fastq.CONVENTIONS[name], stored_type="input")
+        for name in ("onnx", "torchao", "onnxruntime")
+    },
+    "tiny": fastq.Convention("tiny", stored_type="input", degenerate=1e-10, scale_floor=0.0),
+}
+
+
+@pytest.mark.slow("compiles 6 kernels a case", quick=lambda name, code, dtype: (name, code) == ("onnx", "int16"))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("code", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("name", STORED)
+def test_scales_rounded_to_half_precision(name, code, dtype):
+    """Codes of a rounded scale may lie beyond the ends; no scale becomes 0."""
+    row, half = STORED[name], FLOAT_FORMATS[dtype].dtype
+    x = np.ones((8, 96), np.float32) * np.float32([[1], [0], [189 * 2.0**-24], [3e4], [-1], [2.0**-24], [7], [1e-3]])
+    x = x.astype(half)
+    x[3:, ::7] *= x.dtype.type(-0.7)
+    for symmetric in [scheme == "symmetric" for scheme in row.schemes]:
+        for axis in (0, 1, None):
+            options = {"axis": axis, "symmetric": symmetric, "convention": row}
+            q, expected = fastq.quantize(x, code, **options), reference.quantize(x, code, **options)
+            same_quantized(q, expected)
+            assert (q.scale > 0).all()
+            assert np.array_equal(q.scale.astype(half).astype(q.scale.dtype), q.scale)
+            if symmetric and q.dtype.signed:  # nothing wraps
+                assert (np.sign(q.codes.astype(int)) * np.sign(x.astype(np.float32)) >= 0).all()
+
+
+@pytest.mark.slow("compiles 2 searches")
+@pytest.mark.parametrize("code", ["nf4", "fp4"])
+def test_searched_scales_of_codebooks_in_half_precision(code):
+    x = np.random.default_rng(3).standard_normal((4, 128)).astype(np.float16)
+    options = {"axis": -1, "block_size": 64, "range": "mse", "convention": STORED["onnx"]}
+    q, expected = fastq.quantize(x, code, **options), reference.quantize(x, code, **options)
+    same_quantized(q, expected)
+    assert np.array_equal(q.scale.astype(np.float16).astype(np.float32), q.scale)
+
+
+def test_zero_points_that_float_codes_have_no_place_for():
+    row = fastq.Convention("mine", formats=("float8_e4m3fn",), schemes=("asymmetric",), zero_point="offset")
+    for api in (fastq, reference):
+        with pytest.raises(ValueError, match="convention 'mine' has zero points that are no codes"):
+            api.quantize_linear(np.float32([-0.0]), 1.0, None, "float8_e4m3fn", convention=row)
+
+
 @pytest.mark.slow("compiles 4 kernels a case")
 @pytest.mark.parametrize("dtype", ["float64", "int16"])
 @pytest.mark.parametrize("name", ALL)

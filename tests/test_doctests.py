@@ -58,7 +58,7 @@ def test_the_page_on_embeddings_prints_what_it_says():
     for library in ("faiss", "usearch"):
         pytest.importorskip(library, reason=f"no {library}")
     failed, tried = doctest.testfile(str(DOCS / "howto" / "embeddings.md"), module_relative=False)
-    assert (failed, tried) == (0, 41)
+    assert (failed, tried) == (0, 42)
 
 
 def test_every_public_function_has_an_example():

@@ -289,6 +289,15 @@ def test_byte_order_does_not_matter(layout):
     fastq.testing.assert_same_codes(read, plain)
 
 
+def test_scales_of_either_sign_are_those_of_matmul_nbits():
+    w = np.random.default_rng(0).standard_normal((8, 64), np.float32)
+    q = fastq.quantize(w, "uint4", axis=1, block_size=32, symmetric=True, convention="matmul-nbits")
+    assert (q.scale < 0).any()
+    read = from_tensors(to_tensors(q, "matmul_nbits"), "matmul_nbits")
+    assert read.convention == "matmul-nbits"
+    same_bytes(read.dequantize(), q.dequantize())
+
+
 def test_what_are_no_tensors():
     for bad in (None, "nonsense", weight(), [1]):
         with pytest.raises(TypeError, match="tensors must be a mapping of arrays by their names"):

@@ -5,6 +5,7 @@ of a module in a string is what `fastq.system.lazy` imports.
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,10 @@ def test_a_circle_is_found():
     arrows = {"fastq.a": {"fastq.b"}, "fastq.b": {"fastq.c", "fastq.d"}, "fastq.c": set(), "fastq.d": {"fastq.b"}}
     assert circle(arrows) == ["fastq.b", "fastq.d", "fastq.b"]
     assert circle(arrows | {"fastq.d": {"fastq.c"}}) == []
+
+
+def test_the_guide_has_the_same_table():
+    guide = (Path(__file__).parents[1] / "docs" / "contributing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `fastq/(\w+)(?:/|\.py)` \|.*\| ([^|]*) \|$", guide, re.MULTILINE)
+    told = {name.replace("__init__", "fastq"): set(re.split(", ", may)) - {"nothing of ours"} for name, may in rows}
+    assert told == {name: set(may.split()) for name, may in MAY_IMPORT.items()}

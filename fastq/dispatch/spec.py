@@ -168,7 +168,9 @@ def op_spec(
     if convention.operation_type == "input":
         rule = rule._replace(half=half)
     if by_range:
-        rule = rule._replace(range=range_rule_of(convention, qtype, symmetric, granularity)._replace(half=half))
+        ranged = range_rule_of(convention, qtype, symmetric, granularity)
+        # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
+        rule = rule._replace(range=ranged._replace(half=half, fits=ranged.fits and not half))
         range_scheme = _range_scheme(convention, qtype, symmetric, compute)
     arithmetic = Arithmetic(rule, _code_format(qtype, saturate), _scale_format(qtype))
     code_range = convention.under(symmetric, granularity).code_range(qtype, symmetric)

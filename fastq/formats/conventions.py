@@ -255,6 +255,8 @@ class Convention:
         if (qtype.element or qtype.block_size) and not named and self.name != DEFAULT:
             known = [DEFAULT, *(row.name for row in _ROWS if qtype.name in row.formats)]
             raise ValueError(f"convention must be {' or '.join(map(repr, known))} for dtype {qtype}, not {self.name!r}")
+        if qtype.element and self.zero_point != "integer":
+            raise ValueError(f"convention {self.name!r} has zero points that are no codes, as dtype {qtype} needs them")
         if self.formats and qtype.format not in self.formats:
             raise ValueError(
                 f"dtype must be one of {', '.join(self.formats)} for convention {self.name!r}, not {qtype}"

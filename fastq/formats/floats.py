@@ -64,6 +64,11 @@ class FloatFormat:
         """The exponent of the step between the two largest numbers."""
         return self.emax - self.mantissa
 
+    def positive(self, number: float) -> float:
+        """Return the positive number of this format that is nearest to another one."""
+        smallest = 2.0 ** (1 - self.bias - self.mantissa)
+        return max(float(np.float64(min(number, self.max)).astype(self.dtype)), smallest)
+
     @cached_property
     def without_negative_zero(self) -> bool:
         """Whether the code of -0.0 stands for NaN instead."""

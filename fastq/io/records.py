@@ -126,8 +126,6 @@ def _record(entry: dict[str, Any]) -> Record:
         )
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {list(shape)} has a length below 0")
-    if any(not -len(shape) <= each < len(shape) for each in axes):
-        raise ValueError(f"shape {list(shape)} has no axis {axis}")
     as_convention(record.convention)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
@@ -142,7 +140,20 @@ def _record(entry: dict[str, Any]) -> Record:
 
 
 def stored_specs(name: str, record: Record) -> list[TensorSpec]:
-    """Return the tensors that are stored for the tensor `name`."""
+    """Return the tensors that are stored for the tensor `name`.
+
+    Raises
+    ------
+    ValueError
+        If no tensor has such a record.
+    """
+    try:
+        return _stored_specs(name, record)
+    except (TypeError, IndexError, ZeroDivisionError) as error:
+        raise ValueError(f"its {KEY!r} metadata for {name!r} makes no sense: {error}") from error
+
+
+def _stored_specs(name: str, record: Record) -> list[TensorSpec]:
     specs = [*_codes_specs(name, record), spec_of(f"{name}_scale", _scale_dtype(record), record.stored_param_shape)]
     if record.tensor_scale is not None:
         specs.append(spec_of(f"{name}_global_scale", "F32", (1,)))

@@ -22,6 +22,7 @@ from fastq.simd import (
     first,
     full,
     is_nan,
+    lane_type,
     maximum,
     minimum,
     select,
@@ -190,7 +191,10 @@ def in_half(spec, x):
 def scale_in_half(spec, scale):
     """Round scales to the type of half precision that the rule of ranges names, if it names one."""
     form = _half(spec.rule.range.half)
-    return (lambda spec, scale: decode(encode(scale, form), form)) if form else lambda spec, scale: scale
+    within = lane_type(scale)
+    return (
+        (lambda spec, scale: convert(decode(encode(scale, form), form), within)) if form else lambda spec, scale: scale
+    )
 
 
 def _half(name: str) -> Minifloat | None:

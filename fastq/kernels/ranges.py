@@ -114,8 +114,11 @@ def _usable(spec, scale, lo, compute):
     least = normal if ranged.floor is None else ranged.floor
     by_value, to_floor = instead == "value", instead == "floor"
     single = 2.0**-23 if compute.dtype == types.float32 else 2.0**-52
-    epsilon = 2.0 ** -FLOAT_FORMATS[ranged.half].mantissa if ranged.half else single
+    stored = FLOAT_FORMATS[ranged.half] if ranged.half else None
+    least = stored.positive(least) if stored and least else least
+    epsilon = 2.0**-stored.mantissa if stored else single
     other = {"epsilon": epsilon, "floor": least, "value": least}.get(instead, instead)
+    other = stored.positive(other) if stored else other
 
     def usable(spec, scale, lo, compute):
         scale = scale_in_half(spec, scale)

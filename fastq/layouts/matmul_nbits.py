@@ -50,4 +50,4 @@ def read(given: Reading) -> QuantizedArray:
         given.of_shape("zero_points", "uint8", outputs, -(-blocks * bits // 8))
         zeros = unpack(stored, unsigned, shape=(outputs, blocks)) if bits < 8 else stored
     codes = np.ascontiguousarray(codes.reshape(outputs, -1)[:, : whole[1]])
-    return Weight(codes, scales.reshape(outputs, blocks), zeros, bits, size).quantized()
+    return Weight(codes, scales.reshape(outputs, blocks), zeros, bits, size).quantized("matmul-nbits")

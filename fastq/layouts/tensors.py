@@ -115,12 +115,14 @@ class Weight(NamedTuple):
         """The code format."""
         return as_qtype(f"uint{self.bits}")
 
-    def quantized(self) -> QuantizedArray:
-        """Return the weight as a QuantizedArray."""
-        if not (self.scale > 0).all():
+    def quantized(self, signed: str = "") -> QuantizedArray:
+        """Return the weight as a QuantizedArray; `signed` names a convention whose scales have either sign."""
+        convention = signed if signed and (self.scale < 0).any() else "onnx"
+        if not (self.scale != 0 if convention == signed else self.scale > 0).all():
             raise ValueError("scales must be positive")
         codes = pack(self.codes, self.qtype) if self.qtype.packed else self.codes
-        params = QParams(self.scale, self.zero_point.astype(np.uint8), self.qtype, 1, self.block_size)
+        zero_point = self.zero_point.astype(np.uint8)
+        params = QParams(self.scale, zero_point, self.qtype, 1, self.block_size, convention=convention)
         return QuantizedArray(codes, params, self.codes.shape)
 
 

@@ -278,7 +278,9 @@ class Calibrator:
         Returns
         -------
         QParams
-            For "minmax" those that `choose_qparams` takes from all arrays together.
+            For "minmax" those that `choose_qparams` takes from all arrays together, in float32 or float64: no scale is
+            rounded to the dtype of half-precision arrays, as conventions with ``stored_type="input"`` or
+            ``operation_type="input"`` have it.
 
         Raises
         ------

@@ -124,8 +124,13 @@ def _values_by_format(codes: Array, p: QParams) -> Array:
 
 
 def in_half(x: Array, half: str) -> Array:
-    """Return what an operation in float32 gives, rounded to a dtype of half precision if one is named."""
-    return np.asarray(x.astype(FLOAT_FORMATS[half].dtype).astype(x.dtype)) if half else x
+    """Return what an operation gives, rounded once to a dtype of half precision if one is named."""
+    if not half:
+        return x
+    form = FLOAT_FORMATS[half]
+    if x.dtype == np.float64:  # which bfloat16 of ml_dtypes rounds to float32 first
+        return floats.decoded(floats.encoded(x, form, False), form)
+    return np.asarray(x.astype(form.dtype).astype(x.dtype))
 
 
 def rounded(x: Array, how: str) -> Array:

@@ -53,15 +53,18 @@ def from_range(
         scale = _asymmetric_scale(lo, hi, steps)
     scale = in_half(scale, stored)
     scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
-    floor = ptype(np.finfo(ftype).tiny if row.scale_floor is None else row.scale_floor)
+    form = FLOAT_FORMATS[stored] if stored else None
+    floor = float(np.finfo(ftype).tiny) if row.scale_floor is None else row.scale_floor
+    floor = ptype(form.positive(floor) if form and floor else floor)
     size = np.abs(scale) if row.signed_scale else scale
     degenerate = (size < floor) | (size == 0)
     if row.degenerate == "value":
         value = smallest if symmetric else lo
         instead = np.where((np.abs(value) < floor) | (value == 0), ptype(1), value)
     else:
-        epsilon = 2.0 ** -FLOAT_FORMATS[stored].mantissa if stored else np.finfo(ftype).eps
-        instead = np.full_like(lo, {"floor": floor, "epsilon": epsilon}.get(str(row.degenerate), row.degenerate))
+        epsilon = 2.0**-form.mantissa if form else float(np.finfo(ftype).eps)
+        number = {"floor": float(floor), "epsilon": epsilon}.get(str(row.degenerate), row.degenerate)
+        instead = np.full_like(lo, form.positive(float(number)) if form else number)
     scale = np.where(degenerate, instead, scale)
     if row.degenerate == "floor":
         degenerate = np.zeros_like(degenerate)

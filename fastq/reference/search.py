@@ -12,7 +12,7 @@ from fastq.formats.conventions import Convention, as_convention, part_of
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
-from fastq.reference.codes import decode, encode
+from fastq.reference.codes import decode, encode, in_half
 from fastq.reference.granularity import spread, sums
 from fastq.reference.parameters import finite_scale, from_range
 from fastq.results import Axis, QParams
@@ -54,7 +54,7 @@ class RangeParameters:
             scale = blocks.chosen_scale(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=self.tensor_scale)
         if qtype.codebook:
-            scale = np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0)))
+            scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), self.half)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where)
         row = as_convention(self.convention)
         under = row.under(self.symmetric, part_of(self.axis, self.block_size))

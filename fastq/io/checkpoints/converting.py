@@ -212,7 +212,7 @@ def _unfinished(out: Path) -> Journal | None:
         content = read_json(out / JOURNAL)
         if content["version"] == VERSION:
             entries = {str(name): _entry(entry) for name, entry in content["shards"].items()}
-            return Journal(str(content["job"]), str(content["program"]), entries)
+            return Journal(str(content["job"]), str(content.get("program", "an earlier version")), entries)
     return None
 
 

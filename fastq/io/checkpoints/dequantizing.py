@@ -14,7 +14,8 @@ from fastq.io.checkpoints.writing import GrowingShard
 from fastq.io.containers import TensorSpec, numpy_dtype, shape_text, spec_of
 
 # what llm-compressor stores for activations, keys and values: of a layer, or of the attention that has it
-OF_ACTIVATIONS = re.compile("(input|output|[qkv])_(scale|zero_point|global_scale)")
+OF_ACTIVATIONS = re.compile("(input|output)_(scale|zero_point|global_scale)")  # beside the weight of a layer
+OF_ATTENTION = re.compile("[qkv]_(scale|zero_point|global_scale)")  # beside the layers of q, k and v
 
 
 class Dequantization:
@@ -38,14 +39,15 @@ class Dequantization:
         self.weights = stored_weights(source)
         self.by_codes = {weight.codes.name: weight for weight in self.weights.values()}
         self.parts = {spec.name for weight in self.weights.values() for spec in weight.specs.values()}
+        self._parents = {module.rpartition(".")[0] for module in self.weights}
         self.dropped = set(filter(self._is_of_activations, source.tensors))
         self.key: dict[str, Any] = {"dtype": self.dtype}
 
     def _is_of_activations(self, name: str) -> bool:
         """Whether a tensor is a scale or zero point by which activations, keys or values were to be quantized."""
         module, _, end = name.rpartition(".")
-        near = module in self.weights or any(weight.rpartition(".")[0] == module for weight in self.weights)
-        return near and OF_ACTIVATIONS.fullmatch(end) is not None
+        of_attention = OF_ATTENTION.fullmatch(end) is not None and module in self._parents
+        return of_attention or (OF_ACTIVATIONS.fullmatch(end) is not None and module in self.weights)
 
     def specs(self, shard: str) -> list[TensorSpec]:
         """Return the tensors of a shard of the result: weights are where their codes were."""

@@ -69,18 +69,27 @@ class Quantization:
         """Write a shard of the result."""
         rows = []
         with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:
-            for spec in read_ahead(self.source, shard):
-                weights = self.plan.weights.get(spec.name)
-                if weights is None:
-                    out.append(spec.name, self.source.raw(spec.name))
-                    reason = f"copied: {self.plan.left[spec.name]}"
-                    rows.append(Converted(spec.name, shape_text(spec.shape), reason, spec.nbytes, spec.nbytes))
-                    progress(spec.nbytes, 0)
-                else:
-                    tensor = self.source.load(spec.name)
-                    rows += [self._quantized(weight, tensor, out, progress, executor) for weight in weights]
-                progress(0, 1)
+            try:
+                for spec in read_ahead(self.source, shard):
+                    rows += self._written(spec, out, progress, executor)
+                    progress(0, 1)
+            except BaseException:
+                executor.shutdown(wait=False, cancel_futures=True)  # chunks that nobody waits for
+                raise
         return rows
+
+    def _written(
+        self, spec: TensorSpec, out: GrowingShard, progress: Progress, executor: ThreadPoolExecutor
+    ) -> list[Converted]:
+        """Write what becomes of a tensor: itself, or its matrices quantized."""
+        weights = self.plan.weights.get(spec.name)
+        if weights is None:
+            out.append(spec.name, self.source.raw(spec.name))
+            progress(spec.nbytes, 0)
+            reason = f"copied: {self.plan.left[spec.name]}"
+            return [Converted(spec.name, shape_text(spec.shape), reason, spec.nbytes, spec.nbytes)]
+        tensor = self.source.load(spec.name)
+        return [self._quantized(weight, tensor, out, progress, executor) for weight in weights]
 
     def _quantized(
         self, weight: Weight, tensor: Array, out: GrowingShard, progress: Progress, executor: ThreadPoolExecutor

@@ -119,7 +119,8 @@ def encode(
     weights, groups = scheme.weights, grouped(x, scheme.weights)
     held = groups
     if arithmetic.upstream and not weights.scale_dtype:
-        held = replace(groups, values=groups.values.astype(numpy_dtype(arithmetic.dtype), copy=False))
+        with np.errstate(over="ignore"):  # an infinity is refused below
+            held = replace(groups, values=groups.values.astype(numpy_dtype(arithmetic.dtype), copy=False))
     given, convention = choose(held, weights, arithmetic, factor), arithmetic.convention(weights)
     options: dict[str, Any] = {**held.granularity, "convention": convention}
     codes = fastq.quantize_linear(held.values, given.scale, given.zero_point, weights.qtype, **options)

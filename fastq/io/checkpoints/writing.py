@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections import deque
@@ -61,8 +62,11 @@ class GrowingShard:
         self._behind.append((self._layout.starts[name] + offset, data.nbytes))
         if len(self._behind) >= BEHIND and hasattr(os, "posix_fadvise"):
             self._file.flush()
-            for start, nbytes in self._behind:
-                os.posix_fadvise(self._file.fileno(), start, nbytes, os.POSIX_FADV_DONTNEED)  # of dirty pages: to disk
+            with contextlib.suppress(OSError):  # a hint, which not all file systems take
+                for start, nbytes in self._behind:
+                    os.posix_fadvise(
+                        self._file.fileno(), start, nbytes, os.POSIX_FADV_DONTNEED
+                    )  # of dirty pages: to disk
             self._behind.clear()
 
     def finish(self) -> dict[str, str]:

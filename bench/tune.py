@@ -111,6 +111,8 @@ WORKS: dict[str, Callable[[], Callable[[], Any]]] = {
     "quantize 2**16": lambda: _quantize_linear(1 << 16),
     "quantize 2**19": lambda: _quantize_linear(1 << 19),
     "quantize 2**22": lambda: _quantize_linear(1 << 22),
+    "quantize 2**12 rows of 2**10": lambda: _quantize(1 << 12, 1 << 10, axis=0),
+    "quantize 2**8 rows of 2**14": lambda: _quantize(1 << 8, 1 << 14, axis=0),
     "quantize 2**13 rows of 2**12": lambda: _quantize(1 << 13, 1 << 12, axis=0),
     "quantize 2**9 rows of 2**16": lambda: _quantize(1 << 9, 1 << 16, axis=0),
     "quantize 2**7 rows of 2**18": lambda: _quantize(1 << 7, 1 << 18, axis=0),
@@ -139,6 +141,9 @@ _LENGTHS = tuple(name for name in WORKS if name.startswith("dequantize") and "ro
 TRIALS = [
     Trial("prefetch", (128, 256, 512, 1024, 2048, 4096), _LARGE),
     Trial("prefetch_codes", (64, 256, 512, 1024, 2048), ("dequantize 2**22", "dequantize 2**25")),
+    Trial(
+        "prefetch_row", (0, 1 << 12, 1 << 15, 1 << 17), ("quantize 2**12 rows of 2**10", "quantize 2**8 rows of 2**14")
+    ),
     Trial("prefetch_blocks", (256, 768, 2048, 4096), ("Q8_0 of 2**24",)),
     Trial("stream_codes", (False, True), ("quantize 2**25", "quantize 2**13 rows of 2**12")),
     Trial(

@@ -197,9 +197,9 @@ def hostile(content):
     for name in meaning:
         yield file_of(header | {"__metadata__": {"fastq": json.dumps(without(meaning, name))}}, numbers), name
     twice = json.dumps(header).replace('{"__metadata__"', '{"__metadata__": {}, "__metadata__"', 1).encode()
-    yield len(twice).to_bytes(8, "little") + twice + numbers, "it names a key twice"
+    yield len(twice).to_bytes(8, "little") + twice + numbers, "'__metadata__' is there twice"
     doubled = json.dumps(meaning)[:-1] + ', "symmetric": true}'
-    yield file_of(header | {"__metadata__": {"fastq": doubled}}, numbers), "it names a key twice"
+    yield file_of(header | {"__metadata__": {"fastq": doubled}}, numbers), "'symmetric' is there twice"
     yield file_of(header, b"\0" * len(numbers)), "scale must be positive and finite"
 
 

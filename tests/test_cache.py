@@ -59,6 +59,7 @@ def test_second_process_loads_what_the_first_compiled(filled):
     assert data_files(filled) == before
 
 
+@pytest.mark.slow("looks at every module of a process")
 def test_loading_asks_numba_for_nothing(filled):
     """Its tables of typed functions, and SciPy for some of them, are for compiling."""
     code = "check()\nassert not {'numba.np.arraymath', 'scipy.linalg'} & set(sys.modules)"

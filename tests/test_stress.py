@@ -38,6 +38,7 @@ def test_a_wrong_result_is_a_failure():
     assert "ZeroDivisionError" in wrong[-1]
 
 
+@pytest.mark.slow("waits for processes that hang", quick=lambda code, expected: "sleep" not in code)
 @pytest.mark.parametrize(
     ("code", "expected"),
     [

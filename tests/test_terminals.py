@@ -79,7 +79,7 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.slow("a process for each command", quick=lambda columns: columns == 60)
+@pytest.mark.slow("a process for each command")
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_help_fits_the_terminal(columns):
     for arguments in (["--help"], *([name, "--help"] for name in COMMANDS)):

@@ -4,6 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
+from catalogue import same_bytes, same_quantized
 
 import fastq
 from fastq import reference
@@ -87,6 +88,61 @@ def test_transposed_memory(threads, code, order, count):
         np.testing.assert_array_equal(expected.dequantize(out=values), reference.dequantize(expected))
 
 
+BLOCKS = [
+    ("int8", {"axis": -1, "block_size": 32}),
+    ("int4", {"axis": -1, "block_size": 32}),
+    ("uint8", {"axis": -1, "block_size": 96}),
+    ("uint4", {"axis": -1, "block_size": 20}),
+    ("mxfp4", {}),
+    ("nvfp4", {}),
+    ("int8", {"axis": (0, 1)}),
+    ("float8_e4m3fn", {"axis": (0, 1)}),
+]
+ORDERS = [(2, 1, 0), (1, 2, 0), (0, 2, 1)]
+
+
+def in_order(x, order):
+    """A copy of an array whose axes are in some order in memory."""
+    return x.transpose(order).copy().transpose(np.argsort(order))
+
+
+# rows of several squares with a rest; rows that are one square; rows that are no whole blocks
+@pytest.mark.slow("compiles 3 kernels a format", quick=lambda code, options, length, order: code == "int8")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("length", [2080, 480, 990])
+@pytest.mark.parametrize(("code", "options"), BLOCKS)
+def test_blocks_of_transposed_memory(threads, code, options, length, order):
+    """Squares that part no block and no row, of memory that is read or written so."""
+    x = np.random.default_rng(2).standard_normal((3, 37, length)).astype(np.float32)
+    source, expected = in_order(x, order), reference.quantize(x, code, **options)
+    lo, hi = reference.minmax(x, **{"axis": -1} | options)
+    for count in (1, 2):
+        threads(count)
+        same_quantized(fastq.quantize(source, code, **options, out=np.empty_like(expected.codes)), expected)
+        for one, other in zip(fastq.minmax(source, **{"axis": -1} | options), (lo, hi), strict=True):
+            np.testing.assert_array_equal(one, other)
+        for memory in (x, source):
+            out = in_order(np.zeros_like(x), order)
+            np.testing.assert_array_equal(
+                fastq.fake_quantize(memory, code, **options, out=out), reference.fake_quantize(x, code, **options)
+            )
+
+
+@pytest.mark.slow("compiles 2 kernels a format", quick=lambda kind, order: kind == "Q8_0")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "Q6_K", "IQ4_XS"])
+def test_blocks_of_gguf_in_transposed_memory(threads, kind, order):
+    x = np.random.default_rng(3).standard_normal((3, 37, 2304)).astype(np.float32)
+    source, expected = in_order(x, order), reference.gguf.quantize(x, kind)
+    for count in (1, 2):
+        threads(count)
+        same_bytes(fastq.gguf.quantize(source, kind), expected)
+        out = in_order(np.zeros_like(x), order)
+        np.testing.assert_array_equal(
+            fastq.gguf.dequantize(expected, kind, out=out), reference.gguf.dequantize(expected, kind)
+        )
+
+
 def test_a_wrong_stride_is_found(monkeypatch, threads):
     right = tiling._joined
 
@@ -98,4 +154,13 @@ def test_a_wrong_stride_is_found(monkeypatch, threads):
     plans.clear()
     with pytest.raises((AssertionError, ValueError)):  # other elements, or memory beyond them, which may hold NaN
         test_transposed_memory(threads, "int8", (2, 1, 0), 1)
+    plans.clear()
+
+
+def test_squares_that_part_blocks_are_found(monkeypatch, threads):
+    right = tiling._squares
+    monkeypatch.setattr(tiling, "_squares", lambda *where: right(*where[:-1], 1))
+    plans.clear()
+    with pytest.raises((AssertionError, ValueError)):
+        test_blocks_of_transposed_memory(threads, "int8", {"axis": (0, 1)}, 2080, (2, 1, 0))
     plans.clear()

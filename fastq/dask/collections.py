@@ -14,6 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from fastq import results
+from fastq.results import without_checks
 from fastq.system.arguments import as_array, is_a, is_lazy, shown
 
 NUMBERS = "scale", "zero_point", "tensor_scale"
@@ -179,8 +180,9 @@ class QuantizedArray(_Collection, results.QuantizedArray):
         if isinstance(params, QParams):
             params = params._with_parts({name: part for name, part in parts.items() if name != "codes"})
         if is_lazy(codes):
-            return lazily(codes, params, self.shape)
-        return results.quantized(codes, params, self.shape if params.dtype.packed else codes.shape)
+            return without_checks(QuantizedArray, codes, params, self.shape)
+        shape = self.shape if params.dtype.packed else codes.shape
+        return without_checks(results.QuantizedArray, codes, params, shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         raise TypeError("a QuantizedArray of dask is not loaded unasked: call its compute() or dequantize()")
@@ -193,10 +195,3 @@ def _as_leaf(part: da.Array) -> da.Array:
 
 def _same(part: NDArray[Any]) -> NDArray[Any]:
     return part
-
-
-def lazily(codes: Any, params: results.QParams, shape: tuple[int, ...]) -> QuantizedArray:
-    """Return a QuantizedArray of parts that need no checks."""
-    q = object.__new__(QuantizedArray)
-    q.__dict__.update(codes=codes, qparams=params, shape=shape)
-    return q

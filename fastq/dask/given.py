@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastq import results
 from fastq.dask import tasks
-from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled, in_memory, lazily
+from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled, in_memory
 from fastq.dask.parts import Chunks, Parts, value_chunks
 from fastq.dask.requests import Index, Request, blockwise, codes_of
 from fastq.dispatch import validation
@@ -19,6 +19,7 @@ from fastq.dispatch.elementwise import checked_qparams, resolve_dequantize, reso
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.parameters import ParameterRules
 from fastq.formats.conventions import as_convention, part_of
+from fastq.results import without_checks
 from fastq.system.arguments import as_array, as_axis, as_block_size, is_a
 
 Array = NDArray[Any]
@@ -35,7 +36,7 @@ def quantize(request: Request) -> QuantizedArray:
     operands = request.x, parts.all_axes, *_operands(params, parts)
     options = {**request.arguments, "template": _of_one(params)}
     codes = codes_of(parts.chunks, params.dtype, tasks.by_qparams, *operands, dtype=like.codes.dtype, **options)
-    return lazily(codes, params, request.x.shape)
+    return without_checks(QuantizedArray, codes, params, request.x.shape)
 
 
 def fake_quantize(request: Request) -> da.Array:

@@ -13,12 +13,13 @@ import numpy as np
 
 from fastq import results
 from fastq.dask import given, tasks
-from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled, lazily
+from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled
 from fastq.dask.parts import Parts
 from fastq.dask.requests import Request, blockwise, codes_of
 from fastq.dispatch.calibration import Scheme
 from fastq.dispatch.granularity import kept_axes
 from fastq.formats.range_methods import as_range_method
+from fastq.results import without_checks
 from fastq.system.arguments import as_axis, as_block_size, native
 
 _PAIR = -1  # the index of the axis of minima and maxima
@@ -34,7 +35,7 @@ def quantize(request: Request) -> QuantizedArray:
     quantized = _in_tasks(request, parts)
     operands = quantized, parts.all_axes
     codes = codes_of(parts.chunks, like.dtype, tasks.field, *operands, dtype=like.codes.dtype, attribute="codes")
-    return lazily(codes, _fields(quantized, parts, like.qparams), request.x.shape)
+    return without_checks(QuantizedArray, codes, _fields(quantized, parts, like.qparams), request.x.shape)
 
 
 def fake_quantize(request: Request) -> da.Array:

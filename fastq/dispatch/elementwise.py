@@ -17,9 +17,9 @@ from fastq.dispatch.launch import launcher
 from fastq.dispatch.parameters import ParameterRules, Result, codes_result, result_of, values_result
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
-from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, part_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.results import Axis, QParams, QuantizedArray, quantized
+from fastq.results import Axis, QParams, QuantizedArray, without_checks
 from fastq.results.storage import check_stored_codes
 from fastq.runtime.driver import UNFIT, bind
 from fastq.runtime.float_mode import in_standard_mode
@@ -252,10 +252,10 @@ def quantize_with_qparams(
 
     def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
         codes = plan(x, out, scale, zero_point, qparams)
-        return quantized(codes, checked_qparams(qparams, x.shape, compute)[0], x.shape)
+        return without_checks(QuantizedArray, codes, checked_qparams(qparams, x.shape, compute)[0], x.shape)
 
     def launch_as_they_are(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
-        return quantized(plan(x, out, scale, zero_point, qparams), qparams, x.shape)
+        return without_checks(QuantizedArray, plan(x, out, scale, zero_point, qparams), qparams, x.shape)
 
     return launch_as_they_are if params is qparams else launch
 
@@ -312,7 +312,9 @@ def tensor_scale_of(params: QParams) -> float:
     return 0.0 if params.tensor_scale is None else float(params.tensor_scale)
 
 
-def spec_with(op: str, params: QParams, ndim: int, nan: str = "raise", saturate: bool = True, half: str = "") -> OpSpec:
+def spec_with(
+    op: str, params: QParams, ndim: int, nan: str = "raise", saturate: bool = True, half: HalfPrecision = UNROUNDED
+) -> OpSpec:
     """Return the spec of an operation with given parameters; one number belongs to the whole array."""
     row, block_size = as_convention(params.convention), params.block_size
     granularity, symmetric = part_of(params.axis, block_size), params.symmetric

@@ -26,7 +26,7 @@ from fastq.dispatch.planner import (
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of
-from fastq.dispatch.subbyte import unpack_codes
+from fastq.dispatch.subbyte import unpacker
 from fastq.kernels.build import element_type
 from fastq.kernels.loops.compare import SUM_LANES, SUMS
 from fastq.kernels.operands import ErrorOperands
@@ -113,7 +113,7 @@ class ErrorsLaunch:
         """Add up errors; return the status."""
         if self.unpacked is not None:
             packed, q = q, np.empty(x.shape, self.code.unpacked_dtype)
-            unpack_codes(packed, q, self.code)
+            unpacker(packed, q, self.code)(packed, q)
         return self.launcher.execute(x, q, given, sums)
 
 

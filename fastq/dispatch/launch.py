@@ -13,7 +13,7 @@ from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.planner import GRAIN, ElementwisePlan, InMemory, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, tiles
-from fastq.dispatch.subbyte import pack_codes, packed_index, unpack_codes
+from fastq.dispatch.subbyte import packed_index, packer, unpacker
 from fastq.kernels.storage import StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import run
@@ -71,12 +71,12 @@ class Repacked(NamedTuple):
             if quantizing:
                 src, dst = np.ascontiguousarray(part, dtype), codes
             else:
-                unpack_codes(where, codes, code)
+                unpacker(where, codes, code)(where, codes)
                 src, dst = codes, np.empty(part.shape, dtype)
             chunk = threadpool.chunk_for(stop - start, 1, GRAIN, plan.threads)
             status |= run(plan.part(start, stop, start, chunk), src, dst, scale, zero_point)
             if quantizing:
-                pack_codes(codes, where, code)
+                packer(codes, where, code)(codes, where)
             else:
                 values[index] = dst
         return status
@@ -94,9 +94,9 @@ class Unpacked(NamedTuple):
         codes = np.empty((x if self.spec.op == "quantize" else out).shape, self.code.unpacked_dtype)
         if self.spec.op == "quantize":
             status = self._execute(x, codes, given)
-            pack_codes(codes, out, self.code)
+            packer(codes, out, self.code)(codes, out)
             return status
-        unpack_codes(x, codes, self.code)
+        unpacker(x, codes, self.code)(x, codes)
         return self._execute(codes, out, given)
 
     def _execute(self, x: Array, out: Array, given: Parameters) -> int:

@@ -405,12 +405,19 @@ class RangedPlan(NamedTuple):
 
 
 def plan_ranged(
-    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: InMemory = IN_PLACE
+    spec: OpSpec,
+    shape: tuple[int, ...],
+    src: np.dtype[Any],
+    dst: np.dtype[Any],
+    memory: InMemory = IN_PLACE,
+    one_pass: bool = False,
 ) -> RangedPlan | None:
-    """Plan one pass if it can be, else two; None where Python has something to do between them."""
+    """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
     fused = _plan_fused(spec, shape, src, dst, memory)
     if fused is not None:
         return RangedPlan(fused, None)
+    if one_pass:
+        return None
     scheme, marks_blocks = spec.range_scheme, spec.nan == "keep" and spec.arithmetic.scale_format is not None
     parameters = scheme.scale_dtype, scheme.zero_point_dtype
     second = plan_elementwise(spec.given, shape, src, dst, *parameters, memory=memory, backward=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
-from fastq.dispatch.granularity import kept_axes
+from fastq.dispatch.granularity import kept_axes, make_layout
 from fastq.dispatch.launch import launcher, parted_by_bytes
 from fastq.dispatch.parameters import Result, codes_result, values_result
 from fastq.dispatch.planner import InMemory, RangedPlan, plan_parameters, plan_ranged
@@ -20,13 +20,21 @@ from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts, shape_of_nothing
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
-from fastq.dispatch.strides import Arrangement, arrange, extent_of, is_plain, memory_of, memory_order
-from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.dispatch.strides import (
+    Arrangement,
+    arrange,
+    extent_of,
+    is_plain,
+    memory_of,
+    memory_of_result,
+    memory_order,
+)
+from fastq.formats.conventions import Convention, HalfPrecision, as_convention, part_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.formats.range_methods import MSERange, as_range_method
 from fastq.kernels.status import HAS_INFINITE_RANGE
-from fastq.results import Axis, QParams, quantized
+from fastq.results import Axis, QParams, QuantizedArray, without_checks
 from fastq.runtime.driver import UNFIT, Checks, bind, run
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import as_axis, as_block_size, as_bool, native
@@ -45,7 +53,7 @@ class Request(NamedTuple):
     convention: str | Convention
     row: Convention
     compute: np.dtype[Any]
-    half: str
+    half: HalfPrecision
     nan: str
     search: MSERange | None
 
@@ -144,7 +152,7 @@ def quantize(
     validation.as_input(x)
     request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method)
     launch = _launch(x, out, request, request.spec("quantize", saturate), codes_result(x, request.qtype, out))
-    return lambda x, out, *_: quantized(*launch(x, out), x.shape)
+    return lambda x, out, *_: without_checks(QuantizedArray, *launch(x, out), x.shape)
 
 
 def fake_quantize(
@@ -404,15 +412,9 @@ class SteppedLaunch:
 
 def _launch(x: Array, out: Any, request: Request, spec: OpSpec, result: Result) -> Callable[[Array, Any], Quantized]:
     """Return the plan of an operation: one launch if that can be, else steps."""
-    target, code = None if out is None else np.asarray(out), spec.arithmetic.code_format
-    if x.size == 0 or request.search is not None:
-        return SteppedLaunch(x, target, request, spec, result).plan
-    arrangement = arrange(x, None if spec.packs else target, spec.axes, spec.block_size)
-    fits = memory_order(arrangement.view(x)) == tuple(range(x.ndim))  # else each pass goes through x in its own way
-    if spec.packs:
-        whole_bytes = code is not None and parted_by_bytes(x.shape, spec.axes, spec.block_size, code.group)
-        fits = fits and arrangement.order is None and is_plain(target) and whole_bytes
-    if fits:
+    target = None if out is None else np.asarray(out)
+    arrangement = None if x.size == 0 or request.search is not None else _arrangement_of(x, target, spec)
+    if arrangement is not None:
         plan_for = functools.partial(_plan_for, spec, native(x.dtype), native(result.dtype), arrangement)
         ranged = plan_for(x, target)
         if ranged is not None:
@@ -420,10 +422,27 @@ def _launch(x: Array, out: Any, request: Request, spec: OpSpec, result: Result) 
     return SteppedLaunch(x, target, request, spec, result).plan
 
 
+def _arrangement_of(x: Array, out: Array | None, spec: OpSpec) -> Arrangement | None:
+    """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
+    if not spec.packs:
+        return arrange(x, out, spec.axes, spec.block_size)
+    code, layout = spec.arithmetic.code_format, make_layout(x.shape, spec.axes, spec.block_size)
+    whole_bytes = code is not None and parted_by_bytes(x.shape, spec.axes, spec.block_size, code.group)
+    if layout is None or not is_plain(out) or not whole_bytes:
+        return None
+    return Arrangement(None, is_plain(x), spec.axes, layout, ())
+
+
 def _plan_for(
     spec: OpSpec, src: np.dtype[Any], dst: np.dtype[Any], arrangement: Arrangement, x: Array, out: Array | None
 ) -> RangedPlan | None:
-    """Plan for arrays; a result to be made is in the order of the arrangement."""
+    """Plan for arrays, in one pass where two would better go through x each in its own way."""
     seen, view = spec.with_axes(arrangement.axes), arrangement.view(x)
-    memory = InMemory(memory_of(view), None if out is None or spec.packs else memory_of(arrangement.view(out)))
-    return plan_ranged(seen, view.shape, src, dst, memory)
+    if spec.packs:
+        memory_of_out = None
+    elif out is None:
+        memory_of_out = memory_of_result(x, dst, arrangement.order)
+    else:
+        memory_of_out = memory_of(arrangement.view(out))
+    in_order = memory_order(view) == tuple(range(x.ndim))
+    return plan_ranged(seen, view.shape, src, dst, InMemory(memory_of(view), memory_of_out), one_pass=not in_order)

@@ -13,7 +13,7 @@ from fastq.dispatch.cache import Plan
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_minmax
 from fastq.dispatch.refusal import refuse_nan
-from fastq.dispatch.strides import Memory, arrange, memory_of
+from fastq.dispatch.strides import Memory, arrange, memory_of, once
 from fastq.results import Axis
 from fastq.runtime.driver import bind, run
 from fastq.system.arguments import as_axis, as_block_size, native
@@ -50,6 +50,7 @@ class Extremes:
     """Reduce arrays alike to the minimum and maximum of each part, in the order and dtype of kernels."""
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str) -> None:
+        x = x if block_size else once(x, axes or ())
         self.arrangement = arrange(x, None, axes, block_size)
         view = self.arrangement.view(x)
         dtype = native(x.dtype)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.kernels.rule import ONNX, RangeRule, Rule
@@ -157,20 +157,18 @@ def op_spec(
     nan: str = "raise",
     saturate: bool = True,
     by_range: bool = False,
-    half: str = "",
+    half: HalfPrecision = UNROUNDED,
 ) -> OpSpec:
     """Return the spec of an operation with given parameters, or with parameters that it takes from ranges.
 
     `granularity` is what one parameter belongs to ("array", "channels" or "blocks"), as conditions of variants say it;
-    `half` is what operations are rounded to, `Convention.rounded_to` the input.
+    `half` is `Convention.rounded_to` for the dtype of the input.
     """
-    rule, range_scheme = rule_of(convention, symmetric, granularity, compute), GIVEN
-    if convention.operation_type == "input":
-        rule = rule._replace(half=half)
+    rule, range_scheme = rule_of(convention, symmetric, granularity, compute)._replace(half=half.operations), GIVEN
     if by_range:
         ranged = range_rule_of(convention, qtype, symmetric, granularity)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
-        rule = rule._replace(range=ranged._replace(half=half, fits=ranged.fits and not half))
+        rule = rule._replace(range=ranged._replace(half=half.scale, fits=ranged.fits and not half.scale))
         range_scheme = _range_scheme(convention, qtype, symmetric, compute)
     arithmetic = Arithmetic(rule, _code_format(qtype, saturate), _scale_format(qtype))
     code_range = convention.under(symmetric, granularity).code_range(qtype, symmetric)

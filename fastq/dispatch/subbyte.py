@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat
 from fastq.results.storage import packed_shape
-from fastq.runtime.driver import LaunchPlan, bind, run
+from fastq.runtime.driver import LaunchPlan, bind
 from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, native, within_array
 
 Array = NDArray[Any]
@@ -37,16 +36,14 @@ def pack(
     axis, code = _axis(axis, len(shape), "codes"), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     new = result_of(packed_shape(shape, qtype, axis), np.dtype(np.uint8), None).new
-    execute: Callable[..., int] = functools.partial(_pack_along, shape, axis, code)
-    if is_plain(codes) and axis == len(shape) - 1 and codes.size:
-        source = qtype.storage if is_small_integer else as_bits(codes).dtype
-        execute = bind(_planned(plan_repack(shape, code, source, code)))
+    like = np.empty(shape, qtype.storage) if is_small_integer else as_bits(codes).reshape(shape)
+    execute = packer(like, np.empty(packed_shape(shape, qtype, axis), np.uint8), code, axis)
 
     def launch(codes: Array, *_: object) -> Array:
         if is_small_integer:
-            codes = codes.astype(qtype.storage)
+            codes = codes.astype(qtype.storage, order="C")
         result = new()
-        if execute(codes, result) & OUT_OF_RANGE:
+        if execute(as_bits(codes), result) & OUT_OF_RANGE:
             extremes = f"{codes.min()}..{codes.max()}"
             raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {extremes}")
         return result
@@ -78,9 +75,7 @@ def unpack(
 
     whole: tuple[int, ...] = shape or (1,)
     new = result_of(shape, qtype.storage, None).new
-    execute: Callable[..., Any] = functools.partial(_unpack_along, whole, axis, code)
-    if is_plain(packed) and axis == len(whole) - 1 and 0 not in whole:
-        execute = bind(_planned(plan_repack(whole, code, code, code.unpacked_dtype)))
+    execute = unpacker(packed, np.empty(whole, code.unpacked_dtype), code, axis)
 
     def launch(packed: Array, *_: object) -> Array:
         codes = new()
@@ -109,15 +104,15 @@ def binarize(
     axis, code = _axis(axis, len(shape), "x"), _storage(bit, as_choice(bitorder, "bitorder", ("little", "big")))
     stored = _dtype_of_bytes(dtype)
     new = result_of(packed_shape(shape, bit, axis), stored, out).new
-    execute: Callable[..., int] = functools.partial(_binarize_along, shape, axis, code, nan)
-    if is_plain(x) and is_plain(out) and axis == len(shape) - 1 and x.size:
-        execute = bind(_planned(plan_repack(shape, code, x.dtype, code, op="binarize", nan=nan)))
+    like = np.empty(packed_shape(shape, bit, axis), stored) if out is None else out
+    execute = packer(x.reshape(shape), like, code, axis, "binarize", nan)
 
     def launch(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
         target = np.asarray(result)  # the driver takes no subclass, as of mapped files
         (source,) = validation.copy_if_overlapping(target, x)
-        refuse_nan(execute(source, target), nan, source)
+        run = execute if source is x else packer(source.reshape(shape), target, code, axis, "binarize", nan)
+        refuse_nan(run(source, target), nan, source)
         if stored == np.int8:
             np.bitwise_xor(target, np.int8(-128), out=target)
         return result
@@ -150,51 +145,61 @@ def _storage(qtype: QType, bitorder: str) -> StorageFormat:
     return StorageFormat(qtype.bits, qtype.signed and not qtype.element, highest_first=bitorder == "big")
 
 
-def _pack_along(shape: tuple[int, ...], axis: int, code: StorageFormat, codes: Array, packed: Array) -> int:
-    return pack_codes(np.moveaxis(as_bits(codes).reshape(shape), axis, -1), np.moveaxis(packed, axis, -1), code)
+# --- along an axis ----------------------------------------------------------------------------------------------------
 
 
-def _binarize_along(shape: tuple[int, ...], axis: int, code: StorageFormat, nan: str, x: Array, packed: Array) -> int:
-    rows, packed = np.moveaxis(x.reshape(shape), axis, -1), np.moveaxis(packed, axis, -1)
-    return pack_codes(rows, packed.view(np.uint8), code, op="binarize", nan=nan)
+def packer(
+    codes: Array, packed: Array, code: StorageFormat, axis: int = -1, op: str = "repack", nan: str = "raise"
+) -> Callable[[Array, Array], int]:
+    """Return what packs codes, or values of which one bit is kept, of arrays like these along an axis.
 
-
-def _unpack_along(shape: tuple[int, ...], axis: int, code: StorageFormat, packed: Array, codes: Array) -> None:
-    codes = codes.reshape(shape).view(code.unpacked_dtype)
-    unpack_codes(np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), code)
-
-
-# --- along the last axis ----------------------------------------------------------------------------------------------
-
-
-def pack_codes(codes: Array, packed: Array, code: StorageFormat, op: str = "repack", nan: str = "raise") -> int:
-    """Pack codes, or values of which one bit is kept, along their last axis; return the status."""
+    It returns the status.
+    """
     if not codes.size:
-        return 0
-    result = packed if is_plain(packed) else np.empty(packed.shape, np.uint8)
-    source = native(codes.dtype)
-    plan = plan_repack(codes.shape, code, source, code, InMemory(x=memory_of(codes)), op, nan)
-    if plan is None:
-        codes = np.ascontiguousarray(codes, source)
-        plan = plan_repack(codes.shape, code, source, code, op=op, nan=nan)
-    status = run(_planned(plan), codes, result)
-    if result is not packed:
-        packed[...] = result
-    return status
+        return lambda codes, packed: 0
+    rows, source = np.moveaxis(codes, axis, -1), native(codes.dtype)
+    is_in_place = is_plain(np.moveaxis(packed, axis, -1))
+    plan = plan_repack(rows.shape, code, source, code, InMemory(x=memory_of(rows)), op, nan)
+    if copies := plan is None:
+        plan = plan_repack(rows.shape, code, source, code, op=op, nan=nan)
+    launch = bind(_planned(plan))
+    if is_in_place and not copies:
+        return launch
+
+    def pack_rows(codes: Array, packed: Array) -> int:
+        packed = np.moveaxis(packed, axis, -1)
+        result = packed if is_in_place else np.empty(packed.shape, np.uint8)
+        rows = np.moveaxis(codes.reshape(codes.shape or 1), axis, -1)
+        status = launch(np.ascontiguousarray(rows, source) if copies else rows, result)
+        if not is_in_place:
+            packed[...] = result.view(packed.dtype)
+        return status
+
+    return pack_rows
 
 
-def unpack_codes(packed: Array, codes: Array, code: StorageFormat) -> None:
-    """Write codes packed along the last axis one in a byte."""
+def unpacker(packed: Array, codes: Array, code: StorageFormat, axis: int = -1) -> Callable[[Array, Array], int]:
+    """Return what writes packed codes of arrays like these, along an axis, one in a byte."""
     if not codes.size:
-        return
-    packed, result, target = np.ascontiguousarray(packed), codes, native(codes.dtype)
-    plan = plan_repack(codes.shape, code, code, target, InMemory(out=memory_of(codes)))
-    if plan is None:
-        result = np.empty(codes.shape, target)
-        plan = plan_repack(codes.shape, code, code, target)
-    run(_planned(plan), packed, result)
-    if result is not codes:
-        codes[...] = result
+        return lambda packed, codes: 0
+    rows, target = np.moveaxis(codes, axis, -1), native(codes.dtype)
+    is_plain_source = is_plain(np.moveaxis(packed, axis, -1))
+    plan = plan_repack(rows.shape, code, code, target, InMemory(out=memory_of(rows)))
+    if copies := plan is None:
+        plan = plan_repack(rows.shape, code, code, target)
+    launch = bind(_planned(plan))
+    if is_plain_source and not copies:
+        return launch
+
+    def unpack_rows(packed: Array, codes: Array) -> int:
+        rows = np.moveaxis(codes.view(target).reshape(codes.shape or 1), axis, -1)
+        result = np.empty(rows.shape, target) if copies else rows
+        status = launch(np.ascontiguousarray(np.moveaxis(packed, axis, -1)), result)
+        if copies:
+            rows[...] = result
+        return status
+
+    return unpack_rows
 
 
 def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: StorageFormat) -> tuple[Any, ...]:

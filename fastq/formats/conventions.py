@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 
@@ -35,6 +35,16 @@ _CHOICES = {
 DEFAULT = "onnx"
 _HALVES = ("float16", "bfloat16")
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
+
+
+class HalfPrecision(NamedTuple):
+    """Dtypes to which scales and results of operations are rounded, "float16" or "bfloat16"; "" where they are not."""
+
+    scale: str = ""
+    operations: str = ""
+
+
+UNROUNDED = HalfPrecision()
 
 
 @dataclass(frozen=True)
@@ -277,10 +287,11 @@ class Convention:
         """Return the first and the last code in use."""
         return (qtype.qmin, qtype.qmax) if self.clamp == "format" else self.parameter_range(qtype, symmetric)
 
-    def rounded_to(self, dtype: np.dtype[Any]) -> str:
-        """Return the dtype of half precision to which scales or operations are rounded, by the input's; "" for none."""
-        rounds = "input" in (self.operation_type, self.stored_type)
-        return dtype.name if rounds and dtype.name in _HALVES else ""
+    def rounded_to(self, dtype: np.dtype[Any]) -> HalfPrecision:
+        """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""
+        half = dtype.name if dtype.name in _HALVES else ""
+        scale = half if "input" in (self.operation_type, self.stored_type) else ""
+        return HalfPrecision(scale, half if self.operation_type == "input" else "")
 
     def scale_dtype(self, compute: np.dtype[Any]) -> np.dtype[Any]:
         """Return the type of scales beside values of a compute type."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.system.arguments import reason
+from fastq.system.arguments import reason, without_duplicates
 
 Array = NDArray[Any]
 
@@ -150,7 +150,7 @@ class SafetensorsSource:
             self.metadata: dict[str, str] = checked.metadata() or {}
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length), object_pairs_hook=_without_duplicates)
+            header = json.loads(file.read(length), object_pairs_hook=without_duplicates)
         header.pop(METADATA, None)
         entries = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
         self.tensors = {name: _spec(name, entry) for name, entry in entries}
@@ -219,15 +219,6 @@ def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         return NPY_HEADERS[version](file)
     except Exception as error:  # tokenize.TokenError, RecursionError, IndexError, ...: NumPy evaluates the header
         raise ValueError(f"its header makes no sense: {error}") from error
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return pairs as a dictionary: of two tensors of one name the library would read the last one."""
-    entries = dict(pairs)
-    if len(entries) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
-    return entries
 
 
 def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:

@@ -24,6 +24,7 @@ from fastq.formats.qtypes import QType, as_qtype
 from fastq.io.containers import TensorSpec, numpy_dtype, safetensors_dtype, spec_of
 from fastq.io.words import columns_from_words, columns_to_words, from_words, to_words, words_for
 from fastq.results import Axis, QParams, QuantizedArray
+from fastq.system.arguments import without_duplicates
 
 Array = NDArray[Any]
 
@@ -108,7 +109,7 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
     if KEY not in metadata:
         raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
     try:
-        content = json.loads(metadata[KEY])
+        content = json.loads(metadata[KEY], object_pairs_hook=without_duplicates)
         if content["version"] != VERSION:
             raise ValueError(f"version {content['version']} is not {VERSION}, the one known here")
         return {name: _record(entry) for name, entry in content["tensors"].items()}

@@ -52,7 +52,7 @@ class Scheme:
     def arguments_for(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the same for values of a dtype: scales of half precision are rounded to it, as files hold them."""
         row = as_convention(self.convention)
-        if row.stored_type != "compute" or row.rounded_to(dtype):
+        if row.stored_type != "compute" or row.rounded_to(dtype).scale:
             return self.arguments()
         return {**self.arguments(), "convention": replace(row, stored_type="input")}
 

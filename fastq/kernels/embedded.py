@@ -15,6 +15,7 @@ from fastq.jit import intrinsic, njit, specialize
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
+from fastq.kernels.load_store import PREFETCH
 from fastq.kernels.loops.min_max import min_max
 from fastq.kernels.loops.runs import convert_run
 from fastq.kernels.operands import ElementOperands
@@ -296,7 +297,7 @@ def _fill(conversion, x, given, out):
             scale, zero_point = parameters_of_range(conversion, lo, hi, nan)
         else:
             scale, zero_point = given
-        if convert_run(spec, operands, bounds, scale, zero_point, 0, x.size):
+        if convert_run(spec, operands, bounds, scale, zero_point, 0, x.size, PREFETCH):
             raise_for_nan(conversion)
 
     return fill

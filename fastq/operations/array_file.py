@@ -20,11 +20,11 @@ from fastq.dispatch.parameters import ParameterRules
 from fastq.formats.conventions import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.operations.file_parts import convention_entry, convention_of, read_array, unique, with_tuples
+from fastq.operations.file_parts import convention_entry, convention_of, opened, read_array, with_tuples
 from fastq.results import QParams, QuantizedArray
 from fastq.results.storage import check_stored_codes
 from fastq.system import atomic
-from fastq.system.arguments import MOST_AXES, as_shape, native, reason, shown
+from fastq.system.arguments import MOST_AXES, as_shape, native, shown, without_duplicates
 
 Array = NDArray[Any]
 
@@ -110,19 +110,13 @@ def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
     ValueError
         If it is no file of that kind; the message is one line.
     """
-    with path.open("rb") as file:
-        try:
-            return _read(file, kind)
-        except (OSError, MemoryError):
-            raise
-        except Exception as error:
-            what = f"no file of a {kind.__name__}"
-            raise ValueError(f"path is {what}: {shown(str(path))}: {reason(error)}") from error
+    with opened(path, kind.__name__) as file:
+        return _read(file, kind)
 
 
 def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     header = _read_header(file)
-    meaning = json.loads(header.pop("__metadata__")[KEY], object_pairs_hook=unique)
+    meaning = json.loads(header.pop("__metadata__")[KEY], object_pairs_hook=without_duplicates)
     if (meaning.pop("format"), repr(meaning.pop("version"))) != (_kind(kind), repr(VERSION)):
         raise ValueError(f"its {KEY!r} metadata does not say {_kind(kind)}, version {VERSION}")
     shape = as_shape(with_tuples(meaning.pop("shape"))) if kind is QuantizedArray else None
@@ -143,7 +137,7 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(_LONGEST_HEADER, os.fstat(file.fileno()).st_size - 8):
         raise ValueError("it has no header of safetensors")
-    header = json.loads(file.read(length), object_pairs_hook=unique)
+    header = json.loads(file.read(length), object_pairs_hook=without_duplicates)
     if not isinstance(header, dict):
         raise ValueError("its header is no object of JSON")
     return header

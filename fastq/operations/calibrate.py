@@ -199,8 +199,8 @@ class Calibrator:
         if not is_a(other, Calibrator):
             raise TypeError(f"other must be a Calibrator, not {shown(other)}")
         for name in _ARGUMENTS:
-            ours, theirs = getattr(self, name), getattr(other, name)
-            if not (equal(ours, theirs) or (name == "convention" and as_convention(ours) == as_convention(theirs))):
+            ours, theirs = self._rule(name), other._rule(name)
+            if not equal(ours, theirs):
                 raise ValueError(f"other has {name}={shown(theirs)}, this Calibrator has {shown(ours)}")
         if other._seen is None:
             return
@@ -208,6 +208,11 @@ class Calibrator:
         if alike and (self.count + other.count >= calibrator_file.MOST_ELEMENTS).any():
             raise ValueError(f"other has {other.count.max()} elements, and a Calibrator counts less than 2**62")
         self._add(other._seen, other._compute, "other")
+
+    def _rule(self, name: str) -> Any:
+        """Return an argument by its name; of a convention its row, which may have been given by name."""
+        given = getattr(self, name)
+        return as_convention(given) if name == "convention" else given
 
     def __or__(self, other: Calibrator) -> Calibrator:
         if not is_a(other, Calibrator):

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.qtypes import as_qtype
-from fastq.operations.file_parts import convention_entry, convention_of, read_array, unique, with_tuples
+from fastq.operations.file_parts import convention_entry, convention_of, opened, read_array, with_tuples
 from fastq.results import Histogram
 from fastq.system import atomic, lazy
-from fastq.system.arguments import MOST_AXES, as_int, as_shape, reason, shown
+from fastq.system.arguments import MOST_AXES, as_int, as_shape, shown, without_duplicates
 
 FORMAT = "fastq.Calibrator 1"
 _LONGEST_LINE = 1 << 16
@@ -63,18 +63,13 @@ def read(path: Path) -> Content:
     ValueError
         If it is no file of a calibrator; the message is one line.
     """
-    with path.open("rb") as file:
-        try:
-            return _read(file)
-        except OSError:
-            raise
-        except Exception as error:
-            raise ValueError(f"path is no file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
+    with opened(path, "Calibrator") as file:
+        return _read(file)
 
 
 def _read(file: BinaryIO) -> Content:
     line = file.readline(_LONGEST_LINE)
-    header = json.loads(line, object_pairs_hook=unique)
+    header = json.loads(line, object_pairs_hook=without_duplicates)
     if not isinstance(header, dict) or header.pop("format", None) != FORMAT:
         raise ValueError(f"it does not begin with the words {FORMAT}")
     shape, compute, bits = (header.pop(name) for name in ("shape", "compute", "bits"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention
-from fastq.system.arguments import native, shown
+from fastq.system.arguments import native, reason, shown
 
 
 def as_path(path: Any) -> Path:
@@ -35,18 +37,22 @@ def as_path(path: Any) -> Path:
     return found
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return what an object of JSON says.
+@contextmanager
+def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
+    """Open a file to read an object of some kind from it.
 
     Raises
     ------
     ValueError
-        If it says something twice.
+        If what reads it finds that it is no such file; the message is one line.
     """
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise ValueError("it names a key twice")
-    return fields
+    with path.open("rb") as file:
+        try:
+            yield file
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            raise ValueError(f"path is no file of a {kind}: {shown(str(path))}: {reason(error)}") from error
 
 
 def convention_entry(convention: str | Convention) -> str | dict[str, Any]:

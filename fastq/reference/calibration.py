@@ -74,12 +74,15 @@ class Calibrator:
         """Keep what another calibrator has kept."""
         if not is_a(other, Calibrator):
             raise TypeError(f"other must be a Calibrator, not {shown(other)}")
-        for name in ("dtype", "axis", "symmetric", "convention", "bins", "nan"):
-            ours, theirs = getattr(self, name), getattr(other, name)
-            if not (equal(ours, theirs) or (name == "convention" and as_convention(ours) == as_convention(theirs))):
+        for name, rule in self._rules().items():
+            if not equal(rule, other._rules()[name]):
                 raise ValueError(f"other has another {name}")
         self.pieces += other.pieces
         self.compute = np.float64 if other.compute is np.float64 else self.compute
+
+    def _rules(self) -> dict[str, Any]:
+        names = ("dtype", "axis", "symmetric", "bins", "nan")
+        return {name: getattr(self, name) for name in names} | {"convention": as_convention(self.convention)}
 
     def histogram(self) -> Histogram:
         """Return the histogram of all that was kept, channel by channel."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.codebooks import Codebook
-from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, part_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats, tables
 from fastq.reference.arguments import compute_type
@@ -27,12 +27,12 @@ def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]
 
 
 @np.errstate(all="ignore")
-def positions(x: Array, p: QParams, half: str = "") -> Array:
+def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED) -> Array:
     """Return `x` in units of codes, before it is clamped; rounded and with the zero point for integer codes.
 
-    `half` is the dtype to which the result of each operation is rounded, if the convention rounds them.
+    `precision` is what the result of each operation is rounded to.
     """
-    half = half if rules_of(p)[0].operation_type == "input" else ""
+    half = precision.operations
     if p.dtype.element or p.dtype.block_size:
         return _positions_by_format(x, p, half)
     row, ftype, (first, last) = rules_of(p)
@@ -81,10 +81,10 @@ def _positions_by_format(x: Array, p: QParams, half: str) -> Array:
     return np.asarray(ratios + ftype(0) if adds_zero else ratios)
 
 
-def encode(x: Array, p: QParams, saturate: bool, half: str = "") -> Array:
+def encode(x: Array, p: QParams, saturate: bool, precision: HalfPrecision = UNROUNDED) -> Array:
     """Quantize `x` to codes one an element, in the storage dtype of the format."""
     saturate = as_bool(saturate, "saturate")
-    form, where, codes = p.dtype.float_format, positions(x, p, half), np.empty_like(x, p.dtype.storage)
+    form, where, codes = p.dtype.float_format, positions(x, p, precision), np.empty_like(x, p.dtype.storage)
     if isinstance(form, Codebook):
         codes[...] = tables.encoded(where, form)
         return codes
@@ -103,10 +103,10 @@ def decode(codes: Array, p: QParams) -> Array:
         return _values_by_format(codes, p)
     row, ftype, (first, last) = rules_of(p)
     stored, zero_point = (spread(a, codes.shape, p.axis, p.block_size) for a in (p.scale, p.zero_point))
-    scale, zero_point, half = stored.astype(ftype), zero_point.astype(ftype), ftype.type(row.decode == "middle") / 2
+    scale, zero_point, inside = stored.astype(ftype), zero_point.astype(ftype), ftype.type(row.decode == "middle") / 2
     if row.zero_point != "offset":
-        return np.asarray((codes.astype(ftype) - zero_point + half) * scale)
-    steps = codes.astype(ftype) - ftype.type(first if row.offset_code == "lowest" else 0) + half
+        return np.asarray((codes.astype(ftype) - zero_point + inside) * scale)
+    steps = codes.astype(ftype) - ftype.type(first if row.offset_code == "lowest" else 0) + inside
     if row.quotient != "range":
         return np.asarray(steps * scale + zero_point)
     count = ftype.type(last - first)

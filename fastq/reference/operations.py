@@ -121,8 +121,8 @@ def choose_qparams(
     lo, hi = range_of(number, axis, block_size)
     spoiled = any_flag(np.isnan(x) & (nan == "keep"), axis, block_size)
     tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
-    where, half = (qtype, axis, block_size, always, convention), row.rounded_to(given.dtype)
-    parameters = RangeParameters(*where, spoiled, tensor_scale, half)
+    where, precision = (qtype, axis, block_size, always, convention), row.rounded_to(given.dtype)
+    parameters = RangeParameters(*where, spoiled, tensor_scale, precision)
     return parameters.of(lo, hi) if method is None else parameters.of(*least_error(number, lo, hi, parameters, method))
 
 
@@ -370,8 +370,8 @@ def _resolve(
 
 def _encoded(x: Array, p: QParams, nan: str, saturate: bool) -> Array:
     """Return the codes of `x`, one an element."""
-    half = as_convention(p.convention).rounded_to(x.dtype)
-    return encode(ready_to_encode(widened(x), nan, p.dtype), p, saturate, half)
+    precision = as_convention(p.convention).rounded_to(x.dtype)
+    return encode(ready_to_encode(widened(x), nan, p.dtype), p, saturate, precision)
 
 
 def _unpacked(q: QuantizedArray) -> Array:

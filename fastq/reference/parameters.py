@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference.arguments import compute_type
 from fastq.reference.codes import in_half, rounded
@@ -28,13 +28,18 @@ def range_of(x: Array, axis: Axis, block_size: int) -> tuple[Array, Array]:
 
 @np.errstate(over="ignore", under="ignore")
 def from_range(
-    lo: Array, hi: Array, row: Convention, codes: tuple[float, float], symmetric: bool, half: str = ""
+    lo: Array,
+    hi: Array,
+    row: Convention,
+    codes: tuple[float, float],
+    symmetric: bool,
+    precision: HalfPrecision = UNROUNDED,
 ) -> tuple[Array, Array]:
     """Return scale and zero point of a range, in the type that the convention computes them in.
 
-    `half` is the dtype to which the scale is rounded, or the result of each operation, if the convention rounds them.
+    `precision` is what the scale and the result of each operation are rounded to.
     """
-    stored, half = half, half if row.operation_type == "input" else ""
+    stored, half = precision
     ftype = lo.dtype.type
     ptype = np.float64 if row.parameter_type == "float64" else ftype
     lo, hi = lo.astype(ptype), hi.astype(ptype)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, part_of
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
@@ -34,8 +34,8 @@ class RangeParameters:
         Which blocks have a NaN that their scale is to keep.
     tensor_scale : ndarray, optional
         The scale of the whole array, where the format has one.
-    half : str
-        The dtype of half precision that the convention rounds to, if it does.
+    precision : HalfPrecision
+        What the scale and the result of each operation are rounded to.
     """
 
     dtype: QType
@@ -45,7 +45,7 @@ class RangeParameters:
     convention: str | Convention
     spoiled: NDArray[np.bool_]
     tensor_scale: NDArray[np.float32] | None
-    half: str = ""
+    precision: HalfPrecision = UNROUNDED
 
     def of(self, lo: Array, hi: Array) -> QParams:
         """Return the parameters of the ranges from lo to hi."""
@@ -54,12 +54,12 @@ class RangeParameters:
             scale = blocks.chosen_scale(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=self.tensor_scale)
         if qtype.codebook:
-            scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), self.half)
+            scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), self.precision.scale)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where)
         row = as_convention(self.convention)
         under = row.under(self.symmetric, part_of(self.axis, self.block_size))
         codes = under.parameter_range(qtype, self.symmetric)
-        scale, zero_point = from_range(lo, hi, under, codes, self.symmetric, self.half)
+        scale, zero_point = from_range(lo, hi, under, codes, self.symmetric, self.precision)
         scale = finite_scale(scale, row.scale_dtype(lo.dtype))
         zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
         return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
@@ -73,7 +73,7 @@ def least_error(x: Array, lo: Array, hi: Array, parameters: RangeParameters, met
     low, high, unit = lo, hi, _units_of_one(parameters.of(lo, hi), lo.dtype)
     for ratio in method.ratios.astype(lo.dtype):
         p = parameters.of(lo * ratio, hi * ratio)
-        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.half), MOST_ERROR)
+        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.precision), MOST_ERROR)
         better = error < least
         least = np.where(better, error, least)
         low, high = np.where(better, lo * ratio, low), np.where(better, hi * ratio, high)
@@ -98,8 +98,8 @@ def _units_of_one(p: QParams, ftype: np.dtype[Any]) -> Array:
 
 
 @np.errstate(all="ignore")
-def _error(x: Array, p: QParams, unit: Array, ftype: np.dtype[Any], norm: float, half: str) -> Array:
+def _error(x: Array, p: QParams, unit: Array, ftype: np.dtype[Any], norm: float, precision: HalfPrecision) -> Array:
     """Return the sums of powers of the errors of each range, in whole units: float64 adds them exactly."""
-    values = decode(encode(x, p, saturate=True, half=half), p).astype(ftype)
+    values = decode(encode(x, p, saturate=True, precision=precision), p).astype(ftype)
     units = np.rint((x.astype(ftype) - values) * spread(unit, x.shape, p.axis, p.block_size)).astype(np.float64)
     return sums(units * units if norm == 2 else np.abs(units), p.axis, p.block_size)

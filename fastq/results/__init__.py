@@ -1,7 +1,7 @@
 """Hold what operations return: QuantizedArray and QParams (codes and their parameters) and Comparison (errors)."""
 
-from fastq.results.arrays import QuantizedArray, quantized
+from fastq.results.arrays import QuantizedArray, without_checks
 from fastq.results.measures import Comparison, Histogram
 from fastq.results.parameters import Axis, ParameterKey, QParams
 
-__all__ = ["Axis", "Comparison", "Histogram", "ParameterKey", "QParams", "QuantizedArray", "quantized"]
+__all__ = ["Axis", "Comparison", "Histogram", "ParameterKey", "QParams", "QuantizedArray", "without_checks"]

@@ -366,8 +366,9 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
             _move_square(words, fill_y, STRIDE_Y, True, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
         for r in range(rows):
             k = first + r * words[down + STRIDE]
-            at_x = x_buffer + r * pitch_x if fill_x else a + (k * bits_x >> 3)
-            at_y = y_buffer + r * pitch_y if fill_y or empty_y else b + (k * bits_y >> 3)
+            unit = k // words[UNIT]
+            at_x = x_buffer + r * pitch_x if fill_x else a + (unit * words[UNIT_BITS_X] >> 3)
+            at_y = y_buffer + r * pitch_y if fill_y or empty_y else b + (unit * words[UNIT_BITS_Y] >> 3)
             status |= _run(words, at_x, at_y, (c, d, e), args, k, columns, slot)
         if empty_y:
             _move_square(words, empty_y, STRIDE_Y, False, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)

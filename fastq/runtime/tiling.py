@@ -106,10 +106,17 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
     return Cut(tile_runs, size, 1, math.lcm(multiple, chunk_multiple), words) if piece else None
 
 
-def _squares(sizes: list[int], axis: int, step: int, bits_x: int, bits_y: int) -> Cut:
-    """Cut into squares of as many rows along an axis as a line has elements, each `step` bytes from the next."""
+def _squares(sizes: list[int], axis: int, step: int, bits_x: int, bits_y: int, multiple: int) -> Cut | None:
+    """Cut into squares of as many rows along an axis as a line has elements, each `step` bytes from the next.
+
+    None where `multiple` elements, which follow each other in C order, would be in several squares.
+    """
     rows = LINE // step
     columns = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y) // GROUP * GROUP
+    if sizes[-1] > columns:
+        columns -= columns % math.lcm(GROUP, multiple)
+    if not columns or sizes[-1] % multiple:
+        return None
     down, along = -(-sizes[axis] // rows), -(-sizes[-1] // columns)
     buffer = rows * (LINE + (columns * bits_x >> 3)) if bits_x else 0
     units = math.prod(sizes) // sizes[axis] // sizes[-1] * down * along
@@ -152,11 +159,9 @@ def in_tiles(
     """
     sizes, strides_x, strides_y = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
-    across = None if max(whole, chunk_multiple) > 1 else _across(sizes, strides_x, strides_y)
-    if across:
-        cut: Cut | None = _squares(sizes, *across, bits_x, bits_y)
-    else:
-        cut = _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(GROUP, whole), chunk_multiple)
+    across = _across(sizes, strides_x, strides_y)
+    cut = _squares(sizes, *across, bits_x, bits_y, math.lcm(whole, chunk_multiple)) if across else None
+    cut = cut or _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(GROUP, whole), chunk_multiple)
     if cut is None:
         return None
     (launch,) = plan.launches

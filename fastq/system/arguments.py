@@ -425,3 +425,18 @@ def reason(error: Exception) -> str:
         return str(error).replace("\n", " ")[:200]
     except Exception:
         return type(error).__name__
+
+
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of an object of JSON, of which Python's reader would keep the last one of a name.
+
+    Raises
+    ------
+    ValueError
+        If two have the same name.
+    """
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return entries

@@ -227,5 +227,5 @@ def _one_block(spec, operands, args, p):
     scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
     scale = mark_nan(spec, scale, has_nan(x))
     store_parameters(spec, operands, p, scale, zero_point)
-    convert_run(spec, operands, args, scale, zero_point, i, i + count(vec))
+    convert_run(spec, operands, args, scale, zero_point, i, i + count(vec), PREFETCH)
     return status_of(nan, is_infinite(scale))

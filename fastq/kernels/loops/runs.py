@@ -38,6 +38,9 @@ from fastq.simd import (
     misalignment,
     prefetch,
 )
+from fastq.system import tuning
+
+PREFETCH_ROW = tuning.current().prefetch_row
 
 
 @njit
@@ -95,9 +98,9 @@ def wider(src, dst):
 @njit
 def _convert_lanes(context, i, vec):
     """Convert the Vec at src[i]; return it and which lanes have a NaN to report."""
-    spec, operands, s = context
+    spec, operands, s, ahead = context
     src = operands.src
-    prefetch_lanes(src, i + prefetch_distance(src), vec)
+    prefetch_lanes(src, i + ahead, vec)
     x = load_elements(src, i, vec)
     return apply_op_prepared(spec, to_compute(spec, x, operands.scale), s, operands.dst), nan_mask(spec, x)
 
@@ -106,14 +109,17 @@ _stream_lines = in_lines(_convert_lanes)
 
 
 @njit
-def convert_run(spec, operands, args, scale, zero_point, i, end):
-    """Write what src[i:end] becomes to dst[i:end]; return whether there was a NaN to report."""
+def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
+    """Write what src[i:end] becomes to dst[i:end]; return whether there was a NaN to report.
+
+    Elements of src are prefetched `ahead` of those that are converted.
+    """
     src, dst = operands.src, operands.dst
     vec, nan = register_lanes(operands), False
     stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
     if stop - i >= count(vec) and not needs_division(spec, scale):
         s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
-        nan |= _convert_run_prepared(spec, operands, args, s, i, stop)
+        nan |= _convert_run_prepared(spec, operands, args, s, i, stop, ahead)
         i = stop
     while i < end:
         x = load_elements(src, i, dtype_of(src))
@@ -125,8 +131,8 @@ def convert_run(spec, operands, args, scale, zero_point, i, end):
 
 
 @njit
-def _convert_run_prepared(spec, operands, args, s, i, end):
-    src, dst, like, context = operands.src, operands.dst, operands.scale, (spec, operands, s)
+def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
+    src, dst, like, context = operands.src, operands.dst, operands.scale, (spec, operands, s, ahead)
     vec = register_lanes(operands)
     n, last = count(vec), end - count(vec)
     y, nans = _convert_lanes(context, i, vec)
@@ -141,8 +147,8 @@ def _convert_run_prepared(spec, operands, args, s, i, end):
     while i <= last - n:  # two registers a turn share the test for NaN
         x, x2 = load_elements(src, i, vec), load_elements(src, i + n, vec)
         nans = nans | nan_mask_of_two(spec, x, x2)
-        prefetch(src, i + prefetch_distance(src))
-        prefetch(src, i + n + prefetch_distance(src))
+        prefetch(src, i + ahead)
+        prefetch(src, i + n + ahead)
         store_elements(dst, i, apply_op_prepared(spec, to_compute(spec, x, like), s, dst))
         store_elements(dst, i + n, apply_op_prepared(spec, to_compute(spec, x2, like), s, dst))
         i += 2 * n
@@ -161,7 +167,8 @@ def _convert_run_prepared(spec, operands, args, s, i, end):
 def _by_parameters(spec, operands, args, p, i, end):
     one = dtype_of(operands.scale)
     scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
-    return status_of(convert_run(spec, operands, args, scale, zero_point, i, end), False)
+    ahead = prefetch_distance(operands.src)
+    return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
 
 
 # --- range and values in one pass -------------------------------------------------------------------------------------
@@ -174,7 +181,10 @@ def _by_range(spec, operands, args, p, i, end):
     scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
     scale = mark_nan(spec, scale, nan)
     store_parameters(spec, operands, p, scale, zero_point)
-    return status_of(convert_run(spec, operands, args, scale, zero_point, i, end), is_infinite(scale))
+    length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
+    ahead = max(length if length <= PREFETCH_ROW else 0, prefetch_distance(operands.src))
+    found = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
+    return status_of(found, is_infinite(scale))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

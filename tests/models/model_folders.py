@@ -10,6 +10,9 @@ from safetensors.numpy import load_file, save_file
 from fastq.cli import cli
 
 BF16 = ml_dtypes.bfloat16
+LAYER = "model.layers.0"
+Q_PROJ = f"{LAYER}.self_attn.q_proj"
+INDEX = "model.safetensors.index.json"
 HIDDEN, INNER, EXPERTS = 128, 256, 2
 CONFIG = {"model_type": "qwen3_moe", "hidden_size": HIDDEN, "dtype": "bfloat16"}
 
@@ -21,19 +24,18 @@ def tensors(seed=0, dtype=BF16):
     def normal(*shape):
         return (rng.standard_normal(shape) * 0.02).astype(dtype)
 
-    layer = "model.layers.0"
     first = {
         "model.embed_tokens.weight": normal(32, HIDDEN),
-        f"{layer}.self_attn.q_proj.weight": normal(HIDDEN, HIDDEN),
-        f"{layer}.self_attn.q_proj.bias": normal(HIDDEN),
-        f"{layer}.self_attn.k_proj.weight": 3 * normal(64, HIDDEN),
-        f"{layer}.input_layernorm.weight": normal(HIDDEN),
+        f"{LAYER}.self_attn.q_proj.weight": normal(HIDDEN, HIDDEN),
+        f"{LAYER}.self_attn.q_proj.bias": normal(HIDDEN),
+        f"{LAYER}.self_attn.k_proj.weight": 3 * normal(64, HIDDEN),
+        f"{LAYER}.input_layernorm.weight": normal(HIDDEN),
     }
     second = {
-        f"{layer}.self_attn.v_proj.weight": normal(64, HIDDEN),
-        f"{layer}.mlp.gate.weight": normal(EXPERTS, HIDDEN),
-        f"{layer}.mlp.experts.gate_up_proj": normal(EXPERTS, 2 * INNER, HIDDEN),
-        f"{layer}.mlp.experts.down_proj": normal(EXPERTS, HIDDEN, INNER),
+        f"{LAYER}.self_attn.v_proj.weight": normal(64, HIDDEN),
+        f"{LAYER}.mlp.gate.weight": normal(EXPERTS, HIDDEN),
+        f"{LAYER}.mlp.experts.gate_up_proj": normal(EXPERTS, 2 * INNER, HIDDEN),
+        f"{LAYER}.mlp.experts.down_proj": normal(EXPERTS, HIDDEN, INNER),
         "lm_head.weight": normal(32, HIDDEN),
     }
     return [first, second]
@@ -46,7 +48,7 @@ def write_model(folder, shards, config=CONFIG):
     for name, shard in zip(names, shards, strict=True):
         save_file(shard, folder / name, {"format": "pt"})
     files = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": files}))
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text("{}")
     return folder

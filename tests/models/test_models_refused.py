@@ -7,34 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
-from model_folders import CONFIG, all_of, refused, run, tensors, write_model
+from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, refused, run, write_model
 from safetensors.numpy import load_file, save_file
 
 from fastq.io import open_checkpoint
 from fastq.io.checkpoints.config import StoredSchemes
 from fastq.io.checkpoints.schemes import as_scheme
-
-LAYER = "model.layers.0"
-Q_PROJ = f"{LAYER}.self_attn.q_proj"
-INDEX = "model.safetensors.index.json"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("models") / "model", tensors())
-
-
-@pytest.fixture(scope="module")
-def quantized(model):
-    out = model.parent / "W4A16"
-    return out, run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
-
-
-@pytest.fixture
-def own(tmp_path, model):
-    """A model of its own, to damage."""
-    return shutil.copytree(model, tmp_path / "own")
-
 
 # What is wrong
 

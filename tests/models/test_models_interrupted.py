@@ -9,26 +9,13 @@ import subprocess
 import sys
 
 import pytest
-from model_folders import invoke, refused, run, tensors, write_model
+from model_folders import INDEX, invoke, refused, run
 
 from fastq.io.checkpoints.converting import JOURNAL, convert
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
 from fastq.io.checkpoints.schemes import as_scheme
-
-INDEX = "model.safetensors.index.json"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("models") / "model", tensors())
-
-
-@pytest.fixture(scope="module")
-def quantized(model):
-    out = model.parent / "W4A16"
-    return out, run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
 
 
 def contents(folder):

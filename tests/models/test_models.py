@@ -11,11 +11,13 @@ from model_folders import (
     BF16,
     CONFIG,
     EXPERTS,
+    INDEX,
     INNER,
+    LAYER,
+    Q_PROJ,
     all_of,
     int4_groups,
     run,
-    tensors,
     unpacked_words,
     write_model,
 )
@@ -35,27 +37,7 @@ from fastq.io.checkpoints.tensors import encode
 from fastq.io.containers import SafetensorsSource
 from fastq.io.gguf.container import GgufLayout, TensorSpec, string
 
-LAYER = "model.layers.0"
-Q_PROJ = f"{LAYER}.self_attn.q_proj"
-INDEX = "model.safetensors.index.json"
 KINDS = ("Q8_0", "Q4_0")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("models") / "model", tensors())
-
-
-@pytest.fixture(scope="module")
-def quantized(model):
-    out = model.parent / "W4A16"
-    return out, run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
-
-
-@pytest.fixture
-def own(tmp_path, model):
-    """A model of its own, to damage."""
-    return shutil.copytree(model, tmp_path / "own")
 
 
 def raw_of(folder):

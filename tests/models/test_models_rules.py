@@ -6,7 +6,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from model_folders import BF16, CONFIG, EXPERTS, HIDDEN, INNER, all_of, run, tensors, write_model
+from model_folders import BF16, CONFIG, EXPERTS, HIDDEN, INNER, LAYER, all_of, run, tensors, write_model
 from safetensors.numpy import save_file
 
 from fastq.io import open_checkpoint
@@ -17,7 +17,6 @@ from fastq.io.checkpoints.rules import Rules, make_plan
 from fastq.io.checkpoints.schemes import PRESETS, as_scheme
 from fastq.io.containers import spec_of
 
-LAYER = "model.layers.0"
 W8A8 = as_scheme("W8A8")
 
 

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from model_folders import BF16, write_model
+from model_folders import BF16, INDEX, write_model
 
 from fastq.io.checkpoints.converting import JOURNAL
 
@@ -44,7 +44,7 @@ def test_killed_at_random_moments(model, tmp_path):
     assert contents(tmp_path / "timed") == expected
     moments, out, killed, interrupted = random.Random(4), tmp_path / "out", 0, 0
     while killed < KILLS:
-        if (out / "model.safetensors.index.json").exists() and not (out / JOURNAL).exists():
+        if (out / INDEX).exists() and not (out / JOURNAL).exists():
             assert contents(out) == expected
             shutil.rmtree(out)
         process = subprocess.Popen(command(model, out), stdout=subprocess.DEVNULL)
@@ -54,7 +54,7 @@ def test_killed_at_random_moments(model, tmp_path):
             process.send_signal(signal.SIGKILL)
             process.wait()
             killed += 1
-            interrupted += out.exists() and not (out / "model.safetensors.index.json").exists()
+            interrupted += out.exists() and not (out / INDEX).exists()
         else:
             assert process.returncode == 0
     if (out / JOURNAL).exists() or not out.exists():

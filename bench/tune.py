@@ -72,10 +72,9 @@ def _quantize_linear(*shape: int) -> Callable[[], Any]:
     return lambda: fastq.quantize_linear(x, scale, dtype="int8", out=out)
 
 
-def _dequantize(*shape: int, rows: bool = False) -> Callable[[], Any]:
+def _dequantize(*shape: int, axis: int | None = None) -> Callable[[], Any]:
     codes, out = _values(*shape).astype(np.int8), np.zeros(shape, np.float32)
-    scale = np.full(shape[0], 0.02, np.float32) if rows else np.float32(0.02)
-    axis = 0 if rows else None
+    scale = np.float32(0.02) if axis is None else np.full(shape[axis], 0.02, np.float32)
     return lambda: fastq.dequantize_linear(codes, scale, axis=axis, out=out)
 
 
@@ -129,11 +128,12 @@ WORKS: dict[str, Callable[[], Callable[[], Any]]] = {
     "dequantize 2**22": lambda: _dequantize(1 << 22),
     "dequantize 2**23": lambda: _dequantize(1 << 23),
     "dequantize 2**24": lambda: _dequantize(1 << 24),
-    "dequantize 2**15 rows of 2**10": lambda: _dequantize(1 << 15, 1 << 10, rows=True),
-    "dequantize 2**13 rows of 2**12": lambda: _dequantize(1 << 13, 1 << 12, rows=True),
-    "dequantize 2**11 rows of 2**14": lambda: _dequantize(1 << 11, 1 << 14, rows=True),
-    "dequantize 2**9 rows of 2**16": lambda: _dequantize(1 << 9, 1 << 16, rows=True),
-    "dequantize 2**16 rows of 2**8": lambda: _dequantize(1 << 16, 1 << 8, rows=True),
+    "dequantize 2**15 rows of 2**10": lambda: _dequantize(1 << 15, 1 << 10, axis=0),
+    "dequantize 2**13 rows of 2**12": lambda: _dequantize(1 << 13, 1 << 12, axis=0),
+    "dequantize 2**11 rows of 2**14": lambda: _dequantize(1 << 11, 1 << 14, axis=0),
+    "dequantize 2**9 rows of 2**16": lambda: _dequantize(1 << 9, 1 << 16, axis=0),
+    "dequantize 2**16 rows of 2**8": lambda: _dequantize(1 << 16, 1 << 8, axis=0),
+    "dequantize 2**12 columns of 2**13": lambda: _dequantize(1 << 13, 1 << 12, axis=1),
     "Q8_0 of 2**24": lambda: _gguf(1 << 24),
 }
 _LARGE = ("minmax of 2**25", "quantize 2**25", "quantize 2**13 rows of 2**12", "quantize 2**20 blocks of 32")
@@ -151,7 +151,8 @@ TRIALS = [
         tuple(mebibytes << 20 for mebibytes in (12, 24, 48, 96, 192)),
         ("dequantize 2**22", "dequantize 2**23", "dequantize 2**24", "dequantize 2**25"),
     ),
-    Trial("stream_run", (1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 18), _LENGTHS),
+    Trial("stream_run", (1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 18), ("dequantize 2**12 columns of 2**13",)),
+    Trial("staged_run", (0, 1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 40), _LENGTHS),
     Trial("fused_block", tuple(1 << k for k in (14, 15, 16, 17, 18, 19)), tuple(n for n in WORKS if " rows of " in n)),
     Trial("aliased_rows", (128, 256, 512, 1024, 4096), tuple(n for n in WORKS if "columns of" in n)),
     Trial(

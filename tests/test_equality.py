@@ -207,13 +207,15 @@ def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, ex
     assert tuning._cache_size() == expected << 20
 
 
-@pytest.fixture
-def streaming(monkeypatch):
-    """Stores go past the cache, whatever the size."""
+@pytest.fixture(params=[0, 1 << 40], ids=["straight", "staged"])
+def streaming(request, monkeypatch):
+    """Stores go past the cache, whatever the size: of all runs straight, or of all that can be by way of the stack."""
     from fastq.dispatch import cache, planner
 
     prepared = build.kernel_address.cache_clear, cache.plans.clear
-    row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1, stream_run=1)
+    row = dataclasses.replace(
+        tuning.current(), stream_codes=True, stream_from=1, stream_run=1, staged_run=request.param
+    )
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
     assert planner.past_cache(1, np.dtype(np.int8), np.dtype(np.float32))

@@ -102,19 +102,24 @@ same_bytes(*(api.choose_qparams(equal, "int3", **search).scale for api in (fastq
 
 STREAMED = """
 import dataclasses
+import itertools
 import sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from catalogue import same_bytes, same_quantized, values
 import fastq
 from fastq import reference
+from fastq.dispatch.cache import plans
 from fastq.system import tuning
 
 assert fastq.__file__.startswith(sys.argv[2]), fastq.__file__
 row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1, stream_run=1)
-tuning.current = lambda: row
 whole = values("float32", 21 * 192, 8)
-for x in (whole[: 20 * 96].reshape(20, 96), whole[: 20 * 192].reshape(20, 192), whole[: 20 * 160].reshape(20, 160)):
+shapes = (20, 96), (20, 192), (20, 160)
+for staged_run, (rows, columns) in itertools.product((0, 1 << 40), shapes):
+    tuning.current = lambda run=staged_run: dataclasses.replace(row, staged_run=run)
+    plans.clear()
+    x = whole[: rows * columns].reshape(rows, columns)
     for offset in (64, 69, 80):
         for options in ({}, {"axis": 1}, {"axis": -1, "block_size": 32}):
             expected = reference.quantize(x, "int8", symmetric=True, **options)
@@ -122,6 +127,11 @@ for x in (whole[: 20 * 96].reshape(20, 96), whole[: 20 * 192].reshape(20, 192), 
             first = -memory.ctypes.data % 64 + offset
             out = memory[first : first + x.size].reshape(x.shape)
             same_quantized(fastq.quantize(x, "int8", symmetric=True, **options, out=out), expected)
+            assert (memory[:first] == 7).all() and (memory[first + x.size :] == 7).all(), "different: outside"
+            memory = np.full(x.size + 320, 7, np.float32)
+            first = -memory.ctypes.data % 64 // 4 + offset
+            expected.dequantize(out=memory[first : first + x.size].reshape(x.shape))
+            same_bytes(memory[first : first + x.size].reshape(x.shape), reference.dequantize(expected))
             assert (memory[:first] == 7).all() and (memory[first + x.size :] == 7).all(), "different: outside"
 x[13, 77] = np.nan
 for scale in (0.1, np.full(160, 0.1, np.float32)):
@@ -355,6 +365,9 @@ STREAMED_MUTANTS = {
         ("loops/nontemporal.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")
     ],
     "a line too many": [("loops/nontemporal.py", "while i <= end - count(line):", "while i < end:")],
+    "a staged piece lost": [("loops/runs.py", "stage = grown(stage,", "grown(stage,")],
+    "what is left of staged pieces": [("loops/runs.py", "    finish(stage)\n    return status", "    return status")],
+    "staged beside where it belongs": [("loops/runs.py", "advance(dst, start))", "advance(dst, start + 1))")],
     "NaN passed over": [("loops/nontemporal.py", "found |= any_lane(reported)", "pass")],
     "NaN of a row passed over": [
         ("loops/columns.py", "status_of(found | any_lane(nans), False)", "status_of(any_lane(nans), False)")

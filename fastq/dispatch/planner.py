@@ -21,7 +21,7 @@ from fastq.kernels.build import element_type, is_wide, kernel_address
 from fastq.kernels.loops import columns
 from fastq.kernels.loops.blocks import BLOCK_SIZES, blocks
 from fastq.kernels.loops.repack import repack, repack_elements
-from fastq.kernels.loops.runs import runs
+from fastq.kernels.loops.runs import PIECE_BYTES, runs
 from fastq.kernels.operands import (
     CopyOperands,
     ElementOperands,
@@ -34,7 +34,7 @@ from fastq.kernels.status import HAS_NAN
 from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
-from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT
 from fastq.runtime.tiling import Operand, in_tiles
 from fastq.system import tuning
 
@@ -67,7 +67,7 @@ def kernel_args(
     layout: Layout,
     code_range: CodeRange = (0, 0),
     *,
-    streaming: bool = False,
+    streaming: int = 0,
     size: int = 0,
     partials: int = 0,
     partial_stride: int = 0,
@@ -89,13 +89,20 @@ def kernel_for(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN
 _NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 
 
-def _streams(layout: Layout, size: int, src: ElementType, dst: ElementType) -> bool:
-    """Whether results are stored past the cache: arrays outgrow it, and runs are long.
+def _streaming(layout: Layout, size: int, src: ElementType, dst: ElementType, unit: int = GRAIN) -> int:
+    """Return how results are stored past the cache where arrays outgrow it: straight if runs are long, else staged.
 
-    The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each.
+    The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. What is staged
+    at a time has to hold `unit` elements; rows whose neighbours have other parameters are not staged.
     """
-    run = layout.inner if layout.inner > 1 else layout.block if layout.parameters > 1 else size
-    return past_cache(size, src, dst) and run * element_type(dst).bitwidth >= 8 * tuning.current().stream_run
+    if not past_cache(size, src, dst):
+        return 0
+    bits, tuned = element_type(dst).bitwidth, tuning.current()
+    if layout.inner > 1:
+        return STRAIGHT if layout.inner * bits >= 8 * tuned.stream_run else 0
+    if (layout.block if layout.parameters > 1 else size) * bits >= 8 * tuned.staged_run:
+        return STRAIGHT
+    return STAGED if unit * bits <= 8 * PIECE_BYTES else 0
 
 
 def loop_of(layout: Layout) -> Any:
@@ -153,7 +160,7 @@ def plan_elementwise(
     layout, repeat = layout.widened(tuning.current().narrow_row)
     threads = threadpool.threads_for(size)
     kernel = kernel_for(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
-    args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
+    args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst))
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
         kernel, VALUES, args, size, threads, chunk_multiple=GRAIN, backward=backward, status_mask=status_mask
@@ -468,6 +475,7 @@ def _plan_fused(
         plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
         return _in_memory(plan, shape, kinds, memory, unit=layout.block, whole=layout.block)
     kernel = kernel_for(runs, kinds, op, arithmetic, **options)
-    args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
-    plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=owned_units(layout))
-    return _in_memory(plan, shape, kinds, memory, whole=owned_units(layout))
+    unit = owned_units(layout)
+    args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst, unit))
+    plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=unit)
+    return _in_memory(plan, shape, kinds, memory, whole=unit)

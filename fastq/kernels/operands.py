@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from numba import from_dtype, types
 
 from fastq.jit import njit, specialize
-from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT
 from fastq.simd import REGISTER_BITS, Vec, advance, convert
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
@@ -122,6 +122,7 @@ class Args(NamedTuple):
     highest: Any
     tensor: Any
     streaming: Any
+    staging: Any
     chunk: Any
     size: Any
     partials: Any
@@ -135,7 +136,7 @@ def load_args(args, compute):
     """Load numeric arguments, floats in the type to compute in."""
     indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
     floats = (convert(args.lowest, compute), convert(args.highest, compute), convert(args.tensor, compute))
-    return Args(*indexing, *floats, args.streaming != 0, *_others(args))
+    return Args(*indexing, *floats, args.streaming == STRAIGHT, args.streaming == STAGED, *_others(args))
 
 
 @njit
@@ -143,7 +144,7 @@ def without_streaming(args):
     """Return the same arguments for results that stay in the cache."""
     indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
     floats = (args.lowest, args.highest, args.tensor)
-    return Args(*indexing, *floats, False, *_others(args))
+    return Args(*indexing, *floats, False, False, *_others(args))
 
 
 @njit

@@ -7,6 +7,7 @@ import numpy as np
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter
 # ((o // cycle * kept + o % kept) * blocks + b) * inner + i.
+STRAIGHT, STAGED = 1, 2  # from registers; by way of the stack, where runs share lines with their neighbours
 _INDEXING = ("outer", "length", "inner", "block", "blocks", "cycle", "kept")
 KERNEL_ARGS = np.dtype(
     [(name, np.int64) for name in _INDEXING]
@@ -14,7 +15,7 @@ KERNEL_ARGS = np.dtype(
         ("lowest", np.float64),  # first and last code in use
         ("highest", np.float64),
         ("tensor", np.float64),  # scale of the whole array, which scales of blocks are in units of
-        ("streaming", np.int64),  # whether the call outgrows the cache, so that its results had better go past it
+        ("streaming", np.int64),  # how results go past the cache: 0, STRAIGHT or STAGED
         ("chunk", np.int64),  # elements whose errors are summed together
         ("size", np.int64),  # codes in all, where rows are repacked
         ("partials", np.int64),  # partial minima and maxima to merge, and how many numbers one lies after another

@@ -54,10 +54,16 @@ class Tuning:
         Dequantize on two cores is 1.1 to 2.1 times as fast with it from 80 MiB on; of 40 MiB 0.8 times where the cache
         has 32, of 20 MiB 0.3 times there, 0.98 where it has 480.
     stream_run : int
-        Bytes of a run with parameters of its own, from which on it is streamed: its first and its last line are stored
-        in the ordinary way by its neighbours, and cost a stall each.
-        int8 to float32 by rows on two threads of a busy Zen 4, beside ordinary stores: rows of 128 B 0.02 times as
-        fast, 4 KiB 0.43, 16 KiB 0.93, 32 KiB 1.30, 256 KiB 1.27.
+        Bytes of a row whose neighbours have other parameters, from which on it is streamed: its first and its last line
+        are stored in the ordinary way by other rows, and cost a stall each.
+        int8 to float32 on two threads of a busy Zen 4, beside ordinary stores: 128 B 0.02 times as fast, 4 KiB 0.43,
+        16 KiB 0.93, 32 KiB 1.30, 256 KiB 1.27.
+    staged_run : int
+        Bytes of a run of one parameter, from which on it is streamed straight from registers; shorter ones by way of
+        the stack, several at a time.
+        2**26 int8 to float32 on one and on two threads of a Xeon, beside ordinary stores: blocks of 32 1.5 and 2.1
+        times as fast, of 64 2.1 and 2.7, of 128 2.3 and 3.0, rows of 2**10 2.4 and 3.3; beside streaming straight: rows
+        of 2**12 1.35 times as fast on one thread, 2**13 1.18, 2**14 1.06, the whole array 0.91.
     fused_block : int
         Elements of a part that is quantized right after it was reduced, while it is in the L2 cache.
     aliased_rows, aliased_stride : int
@@ -120,6 +126,7 @@ class Tuning:
     stream_codes: bool = False
     stream_from: int = field(default_factory=lambda: _cache_size() * 3 // 2)
     stream_run: int = 1 << 15
+    staged_run: int = 1 << 17
     fused_block: int = 1 << 17
     aliased_rows: int = 512
     aliased_stride: int = 1 << 14
@@ -159,12 +166,12 @@ _ZEN5 = replace(_DEFAULT, prefetch=2048, prefetch_blocks=2048, stream_codes=True
 # prefetch: two cores, beside 256, in two runs: 2048 is 1.05 and 1.11 times as fast, 4096 1.11 and 1.14, 128 slower.
 # prefetch_blocks: beside 768: 2048 1.04 times as fast, 4096 1.03, 256 0.77.
 # stream_from: beside 1.5 times the cache of 32 MiB: 24 MiB 1.11 times as fast, 12 MiB 0.84, 96 MiB 0.93.
-# stream_codes is 0.96 times as fast, stream_run of 4 KiB to 256 KiB 0.86 to 1.0.
+# stream_codes is 0.96 times as fast.
 _ZEN3 = replace(_DEFAULT, prefetch=4096, prefetch_blocks=2048, stream_from=24 << 20)
 
 # A Xeon in a virtual machine, which LLVM takes for this CPU; `python -m bench tune`, two cores.
 # prefetch_blocks: beside 768: 2048 1.1 times as fast, 4096 1.4, 256 0.78.
-# stream_run: beside 32 KiB: 8 KiB and 16 KiB 1.11 times as fast, 256 KiB 0.85.
+# stream_run: 2**26 int8 to float32 by 4096 columns 1.35 times as fast with 16 KiB as with 64 KiB.
 # aliased_rows: beside 512: 128 and 256 1.09 times as fast, 1024 0.8.
 # prefetch from 1024 on, stream_codes, and other sizes of tiles are 1.1 to 1.6 times as slow.
 _ROCKETLAKE = replace(_DEFAULT, prefetch_blocks=4096, stream_run=1 << 14, aliased_rows=256)

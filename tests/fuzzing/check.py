@@ -61,19 +61,19 @@ def settings():
     try:
         yield
     finally:
-        _apply(threads, False, None, False)
+        _apply(threads, None, None, False)
         kernel_address.cache_clear()
 
 
-def _apply(threads, streamed, stores_codes, in_pieces):
+def _apply(threads, staged_run, stores_codes, in_pieces):
     tile, threadpool.CHUNK = _SMALL_PIECES if in_pieces else _PIECES
     strides.TILE = tile
     threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
     row = _TUNING()
     if stores_codes is not None:
         row = replace(row, stream_codes=stores_codes)
-    if streamed:
-        row = replace(row, stream_from=1, stream_run=1)
+    if staged_run is not None:
+        row = replace(row, stream_from=1, stream_run=1, staged_run=staged_run)
     tuning.current = lambda: row
     threadpool.set_num_threads(threads)
 
@@ -86,7 +86,9 @@ class Settings:
 
     def use(self, case):
         """Change to the settings of a case; launch plans are kept as long as these stay."""
-        wanted = case.threads, case.streamed, bool(case.of.number % 2), case.in_pieces and case.size != "streamed"
+        number, in_pieces = case.of.number, case.in_pieces and case.size != "streamed"
+        staged_run = number // 2 % 2 << 40 if case.streamed else None  # straight from registers, or by way of the stack
+        wanted = case.threads, staged_run, bool(number % 2), in_pieces
         if wanted == self.now:
             return
         if self.now is None or wanted[2] != self.now[2]:

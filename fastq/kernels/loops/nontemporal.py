@@ -87,6 +87,7 @@ def in_lines(piece: Callable[..., Any]):
 # --- by way of the stack ----------------------------------------------------------------------------------------------
 
 _LINE = Vec(types.uint8, LINE)
+ENOUGH = 16 * LINE  # bytes that are written at a time
 
 
 class Stage(NamedTuple):
@@ -125,6 +126,15 @@ def flush(stage, added):
         k += LINE
     store(memory, 0, load(memory, k, _LINE))
     return Stage(memory, advance(target, k), 0, filled - k)
+
+
+@njit
+def grown(stage, added):
+    """Return a stage after so many bytes were written to `place`, whole lines of it written if it has `ENOUGH`."""
+    memory, target, first, filled = stage
+    if filled + added >= ENOUGH:
+        return flush(stage, added)
+    return Stage(memory, target, first, filled + added)
 
 
 @njit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numba import types
+
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
 from fastq.kernels.formulas import is_infinite, needs_division, prepare_scale
@@ -15,9 +17,9 @@ from fastq.kernels.load_store import (
 from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.histogram import count_run
 from fastq.kernels.loops.min_max import min_max
-from fastq.kernels.loops.nontemporal import in_lines
+from fastq.kernels.loops.nontemporal import ENOUGH, finish, goes_in_lines, grown, in_lines, place, stage_at
 from fastq.kernels.loops.range_search import add_candidates, shrink_range
-from fastq.kernels.operands import CandidateOperands, SearchOperands, rebase, register_lanes
+from fastq.kernels.operands import CandidateOperands, ElementOperands, SearchOperands, rebase, register_lanes
 from fastq.kernels.parameters import (
     count_nan_as_zero,
     load_scale,
@@ -29,7 +31,11 @@ from fastq.kernels.parameters import (
 )
 from fastq.kernels.spec import nan_mask, nan_mask_of_two, status_of
 from fastq.simd import (
+    LINE,
+    advance,
     any_lane,
+    bits_of,
+    cast_pointer,
     count,
     dtype_of,
     lanes_like,
@@ -37,17 +43,58 @@ from fastq.simd import (
     minimum,
     misalignment,
     prefetch,
+    scratch,
 )
 from fastq.system import tuning
 
 PREFETCH_ROW = tuning.current().prefetch_row
+PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the smallest L1 cache
+_STAGE_BYTES = PIECE_BYTES + ENOUGH + 2 * LINE
 
 
 @njit
 def runs(spec, operands, args, units):
     """Visit elements start..stop, run by run; src and dst hold the elements from `origin` on."""
-    operands = rebase(operands, args, units)
-    i, stop, status = units.start, units.stop, 0
+    return staged_or_not(spec, rebase(operands, args, units), args, units.start, units.stop)
+
+
+@specialize
+def staged_or_not(spec, operands, args, start, stop):
+    """Visit the runs of elements start..stop, by way of the stack where results may go past the cache so."""
+    can_stage = operands.instance_class is ElementOperands and goes_in_lines(spec, operands.types[1])
+    return _by_way_of_the_stack if can_stage else _visit_runs
+
+
+@njit
+def _by_way_of_the_stack(spec, operands, args, start, stop):
+    """Visit runs a piece at a time, whose results are written past the cache if the call outgrows it."""
+    if not args.staging:
+        return _visit_runs(spec, operands, args, start, stop)
+    src, dst, scale, zero_point = operands.src, operands.dst, operands.scale, operands.zero_point
+    piece, i, status = _piece(spec, dst, args), start, 0
+    stage = stage_at(scratch(_STAGE_BYTES, types.uint8), advance(dst, start))
+    while i < stop:
+        end = min(i + piece, stop)
+        staged = advance(cast_pointer(place(stage), dtype_of(dst)), -i)
+        status |= _visit_runs(spec, ElementOperands(src, staged, scale, zero_point), args, i, end)
+        stage = grown(stage, (end - i) * bits_of(dst) >> 3)
+        i = end
+    finish(stage)
+    return status
+
+
+@specialize
+def _piece(spec, dst, args):
+    """Return how many elements of dst are staged at a time: whole blocks where their range is taken."""
+    most = 8 * PIECE_BYTES // dst.dtype.bitwidth
+    if spec.range_scheme:
+        return lambda spec, dst, args: most - most % (args.block if args.outer == 1 else args.length)
+    return lambda spec, dst, args: most
+
+
+@njit
+def _visit_runs(spec, operands, args, start, stop):
+    i, status = start, 0
     while i < stop:
         outer = i // args.length
         first = outer * args.length

@@ -9,10 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from catalogue import same_bytes
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import fastq
 from fastq.formats.qtypes import as_qtype
+from fastq.io.records import Record, to_metadata
+from fastq.operations.array_file import _as_elements, _stored
+from fastq.system.dtypes import ML_FLOATS
 
 INTEGERS = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
 
@@ -95,6 +98,34 @@ def test_any_reader_of_safetensors_finds_the_tensors(tmp_path):
     assert found.keys() == {"codes", "scale", "zero_point"}
     for name, tensor in found.items():
         same_bytes(tensor, getattr(q, name))
+
+
+@pytest.mark.parametrize("name", ML_FLOATS)
+def test_floats_are_stored_by_their_names(name, tmp_path):
+    dtype = np.dtype(getattr(ml_dtypes, ML_FLOATS[name]))
+    array = np.arange(1, 4, dtype=np.uint16 if name == "BF16" else np.uint8).view(dtype)
+    stored, elements = _stored(array)
+    assert stored == name
+    same_bytes(_as_elements(stored, elements), array)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"])
+def test_codes_of_float8_are_stored_by_their_names(name, tmp_path):
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    array(INTEGERS.view(dtype), np.float32(1), np.zeros((), dtype), name).save(tmp_path / "q")
+    header, _ = parts((tmp_path / "q").read_bytes())
+    assert ML_FLOATS[header["codes"]["dtype"]] == name
+    assert fastq.load(tmp_path / "q").codes.dtype == dtype
+
+
+def test_a_file_of_many_tensors_is_no_array(tmp_path):
+    arrays = {f"w{end}": array for end, array in [("", INTEGERS), ("_scale", np.ones(1, np.float32))]}
+    records = to_metadata({"w": Record("int8", None, 0, True, "onnx", "F32", INTEGERS.shape)})
+    save_file(arrays, tmp_path / "q", {"fastq": records})
+    for kind, load in (("QuantizedArray", fastq.load), ("QParams", fastq.QParams.load)):
+        with pytest.raises(ValueError, match=rf"^path is no file of a {kind}: .*") as caught:
+            load(tmp_path / "q")
+        assert str(caught.value).endswith(": fastq quantize wrote it, and fastq dequantize reads it")
 
 
 def test_parameters_are_no_array(tmp_path):

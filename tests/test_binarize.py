@@ -97,7 +97,7 @@ def test_threads(threads, monkeypatch):
         ({"dtype": "uint16"}, TypeError, "dtype must be uint8 or int8, not uint16"),
         ({"dtype": None}, TypeError, "dtype must be uint8 or int8"),
         ({"bitorder": "middle"}, ValueError, "bitorder must be one of"),
-        ({"nan": "keep"}, ValueError, "nan must be one of raise, zero"),
+        ({"nan": "keep"}, ValueError, "nan must be one of 'raise', 'zero'"),
         ({"axis": 2}, np.exceptions.AxisError, "axis 2"),
         ({"axis": True}, TypeError, "axis must be an int"),
         ({"out": np.zeros((2, 9), np.uint8)}, ValueError, "out"),

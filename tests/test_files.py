@@ -365,6 +365,12 @@ ENTRY = json.loads(to_metadata({"a": Record("int8", 0, 0, True, "onnx", "F32", (
         (json.dumps({"version": 1, "tensors": {"a": ENTRY | {"original_dtype": "I8"}}}), "'I8' is not one of F64"),
         (json.dumps({"version": 1, "tensors": {"a": ENTRY | {"tensor_scale": 2}}}), "tensor_scale 2 does not fit int8"),
         (json.dumps({"version": 1, "tensors": {"a": ENTRY | {"dtype": "nvfp4"}}}), "None does not fit nvfp4"),
+        ('{"version": 1, "format": []}', "cannot be read: "),
+        ('{"version": 1, "format": "other"}', "cannot be read: 'tensors'"),
+        (
+            '{"version": 1, "format": "fastq.QuantizedArray"}',
+            "^QuantizedArray.save wrote it, and",
+        ),
     ],
 )
 def test_damaged_metadata(text, message):

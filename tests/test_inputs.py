@@ -1,6 +1,7 @@
 """Arrays and dtypes of other libraries: taken without a copy, or refused with a reason."""
 
 import array
+import re
 
 import ml_dtypes
 import numpy as np
@@ -118,6 +119,20 @@ class TestTorch:
             as_qtype(self.torch.quint8)
         q = fastq.quantize(self.torch.from_numpy(VALUES), self.torch.uint8)
         assert q.codes.tobytes() == reference.quantize(VALUES, "uint8").codes.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("nan", "message"),
+    [
+        ("zer", "nan must be one of 'raise', 'zero', 'keep', not 'zer': did you mean zero?"),
+        ("Keep", "nan must be one of 'raise', 'zero', 'keep', not 'Keep': did you mean keep?"),
+        ("", "nan must be one of 'raise', 'zero', 'keep', not ''"),
+        (0, "nan must be one of 'raise', 'zero', 'keep', not 0"),
+    ],
+)
+def test_a_choice_that_is_none_is_told_the_nearest(nan, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        fastq.quantize(VALUES, "float8_e4m3fn", nan=nan)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])

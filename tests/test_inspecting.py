@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from safetensors.numpy import save_file
+from test_array_file import ARRAYS
 
 import fastq
 from fastq import reference
@@ -21,8 +22,10 @@ from fastq.cli.page import page
 from fastq.cli.pictures import INK, Picture
 from fastq.cli.report import print_table
 from fastq.cli.tables import csv_text, json_text
+from fastq.io.scheme import Scheme
 from fastq.io.tensors import _row_ends as row_ends
 from fastq.io.tensors import extent_of, tensors_of
+from fastq.system.dtypes import ML_FLOATS
 
 RNG = np.random.default_rng(4)
 W = RNG.standard_normal((96, 64)).astype(np.float32)
@@ -65,6 +68,47 @@ def test_a_quantized_file_shows_the_tensors_that_it_was_made_from(tmp_path):
     assert (entry["name"], entry["shape"], entry["scheme"]) == ("w", [96, 64], "int8 symmetric")
     assert (entry["lo"], entry["hi"], entry["nan"], entry["outliers"]) == (values.min(), values.max(), 0, [5])
     assert entry["bytes"] == 96 * 64 + 4
+
+
+@pytest.mark.parametrize("name", ["int8", "packed", "float8 fnuz", "convention", "bits"])
+def test_a_file_of_one_array_is_inspected_and_compared(tmp_path, name):
+    q = ARRAYS[name]
+    q.save("q.safetensors")
+    np.save("q.npy", reference.dequantize(q))
+    (entry,) = json.loads(run("inspect", "q.safetensors", "--json"))
+    assert (entry["name"], entry["shape"]) == ("q", list(q.shape))
+    assert entry["bytes"] == q.codes.nbytes + q.scale.nbytes + q.zero_point.nbytes
+    whose = {"axis": q.axis, "block_size": q.block_size, "symmetric": q.symmetric}
+    assert entry["scheme"] == str(Scheme(q.dtype.format, **whose, convention="own" if name == "convention" else "onnx"))
+    if name != "float8 fnuz":  # of which some codes are NaN
+        (compared,) = json.loads(run("compare", "q.npy", "q.safetensors", "--json"))
+        assert compared["max_abs_error"] == 0
+
+
+def test_what_is_no_file_of_tensors_is_told_who_reads_it(tmp_path):
+    q = ARRAYS["int8"]
+    q.save("q.safetensors")
+    q.qparams.save("p.safetensors")
+    for command, name, told in (
+        (["inspect", "p.safetensors"], "p", "QParams.save wrote it, and fastq.QParams.load reads it"),
+        (["dequantize", "p.safetensors", "o.npy"], "p", "QParams.save wrote it, and fastq.QParams.load reads it"),
+        (["dequantize", "q.safetensors", "o.npy"], "q", "QuantizedArray.save wrote it, and fastq.load reads it"),
+    ):
+        result = CliRunner().invoke(cli, command)
+        assert (result.exit_code, result.stderr) == (1, f"Error: {name}.safetensors: {told}\n")
+
+
+@pytest.mark.parametrize("name", ML_FLOATS)
+def test_floats_that_numpy_lacks_are_inspected(tmp_path, name):
+    dtype = np.dtype(getattr(ml_dtypes, ML_FLOATS[name]))
+    x = np.array([0.5, 1, 4], np.float32).astype(dtype)
+    header = {"x": {"dtype": name, "shape": [3], "data_offsets": [0, x.nbytes]}}
+    text = json.dumps(header).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + x.tobytes())
+    (entry,) = json.loads(run("inspect", "x.safetensors", "--json"))
+    assert (entry["scheme"], entry["lo"], entry["hi"]) == (name, 0.5, 4)
+    loaded = tensors_of(tmp_path / "x.safetensors")["x"].load()
+    assert (loaded.dtype, loaded.tobytes()) == (dtype, x.tobytes())
 
 
 def test_a_folder_is_inspected(tmp_path):

@@ -521,7 +521,7 @@ REFUSED = [
     (lambda api: api.minmax(X, axis=(0, -2)), ValueError, "axis must name each axis once"),
     (lambda api: api.minmax(X, axis=0, block_size=-1), ValueError, "block_size must be 0"),
     (lambda api: api.minmax(X, block_size=2), TypeError, "block_size=2 needs axis"),
-    (lambda api: api.minmax(X, nan="skip"), ValueError, "nan must be one of raise, zero, not 'skip'"),
+    (lambda api: api.minmax(X, nan="skip"), ValueError, "nan must be one of 'raise', 'zero', not 'skip'"),
     (lambda api: api.minmax(masked()), TypeError, "x is a masked array"),
     (lambda api: api.minmax([[1], [1, 2]]), ValueError, "x must be what NumPy makes an array of; list"),
     (lambda api: api.minmax(np.empty((0, 3))), ValueError, r"x has shape \(0, 3\)"),

@@ -20,6 +20,12 @@ def refuse_nan(status: int, nan: str, x: Array) -> None:
         raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
 
 
+def refuse_nan_without_error(status: int, x: Array) -> None:
+    """Raise a ValueError if NaN was met in what errors are measured against."""
+    if status & HAS_NAN:
+        raise ValueError(f"x has {_count(np.isnan, x)} NaN, of which there is no error to measure; replace them first")
+
+
 def refuse_infinite_values(status: int, x: Array) -> None:
     """Raise a ValueError if an infinite value was met that has no place in a histogram."""
     if status & HAS_INFINITE_RANGE:

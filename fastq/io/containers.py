@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.system.arguments import reason, without_duplicates
+from fastq.system.dtypes import ML_FLOATS
 
 Array = NDArray[Any]
 
@@ -39,24 +40,16 @@ DTYPES = {
     "U16": "<u2",
     "U8": "u1",
 }
-# of ml_dtypes
-FLOAT_DTYPES = {
-    "BF16": "bfloat16",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the NumPy dtype of a safetensors dtype, one of ml_dtypes for those that NumPy does not have."""
-    return FLOAT_FORMATS[FLOAT_DTYPES[name]].dtype if name in FLOAT_DTYPES else np.dtype(DTYPES[name])
+    return FLOAT_FORMATS[ML_FLOATS[name]].dtype if name in ML_FLOATS else np.dtype(DTYPES[name])
 
 
 def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:
     """Return the safetensors name of a NumPy dtype of any byte order; None if it has none here."""
-    for name, float_format in FLOAT_DTYPES.items():
+    for name, float_format in ML_FLOATS.items():
         if dtype.name == float_format:
             return name
     return next((name for name, code in DTYPES.items() if np.dtype(code) == dtype.newbyteorder("<")), None)

@@ -6,6 +6,9 @@ words of int32, beside `m.weight_shape`, floats in bytes. Then `m.weight_scale`,
 of a matrix, (rows, groups) for groups along them; scales of float8_e8m0fnu are stored as bytes, the exponents of powers
 of two, plus 127. Where scales are in units of one for the whole tensor (nvfp4), `m.weight_global_scale` is its
 reciprocal, for other readers.
+
+The records are JSON under the key "fastq" of the file's metadata. A file of `QuantizedArray.save` or `QParams.save`
+(fastq/operations/array_file.py) has what its one array means under the same key, and names its "format" there.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.io.containers import TensorSpec, numpy_dtype, safetensors_dtype, spec_of
 from fastq.io.words import columns_from_words, columns_to_words, from_words, to_words, words_for
+from fastq.operations.file_parts import SAVED
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.arguments import without_duplicates
 
@@ -110,11 +114,22 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
         raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
     try:
         content = json.loads(metadata[KEY], object_pairs_hook=without_duplicates)
-        if content["version"] != VERSION:
-            raise ValueError(f"version {content['version']} is not {VERSION}, the one known here")
-        return {name: _record(entry) for name, entry in content["tensors"].items()}
+        saved = SAVED.get(content.get("format"))
+        if saved is None:
+            if content["version"] != VERSION:
+                raise ValueError(f"version {content['version']} is not {VERSION}, the one known here")
+            return {name: _record(entry) for name, entry in content["tensors"].items()}
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"its {KEY!r} metadata cannot be read: {error}") from error
+    raise ValueError(f"{saved[0]} wrote it, and {saved[1]} reads it")
+
+
+def are_of_array(metadata: Mapping[str, str]) -> bool:
+    """Return whether these are the metadata of a file of `QuantizedArray.save`."""
+    try:
+        return bool(json.loads(metadata[KEY])["format"] == "fastq.QuantizedArray")
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError):
+        return False
 
 
 def _record(entry: dict[str, Any]) -> Record:
@@ -251,6 +266,8 @@ def _plain_dtype(qtype: QType) -> str:
 def _scale_dtype(record: Record) -> str:
     if not record.qtype.scale_element:
         return record.original_dtype
+    if record.qtype.scale_element == "float8_e8m0fnu":
+        return "U8"  # as compressed-tensors stores them, though safetensors has a name for them
     return safetensors_dtype(FLOAT_FORMATS[record.qtype.scale_element].dtype) or "U8"
 
 

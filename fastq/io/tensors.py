@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.io.containers import DTYPES, FLOAT_DTYPES, Source, TensorSpec, open_source
+import fastq
+from fastq.formats.conventions import Convention
+from fastq.io.containers import DTYPES, Source, TensorSpec, open_source
 from fastq.io.gguf.container import GgufSource, has_values, open_gguf
-from fastq.io.records import KEY, Record, decoded, from_metadata, stored_specs
+from fastq.io.records import KEY, Record, are_of_array, decoded, from_metadata, stored_specs
 from fastq.io.scheme import Scheme
 from fastq.results import QuantizedArray
 from fastq.results.measures import outliers_of
+from fastq.system.dtypes import ML_FLOATS
 
 Array = NDArray[Any]
 
@@ -73,23 +76,32 @@ def tensors_of(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"there is no {' or '.join(SUFFIXES)} file in it")
     found: dict[str, Tensor] = {}
     for file in files:
-        for tensor in _gguf_tensors(open_gguf(file)) if file.suffix == ".gguf" else _tensors(open_source(file)):
+        for tensor in _gguf_tensors(open_gguf(file)) if file.suffix == ".gguf" else _tensors(file, open_source(file)):
             if tensor.name in found:
                 raise ValueError(f"two files have a tensor {tensor.name!r}; the second is {file.name}")
             found[tensor.name] = tensor
     return found
 
 
-def _tensors(source: Source) -> Iterator[Tensor]:
+def _tensors(path: Path, source: Source) -> Iterator[Tensor]:
+    if are_of_array(source.metadata):
+        yield _array(path, sum(spec.nbytes for spec in source.tensors.values()))
+        return
     records = from_metadata(source.metadata) if KEY in source.metadata else {}
     stored = {spec.name: name for name, record in records.items() for spec in stored_specs(name, record)}
     for name, record in records.items():
         load, nbytes = partial(decoded, name, record, source.load), _bytes(source, stored_specs(name, record))
-        yield Tensor(name, record.shape, _scheme(record), nbytes, True, load)
+        yield Tensor(name, record.shape, _scheme(record, record.dtype, record.convention), nbytes, True, load)
     for name, spec in source.tensors.items():
         if name not in stored:
-            known = spec.dtype in DTYPES or spec.dtype in FLOAT_DTYPES
+            known = spec.dtype in DTYPES or spec.dtype in ML_FLOATS
             yield Tensor(name, spec.shape, spec.dtype, spec.nbytes, known, partial(source.load, name))
+
+
+def _array(path: Path, nbytes: int) -> Tensor:
+    """Return what `QuantizedArray.save` wrote as a tensor of the name of its file."""
+    q, load = fastq.load(path), partial(fastq.load, path)  # read again when it is needed: a folder may have many
+    return Tensor(path.stem, q.shape, _scheme(q, q.dtype.format, q.convention), nbytes, True, load)
 
 
 def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
@@ -98,9 +110,9 @@ def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
         yield Tensor(name, spec.shape, spec.kind.name, spec.nbytes, has_values(spec.kind), load)
 
 
-def _scheme(record: Record) -> str:
-    scheme = str(Scheme(record.dtype, record.axis, record.block_size, record.symmetric))
-    return scheme if record.convention == "onnx" else f"{scheme} {record.convention}"
+def _scheme(of: Record | QuantizedArray, dtype: str, convention: str | Convention) -> str:
+    named = convention.name if isinstance(convention, Convention) else convention
+    return str(Scheme(dtype, of.axis, of.block_size, of.symmetric, convention=named))
 
 
 def _bytes(source: Source, specs: list[TensorSpec]) -> int:

@@ -71,7 +71,7 @@ class Rule(NamedTuple):
         (product with 1 / scale taken in float64, then rounded), or "range" (quotient by the range of all codes, times
         their number).
     rounding : str
-        "half_even", "half_away", "floor" or "trunc".
+        "half_even", "half_away", "floor", "ceil" or "trunc".
     zero : str
         "code" (added to the rounded quotient), "inside" (added to it before it is rounded) or "offset" (in units of
         the values, taken from them).

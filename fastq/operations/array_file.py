@@ -1,7 +1,9 @@
 """Write quantized arrays and parameters to .safetensors files, and read them back exactly.
 
 The tensors are `codes`, `scale`, `zero_point` and `tensor_scale` as they are in memory, so that any reader of
-safetensors finds them; what they mean is JSON under the key "fastq" of the file's metadata.
+safetensors finds them; what they mean is JSON under the key "fastq" of the file's metadata. Its "format" says that it
+is this one: files of many tensors, which `fastq quantize` writes, have records of fastq/io/records.py under the same
+key, without a "format".
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from fastq.results import QParams, QuantizedArray
 from fastq.results.storage import check_stored_codes
 from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_shape, native, shown, without_duplicates
+from fastq.system.dtypes import ML_FLOATS
 
 Array = NDArray[Any]
 
@@ -32,7 +35,6 @@ KEY, VERSION = "fastq", 1
 _LONGEST_HEADER = 1 << 20
 _SIZES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
 _NUMPY = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind, sizes in _SIZES.items() for size in sizes}
-_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 
 
 # --- write ------------------------------------------------------------------------------------------------------------
@@ -84,7 +86,7 @@ def _stored(array: Array) -> tuple[str, Array]:
     for name, dtype in _NUMPY.items():
         if native(array.dtype) == native(np.dtype(dtype)):
             return name, np.array(array, dtype, order="C", copy=None)
-    name = next((name for name, known in _ML_DTYPES.items() if array.dtype.name == known), "U8")
+    name = next((name for name, known in ML_FLOATS.items() if array.dtype.name == known), "U8")
     return name, np.array(array, order="C", copy=None).view(f"<u{array.dtype.itemsize}")
 
 
@@ -117,6 +119,8 @@ def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
 def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     header = _read_header(file)
     meaning = json.loads(header.pop("__metadata__")[KEY], object_pairs_hook=without_duplicates)
+    if "tensors" in meaning and "format" not in meaning:
+        raise ValueError("fastq quantize wrote it, and fastq dequantize reads it")
     if (meaning.pop("format"), repr(meaning.pop("version"))) != (_kind(kind), repr(VERSION)):
         raise ValueError(f"its {KEY!r} metadata does not say {_kind(kind)}, version {VERSION}")
     shape = as_shape(with_tuples(meaning.pop("shape"))) if kind is QuantizedArray else None
@@ -124,7 +128,7 @@ def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     if header.keys() != names:
         raise ValueError(f"it has tensors {sorted(header)} in place of {sorted(names)}")
     qtype = _qtype(meaning)
-    arrays = {name: _as_elements(array, qtype) for name, array in _tensors(file, header).items()}
+    arrays = {name: _as_elements(*stored) for name, stored in _tensors(file, header).items()}
     params = _params(meaning, qtype, arrays)
     if shape is None:
         _rules(params).ready(params.scale, params.zero_point, params.tensor_scale)
@@ -166,18 +170,14 @@ def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Arr
 
 
 def _width(dtype: str) -> int:
-    if dtype not in _ML_DTYPES:
-        raise ValueError(f"dtype {shown(dtype)} of a tensor is none of {', '.join((*_NUMPY, *_ML_DTYPES))}")
+    if dtype not in ML_FLOATS:
+        raise ValueError(f"dtype {shown(dtype)} of a tensor is none of {', '.join((*_NUMPY, *ML_FLOATS))}")
     return 2 if dtype == "BF16" else 1
 
 
-def _as_elements(stored: tuple[str, Array], qtype: QType) -> Array:
-    """Return a tensor in its dtype; bits of one byte in that of the codes where these are floats."""
-    name, array = stored
-    if name in _ML_DTYPES:
-        return array.view(FLOAT_FORMATS[_ML_DTYPES[name]].dtype)
-    is_code = name == "U8" and qtype.element and not qtype.packed
-    return array.view(qtype.storage) if is_code else array
+def _as_elements(dtype: str, array: Array) -> Array:
+    """Return a tensor in its dtype."""
+    return array.view(FLOAT_FORMATS[ML_FLOATS[dtype]].dtype) if dtype in ML_FLOATS else array
 
 
 def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> QParams:

@@ -15,6 +15,12 @@ from numpy.typing import NDArray
 from fastq.formats.conventions import Convention
 from fastq.system.arguments import native, reason, shown
 
+# By the format that a file names: what wrote it, and what reads it
+SAVED = {
+    "fastq.QuantizedArray": ("QuantizedArray.save", "fastq.load"),
+    "fastq.QParams": ("QParams.save", "fastq.QParams.load"),
+}
+
 
 def as_path(path: Any) -> Path:
     """Return a path of a file, or of none so far.

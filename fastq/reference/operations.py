@@ -262,7 +262,7 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         raise ValueError(f"x has shape {x.shape} and q has shape {approximation.shape}")
     if x.size == 0:
         raise ValueError("x has no elements to compare")
-    check_no_nan(x, "x has {} NaN")
+    check_no_nan(x, "x has {} NaN, of which there is no error to measure; replace them first")
     clipped = clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None
     return measures(x, approximation, clipped)
 

@@ -20,21 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.system import lazy
+from fastq.system.dtypes import ML_FLOATS
 
 Kind = TypeVar("Kind")
 
 MOST_AXES = 64  # of an array of NumPy
 _READ_BY_CPU = (1, 3, 11)  # devices of DLPack: kDLCPU, and memory of the host pinned for CUDA and ROCm
-_OF_ML_DTYPES = (
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-    "int4",
-    "uint4",
-)
+_OF_ML_DTYPES = (*ML_FLOATS.values(), "int4", "uint4")  # JAX has these two, one in a byte; files do not
 
 
 class _Short(reprlib.Repr):
@@ -177,7 +169,8 @@ def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
     for choice in choices if is_a(value, str) else ():
         if equal(value, choice):
             return choice
-    raise ValueError(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
+    meant = did_you_mean(value, choices, {})
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}{meant}")
 
 
 def as_items(items: Any, name: str, wanted: str) -> list[Any]:
@@ -368,8 +361,9 @@ def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, st
     """Return the end of an error message: which name was meant, by another spelling or a similar one; or nothing."""
     if not is_a(given, str):
         return ""
-    similar = lazy.module("difflib").get_close_matches(given.lower(), known, 1)
-    meant = aliases.get(given.lower(), *similar[:1] or [""])
+    lower = str.lower(given)
+    similar = lazy.module("difflib").get_close_matches(lower, known, 1)
+    meant = aliases.get(lower, *similar[:1] or [""])
     return f": did you mean {meant}?" if meant else ""
 
 

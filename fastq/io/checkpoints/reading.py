@@ -14,9 +14,10 @@ from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.folder import KEY, OLD_KEY, ModelFolder
 from fastq.io.checkpoints.stored import StoredWeight, stored_weights
 from fastq.io.checkpoints.tensors import decode
-from fastq.io.containers import DTYPES, FLOAT_DTYPES
+from fastq.io.containers import DTYPES
 from fastq.io.gguf.container import GgufSource, open_gguf
 from fastq.results import QParams, QuantizedArray
+from fastq.system.dtypes import ML_FLOATS
 
 Array = NDArray[Any]
 Tensor = QuantizedArray | Array
@@ -75,7 +76,7 @@ class _FolderCheckpoint(Checkpoint):
         weight = self._weights.get(name)
         if weight is None:
             spec = self._source.tensors[name]
-            if spec.dtype not in DTYPES | FLOAT_DTYPES:
+            if spec.dtype not in DTYPES | ML_FLOATS:
                 raise ValueError(f"{name!r} is {spec.dtype}, which fastq does not read")
             return self._source.load(name)
         rows = weight.shape[0]

@@ -15,9 +15,9 @@ from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.launch import AsTheyAre, parted_by_bytes
 from fastq.dispatch.planner import (
     ERRORS_CHUNK,
-    IN_PLACE,
+    NOT_STRIDED,
     ElementwisePlan,
-    InMemory,
+    StridedOperands,
     element_types,
     kernel_args,
     kernel_for,
@@ -53,7 +53,7 @@ class ErrorsPlan(NamedTuple):
 
 
 def plan_errors(
-    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], memory: InMemory = IN_PLACE
+    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], memory: StridedOperands = NOT_STRIDED
 ) -> ErrorsPlan:
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
@@ -65,7 +65,7 @@ def plan_errors(
     plan = plan_launch(
         kernel, operands, args, size, threadpool.threads_for(size), chunk=ERRORS_CHUNK, wake_workers=True
     )
-    if memory != IN_PLACE:
+    if memory != NOT_STRIDED:
         x, q = (
             Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], memory, strict=True)
         )
@@ -97,7 +97,7 @@ class ErrorsLaunch:
             self.unpacked, self.code, q = spec.unpacked, code, np.empty(x.shape, code.unpacked_dtype)
             arrangement = arrange(x, q, spec.axes, spec.block_size)
         view = arrangement.view(x)
-        memory = InMemory(memory_of(view), memory_of(arrangement.view(q)))
+        memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))
         dtypes = map(native, (x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype))
         seen = (self.unpacked or spec).with_axes(arrangement.axes)
         plan, chunks = plan_errors(seen, view.shape, *dtypes, memory=memory)

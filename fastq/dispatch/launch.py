@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.planner import GRAIN, ElementwisePlan, InMemory, plan_elementwise
+from fastq.dispatch.planner import GRAIN, ElementwisePlan, StridedOperands, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, tiles
 from fastq.dispatch.subbyte import packed_index, packer, unpacker
@@ -148,7 +148,7 @@ def launcher(
         out_memory = memory_of(arrangement.view(out))
     else:
         out_memory = None if spec.packs else memory_of_result(x, dtypes[1], arrangement.order)
-    memory = InMemory(memory_of(arrangement.view(x)), out_memory)
+    memory = StridedOperands(memory_of(arrangement.view(x)), out_memory)
     seen = spec.with_axes(arrangement.axes)
     return AsTheyAre(plan_elementwise(seen, shape, *dtypes, memory=memory, backward=backward), arrangement)
 

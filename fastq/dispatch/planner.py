@@ -116,14 +116,14 @@ def element_types(
     )
 
 
-class InMemory(NamedTuple):
-    """Where operands are that kernels cannot work on in place: as they see them, axes in their order."""
+class StridedOperands(NamedTuple):
+    """Hold strides and dtypes of operands that go through tiles."""
 
     x: Memory | None = None
     out: Memory | None = None
 
 
-IN_PLACE = InMemory()
+NOT_STRIDED = StridedOperands()
 
 
 # --- given parameters -------------------------------------------------------------------------------------------------
@@ -144,7 +144,11 @@ class ElementwisePlan(NamedTuple):
 
 
 def plan_elementwise(
-    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], memory: InMemory = IN_PLACE, backward: bool = False
+    spec: OpSpec,
+    shape: tuple[int, ...],
+    *dtypes: np.dtype[Any],
+    memory: StridedOperands = NOT_STRIDED,
+    backward: bool = False,
 ) -> ElementwisePlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size = element_types(spec, *dtypes), math.prod(shape)
@@ -158,16 +162,16 @@ def plan_elementwise(
     plan = plan_launch(
         kernel, VALUES, args, size, threads, chunk_multiple=GRAIN, backward=backward, status_mask=status_mask
     )
-    in_memory = _in_memory(plan, shape, kinds, memory)
-    assert in_memory is not None
-    return ElementwisePlan(in_memory, repeat)
+    tiled = _tiled_if_strided(plan, shape, kinds, memory)
+    assert tiled is not None
+    return ElementwisePlan(tiled, repeat)
 
 
-def _in_memory(
-    plan: LaunchPlan, shape: tuple[int, ...], kinds: Sequence[ElementType], memory: InMemory, **options: Any
+def _tiled_if_strided(
+    plan: LaunchPlan, shape: tuple[int, ...], kinds: Sequence[ElementType], memory: StridedOperands, **options: Any
 ) -> LaunchPlan | None:
     """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it."""
-    if memory == IN_PLACE:
+    if memory == NOT_STRIDED:
         return plan
     bits = [element_type(kind).bitwidth for kind in kinds[:2]]
     x, out = (Operand(n, *each) if each else Operand(n) for n, each in zip(bits, memory, strict=True))
@@ -179,7 +183,7 @@ def plan_repack(
     code: StorageFormat,
     src: ElementType,
     dst: ElementType,
-    memory: InMemory = IN_PLACE,
+    memory: StridedOperands = NOT_STRIDED,
     op: str = "repack",
     nan: str = "raise",
 ) -> LaunchPlan | None:
@@ -193,14 +197,14 @@ def plan_repack(
     dense = length % code.group == 0 or size == length
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
-        streaming=past_cache(size, src, dst) and memory == IN_PLACE,
+        streaming=past_cache(size, src, dst) and memory == NOT_STRIDED,
         size=size,
     )
     if dense:
         kernel = kernel_for(repack_elements, kinds, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
-        return _in_memory(plan, shape, kinds, memory)
-    if memory != IN_PLACE:
+        return _tiled_if_strided(plan, shape, kinds, memory)
+    if memory != NOT_STRIDED:
         return None
     kernel = kernel_for(repack, kinds, op, nan=nan)
     return plan_launch(kernel, COPY, args, size // length, threads, size=length)
@@ -409,7 +413,7 @@ def plan_ranged(
     shape: tuple[int, ...],
     src: np.dtype[Any],
     dst: np.dtype[Any],
-    memory: InMemory = IN_PLACE,
+    memory: StridedOperands = NOT_STRIDED,
     one_pass: bool = False,
 ) -> RangedPlan | None:
     """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
@@ -438,7 +442,7 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
 
 
 def _plan_fused(
-    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: InMemory
+    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: StridedOperands
 ) -> LaunchPlan | None:
     """Plan one pass; None where a block would have left the cache when it is quantized, or threads outnumber blocks."""
     op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
@@ -457,7 +461,7 @@ def _plan_fused(
     args = kernel_args(layout, spec.code_range, streaming=past_cache(size, *kinds[:2]))
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
-        if memory != IN_PLACE:
+        if memory != NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
         kernel = kernel_for(columns.stripes, kinds, op, arithmetic, **options)
@@ -466,8 +470,8 @@ def _plan_fused(
     if batched and layout.parameters >= tuned.batched_blocks:
         kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
         plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
-        return _in_memory(plan, shape, kinds, memory, unit=layout.block, whole=layout.block)
+        return _tiled_if_strided(plan, shape, kinds, memory, unit=layout.block, whole=layout.block)
     kernel = kernel_for(runs, kinds, op, arithmetic, **options)
     args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
     plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=owned_units(layout))
-    return _in_memory(plan, shape, kinds, memory, whole=owned_units(layout))
+    return _tiled_if_strided(plan, shape, kinds, memory, whole=owned_units(layout))

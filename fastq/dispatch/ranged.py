@@ -15,7 +15,7 @@ from fastq.dispatch.cache import Plan
 from fastq.dispatch.granularity import kept_axes, make_layout
 from fastq.dispatch.launch import launcher, parted_by_bytes
 from fastq.dispatch.parameters import Result, codes_result, values_result
-from fastq.dispatch.planner import InMemory, RangedPlan, plan_parameters, plan_ranged
+from fastq.dispatch.planner import RangedPlan, StridedOperands, plan_parameters, plan_ranged
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts, shape_of_nothing
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
@@ -445,4 +445,6 @@ def _plan_for(
     else:
         memory_of_out = memory_of(arrangement.view(out))
     in_order = memory_order(view) == tuple(range(x.ndim))
-    return plan_ranged(seen, view.shape, src, dst, InMemory(memory_of(view), memory_of_out), one_pass=not in_order)
+    return plan_ranged(
+        seen, view.shape, src, dst, StridedOperands(memory_of(view), memory_of_out), one_pass=not in_order
+    )

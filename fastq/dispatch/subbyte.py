@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastq.dispatch import validation
 from fastq.dispatch.cache import Plan
 from fastq.dispatch.parameters import result_of
-from fastq.dispatch.planner import InMemory, plan_repack
+from fastq.dispatch.planner import StridedOperands, plan_repack
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import as_bits
 from fastq.dispatch.strides import is_plain, memory_of
@@ -159,7 +159,7 @@ def packer(
         return lambda codes, packed: 0
     rows, source = np.moveaxis(codes, axis, -1), native(codes.dtype)
     is_in_place = is_plain(np.moveaxis(packed, axis, -1))
-    plan = plan_repack(rows.shape, code, source, code, InMemory(x=memory_of(rows)), op, nan)
+    plan = plan_repack(rows.shape, code, source, code, StridedOperands(x=memory_of(rows)), op, nan)
     if copies := plan is None:
         plan = plan_repack(rows.shape, code, source, code, op=op, nan=nan)
     launch = bind(_planned(plan))
@@ -184,7 +184,7 @@ def unpacker(packed: Array, codes: Array, code: StorageFormat, axis: int = -1) -
         return lambda packed, codes: 0
     rows, target = np.moveaxis(codes, axis, -1), native(codes.dtype)
     is_plain_source = is_plain(np.moveaxis(packed, axis, -1))
-    plan = plan_repack(rows.shape, code, code, target, InMemory(out=memory_of(rows)))
+    plan = plan_repack(rows.shape, code, code, target, StridedOperands(out=memory_of(rows)))
     if copies := plan is None:
         plan = plan_repack(rows.shape, code, code, target)
     launch = bind(_planned(plan))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.launch import AsTheyAre, parted_by_bytes
@@ -119,7 +119,7 @@ class ErrorsLaunch:
 
 def compare_codes(
     x: Array, codes: Array, _s: Any, _z: Any, qparams: QParams, _: object, shape: tuple[int, ...]
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.compare` with a QuantizedArray."""
     validation.as_input(x)
     _check_shapes(x, shape)
@@ -143,7 +143,7 @@ def compare_codes(
     return measure
 
 
-def compare_values(x: Array, values: Array, *_: object) -> Plan:
+def compare_values(x: Array, values: Array, *_: object) -> BoundCall:
     """Resolve `fastq.compare` with an array."""
     validation.as_input(x)
     if not validation.is_real(values.dtype):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
 from fastq.dispatch.strides import is_plain, memory_of
@@ -60,7 +60,7 @@ class _Task(NamedTuple):
         return data.shape[-1] // self.row.size if self.needs_rows else GROUP
 
 
-def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype: object, *_: None) -> Plan:
+def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype: object, *_: None) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
     row = as_block_format(qtype)
     if data.dtype.name not in _SOURCES:
@@ -91,7 +91,7 @@ def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype
     return quantize
 
 
-def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> Plan:
+def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> BoundCall:
     """Resolve `fastq.gguf.dequantize`."""
     row = as_block_format(qtype)
     if data.dtype != _UINT8:

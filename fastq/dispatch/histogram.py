@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_histogram
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
@@ -23,7 +23,7 @@ from fastq.system.arguments import native
 Array = NDArray[Any]
 
 
-def histogram(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, bins: int, nan: str, *_: None) -> Plan:
+def histogram(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, bins: int, nan: str, *_: None) -> BoundCall:
     """Resolve the histogram of each part of an array."""
     validation.as_input(x)
     axes = kept_axes(axis, x.ndim)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.granularity import kept_axes, make_layout
 from fastq.dispatch.launch import launcher, parted_by_bytes
 from fastq.dispatch.parameters import Result, codes_result, values_result
@@ -145,7 +145,7 @@ def quantize(
     nan: str,
     method: Any,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
@@ -171,7 +171,7 @@ def fake_quantize(
     nan: str,
     method: Any,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
     validation.as_input(x)
     result = values_result(x, out)
@@ -197,7 +197,7 @@ def choose_qparams(
     nan: str,
     method: Any,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
     validation.as_input(x)
     request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method)
@@ -337,8 +337,8 @@ class RangedLaunch:
         self.checked = ranged.plan.checked(Checks((nbytes_x, nbytes_out, 0, 0), lowest=(low_x, low_out)))
 
     @property
-    def plan(self) -> Callable[[Array, Any], Quantized]:
-        """The plan of calls: a closure, which takes half the time of a method."""
+    def bound(self) -> Callable[[Array, Any], Quantized]:
+        """What the plan cache keeps: a closure, which takes half the time of a method."""
         new, launch, begin, filled, nan = (
             self.new,
             bind(self.checked),
@@ -350,7 +350,7 @@ class RangedLaunch:
         new_zero_point = functools.partial(np.zeros, self.arrangement.layout.shape, self.scheme.zero_point_dtype)
         arranged = None if self.arrangement.order is None else self.arrangement.from_kernel
 
-        def plan(x: Array, out: Any) -> Quantized:
+        def call(x: Array, out: Any) -> Quantized:
             result, scale, zero_point = new() if out is None else out, new_scale(), new_zero_point()
             status = launch(x, result, scale, zero_point, None, *begin())
             if status == UNFIT:
@@ -361,7 +361,7 @@ class RangedLaunch:
                 scale, zero_point = arranged(scale), arranged(zero_point)
             return result, filled(scale, zero_point)
 
-        return plan if self.tensor_scale is None else self._launch_with_tensor_scale
+        return call if self.tensor_scale is None else self._launch_with_tensor_scale
 
     def _launch_apart(self, x: Array, out: Any, scale: Array, zero_point: Array, tensor_scale: Array | None) -> int:
         """Launch for any output: on a copy of x where it shares memory with that."""
@@ -396,13 +396,13 @@ class SteppedLaunch:
         dtypes = x.dtype, result.dtype, spec.range_scheme.scale_dtype, spec.range_scheme.zero_point_dtype
         self.launcher = launcher(spec.given, x, out, x.shape, dtypes, backward=True) if x.size else None
 
-    def plan(self, x: Array, out: Any) -> Quantized:
-        """Launch."""
+    def launch(self, x: Array, out: Any) -> Quantized:
+        """Launch; return codes or values, and their parameters."""
         result = self.new() if out is None else out
         target = np.asarray(result)
         (source,) = validation.copy_if_overlapping(target, x)
         if source.strides != x.strides:  # the plans are for the memory of x
-            return self.anew(source, target).plan(source, out)
+            return self.anew(source, target).launch(source, out)
         given, status, tensor_scale = self.choose(source)
         if not status and self.launcher is not None:
             status = self.launcher.execute(source, target, given)
@@ -411,15 +411,15 @@ class SteppedLaunch:
 
 
 def _launch(x: Array, out: Any, request: Request, spec: OpSpec, result: Result) -> Callable[[Array, Any], Quantized]:
-    """Return the plan of an operation: one launch if that can be, else steps."""
+    """Return what does an operation: in one launch if that can be, else in steps."""
     target = None if out is None else np.asarray(out)
     arrangement = None if x.size == 0 or request.search is not None else _arrangement_of(x, target, spec)
     if arrangement is not None:
         plan_for = functools.partial(_plan_for, spec, native(x.dtype), native(result.dtype), arrangement)
         ranged = plan_for(x, target)
         if ranged is not None:
-            return RangedLaunch(x, target, request, spec, result, ranged, arrangement, plan_for).plan
-    return SteppedLaunch(x, target, request, spec, result).plan
+            return RangedLaunch(x, target, request, spec, result, ranged, arrangement, plan_for).bound
+    return SteppedLaunch(x, target, request, spec, result).launch
 
 
 def _arrangement_of(x: Array, out: Array | None, spec: OpSpec) -> Arrangement | None:

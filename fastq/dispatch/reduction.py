@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_minmax
 from fastq.dispatch.refusal import refuse_nan
@@ -22,7 +22,9 @@ Array = NDArray[Any]
 MinMax = tuple[Array, Array, int]  # minima, maxima and status
 
 
-def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_size: int, nan: str, *_: None) -> Plan:
+def minmax(
+    x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_size: int, nan: str, *_: None
+) -> BoundCall:
     """Resolve `fastq.minmax`."""
     validation.as_input(x)
     validation.check_nan(nan)

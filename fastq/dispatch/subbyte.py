@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import StridedOperands, plan_repack
 from fastq.dispatch.refusal import refuse_nan
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 def pack(
     codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, axis: int, dtype: Any, bitorder: str, *_: None
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.pack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
     own = qtype.storage.name if qtype.element else qtype.name
@@ -61,7 +61,7 @@ def unpack(
     dtype: Any,
     bitorder: str,
     shape: Any,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.unpack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), as_shape(shape)
     if packed.dtype != np.uint8:
@@ -96,7 +96,7 @@ def binarize(
     bitorder: str,
     nan: str,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.binarize`."""
     validation.as_input(x)
     validation.check_nan(nan)

@@ -77,7 +77,7 @@ def plan_errors(
 
 
 class ErrorsLaunch:
-    """Launch sums of the errors of arrays alike, in the dtypes that kernels read.
+    """Launch sums of the errors of arrays of the same dtype, shape and strides.
 
     Attributes
     ----------

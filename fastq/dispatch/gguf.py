@@ -34,7 +34,10 @@ _SEARCH = 16  # a search for scales takes as long as so many elements for each
 
 
 class _Task(NamedTuple):
-    """What a call does to arrays alike: blocks of `width` elements become `result_width` of `dtype`."""
+    """What a call does to arrays of the same dtype, shape and strides.
+
+    Blocks of `width` elements become `result_width` of `dtype`.
+    """
 
     row: BlockFormat
     loop: Any
@@ -105,7 +108,10 @@ def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: 
 def _launch(
     task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
 ) -> Callable[[Array, Any, Array | None], tuple[Array, int]]:
-    """Return what does a task on arrays alike, and says which block was refused first, -1 of none."""
+    """Return what does a task on arrays of the same dtype, shape and strides.
+
+    It returns which block was refused first, -1 of none.
+    """
     result = result_of(shape, task.dtype, out)
     blocks, target = data.size // task.width, None if out is None else np.asarray(out)
     if not blocks:

@@ -265,7 +265,7 @@ class TensorScale:
 
 
 class ParameterChoice:
-    """Choose scale and zero point from the ranges of arrays alike."""
+    """Choose scale and zero point from the ranges of arrays of the same dtype, shape and strides."""
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:
         self.template, self.scheme, self.spec = _template(request, spec), spec.range_scheme, spec
@@ -314,7 +314,7 @@ Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and 
 
 
 class RangedLaunch:
-    """Launch an operation with parameters from ranges, on arrays alike, at once.
+    """Launch an operation with parameters from ranges at once, on arrays of the same dtype, shape and strides.
 
     NaN and infinities are refused by what kernels report; the driver refuses output that shares memory with the input.
     """

@@ -49,7 +49,10 @@ def minmax(
 
 
 class Extremes:
-    """Reduce arrays alike to the minimum and maximum of each part, in the order and dtype of kernels."""
+    """Reduce arrays of the same dtype, shape and strides to the minimum and maximum of each part.
+
+    These are in the order and dtype of kernels.
+    """
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str) -> None:
         x = x if block_size else once(x, axes or ())
@@ -72,7 +75,7 @@ class Extremes:
 
 
 class NanParts:
-    """Find the parts of arrays alike that have a NaN: the maximum of marks, 1 where an element is NaN."""
+    """Find the parts with a NaN, of arrays of the same dtype, shape and strides: the maximum of marks, 1 for NaN."""
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int) -> None:
         arrangement, mark = arrange(x, None, axes, block_size), np.dtype(np.uint8)

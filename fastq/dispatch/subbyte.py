@@ -151,9 +151,9 @@ def _storage(qtype: QType, bitorder: str) -> StorageFormat:
 def packer(
     codes: Array, packed: Array, code: StorageFormat, axis: int = -1, op: str = "repack", nan: str = "raise"
 ) -> Callable[[Array, Array], int]:
-    """Return what packs codes, or values of which one bit is kept, of arrays like these along an axis.
+    """Return what packs codes, or values of which one bit is kept, along an axis, and returns the status.
 
-    It returns the status.
+    It takes arrays of the same dtype, shape and strides as these.
     """
     if not codes.size:
         return lambda codes, packed: 0
@@ -179,7 +179,7 @@ def packer(
 
 
 def unpacker(packed: Array, codes: Array, code: StorageFormat, axis: int = -1) -> Callable[[Array, Array], int]:
-    """Return what writes packed codes of arrays like these, along an axis, one in a byte."""
+    """Return what writes packed codes along an axis one in a byte, for arrays of the same dtype, shape and strides."""
     if not codes.size:
         return lambda packed, codes: 0
     rows, target = np.moveaxis(codes, axis, -1), native(codes.dtype)

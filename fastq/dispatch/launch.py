@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.planner import GRAIN, ElementwisePlan, StridedOperands, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, tiles
+from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, pieces
 from fastq.dispatch.subbyte import packed_index, packer, unpacker
 from fastq.kernels.storage import StorageFormat
 from fastq.runtime import threadpool
@@ -65,7 +65,7 @@ class Repacked(NamedTuple):
         dtype = native(values.dtype)
         scale, zero_point, tensor_scale = self.plan.repeated(_contiguous(given))
         plan = self.plan.plan.with_tensor(tensor_scale)
-        for index, start, stop in tiles(values.shape):
+        for index, start, stop in pieces(values.shape):
             part, where = values[index], packed[packed_index(index, values.shape, code)]
             codes = np.empty(part.shape, code.unpacked_dtype)
             if quantizing:

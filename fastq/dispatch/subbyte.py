@@ -203,7 +203,7 @@ def unpacker(packed: Array, codes: Array, code: StorageFormat, axis: int = -1) -
 
 
 def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: StorageFormat) -> tuple[Any, ...]:
-    """Return where the bytes of a tile are: tiles that part the last axis do so at whole bytes."""
+    """Return where the bytes of a piece are: pieces that part the last axis do so at whole bytes."""
     if len(index) < len(shape) or not shape:
         return index
     *others, last = index

@@ -16,7 +16,7 @@ from fastq.kernels.load_store import (
 )
 from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, to_line
-from fastq.kernels.loops.row_tile import rows_at_a_time, visit_tile
+from fastq.kernels.loops.row_group import rows_at_a_time, visit_group
 from fastq.kernels.operands import pointer_types, rebase, register_lanes
 from fastq.kernels.parameters import (
     count_nan_as_zero,
@@ -64,7 +64,7 @@ def columns(spec, operands, args, units):
         p, end = _first_parameter(args, row), min((row + 1) * args.inner, stop)
         rows = rows_at_a_time(spec, operands, args, row, end - i)
         if rows > 1 and i == row * args.inner and i + rows * args.inner <= stop:
-            status |= status_of(visit_tile(spec, operands, args, p, i, end), False)
+            status |= status_of(visit_group(spec, operands, args, p, i, end), False)
             i += rows * args.inner
         else:
             status |= visit(spec, operands, args, p, i, end)
@@ -89,7 +89,7 @@ def column_strips(spec, operands, args, units):
         p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
         rows = rows_at_a_time(spec, operands, args, row, stop - start)
         if rows > 1:
-            status |= status_of(visit_tile(spec, operands, args, p, i, end), False)
+            status |= status_of(visit_group(spec, operands, args, p, i, end), False)
         else:
             status |= visit(spec, operands, args, p, i, end)
         row += rows

@@ -165,7 +165,7 @@ TRIALS = [
     Trial("piece", (1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 20), ("quantize odd rows of 4 bits 2**23",)),
     Trial("reduction_cost", (1, 2, 4, 8, 16), ("minmax of 2**17", "minmax of 2**18")),
     Trial("merged_partials", (1 << 10, 1 << 13, 1 << 16, 1 << 19), ("minmax of 2**15 x 64 by columns",)),
-    Trial("strip_columns", (1 << 11, 1 << 13, 1 << 15, 1 << 17), ("minmax of 8 x 2**18 by columns",)),
+    Trial("range_columns", (1 << 11, 1 << 13, 1 << 15, 1 << 17), ("minmax of 8 x 2**18 by columns",)),
     Trial("parallel_from", (1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17), ("quantize 2**15", "quantize 2**16")),
     Trial("wake_from", (1 << 17, 1 << 18, 1 << 19, 1 << 20), ("quantize 2**19",)),
     Trial("chunk", ((1 << 13, 1 << 17), (1 << 14, 1 << 18), (1 << 14, 1 << 20)), ("quantize 2**22", "quantize 2**25")),

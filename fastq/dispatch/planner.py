@@ -297,12 +297,12 @@ def plan_minmax(
     alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
-    in_strips = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and repeat == 1
-    wide = in_strips and memory is None
-    loop = columns.column_strips if wide else loop_of(layout)
+    by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and repeat == 1
+    wide = by_columns and memory is None
+    loop = columns.column_ranges if wide else loop_of(layout)
     kernel = kernel_for(loop, ReductionOperands(dtype, held, held), "minmax")
     args = kernel_args(layout, streaming=past_cache(size, dtype), partial_stride=count if slots > 1 else 0)
-    units, chunk = (layout.inner, min(tuned.strip_columns, -(-layout.inner // threads))) if wide else (size, 0)
+    units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
     operands, status_mask = (X, LO, HI, NONE, NONE), ALL_STATUS if nan == "raise" else ~HAS_NAN
@@ -450,7 +450,7 @@ def _plan_fused(
     layout, size, tuned = make_layout(shape, spec.axes, spec.block_size), math.prod(shape), tuning.current()
     assert layout is not None
     threads = threadpool.threads_for(size)
-    width = 1 if layout.inner == 1 else columns.STRIPE_BYTES // _compute_size(arithmetic, kinds)
+    width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
     if not layout.owned or layout.block * width > tuned.fused_block:
         return None
     apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
@@ -464,7 +464,7 @@ def _plan_fused(
         if memory != NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
-        kernel = kernel_for(columns.stripes, kinds, op, arithmetic, **options)
+        kernel = kernel_for(columns.block_columns, kinds, op, arithmetic, **options)
         return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and layout.parameters >= tuned.batched_blocks:

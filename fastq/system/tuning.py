@@ -79,7 +79,7 @@ class Tuning:
         Minima and maxima of all threads at most that are kept side by side: 512 KiB of float32.
     partial_histograms : int
         Bytes of the histograms at most that threads, or neighbouring elements, have for themselves.
-    strip_columns : int
+    range_columns : int
         Columns at most that a thread reduces at a time where rows are wider, so that minima and maxima stay in the L2
         cache. 2**15 of 2**18 columns are 1.2 to 3 times as fast as 2**11 to 2**14.
     batched_blocks : int
@@ -129,7 +129,7 @@ class Tuning:
     reduction_cost: int = 8
     merged_partials: int = 1 << 16
     partial_histograms: int = 1 << 24
-    strip_columns: int = 1 << 15
+    range_columns: int = 1 << 15
     batched_blocks: int = 16
     parallel_from: int = 1 << 15
     wake_from: int = 1 << 19

@@ -81,7 +81,7 @@ def _first_parameter(args, row):
 
 
 @njit
-def column_strips(spec, operands, args, units):
+def column_ranges(spec, operands, args, units):
     """Visit columns start..stop of every row; src and dst hold all elements."""
     operands, status, row = rebase(operands, args, units), 0, 0
     start, stop = units.start, units.stop
@@ -175,17 +175,17 @@ def _compare(spec, operands, args, p, i, end):
     return add_errors(spec, operands, args, p + i, i, end)
 
 
-# --- range and values in one pass: stripes of a block -----------------------------------------------------------------
+# --- range and values in one pass: columns of a block ----------------------------------------------------------------
 
-STRIPE = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
-STRIPE_BYTES = STRIPE * REGISTER_BITS // 8
+COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
+COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
 
 
 @njit
-def stripes(spec, operands, args, units):
-    """Quantize (or fake quantize) stripes start..stop, each some columns of one block; the first block's come first."""
+def block_columns(spec, operands, args, units):
+    """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
     operands = rebase(operands, args, units)
-    vec, few = compute_lanes(spec, operands.scale, STRIPE), fewest_lanes(operands)
+    vec, few = compute_lanes(spec, operands.scale, COLUMN_REGISTERS), fewest_lanes(operands)
     n = count(vec)
     across = (args.inner + n - 1) // n
     infinite, nan = False, False
@@ -197,11 +197,11 @@ def stripes(spec, operands, args, units):
         column = (unit - p * across) * n
         if column + n <= args.inner or args.inner >= n:
             column = min(column, args.inner - n)
-            found = _stripe(spec, operands, args, p, first, rows, column, lanes_like(vec, operands.src))
+            found = _quantize_columns(spec, operands, args, p, first, rows, column, lanes_like(vec, operands.src))
             nan, infinite = nan | found[0], infinite | found[1]
             continue
         while column < args.inner:
-            found = _stripe(spec, operands, args, p, first, rows, column, few)
+            found = _quantize_columns(spec, operands, args, p, first, rows, column, few)
             nan, infinite = nan | found[0], infinite | found[1]
             column += count(few)
     return status_of(nan, infinite)
@@ -223,7 +223,7 @@ def store_piece(spec, dst, i, y, streaming):
 
 
 @njit
-def _stripe(spec, operands, args, p, first, rows, column, vec):
+def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     src, dst = operands.src, operands.dst
     i = first * args.inner + column
     x = load_elements(src, i, vec)

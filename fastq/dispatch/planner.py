@@ -284,9 +284,9 @@ def plan_minmax(
     nan: str,
     dtype: np.dtype[Any],
     memory: Memory | None = None,
-    marks_nan: bool = False,
+    copies_isnan: bool = False,
 ) -> MinMaxReduction:
-    """Plan the minima and maxima of the parts of an array, or of marks where it is NaN."""
+    """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
     layout, size = make_layout(shape, axes, block_size), math.prod(shape)
     assert layout is not None
     threads = _threads_to_reduce(size)
@@ -319,7 +319,7 @@ def plan_minmax(
         status_mask=status_mask,
     )
     if memory is not None:
-        x = Operand(element_type(dtype).bitwidth, *memory, marks_nan=marks_nan)
+        x = Operand(element_type(dtype).bitwidth, *memory, copies_isnan=copies_isnan)
         tiled = in_tiles(reduce, shape, x, Operand(0), chunk_multiple=chunk_multiple)
         assert tiled is not None
         reduce = tiled

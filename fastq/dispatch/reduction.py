@@ -75,13 +75,13 @@ class Extremes:
 
 
 class NanParts:
-    """Find the parts with a NaN, of arrays of the same dtype, shape and strides: the maximum of marks, 1 for NaN."""
+    """Find the parts with a NaN, of arrays of the same dtype, shape and strides: the maximum of 1 for NaN, else 0."""
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int) -> None:
         arrangement, mark = arrange(x, None, axes, block_size), np.dtype(np.uint8)
         view = arrangement.view(x)
         memory = Memory(view.strides, x.dtype)
-        self.plan = plan_minmax(view.shape, arrangement.axes, block_size, "keep", mark, memory, marks_nan=True)
+        self.plan = plan_minmax(view.shape, arrangement.axes, block_size, "keep", mark, memory, copies_isnan=True)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
         """Return which parts have a NaN."""

@@ -240,9 +240,9 @@ def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step): 
                 _put(kind, d + c * dst_step, 0, _element(kind, s + c * src_step, 0))
 
 
-def address_of_copy(dtype: np.dtype[Any], marks_nan: bool = False) -> int:
+def address_of_copy(dtype: np.dtype[Any], copies_isnan: bool = False) -> int:
     """Return the address of `copy` for elements of a dtype, which become native, or native ones that become of it."""
-    infinity = int(np.array(np.inf, dtype.newbyteorder("=")).view(f"u{dtype.itemsize}")) if marks_nan else 0
+    infinity = int(np.array(np.inf, dtype.newbyteorder("=")).view(f"u{dtype.itemsize}")) if copies_isnan else 0
     return jit.kernel(copy, types.int64, Copy(dtype.itemsize, not dtype.isnative, infinity), *[types.int64] * 8)
 
 

@@ -60,7 +60,7 @@ class Operand(NamedTuple):
         Of that array.
     is_result : bool
         Whether the kernel writes it.
-    marks_nan : bool
+    copies_isnan : bool
         Whether the kernel gets not its elements but 1 where they are NaN, else 0.
     """
 
@@ -68,12 +68,12 @@ class Operand(NamedTuple):
     strides: tuple[int, ...] = ()
     dtype: np.dtype[Any] | None = None
     is_result: bool = False
-    marks_nan: bool = False
+    copies_isnan: bool = False
 
     @property
     def copy(self) -> int:
         """Address of the function that copies it, 0 where it is not copied."""
-        return 0 if self.dtype is None else address_of_copy(self.dtype, self.marks_nan)
+        return 0 if self.dtype is None else address_of_copy(self.dtype, self.copies_isnan)
 
 
 class Cut(NamedTuple):

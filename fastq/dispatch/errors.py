@@ -86,15 +86,16 @@ class ErrorsLaunch:
     """
 
     def __init__(self, spec: OpSpec, x: Array, q: Array, given: Parameters) -> None:
-        code, parts = spec.arithmetic.code_format, (x.shape, spec.axes, spec.block_size)
+        code_format, parts = spec.arithmetic.code_format, (x.shape, spec.axes, spec.block_size)
         layout = make_layout(*parts)
         self.unpacked = None
-        if not spec.packs or code is None:
+        if not spec.packs or code_format is None:
             arrangement = arrange(x, q, spec.axes, spec.block_size)
-        elif layout is not None and is_plain(q) and parted_by_bytes(*parts, code.group):
+        elif layout is not None and is_plain(q) and parted_by_bytes(*parts, code_format.group):
             arrangement = Arrangement(None, True, spec.axes, layout, ())
         else:
-            self.unpacked, self.code, q = spec.unpacked, code, np.empty(x.shape, code.unpacked_dtype)
+            self.unpacked, self.code_format = spec.unpacked, code_format
+            q = np.empty(x.shape, code_format.unpacked_dtype)
             arrangement = arrange(x, q, spec.axes, spec.block_size)
         view = arrangement.view(x)
         memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))
@@ -112,8 +113,8 @@ class ErrorsLaunch:
     def execute(self, x: Array, q: Array, given: Parameters, sums: Array) -> int:
         """Add up errors; return the status."""
         if self.unpacked is not None:
-            packed, q = q, np.empty(x.shape, self.code.unpacked_dtype)
-            unpacker(packed, q, self.code)(packed, q)
+            packed, q = q, np.empty(x.shape, self.code_format.unpacked_dtype)
+            unpacker(packed, q, self.code_format)(packed, q)
         return self.launcher.execute(x, q, given, sums)
 
 

@@ -55,28 +55,28 @@ class Repacked(NamedTuple):
 
     plan: ElementwisePlan
     spec: OpSpec
-    code: StorageFormat
+    code_format: StorageFormat
     direct: None = None
 
     def execute(self, x: Array, out: Array, given: Parameters) -> int:
         """Run; return the status."""
-        quantizing, status, code = self.spec.op == "quantize", 0, self.code
+        quantizing, status, code_format = self.spec.op == "quantize", 0, self.code_format
         values, packed = (x, out) if quantizing else (out, x)
         dtype = native(values.dtype)
         scale, zero_point, tensor_scale = self.plan.repeated(_contiguous(given))
         plan = self.plan.plan.with_tensor(tensor_scale)
         for index, start, stop in pieces(values.shape):
-            part, where = values[index], packed[packed_index(index, values.shape, code)]
-            codes = np.empty(part.shape, code.unpacked_dtype)
+            part, where = values[index], packed[packed_index(index, values.shape, code_format)]
+            codes = np.empty(part.shape, code_format.unpacked_dtype)
             if quantizing:
                 src, dst = np.ascontiguousarray(part, dtype), codes
             else:
-                unpacker(where, codes, code)(where, codes)
+                unpacker(where, codes, code_format)(where, codes)
                 src, dst = codes, np.empty(part.shape, dtype)
             chunk = threadpool.chunk_for(stop - start, 1, GRAIN, plan.threads)
             status |= run(plan.part(start, stop, start, chunk), src, dst, scale, zero_point)
             if quantizing:
-                packer(codes, where, code)(codes, where)
+                packer(codes, where, code_format)(codes, where)
             else:
                 values[index] = dst
         return status
@@ -86,17 +86,17 @@ class Unpacked(NamedTuple):
     """Packed codes go through an array of codes one in a byte, for granularities that no view in memory order has."""
 
     spec: OpSpec
-    code: StorageFormat
+    code_format: StorageFormat
     direct: None = None
 
     def execute(self, x: Array, out: Array, given: Parameters) -> int:
         """Run; return the status."""
-        codes = np.empty((x if self.spec.op == "quantize" else out).shape, self.code.unpacked_dtype)
+        codes = np.empty((x if self.spec.op == "quantize" else out).shape, self.code_format.unpacked_dtype)
         if self.spec.op == "quantize":
             status = self._execute(x, codes, given)
-            packer(codes, out, self.code)(codes, out)
+            packer(codes, out, self.code_format)(codes, out)
             return status
-        unpacker(x, codes, self.code)(x, codes)
+        unpacker(x, codes, self.code_format)(x, codes)
         return self._execute(codes, out, given)
 
     def _execute(self, x: Array, out: Array, given: Parameters) -> int:
@@ -129,17 +129,17 @@ def launcher(
     """
     dtypes = tuple(map(native, dtypes))
     if spec.packs:
-        code = spec.arithmetic.code_format
-        assert code is not None
+        code_format = spec.arithmetic.code_format
+        assert code_format is not None
         packed = out if spec.op == "quantize" else x
-        whole_bytes = is_plain(packed) and parted_by_bytes(shape, spec.axes, spec.block_size, code.group)
+        whole_bytes = is_plain(packed) and parted_by_bytes(shape, spec.axes, spec.block_size, code_format.group)
         layout = make_layout(shape, spec.axes, spec.block_size)
         if layout is None:
-            return Unpacked(spec, code)
+            return Unpacked(spec, code_format)
         if not whole_bytes:
-            between = code.unpacked_dtype
+            between = code_format.unpacked_dtype
             source, result = (dtypes[0], between) if spec.op == "quantize" else (between, dtypes[1])
-            return Repacked(plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code)
+            return Repacked(plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code_format)
         arrangement = Arrangement(None, True, spec.axes, layout, ())
     else:
         arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)

@@ -82,8 +82,8 @@ def kernel_args(
 
 def kernel_for(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
     """Return the address of a loop compiled for an arithmetic and options of `kernel_address`."""
-    rule, code, scale_format = arithmetic
-    return kernel_address(loop, operands, op, rule=rule, code=code, scale_format=scale_format, **options)
+    rule, code_format, scale_format = arithmetic
+    return kernel_address(loop, operands, op, rule=rule, code=code_format, scale_format=scale_format, **options)
 
 
 _NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
@@ -107,10 +107,10 @@ def element_types(
     spec: OpSpec, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero_point: np.dtype[Any]
 ) -> ElementOperands:
     """Return what the pointers of an operation point to, from the dtypes of its arrays."""
-    op, code, scale_format = spec.op, spec.arithmetic.code_format, spec.arithmetic.scale_format
+    op, code_format, scale_format = spec.op, spec.arithmetic.code_format, spec.arithmetic.scale_format
     return ElementOperands(
-        (code or src if op == "dequantize" else src),
-        (code or dst if op in ("quantize", "compare") else dst),
+        (code_format or src if op == "dequantize" else src),
+        (code_format or dst if op in ("quantize", "compare") else dst),
         scale_format or scale,
         zero_point,
     )
@@ -180,7 +180,7 @@ def _tiled_if_strided(
 
 def plan_repack(
     shape: tuple[int, ...],
-    code: StorageFormat,
+    code_format: StorageFormat,
     src: ElementType,
     dst: ElementType,
     memory: StridedOperands = NOT_STRIDED,
@@ -194,7 +194,7 @@ def plan_repack(
     size, length = math.prod(shape), shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = threadpool.threads_for(size)
-    dense = length % code.group == 0 or size == length
+    dense = length % code_format.group == 0 or size == length
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
         streaming=past_cache(size, src, dst) and memory == NOT_STRIDED,

@@ -426,8 +426,8 @@ def _arrangement_of(x: Array, out: Array | None, spec: OpSpec) -> Arrangement | 
     """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
     if not spec.packs:
         return arrange(x, out, spec.axes, spec.block_size)
-    code, layout = spec.arithmetic.code_format, make_layout(x.shape, spec.axes, spec.block_size)
-    whole_bytes = code is not None and parted_by_bytes(x.shape, spec.axes, spec.block_size, code.group)
+    code_format, layout = spec.arithmetic.code_format, make_layout(x.shape, spec.axes, spec.block_size)
+    whole_bytes = code_format is not None and parted_by_bytes(x.shape, spec.axes, spec.block_size, code_format.group)
     if layout is None or not is_plain(out) or not whole_bytes:
         return None
     return Arrangement(None, is_plain(x), spec.axes, layout, ())

@@ -130,7 +130,7 @@ NOT_STRIDED = StridedOperands()
 
 
 class ElementwisePlan(NamedTuple):
-    """A launch plan with given parameters, and how often these are repeated side by side for a widened layout."""
+    """A launch plan with given parameters, and how often these are repeated side by side for a layout of joined rows."""
 
     plan: LaunchPlan
     repeat: int
@@ -154,7 +154,7 @@ def plan_elementwise(
     kinds, size = element_types(spec, *dtypes), math.prod(shape)
     layout = make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.widened(tuning.current().narrow_row)
+    layout, repeat = layout.joined_rows(tuning.current().narrow_row)
     threads = threadpool.threads_for(size)
     kernel = kernel_for(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
@@ -292,7 +292,7 @@ def plan_minmax(
     threads = _threads_to_reduce(size)
     wanted, parameters = layout.shape, layout.parameters
     tuned = tuning.current()
-    layout, repeat = layout.widened(tuned.narrow_row)
+    layout, repeat = layout.joined_rows(tuned.narrow_row)
     count, chunk_multiple = layout.parameters, owned_units(layout)
     alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads

@@ -12,7 +12,7 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.launch import AsTheyAre, parted_by_bytes
+from fastq.dispatch.launch import DirectLauncher, parted_by_bytes
 from fastq.dispatch.planner import (
     ERRORS_CHUNK,
     NOT_STRIDED,
@@ -102,7 +102,7 @@ class ErrorsLaunch:
         dtypes = map(native, (x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype))
         seen = (self.unpacked or spec).with_axes(arrangement.axes)
         plan, chunks = plan_errors(seen, view.shape, *dtypes, memory=memory)
-        self.launcher, self.shape = AsTheyAre(plan, arrangement), (chunks, SUMS, SUM_LANES)
+        self.launcher, self.shape = DirectLauncher(plan, arrangement), (chunks, SUMS, SUM_LANES)
         direct = None if self.unpacked else self.launcher.direct
         self.direct = direct and direct.plan
 

@@ -33,8 +33,8 @@ class Launcher(Protocol):
         """Run; return the status."""
 
 
-class AsTheyAre(NamedTuple):
-    """Kernels get the arrays of the caller, where they are or in tiles."""
+class DirectLauncher(NamedTuple):
+    """Launch on the caller's arrays, in place or in tiles."""
 
     plan: ElementwisePlan
     arrangement: Arrangement
@@ -50,8 +50,8 @@ class AsTheyAre(NamedTuple):
         return run(self.plan.plan.with_tensor(tensor_scale), x, out, scale, zero_point, sums)
 
 
-class Repacked(NamedTuple):
-    """Rows of packed codes that begin within a byte, or have gaps, go through codes one in a byte, some at a time."""
+class PiecewiseLauncher(NamedTuple):
+    """Launch on unpacked codes, piece by piece: rows of packed codes that begin within a byte, or have gaps."""
 
     plan: ElementwisePlan
     spec: OpSpec
@@ -82,8 +82,8 @@ class Repacked(NamedTuple):
         return status
 
 
-class Unpacked(NamedTuple):
-    """Packed codes go through an array of codes one in a byte, for granularities that no view in memory order has."""
+class UnpackedLauncher(NamedTuple):
+    """Launch on a whole unpacked copy of the codes: for granularities that no view in memory order has."""
 
     spec: OpSpec
     code_format: StorageFormat
@@ -135,11 +135,13 @@ def launcher(
         whole_bytes = is_plain(packed) and parted_by_bytes(shape, spec.axes, spec.block_size, code_format.group)
         layout = make_layout(shape, spec.axes, spec.block_size)
         if layout is None:
-            return Unpacked(spec, code_format)
+            return UnpackedLauncher(spec, code_format)
         if not whole_bytes:
             between = code_format.unpacked_dtype
             source, result = (dtypes[0], between) if spec.op == "quantize" else (between, dtypes[1])
-            return Repacked(plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code_format)
+            return PiecewiseLauncher(
+                plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code_format
+            )
         arrangement = Arrangement(None, True, spec.axes, layout, ())
     else:
         arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)
@@ -150,7 +152,7 @@ def launcher(
         out_memory = None if spec.packs else memory_of_result(x, dtypes[1], arrangement.order)
     memory = StridedOperands(memory_of(arrangement.view(x)), out_memory)
     seen = spec.with_axes(arrangement.axes)
-    return AsTheyAre(plan_elementwise(seen, shape, *dtypes, memory=memory, backward=backward), arrangement)
+    return DirectLauncher(plan_elementwise(seen, shape, *dtypes, memory=memory, backward=backward), arrangement)
 
 
 @functools.lru_cache(4096)

@@ -130,7 +130,7 @@ NOT_STRIDED = StridedOperands()
 
 
 class ElementwisePlan(NamedTuple):
-    """A launch plan with given parameters, and how often these are repeated side by side for a layout of joined rows."""
+    """A launch plan with given parameters, and how often these are repeated side by side where rows are joined."""
 
     plan: LaunchPlan
     repeat: int

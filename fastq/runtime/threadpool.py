@@ -69,7 +69,8 @@ from fastq.system.arguments import as_int
 
 _ROW = tuning.current()
 PARALLEL_FROM, WAKE_FROM, SERIES, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW.series, _ROW.chunk, _ROW.spin
-(LEAST_REST, MOST_REST), SOON, FEW = _ROW.rest, _ROW.soon, _ROW.few
+LEAST_BACKOFF, MOST_BACKOFF = _ROW.backoff
+BACKOFF_REPEAT_WITHIN, BACKOFF_MIN_CALLS = _ROW.backoff_repeat_within, _ROW.backoff_min_calls
 
 _INT = types.int64
 
@@ -103,7 +104,7 @@ KERNEL, POINTERS, ORIGIN, START, STOP, UNITS = (JOB + k for k in (0, 1, 7, 8, 9,
 BACKWARD, THREADS, ROUNDS = (JOB + k for k in (11, 12, 13))
 # when callers may have help again, for how long they went without it last time, when the last one was ready, and how
 # many calls had help since one had to wait for it; how many callers want that nobody has help
-UNTIL, REST, LAST, HELPED, ALONE = (PACE + k for k in range(5))
+BACKOFF_UNTIL, BACKOFF, LAST, HELPED, ALONE = (PACE + k for k in range(5))
 SLOT = 2 * LINE  # words of one slot, of which these are
 TAKEN, PARKED, LOCK = 0, LINE, LINE + 1
 
@@ -168,7 +169,7 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
     if threads == 1:
         return run_alone(kernel, pointers, units)
     began = nanoseconds()
-    until, last = advance(words, UNTIL), advance(words, LAST)
+    until, last = advance(words, BACKOFF_UNTIL), advance(words, LAST)
     asleep = atomic_load(advance(words, SLOTS + SLOT + PARKED)) != 0 and began - atomic_load(last) > SERIES
     alone = (asleep and not wake_workers) or began < atomic_load(until) or atomic_load(advance(words, ALONE)) != 0
     if alone or exchange(advance(words, OWNER), 1) != 0:
@@ -214,11 +215,12 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
         acquire_lock((words[SLOTS + LOCK], 1))
     now = nanoseconds()
     if now - worked > worked - began:
-        since = began - words[UNTIL]
-        rest = 4 * words[REST] if since < SOON or words[HELPED] <= FEW else words[REST] // 2
-        words[REST] = min(max(rest if since < MOST_REST else 0, LEAST_REST), MOST_REST)
+        since = began - words[BACKOFF_UNTIL]
+        longer = since < BACKOFF_REPEAT_WITHIN or words[HELPED] <= BACKOFF_MIN_CALLS
+        backoff = 4 * words[BACKOFF] if longer else words[BACKOFF] // 2
+        words[BACKOFF] = min(max(backoff if since < MOST_BACKOFF else 0, LEAST_BACKOFF), MOST_BACKOFF)
         words[HELPED] = 0
-        atomic_store(advance(words, UNTIL), now + words[REST])
+        atomic_store(advance(words, BACKOFF_UNTIL), now + words[BACKOFF])
 
 
 @njit

@@ -98,14 +98,14 @@ class Tuning:
         10.9 in halves, which leave most undone when a thread is held up.
     spin : float
         Seconds that an idle worker watches the gate before it parks, and a caller those inside before it sleeps.
-    rest : tuple of int
+    backoff : tuple of int
         Nanoseconds, at least and at most, for which callers work alone after one waited for a worker longer than it had
         worked.
         2**22 elements beside a process that wants the same CPUs, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6
         with. A virtual machine takes a CPU away for 1 to 4 ms twice a second; at least 100 ms left a sixth of all calls
         alone there.
-    soon, few : int
-        A rest is four times as long as the one before where the wait comes within so many nanoseconds of its end or
+    backoff_repeat_within, backoff_min_calls : int
+        A backoff is four times as long as the one before where the wait comes within so many nanoseconds of its end or
         after at most so many calls with help, else half as long.
     pooled_from : int
         Bytes of a result from which on its memory is pooled: the system clears fresh pages at their first touch, which
@@ -136,9 +136,9 @@ class Tuning:
     series: int = 200_000
     chunk: tuple[int, int] = (1 << 14, 1 << 18)
     spin: float = 100e-6
-    rest: tuple[int, int] = (10_000_000, 1_000_000_000)
-    soon: int = 50_000_000
-    few: int = 16
+    backoff: tuple[int, int] = (10_000_000, 1_000_000_000)
+    backoff_repeat_within: int = 50_000_000
+    backoff_min_calls: int = 16
     pooled_from: int = 1 << 22
 
 

@@ -635,7 +635,7 @@ def test_results_do_not_depend_on_the_number_of_threads(call):
     def recorded(api):
         for result in results(api):
             yield result
-            used.add(int(words[threadpool.THREADS]))
+            used.add(int(words[threadpool.JOB_THREADS]))
 
     fastq.set_num_threads(1)
     expected = list(recorded(fastq))

@@ -33,7 +33,7 @@ from fastq.kernels.operands import ErrorOperands
 from fastq.results import Comparison, QParams
 from fastq.results.storage import check_stored_codes
 from fastq.runtime import threadpool
-from fastq.runtime.driver import CHUNK, OUT, SCALE, STOP, UNFIT, ZERO, X, bind, plan_launch
+from fastq.runtime.driver import LAUNCH_CHUNK, LAUNCH_STOP, OUT, SCALE, UNFIT, ZERO, X, bind, plan_launch
 from fastq.runtime.driver import SUMS as ERRORS
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.runtime.tiling import Operand, in_tiles
@@ -73,7 +73,7 @@ def plan_errors(
         assert tiled is not None
         plan = tiled
     (launch,) = plan.launches
-    return ErrorsPlan(ElementwisePlan(plan, repeat), int(-(-launch[STOP] // launch[CHUNK])))
+    return ErrorsPlan(ElementwisePlan(plan, repeat), int(-(-launch[LAUNCH_STOP] // launch[LAUNCH_CHUNK])))
 
 
 class ErrorsLaunch:

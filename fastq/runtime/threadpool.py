@@ -97,16 +97,16 @@ def call_address(typingctx: Any, kernel: Any, integers: Any) -> Any:
 
 # --- the words that threads share -------------------------------------------------------------------------------------
 
-LINE = 8  # int64 in a cache line: words that different threads write do not share one
+LINE_WORDS = 8  # int64 in a cache line: words that different threads write do not share one
 
-GATE, OWNER, STATUS, JOB, PACE, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
-KERNEL, POINTERS, ORIGIN, START, STOP, UNITS = (JOB + k for k in (0, 1, 7, 8, 9, 10))
-BACKWARD, THREADS, ROUNDS = (JOB + k for k in (11, 12, 13))
+GATE, OWNER, STATUS, JOB, PACE, SLOTS = (k * LINE_WORDS for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
+JOB_KERNEL, JOB_POINTERS, JOB_ORIGIN, JOB_START, JOB_STOP, JOB_CHUNK = (JOB + k for k in (0, 1, 7, 8, 9, 10))
+JOB_BACKWARD, JOB_THREADS, JOB_ROUNDS = (JOB + k for k in (11, 12, 13))
 # when callers may have help again, for how long they went without it last time, when the last one was ready, and how
 # many calls had help since one had to wait for it; how many callers want that nobody has help
 BACKOFF_UNTIL, BACKOFF, LAST, HELPED, ALONE = (PACE + k for k in range(5))
-SLOT = 2 * LINE  # words of one slot, of which these are
-TAKEN, PARKED, LOCK = 0, LINE, LINE + 1
+SLOT = 2 * LINE_WORDS  # words of one slot, of which these are
+TAKEN, PARKED, LOCK = 0, LINE_WORDS, LINE_WORDS + 1
 
 # the gate from its lowest bit: how many are inside, flags, threads of the job, its sequence number
 INSIDE, CLOSED, SLEEPING = (1 << 16) - 1, 1 << 16, 1 << 17
@@ -117,8 +117,8 @@ MOST_THREADS = (1 << (SEQUENCE_BIT - THREADS_BIT)) - 1
 @njit
 def _work(words, slot):  # type: ignore[no-untyped-def]
     """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
-    kernel, p, backward, threads = words[KERNEL], POINTERS, words[BACKWARD], words[THREADS]
-    origin, start, stop, chunk = words[ORIGIN], words[START], words[STOP], words[UNITS]
+    kernel, p, backward, threads = words[JOB_KERNEL], JOB_POINTERS, words[JOB_BACKWARD], words[JOB_THREADS]
+    origin, start, stop, chunk = words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK]
     pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
     chunks, status = (stop - start + chunk - 1) // chunk, 0
     for turn in range(threads):
@@ -176,10 +176,10 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
         status = run_alone(kernel, pointers, units)
         atomic_store(last, nanoseconds())
         return status
-    words[KERNEL], words[ORIGIN], words[START], words[STOP], words[UNITS] = kernel, origin, start, stop, chunk
-    words[BACKWARD], words[THREADS], words[STATUS] = backward, threads, 0
+    words[JOB_KERNEL], words[JOB_BACKWARD], words[JOB_THREADS], words[STATUS] = kernel, backward, threads, 0
+    words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK] = origin, start, stop, chunk
     for k in range(6):
-        words[POINTERS + k] = pointers[k]
+        words[JOB_POINTERS + k] = pointers[k]
     for slot in range(threads):
         words[SLOTS + slot * SLOT + TAKEN] = 0
     gate = advance(words, GATE)
@@ -200,7 +200,7 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
 @njit
 def _wait(words, gate):  # type: ignore[no-untyped-def]
     """Wait for at most `SPIN` seconds; return whether no worker is inside the closed gate any more."""
-    for _ in range(words[ROUNDS]):
+    for _ in range(words[JOB_ROUNDS]):
         if atomic_load(gate) & INSIDE == 0:
             return True
         pause()
@@ -313,8 +313,8 @@ class _Words:
     """The words of a process, aligned to a cache line, and the workers around them."""
 
     def __init__(self, slots: int) -> None:
-        self.memory = np.zeros(SLOTS + slots * SLOT + LINE, np.int64)
-        skipped = -self.memory.ctypes.data % (8 * LINE) // 8
+        self.memory = np.zeros(SLOTS + slots * SLOT + LINE_WORDS, np.int64)
+        skipped = -self.memory.ctypes.data % (8 * LINE_WORDS) // 8
         self.words = self.memory[skipped:]
         self.address = self.words.ctypes.data
         self.words[GATE] = CLOSED
@@ -329,7 +329,7 @@ class _Words:
             return
         try:
             serve, rounds = _serve_compiled(), _spin_rounds()
-            self.words[ROUNDS] = rounds
+            self.words[JOB_ROUNDS] = rounds
             while self.slots < slots:
                 slot, self.slots = self.slots, self.slots + 1
                 arguments = serve, self, slot, rounds

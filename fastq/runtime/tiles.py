@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fastq import jit
 from fastq.jit import intrinsic, njit, specialize
 from fastq.runtime.cpython import words_at
-from fastq.runtime.driver import ARGS, DESCRIPTOR, INNER
+from fastq.runtime.driver import INNER, LAUNCH_ARGS, LAUNCH_DESCRIPTOR
 from fastq.runtime.threadpool import call_address
 from fastq.simd import (
     LINE,
@@ -299,7 +299,7 @@ def _run(words, x, y, others, args, origin, count, slot):  # type: ignore[no-unt
 
 def tile_runs(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on elements start..stop, piece by piece: what C calls."""
-    words = words_at(words_at(args)[DESCRIPTOR - ARGS])
+    words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + words[Y_BUFFER]
     fill_x, fill_y, empty_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y]
@@ -334,7 +334,7 @@ def _move_square(words, function, which, fills, array, buffer, size, pitch, rows
 
 def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on squares start..stop, row by row of each: what C calls."""
-    words = words_at(words_at(args)[DESCRIPTOR - ARGS])
+    words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + words[Y_BUFFER]
     fill_x, fill_y, empty_y, bits_x, bits_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y], words[BITS_X], words[BITS_Y]

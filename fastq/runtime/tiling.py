@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from fastq import jit
 from fastq.runtime.driver import (
-    ARGS,
-    BACKWARD,
-    CHUNK,
-    DESCRIPTOR,
     INNER,
-    KERNEL,
-    OPERANDS,
-    ORIGIN,
-    STATUS_MASK,
-    THREADS,
-    WAKE_WORKERS,
+    LAUNCH_ARGS,
+    LAUNCH_BACKWARD,
+    LAUNCH_CHUNK,
+    LAUNCH_DESCRIPTOR,
+    LAUNCH_KERNEL,
+    LAUNCH_OPERANDS,
+    LAUNCH_ORIGIN,
+    LAUNCH_STATUS_MASK,
+    LAUNCH_THREADS,
+    LAUNCH_WAKE_WORKERS,
     LaunchPlan,
     plan_launch,
 )
@@ -167,7 +167,7 @@ def in_tiles(
     (launch,) = plan.launches
     words = _descriptor(sizes, strides_x, strides_y)
     fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
-    words[INNER : BITS_Y + 1] = launch[KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
+    words[INNER : BITS_Y + 1] = launch[LAUNCH_KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
     words[Y_BUFFER : Y_BUFFER + len(cut.words)], words[SUM_BYTES] = cut.words, sum_bytes
     words[UNIT_BITS_X:NDIM] = *(unit_bits or (x.bits * unit, y.bits * unit)), unit if unit_bits else 1
     return _replanned(launch, cut, words)
@@ -184,24 +184,24 @@ def _descriptor(sizes: list[int], strides_x: list[int], strides_y: list[int]) ->
 
 def _replanned(launch: Array, cut: Cut, descriptor: Array) -> LaunchPlan:
     """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel."""
-    args = launch[ARGS:DESCRIPTOR].copy()
+    args = launch[LAUNCH_ARGS:LAUNCH_DESCRIPTOR].copy()
     args.view(KERNEL_ARGS)["streaming"], chunk = 0, 0  # the runs of a tile are short
     if descriptor[SUM_BYTES]:
-        chunk = int(launch[CHUNK])
+        chunk = int(launch[LAUNCH_CHUNK])
         if cut.tiler is tile_squares:
             args.view(KERNEL_ARGS)["chunk"], chunk = _ALL, TOGETHER
     return plan_launch(
         _address_of_tiler(cut.tiler),
-        tuple(launch[OPERANDS:ORIGIN].tolist()),
+        tuple(launch[LAUNCH_OPERANDS:LAUNCH_ORIGIN].tolist()),
         args,
         cut.units,
-        int(launch[THREADS]),
+        int(launch[LAUNCH_THREADS]),
         size=cut.unit_size,
         chunk_multiple=cut.multiple,
         chunk=chunk,
-        backward=bool(launch[BACKWARD]),
-        wake_workers=bool(launch[WAKE_WORKERS]),
-        status_mask=int(launch[STATUS_MASK]),
+        backward=bool(launch[LAUNCH_BACKWARD]),
+        wake_workers=bool(launch[LAUNCH_WAKE_WORKERS]),
+        status_mask=int(launch[LAUNCH_STATUS_MASK]),
         descriptor=descriptor,
     )
 

@@ -17,7 +17,7 @@ from fastq.dispatch.launch import launcher, parted_by_bytes
 from fastq.dispatch.parameters import Result, codes_result, values_result
 from fastq.dispatch.planner import RangedPlan, StridedOperands, plan_parameters, plan_ranged
 from fastq.dispatch.range_search import RangeSearch
-from fastq.dispatch.reduction import Extremes, NanParts, shape_of_nothing
+from fastq.dispatch.reduction import Extremes, NanParts, parameter_shape_of_empty
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
 from fastq.dispatch.strides import (
@@ -243,7 +243,7 @@ def _template(request: Request, spec: OpSpec) -> Template:
 
 
 class TensorScale:
-    """Take the scale of the whole array that makes its largest block scale the largest there is."""
+    """Compute the tensor scale, with which the largest block scale is the largest float8_e4m3fn number."""
 
     def __init__(self, x: Array, request: Request) -> None:
         row = request.qtype.float_format
@@ -270,7 +270,7 @@ class ParameterChoice:
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:
         self.template, self.scheme, self.spec = _template(request, spec), spec.range_scheme, spec
         self.tensor_scale = TensorScale(x, request) if request.qtype.has_tensor_scale and x.size else None
-        self.shape = shape_of_nothing(x, request.axes, request.block_size) if x.size == 0 else None
+        self.shape = parameter_shape_of_empty(x, request.axes, request.block_size) if x.size == 0 else None
         if x.size:
             self.reduce = Extremes(x, request.axes, request.block_size, request.nan)
             self.search = None if request.search is None else RangeSearch(x, spec, request.compute, request.search)

@@ -32,7 +32,7 @@ def minmax(
     block_size = as_block_size(block_size, axis)
     axes, dtype = kept_axes(axis, x.ndim), native(x.dtype)
     if x.size == 0:
-        shape = shape_of_nothing(x, axes, block_size)
+        shape = parameter_shape_of_empty(x, axes, block_size)
         return lambda *operands: (np.empty(shape, dtype), np.empty(shape, dtype))
     reduce = Extremes(x, axes, block_size, nan)
     as_they_are, arranged = reduce.dtype == dtype and reduce.arrangement.order is None, reduce.arrangement.from_kernel
@@ -90,7 +90,7 @@ class NanParts:
         return np.asarray(self.plan.end(hi) > 0)
 
 
-def shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[int, ...]:
+def parameter_shape_of_empty(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[int, ...]:
     """Return the shape of the parameters of an array without elements.
 
     Raises

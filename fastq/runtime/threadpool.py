@@ -225,7 +225,7 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
 
 @njit
 def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
-    """Be the worker of a slot for ever; that of slot 0 only spins for so many rounds."""
+    """Run the loop of a worker: wait for jobs, work on their chunks, park; that of slot 0 spins for `rounds` alone."""
     words = words_at(control)
     gate, parked = advance(words, GATE), advance(words, SLOTS + slot * SLOT + PARKED)
     last, idle = atomic_load(gate) >> SEQUENCE_BIT, 0

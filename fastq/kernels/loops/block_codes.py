@@ -77,7 +77,7 @@ def _scaled(spec, group, rows):
         fit = range_of(spec, group.x, w, room)
         for i in range(0, PART, LANES):
             store(codes, i, convert(range_code(fit, load(group.x, i, F32), steps), types.uint8))
-        d, least = half(spec, fit.scale), half(spec, -fit.minimum)
+        d, least = half(spec, fit.scale), half(spec, -fit.negated_minimum)
         store_half(rows, 0, d)
         store_half(rows, 2, least)
         pack_codes(codes, rows)

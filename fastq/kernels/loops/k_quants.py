@@ -73,7 +73,7 @@ def ranged_super(spec, group, rows):
             weigh(spec, group, j * sub, sub, mean, w)
             fit = range_of(spec, advance(group.x, j * sub * LANES), w, room)
             store(scales, j * LANES, fit.scale)
-            store(minima, j * LANES, fit.minimum)
+            store(minima, j * LANES, fit.negated_minimum)
             store(inverses, j * LANES, fit.inverse)
             store(bases, j * LANES, fit.base)
             store(flats, j * LANES, select(fit.flat, full(1.0, F32), full(0.0, F32)))

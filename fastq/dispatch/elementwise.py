@@ -17,7 +17,7 @@ from fastq.dispatch.launch import launcher
 from fastq.dispatch.parameters import ParameterRules, Result, codes_result, result_of, values_result
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, part_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, granularity_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray, without_checks
 from fastq.results.storage import check_stored_codes
@@ -154,7 +154,7 @@ def resolve_quantize(
     axes, block_size = _place("x", x.shape, given.scale, axis, block_size)
     nan, saturate = validation.check_nan(nan, qtype), as_bool(saturate, "saturate")
     row.check_format(qtype)
-    granularity = part_of(axes, block_size)
+    granularity = granularity_of(axes, block_size)
     half = row.rounded_to(native(x.dtype))
     spec = op_spec("quantize", row, qtype, False, granularity, compute, axes, block_size, nan, saturate, half=half)
     return Resolved(spec, rules, given)
@@ -226,7 +226,7 @@ def resolve_dequantize(
     axes, block_size = _place("codes", codes.shape, given.scale, axis, block_size)
     wanted = _output_dtype(scale_dtype, dtype, out)
     product = validation.compute_dtype(wanted) if row.stored_type == "float64" else given.scale.dtype
-    spec = op_spec("dequantize", row, qtype, False, part_of(axes, block_size), product, axes, block_size)
+    spec = op_spec("dequantize", row, qtype, False, granularity_of(axes, block_size), product, axes, block_size)
     return Resolved(spec, rules, given), wanted
 
 
@@ -317,7 +317,7 @@ def spec_with(
 ) -> OpSpec:
     """Return the spec of an operation with given parameters; one number belongs to the whole array."""
     row, block_size = as_convention(params.convention), params.block_size
-    granularity, symmetric = part_of(params.axis, block_size), params.symmetric
+    granularity, symmetric = granularity_of(params.axis, block_size), params.symmetric
     axes, block_size = (kept_axes(params.axis, ndim), block_size) if params.scale.size > 1 else (None, 0)
     saturate, compute = as_bool(saturate, "saturate"), params.compute_dtype
     where = granularity, compute, axes, block_size

@@ -205,7 +205,7 @@ def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], stop:
     start = 0
     while stop - start > 1:
         middle = (start + stop) // 2
-        if run(whole.part(start, middle), *operands):
+        if run(whole.restricted_to(start, middle), *operands):
             stop = middle
         else:
             start = middle

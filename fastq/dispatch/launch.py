@@ -74,7 +74,7 @@ class PiecewiseLauncher(NamedTuple):
                 unpacker(where, codes, code_format)(where, codes)
                 src, dst = codes, np.empty(part.shape, dtype)
             chunk = threadpool.chunk_for(stop - start, 1, GRAIN, plan.threads)
-            status |= run(plan.part(start, stop, start, chunk), src, dst, scale, zero_point)
+            status |= run(plan.restricted_to(start, stop, start, chunk), src, dst, scale, zero_point)
             if quantizing:
                 packer(codes, where, code_format)(codes, where)
             else:

@@ -29,7 +29,7 @@ from fastq.dispatch.strides import (
     memory_of_result,
     memory_order,
 )
-from fastq.formats.conventions import Convention, HalfPrecision, as_convention, part_of
+from fastq.formats.conventions import Convention, HalfPrecision, as_convention, granularity_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.formats.range_methods import MSERange, as_range_method
@@ -65,7 +65,7 @@ class Request(NamedTuple):
         TypeError, ValueError
             If saturate is not a bool, or false although values will lie beyond the range.
         """
-        granularity, saturate = part_of(self.axes, self.block_size), as_bool(saturate, "saturate")
+        granularity, saturate = granularity_of(self.axes, self.block_size), as_bool(saturate, "saturate")
         if self.search is not None and not saturate:
             raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
         return op_spec(
@@ -107,7 +107,7 @@ def request_of(
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     always = bool(symmetric or qtype.element or qtype.block_size)
     row = as_convention(convention)
-    row.check(qtype, always, part_of(axis, block_size))
+    row.check(qtype, always, granularity_of(axis, block_size))
     nan = validation.check_nan(nan, qtype)
     compute, search = validation.compute_dtype(x.dtype), as_range_method(method)
     half = row.rounded_to(native(x.dtype))

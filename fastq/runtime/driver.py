@@ -126,7 +126,7 @@ class LaunchPlan(NamedTuple):
         descriptors = tuple(descriptor for plan in plans for descriptor in plan.descriptors)
         return LaunchPlan(words, max(plan.threads for plan in plans), descriptors)
 
-    def part(self, start: int, stop: int, origin: int = 0, chunk: int = 0) -> LaunchPlan:
+    def restricted_to(self, start: int, stop: int, origin: int = 0, chunk: int = 0) -> LaunchPlan:
         """Return this plan of one launch for a part that stays in the cache: some units, operands from `origin` on.
 
         Threads share it where a chunk of it has fewer units.

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.planner import GRAIN, ElementwisePlan, StridedOperands, plan_elementwise
+from fastq.dispatch.planner import ElementwisePlan, StridedOperands, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, pieces
 from fastq.dispatch.subbyte import packed_index, packer, unpacker
 from fastq.kernels.storage import StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import run
+from fastq.runtime.kernel_args import WHOLE_BYTES
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -73,7 +74,7 @@ class PiecewiseLauncher(NamedTuple):
             else:
                 unpacker(where, codes, code_format)(where, codes)
                 src, dst = codes, np.empty(part.shape, dtype)
-            chunk = threadpool.chunk_for(stop - start, 1, GRAIN, plan.threads)
+            chunk = threadpool.chunk_for(stop - start, 1, WHOLE_BYTES, plan.threads)
             status |= run(plan.restricted_to(start, stop, start, chunk), src, dst, scale, zero_point)
             if quantizing:
                 packer(codes, where, code_format)(codes, where)

@@ -34,7 +34,7 @@ from fastq.kernels.status import HAS_NAN
 from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
-from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
 from fastq.runtime.tiling import Operand, in_tiles
 from fastq.system import tuning
 
@@ -44,9 +44,6 @@ COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
 # Bits depend on these, so no CPU sets them.
 # elements over which errors are added up before sums are added, so that the order does not depend on threads
 ERRORS_CHUNK = 1 << 16
-# Chunks are multiples of so many elements: codes of any width begin on whole bytes there, as kernels assume, and no two
-# threads write to the same byte
-GRAIN = 64
 # chunks of codes that are packed are multiples of so many: cache lines of any format
 REPACKED = 1 << 14
 # neighbouring elements that are counted apart, so that no addition waits for one to the same bin; the kernel has four
@@ -160,7 +157,7 @@ def plan_elementwise(
     args = kernel_args(layout, spec.code_range, streaming=_streams(layout, size, kinds.src, kinds.dst))
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
-        kernel, VALUES, args, size, threads, chunk_multiple=GRAIN, backward=backward, status_mask=status_mask
+        kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask
     )
     tiled = _tiled_if_strided(plan, shape, kinds, memory)
     assert tiled is not None

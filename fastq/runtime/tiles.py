@@ -45,7 +45,6 @@ Array = NDArray[Any]
 
 BUFFER = tuning.current().tile_bytes  # of both buffers
 TOGETHER = 8  # squares whose errors are added up together: about as many elements as in other memory
-GROUP = 64  # elements, of which a piece is a multiple: whole bytes of codes of any width
 
 # words of a descriptor, after that of the kernel:
 UNIT = 1  # elements of a unit of the kernel

@@ -26,12 +26,11 @@ from fastq.runtime.driver import (
     LaunchPlan,
     plan_launch,
 )
-from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
 from fastq.runtime.tiles import (
     AXES,
     BITS_Y,
     BUFFER,
-    GROUP,
     NDIM,
     SUM_BYTES,
     TOGETHER,
@@ -112,9 +111,9 @@ def _squares(sizes: list[int], axis: int, step: int, bits_x: int, bits_y: int, m
     None where `multiple` elements, which follow each other in C order, would be in several squares.
     """
     rows = LINE // step
-    columns = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y) // GROUP * GROUP
+    columns = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y) // WHOLE_BYTES * WHOLE_BYTES
     if sizes[-1] > columns:
-        columns -= columns % math.lcm(GROUP, multiple)
+        columns -= columns % math.lcm(WHOLE_BYTES, multiple)
     if not columns or sizes[-1] % multiple:
         return None
     down, along = -(-sizes[axis] // rows), -(-sizes[-1] // columns)
@@ -161,7 +160,7 @@ def in_tiles(
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
     across = _across(sizes, strides_x, strides_y)
     cut = _squares(sizes, *across, bits_x, bits_y, math.lcm(whole, chunk_multiple)) if across else None
-    cut = cut or _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(GROUP, whole), chunk_multiple)
+    cut = cut or _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(WHOLE_BYTES, whole), chunk_multiple)
     if cut is None:
         return None
     (launch,) = plan.launches
@@ -232,7 +231,7 @@ def _across(sizes: list[int], *strides: list[int]) -> tuple[int, int] | None:
     """
     for each in strides:
         steps = [abs(step) for step in each]
-        if any(steps) and sizes[-1] >= GROUP:
+        if any(steps) and sizes[-1] >= WHOLE_BYTES:
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
             if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE and steps[-1] >= LINE:
                 return axis, steps[axis]

@@ -21,7 +21,7 @@ from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_c
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray, without_checks
 from fastq.results.storage import check_stored_codes
-from fastq.runtime.driver import UNFIT, bind
+from fastq.runtime.driver import UNFIT, bind, never_fits
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out, native
 
@@ -59,7 +59,7 @@ class ElementwiseLaunch:
         self.launcher_for = functools.partial(launcher, spec, shape=x.shape if shape is None else shape, dtypes=dtypes)
         self.strides = x.strides
         self.launcher = self.launcher_for(x, target) if x.size else None
-        self.launch: Callable[..., int] = _refuse
+        self.launch: Callable[..., int] = never_fits
         direct = self.launcher.direct if self.launcher else None
         if direct and not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given):
             self.launch = bind(direct.plan.checked(rules.checks(x, target, result.nbytes, given)))
@@ -91,10 +91,6 @@ class ElementwiseLaunch:
         x, scale, zero_point = validation.copy_if_overlapping(out, x, given.scale, given.zero_point)
         launcher = self.launcher if x.strides == self.strides else self.launcher_for(x, out)
         return launcher.execute(x, out, Parameters(scale, zero_point, given.tensor_scale).as_bits)
-
-
-def _refuse(*operands: object) -> int:
-    return UNFIT
 
 
 # --- raw parameters ---------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from fastq.kernels.operands import ErrorOperands
 from fastq.results import Comparison, QParams
 from fastq.results.storage import check_stored_codes
 from fastq.runtime import threadpool
-from fastq.runtime.driver import LAUNCH_CHUNK, LAUNCH_STOP, OUT, SCALE, UNFIT, ZERO, X, bind, plan_launch
+from fastq.runtime.driver import LAUNCH_CHUNK, LAUNCH_STOP, OUT, SCALE, UNFIT, ZERO, X, bind, never_fits, plan_launch
 from fastq.runtime.driver import SUMS as ERRORS
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.runtime.tiling import Operand, in_tiles
@@ -129,7 +129,7 @@ def compare_codes(
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     errors = ErrorsLaunch(spec_with("compare", params, x.ndim), x, codes, given.as_bits)
     passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    launch = bind(errors.direct.checked(rules.checks(x, None, 0, given))) if errors.direct and passes else _refuse
+    launch = bind(errors.direct.checked(rules.checks(x, None, 0, given))) if errors.direct and passes else never_fits
 
     def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
         sums = errors.new_sums()
@@ -170,10 +170,6 @@ def _check_shapes(x: Array, shape: tuple[int, ...]) -> None:
         raise ValueError(f"x has shape {x.shape}, but q has shape {shape}")
     if not x.size:
         raise ValueError("x is empty: there is no error to measure")
-
-
-def _refuse(*operands: object) -> int:
-    return UNFIT
 
 
 @in_standard_mode

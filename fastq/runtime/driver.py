@@ -380,6 +380,11 @@ def bind(plan: LaunchPlan) -> Callable[..., int]:
     return launch
 
 
+def never_fits(*operands: object) -> int:
+    """Return `UNFIT`, as a bound plan does that no operands fit."""
+    return UNFIT
+
+
 def run(plan: LaunchPlan, *operands: Array | None) -> int:
     """Launch a plan once on valid operands; return the status."""
     status = bind(plan)(*operands)

@@ -1,7 +1,8 @@
 """The thread pool: when a kernel runs in parallel, and how.
 
-A kernel is a C function that works on a range of units. Of fewer than `PARALLEL_FROM` elements it is called once; of
-more, the caller and worker threads of our own claim chunks from counters. All that they share is one block of words:
+A kernel is a C function that works on a range of units. On fewer than `PARALLEL_FROM` elements one thread works, the
+caller's; on more, the caller and worker threads of our own claim chunks from counters. All that they share is one block
+of words:
 
 - The gate, one word: sequence number and number of threads of a job, whether it is closed, and how many workers are
   inside. A worker enters by one compare-and-swap, of an open gate whose sequence number is new to it, and only then
@@ -80,7 +81,7 @@ _INT = types.int64
 
 @intrinsic
 def call_address(typingctx: Any, kernel: Any, integers: Any) -> Any:
-    """Call a function of a word and integers at an address, as kernels are.
+    """Call a function of a word that is not used and integers at an address, as kernels are.
 
     Pointers pass as integers, which every C ABI of a 64 bit CPU allows.
     """
@@ -89,8 +90,8 @@ def call_address(typingctx: Any, kernel: Any, integers: Any) -> Any:
         word = ir.IntType(64)
         values = [builder.extract_value(args[1], k) for k in range(integers.count)]
         function = ir.FunctionType(word, [word] * (integers.count + 1))
-        action = word(0)
-        return builder.call(builder.inttoptr(args[0], function.as_pointer()), [action, *values])
+        unused = word(0)
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), [unused, *values])
 
     return _INT(_INT, integers), emit
 

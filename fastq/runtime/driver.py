@@ -274,6 +274,7 @@ def _find_code(item, plan, stack, base):  # type: ignore[no-untyped-def]
 
 @njit
 def _find_all(objects, operands, plan, stack, base):  # type: ignore[no-untyped-def]
+    """Find the elements of all operands that were given; return whether each is of a type that is expected."""
     found = True
     for k in range(operands):
         found = _find(objects[k], k, plan, stack, base) and found

@@ -104,6 +104,7 @@ def visit(spec, operands, args, p, i, end):
 
 @njit
 def _visit_row(spec, operands, args, p, i, end):
+    """Visit the lanes of i..end, the last of them once more where they do not fill registers; return the status."""
     vec = register_lanes(operands)
     n = count(vec)
     if end - i < n:
@@ -131,6 +132,7 @@ def visit_lanes(spec, operands, args, p, i, vec):
 
 @njit
 def _merge_min_max(spec, operands, args, p, i, vec):
+    """Merge the lanes from i on into the minima and maxima of their columns."""
     prefetch(operands.src, i + PREFETCH)
     x, p = load_elements(operands.src, i, vec), p + i
     los = load(operands.lo, p, lanes_like(vec, operands.lo))
@@ -141,6 +143,7 @@ def _merge_min_max(spec, operands, args, p, i, vec):
 
 @njit
 def _by_parameters(spec, operands, args, p, i, vec):
+    """Convert the lanes from i on by the parameters of their columns."""
     y, nans = _convert_lanes((spec, operands, args, p), i, vec)
     store_elements(operands.dst, i, y)
     return nans

@@ -61,6 +61,7 @@ def visit_group(spec, operands, args, p, i, end):
 
 @njit
 def _merge_min_max(spec, operands, args, p, i, vec):
+    """Merge the lanes from i on of all rows into the minima and maxima of their columns."""
     src, p = operands.src, p + i
     los = load(operands.lo, p, lanes_like(vec, operands.lo))
     his = load(operands.hi, p, lanes_like(vec, operands.hi))

@@ -104,7 +104,7 @@ def visit(spec, operands, args, p, i, end):
 
 @njit
 def _visit_row(spec, operands, args, p, i, end):
-    """Visit the lanes of i..end, the last of them once more where they do not fill registers; return the status."""
+    """Visit i..end in registers, the last of which may overlap the one before; return the status."""
     vec = register_lanes(operands)
     n = count(vec)
     if end - i < n:

@@ -133,7 +133,7 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
 
 @njit
 def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
-    """Write what src[i:end], a register of elements at least, becomes by a prepared scale; return whether NaN is to report."""
+    """Convert i..end, a register or more, by a prepared scale; return whether there was a NaN to report."""
     src, dst, like, context = operands.src, operands.dst, operands.scale, (spec, operands, s, ahead)
     vec = register_lanes(operands)
     n, last = count(vec), end - count(vec)

@@ -75,7 +75,7 @@ for what, call in CALLS.items():
     call()
     ((run, (pool, words, *operands)),) = ran
     nothing = words.copy()
-    nothing[driver.HEAD + driver.STOP :: driver.LAUNCH] = 0
+    nothing[driver.HEAD + driver.LAUNCH_STOP :: driver.LAUNCH] = 0
 
     total = seconds(call)
     with_kernel = seconds(lambda: run(pool, words, *operands))[0]

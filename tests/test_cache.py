@@ -145,7 +145,7 @@ def test_every_kernel_source_is_in_its_digest(tmp_path, digests, path):
         ("runtime/kernel_args.py", "kernels.loops.runs", None),
         ("kernels/__init__.py", "kernels.loops.runs", "runtime.driver"),
         ("simd/__init__.py", "kernels.loops.runs", None),
-        ("jit/compiler.py", "runtime.driver", None),
+        ("jit/pipeline.py", "runtime.driver", None),
     ],
 )
 def test_digest_of_a_kernel_is_that_of_what_it_imports(tmp_path, digests, path, module, another):

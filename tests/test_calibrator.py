@@ -129,7 +129,7 @@ def wide_exponent(magnitude, bins, right=oracle.exponent_of):
 @pytest.mark.parametrize(
     ("module", "name", "wrong"),
     [
-        (histogram, "_widened", lambda part, wanted: part.counts),
+        (histogram, "_merged_bins", lambda part, wanted: part.counts),
         (histogram, "exponents", lambda part, right=histogram.exponents: right(part) + (part.lo < -1)),
         (oracle, "bins_of", trunc_bins),
         (oracle, "exponent_of", wide_exponent),

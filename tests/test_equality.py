@@ -114,7 +114,7 @@ def test_parameters_of_alternate_axes(axis):
 def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
     from fastq.dispatch import planner
 
-    row = dataclasses.replace(tuning.current(), merged_partials=1000, strip_columns=50)
+    row = dataclasses.replace(tuning.current(), merged_partials=1000, range_columns=50)
     monkeypatch.setattr(tuning, "current", lambda: row)
     loops = set()
     kernel = planner.kernel_address
@@ -127,7 +127,7 @@ def test_minmax_of_wide_rows_by_columns(dtype, threads, monkeypatch):
             threads(n)
             for actual, expected in zip(fastq.minmax(x, axis=axis), reference.minmax(x, axis=axis), strict=True):
                 same_bytes(actual, expected)
-    assert "column_strips" in loops
+    assert "column_ranges" in loops
 
 
 @pytest.mark.slow(

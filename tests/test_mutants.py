@@ -247,7 +247,7 @@ MUTANTS = {
     "NaN kept in a minimum": [
         ("loops/min_max.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")
     ],
-    "one of four rows dropped": [("loops/row_tile.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
+    "one of four rows dropped": [("loops/row_group.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
     "NaN in one of four rows dropped": [("parameters.py", "select(nans, minimum(los, zero), los)", "los")],
     "neighbour's parameter": [("loops/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")],
 }

@@ -120,7 +120,7 @@ def test_a_caller_waits_for_workers_that_are_inside(call, seconds):
     code = f"""
     for _ in range(10 if {seconds} else 1000):
         inside, ended = threading.Event(), []
-        threadpool._state.words.words[threadpool.UNTIL] = 0  # whatever the round before this one did
+        threadpool._state.words.words[threadpool.BACKOFF_UNTIL] = 0  # whatever the round before this one did
 
         def kernel(start, slot):
             if slot == 0:
@@ -156,24 +156,25 @@ def test_after_a_stall_callers_work_alone_for_a_while(call):
         return time.perf_counter() - start
 
     until_two()
-    assert not words[threadpool.UNTIL]
-    least, longest, soon, few = threadpool.LEAST_REST, threadpool.MOST_REST, threadpool.SOON, threadpool.FEW
+    assert not words[threadpool.BACKOFF_UNTIL]
+    within, calls = threadpool.BACKOFF_REPEAT_WITHIN, threadpool.BACKOFF_MIN_CALLS
+    least, longest = threadpool.LEAST_BACKOFF, threadpool.MOST_BACKOFF
     for since, helped, before, expected in [
-        (0, 2 * few, 0, least),
-        (0, 2 * few, 3 * least, 12 * least),
-        (0, 2 * few, longest, longest),
-        (2 * soon, 0, 3 * least, 12 * least),
-        (2 * soon, 2 * few, longest, longest // 2),
-        (2 * soon, 2 * few, least, least),
+        (0, 2 * calls, 0, least),
+        (0, 2 * calls, 3 * least, 12 * least),
+        (0, 2 * calls, longest, longest),
+        (2 * within, 0, 3 * least, 12 * least),
+        (2 * within, 2 * calls, longest, longest // 2),
+        (2 * within, 2 * calls, least, least),
         (longest, 0, longest, least),
     ]:
-        words[threadpool.UNTIL] = 0
+        words[threadpool.BACKOFF_UNTIL] = 0
         until_two()
-        while not words[threadpool.UNTIL] > time.perf_counter_ns():
-            words[threadpool.UNTIL] = time.perf_counter_ns() - since  # the end of the rest before
-            words[threadpool.HELPED], words[threadpool.REST] = helped, before
+        while not words[threadpool.BACKOFF_UNTIL] > time.perf_counter_ns():
+            words[threadpool.BACKOFF_UNTIL] = time.perf_counter_ns() - since  # the end of the backoff before
+            words[threadpool.HELPED], words[threadpool.BACKOFF] = helped, before
             slots(0.1)
-        assert words[threadpool.REST] == expected
+        assert words[threadpool.BACKOFF] == expected
         if expected > least:  # long enough for this thread to look at it before its end
             assert slots(0) == {0}
     """
@@ -634,7 +635,7 @@ def test_results_do_not_depend_on_the_number_of_threads(call):
     def recorded(api):
         for result in results(api):
             yield result
-            used.add(int(words[threadpool.THREADS]))
+            used.add(int(words[threadpool.JOB_THREADS]))
 
     fastq.set_num_threads(1)
     expected = list(recorded(fastq))

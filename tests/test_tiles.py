@@ -16,9 +16,9 @@ DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
 SHAPES = [(1, 1), (1, 40), (40, 1), (16, 16), (33, 70), (70, 33), (128, 64)]
 
 
-def copied(x, dtype, result, transposed=False, marks_nan=False):
+def copied(x, dtype, result, transposed=False, copies_isnan=False):
     """Copy a matrix to another one of the same shape by `copy`, along rows or along columns."""
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(tiles.address_of_copy(dtype, marks_nan))
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(tiles.address_of_copy(dtype, copies_isnan))
     src, dst = (x.T, result.T) if transposed else (x, result)
     where = (each.__array_interface__["data"][0] for each in (src, dst))
     function(0, *where, *src.shape, *src.strides, *dst.strides)
@@ -55,7 +55,7 @@ def test_marks_of_nan(dtype):
     for source in memories(x):
         for transposed in (False, True):
             result = np.full(x.shape, 7, np.uint8)
-            copied(source, x.dtype, result, transposed, marks_nan=True)
+            copied(source, x.dtype, result, transposed, copies_isnan=True)
             np.testing.assert_array_equal(result, np.isnan(x.astype(np.float32)))
 
 

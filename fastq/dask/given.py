@@ -18,7 +18,7 @@ from fastq.dispatch import validation
 from fastq.dispatch.elementwise import checked_qparams, resolve_dequantize, resolve_quantize
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.parameters import ParameterRules
-from fastq.formats.conventions import as_convention, part_of
+from fastq.formats.conventions import as_convention, granularity_of
 from fastq.results import without_checks
 from fastq.system.arguments import as_array, as_axis, as_block_size, is_a
 
@@ -156,7 +156,7 @@ def _placed(
     if zero_point is not None and not is_a(zero_point, da.Array):
         zero_point = rules.ready_zero_point(zero_point, scale)
     axes, block_size = (None, 0) if scale.size == 1 else (kept_axes(axis, request.x.ndim), block_size)
-    row = as_convention(rules.convention).under(False, part_of(axes, block_size))
+    row = as_convention(rules.convention).under(False, granularity_of(axes, block_size))
     options = axis, block_size, *before, row, *after
     return request._replace(scale=scale, zero_point=zero_point, options=options), Parts(
         request.x.chunks, axes, block_size

@@ -23,7 +23,7 @@ from fastq.formats.range_methods import MSERange
 from fastq.system import lazy
 from fastq.system.arguments import as_array, is_a
 
-Plan = Callable[..., Any]  # called with x, out, scale, zero point and QParams
+BoundCall = Callable[..., Any]  # a plan with its threads and checks; called with x, out, scale, zero point and QParams
 
 # module of dispatch that resolves each operation, imported with Numba when a plan is first needed
 _RESOLVERS = {
@@ -67,17 +67,17 @@ class PlanCache:
 
     def clear(self) -> None:
         """Drop all plans: they are for another number of threads, or for the threads of a parent process."""
-        self.recent: dict[Any, Plan] = {}
-        self.older: dict[Any, Plan] = {}
+        self.recent: dict[Any, BoundCall] = {}
+        self.older: dict[Any, BoundCall] = {}
 
-    def from_older(self, key: Any) -> Plan | None:
+    def from_older(self, key: Any) -> BoundCall | None:
         """Return the plan of a key from the older generation, None where there is none, and move it."""
         plan = self.older.get(key)
         if plan is not None:
             self.insert(key, plan, self.recent)
         return plan
 
-    def insert(self, key: Any, plan: Plan, recent: dict[Any, Plan]) -> None:
+    def insert(self, key: Any, plan: BoundCall, recent: dict[Any, BoundCall]) -> None:
         """Keep a plan that was resolved when `recent` was in use; if it no longer is, the plan may be outdated."""
         if recent is not self.recent:
             return
@@ -222,7 +222,7 @@ def _is_immutable(option: Any) -> bool:
     return kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
 
 
-def _resolver(operation: str) -> Callable[..., Plan]:
-    resolver: Callable[..., Plan] = getattr(lazy.module(f"fastq.dispatch.{_RESOLVERS[operation]}"), operation)
-    standard: Callable[..., Plan] = lazy.module("fastq.runtime.float_mode").in_standard_mode(resolver)
+def _resolver(operation: str) -> Callable[..., BoundCall]:
+    resolver: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.dispatch.{_RESOLVERS[operation]}"), operation)
+    standard: Callable[..., BoundCall] = lazy.module("fastq.runtime.float_mode").in_standard_mode(resolver)
     return standard

@@ -17,6 +17,7 @@ from fastq.kernels.rule import ONNX
 from fastq.runtime import result_pool, threadpool
 from fastq.runtime.driver import VALUES, plan_launch, run
 from fastq.runtime.float_mode import in_standard_mode
+from fastq.runtime.kernel_args import WHOLE_BYTES
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -70,6 +71,6 @@ def cast_floats(
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled
     args = kernel_args(Layout(1, x.size, 1, x.size, 1, 1, 1, ()), (least, most), size=fill or 0)
     threads = threadpool.threads_for(x.size)
-    plan = plan_launch(_kernel(src, dtype, compute, *spec), VALUES, args, x.size, threads, chunk_multiple=64)
+    plan = plan_launch(_kernel(src, dtype, compute, *spec), VALUES, args, x.size, threads, chunk_multiple=WHOLE_BYTES)
     units = (np.array([scale], compute), np.array([offset], compute))
     return result, run(plan, x, result, *units)

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.launch import launcher
 from fastq.dispatch.parameters import ParameterRules, Result, codes_result, result_of, values_result
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, part_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, granularity_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray, without_checks
 from fastq.results.storage import check_stored_codes
-from fastq.runtime.driver import UNFIT, bind
+from fastq.runtime.driver import UNFIT, bind, never_fits
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out, native
 
@@ -59,18 +59,18 @@ class ElementwiseLaunch:
         self.launcher_for = functools.partial(launcher, spec, shape=x.shape if shape is None else shape, dtypes=dtypes)
         self.strides = x.strides
         self.launcher = self.launcher_for(x, target) if x.size else None
-        self.launch: Callable[..., int] = _refuse
+        self.launch: Callable[..., int] = never_fits
         direct = self.launcher.direct if self.launcher else None
         if direct and not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given):
             self.launch = bind(direct.plan.checked(rules.checks(x, target, result.nbytes, given)))
 
     @property
-    def plan(self) -> Plan:
-        """The plan of calls: a closure, which takes half the time of a method."""
+    def bound(self) -> BoundCall:
+        """What the plan cache keeps: a closure, which takes half the time of a method."""
         new, launch, launch_validated = self.new, self.launch, self._launch_validated
         zeros, nan = self.zero_point, self.spec.nan
 
-        def plan(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None) -> Array:
+        def call(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None) -> Array:
             result = new() if out is None else out
             status = launch(x, result, scale, zeros if zero_point is None else zero_point)
             if status == UNFIT:
@@ -79,7 +79,7 @@ class ElementwiseLaunch:
                 refuse_nan(status, nan, x)
             return result
 
-        return plan
+        return call
 
     @in_standard_mode
     def _launch_validated(self, x: Array, out: Array, scale: Any, zero_point: Any, tensor_scale: Any) -> int:
@@ -91,10 +91,6 @@ class ElementwiseLaunch:
         x, scale, zero_point = validation.copy_if_overlapping(out, x, given.scale, given.zero_point)
         launcher = self.launcher if x.strides == self.strides else self.launcher_for(x, out)
         return launcher.execute(x, out, Parameters(scale, zero_point, given.tensor_scale).as_bits)
-
-
-def _refuse(*operands: object) -> int:
-    return UNFIT
 
 
 # --- raw parameters ---------------------------------------------------------------------------------------------------
@@ -113,11 +109,11 @@ def quantize_linear(
     convention: str | Convention,
     nan: str,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.quantize_linear`."""
     resolved = resolve_quantize(x, out, scale, zero_point, dtype, convention, nan, axis, block_size, saturate)
     result = codes_result(x, resolved.rules.qtype, out)
-    return ElementwiseLaunch(resolved.spec, x, out, scale, zero_point, resolved.given, resolved.rules, result).plan
+    return ElementwiseLaunch(resolved.spec, x, out, scale, zero_point, resolved.given, resolved.rules, result).bound
 
 
 class Resolved(NamedTuple):
@@ -154,7 +150,7 @@ def resolve_quantize(
     axes, block_size = _place("x", x.shape, given.scale, axis, block_size)
     nan, saturate = validation.check_nan(nan, qtype), as_bool(saturate, "saturate")
     row.check_format(qtype)
-    granularity = part_of(axes, block_size)
+    granularity = granularity_of(axes, block_size)
     half = row.rounded_to(native(x.dtype))
     spec = op_spec("quantize", row, qtype, False, granularity, compute, axes, block_size, nan, saturate, half=half)
     return Resolved(spec, rules, given)
@@ -194,16 +190,16 @@ def dequantize_linear(
     dtype: DTypeLike | None,
     convention: str | Convention,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
     stored, qtype = validation.as_codes(codes)
     resolved, wanted = resolve_dequantize(stored, qtype, out, scale, zero_point, dtype, convention, axis, block_size)
     spec, rules, given = resolved
     spec, result = spec.unpacked if qtype.packed else spec, result_of(stored.shape, wanted, out, like=stored)
-    plan = ElementwiseLaunch(spec, stored, out, scale, zero_point, given, rules, result).plan
+    bound = ElementwiseLaunch(spec, stored, out, scale, zero_point, given, rules, result).bound
     if stored is codes:
-        return plan
-    return lambda codes, *operands: plan(codes.astype(qtype.storage), *operands)
+        return bound
+    return lambda codes, *operands: bound(codes.astype(qtype.storage), *operands)
 
 
 def resolve_dequantize(
@@ -226,7 +222,7 @@ def resolve_dequantize(
     axes, block_size = _place("codes", codes.shape, given.scale, axis, block_size)
     wanted = _output_dtype(scale_dtype, dtype, out)
     product = validation.compute_dtype(wanted) if row.stored_type == "float64" else given.scale.dtype
-    spec = op_spec("dequantize", row, qtype, False, part_of(axes, block_size), product, axes, block_size)
+    spec = op_spec("dequantize", row, qtype, False, granularity_of(axes, block_size), product, axes, block_size)
     return Resolved(spec, rules, given), wanted
 
 
@@ -241,28 +237,28 @@ def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Any) -> 
 
 def quantize_with_qparams(
     x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, saturate: bool, nan: str, *_: object
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.quantize` with parameters."""
     validation.as_input(x)
     compute = validation.compute_dtype(x.dtype)
     params, rules = checked_qparams(qparams, x.shape, compute)
     validation.check_nan(nan, params.dtype, given=True)
     result = codes_result(x, params.dtype, out)
-    plan = _with_qparams("quantize", x, out, qparams, params, rules, result, nan, saturate)
+    bound = _with_qparams("quantize", x, out, qparams, params, rules, result, nan, saturate)
 
     def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
-        codes = plan(x, out, scale, zero_point, qparams)
+        codes = bound(x, out, scale, zero_point, qparams)
         return without_checks(QuantizedArray, codes, checked_qparams(qparams, x.shape, compute)[0], x.shape)
 
     def launch_as_they_are(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
-        return without_checks(QuantizedArray, plan(x, out, scale, zero_point, qparams), qparams, x.shape)
+        return without_checks(QuantizedArray, bound(x, out, scale, zero_point, qparams), qparams, x.shape)
 
     return launch_as_they_are if params is qparams else launch
 
 
 def fake_quantize_with_qparams(
     x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, saturate: bool, nan: str, *_: object
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
     validation.as_input(x)
     result = values_result(x, out)
@@ -280,7 +276,7 @@ def dequantize(
     dtype: DTypeLike | None,
     _: object,
     shape: tuple[int, ...],
-) -> Plan:
+) -> BoundCall:
     """Resolve `QuantizedArray.dequantize`."""
     params, rules = checked_qparams(qparams, shape, qparams.compute_dtype)
     check_stored_codes(codes, params.dtype, shape)
@@ -300,11 +296,11 @@ def _with_qparams(
     nan: str = "raise",
     saturate: bool = True,
     shape: tuple[int, ...] | None = None,
-) -> Plan:
+) -> BoundCall:
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     half = as_convention(params.convention).rounded_to(native(x.dtype))
     spec = spec_with(op, params, x.ndim if shape is None else len(shape), nan, saturate, half)
-    return ElementwiseLaunch(spec, x, out, qparams.scale, qparams.zero_point, given, rules, result, shape).plan
+    return ElementwiseLaunch(spec, x, out, qparams.scale, qparams.zero_point, given, rules, result, shape).bound
 
 
 def tensor_scale_of(params: QParams) -> float:
@@ -317,7 +313,7 @@ def spec_with(
 ) -> OpSpec:
     """Return the spec of an operation with given parameters; one number belongs to the whole array."""
     row, block_size = as_convention(params.convention), params.block_size
-    granularity, symmetric = part_of(params.axis, block_size), params.symmetric
+    granularity, symmetric = granularity_of(params.axis, block_size), params.symmetric
     axes, block_size = (kept_axes(params.axis, ndim), block_size) if params.scale.size > 1 else (None, 0)
     saturate, compute = as_bool(saturate, "saturate"), params.compute_dtype
     where = granularity, compute, axes, block_size

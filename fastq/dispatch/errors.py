@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.launch import AsTheyAre, parted_by_bytes
+from fastq.dispatch.launch import DirectLauncher, parted_by_bytes
 from fastq.dispatch.planner import (
     ERRORS_CHUNK,
-    IN_PLACE,
+    NOT_STRIDED,
     ElementwisePlan,
-    InMemory,
+    StridedOperands,
     element_types,
     kernel_args,
     kernel_for,
@@ -33,7 +33,7 @@ from fastq.kernels.operands import ErrorOperands
 from fastq.results import Comparison, QParams
 from fastq.results.storage import check_stored_codes
 from fastq.runtime import threadpool
-from fastq.runtime.driver import CHUNK, OUT, SCALE, STOP, UNFIT, ZERO, X, bind, plan_launch
+from fastq.runtime.driver import LAUNCH_CHUNK, LAUNCH_STOP, OUT, SCALE, UNFIT, ZERO, X, bind, never_fits, plan_launch
 from fastq.runtime.driver import SUMS as ERRORS
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.runtime.tiling import Operand, in_tiles
@@ -53,19 +53,19 @@ class ErrorsPlan(NamedTuple):
 
 
 def plan_errors(
-    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], memory: InMemory = IN_PLACE
+    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], memory: StridedOperands = NOT_STRIDED
 ) -> ErrorsPlan:
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.widened(tuning.current().narrow_row)
+    layout, repeat = layout.joined_rows(tuning.current().narrow_row)
     held = np.dtype(np.float64)
     kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, held), "compare", spec.arithmetic)
     operands, args, size = (X, OUT, SCALE, ZERO, ERRORS), kernel_args(layout, spec.code_range), math.prod(shape)
     plan = plan_launch(
         kernel, operands, args, size, threadpool.threads_for(size), chunk=ERRORS_CHUNK, wake_workers=True
     )
-    if memory != IN_PLACE:
+    if memory != NOT_STRIDED:
         x, q = (
             Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], memory, strict=True)
         )
@@ -73,11 +73,11 @@ def plan_errors(
         assert tiled is not None
         plan = tiled
     (launch,) = plan.launches
-    return ErrorsPlan(ElementwisePlan(plan, repeat), int(-(-launch[STOP] // launch[CHUNK])))
+    return ErrorsPlan(ElementwisePlan(plan, repeat), int(-(-launch[LAUNCH_STOP] // launch[LAUNCH_CHUNK])))
 
 
 class ErrorsLaunch:
-    """Launch sums of the errors of arrays alike, in the dtypes that kernels read.
+    """Launch sums of the errors of arrays of the same dtype, shape and strides.
 
     Attributes
     ----------
@@ -86,22 +86,23 @@ class ErrorsLaunch:
     """
 
     def __init__(self, spec: OpSpec, x: Array, q: Array, given: Parameters) -> None:
-        code, parts = spec.arithmetic.code_format, (x.shape, spec.axes, spec.block_size)
+        code_format, parts = spec.arithmetic.code_format, (x.shape, spec.axes, spec.block_size)
         layout = make_layout(*parts)
         self.unpacked = None
-        if not spec.packs or code is None:
+        if not spec.packs or code_format is None:
             arrangement = arrange(x, q, spec.axes, spec.block_size)
-        elif layout is not None and is_plain(q) and parted_by_bytes(*parts, code.group):
+        elif layout is not None and is_plain(q) and parted_by_bytes(*parts, code_format.group):
             arrangement = Arrangement(None, True, spec.axes, layout, ())
         else:
-            self.unpacked, self.code, q = spec.unpacked, code, np.empty(x.shape, code.unpacked_dtype)
+            self.unpacked, self.code_format = spec.unpacked, code_format
+            q = np.empty(x.shape, code_format.unpacked_dtype)
             arrangement = arrange(x, q, spec.axes, spec.block_size)
         view = arrangement.view(x)
-        memory = InMemory(memory_of(view), memory_of(arrangement.view(q)))
+        memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))
         dtypes = map(native, (x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype))
         seen = (self.unpacked or spec).with_axes(arrangement.axes)
         plan, chunks = plan_errors(seen, view.shape, *dtypes, memory=memory)
-        self.launcher, self.shape = AsTheyAre(plan, arrangement), (chunks, SUMS, SUM_LANES)
+        self.launcher, self.shape = DirectLauncher(plan, arrangement), (chunks, SUMS, SUM_LANES)
         direct = None if self.unpacked else self.launcher.direct
         self.direct = direct and direct.plan
 
@@ -112,14 +113,14 @@ class ErrorsLaunch:
     def execute(self, x: Array, q: Array, given: Parameters, sums: Array) -> int:
         """Add up errors; return the status."""
         if self.unpacked is not None:
-            packed, q = q, np.empty(x.shape, self.code.unpacked_dtype)
-            unpacker(packed, q, self.code)(packed, q)
+            packed, q = q, np.empty(x.shape, self.code_format.unpacked_dtype)
+            unpacker(packed, q, self.code_format)(packed, q)
         return self.launcher.execute(x, q, given, sums)
 
 
 def compare_codes(
     x: Array, codes: Array, _s: Any, _z: Any, qparams: QParams, _: object, shape: tuple[int, ...]
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.compare` with a QuantizedArray."""
     validation.as_input(x)
     _check_shapes(x, shape)
@@ -128,7 +129,7 @@ def compare_codes(
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     errors = ErrorsLaunch(spec_with("compare", params, x.ndim), x, codes, given.as_bits)
     passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    launch = bind(errors.direct.checked(rules.checks(x, None, 0, given))) if errors.direct and passes else _refuse
+    launch = bind(errors.direct.checked(rules.checks(x, None, 0, given))) if errors.direct and passes else never_fits
 
     def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
         sums = errors.new_sums()
@@ -142,7 +143,7 @@ def compare_codes(
     return measure
 
 
-def compare_values(x: Array, values: Array, *_: object) -> Plan:
+def compare_values(x: Array, values: Array, *_: object) -> BoundCall:
     """Resolve `fastq.compare` with an array."""
     validation.as_input(x)
     if not validation.is_real(values.dtype):
@@ -167,10 +168,6 @@ def _check_shapes(x: Array, shape: tuple[int, ...]) -> None:
         raise ValueError(f"x has shape {x.shape}, but q has shape {shape}")
     if not x.size:
         raise ValueError("x is empty: there is no error to measure")
-
-
-def _refuse(*operands: object) -> int:
-    return UNFIT
 
 
 @in_standard_mode

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
 from fastq.dispatch.strides import is_plain, memory_of
@@ -34,7 +34,10 @@ _SEARCH = 16  # a search for scales takes as long as so many elements for each
 
 
 class _Task(NamedTuple):
-    """What a call does to arrays alike: blocks of `width` elements become `result_width` of `dtype`."""
+    """What a call does to arrays of the same dtype, shape and strides.
+
+    Blocks of `width` elements become `result_width` of `dtype`.
+    """
 
     row: BlockFormat
     loop: Any
@@ -60,7 +63,7 @@ class _Task(NamedTuple):
         return data.shape[-1] // self.row.size if self.needs_rows else GROUP
 
 
-def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype: object, *_: None) -> Plan:
+def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype: object, *_: None) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
     row = as_block_format(qtype)
     if data.dtype.name not in _SOURCES:
@@ -91,7 +94,7 @@ def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype
     return quantize
 
 
-def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> Plan:
+def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> BoundCall:
     """Resolve `fastq.gguf.dequantize`."""
     row = as_block_format(qtype)
     if data.dtype != _UINT8:
@@ -105,7 +108,10 @@ def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: 
 def _launch(
     task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
 ) -> Callable[[Array, Any, Array | None], tuple[Array, int]]:
-    """Return what does a task on arrays alike, and says which block was refused first, -1 of none."""
+    """Return what does a task on arrays of the same dtype, shape and strides.
+
+    It returns which block was refused first, -1 of none.
+    """
     result = result_of(shape, task.dtype, out)
     blocks, target = data.size // task.width, None if out is None else np.asarray(out)
     if not blocks:
@@ -199,7 +205,7 @@ def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], stop:
     start = 0
     while stop - start > 1:
         middle = (start + stop) // 2
-        if run(whole.part(start, middle), *operands):
+        if run(whole.restricted_to(start, middle), *operands):
             stop = middle
         else:
             start = middle

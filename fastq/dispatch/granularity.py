@@ -52,8 +52,8 @@ class Layout:
         """Whether each parameter belongs to one block of one outer index, and to no other part of the array."""
         return self.kept == self.outer
 
-    def widened(self, least: int) -> tuple[Layout, int]:
-        """Rows side by side until `inner` is at least `least`, and how many repetitions of the parameters that takes.
+    def joined_rows(self, least: int) -> tuple[Layout, int]:
+        """Join rows until `inner` is at least `least`; return how often that repeats the parameters, too.
 
         A loop over rows of three elements would spend its time between rows. Only where every row has the same
         parameters.

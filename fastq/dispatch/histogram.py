@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_histogram
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
@@ -23,7 +23,7 @@ from fastq.system.arguments import native
 Array = NDArray[Any]
 
 
-def histogram(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, bins: int, nan: str, *_: None) -> Plan:
+def histogram(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, bins: int, nan: str, *_: None) -> BoundCall:
     """Resolve the histogram of each part of an array."""
     validation.as_input(x)
     axes = kept_axes(axis, x.ndim)
@@ -74,11 +74,11 @@ def merged(a: Histogram, b: Histogram) -> Histogram:
     """Return the histograms of the elements of both."""
     both = Histogram(np.asarray(np.minimum(a.lo, b.lo)), np.asarray(np.maximum(a.hi, b.hi)), a.counts)
     wanted = exponents(both)
-    return both._replace(counts=_widened(a, wanted) + _widened(b, wanted))
+    return both._replace(counts=_merged_bins(a, wanted) + _merged_bins(b, wanted))
 
 
-def _widened(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return counts of bins with these exponents; of no elements they are zeros at any."""
+def _merged_bins(part: Histogram, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the counts of bins that are merged to those with these exponents; of no elements they are zeros at any."""
     steps = np.where(part.lo <= part.hi, wanted - exponents(part), 0)
     if not steps.any():
         return part.counts

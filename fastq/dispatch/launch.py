@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.planner import GRAIN, ElementwisePlan, InMemory, plan_elementwise
+from fastq.dispatch.planner import ElementwisePlan, StridedOperands, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, tiles
+from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, pieces
 from fastq.dispatch.subbyte import packed_index, packer, unpacker
 from fastq.kernels.storage import StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import run
+from fastq.runtime.kernel_args import WHOLE_BYTES
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -33,8 +34,8 @@ class Launcher(Protocol):
         """Run; return the status."""
 
 
-class AsTheyAre(NamedTuple):
-    """Kernels get the arrays of the caller, where they are or in tiles."""
+class DirectLauncher(NamedTuple):
+    """Launch on the caller's arrays, in place or in tiles."""
 
     plan: ElementwisePlan
     arrangement: Arrangement
@@ -50,53 +51,53 @@ class AsTheyAre(NamedTuple):
         return run(self.plan.plan.with_tensor(tensor_scale), x, out, scale, zero_point, sums)
 
 
-class Repacked(NamedTuple):
-    """Rows of packed codes that begin within a byte, or have gaps, go through codes one in a byte, some at a time."""
+class PiecewiseLauncher(NamedTuple):
+    """Launch on unpacked codes, piece by piece: rows of packed codes that begin within a byte, or have gaps."""
 
     plan: ElementwisePlan
     spec: OpSpec
-    code: StorageFormat
+    code_format: StorageFormat
     direct: None = None
 
     def execute(self, x: Array, out: Array, given: Parameters) -> int:
         """Run; return the status."""
-        quantizing, status, code = self.spec.op == "quantize", 0, self.code
+        quantizing, status, code_format = self.spec.op == "quantize", 0, self.code_format
         values, packed = (x, out) if quantizing else (out, x)
         dtype = native(values.dtype)
         scale, zero_point, tensor_scale = self.plan.repeated(_contiguous(given))
         plan = self.plan.plan.with_tensor(tensor_scale)
-        for index, start, stop in tiles(values.shape):
-            part, where = values[index], packed[packed_index(index, values.shape, code)]
-            codes = np.empty(part.shape, code.unpacked_dtype)
+        for index, start, stop in pieces(values.shape):
+            part, where = values[index], packed[packed_index(index, values.shape, code_format)]
+            codes = np.empty(part.shape, code_format.unpacked_dtype)
             if quantizing:
                 src, dst = np.ascontiguousarray(part, dtype), codes
             else:
-                unpacker(where, codes, code)(where, codes)
+                unpacker(where, codes, code_format)(where, codes)
                 src, dst = codes, np.empty(part.shape, dtype)
-            chunk = threadpool.chunk_for(stop - start, 1, GRAIN, plan.threads)
-            status |= run(plan.part(start, stop, start, chunk), src, dst, scale, zero_point)
+            chunk = threadpool.chunk_for(stop - start, 1, WHOLE_BYTES, plan.threads)
+            status |= run(plan.restricted_to(start, stop, start, chunk), src, dst, scale, zero_point)
             if quantizing:
-                packer(codes, where, code)(codes, where)
+                packer(codes, where, code_format)(codes, where)
             else:
                 values[index] = dst
         return status
 
 
-class Unpacked(NamedTuple):
-    """Packed codes go through an array of codes one in a byte, for granularities that no view in memory order has."""
+class UnpackedLauncher(NamedTuple):
+    """Launch on a whole unpacked copy of the codes: for granularities that no view in memory order has."""
 
     spec: OpSpec
-    code: StorageFormat
+    code_format: StorageFormat
     direct: None = None
 
     def execute(self, x: Array, out: Array, given: Parameters) -> int:
         """Run; return the status."""
-        codes = np.empty((x if self.spec.op == "quantize" else out).shape, self.code.unpacked_dtype)
+        codes = np.empty((x if self.spec.op == "quantize" else out).shape, self.code_format.unpacked_dtype)
         if self.spec.op == "quantize":
             status = self._execute(x, codes, given)
-            packer(codes, out, self.code)(codes, out)
+            packer(codes, out, self.code_format)(codes, out)
             return status
-        unpacker(x, codes, self.code)(x, codes)
+        unpacker(x, codes, self.code_format)(x, codes)
         return self._execute(codes, out, given)
 
     def _execute(self, x: Array, out: Array, given: Parameters) -> int:
@@ -129,17 +130,19 @@ def launcher(
     """
     dtypes = tuple(map(native, dtypes))
     if spec.packs:
-        code = spec.arithmetic.code_format
-        assert code is not None
+        code_format = spec.arithmetic.code_format
+        assert code_format is not None
         packed = out if spec.op == "quantize" else x
-        whole_bytes = is_plain(packed) and parted_by_bytes(shape, spec.axes, spec.block_size, code.group)
+        whole_bytes = is_plain(packed) and parted_by_bytes(shape, spec.axes, spec.block_size, code_format.group)
         layout = make_layout(shape, spec.axes, spec.block_size)
         if layout is None:
-            return Unpacked(spec, code)
+            return UnpackedLauncher(spec, code_format)
         if not whole_bytes:
-            between = code.unpacked_dtype
+            between = code_format.unpacked_dtype
             source, result = (dtypes[0], between) if spec.op == "quantize" else (between, dtypes[1])
-            return Repacked(plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code)
+            return PiecewiseLauncher(
+                plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code_format
+            )
         arrangement = Arrangement(None, True, spec.axes, layout, ())
     else:
         arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)
@@ -148,9 +151,9 @@ def launcher(
         out_memory = memory_of(arrangement.view(out))
     else:
         out_memory = None if spec.packs else memory_of_result(x, dtypes[1], arrangement.order)
-    memory = InMemory(memory_of(arrangement.view(x)), out_memory)
+    memory = StridedOperands(memory_of(arrangement.view(x)), out_memory)
     seen = spec.with_axes(arrangement.axes)
-    return AsTheyAre(plan_elementwise(seen, shape, *dtypes, memory=memory, backward=backward), arrangement)
+    return DirectLauncher(plan_elementwise(seen, shape, *dtypes, memory=memory, backward=backward), arrangement)
 
 
 @functools.lru_cache(4096)

@@ -41,7 +41,7 @@ class Result(NamedTuple):
 
 
 def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Array | None = None) -> Result:
-    """Return what is known of a result in C order, or in the memory order of an array; out must be fit for it."""
+    """Return shape, dtype and allocator of a result in C order, or in the memory order of an array; check out."""
     if out is not None:
         validation.check_out(out, shape, dtype)
     if like is not None and not like.flags.c_contiguous:
@@ -57,14 +57,14 @@ def _empty_in_order(shape: tuple[int, ...], dtype: np.dtype[Any], order: tuple[i
 
 
 def codes_result(x: Array, qtype: QType, out: Any) -> Result:
-    """Return what is known of the codes of an array."""
+    """Return shape, dtype and allocator of the codes of an array."""
     if qtype.packed:
         return result_of(packed_shape(x.shape, qtype), np.dtype(np.uint8), out)
     return result_of(x.shape, qtype.storage, out, like=x)
 
 
 def values_result(x: Array, out: Any) -> Result:
-    """Return what is known of the fake quantized values of an array: of its dtype, or of the compute type."""
+    """Return shape, dtype and allocator of the fake quantized values of an array: of its dtype, or the compute type."""
     dtype = native(x.dtype) if validation.is_real(x.dtype) else validation.compute_dtype(x.dtype)
     return result_of(x.shape, dtype, out, like=x)
 

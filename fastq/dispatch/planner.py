@@ -34,7 +34,7 @@ from fastq.kernels.status import HAS_NAN
 from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
-from fastq.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT
+from fastq.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_BYTES
 from fastq.runtime.tiling import Operand, in_tiles
 from fastq.system import tuning
 
@@ -44,9 +44,6 @@ COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
 # Bits depend on these, so no CPU sets them.
 # elements over which errors are added up before sums are added, so that the order does not depend on threads
 ERRORS_CHUNK = 1 << 16
-# Chunks are multiples of so many elements: codes of any width begin on whole bytes there, as kernels assume, and no two
-# threads write to the same byte
-GRAIN = 64
 # chunks of codes that are packed are multiples of so many: cache lines of any format
 REPACKED = 1 << 14
 # neighbouring elements that are counted apart, so that no addition waits for one to the same bin; the kernel has four
@@ -82,14 +79,14 @@ def kernel_args(
 
 def kernel_for(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN, **options: Any) -> int:
     """Return the address of a loop compiled for an arithmetic and options of `kernel_address`."""
-    rule, code, scale_format = arithmetic
-    return kernel_address(loop, operands, op, rule=rule, code=code, scale_format=scale_format, **options)
+    rule, code_format, scale_format = arithmetic
+    return kernel_address(loop, operands, op, rule=rule, code=code_format, scale_format=scale_format, **options)
 
 
 _NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 
 
-def _streaming(layout: Layout, size: int, src: ElementType, dst: ElementType, unit: int = GRAIN) -> int:
+def _streaming(layout: Layout, size: int, src: ElementType, dst: ElementType, unit: int = WHOLE_BYTES) -> int:
     """Return how results are stored past the cache where arrays outgrow it: straight if runs are long, else staged.
 
     The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. What is staged
@@ -114,30 +111,30 @@ def element_types(
     spec: OpSpec, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero_point: np.dtype[Any]
 ) -> ElementOperands:
     """Return what the pointers of an operation point to, from the dtypes of its arrays."""
-    op, code, scale_format = spec.op, spec.arithmetic.code_format, spec.arithmetic.scale_format
+    op, code_format, scale_format = spec.op, spec.arithmetic.code_format, spec.arithmetic.scale_format
     return ElementOperands(
-        (code or src if op == "dequantize" else src),
-        (code or dst if op in ("quantize", "compare") else dst),
+        (code_format or src if op == "dequantize" else src),
+        (code_format or dst if op in ("quantize", "compare") else dst),
         scale_format or scale,
         zero_point,
     )
 
 
-class InMemory(NamedTuple):
-    """Where operands are that kernels cannot work on in place: as they see them, axes in their order."""
+class StridedOperands(NamedTuple):
+    """Hold strides and dtypes of operands that go through tiles."""
 
     x: Memory | None = None
     out: Memory | None = None
 
 
-IN_PLACE = InMemory()
+NOT_STRIDED = StridedOperands()
 
 
 # --- given parameters -------------------------------------------------------------------------------------------------
 
 
 class ElementwisePlan(NamedTuple):
-    """A launch plan with given parameters, and how often these are repeated side by side for a widened layout."""
+    """A launch plan with given parameters, and how often these are repeated side by side where rows are joined."""
 
     plan: LaunchPlan
     repeat: int
@@ -151,30 +148,34 @@ class ElementwisePlan(NamedTuple):
 
 
 def plan_elementwise(
-    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], memory: InMemory = IN_PLACE, backward: bool = False
+    spec: OpSpec,
+    shape: tuple[int, ...],
+    *dtypes: np.dtype[Any],
+    memory: StridedOperands = NOT_STRIDED,
+    backward: bool = False,
 ) -> ElementwisePlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size = element_types(spec, *dtypes), math.prod(shape)
     layout = make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.widened(tuning.current().narrow_row)
+    layout, repeat = layout.joined_rows(tuning.current().narrow_row)
     threads = threadpool.threads_for(size)
     kernel = kernel_for(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst))
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
-        kernel, VALUES, args, size, threads, chunk_multiple=GRAIN, backward=backward, status_mask=status_mask
+        kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask
     )
-    in_memory = _in_memory(plan, shape, kinds, memory)
-    assert in_memory is not None
-    return ElementwisePlan(in_memory, repeat)
+    tiled = _tiled_if_strided(plan, shape, kinds, memory)
+    assert tiled is not None
+    return ElementwisePlan(tiled, repeat)
 
 
-def _in_memory(
-    plan: LaunchPlan, shape: tuple[int, ...], kinds: Sequence[ElementType], memory: InMemory, **options: Any
+def _tiled_if_strided(
+    plan: LaunchPlan, shape: tuple[int, ...], kinds: Sequence[ElementType], memory: StridedOperands, **options: Any
 ) -> LaunchPlan | None:
     """Return a plan of one launch for arrays in this memory; None where what has to be together is too large for it."""
-    if memory == IN_PLACE:
+    if memory == NOT_STRIDED:
         return plan
     bits = [element_type(kind).bitwidth for kind in kinds[:2]]
     x, out = (Operand(n, *each) if each else Operand(n) for n, each in zip(bits, memory, strict=True))
@@ -183,10 +184,10 @@ def _in_memory(
 
 def plan_repack(
     shape: tuple[int, ...],
-    code: StorageFormat,
+    code_format: StorageFormat,
     src: ElementType,
     dst: ElementType,
-    memory: InMemory = IN_PLACE,
+    memory: StridedOperands = NOT_STRIDED,
     op: str = "repack",
     nan: str = "raise",
 ) -> LaunchPlan | None:
@@ -197,17 +198,17 @@ def plan_repack(
     size, length = math.prod(shape), shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
     threads = threadpool.threads_for(size)
-    dense = length % code.group == 0 or size == length
+    dense = length % code_format.group == 0 or size == length
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
-        streaming=past_cache(size, src, dst) and memory == IN_PLACE,
+        streaming=past_cache(size, src, dst) and memory == NOT_STRIDED,
         size=size,
     )
     if dense:
         kernel = kernel_for(repack_elements, kinds, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
-        return _in_memory(plan, shape, kinds, memory)
-    if memory != IN_PLACE:
+        return _tiled_if_strided(plan, shape, kinds, memory)
+    if memory != NOT_STRIDED:
         return None
     kernel = kernel_for(repack, kinds, op, nan=nan)
     return plan_launch(kernel, COPY, args, size // length, threads, size=length)
@@ -287,25 +288,25 @@ def plan_minmax(
     nan: str,
     dtype: np.dtype[Any],
     memory: Memory | None = None,
-    marks_nan: bool = False,
+    copies_isnan: bool = False,
 ) -> MinMaxReduction:
-    """Plan the minima and maxima of the parts of an array, or of marks where it is NaN."""
+    """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
     layout, size = make_layout(shape, axes, block_size), math.prod(shape)
     assert layout is not None
     threads = _threads_to_reduce(size)
     wanted, parameters = layout.shape, layout.parameters
     tuned = tuning.current()
-    layout, repeat = layout.widened(tuned.narrow_row)
+    layout, repeat = layout.joined_rows(tuned.narrow_row)
     count, chunk_multiple = layout.parameters, owned_units(layout)
     alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
-    in_strips = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and repeat == 1
-    wide = in_strips and memory is None
-    loop = columns.column_strips if wide else loop_of(layout)
+    by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and repeat == 1
+    wide = by_columns and memory is None
+    loop = columns.column_ranges if wide else loop_of(layout)
     kernel = kernel_for(loop, ReductionOperands(dtype, held, held), "minmax")
     args = kernel_args(layout, streaming=past_cache(size, dtype), partial_stride=count if slots > 1 else 0)
-    units, chunk = (layout.inner, min(tuned.strip_columns, -(-layout.inner // threads))) if wide else (size, 0)
+    units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
     operands, status_mask = (X, LO, HI, NONE, NONE), ALL_STATUS if nan == "raise" else ~HAS_NAN
@@ -322,7 +323,7 @@ def plan_minmax(
         status_mask=status_mask,
     )
     if memory is not None:
-        x = Operand(element_type(dtype).bitwidth, *memory, marks_nan=marks_nan)
+        x = Operand(element_type(dtype).bitwidth, *memory, copies_isnan=copies_isnan)
         tiled = in_tiles(reduce, shape, x, Operand(0), chunk_multiple=chunk_multiple)
         assert tiled is not None
         reduce = tiled
@@ -416,7 +417,7 @@ def plan_ranged(
     shape: tuple[int, ...],
     src: np.dtype[Any],
     dst: np.dtype[Any],
-    memory: InMemory = IN_PLACE,
+    memory: StridedOperands = NOT_STRIDED,
     one_pass: bool = False,
 ) -> RangedPlan | None:
     """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
@@ -445,7 +446,7 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
 
 
 def _plan_fused(
-    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: InMemory
+    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: StridedOperands
 ) -> LaunchPlan | None:
     """Plan one pass; None where a block would have left the cache when it is quantized, or threads outnumber blocks."""
     op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
@@ -453,7 +454,7 @@ def _plan_fused(
     layout, size, tuned = make_layout(shape, spec.axes, spec.block_size), math.prod(shape), tuning.current()
     assert layout is not None
     threads = threadpool.threads_for(size)
-    width = 1 if layout.inner == 1 else columns.STRIPE_BYTES // _compute_size(arithmetic, kinds)
+    width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
     if not layout.owned or layout.block * width > tuned.fused_block:
         return None
     apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
@@ -464,18 +465,18 @@ def _plan_fused(
     args = kernel_args(layout, spec.code_range, streaming=past_cache(size, *kinds[:2]))
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
-        if memory != IN_PLACE:
+        if memory != NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
-        kernel = kernel_for(columns.stripes, kinds, op, arithmetic, **options)
+        kernel = kernel_for(columns.block_columns, kinds, op, arithmetic, **options)
         return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and layout.parameters >= tuned.batched_blocks:
         kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
         plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
-        return _in_memory(plan, shape, kinds, memory, unit=layout.block, whole=layout.block)
+        return _tiled_if_strided(plan, shape, kinds, memory, unit=layout.block, whole=layout.block)
     kernel = kernel_for(runs, kinds, op, arithmetic, **options)
     unit = owned_units(layout)
     args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst, unit))
     plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=unit)
-    return _in_memory(plan, shape, kinds, memory, whole=unit)
+    return _tiled_if_strided(plan, shape, kinds, memory, whole=unit)

@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 
 class RangeSearch:
-    """Shrink the ranges of arrays alike to those of the least error.
+    """Shrink the ranges of arrays of the same dtype, shape and strides to those of the least error.
 
     The parts of an array that have a range each are seen one after the other: as rows, or as blocks of rows. Where
     parts fit the cache, each is searched by one thread. Else all candidates have their errors summed piece by piece.
@@ -35,7 +35,7 @@ class RangeSearch:
     Parameters
     ----------
     x : ndarray
-        An array alike, with elements.
+        An array of that dtype, shape and strides, with elements.
     spec : OpSpec
         Of an operation that takes parameters from ranges.
     compute : dtype

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.granularity import kept_axes, make_layout
 from fastq.dispatch.launch import launcher, parted_by_bytes
 from fastq.dispatch.parameters import Result, codes_result, values_result
-from fastq.dispatch.planner import InMemory, RangedPlan, plan_parameters, plan_ranged
+from fastq.dispatch.planner import RangedPlan, StridedOperands, plan_parameters, plan_ranged
 from fastq.dispatch.range_search import RangeSearch
-from fastq.dispatch.reduction import Extremes, NanParts, shape_of_nothing
+from fastq.dispatch.reduction import Extremes, NanParts, parameter_shape_of_empty
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
 from fastq.dispatch.strides import (
@@ -29,7 +29,7 @@ from fastq.dispatch.strides import (
     memory_of_result,
     memory_order,
 )
-from fastq.formats.conventions import Convention, HalfPrecision, as_convention, part_of
+from fastq.formats.conventions import Convention, HalfPrecision, as_convention, granularity_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.formats.range_methods import MSERange, as_range_method
@@ -65,7 +65,7 @@ class Request(NamedTuple):
         TypeError, ValueError
             If saturate is not a bool, or false although values will lie beyond the range.
         """
-        granularity, saturate = part_of(self.axes, self.block_size), as_bool(saturate, "saturate")
+        granularity, saturate = granularity_of(self.axes, self.block_size), as_bool(saturate, "saturate")
         if self.search is not None and not saturate:
             raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
         return op_spec(
@@ -107,7 +107,7 @@ def request_of(
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     always = bool(symmetric or qtype.element or qtype.block_size)
     row = as_convention(convention)
-    row.check(qtype, always, part_of(axis, block_size))
+    row.check(qtype, always, granularity_of(axis, block_size))
     nan = validation.check_nan(nan, qtype)
     compute, search = validation.compute_dtype(x.dtype), as_range_method(method)
     half = row.rounded_to(native(x.dtype))
@@ -145,7 +145,7 @@ def quantize(
     nan: str,
     method: Any,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
@@ -171,7 +171,7 @@ def fake_quantize(
     nan: str,
     method: Any,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
     validation.as_input(x)
     result = values_result(x, out)
@@ -197,7 +197,7 @@ def choose_qparams(
     nan: str,
     method: Any,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
     validation.as_input(x)
     request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method)
@@ -243,7 +243,7 @@ def _template(request: Request, spec: OpSpec) -> Template:
 
 
 class TensorScale:
-    """Take the scale of the whole array that makes its largest block scale the largest there is."""
+    """Compute the tensor scale, with which the largest block scale is the largest float8_e4m3fn number."""
 
     def __init__(self, x: Array, request: Request) -> None:
         row = request.qtype.float_format
@@ -265,12 +265,12 @@ class TensorScale:
 
 
 class ParameterChoice:
-    """Choose scale and zero point from the ranges of arrays alike."""
+    """Choose scale and zero point from the ranges of arrays of the same dtype, shape and strides."""
 
     def __init__(self, x: Array, request: Request, spec: OpSpec) -> None:
         self.template, self.scheme, self.spec = _template(request, spec), spec.range_scheme, spec
         self.tensor_scale = TensorScale(x, request) if request.qtype.has_tensor_scale and x.size else None
-        self.shape = shape_of_nothing(x, request.axes, request.block_size) if x.size == 0 else None
+        self.shape = parameter_shape_of_empty(x, request.axes, request.block_size) if x.size == 0 else None
         if x.size:
             self.reduce = Extremes(x, request.axes, request.block_size, request.nan)
             self.search = None if request.search is None else RangeSearch(x, spec, request.compute, request.search)
@@ -314,7 +314,7 @@ Quantized = tuple[Array, QParams]  # codes, or values of fake quantization, and 
 
 
 class RangedLaunch:
-    """Launch an operation with parameters from ranges, on arrays alike, at once.
+    """Launch an operation with parameters from ranges at once, on arrays of the same dtype, shape and strides.
 
     NaN and infinities are refused by what kernels report; the driver refuses output that shares memory with the input.
     """
@@ -337,8 +337,8 @@ class RangedLaunch:
         self.checked = ranged.plan.checked(Checks((nbytes_x, nbytes_out, 0, 0), lowest=(low_x, low_out)))
 
     @property
-    def plan(self) -> Callable[[Array, Any], Quantized]:
-        """The plan of calls: a closure, which takes half the time of a method."""
+    def bound(self) -> Callable[[Array, Any], Quantized]:
+        """What the plan cache keeps: a closure, which takes half the time of a method."""
         new, launch, begin, filled, nan = (
             self.new,
             bind(self.checked),
@@ -350,7 +350,7 @@ class RangedLaunch:
         new_zero_point = functools.partial(np.zeros, self.arrangement.layout.shape, self.scheme.zero_point_dtype)
         arranged = None if self.arrangement.order is None else self.arrangement.from_kernel
 
-        def plan(x: Array, out: Any) -> Quantized:
+        def call(x: Array, out: Any) -> Quantized:
             result, scale, zero_point = new() if out is None else out, new_scale(), new_zero_point()
             status = launch(x, result, scale, zero_point, None, *begin())
             if status == UNFIT:
@@ -361,7 +361,7 @@ class RangedLaunch:
                 scale, zero_point = arranged(scale), arranged(zero_point)
             return result, filled(scale, zero_point)
 
-        return plan if self.tensor_scale is None else self._launch_with_tensor_scale
+        return call if self.tensor_scale is None else self._launch_with_tensor_scale
 
     def _launch_apart(self, x: Array, out: Any, scale: Array, zero_point: Array, tensor_scale: Array | None) -> int:
         """Launch for any output: on a copy of x where it shares memory with that."""
@@ -396,13 +396,13 @@ class SteppedLaunch:
         dtypes = x.dtype, result.dtype, spec.range_scheme.scale_dtype, spec.range_scheme.zero_point_dtype
         self.launcher = launcher(spec.given, x, out, x.shape, dtypes, backward=True) if x.size else None
 
-    def plan(self, x: Array, out: Any) -> Quantized:
-        """Launch."""
+    def launch(self, x: Array, out: Any) -> Quantized:
+        """Launch; return codes or values, and their parameters."""
         result = self.new() if out is None else out
         target = np.asarray(result)
         (source,) = validation.copy_if_overlapping(target, x)
         if source.strides != x.strides:  # the plans are for the memory of x
-            return self.anew(source, target).plan(source, out)
+            return self.anew(source, target).launch(source, out)
         given, status, tensor_scale = self.choose(source)
         if not status and self.launcher is not None:
             status = self.launcher.execute(source, target, given)
@@ -411,23 +411,23 @@ class SteppedLaunch:
 
 
 def _launch(x: Array, out: Any, request: Request, spec: OpSpec, result: Result) -> Callable[[Array, Any], Quantized]:
-    """Return the plan of an operation: one launch if that can be, else steps."""
+    """Return what does an operation: in one launch if that can be, else in steps."""
     target = None if out is None else np.asarray(out)
     arrangement = None if x.size == 0 or request.search is not None else _arrangement_of(x, target, spec)
     if arrangement is not None:
         plan_for = functools.partial(_plan_for, spec, native(x.dtype), native(result.dtype), arrangement)
         ranged = plan_for(x, target)
         if ranged is not None:
-            return RangedLaunch(x, target, request, spec, result, ranged, arrangement, plan_for).plan
-    return SteppedLaunch(x, target, request, spec, result).plan
+            return RangedLaunch(x, target, request, spec, result, ranged, arrangement, plan_for).bound
+    return SteppedLaunch(x, target, request, spec, result).launch
 
 
 def _arrangement_of(x: Array, out: Array | None, spec: OpSpec) -> Arrangement | None:
     """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
     if not spec.packs:
         return arrange(x, out, spec.axes, spec.block_size)
-    code, layout = spec.arithmetic.code_format, make_layout(x.shape, spec.axes, spec.block_size)
-    whole_bytes = code is not None and parted_by_bytes(x.shape, spec.axes, spec.block_size, code.group)
+    code_format, layout = spec.arithmetic.code_format, make_layout(x.shape, spec.axes, spec.block_size)
+    whole_bytes = code_format is not None and parted_by_bytes(x.shape, spec.axes, spec.block_size, code_format.group)
     if layout is None or not is_plain(out) or not whole_bytes:
         return None
     return Arrangement(None, is_plain(x), spec.axes, layout, ())
@@ -445,4 +445,6 @@ def _plan_for(
     else:
         memory_of_out = memory_of(arrangement.view(out))
     in_order = memory_order(view) == tuple(range(x.ndim))
-    return plan_ranged(seen, view.shape, src, dst, InMemory(memory_of(view), memory_of_out), one_pass=not in_order)
+    return plan_ranged(
+        seen, view.shape, src, dst, StridedOperands(memory_of(view), memory_of_out), one_pass=not in_order
+    )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_minmax
 from fastq.dispatch.refusal import refuse_nan
@@ -22,7 +22,9 @@ Array = NDArray[Any]
 MinMax = tuple[Array, Array, int]  # minima, maxima and status
 
 
-def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_size: int, nan: str, *_: None) -> Plan:
+def minmax(
+    x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_size: int, nan: str, *_: None
+) -> BoundCall:
     """Resolve `fastq.minmax`."""
     validation.as_input(x)
     validation.check_nan(nan)
@@ -30,7 +32,7 @@ def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_s
     block_size = as_block_size(block_size, axis)
     axes, dtype = kept_axes(axis, x.ndim), native(x.dtype)
     if x.size == 0:
-        shape = shape_of_nothing(x, axes, block_size)
+        shape = parameter_shape_of_empty(x, axes, block_size)
         return lambda *operands: (np.empty(shape, dtype), np.empty(shape, dtype))
     reduce = Extremes(x, axes, block_size, nan)
     as_they_are, arranged = reduce.dtype == dtype and reduce.arrangement.order is None, reduce.arrangement.from_kernel
@@ -47,7 +49,10 @@ def minmax(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_s
 
 
 class Extremes:
-    """Reduce arrays alike to the minimum and maximum of each part, in the order and dtype of kernels."""
+    """Reduce arrays of the same dtype, shape and strides to the minimum and maximum of each part.
+
+    These are in the order and dtype of kernels.
+    """
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str) -> None:
         x = x if block_size else once(x, axes or ())
@@ -70,13 +75,13 @@ class Extremes:
 
 
 class NanParts:
-    """Find the parts of arrays alike that have a NaN: the maximum of marks, 1 where an element is NaN."""
+    """Find the parts with a NaN, of arrays of the same dtype, shape and strides: the maximum of 1 for NaN, else 0."""
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int) -> None:
         arrangement, mark = arrange(x, None, axes, block_size), np.dtype(np.uint8)
         view = arrangement.view(x)
         memory = Memory(view.strides, x.dtype)
-        self.plan = plan_minmax(view.shape, arrangement.axes, block_size, "keep", mark, memory, marks_nan=True)
+        self.plan = plan_minmax(view.shape, arrangement.axes, block_size, "keep", mark, memory, copies_isnan=True)
 
     def __call__(self, x: Array) -> NDArray[np.bool_]:
         """Return which parts have a NaN."""
@@ -85,7 +90,7 @@ class NanParts:
         return np.asarray(self.plan.end(hi) > 0)
 
 
-def shape_of_nothing(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[int, ...]:
+def parameter_shape_of_empty(x: Array, axes: tuple[int, ...] | None, block_size: int) -> tuple[int, ...]:
     """Return the shape of the parameters of an array without elements.
 
     Raises

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.strides import tiles
+from fastq.dispatch.strides import pieces
 from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
 
 Array = NDArray[Any]
@@ -44,10 +44,10 @@ def refuse_infinite(status: int, x: Array) -> None:
 
 @np.errstate(invalid="ignore")  # signalling NaN of bfloat16
 def _count(test: np.ufunc, x: Array) -> int:
-    """Count the elements that pass a test; tile by tile, so that temporaries stay small."""
-    return sum(int(np.count_nonzero(test(x[index]))) for index, _, _ in tiles(x.shape))
+    """Count the elements that pass a test; piece by piece, so that temporaries stay small."""
+    return sum(int(np.count_nonzero(test(x[index]))) for index, _, _ in pieces(x.shape))
 
 
 @np.errstate(invalid="ignore")
 def _reduce(ufunc: np.ufunc, x: Array) -> Any:
-    return ufunc.reduce([ufunc.reduce(x[index], axis=None) for index, _, _ in tiles(x.shape)])
+    return ufunc.reduce([ufunc.reduce(x[index], axis=None) for index, _, _ in pieces(x.shape)])

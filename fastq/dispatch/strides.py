@@ -14,7 +14,7 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 
-TILE = tuning.current().tile
+PIECE = tuning.current().piece
 SHORT = 32  # elements of a row, below which a loop over rows takes longer than to transpose them
 
 
@@ -163,16 +163,16 @@ def _arranged(
     return Arrangement(order, direct, seen, layout, parameter_order)
 
 
-def tiles(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], int, int]]:
+def pieces(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], int, int]]:
     """Yield indices of parts of an array that follow each other in C order, and where each starts and ends."""
     axis, inner = len(shape), 1
-    while axis and inner * shape[axis - 1] <= TILE:
+    while axis and inner * shape[axis - 1] <= PIECE:
         axis -= 1
         inner *= shape[axis]
     if not axis:
         yield (), 0, math.prod(shape)
         return
-    rows, start = max(1, TILE // inner), 0
+    rows, start = max(1, PIECE // inner), 0
     for index in np.ndindex(shape[: axis - 1]):
         for row in range(0, shape[axis - 1], rows):
             part = min(rows, shape[axis - 1] - row) * inner

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import Plan
+from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.parameters import result_of
-from fastq.dispatch.planner import InMemory, plan_repack
+from fastq.dispatch.planner import StridedOperands, plan_repack
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import as_bits
 from fastq.dispatch.strides import is_plain, memory_of
@@ -27,17 +27,17 @@ Array = NDArray[Any]
 
 def pack(
     codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, axis: int, dtype: Any, bitorder: str, *_: None
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.pack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
     own = qtype.storage.name if qtype.element else qtype.name
     if (codes.dtype.kind not in "iu" or qtype.element) and codes.dtype.name != own:
         raise TypeError(f"codes must be {own if qtype.element else 'integers'} for dtype {qtype}, not {codes.dtype}")
-    axis, code = _axis(axis, len(shape), "codes"), _storage(qtype, bitorder)
+    axis, code_format = _axis(axis, len(shape), "codes"), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     new = result_of(packed_shape(shape, qtype, axis), np.dtype(np.uint8), None).new
     like = np.empty(shape, qtype.storage) if is_small_integer else as_bits(codes).reshape(shape)
-    execute = packer(like, np.empty(packed_shape(shape, qtype, axis), np.uint8), code, axis)
+    execute = packer(like, np.empty(packed_shape(shape, qtype, axis), np.uint8), code_format, axis)
 
     def launch(codes: Array, *_: object) -> Array:
         if is_small_integer:
@@ -61,12 +61,12 @@ def unpack(
     dtype: Any,
     bitorder: str,
     shape: Any,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.unpack`."""
     qtype, shape = _packed_qtype(dtype, bitorder), as_shape(shape)
     if packed.dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {packed.dtype}")
-    axis, code = _axis(axis, max(len(shape), 1), "the codes"), _storage(qtype, bitorder)
+    axis, code_format = _axis(axis, max(len(shape), 1), "the codes"), _storage(qtype, bitorder)
     wanted = packed_shape(shape, qtype, axis)
     if packed.shape != wanted:
         raise ValueError(
@@ -75,7 +75,7 @@ def unpack(
 
     whole: tuple[int, ...] = shape or (1,)
     new = result_of(shape, qtype.storage, None).new
-    execute = unpacker(packed, np.empty(whole, code.unpacked_dtype), code, axis)
+    execute = unpacker(packed, np.empty(whole, code_format.unpacked_dtype), code_format, axis)
 
     def launch(packed: Array, *_: object) -> Array:
         codes = new()
@@ -96,22 +96,22 @@ def binarize(
     bitorder: str,
     nan: str,
     *_: None,
-) -> Plan:
+) -> BoundCall:
     """Resolve `fastq.binarize`."""
     validation.as_input(x)
     validation.check_nan(nan)
     shape, bit = x.shape or (1,), QTYPES["uint1"]
-    axis, code = _axis(axis, len(shape), "x"), _storage(bit, as_choice(bitorder, "bitorder", ("little", "big")))
+    axis, code_format = _axis(axis, len(shape), "x"), _storage(bit, as_choice(bitorder, "bitorder", ("little", "big")))
     stored = _dtype_of_bytes(dtype)
     new = result_of(packed_shape(shape, bit, axis), stored, out).new
     like = np.empty(packed_shape(shape, bit, axis), stored) if out is None else out
-    execute = packer(x.reshape(shape), like, code, axis, "binarize", nan)
+    execute = packer(x.reshape(shape), like, code_format, axis, "binarize", nan)
 
     def launch(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
         target = np.asarray(result)  # the driver takes no subclass, as of mapped files
         (source,) = validation.copy_if_overlapping(target, x)
-        run = execute if source is x else packer(source.reshape(shape), target, code, axis, "binarize", nan)
+        run = execute if source is x else packer(source.reshape(shape), target, code_format, axis, "binarize", nan)
         refuse_nan(run(source, target), nan, source)
         if stored == np.int8:
             np.bitwise_xor(target, np.int8(-128), out=target)
@@ -149,19 +149,19 @@ def _storage(qtype: QType, bitorder: str) -> StorageFormat:
 
 
 def packer(
-    codes: Array, packed: Array, code: StorageFormat, axis: int = -1, op: str = "repack", nan: str = "raise"
+    codes: Array, packed: Array, code_format: StorageFormat, axis: int = -1, op: str = "repack", nan: str = "raise"
 ) -> Callable[[Array, Array], int]:
-    """Return what packs codes, or values of which one bit is kept, of arrays like these along an axis.
+    """Return what packs codes, or values of which one bit is kept, along an axis, and returns the status.
 
-    It returns the status.
+    It takes arrays of the same dtype, shape and strides as these.
     """
     if not codes.size:
         return lambda codes, packed: 0
     rows, source = np.moveaxis(codes, axis, -1), native(codes.dtype)
     is_in_place = is_plain(np.moveaxis(packed, axis, -1))
-    plan = plan_repack(rows.shape, code, source, code, InMemory(x=memory_of(rows)), op, nan)
+    plan = plan_repack(rows.shape, code_format, source, code_format, StridedOperands(x=memory_of(rows)), op, nan)
     if copies := plan is None:
-        plan = plan_repack(rows.shape, code, source, code, op=op, nan=nan)
+        plan = plan_repack(rows.shape, code_format, source, code_format, op=op, nan=nan)
     launch = bind(_planned(plan))
     if is_in_place and not copies:
         return launch
@@ -178,15 +178,15 @@ def packer(
     return pack_rows
 
 
-def unpacker(packed: Array, codes: Array, code: StorageFormat, axis: int = -1) -> Callable[[Array, Array], int]:
-    """Return what writes packed codes of arrays like these, along an axis, one in a byte."""
+def unpacker(packed: Array, codes: Array, code_format: StorageFormat, axis: int = -1) -> Callable[[Array, Array], int]:
+    """Return what writes packed codes along an axis one in a byte, for arrays of the same dtype, shape and strides."""
     if not codes.size:
         return lambda packed, codes: 0
     rows, target = np.moveaxis(codes, axis, -1), native(codes.dtype)
     is_plain_source = is_plain(np.moveaxis(packed, axis, -1))
-    plan = plan_repack(rows.shape, code, code, target, InMemory(out=memory_of(rows)))
+    plan = plan_repack(rows.shape, code_format, code_format, target, StridedOperands(out=memory_of(rows)))
     if copies := plan is None:
-        plan = plan_repack(rows.shape, code, code, target)
+        plan = plan_repack(rows.shape, code_format, code_format, target)
     launch = bind(_planned(plan))
     if is_plain_source and not copies:
         return launch
@@ -202,12 +202,12 @@ def unpacker(packed: Array, codes: Array, code: StorageFormat, axis: int = -1) -
     return unpack_rows
 
 
-def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code: StorageFormat) -> tuple[Any, ...]:
-    """Return where the bytes of a tile are: tiles that part the last axis do so at whole bytes."""
+def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code_format: StorageFormat) -> tuple[Any, ...]:
+    """Return where the bytes of a piece are: pieces that part the last axis do so at whole bytes."""
     if len(index) < len(shape) or not shape:
         return index
     *others, last = index
-    return (*others, slice(last.start * code.bits // 8, -(-last.stop * code.bits // 8)))
+    return (*others, slice(last.start * code_format.bits // 8, -(-last.stop * code_format.bits // 8)))
 
 
 def _planned(plan: LaunchPlan | None) -> LaunchPlan:

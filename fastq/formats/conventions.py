@@ -472,8 +472,8 @@ CONVENTIONS = MappingProxyType({row.name: row for row in _ROWS})
 _SPELLINGS = {"pytorch": "torch", "ort": "onnxruntime", "tensorflow": "tflite", "litert": "tflite", "netcdf": "cf"}
 
 
-def part_of(axis: object, block_size: int) -> str:
-    """Return what a parameter belongs to, as the conditions of variants name it."""
+def granularity_of(axis: object, block_size: int) -> str:
+    """Return what a parameter belongs to, an array, channels or blocks, as the conditions of variants name it."""
     return "blocks" if block_size else "array" if axis is None else "channels"
 
 

@@ -24,7 +24,7 @@ from fastq.jit.folder import code_folder
 from fastq.jit.options import OPTIONS, SHORT, jit_enabled, target
 
 if SHORT:
-    from fastq.jit.compiler import ENTRY, compile_library
+    from fastq.jit.pipeline import ENTRY, compile_library
 
 # what Numba and LLVM are told by the environment
 _SETTINGS = (

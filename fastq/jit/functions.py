@@ -13,7 +13,7 @@ from numba.core import extending
 from fastq.jit.options import OPTIONS, SHORT, jit_enabled
 
 if SHORT:
-    from fastq.jit.compiler import INLINED, Function, InlinedCompiler
+    from fastq.jit.pipeline import INLINED, Function, InlinedCompiler
 
 
 def njit(function: Callable[..., Any]) -> Any:

@@ -68,7 +68,7 @@ def range_parameters(spec, lo, hi, args, scale):
 @specialize
 def mark_nan(spec, scales, nans):
     """Replace by NaN the scales of blocks with NaN, where that is how NaN is kept."""
-    if spec.marks_nan:
+    if spec.keeps_nan_in_scale:
         return lambda spec, scales, nans: select(nans, constant(float("nan"), scales), scales)
     return lambda spec, scales, nans: scales
 

@@ -68,7 +68,7 @@ class KernelSpec(types.Opaque):
         return not range_rule.widened or range_rule.degenerate == "value"
 
     @property
-    def marks_nan(self) -> bool:
+    def keeps_nan_in_scale(self) -> bool:
         """Whether NaN in a block is kept as a scale of NaN."""
         return self.nan == "keep" and bool(self.scale_kind)
 
@@ -104,7 +104,7 @@ def nan_mask_of_two(spec, x, y):
 @specialize
 def parameter_nan_mask(spec, x):
     """Mask of the lanes whose NaN is to be known when scale and zero point are computed."""
-    if is_float(x) and (spec.marks_nan or spec.nan_widens_range):
+    if is_float(x) and (spec.keeps_nan_in_scale or spec.nan_widens_range):
         return lambda spec, x: is_nan(x)
     return lambda spec, x: False
 

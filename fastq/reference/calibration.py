@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.formats.conventions import Convention, as_convention, granularity_of
 from fastq.reference.arguments import (
     as_input,
     check_nan,
@@ -46,7 +46,7 @@ class Calibrator:
         symmetric = as_bool(symmetric, "symmetric")
         check_symmetric(self.dtype, symmetric)
         self.symmetric = symmetric or bool(self.dtype.element)
-        as_convention(convention).check(self.dtype, self.symmetric, part_of(self.axis, 0))
+        as_convention(convention).check(self.dtype, self.symmetric, granularity_of(self.axis, 0))
         self.convention, self.nan = convention, check_nan(nan, self.dtype)
         self.bins = (4096 if axis is None else 1024) if bins is None else as_int(bins, "bins")
         if self.bins not in [1 << k for k in range(4, 21)]:

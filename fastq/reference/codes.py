@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.codebooks import Codebook
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, part_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, granularity_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats, tables
 from fastq.reference.arguments import compute_type
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]]:
     """Return the convention of some parameters, the compute type, and the first and the last code."""
     row = as_convention(p.convention)
-    under = row.under(p.symmetric, part_of(p.axis, p.block_size))
+    under = row.under(p.symmetric, granularity_of(p.axis, p.block_size))
     return under, p.compute_dtype, under.code_range(p.dtype, p.symmetric)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.formats.conventions import Convention, as_convention, part_of
+from fastq.formats.conventions import Convention, as_convention, granularity_of
 from fastq.formats.qtypes import QTYPES, as_qtype
 from fastq.formats.range_methods import MSERange, as_range_method
 from fastq.reference import blocks
@@ -116,7 +116,7 @@ def choose_qparams(
     symmetric = as_bool(symmetric, "symmetric")
     check_symmetric(qtype, symmetric)
     always = bool(symmetric or qtype.element or qtype.block_size)
-    row.check(qtype, always, part_of(axis, block_size))
+    row.check(qtype, always, granularity_of(axis, block_size))
     number, method = nan_as_zero(x, check_nan(nan, qtype)), as_range_method(range)
     lo, hi = range_of(number, axis, block_size)
     spoiled = any_flag(np.isnan(x) & (nan == "keep"), axis, block_size)

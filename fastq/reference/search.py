@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, part_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, granularity_of
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
@@ -57,7 +57,7 @@ class RangeParameters:
             scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), self.precision.scale)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where)
         row = as_convention(self.convention)
-        under = row.under(self.symmetric, part_of(self.axis, self.block_size))
+        under = row.under(self.symmetric, granularity_of(self.axis, self.block_size))
         codes = under.parameter_range(qtype, self.symmetric)
         scale, zero_point = from_range(lo, hi, under, codes, self.symmetric, self.precision)
         scale = finite_scale(scale, row.scale_dtype(lo.dtype))

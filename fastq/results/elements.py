@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import as_convention, part_of
+from fastq.formats.conventions import as_convention, granularity_of
 from fastq.formats.describe import format_value_formula, value_formula
 from fastq.formats.qtypes import QType
 from fastq.results.parameters import QParams
@@ -54,20 +54,20 @@ def code_ends(p: QParams) -> tuple[float, float]:
     """Return the first and the last code in use, of floats their numbers."""
     if p.dtype.codebook:
         return 0, (1 << p.dtype.bits) - 1
-    row = as_convention(p.convention).under(p.symmetric, part_of(p.axis, p.block_size))
+    row = as_convention(p.convention).under(p.symmetric, granularity_of(p.axis, p.block_size))
     return row.code_range(p.dtype, p.symmetric)
 
 
 def formula_of(p: QParams) -> str:
     """Return how a code becomes a value under some parameters."""
-    row = as_convention(p.convention).under(p.symmetric, part_of(p.axis, p.block_size))
+    row = as_convention(p.convention).under(p.symmetric, granularity_of(p.axis, p.block_size))
     return format_value_formula(p.dtype) or value_formula(row)
 
 
 def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> dict[str, Any]:
     """Return the numbers of codes at some places by the names that the formula gives them, in the types it takes."""
     ftype = np.dtype(np.float32) if p.dtype.block_size else p.compute_dtype
-    row = as_convention(p.convention).under(p.symmetric, part_of(p.axis, p.block_size))
+    row = as_convention(p.convention).under(p.symmetric, granularity_of(p.axis, p.block_size))
     first, last = code_ends(p)
     where = parameter_places(p, shape, places)
     scale, zero_point = (as_array(number, "parameters")[(*where, ...)] for number in (p.scale, p.zero_point))

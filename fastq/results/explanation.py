@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import as_convention, part_of
+from fastq.formats.conventions import as_convention, granularity_of
 from fastq.formats.describe import (
     code_formula,
     format_code_formula,
@@ -70,7 +70,7 @@ def formulas_of(p: QParams) -> dict[str, str]:
     if p.dtype.element or p.dtype.block_size:
         return {"scale": format_scale_formula(p.dtype), "code": format_code_formula(p.dtype), "value": formula_of(p)}
     scheme = "symmetric" if p.symmetric else "asymmetric"
-    row = as_convention(p.convention).under(p.symmetric, part_of(p.axis, p.block_size))
+    row = as_convention(p.convention).under(p.symmetric, granularity_of(p.axis, p.block_size))
     zero_point = zero_point_formula(row, scheme)
     return {
         "scale": scale_formula(row, scheme),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.formats.conventions import DEFAULT, Convention, as_convention, part_of
+from fastq.formats.conventions import DEFAULT, Convention, as_convention, granularity_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.system import lazy
@@ -181,7 +181,7 @@ def convention_for(p: QParams, axis: Axis) -> str | Convention:
     That is the convention itself unless it tells arrays from channels: then the row as it is for what they were.
     """
     row = as_convention(p.convention)
-    before, after = (row.under(p.symmetric, part_of(each, p.block_size)) for each in (p.axis, axis))
+    before, after = (row.under(p.symmetric, granularity_of(each, p.block_size)) for each in (p.axis, axis))
     return p.convention if before == after else before
 
 

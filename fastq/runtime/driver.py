@@ -46,10 +46,11 @@ LOWEST = 13  # of x and out: bytes from its first element to its lowest one
 ARRAY, FLOAT, DOUBLE, INT, NOTHING = range(15, 20)  # addresses of types and None, which only this process knows
 HEAD = 20
 # words of a launch: kernel, operands, units, and the words of its numeric arguments
-KERNEL, OPERANDS, ORIGIN, START, STOP, CHUNK, THREADS = 0, 1, 6, 7, 8, 9, 10
-WAKE_WORKERS, BACKWARD, STATUS_MASK, ARGS = 11, 12, 13, 14
-DESCRIPTOR = ARGS + KERNEL_ARGS.itemsize // 8  # address of what a tiler needs to know; see `fastq.runtime.tiles`
-LAUNCH = DESCRIPTOR + 1
+LAUNCH_KERNEL, LAUNCH_OPERANDS = 0, 1
+LAUNCH_ORIGIN, LAUNCH_START, LAUNCH_STOP, LAUNCH_CHUNK, LAUNCH_THREADS = 6, 7, 8, 9, 10
+LAUNCH_WAKE_WORKERS, LAUNCH_BACKWARD, LAUNCH_STATUS_MASK, LAUNCH_ARGS = 11, 12, 13, 14
+LAUNCH_DESCRIPTOR = LAUNCH_ARGS + KERNEL_ARGS.itemsize // 8  # address of what a tiler needs: `fastq.runtime.tiles`
+LAUNCH = LAUNCH_DESCRIPTOR + 1
 INNER = 0  # word of a descriptor: the kernel that the tiler calls
 
 _ADDRESSES = [id(one) for one in (np.ndarray, float, np.float64, int, None)]
@@ -125,15 +126,15 @@ class LaunchPlan(NamedTuple):
         descriptors = tuple(descriptor for plan in plans for descriptor in plan.descriptors)
         return LaunchPlan(words, max(plan.threads for plan in plans), descriptors)
 
-    def part(self, start: int, stop: int, origin: int = 0, chunk: int = 0) -> LaunchPlan:
+    def restricted_to(self, start: int, stop: int, origin: int = 0, chunk: int = 0) -> LaunchPlan:
         """Return this plan of one launch for a part that stays in the cache: some units, operands from `origin` on.
 
         Threads share it where a chunk of it has fewer units.
         """
         words = self.words.copy()
-        words[HEAD + ARGS : HEAD + DESCRIPTOR].view(KERNEL_ARGS)["streaming"] = 0
-        words[HEAD + ORIGIN : HEAD + CHUNK] = origin, start, stop
-        words[HEAD + CHUNK] = chunk or words[HEAD + CHUNK]
+        words[HEAD + LAUNCH_ARGS : HEAD + LAUNCH_DESCRIPTOR].view(KERNEL_ARGS)["streaming"] = 0
+        words[HEAD + LAUNCH_ORIGIN : HEAD + LAUNCH_CHUNK] = origin, start, stop
+        words[HEAD + LAUNCH_CHUNK] = chunk or words[HEAD + LAUNCH_CHUNK]
         return self._replace(words=words)
 
     def with_tensor(self, tensor: float) -> LaunchPlan:
@@ -142,7 +143,7 @@ class LaunchPlan(NamedTuple):
             return self
         plan = self._replace(words=self.words.copy())
         for launch in plan.launches:
-            launch[ARGS:DESCRIPTOR].view(KERNEL_ARGS)["tensor"] = tensor
+            launch[LAUNCH_ARGS:LAUNCH_DESCRIPTOR].view(KERNEL_ARGS)["tensor"] = tensor
         return plan
 
     def checked(self, checks: Checks) -> LaunchPlan:
@@ -205,12 +206,12 @@ def plan_launch(
     words[LAUNCHES], words[ARRAY:HEAD] = 1, _ADDRESSES
     wake_workers = wake_workers or stop * size >= threadpool.WAKE_FROM
     units = origin, 0, stop, chunk, threads, wake_workers, backward, status_mask
-    words[HEAD : HEAD + ARGS] = kernel, *operands, *units
+    words[HEAD : HEAD + LAUNCH_ARGS] = kernel, *operands, *units
     if args is not None:
-        words[HEAD + ARGS : HEAD + DESCRIPTOR] = args.view(np.int64)
+        words[HEAD + LAUNCH_ARGS : HEAD + LAUNCH_DESCRIPTOR] = args.view(np.int64)
     if descriptor is None:
         return LaunchPlan(words, threads)
-    words[HEAD + DESCRIPTOR] = descriptor.ctypes.data
+    words[HEAD + LAUNCH_DESCRIPTOR] = descriptor.ctypes.data
     return LaunchPlan(words, threads, (descriptor,))
 
 
@@ -273,6 +274,7 @@ def _find_code(item, plan, stack, base):  # type: ignore[no-untyped-def]
 
 @njit
 def _find_all(objects, operands, plan, stack, base):  # type: ignore[no-untyped-def]
+    """Find the elements of all operands that were given; return whether each is of a type that is expected."""
     found = True
     for k in range(operands):
         found = _find(objects[k], k, plan, stack, base) and found
@@ -331,7 +333,7 @@ def _pass(plan, stack):  # type: ignore[no-untyped-def]
 @njit
 def _pointers(stack, launch, args):  # type: ignore[no-untyped-def]
     """Return the addresses that a kernel gets: of its operands and of its numeric arguments."""
-    k = advance(launch, OPERANDS)
+    k = advance(launch, LAUNCH_OPERANDS)
     return stack[k[0]], stack[k[1]], stack[k[2]], stack[k[3]], stack[k[4]], args
 
 
@@ -349,10 +351,10 @@ def _drive(_, arguments, count):  # type: ignore[no-untyped-def]
     for k in range(plan[LAUNCHES]):
         at = HEAD + k * LAUNCH
         launch = advance(plan, at)
-        pointers = _pointers(stack, launch, start + 8 * (at + ARGS))
-        units = launch[ORIGIN], launch[START], launch[STOP], launch[CHUNK]
-        how = launch[THREADS], launch[WAKE_WORKERS], launch[BACKWARD]
-        status |= threadpool.run(pool, launch[KERNEL], pointers, units, *how) & launch[STATUS_MASK]
+        pointers = _pointers(stack, launch, start + 8 * (at + LAUNCH_ARGS))
+        units = launch[LAUNCH_ORIGIN], launch[LAUNCH_START], launch[LAUNCH_STOP], launch[LAUNCH_CHUNK]
+        how = launch[LAUNCH_THREADS], launch[LAUNCH_WAKE_WORKERS], launch[LAUNCH_BACKWARD]
+        status |= threadpool.run(pool, launch[LAUNCH_KERNEL], pointers, units, *how) & launch[LAUNCH_STATUS_MASK]
         if status:
             break
     leave_standard_mode(mode)
@@ -372,11 +374,16 @@ def bind(plan: LaunchPlan) -> Callable[..., int]:
     or zero point may also be a number. It returns the status, or `UNFIT` where a check failed and nothing was done.
     """
     for kernels in _recordings:
-        kernels += plan.launches[:, KERNEL].tolist()
+        kernels += plan.launches[:, LAUNCH_KERNEL].tolist()
         kernels += [int(descriptor[INNER]) for descriptor in plan.descriptors]
     launch = functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
     vars(launch)["descriptors"] = plan.descriptors  # which live as long as the words that have their addresses
     return launch
+
+
+def never_fits(*operands: object) -> int:
+    """Return `UNFIT`, as a bound plan does that no operands fit."""
+    return UNFIT
 
 
 def run(plan: LaunchPlan, *operands: Array | None) -> int:

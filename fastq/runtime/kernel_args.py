@@ -1,8 +1,12 @@
-"""The numeric arguments of a kernel: one record, which the driver passes by its address."""
+"""The numeric arguments of a kernel: one record, which the driver passes by its address; and whole bytes of codes."""
 
 from __future__ import annotations
 
 import numpy as np
+
+# Chunks and pieces are multiples of so many elements: codes of any width begin and end on whole bytes there, as kernels
+# assume, and no two threads write to the same byte
+WHOLE_BYTES = 64
 
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter

@@ -1,7 +1,8 @@
 """The thread pool: when a kernel runs in parallel, and how.
 
-A kernel is a C function that works on a range of units. Of fewer than `PARALLEL_FROM` elements it is called once; of
-more, the caller and worker threads of our own claim chunks from counters. All that they share is one block of words:
+A kernel is a C function that works on a range of units. On fewer than `PARALLEL_FROM` elements one thread works, the
+caller's; on more, the caller and worker threads of our own claim chunks from counters. All that they share is one block
+of words:
 
 - The gate, one word: sequence number and number of threads of a job, whether it is closed, and how many workers are
   inside. A worker enters by one compare-and-swap, of an open gate whose sequence number is new to it, and only then
@@ -69,7 +70,8 @@ from fastq.system.arguments import as_int
 
 _ROW = tuning.current()
 PARALLEL_FROM, WAKE_FROM, SERIES, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW.series, _ROW.chunk, _ROW.spin
-(LEAST_REST, MOST_REST), SOON, FEW = _ROW.rest, _ROW.soon, _ROW.few
+LEAST_BACKOFF, MOST_BACKOFF = _ROW.backoff
+BACKOFF_REPEAT_WITHIN, BACKOFF_MIN_CALLS = _ROW.backoff_repeat_within, _ROW.backoff_min_calls
 
 _INT = types.int64
 
@@ -79,7 +81,7 @@ _INT = types.int64
 
 @intrinsic
 def call_address(typingctx: Any, kernel: Any, integers: Any) -> Any:
-    """Call a function of a word and integers at an address, as kernels are.
+    """Call a function of a word that is not used and integers at an address, as kernels are.
 
     Pointers pass as integers, which every C ABI of a 64 bit CPU allows.
     """
@@ -88,24 +90,24 @@ def call_address(typingctx: Any, kernel: Any, integers: Any) -> Any:
         word = ir.IntType(64)
         values = [builder.extract_value(args[1], k) for k in range(integers.count)]
         function = ir.FunctionType(word, [word] * (integers.count + 1))
-        action = word(0)
-        return builder.call(builder.inttoptr(args[0], function.as_pointer()), [action, *values])
+        unused = word(0)
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), [unused, *values])
 
     return _INT(_INT, integers), emit
 
 
 # --- the words that threads share -------------------------------------------------------------------------------------
 
-LINE = 8  # int64 in a cache line: words that different threads write do not share one
+LINE_WORDS = 8  # int64 in a cache line: words that different threads write do not share one
 
-GATE, OWNER, STATUS, JOB, PACE, SLOTS = (k * LINE for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
-KERNEL, POINTERS, ORIGIN, START, STOP, UNITS = (JOB + k for k in (0, 1, 7, 8, 9, 10))
-BACKWARD, THREADS, ROUNDS = (JOB + k for k in (11, 12, 13))
+GATE, OWNER, STATUS, JOB, PACE, SLOTS = (k * LINE_WORDS for k in (0, 1, 2, 3, 5, 6))  # a job takes two lines
+JOB_KERNEL, JOB_POINTERS, JOB_ORIGIN, JOB_START, JOB_STOP, JOB_CHUNK = (JOB + k for k in (0, 1, 7, 8, 9, 10))
+JOB_BACKWARD, JOB_THREADS, JOB_ROUNDS = (JOB + k for k in (11, 12, 13))
 # when callers may have help again, for how long they went without it last time, when the last one was ready, and how
 # many calls had help since one had to wait for it; how many callers want that nobody has help
-UNTIL, REST, LAST, HELPED, ALONE = (PACE + k for k in range(5))
-SLOT = 2 * LINE  # words of one slot, of which these are
-TAKEN, PARKED, LOCK = 0, LINE, LINE + 1
+BACKOFF_UNTIL, BACKOFF, LAST, HELPED, ALONE = (PACE + k for k in range(5))
+SLOT = 2 * LINE_WORDS  # words of one slot, of which these are
+TAKEN, PARKED, LOCK = 0, LINE_WORDS, LINE_WORDS + 1
 
 # the gate from its lowest bit: how many are inside, flags, threads of the job, its sequence number
 INSIDE, CLOSED, SLEEPING = (1 << 16) - 1, 1 << 16, 1 << 17
@@ -116,8 +118,8 @@ MOST_THREADS = (1 << (SEQUENCE_BIT - THREADS_BIT)) - 1
 @njit
 def _work(words, slot):  # type: ignore[no-untyped-def]
     """Work on chunks until none is left: those of this slot first, which the call before may have left in its cache."""
-    kernel, p, backward, threads = words[KERNEL], POINTERS, words[BACKWARD], words[THREADS]
-    origin, start, stop, chunk = words[ORIGIN], words[START], words[STOP], words[UNITS]
+    kernel, p, backward, threads = words[JOB_KERNEL], JOB_POINTERS, words[JOB_BACKWARD], words[JOB_THREADS]
+    origin, start, stop, chunk = words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK]
     pointers = (words[p], words[p + 1], words[p + 2], words[p + 3], words[p + 4], words[p + 5])
     chunks, status = (stop - start + chunk - 1) // chunk, 0
     for turn in range(threads):
@@ -168,17 +170,17 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
     if threads == 1:
         return run_alone(kernel, pointers, units)
     began = nanoseconds()
-    until, last = advance(words, UNTIL), advance(words, LAST)
+    until, last = advance(words, BACKOFF_UNTIL), advance(words, LAST)
     asleep = atomic_load(advance(words, SLOTS + SLOT + PARKED)) != 0 and began - atomic_load(last) > SERIES
     alone = (asleep and not wake_workers) or began < atomic_load(until) or atomic_load(advance(words, ALONE)) != 0
     if alone or exchange(advance(words, OWNER), 1) != 0:
         status = run_alone(kernel, pointers, units)
         atomic_store(last, nanoseconds())
         return status
-    words[KERNEL], words[ORIGIN], words[START], words[STOP], words[UNITS] = kernel, origin, start, stop, chunk
-    words[BACKWARD], words[THREADS], words[STATUS] = backward, threads, 0
+    words[JOB_KERNEL], words[JOB_BACKWARD], words[JOB_THREADS], words[STATUS] = kernel, backward, threads, 0
+    words[JOB_ORIGIN], words[JOB_START], words[JOB_STOP], words[JOB_CHUNK] = origin, start, stop, chunk
     for k in range(6):
-        words[POINTERS + k] = pointers[k]
+        words[JOB_POINTERS + k] = pointers[k]
     for slot in range(threads):
         words[SLOTS + slot * SLOT + TAKEN] = 0
     gate = advance(words, GATE)
@@ -199,7 +201,7 @@ def run(words, kernel, pointers, units, threads, wake_workers, backward):  # typ
 @njit
 def _wait(words, gate):  # type: ignore[no-untyped-def]
     """Wait for at most `SPIN` seconds; return whether no worker is inside the closed gate any more."""
-    for _ in range(words[ROUNDS]):
+    for _ in range(words[JOB_ROUNDS]):
         if atomic_load(gate) & INSIDE == 0:
             return True
         pause()
@@ -214,16 +216,17 @@ def _wait_longer(words, gate, began):  # type: ignore[no-untyped-def]
         acquire_lock((words[SLOTS + LOCK], 1))
     now = nanoseconds()
     if now - worked > worked - began:
-        since = began - words[UNTIL]
-        rest = 4 * words[REST] if since < SOON or words[HELPED] <= FEW else words[REST] // 2
-        words[REST] = min(max(rest if since < MOST_REST else 0, LEAST_REST), MOST_REST)
+        since = began - words[BACKOFF_UNTIL]
+        longer = since < BACKOFF_REPEAT_WITHIN or words[HELPED] <= BACKOFF_MIN_CALLS
+        backoff = 4 * words[BACKOFF] if longer else words[BACKOFF] // 2
+        words[BACKOFF] = min(max(backoff if since < MOST_BACKOFF else 0, LEAST_BACKOFF), MOST_BACKOFF)
         words[HELPED] = 0
-        atomic_store(advance(words, UNTIL), now + words[REST])
+        atomic_store(advance(words, BACKOFF_UNTIL), now + words[BACKOFF])
 
 
 @njit
 def _serve(control, slot, rounds):  # type: ignore[no-untyped-def]
-    """Be the worker of a slot for ever; that of slot 0 only spins for so many rounds."""
+    """Run the loop of a worker: wait for jobs, work on their chunks, park; that of slot 0 spins for `rounds` alone."""
     words = words_at(control)
     gate, parked = advance(words, GATE), advance(words, SLOTS + slot * SLOT + PARKED)
     last, idle = atomic_load(gate) >> SEQUENCE_BIT, 0
@@ -311,8 +314,8 @@ class _Words:
     """The words of a process, aligned to a cache line, and the workers around them."""
 
     def __init__(self, slots: int) -> None:
-        self.memory = np.zeros(SLOTS + slots * SLOT + LINE, np.int64)
-        skipped = -self.memory.ctypes.data % (8 * LINE) // 8
+        self.memory = np.zeros(SLOTS + slots * SLOT + LINE_WORDS, np.int64)
+        skipped = -self.memory.ctypes.data % (8 * LINE_WORDS) // 8
         self.words = self.memory[skipped:]
         self.address = self.words.ctypes.data
         self.words[GATE] = CLOSED
@@ -327,7 +330,7 @@ class _Words:
             return
         try:
             serve, rounds = _serve_compiled(), _spin_rounds()
-            self.words[ROUNDS] = rounds
+            self.words[JOB_ROUNDS] = rounds
             while self.slots < slots:
                 slot, self.slots = self.slots, self.slots + 1
                 arguments = serve, self, slot, rounds

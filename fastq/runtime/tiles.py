@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fastq import jit
 from fastq.jit import intrinsic, njit, specialize
 from fastq.runtime.cpython import words_at
-from fastq.runtime.driver import ARGS, DESCRIPTOR, INNER
+from fastq.runtime.driver import INNER, LAUNCH_ARGS, LAUNCH_DESCRIPTOR
 from fastq.runtime.threadpool import call_address
 from fastq.simd import (
     LINE,
@@ -45,7 +45,6 @@ Array = NDArray[Any]
 
 BUFFER = tuning.current().tile_bytes  # of both buffers
 TOGETHER = 8  # squares whose errors are added up together: about as many elements as in other memory
-GROUP = 64  # elements, of which a piece is a multiple: whole bytes of codes of any width
 
 # words of a descriptor, after that of the kernel:
 UNIT = 1  # elements of a unit of the kernel
@@ -102,7 +101,7 @@ def _in_native_order(kind, value):  # type: ignore[no-untyped-def]
 
 
 @specialize
-def _taken(kind, value):  # type: ignore[no-untyped-def]
+def _isnan_or_value(kind, value):  # type: ignore[no-untyped-def]
     """Return an element, or 1 where it is NaN, else 0."""
     infinity, magnitude = kind.infinity, (1 << kind.element.bitwidth - 1) - 1
 
@@ -113,17 +112,17 @@ def _taken(kind, value):  # type: ignore[no-untyped-def]
 
 
 @specialize
-def _element(kind, where, index):  # type: ignore[no-untyped-def]
+def _load_converted(kind, where, index):  # type: ignore[no-untyped-def]
     """Load what becomes of the element at an index from an address."""
     element = kind.element
-    return lambda kind, where, index: _taken(
+    return lambda kind, where, index: _isnan_or_value(
         kind, _in_native_order(kind, load(pointer(where, element), index, element))
     )
 
 
 @specialize
-def _sizes(kind):  # type: ignore[no-untyped-def]
-    """Bytes of an element and of what becomes of it."""
+def _itemsizes(kind):  # type: ignore[no-untyped-def]
+    """Return the bytes of a source and of a result element."""
     sizes = kind.element.bitwidth // 8, kind.result.bitwidth // 8
     return lambda kind: sizes
 
@@ -147,16 +146,18 @@ def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-de
         store_square(pointer(dst, element), dst_step, rows)
 
     def other(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
-        n, result_size = count(_lanes(kind)), _sizes(kind)[1]
+        n, result_size = count(_lanes(kind)), _itemsizes(kind)[1]
         for r in range(n):
             for c in range(n):
-                _put(kind, dst + c * dst_step + r * result_size, 0, _element(kind, src + r * src_row, c))
+                _store_result(
+                    kind, dst + c * dst_step + r * result_size, 0, _load_converted(kind, src + r * src_row, c)
+                )
 
     return other if swapped or kind.infinity else plain
 
 
 @specialize
-def _put(kind, where, index, value):  # type: ignore[no-untyped-def]
+def _store_result(kind, where, index, value):  # type: ignore[no-untyped-def]
     """Store what became of an element."""
     result = kind.result
     return lambda kind, where, index, value: store(pointer(where, result), index, value)
@@ -168,7 +169,7 @@ def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type:
 
     One core of a Zen 4, bytes, 2**24 and 2**18, Gelem/s: stores of 16 bytes 4.2 and 14, of lines 8.4 and 13.
     """
-    n, line, r = count(_lanes(kind)), LINE // _sizes(kind)[1], 0
+    n, line, r = count(_lanes(kind)), LINE // _itemsizes(kind)[1], 0
     lines = address_of(scratch(_LINES, types.uint8))
     while r <= rows - line and line > n:
         for k in range(0, line, n):
@@ -211,7 +212,7 @@ def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, 
 
 def copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Copy a matrix between addresses, strides in bytes: what C calls."""
-    size, result_size = _sizes(kind)
+    size, result_size = _itemsizes(kind)
     if src_step == size and dst_row == result_size and dst_step != result_size:
         _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step)
     elif src_row == size and dst_step == result_size and src_step != size:
@@ -223,26 +224,26 @@ def copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  
 
 @njit
 def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    size, result_size = _sizes(kind)
+    size, result_size = _itemsizes(kind)
     for r in range(rows):
         s, d = src + r * src_row, dst + r * dst_row
         if dst_step == result_size and src_step == size:
             for c in range(columns):
-                _put(kind, d, c, _element(kind, s, c))
+                _store_result(kind, d, c, _load_converted(kind, s, c))
         elif dst_step == result_size and src_step == -size:
             for c in range(columns):
-                _put(kind, d, c, _element(kind, s, -c))
+                _store_result(kind, d, c, _load_converted(kind, s, -c))
         elif dst_step == result_size:
             for c in range(columns):
-                _put(kind, d, c, _element(kind, s + c * src_step, 0))
+                _store_result(kind, d, c, _load_converted(kind, s + c * src_step, 0))
         else:
             for c in range(columns):
-                _put(kind, d + c * dst_step, 0, _element(kind, s + c * src_step, 0))
+                _store_result(kind, d + c * dst_step, 0, _load_converted(kind, s + c * src_step, 0))
 
 
-def address_of_copy(dtype: np.dtype[Any], marks_nan: bool = False) -> int:
+def address_of_copy(dtype: np.dtype[Any], copies_isnan: bool = False) -> int:
     """Return the address of `copy` for elements of a dtype, which become native, or native ones that become of it."""
-    infinity = int(np.array(np.inf, dtype.newbyteorder("=")).view(f"u{dtype.itemsize}")) if marks_nan else 0
+    infinity = int(np.array(np.inf, dtype.newbyteorder("=")).view(f"u{dtype.itemsize}")) if copies_isnan else 0
     return jit.kernel(copy, types.int64, Copy(dtype.itemsize, not dtype.isnative, infinity), *[types.int64] * 8)
 
 
@@ -250,7 +251,7 @@ def address_of_copy(dtype: np.dtype[Any], marks_nan: bool = False) -> int:
 
 
 @njit
-def _move(words, function, which, fills, array, buffer, bits, start, count):  # type: ignore[no-untyped-def]
+def _copy_elements(words, function, which, fills, array, buffer, bits, start, count):  # type: ignore[no-untyped-def]
     """Copy elements start..start+count, in C order, of a strided array to a buffer, or from there."""
     last = AXES + (words[NDIM] - 1) * AXIS
     size, columns, step = bits >> 3, words[last + LENGTH], words[last + which]
@@ -299,7 +300,7 @@ def _run(words, x, y, others, args, origin, count, slot):  # type: ignore[no-unt
 
 def tile_runs(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on elements start..stop, piece by piece: what C calls."""
-    words = words_at(words_at(args)[DESCRIPTOR - ARGS])
+    words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + words[Y_BUFFER]
     fill_x, fill_y, empty_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y]
@@ -309,14 +310,14 @@ def tile_runs(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignor
         x, y = a + (unit * words[UNIT_BITS_X] >> 3), b + (unit * words[UNIT_BITS_Y] >> 3)
         if fill_x:
             x = x_buffer
-            _move(words, fill_x, STRIDE_X, True, a, x, bits_x, start, count)
+            _copy_elements(words, fill_x, STRIDE_X, True, a, x, bits_x, start, count)
         if fill_y or empty_y:
             y = y_buffer
         if fill_y:
-            _move(words, fill_y, STRIDE_Y, True, b, y, bits_y, start, count)
+            _copy_elements(words, fill_y, STRIDE_Y, True, b, y, bits_y, start, count)
         status |= _run(words, x, y, (c, d, e), args, start, count, slot)
         if empty_y:
-            _move(words, empty_y, STRIDE_Y, False, b, y, bits_y, start, count)
+            _copy_elements(words, empty_y, STRIDE_Y, False, b, y, bits_y, start, count)
         start += count
     return status
 
@@ -334,7 +335,7 @@ def _move_square(words, function, which, fills, array, buffer, size, pitch, rows
 
 def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on squares start..stop, row by row of each: what C calls."""
-    words = words_at(words_at(args)[DESCRIPTOR - ARGS])
+    words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + words[Y_BUFFER]
     fill_x, fill_y, empty_y, bits_x, bits_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y], words[BITS_X], words[BITS_Y]

@@ -12,26 +12,25 @@ from numpy.typing import NDArray
 
 from fastq import jit
 from fastq.runtime.driver import (
-    ARGS,
-    BACKWARD,
-    CHUNK,
-    DESCRIPTOR,
     INNER,
-    KERNEL,
-    OPERANDS,
-    ORIGIN,
-    STATUS_MASK,
-    THREADS,
-    WAKE_WORKERS,
+    LAUNCH_ARGS,
+    LAUNCH_BACKWARD,
+    LAUNCH_CHUNK,
+    LAUNCH_DESCRIPTOR,
+    LAUNCH_KERNEL,
+    LAUNCH_OPERANDS,
+    LAUNCH_ORIGIN,
+    LAUNCH_STATUS_MASK,
+    LAUNCH_THREADS,
+    LAUNCH_WAKE_WORKERS,
     LaunchPlan,
     plan_launch,
 )
-from fastq.runtime.kernel_args import KERNEL_ARGS
+from fastq.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
 from fastq.runtime.tiles import (
     AXES,
     BITS_Y,
     BUFFER,
-    GROUP,
     NDIM,
     SUM_BYTES,
     TOGETHER,
@@ -60,7 +59,7 @@ class Operand(NamedTuple):
         Of that array.
     is_result : bool
         Whether the kernel writes it.
-    marks_nan : bool
+    copies_isnan : bool
         Whether the kernel gets not its elements but 1 where they are NaN, else 0.
     """
 
@@ -68,12 +67,12 @@ class Operand(NamedTuple):
     strides: tuple[int, ...] = ()
     dtype: np.dtype[Any] | None = None
     is_result: bool = False
-    marks_nan: bool = False
+    copies_isnan: bool = False
 
     @property
     def copy(self) -> int:
         """Address of the function that copies it, 0 where it is not copied."""
-        return 0 if self.dtype is None else address_of_copy(self.dtype, self.marks_nan)
+        return 0 if self.dtype is None else address_of_copy(self.dtype, self.copies_isnan)
 
 
 class Cut(NamedTuple):
@@ -112,9 +111,9 @@ def _squares(sizes: list[int], axis: int, step: int, bits_x: int, bits_y: int, m
     None where `multiple` elements, which follow each other in C order, would be in several squares.
     """
     rows = LINE // step
-    columns = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y) // GROUP * GROUP
+    columns = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y) // WHOLE_BYTES * WHOLE_BYTES
     if sizes[-1] > columns:
-        columns -= columns % math.lcm(GROUP, multiple)
+        columns -= columns % math.lcm(WHOLE_BYTES, multiple)
     if not columns or sizes[-1] % multiple:
         return None
     down, along = -(-sizes[axis] // rows), -(-sizes[-1] // columns)
@@ -161,13 +160,13 @@ def in_tiles(
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
     across = _across(sizes, strides_x, strides_y)
     cut = _squares(sizes, *across, bits_x, bits_y, math.lcm(whole, chunk_multiple)) if across else None
-    cut = cut or _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(GROUP, whole), chunk_multiple)
+    cut = cut or _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(WHOLE_BYTES, whole), chunk_multiple)
     if cut is None:
         return None
     (launch,) = plan.launches
     words = _descriptor(sizes, strides_x, strides_y)
     fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
-    words[INNER : BITS_Y + 1] = launch[KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
+    words[INNER : BITS_Y + 1] = launch[LAUNCH_KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
     words[Y_BUFFER : Y_BUFFER + len(cut.words)], words[SUM_BYTES] = cut.words, sum_bytes
     words[UNIT_BITS_X:NDIM] = *(unit_bits or (x.bits * unit, y.bits * unit)), unit if unit_bits else 1
     return _replanned(launch, cut, words)
@@ -184,24 +183,24 @@ def _descriptor(sizes: list[int], strides_x: list[int], strides_y: list[int]) ->
 
 def _replanned(launch: Array, cut: Cut, descriptor: Array) -> LaunchPlan:
     """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel."""
-    args = launch[ARGS:DESCRIPTOR].copy()
+    args = launch[LAUNCH_ARGS:LAUNCH_DESCRIPTOR].copy()
     args.view(KERNEL_ARGS)["streaming"], chunk = 0, 0  # the runs of a tile are short
     if descriptor[SUM_BYTES]:
-        chunk = int(launch[CHUNK])
+        chunk = int(launch[LAUNCH_CHUNK])
         if cut.tiler is tile_squares:
             args.view(KERNEL_ARGS)["chunk"], chunk = _ALL, TOGETHER
     return plan_launch(
         _address_of_tiler(cut.tiler),
-        tuple(launch[OPERANDS:ORIGIN].tolist()),
+        tuple(launch[LAUNCH_OPERANDS:LAUNCH_ORIGIN].tolist()),
         args,
         cut.units,
-        int(launch[THREADS]),
+        int(launch[LAUNCH_THREADS]),
         size=cut.unit_size,
         chunk_multiple=cut.multiple,
         chunk=chunk,
-        backward=bool(launch[BACKWARD]),
-        wake_workers=bool(launch[WAKE_WORKERS]),
-        status_mask=int(launch[STATUS_MASK]),
+        backward=bool(launch[LAUNCH_BACKWARD]),
+        wake_workers=bool(launch[LAUNCH_WAKE_WORKERS]),
+        status_mask=int(launch[LAUNCH_STATUS_MASK]),
         descriptor=descriptor,
     )
 
@@ -232,7 +231,7 @@ def _across(sizes: list[int], *strides: list[int]) -> tuple[int, int] | None:
     """
     for each in strides:
         steps = [abs(step) for step in each]
-        if any(steps) and sizes[-1] >= GROUP:
+        if any(steps) and sizes[-1] >= WHOLE_BYTES:
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
             if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE and steps[-1] >= LINE:
                 return axis, steps[axis]

@@ -52,7 +52,7 @@ class Private(NamedTuple):
 SHORT_PIPELINE = (
     Private(
         "numba",
-        "jit/compiler.py",
+        "jit/pipeline.py",
         "compiles a kernel with the passes that it needs, and what it calls as part of it",
         (
             "numba.core.errors:TypingError",
@@ -77,7 +77,7 @@ SHORT_PIPELINE = (
     ),
     Private(
         "numba",
-        "jit/compiler.py",
+        "jit/pipeline.py",
         "gives a dispatcher a second table of signatures, for calls from compiled code",
         (
             "numba.core.registry:CPUDispatcher.get_call_template",
@@ -151,7 +151,7 @@ ALWAYS = (
     ),
     Private(
         "llvmlite",
-        "simd, jit/compiler.py",
+        "simd, jit/pipeline.py",
         "builds and runs LLVM IR; the names of its intrinsics are those of LLVM 20 and later",
         ("llvmlite.ir:IRBuilder.load_atomic", "llvmlite.binding:create_mcjit_compiler"),
     ),

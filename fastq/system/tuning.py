@@ -76,7 +76,7 @@ class Tuning:
         Bytes of the stack, on each thread, of the buffers through which strided memory goes.
         float32 to int8 transposed, two threads of a Zen 4, 2**24 and 2**18, Gelem/s: 2**15 bytes 1.4 and 4.1, 2**16
         1.9 and 5.1, 2**17 2.2 and 6; but a thread has 2**19 bytes on macOS.
-    tile : int
+    piece : int
         Elements that are taken together where Python goes through an array: rows of packed codes that begin within a
         byte. 1 MiB of float32, half the L2 cache of a current core.
     reduction_cost : int
@@ -85,7 +85,7 @@ class Tuning:
         Minima and maxima of all threads at most that are kept side by side: 512 KiB of float32.
     partial_histograms : int
         Bytes of the histograms at most that threads, or neighbouring elements, have for themselves.
-    strip_columns : int
+    range_columns : int
         Columns at most that a thread reduces at a time where rows are wider, so that minima and maxima stay in the L2
         cache. 2**15 of 2**18 columns are 1.2 to 3 times as fast as 2**11 to 2**14.
     batched_blocks : int
@@ -104,14 +104,14 @@ class Tuning:
         10.9 in halves, which leave most undone when a thread is held up.
     spin : float
         Seconds that an idle worker watches the gate before it parks, and a caller those inside before it sleeps.
-    rest : tuple of int
+    backoff : tuple of int
         Nanoseconds, at least and at most, for which callers work alone after one waited for a worker longer than it had
         worked.
         2**22 elements beside a process that wants the same CPUs, 99th percentile: 4.2 to 4.7 ms without, 0.7 to 1.6
         with. A virtual machine takes a CPU away for 1 to 4 ms twice a second; at least 100 ms left a sixth of all calls
         alone there.
-    soon, few : int
-        A rest is four times as long as the one before where the wait comes within so many nanoseconds of its end or
+    backoff_repeat_within, backoff_min_calls : int
+        A backoff is four times as long as the one before where the wait comes within so many nanoseconds of its end or
         after at most so many calls with help, else half as long.
     pooled_from : int
         Bytes of a result from which on its memory is pooled: the system clears fresh pages at their first touch, which
@@ -132,20 +132,20 @@ class Tuning:
     aliased_stride: int = 1 << 14
     narrow_row: int = 512
     tile_bytes: int = 1 << 16
-    tile: int = 1 << 18
+    piece: int = 1 << 18
     reduction_cost: int = 8
     merged_partials: int = 1 << 16
     partial_histograms: int = 1 << 24
-    strip_columns: int = 1 << 15
+    range_columns: int = 1 << 15
     batched_blocks: int = 16
     parallel_from: int = 1 << 15
     wake_from: int = 1 << 19
     series: int = 200_000
     chunk: tuple[int, int] = (1 << 14, 1 << 18)
     spin: float = 100e-6
-    rest: tuple[int, int] = (10_000_000, 1_000_000_000)
-    soon: int = 50_000_000
-    few: int = 16
+    backoff: tuple[int, int] = (10_000_000, 1_000_000_000)
+    backoff_repeat_within: int = 50_000_000
+    backoff_min_calls: int = 16
     pooled_from: int = 1 << 22
 
 

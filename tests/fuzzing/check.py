@@ -48,9 +48,9 @@ class Different(AssertionError):
 _BOUNDS = threadpool.PARALLEL_FROM, threadpool.WAKE_FROM
 _TUNING = tuning.current
 _PIECES = (
-    strides.TILE,
+    strides.PIECE,
     threadpool.CHUNK,
-)  # elements of strided memory in a buffer, the fewest and most of a thread's chunk
+)  # elements that Python takes at a time, the fewest and most of a thread's chunk
 _SMALL_PIECES = 256, (64, 640)
 
 
@@ -66,8 +66,7 @@ def settings():
 
 
 def _apply(threads, staged_run, stores_codes, in_pieces):
-    tile, threadpool.CHUNK = _SMALL_PIECES if in_pieces else _PIECES
-    strides.TILE = tile
+    strides.PIECE, threadpool.CHUNK = _SMALL_PIECES if in_pieces else _PIECES
     threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
     row = _TUNING()
     if stores_codes is not None:

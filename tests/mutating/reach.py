@@ -130,7 +130,7 @@ def _trace(jit, file, kept, function, result, arguments):
     """Compile a kernel, and keep the lines that it is made of and how long that takes."""
     from numba.core.typed_passes import NopythonTypeInference
 
-    from fastq.jit import compiler
+    from fastq.jit import pipeline
 
     typed, lines, infer = {}, Lines(), NopythonTypeInference.run_pass
 
@@ -145,10 +145,10 @@ def _trace(jit, file, kept, function, result, arguments):
     NopythonTypeInference.run_pass = run_pass
     is_there = file.load() is not None
     if is_there:
-        compiler._Whole._optimize_final_module = lambda self: None
+        pipeline._Whole._optimize_final_module = lambda self: None
     with jit.jit_enabled(), jit._without_collection():
         _choosers.lines = lines
-        library = compiler.compile_library(function, result, arguments)
+        library = pipeline.compile_library(function, result, arguments)
         _choosers.lines = None
         found = lines.stop()
         if not is_there:

@@ -43,7 +43,7 @@ from fastq.simd import (
 
 
 @specialize
-def quantize_tile(spec, tile, rows):
+def quantize_group(spec, group, rows):
     """Write the bytes of sixteen blocks; return the mask of those that have no finite parameters."""
     loops: dict[type, Any] = {
         ScaledFormat: _scaled,
@@ -53,14 +53,14 @@ def quantize_tile(spec, tile, rows):
         FloatFormat: floats,
     }
     by_format = loops[type(spec.row)]
-    return lambda spec, tile, rows: by_format(spec, tile, rows)
+    return lambda spec, group, rows: by_format(spec, group, rows)
 
 
 # --- one sub-block ----------------------------------------------------------------------------------------------------
 
 
 @specialize
-def _scaled(spec, tile, rows):
+def _scaled(spec, group, rows):
     row = spec.row
     steps, five_bits, head = row.steps, row.bits == 5, row.head
 
@@ -71,24 +71,24 @@ def _scaled(spec, tile, rows):
 
     pack_codes = njit(pack_scaled)
 
-    def ranged(spec, tile, rows):
+    def ranged(spec, group, rows):
         w, room, codes = scratch(PART, types.float32), scratch(PART, types.float32), scratch(PART, types.uint8)
-        weigh(spec, tile, 0, 32, spread(spec, tile), w)
-        fit = range_of(spec, tile.x, w, room)
+        weigh(spec, group, 0, 32, spread(spec, group), w)
+        fit = range_of(spec, group.x, w, room)
         for i in range(0, PART, LANES):
-            store(codes, i, convert(range_code(fit, load(tile.x, i, F32), steps), types.uint8))
-        d, least = half(spec, fit.scale), half(spec, -fit.minimum)
+            store(codes, i, convert(range_code(fit, load(group.x, i, F32), steps), types.uint8))
+        d, least = half(spec, fit.scale), half(spec, -fit.negated_minimum)
         store_half(rows, 0, d)
         store_half(rows, 2, least)
         pack_codes(codes, rows)
         return is_special(spec, d) | is_special(spec, least)
 
-    def signed(spec, tile, rows):
+    def signed(spec, group, rows):
         w, room, codes = scratch(PART, types.float32), scratch(PART, types.float32), scratch(PART, types.uint8)
-        weigh(spec, tile, 0, 32, spread(spec, tile), w)
-        fit = fit_signed(tile.x, w, room, 32, -steps)
+        weigh(spec, group, 0, 32, spread(spec, group), w)
+        fit = fit_signed(group.x, w, room, 32, -steps)
         for i in range(0, PART, LANES):
-            store(codes, i, convert(signed_code(fit, load(tile.x, i, F32), -steps), types.uint8))
+            store(codes, i, convert(signed_code(fit, load(group.x, i, F32), -steps), types.uint8))
         d = half(spec, fit.scale)
         store_half(rows, 0, d)
         pack_codes(codes, rows)
@@ -101,21 +101,21 @@ def _scaled(spec, tile, rows):
 
 
 @specialize
-def _codebook(spec, tile, rows):
+def _codebook(spec, group, rows):
     subs = spec.row.size // 32
 
-    def codebook(spec, tile, rows):
+    def codebook(spec, group, rows):
         w, scales, codes = scratch(PART, types.float32), scratch(SUBS, types.float32), scratch(VALUES, types.uint8)
-        mean = spread(spec, tile)
+        mean = spread(spec, group)
         for j in range(subs):
-            weigh(spec, tile, j * 32, 32, mean, w)
-            store(scales, j * LANES, fit_codebook(advance(tile.x, j * 32 * LANES), w, 32))
+            weigh(spec, group, j * 32, 32, mean, w)
+            store(scales, j * LANES, fit_codebook(advance(group.x, j * 32 * LANES), w, 32))
         d = half(spec, codebook_inverses(spec, scales, rows))
         store_half(rows, 0, d)
         for j in range(subs):
             inverse = load(scales, j * LANES, F32)
             for i in range(j * PART, (j + 1) * PART, LANES):
-                index = bounded_to_integer(codebook_index(inverse * load(tile.x, i, F32)), types.int32)
+                index = bounded_to_integer(codebook_index(inverse * load(group.x, i, F32)), types.int32)
                 store(codes, i, convert(index, types.uint8))
             nibbles(rows, (2 if subs == 1 else 8) + 16 * j, codes, 32 * j, 32 * j + 16, 16)
         return is_special(spec, d)

@@ -40,17 +40,17 @@ def largest_magnitude(x, count):
 
 
 @specialize
-def ternary(spec, tile, rows):
+def ternary(spec, group, rows):
     """Write the bytes of ternary blocks; return which have no finite scale."""
     at = spec.row.nbytes - 2
 
-    def blocks(spec, tile, rows):
+    def blocks(spec, group, rows):
         codes = scratch(VALUES, types.uint8)
-        d, zero = largest_magnitude(tile.x, 256), full(0.0, F32)
+        d, zero = largest_magnitude(group.x, 256), full(0.0, F32)
         inverse = constant(1, d) / d
         inverse = select((d == zero) | (inverse == full(float("inf"), F32)), zero, inverse)
         for i in range(0, 256 * LANES, LANES):
-            position = load(tile.x, i, F32) * inverse
+            position = load(group.x, i, F32) * inverse
             code = select(position >= full(0.5, F32), full(2, I32), full(1, I32))
             code = select(position <= full(-0.5, F32), full(0, I32), code)
             store(codes, i, convert(code, types.uint8))
@@ -95,14 +95,14 @@ def base_three(rows, at, codes, first, parts, count):
 
 
 @specialize
-def floats(spec, tile, rows):
+def floats(spec, group, rows):
     """Write the bytes of floating-point blocks, whose scales are always finite."""
     sub, subs = spec.row.sub, spec.row.size // spec.row.sub
 
-    def blocks(spec, tile, rows):
+    def blocks(spec, group, rows):
         codes = scratch(PART, types.uint8)
         for j in range(subs):
-            x = advance(tile.x, j * sub * LANES)
+            x = advance(group.x, j * sub * LANES)
             scale = scale_code(spec, largest_magnitude(x, sub))
             store_row(rows, j, scale)
             step = step_of(spec, scale)

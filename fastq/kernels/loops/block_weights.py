@@ -10,7 +10,7 @@ from fastq.kernels.loops.scale_search import F32, LANES, fit_range, sum_of_squar
 from fastq.simd import absolute, advance, constant, full, load, sqrt, store
 
 
-class Tile(NamedTuple):
+class BlockGroup(NamedTuple):
     """Pointers to values, to the importance of their columns, and to the mean square of the row of each block."""
 
     x: Any
@@ -19,50 +19,50 @@ class Tile(NamedTuple):
 
 
 @specialize
-def spread(spec, tile):
+def spread(spec, group):
     """Return the mean square that goes with the importance of columns: of the row, or of the block."""
     row = spec.row
     if not spec.weighted:
-        return lambda spec, tile: full(0.0, F32)
+        return lambda spec, group: full(0.0, F32)
     if row.of_rows:
-        return lambda spec, tile: load(tile.means, 0, F32)
+        return lambda spec, group: load(group.means, 0, F32)
     n, factor = row.size, 1.0 if getattr(row, "bits", 0) == 2 else 2.0
 
-    def of_block(spec, tile):
-        total = sum_of_squares(tile.x, n)
+    def of_block(spec, group):
+        total = sum_of_squares(group.x, n)
         return total * constant(factor, total) / constant(n, total)
 
     return of_block
 
 
 @specialize
-def weigh(spec, tile, first, count, mean, w):
+def weigh(spec, group, first, count, mean, w):
     """Write the weights of values `first` to `first` + count."""
     row = spec.row
 
-    def by_importance(spec, tile, first, count, mean, w):
+    def by_importance(spec, group, first, count, mean, w):
         for i in range(count):
-            v = load(tile.x, (first + i) * LANES, F32)
-            store(w, i * LANES, load(tile.importance, (first + i) * LANES, F32) * sqrt(mean + v * v))
+            v = load(group.x, (first + i) * LANES, F32)
+            store(w, i * LANES, load(group.importance, (first + i) * LANES, F32) * sqrt(mean + v * v))
 
-    def importance(spec, tile, first, count, mean, w):
+    def importance(spec, group, first, count, mean, w):
         for i in range(count):
-            store(w, i * LANES, load(tile.importance, (first + i) * LANES, F32))
+            store(w, i * LANES, load(group.importance, (first + i) * LANES, F32))
 
-    def squares(spec, tile, first, count, mean, w):
+    def squares(spec, group, first, count, mean, w):
         for i in range(count):
-            v = load(tile.x, (first + i) * LANES, F32)
+            v = load(group.x, (first + i) * LANES, F32)
             store(w, i * LANES, v * v)
 
-    def magnitudes(spec, tile, first, count, mean, w):
+    def magnitudes(spec, group, first, count, mean, w):
         for i in range(count):
-            store(w, i * LANES, absolute(load(tile.x, (first + i) * LANES, F32)))
+            store(w, i * LANES, absolute(load(group.x, (first + i) * LANES, F32)))
 
-    def raised(spec, tile, first, count, mean, w):
-        total = sum_of_squares(advance(tile.x, first * LANES), count)
+    def raised(spec, group, first, count, mean, w):
+        total = sum_of_squares(advance(group.x, first * LANES), count)
         root = sqrt(total / constant(count, total))
         for i in range(count):
-            store(w, i * LANES, root + absolute(load(tile.x, (first + i) * LANES, F32)))
+            store(w, i * LANES, root + absolute(load(group.x, (first + i) * LANES, F32)))
 
     if spec.weighted:
         return importance if getattr(row, "bits", 0) == 6 else by_importance

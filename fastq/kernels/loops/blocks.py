@@ -101,10 +101,10 @@ def _needs_magnitude_only(spec):
 
 
 @specialize
-def marks_nan(spec):
+def keeps_nan_in_scale(spec):
     """Whether a block with NaN has a scale of NaN."""
-    marks = spec.marks_nan
-    return lambda spec: marks
+    keeps = spec.keeps_nan_in_scale
+    return lambda spec: keeps
 
 
 @specialize
@@ -172,7 +172,7 @@ def _prepare_blocks(spec, operands, args, p, memory):
     n = count(compute_lanes(spec, operands.scale, 1))
     lo, hi, nans = min_max_of_blocks(spec, operands.src, operands.scale, p)
     scales, zero_points = range_parameters(spec, lo, hi, args, operands.scale)
-    if any_lane(needs_division(spec, scales)) or (marks_nan(spec) and any_lane(nans)):
+    if any_lane(needs_division(spec, scales)) or (keeps_nan_in_scale(spec) and any_lane(nans)):
         return False, 0
     store_parameters(spec, operands, p, scales, zero_points)
     s = prepare_scale(spec, scales, zero_points, args.lowest, args.highest)

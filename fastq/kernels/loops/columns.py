@@ -16,7 +16,7 @@ from fastq.kernels.load_store import (
 )
 from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, to_line
-from fastq.kernels.loops.row_tile import rows_at_a_time, visit_tile
+from fastq.kernels.loops.row_group import rows_at_a_time, visit_group
 from fastq.kernels.operands import pointer_types, rebase, register_lanes
 from fastq.kernels.parameters import (
     count_nan_as_zero,
@@ -64,7 +64,7 @@ def columns(spec, operands, args, units):
         p, end = _first_parameter(args, row), min((row + 1) * args.inner, stop)
         rows = rows_at_a_time(spec, operands, args, row, end - i)
         if rows > 1 and i == row * args.inner and i + rows * args.inner <= stop:
-            status |= status_of(visit_tile(spec, operands, args, p, i, end), False)
+            status |= status_of(visit_group(spec, operands, args, p, i, end), False)
             i += rows * args.inner
         else:
             status |= visit(spec, operands, args, p, i, end)
@@ -81,7 +81,7 @@ def _first_parameter(args, row):
 
 
 @njit
-def column_strips(spec, operands, args, units):
+def column_ranges(spec, operands, args, units):
     """Visit columns start..stop of every row; src and dst hold all elements."""
     operands, status, row = rebase(operands, args, units), 0, 0
     start, stop = units.start, units.stop
@@ -89,7 +89,7 @@ def column_strips(spec, operands, args, units):
         p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
         rows = rows_at_a_time(spec, operands, args, row, stop - start)
         if rows > 1:
-            status |= status_of(visit_tile(spec, operands, args, p, i, end), False)
+            status |= status_of(visit_group(spec, operands, args, p, i, end), False)
         else:
             status |= visit(spec, operands, args, p, i, end)
         row += rows
@@ -104,6 +104,7 @@ def visit(spec, operands, args, p, i, end):
 
 @njit
 def _visit_row(spec, operands, args, p, i, end):
+    """Visit i..end in registers, the last of which may overlap the one before; return the status."""
     vec = register_lanes(operands)
     n = count(vec)
     if end - i < n:
@@ -131,6 +132,7 @@ def visit_lanes(spec, operands, args, p, i, vec):
 
 @njit
 def _merge_min_max(spec, operands, args, p, i, vec):
+    """Merge the lanes from i on into the minima and maxima of their columns."""
     prefetch(operands.src, i + PREFETCH)
     x, p = load_elements(operands.src, i, vec), p + i
     los = load(operands.lo, p, lanes_like(vec, operands.lo))
@@ -141,6 +143,7 @@ def _merge_min_max(spec, operands, args, p, i, vec):
 
 @njit
 def _by_parameters(spec, operands, args, p, i, vec):
+    """Convert the lanes from i on by the parameters of their columns."""
     y, nans = _convert_lanes((spec, operands, args, p), i, vec)
     store_elements(operands.dst, i, y)
     return nans
@@ -175,17 +178,17 @@ def _compare(spec, operands, args, p, i, end):
     return add_errors(spec, operands, args, p + i, i, end)
 
 
-# --- range and values in one pass: stripes of a block -----------------------------------------------------------------
+# --- range and values in one pass: columns of a block ----------------------------------------------------------------
 
-STRIPE = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
-STRIPE_BYTES = STRIPE * REGISTER_BITS // 8
+COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
+COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
 
 
 @njit
-def stripes(spec, operands, args, units):
-    """Quantize (or fake quantize) stripes start..stop, each some columns of one block; the first block's come first."""
+def block_columns(spec, operands, args, units):
+    """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
     operands = rebase(operands, args, units)
-    vec, few = compute_lanes(spec, operands.scale, STRIPE), fewest_lanes(operands)
+    vec, few = compute_lanes(spec, operands.scale, COLUMN_REGISTERS), fewest_lanes(operands)
     n = count(vec)
     across = (args.inner + n - 1) // n
     infinite, nan = False, False
@@ -197,11 +200,11 @@ def stripes(spec, operands, args, units):
         column = (unit - p * across) * n
         if column + n <= args.inner or args.inner >= n:
             column = min(column, args.inner - n)
-            found = _stripe(spec, operands, args, p, first, rows, column, lanes_like(vec, operands.src))
+            found = _quantize_columns(spec, operands, args, p, first, rows, column, lanes_like(vec, operands.src))
             nan, infinite = nan | found[0], infinite | found[1]
             continue
         while column < args.inner:
-            found = _stripe(spec, operands, args, p, first, rows, column, few)
+            found = _quantize_columns(spec, operands, args, p, first, rows, column, few)
             nan, infinite = nan | found[0], infinite | found[1]
             column += count(few)
     return status_of(nan, infinite)
@@ -223,7 +226,7 @@ def store_piece(spec, dst, i, y, streaming):
 
 
 @njit
-def _stripe(spec, operands, args, p, first, rows, column, vec):
+def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     src, dst = operands.src, operands.dst
     i = first * args.inner + column
     x = load_elements(src, i, vec)

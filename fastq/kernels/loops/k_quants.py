@@ -52,14 +52,14 @@ _TINY = 1e-15
 
 
 @specialize
-def ranged_super(spec, tile, rows):
+def ranged_super(spec, group, rows):
     """Write the bytes of super-blocks whose sub-blocks have a scale and a smallest value; return which are refused."""
     row = spec.row
     sub, steps, by_columns = row.sub, row.steps, spec.weighted
     subs = SUPER // sub
     of_scale, of_minimum = (80, 82) if row.bits == 2 else (0, 2)
 
-    def ranged(spec, tile, rows):
+    def ranged(spec, group, rows):
         w, room, codes = scratch(PART, types.float32), scratch(PART, types.float32), scratch(VALUES, types.uint8)
         scales, minima, sums = (
             scratch(SUBS, types.float32),
@@ -68,12 +68,12 @@ def ranged_super(spec, tile, rows):
         )
         inverses, bases = scratch(SUBS, types.float32), scratch(SUBS, types.float32)
         flats = scratch(SUBS, types.float32)
-        mean = spread(spec, tile)
+        mean = spread(spec, group)
         for j in range(subs):
-            weigh(spec, tile, j * sub, sub, mean, w)
-            fit = range_of(spec, advance(tile.x, j * sub * LANES), w, room)
+            weigh(spec, group, j * sub, sub, mean, w)
+            fit = range_of(spec, advance(group.x, j * sub * LANES), w, room)
             store(scales, j * LANES, fit.scale)
-            store(minima, j * LANES, fit.minimum)
+            store(minima, j * LANES, fit.negated_minimum)
             store(inverses, j * LANES, fit.inverse)
             store(bases, j * LANES, fit.base)
             store(flats, j * LANES, select(fit.flat, full(1.0, F32), full(0.0, F32)))
@@ -92,7 +92,7 @@ def ranged_super(spec, tile, rows):
             flat = load(flats, j * LANES, F32) > full(0.0, F32)
             fit = RangeFit(step, shift, load(inverses, j * LANES, F32), load(bases, j * LANES, F32), flat)
             for i in range(j * sub * LANES, (j + 1) * sub * LANES, LANES):
-                v = load(tile.x, i, F32)
+                v = load(group.x, i, F32)
                 code = nearest((v + shift) / step)
                 code = minimum(maximum(code, constant(0, code)), constant(steps, code))
                 if some:
@@ -212,20 +212,20 @@ def pack(spec, codes, rows):
 
 
 @specialize
-def signed_super(spec, tile, rows):
+def signed_super(spec, group, rows):
     """Write the bytes of super-blocks of signed codes; return which have no finite scale."""
     row = spec.row
     steps, in_turn = row.steps, row.bits == 3 and not spec.weighted
     at, six_bits = row.nbytes - 2, row.bits == 3
 
-    def signed(spec, tile, rows):
+    def signed(spec, group, rows):
         w, room, codes = scratch(PART, types.float32), scratch(PART, types.float32), scratch(VALUES, types.uint8)
         scales, sums = scratch(SUBS, types.float32), scratch(SUBS, types.float32)
         inverses, zeros = scratch(SUBS, types.float32), scratch(SUBS, types.float32)
-        mean = spread(spec, tile)
+        mean = spread(spec, group)
         if in_turn:
             for j in range(0, 16, 2):
-                both = fit_signed_in_turn(advance(tile.x, j * 16 * LANES), room, 16, steps)
+                both = fit_signed_in_turn(advance(group.x, j * 16 * LANES), room, 16, steps)
                 store(scales, j * LANES, lower(both))
                 store(scales, (j + 1) * LANES, upper(both))
                 for i in range(0, PART, LANES):
@@ -233,8 +233,8 @@ def signed_super(spec, tile, rows):
                     store(codes, j * 16 * LANES + i, convert(code, types.uint8))
         else:
             for j in range(16):
-                weigh(spec, tile, j * 16, 16, mean, w)
-                fit = fit_signed(advance(tile.x, j * 16 * LANES), w, room, 16, steps)
+                weigh(spec, group, j * 16, 16, mean, w)
+                fit = fit_signed(advance(group.x, j * 16 * LANES), w, room, 16, steps)
                 store(scales, j * LANES, fit.scale)
                 store(inverses, j * LANES, fit.inverse)
                 store(zeros, j * LANES, select(fit.is_zero, full(1.0, F32), full(0.0, F32)))
@@ -252,7 +252,7 @@ def signed_super(spec, tile, rows):
             is_zero = load(zeros, j * LANES, F32) > full(0.0, F32)
             fit = SignedFit(step, load(inverses, j * LANES, F32), is_zero)
             for i in range(j * 16 * LANES, (j + 1) * 16 * LANES, LANES):
-                v = load(tile.x, i, F32)
+                v = load(group.x, i, F32)
                 code = nearest(v / step)
                 code = minimum(maximum(code, constant(-steps, code)), constant(steps - 1, code)) + constant(steps, code)
                 if some:

@@ -126,6 +126,7 @@ def visit(spec, operands, args, p, i, end):
 
 @njit
 def _merge_min_max(spec, operands, args, p, i, end):
+    """Merge i..end into the minimum and maximum with index p; return the status."""
     lo, hi, nan = min_max(operands.src, i, end)
     store_min_max(operands, p, minimum(lo, operands.lo[p]), maximum(hi, operands.hi[p]), nan)
     return status_of(nan, False)
@@ -179,6 +180,7 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
 
 @njit
 def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
+    """Convert i..end, a register or more, by a prepared scale; return whether there was a NaN to report."""
     src, dst, like, context = operands.src, operands.dst, operands.scale, (spec, operands, s, ahead)
     vec = register_lanes(operands)
     n, last = count(vec), end - count(vec)
@@ -212,6 +214,7 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
 
 @njit
 def _by_parameters(spec, operands, args, p, i, end):
+    """Convert i..end by the parameters with index p; return the status."""
     one = dtype_of(operands.scale)
     scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
     ahead = prefetch_distance(operands.src)
@@ -223,6 +226,7 @@ def _by_parameters(spec, operands, args, p, i, end):
 
 @njit
 def _by_range(spec, operands, args, p, i, end):
+    """Convert i..end by parameters from their own range, which are stored with index p; return the status."""
     lo, hi, nan = min_max(operands.src, i, end)
     lo, hi = count_nan_as_zero(spec, lo, hi, nan)
     scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)

@@ -115,7 +115,7 @@ class RangeFit(NamedTuple):
     """Scale and smallest value times -1 of each block; its codes are `inverse * (x - base)`, where it is not flat."""
 
     scale: Any
-    minimum: Any
+    negated_minimum: Any
     inverse: Any
     base: Any
     flat: Any

@@ -1,7 +1,7 @@
 """Loops that quantize sixteen blocks of GGUF side by side: lane k of every Vec belongs to block k.
 
-The values of a group are transposed to a tile, in which number i of all blocks is one Vec. Parameters and codes of a
-format (`quantize_tile`) give rows of bytes in the same order, which are transposed back.
+The values of a group are transposed in memory, so that number i of all blocks is one Vec. Parameters and codes of a
+format (`quantize_group`) give rows of bytes in the same order, which are transposed back.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from numba import types
 
 from fastq.jit import njit, specialize
-from fastq.kernels.loops.block_codes import quantize_tile
+from fastq.kernels.loops.block_codes import quantize_group
 from fastq.kernels.loops.block_spec import GROUP, nbytes, size, values_from
-from fastq.kernels.loops.block_weights import Tile
+from fastq.kernels.loops.block_weights import BlockGroup
 from fastq.kernels.loops.scale_search import F32, I32, LANES, U8, VALUES
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.simd import (
@@ -54,9 +54,9 @@ def quantize_groups(spec, operands, args, units):
         blocks = min(units.stop - p, GROUP)
         for k in range(LANES):  # those that there are not are like the last one
             offsets[k] = (p + min(k, blocks - 1)) * size(spec)
-        refused |= any_lane(load_tile(spec, src, offsets, x) >= full(limit(spec), I32))
+        refused |= any_lane(load_group(spec, src, offsets, x) >= full(limit(spec), I32))
         row = load_importance(spec, operands, args, p, blocks, (row, src, offsets, importance, means))
-        refused |= any_lane(quantize_tile(spec, Tile(x, importance, means), rows))
+        refused |= any_lane(quantize_group(spec, BlockGroup(x, importance, means), rows))
         store_rows(rows, nbytes(spec), results)
         copy(results, advance(dst, p * nbytes(spec)), blocks * nbytes(spec))
         p += GROUP
@@ -71,7 +71,7 @@ def limit(spec):
 
 
 @njit
-def load_tile(spec, src, offsets, x):
+def load_group(spec, src, offsets, x):
     """Transpose the values of sixteen blocks; return the largest bits of their magnitudes."""
     square, worst = scratch(_SQUARE, types.float32), full(0, I32)
     for i in range(0, size(spec), LANES):

@@ -1,4 +1,4 @@
-"""Tiles of several rows whose elements in one column share their parameters, which are loaded once for all of them."""
+"""Groups of several rows whose elements in one column share their parameters, which are loaded once for all of them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fastq.kernels.parameters import load_scale, load_zero_point, store_min_max
 from fastq.kernels.spec import nan_mask_of_two
 from fastq.simd import any_lane, count, lanes_like, load, maximum, minimum
 
-TILE_ROWS = 4
+GROUP_ROWS = 4
 # of each row; four rows 2048 elements ahead do not fit a cache of the first level (minima of columns of 2**22 float32
 # on two cores of a Zen 5: 21 Gelem/s with 2048, 30 with 512)
-TILE_PREFETCH = PREFETCH // TILE_ROWS
+GROUP_PREFETCH = PREFETCH // GROUP_ROWS
 
 
 @specialize
 def rows_at_a_time(spec, operands, args, row, width):
-    """Return how many rows from this one on to visit at a time, `width` elements of each: `TILE_ROWS`, or 1.
+    """Return how many rows from this one on to visit at a time, `width` elements of each: `GROUP_ROWS`, or 1.
 
-    A tile pays where the CPU would wait for loads, and the cache holds the array. To quantize takes as long either way,
-    and memory gives rows one by one faster: minima and maxima of 2**26 float32 10.0 Gelem/s, four at a time 9.2.
+    Several pay where the CPU would wait for loads, and the cache holds the array. To quantize takes as long either
+    way, and memory gives rows one by one faster: minima and maxima of 2**26 float32 10.0 Gelem/s, four at a time 9.2.
     """
     if spec.op not in _PIECES:
         return lambda spec, operands, args, row, width: 1
@@ -30,15 +30,15 @@ def rows_at_a_time(spec, operands, args, row, width):
     def rows(spec, operands, args, row, width):
         within = row % args.length
         alike = min(args.length - within, args.block - within % args.block)
-        tiled = alike >= TILE_ROWS and width >= count(register_lanes(operands)) and not args.streaming
-        return TILE_ROWS if tiled else 1
+        grouped = alike >= GROUP_ROWS and width >= count(register_lanes(operands)) and not args.streaming
+        return GROUP_ROWS if grouped else 1
 
     return rows
 
 
 @specialize
-def visit_tile(spec, operands, args, p, i, end):
-    """Visit `TILE_ROWS` rows; the first has elements i..end, j of them with parameter p + j.
+def visit_group(spec, operands, args, p, i, end):
+    """Visit `GROUP_ROWS` rows; the first has elements i..end, j of them with parameter p + j.
 
     Return whether there was a NaN to report.
     """
@@ -50,8 +50,8 @@ def visit_tile(spec, operands, args, p, i, end):
         vec, nan = register_lanes(operands), False
         while i < end:
             i = min(i, end - count(vec))
-            for r in range(TILE_ROWS):
-                prefetch_lanes(operands.src, i + r * args.inner + TILE_PREFETCH, vec)
+            for r in range(GROUP_ROWS):
+                prefetch_lanes(operands.src, i + r * args.inner + GROUP_PREFETCH, vec)
             nan |= any_lane(piece(spec, operands, args, p, i, vec))
             i += count(vec)
         return nan
@@ -61,11 +61,12 @@ def visit_tile(spec, operands, args, p, i, end):
 
 @njit
 def _merge_min_max(spec, operands, args, p, i, vec):
+    """Merge the lanes from i on of all rows into the minima and maxima of their columns."""
     src, p = operands.src, p + i
     los = load(operands.lo, p, lanes_like(vec, operands.lo))
     his = load(operands.hi, p, lanes_like(vec, operands.hi))
     nans = nan_mask_of_two(spec, los, his)
-    for r in range(0, TILE_ROWS, 2):
+    for r in range(0, GROUP_ROWS, 2):
         x, y = load_elements(src, i + r * args.inner, vec), load_elements(src, i + (r + 1) * args.inner, vec)
         los, his = minimum(y, minimum(x, los)), maximum(y, maximum(x, his))
         nans = nans | nan_mask_of_two(spec, x, y)
@@ -78,7 +79,7 @@ def _dequantize(spec, operands, args, p, i, vec):
     src, dst = operands.src, operands.dst
     scale = load_scale(spec, operands, p + i, vec)
     s = prepare_scale(spec, scale, load_zero_point(spec, operands, args, p + i, vec), args.lowest, args.highest)
-    for r in range(TILE_ROWS):
+    for r in range(GROUP_ROWS):
         k = i + r * args.inner
         x = to_compute(spec, load_elements(src, k, vec), operands.scale)
         store_elements(dst, k, apply_op_prepared(spec, x, s, dst))

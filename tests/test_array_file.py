@@ -196,7 +196,8 @@ def hostile(content):
     yield (2**62).to_bytes(8, "little") + content[8:], "it has no header of safetensors"
     yield (5000).to_bytes(8, "little") + b"[" * 5000, ""
     yield file_of([], b""), "its header is no object of JSON"
-    yield file_of({}, b""), "__metadata__"
+    yield file_of({}, b""), "it holds nothing that fastq saved"
+    yield file_of({"__metadata__": {"format": "pt"}}, b""), "it holds nothing that fastq saved"
     yield pickle.dumps(print), "it has no header of safetensors"
     yield from ((content[:k], "") for k in (1, 8, 60, len(content) - 1))
     yield content + b"\0", "1 bytes are left over"

@@ -831,6 +831,11 @@ def test_zero_dimensional_out(impl):
     out = np.empty((), np.int8)
     assert impl.quantize(np.float32(1), "int8", out=out).codes is out
     assert out == 127
+    assert impl.quantize_linear(np.float32(1), 0.1, out=out) is out
+    assert out == 10
+    qparams = fastq.QParams(np.float32(0.25), np.int8(0), "int8")
+    assert impl.quantize(np.float32(1), qparams=qparams, out=out).codes is out
+    assert out == 4
 
 
 # ONNX's own test vectors

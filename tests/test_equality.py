@@ -264,7 +264,7 @@ def test_values_that_go_past_the_cache(threads, streaming):
         assert untouched(ends)
 
 
-@pytest.mark.slow("compiles 10 kernels a case", quick=lambda dtype, code: (dtype, code) == ("float32", "int8"))
+@pytest.mark.slow("compiles 10 kernels a case", quick=lambda dtype, code, **_: (dtype, code) == ("float32", "int8"))
 @pytest.mark.parametrize(
     ("dtype", "code"),
     [
@@ -291,6 +291,16 @@ def test_codes_that_go_past_the_cache(dtype, code, threads, streaming):
             again = fastq.quantize(x, qparams=expected.qparams, out=out)
             same_quantized(again, reference.quantize(x, qparams=expected.qparams))
         assert untouched(ends)
+
+
+def test_odd_codes_of_4_bits_that_go_past_the_cache(streaming):
+    """The last code has half a byte, in the last piece of what is staged."""
+    for size in (1, 63, 2001, 20_001):
+        x = values("float32", size, 31).clip(-1000, 1000)
+        expected = reference.quantize(x, "uint4")
+        for options in ({"dtype": "uint4"}, {"qparams": expected.qparams}):
+            out = np.full(expected.codes.shape, 0xEE, np.uint8)
+            same_bytes(fastq.quantize(x, **options, out=out).codes, expected.codes)
 
 
 @pytest.mark.slow("compiles 2 kernels a case")
@@ -326,7 +336,7 @@ def test_packed_codes_that_go_past_the_cache(code, threads, streaming):
             codes[at] = before
 
 
-@pytest.mark.slow("compiles kernels that stream", quick=lambda options: not options)
+@pytest.mark.slow("compiles kernels that stream", quick=lambda options, **_: not options)
 @pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}])
 def test_nan_is_seen_in_what_goes_past_the_cache(options, streaming):
     x = values("float32", 3 * 320, 16).reshape(3, 320)
@@ -397,7 +407,7 @@ def test_large_matrices(shape, options):
     same_quantized(fastq.quantize(strided, "int8", **options), expected)
 
 
-@pytest.mark.slow("compiles 8 kernels a case", quick=lambda dtype, code: (dtype, code) == ("float32", "int8"))
+@pytest.mark.slow("compiles 8 kernels a case", quick=lambda dtype, code, **_: (dtype, code) == ("float32", "int8"))
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 @pytest.mark.parametrize("code", ["int8", "uint16", "uint4"])
 def test_errors_of_an_approximation(dtype, code, threads):

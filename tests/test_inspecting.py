@@ -79,7 +79,7 @@ def test_a_file_of_one_array_is_inspected_and_compared(tmp_path, name):
     assert (entry["name"], entry["shape"]) == ("q", list(q.shape))
     assert entry["bytes"] == q.codes.nbytes + q.scale.nbytes + q.zero_point.nbytes
     whose = {"axis": q.axis, "block_size": q.block_size, "symmetric": q.symmetric}
-    assert entry["scheme"] == str(Scheme(q.dtype.format, **whose, convention="own" if name == "convention" else "onnx"))
+    assert entry["scheme"] == str(Scheme(str(q.dtype), **whose, convention="own" if name == "convention" else "onnx"))
     if name != "float8 fnuz":  # of which some codes are NaN
         (compared,) = json.loads(run("compare", "q.npy", "q.safetensors", "--json"))
         assert compared["max_abs_error"] == 0
@@ -96,6 +96,8 @@ def test_what_is_no_file_of_tensors_is_told_who_reads_it(tmp_path):
     ):
         result = CliRunner().invoke(cli, command)
         assert (result.exit_code, result.stderr) == (1, f"Error: {name}.safetensors: {told}\n")
+    result = CliRunner().invoke(cli, ["inspect", "."])  # of a folder the file is named too
+    assert (result.exit_code, "p.safetensors: QParams.save wrote it" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("name", ML_FLOATS)

@@ -143,6 +143,14 @@ def test_blocks_of_gguf_in_transposed_memory(threads, kind, order):
         )
 
 
+def test_rows_whose_copy_fits_no_tile():
+    """Output that shares memory with rows across: their copy has other strides, in which rows are not whole pieces."""
+    base = np.random.default_rng(4).standard_normal((901, 1000)).astype(np.float32)
+    x, out = base[:, :8].T, base.reshape(-1)[:7208].reshape(8, 901)
+    expected = reference.fake_quantize(x.copy(), "int8", axis=0)
+    same_bytes(fastq.fake_quantize(x, "int8", axis=0, out=out), expected)
+
+
 def test_a_wrong_stride_is_found(monkeypatch, threads):
     right = tiling._joined
 

@@ -23,7 +23,7 @@ from fastq.dispatch.planner import (
     kernel_for,
     loop_of,
 )
-from fastq.dispatch.refusal import refuse_nan_without_error
+from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of
 from fastq.dispatch.subbyte import unpacker
@@ -137,7 +137,7 @@ def compare_codes(
         if status == UNFIT:
             given = in_standard_mode(rules.ready)(scale, zero_point, qparams.tensor_scale)
             status = errors.execute(x, np.asarray(codes), given.as_bits, sums)
-        refuse_nan_without_error(status, x)
+        refuse_nan_in_compare(status, x)
         return _comparison(sums, x.size, has_codes=True)
 
     return measure
@@ -157,7 +157,7 @@ def compare_values(x: Array, values: Array, *_: object) -> BoundCall:
     def measure(x: Array, values: Array, *_: object) -> Comparison:
         sums = errors.new_sums()
         status = launch(x, np.asarray(values), given.scale, given.zero_point, sums)
-        refuse_nan_without_error(status, x)
+        refuse_nan_in_compare(status, x)
         return _comparison(sums, x.size, has_codes=False)
 
     return measure

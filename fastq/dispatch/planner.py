@@ -89,17 +89,18 @@ _NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 def _streaming(layout: Layout, size: int, src: ElementType, dst: ElementType, unit: int = WHOLE_BYTES) -> int:
     """Return how results are stored past the cache where arrays outgrow it: straight if runs are long, else staged.
 
-    The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. What is staged
-    at a time has to hold `unit` elements; rows whose neighbours have other parameters are not staged.
+    The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. Rows whose
+    neighbours have other parameters can't be staged, nor `unit` elements, which a kernel needs together, that are more
+    than a piece: of these fewer are long enough to go straight.
     """
     if not past_cache(size, src, dst):
         return 0
     bits, tuned = element_type(dst).bitwidth, tuning.current()
-    if layout.inner > 1:
-        return STRAIGHT if layout.inner * bits >= 8 * tuned.stream_run else 0
-    if (layout.block if layout.parameters > 1 else size) * bits >= 8 * tuned.staged_run:
+    run = layout.inner if layout.inner > 1 else layout.block if layout.parameters > 1 else size
+    can_stage = layout.inner == 1 and unit * bits <= 8 * PIECE_BYTES
+    if run * bits >= 8 * (tuned.staged_run if can_stage else tuned.stream_run):
         return STRAIGHT
-    return STAGED if unit * bits <= 8 * PIECE_BYTES else 0
+    return STAGED if can_stage else 0
 
 
 def loop_of(layout: Layout) -> Any:
@@ -201,7 +202,7 @@ def plan_repack(
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
-        streaming=past_cache(size, src, dst) and memory == NOT_STRIDED,
+        streaming=STRAIGHT if past_cache(size, src, dst) and memory == NOT_STRIDED else 0,
         size=size,
     )
     if dense:
@@ -305,7 +306,9 @@ def plan_minmax(
     wide = by_columns and memory is None
     loop = columns.column_ranges if wide else loop_of(layout)
     kernel = kernel_for(loop, ReductionOperands(dtype, held, held), "minmax")
-    args = kernel_args(layout, streaming=past_cache(size, dtype), partial_stride=count if slots > 1 else 0)
+    args = kernel_args(
+        layout, streaming=STRAIGHT if past_cache(size, dtype) else 0, partial_stride=count if slots > 1 else 0
+    )
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
@@ -462,7 +465,7 @@ def _plan_fused(
         return None
     if threads > 1 and layout.parameters < 4 * threads:
         return None
-    args = kernel_args(layout, spec.code_range, streaming=past_cache(size, *kinds[:2]))
+    args = kernel_args(layout, spec.code_range, streaming=STRAIGHT if past_cache(size, *kinds[:2]) else 0)
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
         if memory != NOT_STRIDED:

@@ -416,7 +416,7 @@ def _launch(x: Array, out: Any, request: Request, spec: OpSpec, result: Result) 
     arrangement = None if x.size == 0 or request.search is not None else _arrangement_of(x, target, spec)
     if arrangement is not None:
         plan_for = functools.partial(_plan_for, spec, native(x.dtype), native(result.dtype), arrangement)
-        ranged = plan_for(x, target)
+        ranged = plan_for(x, target, one_pass=not _is_in_order(arrangement.view(x)))
         if ranged is not None:
             return RangedLaunch(x, target, request, spec, result, ranged, arrangement, plan_for).bound
     return SteppedLaunch(x, target, request, spec, result).launch
@@ -434,9 +434,15 @@ def _arrangement_of(x: Array, out: Array | None, spec: OpSpec) -> Arrangement | 
 
 
 def _plan_for(
-    spec: OpSpec, src: np.dtype[Any], dst: np.dtype[Any], arrangement: Arrangement, x: Array, out: Array | None
+    spec: OpSpec,
+    src: np.dtype[Any],
+    dst: np.dtype[Any],
+    arrangement: Arrangement,
+    x: Array,
+    out: Array | None,
+    one_pass: bool = False,
 ) -> RangedPlan | None:
-    """Plan for arrays, in one pass where two would better go through x each in its own way."""
+    """Plan for arrays; with `one_pass` not in two, which had better go through x each in its own way."""
     seen, view = spec.with_axes(arrangement.axes), arrangement.view(x)
     if spec.packs:
         memory_of_out = None
@@ -444,7 +450,9 @@ def _plan_for(
         memory_of_out = memory_of_result(x, dst, arrangement.order)
     else:
         memory_of_out = memory_of(arrangement.view(out))
-    in_order = memory_order(view) == tuple(range(x.ndim))
-    return plan_ranged(
-        seen, view.shape, src, dst, StridedOperands(memory_of(view), memory_of_out), one_pass=not in_order
-    )
+    return plan_ranged(seen, view.shape, src, dst, StridedOperands(memory_of(view), memory_of_out), one_pass)
+
+
+def _is_in_order(x: Array) -> bool:
+    """Whether the elements of an array lie in memory in C order, if with gaps."""
+    return is_plain(x) or memory_order(x) == tuple(range(x.ndim))

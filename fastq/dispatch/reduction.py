@@ -13,7 +13,7 @@ from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_minmax
 from fastq.dispatch.refusal import refuse_nan
-from fastq.dispatch.strides import Memory, arrange, memory_of, once
+from fastq.dispatch.strides import Memory, arrange, memory_of, without_repeats
 from fastq.results import Axis
 from fastq.runtime.driver import bind, run
 from fastq.system.arguments import as_axis, as_block_size, native
@@ -55,7 +55,7 @@ class Extremes:
     """
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str) -> None:
-        x = x if block_size else once(x, axes or ())
+        x = x if block_size else without_repeats(x, axes or ())
         self.arrangement = arrange(x, None, axes, block_size)
         view = self.arrangement.view(x)
         dtype = native(x.dtype)

@@ -20,7 +20,7 @@ def refuse_nan(status: int, nan: str, x: Array) -> None:
         raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
 
 
-def refuse_nan_without_error(status: int, x: Array) -> None:
+def refuse_nan_in_compare(status: int, x: Array) -> None:
     """Raise a ValueError if NaN was met in what errors are measured against."""
     if status & HAS_NAN:
         raise ValueError(f"x has {_count(np.isnan, x)} NaN, of which there is no error to measure; replace them first")

@@ -52,7 +52,7 @@ def is_plain(x: Array | None) -> bool:
     return x is None or (x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative)
 
 
-def once(x: Array, kept: tuple[int, ...]) -> Array:
+def without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
     """Return an array, which begins where x does, without what x repeats along axes that are not kept."""
     if 0 not in x.strides:
         return x
@@ -138,7 +138,7 @@ def _is_better(blocks: Arrangement, ndim: int, by_width: bool) -> bool:
 
 def _has_long_rows(x: Array) -> bool:
     """Whether rows in memory are so long that none have to be taken as one."""
-    return 0 not in x.strides and x.shape[memory_order(x)[-1]] >= tuning.current().narrow_row
+    return x.ndim > 0 and 0 not in x.strides and x.shape[memory_order(x)[-1]] >= tuning.current().narrow_row
 
 
 def memory_order(x: Array) -> tuple[int, ...]:

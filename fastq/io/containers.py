@@ -116,12 +116,17 @@ class Source(Protocol):
         """Return the bytes of a tensor of any dtype."""
 
 
+def name_of(path: Path) -> str:
+    """Return what the one array of a file is called: as the file, in characters that UTF-8 has."""
+    return path.stem.encode("utf-8", "replace").decode()
+
+
 class NpySource:
     """The array of a .npy file, named for the file."""
 
     def __init__(self, path: Path) -> None:
         self._array = _mapped_npy(path)
-        name = path.stem.encode("utf-8", "replace").decode()
+        name = name_of(path)
         dtype = safetensors_dtype(self._array.dtype) or str(self._array.dtype)
         self.tensors = {name: TensorSpec(name, dtype, self._array.shape, self._array.nbytes)}
         self.metadata: dict[str, str] = {}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq.formats.conventions import Convention
-from fastq.io.containers import DTYPES, Source, TensorSpec, open_source
+from fastq.io.containers import DTYPES, Source, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, has_values, open_gguf
 from fastq.io.records import KEY, Record, are_of_array, decoded, from_metadata, stored_specs
 from fastq.io.scheme import Scheme
@@ -76,11 +76,21 @@ def tensors_of(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"there is no {' or '.join(SUFFIXES)} file in it")
     found: dict[str, Tensor] = {}
     for file in files:
-        for tensor in _gguf_tensors(open_gguf(file)) if file.suffix == ".gguf" else _tensors(file, open_source(file)):
+        for tensor in _tensors_of_file(file, path):
             if tensor.name in found:
                 raise ValueError(f"two files have a tensor {tensor.name!r}; the second is {file.name}")
             found[tensor.name] = tensor
     return found
+
+
+def _tensors_of_file(file: Path, given: Path) -> list[Tensor]:
+    """Return the tensors of a file; an error names it where a folder was given."""
+    try:
+        return list(_gguf_tensors(open_gguf(file)) if file.suffix == ".gguf" else _tensors(file, open_source(file)))
+    except ValueError as error:
+        if file == given:
+            raise
+        raise ValueError(f"{file.name}: {error}") from error
 
 
 def _tensors(path: Path, source: Source) -> Iterator[Tensor]:
@@ -101,7 +111,7 @@ def _tensors(path: Path, source: Source) -> Iterator[Tensor]:
 def _array(path: Path, nbytes: int) -> Tensor:
     """Return what `QuantizedArray.save` wrote as a tensor of the name of its file."""
     q, load = fastq.load(path), partial(fastq.load, path)  # read again when it is needed: a folder may have many
-    return Tensor(path.stem, q.shape, _scheme(q, q.dtype.format, q.convention), nbytes, True, load)
+    return Tensor(name_of(path), q.shape, _scheme(q, str(q.dtype), q.convention), nbytes, True, load)
 
 
 def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:

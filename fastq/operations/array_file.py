@@ -118,7 +118,10 @@ def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
 
 def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     header = _read_header(file)
-    meaning = json.loads(header.pop("__metadata__")[KEY], object_pairs_hook=without_duplicates)
+    metadata = header.pop("__metadata__", {})
+    if KEY not in metadata:
+        raise ValueError("it holds nothing that fastq saved")
+    meaning = json.loads(metadata[KEY], object_pairs_hook=without_duplicates)
     if "tensors" in meaning and "format" not in meaning:
         raise ValueError("fastq quantize wrote it, and fastq dequantize reads it")
     if (meaning.pop("format"), repr(meaning.pop("version"))) != (_kind(kind), repr(VERSION)):

@@ -8,10 +8,12 @@ import numpy as np
 # assume, and no two threads write to the same byte
 WHOLE_BYTES = 64
 
+# how results go past the cache: from registers; by way of the stack, where runs share lines with their neighbours
+STRAIGHT, STAGED = 1, 2
+
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter
 # ((o // cycle * kept + o % kept) * blocks + b) * inner + i.
-STRAIGHT, STAGED = 1, 2  # from registers; by way of the stack, where runs share lines with their neighbours
 _INDEXING = ("outer", "length", "inner", "block", "blocks", "cycle", "kept")
 KERNEL_ARGS = np.dtype(
     [(name, np.int64) for name in _INDEXING]

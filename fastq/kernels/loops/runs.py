@@ -77,7 +77,7 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
         end = min(i + piece, stop)
         staged = advance(cast_pointer(place(stage), dtype_of(dst)), -i)
         status |= _visit_runs(spec, ElementOperands(src, staged, scale, zero_point), args, i, end)
-        stage = grown(stage, (end - i) * bits_of(dst) >> 3)
+        stage = grown(stage, (end - i) * bits_of(dst) + 7 >> 3)  # of an odd number of codes the last byte too
         i = end
     finish(stage)
     return status

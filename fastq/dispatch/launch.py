@@ -147,13 +147,23 @@ def launcher(
     else:
         arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)
         shape = arrangement.view(x).shape
-    if out is not None:
-        out_memory = memory_of(arrangement.view(out))
-    else:
-        out_memory = None if spec.packs else memory_of_result(x, dtypes[1], arrangement.order)
-    memory = StridedOperands(memory_of(arrangement.view(x)), out_memory)
+    memory = strided_operands(arrangement, x, out, dtypes[1], spec.packs)
     seen = spec.with_axes(arrangement.axes)
     return DirectLauncher(plan_elementwise(seen, shape, *dtypes, memory=memory, backward=backward), arrangement)
+
+
+def strided_operands(
+    arrangement: Arrangement, x: Array, out: Array | None, dtype: np.dtype[Any], packs: bool
+) -> StridedOperands:
+    """Return where source and result lie that go through tiles: a result to be made in the memory order of x.
+
+    Packed codes are made in C order.
+    """
+    if out is not None:
+        memory_of_out = memory_of(arrangement.view(out))
+    else:
+        memory_of_out = None if packs else memory_of_result(x, dtype, arrangement.order)
+    return StridedOperands(memory_of(arrangement.view(x)), memory_of_out)
 
 
 @functools.lru_cache(4096)

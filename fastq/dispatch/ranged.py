@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.granularity import kept_axes, make_layout
-from fastq.dispatch.launch import launcher, parted_by_bytes
+from fastq.dispatch.launch import launcher, parted_by_bytes, strided_operands
 from fastq.dispatch.parameters import Result, codes_result, values_result
-from fastq.dispatch.planner import RangedPlan, StridedOperands, plan_parameters, plan_ranged
+from fastq.dispatch.planner import RangedPlan, plan_parameters, plan_ranged
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts, parameter_shape_of_empty
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
@@ -25,8 +25,6 @@ from fastq.dispatch.strides import (
     arrange,
     extent_of,
     is_plain,
-    memory_of,
-    memory_of_result,
     memory_order,
 )
 from fastq.formats.conventions import Convention, HalfPrecision, as_convention, granularity_of
@@ -443,14 +441,8 @@ def _plan_for(
     one_pass: bool = False,
 ) -> RangedPlan | None:
     """Plan for arrays; with `one_pass` not in two, which had better go through x each in its own way."""
-    seen, view = spec.with_axes(arrangement.axes), arrangement.view(x)
-    if spec.packs:
-        memory_of_out = None
-    elif out is None:
-        memory_of_out = memory_of_result(x, dst, arrangement.order)
-    else:
-        memory_of_out = memory_of(arrangement.view(out))
-    return plan_ranged(seen, view.shape, src, dst, StridedOperands(memory_of(view), memory_of_out), one_pass)
+    memory = strided_operands(arrangement, x, out, dst, spec.packs)
+    return plan_ranged(spec.with_axes(arrangement.axes), arrangement.view(x).shape, src, dst, memory, one_pass)
 
 
 def _is_in_order(x: Array) -> bool:

@@ -456,9 +456,7 @@ def jobs():
             f"{name} {format}",
             functools.partial(_at_once, every_half, name, format),
         )
-    for name, format in itertools.product(
-        HALVES[:2], [n for n, row in QTYPES.items() if row.element and not row.block_size]
-    ):
+    for name, format in itertools.product(HALVES[:2], [n for n in QTYPES if n in FLOAT_FORMATS]):
         work = functools.partial(_at_once, every_half_by_fractions, name, format)
         yield "every 16-bit pattern, by fractions", f"{name} {format}", work
     for significand in SIGNIFICANDS:

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.parameters import result_of
-from fastq.dispatch.planner import COPY
+from fastq.dispatch.planner import COPY, plan_copy
 from fastq.dispatch.strides import is_plain, memory_of
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type
 from fastq.kernels.loops import block_values, gguf, superblocks
 from fastq.kernels.loops.block_spec import GROUP, BlockSpec
 from fastq.kernels.operands import CopyOperands, WeightedOperands
-from fastq.runtime import threadpool
+from fastq.runtime import result_pool, threadpool
 from fastq.runtime.driver import NONE, OUT, SCALE, UNFIT, Checks, LaunchPlan, X, bind, plan_launch, run
 from fastq.runtime.kernel_args import KERNEL_ARGS
 from fastq.runtime.tiling import Operand, in_tiles
@@ -131,7 +131,7 @@ def _launch(
             if importance is not None:
                 (importance,) = validation.copy_if_overlapping(target, importance)
             if tiled is not None and data.strides == strides:
-                status = run(tiled, data, target, importance)
+                status = tiled(data, target, importance)
             else:
                 status = _by_copies(plan, data, target, importance)
         return values, _first_reported(plan, (data, np.asarray(values), importance), blocks) if status else -1
@@ -153,11 +153,32 @@ def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array |
     return status
 
 
-def _in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
-    """Return a plan for the one array that is strided; None where both are, or what has to be together is too large."""
+def _in_tiles(
+    task: _Task, plan: LaunchPlan, data: Array, target: Array | None
+) -> Callable[[Array, Array, Array | None], int] | None:
+    """Return what launches on strided arrays; None where what has to be together is too large for a tile.
+
+    Where both are strided, results go to contiguous memory first: blocks and values are cut into tiles of their own.
+    """
+    out_memory = None if target is None else memory_of(target)
+    through_memory = target is not None and out_memory is not None and not is_plain(data)
+    tiled = _one_in_tiles(task, plan, data, None if through_memory else target)
+    if tiled is None or target is None or out_memory is None or not through_memory:
+        return None if tiled is None else functools.partial(run, tiled)
+    spread = plan_copy(target.shape, out_memory)
+
+    def launch(data: Array, target: Array, importance: Array | None) -> int:
+        result = result_pool.empty(target.shape, task.dtype)
+        status = run(tiled, data, result, importance)
+        run(spread, result, target)
+        return status
+
+    return launch
+
+
+def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
+    """Return a plan for the one array that is strided."""
     memory, out_memory = memory_of(data), None if target is None else memory_of(target)
-    if memory and out_memory:
-        return None
     bits, result_bits = 8 * data.itemsize, 8 * task.dtype.itemsize
     x = Operand(bits, *memory) if memory else Operand(bits)
     y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)

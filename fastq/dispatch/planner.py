@@ -215,6 +215,14 @@ def plan_repack(
     return plan_launch(kernel, COPY, args, size // length, threads, size=length)
 
 
+def plan_copy(shape: tuple[int, ...], target: Memory) -> LaunchPlan:
+    """Plan to copy elements in C order to memory of another order or with gaps."""
+    bits = np.dtype(f"u{target.dtype.itemsize}")
+    plan = plan_repack(shape, StorageFormat(8, False), bits, bits, StridedOperands(out=target))
+    assert plan is not None  # elements are whole bytes
+    return plan
+
+
 def _as_integers(kind: ElementType) -> ElementType:
     """Return the type of the bits of float codes."""
     if isinstance(kind, StorageFormat):

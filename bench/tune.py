@@ -88,11 +88,6 @@ def _transposed(*shape: int) -> Callable[[], Any]:
     return lambda: fastq.quantize_linear(x, np.float32(0.02), dtype="int8", out=out)
 
 
-def _quantize_4_bits(*shape: int) -> Callable[[], Any]:
-    x, qparams = _values(*shape), fastq.QParams(np.float32(0.5), np.int8(0), "int4")
-    return lambda: fastq.quantize(x, qparams=qparams)
-
-
 def _gguf(size: int) -> Callable[[], Any]:
     x = _values(size)
     return lambda: fastq.gguf.quantize(x, "Q8_0")
@@ -121,7 +116,6 @@ WORKS: dict[str, Callable[[], Callable[[], Any]]] = {
     "quantize 2**13 columns of 2**12": lambda: _quantize(1 << 12, 1 << 13, axis=1),
     "quantize 2**20 blocks of 32": lambda: _quantize(1 << 12, 1 << 13, axis=1, block_size=32),
     "quantize strided 2**23": lambda: _strided(1 << 10, 1 << 13),
-    "quantize odd rows of 4 bits 2**23": lambda: _quantize_4_bits(1 << 10, (1 << 13) - 1),
     "quantize transposed 2**18": lambda: _transposed(1 << 9, 1 << 9),
     "quantize transposed 2**24": lambda: _transposed(1 << 12, 1 << 12),
     "dequantize 2**25": lambda: _dequantize(1 << 25),
@@ -163,7 +157,6 @@ TRIALS = [
         (1 << 14, 1 << 15, 1 << 16, 1 << 17),
         ("quantize strided 2**23", "quantize transposed 2**18", "quantize transposed 2**24"),
     ),
-    Trial("piece", (1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 20), ("quantize odd rows of 4 bits 2**23",)),
     Trial("reduction_cost", (1, 2, 4, 8, 16), ("minmax of 2**17", "minmax of 2**18")),
     Trial("merged_partials", (1 << 10, 1 << 13, 1 << 16, 1 << 19), ("minmax of 2**15 x 64 by columns",)),
     Trial("range_columns", (1 << 11, 1 << 13, 1 << 15, 1 << 17), ("minmax of 8 x 2**18 by columns",)),

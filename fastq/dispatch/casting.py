@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.dispatch.copies import copy_from
 from fastq.dispatch.granularity import Layout
 from fastq.dispatch.planner import kernel_args
 from fastq.kernels.build import compile_kernel, element_type
@@ -60,11 +61,11 @@ def cast_floats(
     fill : int, optional
         The integer of NaN; infinities are then out of range. By default the status tells of both.
     """
-    src = native(x.dtype)
-    x = np.asarray(x, src, order="C")
-    result = result_pool.empty(x.shape, dtype)
+    src, result = native(x.dtype), result_pool.empty(x.shape, dtype)
     if not x.size:
         return result, 0
+    if gather := copy_from(x):
+        x = gather(x)
     compute = np.dtype(np.float64) if dtype.itemsize == 4 else src  # float32 has not all bounds of 32 bits
     info, scaled = np.iinfo(dtype), (scale, offset) != (1.0, 0.0)
     least, most = code_range or (info.min, info.max)

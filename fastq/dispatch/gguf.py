@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
+from fastq.dispatch.copies import copy_to
 from fastq.dispatch.parameters import result_of
-from fastq.dispatch.planner import COPY, plan_copy
+from fastq.dispatch.planner import COPY
 from fastq.dispatch.strides import is_plain, memory_of
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type
@@ -160,17 +161,15 @@ def _in_tiles(
 
     Where both are strided, results go to contiguous memory first: blocks and values are cut into tiles of their own.
     """
-    out_memory = None if target is None else memory_of(target)
-    through_memory = target is not None and out_memory is not None and not is_plain(data)
-    tiled = _one_in_tiles(task, plan, data, None if through_memory else target)
-    if tiled is None or target is None or out_memory is None or not through_memory:
+    spread = None if target is None or is_plain(data) else copy_to(target)
+    tiled = _one_in_tiles(task, plan, data, None if spread else target)
+    if tiled is None or spread is None:
         return None if tiled is None else functools.partial(run, tiled)
-    spread = plan_copy(target.shape, out_memory)
 
     def launch(data: Array, target: Array, importance: Array | None) -> int:
         result = result_pool.empty(target.shape, task.dtype)
         status = run(tiled, data, result, importance)
-        run(spread, result, target)
+        spread(result, target)
         return status
 
     return launch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,12 +13,11 @@ from numpy.typing import NDArray
 from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.planner import ElementwisePlan, StridedOperands, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result, pieces
-from fastq.dispatch.subbyte import packed_index, packer, unpacker
+from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result
+from fastq.dispatch.subbyte import packer, unpacker
 from fastq.kernels.storage import StorageFormat
-from fastq.runtime import threadpool
+from fastq.runtime import result_pool
 from fastq.runtime.driver import run
-from fastq.runtime.kernel_args import WHOLE_BYTES
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -51,58 +51,45 @@ class DirectLauncher(NamedTuple):
         return run(self.plan.plan.with_tensor(tensor_scale), x, out, scale, zero_point, sums)
 
 
-class PiecewiseLauncher(NamedTuple):
-    """Launch on unpacked codes, piece by piece: rows of packed codes that begin within a byte, or have gaps."""
-
-    plan: ElementwisePlan
-    spec: OpSpec
-    code_format: StorageFormat
-    direct: None = None
-
-    def execute(self, x: Array, out: Array, given: Parameters) -> int:
-        """Run; return the status."""
-        quantizing, status, code_format = self.spec.op == "quantize", 0, self.code_format
-        values, packed = (x, out) if quantizing else (out, x)
-        dtype = native(values.dtype)
-        scale, zero_point, tensor_scale = self.plan.repeated(_contiguous(given))
-        plan = self.plan.plan.with_tensor(tensor_scale)
-        for index, start, stop in pieces(values.shape):
-            part, where = values[index], packed[packed_index(index, values.shape, code_format)]
-            codes = np.empty(part.shape, code_format.unpacked_dtype)
-            if quantizing:
-                src, dst = np.ascontiguousarray(part, dtype), codes
-            else:
-                unpacker(where, codes, code_format)(where, codes)
-                src, dst = codes, np.empty(part.shape, dtype)
-            chunk = threadpool.chunk_for(stop - start, 1, WHOLE_BYTES, plan.threads)
-            status |= run(plan.restricted_to(start, stop, start, chunk), src, dst, scale, zero_point)
-            if quantizing:
-                packer(codes, where, code_format)(codes, where)
-            else:
-                values[index] = dst
-        return status
-
-
 class UnpackedLauncher(NamedTuple):
-    """Launch on a whole unpacked copy of the codes: for granularities that no view in memory order has."""
+    """Launch on an unpacked copy of the codes.
 
-    spec: OpSpec
-    code_format: StorageFormat
+    For packed codes with gaps, rows that begin within a byte, and granularities that no view in memory order has.
+    """
+
+    through: Launcher
+    move: Callable[[Array, Array], int]  # packs or unpacks
+    packs: bool
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     direct: None = None
 
     def execute(self, x: Array, out: Array, given: Parameters) -> int:
         """Run; return the status."""
-        codes = np.empty((x if self.spec.op == "quantize" else out).shape, self.code_format.unpacked_dtype)
-        if self.spec.op == "quantize":
-            status = self._execute(x, codes, given)
-            packer(codes, out, self.code_format)(codes, out)
+        codes = result_pool.empty(self.shape, self.dtype)
+        if self.packs:
+            status = self.through.execute(x, codes, given)
+            self.move(codes, out)
             return status
-        unpacker(x, codes, self.code_format)(x, codes)
-        return self._execute(codes, out, given)
+        self.move(x, codes)
+        return self.through.execute(codes, out, given)
 
-    def _execute(self, x: Array, out: Array, given: Parameters) -> int:
-        dtypes = x.dtype, out.dtype, given.scale.dtype, given.zero_point.dtype
-        return launcher(self.spec.unpacked, x, out, x.shape, dtypes).execute(x, out, given)
+
+def _unpacked_launcher(
+    spec: OpSpec,
+    code_format: StorageFormat,
+    x: Array,
+    out: Array | None,
+    shape: tuple[int, ...],
+    dtypes: tuple[np.dtype[Any], ...],
+) -> UnpackedLauncher:
+    packs, (source, result, *others) = spec.op == "quantize", dtypes
+    codes = np.empty(shape, code_format.unpacked_dtype)
+    if packs:
+        through = launcher(spec.unpacked, x, codes, shape, (source, codes.dtype, *others))
+        return UnpackedLauncher(through, packer(codes, out, code_format), packs, shape, codes.dtype)
+    through = launcher(spec.unpacked, codes, out, shape, (codes.dtype, result, *others))
+    return UnpackedLauncher(through, unpacker(x, codes, code_format), packs, shape, codes.dtype)
 
 
 def launcher(
@@ -135,14 +122,8 @@ def launcher(
         packed = out if spec.op == "quantize" else x
         whole_bytes = is_plain(packed) and parted_by_bytes(shape, spec.axes, spec.block_size, code_format.group)
         layout = make_layout(shape, spec.axes, spec.block_size)
-        if layout is None:
-            return UnpackedLauncher(spec, code_format)
-        if not whole_bytes:
-            between = code_format.unpacked_dtype
-            source, result = (dtypes[0], between) if spec.op == "quantize" else (between, dtypes[1])
-            return PiecewiseLauncher(
-                plan_elementwise(spec.unpacked, shape, source, result, *dtypes[2:]), spec, code_format
-            )
+        if layout is None or not whole_bytes:
+            return _unpacked_launcher(spec, code_format, x, out, shape, dtypes)
         arrangement = Arrangement(None, True, spec.axes, layout, ())
     else:
         arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)
@@ -180,9 +161,4 @@ def parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_
 
 def _arranged(arrangement: Arrangement, given: Parameters) -> Parameters:
     scale, zero_point = arrangement.to_kernel(given.scale), arrangement.to_kernel(given.zero_point)
-    return given._replace(scale=scale, zero_point=zero_point)
-
-
-def _contiguous(given: Parameters) -> Parameters:
-    scale, zero_point = np.ascontiguousarray(given.scale), np.ascontiguousarray(given.zero_point)
     return given._replace(scale=scale, zero_point=zero_point)

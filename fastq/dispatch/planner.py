@@ -215,10 +215,10 @@ def plan_repack(
     return plan_launch(kernel, COPY, args, size // length, threads, size=length)
 
 
-def plan_copy(shape: tuple[int, ...], target: Memory) -> LaunchPlan:
-    """Plan to copy elements in C order to memory of another order or with gaps."""
-    bits = np.dtype(f"u{target.dtype.itemsize}")
-    plan = plan_repack(shape, StorageFormat(8, False), bits, bits, StridedOperands(out=target))
+def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:
+    """Plan to copy elements in C order between contiguous and other memory."""
+    bits = np.dtype(f"u{dtype.itemsize}")
+    plan = plan_repack(shape, StorageFormat(8, False), bits, bits, memory)
     assert plan is not None  # elements are whole bytes
     return plan
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.strides import pieces
 from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
 
 Array = NDArray[Any]
+
+_PIECE = 1 << 18  # elements looked at together
 
 
 def refuse_nan(status: int, nan: str, x: Array) -> None:
@@ -45,9 +47,24 @@ def refuse_infinite(status: int, x: Array) -> None:
 @np.errstate(invalid="ignore")  # signalling NaN of bfloat16
 def _count(test: np.ufunc, x: Array) -> int:
     """Count the elements that pass a test; piece by piece, so that temporaries stay small."""
-    return sum(int(np.count_nonzero(test(x[index]))) for index, _, _ in pieces(x.shape))
+    return sum(int(np.count_nonzero(test(x[index]))) for index in _pieces(x.shape))
 
 
 @np.errstate(invalid="ignore")
 def _reduce(ufunc: np.ufunc, x: Array) -> Any:
-    return ufunc.reduce([ufunc.reduce(x[index], axis=None) for index, _, _ in pieces(x.shape)])
+    return ufunc.reduce([ufunc.reduce(x[index], axis=None) for index in _pieces(x.shape)])
+
+
+def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield indices of parts of an array that follow each other in C order."""
+    axis, inner = len(shape), 1
+    while axis and inner * shape[axis - 1] <= _PIECE:
+        axis -= 1
+        inner *= shape[axis]
+    if not axis:
+        yield ()
+        return
+    rows = max(1, _PIECE // inner)
+    for index in np.ndindex(shape[: axis - 1]):
+        for row in range(0, shape[axis - 1], rows):
+            yield (*index, slice(row, row + rows))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +12,6 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 
-PIECE = tuning.current().piece
 SHORT = 32  # elements of a row, below which a loop over rows takes longer than to transpose them
 
 
@@ -161,20 +158,3 @@ def _arranged(
     if axes is not None and len(layout.shape) > 1:
         parameter_order = order if block_size else tuple(axes.index(axis) for axis in order if axis in axes)
     return Arrangement(order, direct, seen, layout, parameter_order)
-
-
-def pieces(shape: tuple[int, ...]) -> Iterator[tuple[tuple[Any, ...], int, int]]:
-    """Yield indices of parts of an array that follow each other in C order, and where each starts and ends."""
-    axis, inner = len(shape), 1
-    while axis and inner * shape[axis - 1] <= PIECE:
-        axis -= 1
-        inner *= shape[axis]
-    if not axis:
-        yield (), 0, math.prod(shape)
-        return
-    rows, start = max(1, PIECE // inner), 0
-    for index in np.ndindex(shape[: axis - 1]):
-        for row in range(0, shape[axis - 1], rows):
-            part = min(rows, shape[axis - 1] - row) * inner
-            yield (*index, slice(row, row + rows)), start, start + part
-            start += part

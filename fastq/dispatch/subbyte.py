@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
+from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import StridedOperands, plan_repack
 from fastq.dispatch.refusal import refuse_nan
@@ -149,30 +150,35 @@ def _storage(qtype: QType, bitorder: str) -> StorageFormat:
 
 
 def packer(
-    codes: Array, packed: Array, code_format: StorageFormat, axis: int = -1, op: str = "repack", nan: str = "raise"
+    codes: Array,
+    packed: Array | None,
+    code_format: StorageFormat,
+    axis: int = -1,
+    op: str = "repack",
+    nan: str = "raise",
 ) -> Callable[[Array, Array], int]:
     """Return what packs codes, or values of which one bit is kept, along an axis, and returns the status.
 
-    It takes arrays of the same dtype, shape and strides as these.
+    It takes arrays of the same dtype, shape and strides as these; without `packed` one in C order.
     """
     if not codes.size:
         return lambda codes, packed: 0
     rows, source = np.moveaxis(codes, axis, -1), native(codes.dtype)
-    is_in_place = is_plain(np.moveaxis(packed, axis, -1))
+    where = None if packed is None else np.moveaxis(packed, axis, -1)
     plan = plan_repack(rows.shape, code_format, source, code_format, StridedOperands(x=memory_of(rows)), op, nan)
     if copies := plan is None:
         plan = plan_repack(rows.shape, code_format, source, code_format, op=op, nan=nan)
     launch = bind(_planned(plan))
-    if is_in_place and not copies:
+    if is_plain(where) and not copies:
         return launch
+    gather, spread = copy_from(rows) if copies else None, None if where is None else copy_to(where)
 
     def pack_rows(codes: Array, packed: Array) -> int:
-        packed = np.moveaxis(packed, axis, -1)
-        result = packed if is_in_place else np.empty(packed.shape, np.uint8)
-        rows = np.moveaxis(codes.reshape(codes.shape or 1), axis, -1)
-        status = launch(np.ascontiguousarray(rows, source) if copies else rows, result)
-        if not is_in_place:
-            packed[...] = result.view(packed.dtype)
+        rows, where = np.moveaxis(codes.reshape(codes.shape or 1), axis, -1), np.moveaxis(packed, axis, -1)
+        result = where if spread is None else np.empty(where.shape, np.uint8)
+        status = launch(rows if gather is None else gather(rows), result)
+        if spread is not None:
+            spread(result, where)
         return status
 
     return pack_rows
@@ -182,32 +188,24 @@ def unpacker(packed: Array, codes: Array, code_format: StorageFormat, axis: int 
     """Return what writes packed codes along an axis one in a byte, for arrays of the same dtype, shape and strides."""
     if not codes.size:
         return lambda packed, codes: 0
-    rows, target = np.moveaxis(codes, axis, -1), native(codes.dtype)
-    is_plain_source = is_plain(np.moveaxis(packed, axis, -1))
+    where, rows, target = np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), native(codes.dtype)
     plan = plan_repack(rows.shape, code_format, code_format, target, StridedOperands(out=memory_of(rows)))
     if copies := plan is None:
         plan = plan_repack(rows.shape, code_format, code_format, target)
     launch = bind(_planned(plan))
-    if is_plain_source and not copies:
+    gather, spread = copy_from(where), copy_to(rows) if copies else None
+    if gather is None and spread is None:
         return launch
 
     def unpack_rows(packed: Array, codes: Array) -> int:
-        rows = np.moveaxis(codes.view(target).reshape(codes.shape or 1), axis, -1)
-        result = np.empty(rows.shape, target) if copies else rows
-        status = launch(np.ascontiguousarray(np.moveaxis(packed, axis, -1)), result)
-        if copies:
-            rows[...] = result
+        where, rows = np.moveaxis(packed, axis, -1), np.moveaxis(codes.view(target).reshape(codes.shape or 1), axis, -1)
+        result = rows if spread is None else np.empty(rows.shape, target)
+        status = launch(where if gather is None else gather(where), result)
+        if spread is not None:
+            spread(result, rows)
         return status
 
     return unpack_rows
-
-
-def packed_index(index: tuple[Any, ...], shape: tuple[int, ...], code_format: StorageFormat) -> tuple[Any, ...]:
-    """Return where the bytes of a piece are: pieces that part the last axis do so at whole bytes."""
-    if len(index) < len(shape) or not shape:
-        return index
-    *others, last = index
-    return (*others, slice(last.start * code_format.bits // 8, -(-last.stop * code_format.bits // 8)))
 
 
 def _planned(plan: LaunchPlan | None) -> LaunchPlan:

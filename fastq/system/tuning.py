@@ -76,9 +76,6 @@ class Tuning:
         Bytes of the stack, on each thread, of the buffers through which strided memory goes.
         float32 to int8 transposed, two threads of a Zen 4, 2**24 and 2**18, Gelem/s: 2**15 bytes 1.4 and 4.1, 2**16
         1.9 and 5.1, 2**17 2.2 and 6; but a thread has 2**19 bytes on macOS.
-    piece : int
-        Elements that are taken together where Python goes through an array: rows of packed codes that begin within a
-        byte. 1 MiB of float32, half the L2 cache of a current core.
     reduction_cost : int
         Elements of a reduction that are as much work as one of a quantization: 2**17 take 4.6 us alone, 4.9 with two.
     merged_partials : int
@@ -132,7 +129,6 @@ class Tuning:
     aliased_stride: int = 1 << 14
     narrow_row: int = 512
     tile_bytes: int = 1 << 16
-    piece: int = 1 << 18
     reduction_cost: int = 8
     merged_partials: int = 1 << 16
     partial_histograms: int = 1 << 24

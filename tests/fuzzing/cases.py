@@ -85,7 +85,7 @@ class Case:
         self.of: Combination = combination(seed // CASES)
         random = Random(f"settings {seed // 8}")
         self.threads, self.streamed = random.choice([1, 1, 2, 3, 4]), random.random() < 0.25
-        self.in_pieces = random.random() < 0.4
+        self.small_chunks = random.random() < 0.4
         self.noted = {}
 
     @cached_property
@@ -97,7 +97,7 @@ class Case:
         """Where in the product the case lies; known when a call was drawn."""
         of = self.of
         shared = {"operation": of.operation, "threads": self.threads, "size": self.size}
-        shared |= {"streamed": self.streamed, "in pieces": self.in_pieces}
+        shared |= {"streamed": self.streamed, "small chunks": self.small_chunks}
         if of.operation not in ("unpack", "dequantize", "dequantize_linear", "gguf_dequantize"):
             shared["input dtype"] = of.dtype
         return {name: str(value) for name, value in (shared | self.noted).items()}

@@ -11,7 +11,6 @@ import numpy as np
 
 import fastq
 from fastq import reference
-from fastq.dispatch import strides
 from fastq.dispatch.cache import plans
 from fastq.kernels.build import kernel_address
 from fastq.results import Comparison, QParams, QuantizedArray
@@ -47,11 +46,8 @@ class Different(AssertionError):
 
 _BOUNDS = threadpool.PARALLEL_FROM, threadpool.WAKE_FROM
 _TUNING = tuning.current
-_PIECES = (
-    strides.PIECE,
-    threadpool.CHUNK,
-)  # elements that Python takes at a time, the fewest and most of a thread's chunk
-_SMALL_PIECES = 256, (64, 640)
+_CHUNK = threadpool.CHUNK  # the fewest and most elements of a thread's chunk
+_SMALL_CHUNK = 64, 640
 
 
 @contextmanager
@@ -65,8 +61,8 @@ def settings():
         kernel_address.cache_clear()
 
 
-def _apply(threads, staged_run, stores_codes, in_pieces):
-    strides.PIECE, threadpool.CHUNK = _SMALL_PIECES if in_pieces else _PIECES
+def _apply(threads, staged_run, stores_codes, small_chunks):
+    threadpool.CHUNK = _SMALL_CHUNK if small_chunks else _CHUNK
     threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
     row = _TUNING()
     if stores_codes is not None:
@@ -78,16 +74,16 @@ def _apply(threads, staged_run, stores_codes, in_pieces):
 
 
 class Settings:
-    """The settings in force: threads from the first element on, stores past the cache, of codes too, small pieces."""
+    """The settings in force: threads from the first element on, stores past the cache, of codes too, small chunks."""
 
     def __init__(self):
         self.now = None
 
     def use(self, case):
         """Change to the settings of a case; launch plans are kept as long as these stay."""
-        number, in_pieces = case.of.number, case.in_pieces and case.size != "streamed"
+        number, small_chunks = case.of.number, case.small_chunks and case.size != "streamed"
         staged_run = number // 2 % 2 << 40 if case.streamed else None  # straight from registers, or by way of the stack
-        wanted = case.threads, staged_run, bool(number % 2), in_pieces
+        wanted = case.threads, staged_run, bool(number % 2), small_chunks
         if wanted == self.now:
             return
         if self.now is None or wanted[2] != self.now[2]:

@@ -1,6 +1,7 @@
 """Judge mutants: each in a process forked from one that has imported all but the package, changed in memory only."""
 
 import contextlib
+import functools
 import importlib
 import importlib.machinery
 import json
@@ -16,7 +17,7 @@ import traceback
 from dataclasses import dataclass
 
 from mutating.operators import mentions, mutated
-from mutating.probes import Around, Cases, clear_caches, run_tests
+from mutating.probes import TESTS, Around, Cases, clear_caches, run_tests
 from mutating.reach import file_of, kernel_name
 
 MEMORY = 12 << 30  # bytes of address space
@@ -100,12 +101,27 @@ def plan_for(mutant, reach, patience=1):
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
     names = re.findall(r"'(\w+)'", mutant.change)  # of a row of a table, whose own tests come first
     chances = {place: reach.seconds[place] * (0.5 + rng.random()) for place in tests}
-    tests.sort(key=lambda place: (not any(name in reach.probes[place].name for name in names), chances[place]))
+
+    def rank(place):
+        name = reach.probes[place].name
+        return (
+            not any(each in name for each in names),
+            not _mentions(name.partition("::")[0], mutant.module),
+            chances[place],
+        )
+
+    tests.sort(key=rank)
     tests = _of_few_files(tests, FEW_FILES * patience, reach)
     tests = _within(tests, MOST_TESTS * patience, MOST_SECONDS["test"] * patience, reach)
     exactly = mutant.module.startswith(("fastq.formats", "fastq.system"))
     probes = [[reach.probes[place] for place in chosen] for chosen in (cases, tests)]
     return Plan(*probes, reach.traced - kernels, compiled, exactly, patience)
+
+
+@functools.cache
+def _mentions(file, module):
+    """Whether a file of tests names a module: it tests that directly."""
+    return module in (TESTS.parent / file).read_text(encoding="utf-8")
 
 
 def _of_few_files(tests, most, reach):

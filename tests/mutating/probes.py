@@ -16,7 +16,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 
-# files with ordinary tests of what is computed and refused; of these the quick ones
+# files with ordinary tests of what is computed and refused; of these the quick ones, but for WHOLE
 FILES = (
     "contract",
     "conventions",
@@ -34,8 +34,20 @@ FILES = (
     "buffers",
     "each_once",
     "calibrator",
+    "codebooks",
+    "zarr",
+    "binarize",
+    "range_search",
+    "labelled",
+    "layouts",
+    "bit_layouts",
+    "tiles",
+    "objects",
+    "inputs",
+    "array_file",
 )
-ALONE = "calibrator", "gguf_formats"  # whose kernels few cases of the fuzzer need
+WHOLE = "gguf_formats", "zarr", "binarize"
+ALONE = "calibrator", "codebooks", "range_search", *WHOLE  # whose kernels few cases of the fuzzer need
 _KEPT = (
     "fastq.jit",
     "fastq.runtime.threadpool",

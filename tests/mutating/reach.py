@@ -15,11 +15,11 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mutating.probes import ALONE, FILES, TESTS, Around, Cases, Probe, clear_caches, run_tests
+from mutating.probes import ALONE, FILES, TESTS, WHOLE, Around, Cases, Probe, clear_caches, run_tests
 
 ROOT = TESTS.parent / "fastq"
 ROOMS = ("kernels", "simd", "dispatch", "formats", "runtime/driver.py", "system/arguments.py")
-MOST_TESTS = 150  # of a file; a mutant is judged by 25, and a trace takes as long as tests ten times over
+MOST_TESTS = 210  # of a file; a mutant is judged by 25, and a trace takes as long as tests ten times over
 _PREFIXES = tuple(str(ROOT / room) for room in ROOMS)
 
 
@@ -385,7 +385,8 @@ def record_tests(name, folder):
         else:
             recorded.dropped.append(name)
 
-    run_tests([f"tests/test_{name}.py"], Around(before, after, most=MOST_TESTS))
+    options = ["--all"] if name in WHOLE else []
+    run_tests([f"tests/test_{name}.py"], Around(before, after, most=MOST_TESTS), *options)
     recorded.traced = kernels.traced
     return recorded
 

@@ -408,7 +408,8 @@ def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> LaunchPlan
     """Plan to turn so many ranges into scale and zero point."""
     scheme = spec.range_scheme
     kinds = RangeOperands(held, held, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype)
-    kernel = kernel_for(columns.ranges, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
+    loop = columns.many_ranges if count >= tuning.current().batched_blocks else columns.ranges
+    kernel = kernel_for(loop, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
     return plan_launch(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(_NO_LAYOUT, spec.code_range), count, 1)
 
 

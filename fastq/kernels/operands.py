@@ -216,8 +216,8 @@ def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
 
 @specialize
 def register_lanes(operands):
-    """Vec type of elements of src, as many as a register holds of the widest of src, results and scales."""
+    """Vec type of elements of the first operand: of the widest of it, results and scales a register is full."""
     pointers = pointer_types(operands)
     widest = max(pointers[name].dtype.bitwidth for name in ("src", "dst", "scale", "lo") if name in pointers)
-    vec = Vec(pointers["src"].dtype, REGISTER_BITS // widest)
+    vec = Vec(operands.types[0].dtype, REGISTER_BITS // widest)
     return lambda operands: vec

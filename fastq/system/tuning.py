@@ -86,8 +86,8 @@ class Tuning:
         Columns at most that a thread reduces at a time where rows are wider, so that minima and maxima stay in the L2
         cache. 2**15 of 2**18 columns are 1.2 to 3 times as fast as 2**11 to 2**14.
     batched_blocks : int
-        Blocks from which on the kernel is used that computes the parameters of so many side by side; fewer are not
-        worth the second that it takes to compile.
+        Blocks, or ranges, from which on the kernel is used that computes the parameters of so many side by side; fewer
+        are not worth the time that it takes to compile.
     parallel_from : int
         Elements that two threads share, the second of them awake: 2**14 take 2.0 us alone and 2.1 with two, 2**15 3.4
         and 2.9.

@@ -260,13 +260,31 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
 @njit
 def ranges(spec, operands, args, units):
     """Convert ranges start..stop to scales and zero points by the scheme."""
-    vec, infinite = fewest_lanes(operands), False
-    for p in range(units.start, units.stop):
+    return status_of(False, _convert_ranges(spec, operands, args, units.start, units.stop, fewest_lanes(operands)))
+
+
+@njit
+def many_ranges(spec, operands, args, units):
+    """Convert ranges start..stop as `ranges`, as many at a time as registers hold: 4096 take 5 us for 56.
+
+    It takes twice as long to compile.
+    """
+    vec, few = register_lanes(operands), fewest_lanes(operands)
+    whole = units.stop - (units.stop - units.start) % count(vec)
+    infinite = _convert_ranges(spec, operands, args, units.start, whole, vec)
+    return status_of(False, infinite | _convert_ranges(spec, operands, args, whole, units.stop, few))
+
+
+@njit
+def _convert_ranges(spec, operands, args, start, stop, vec):
+    """Convert ranges start..stop, as many at a time as there are lanes; return whether any scale is infinite."""
+    infinite = False
+    for p in range(start, stop, count(vec)):
         lo, hi = load(operands.lo, p, vec), load(operands.hi, p, vec)
         scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
         store_parameters(spec, operands, p, scale, zero_point)
         infinite |= any_lane(is_infinite(scale))
-    return status_of(False, infinite)
+    return infinite
 
 
 @njit

@@ -188,6 +188,17 @@ def test_what_is_refused_leaves_the_state_as_it_was(api, bad):
     assert calibrator.qparams().scale.tobytes() == before
 
 
+@pytest.mark.parametrize("axis", [-64, 63, (0, -63), (0, -1), (1, -1)])
+def test_axes_of_some_array(axis):
+    assert fastq.Calibrator("int8", axis=axis).axis == axis
+
+
+@pytest.mark.parametrize("axis", [-65, 64, (0, 64)])
+def test_axes_that_no_array_has(axis):
+    with pytest.raises(np.exceptions.AxisError, match=r"^axis of x: axis -?6\d is out of bounds"):
+        fastq.Calibrator("int8", axis=axis)
+
+
 @pytest.mark.parametrize(("dtype", "nan"), [("int8", "zero"), ("float8_e4m3fn", "zero"), ("float8_e4m3fn", "keep")])
 def test_nan_counts_as_zero(dtype, nan):
     x = np.array([3, np.nan, 5, np.nan, 4] * 50, np.float32)

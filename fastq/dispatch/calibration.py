@@ -52,13 +52,17 @@ class Scheme(NamedTuple):
         return values
 
 
+_MOST_AXES = 64  # of an array of NumPy
+
+
 def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
     """Validate what a calibrator is for; return it, and what becomes of NaN."""
     if (qtype := as_qtype(dtype)).block_size:
         raise ValueError(f"dtype must be a format without blocks of its own, not {qtype}: they have no range")
     axis = as_axis(axis)
     kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    like = np.empty((0,) * max((max(a, -a - 1) + 1 for a in kept if abs(a) < 64), default=0), np.float32)
+    ndim = max((a + 1 for a in kept if a >= 0), default=0) + max((-a for a in kept if a < 0), default=0)
+    like = np.empty((0,) * min(ndim, _MOST_AXES), np.float32)  # in which no two of them need be the same
     request = request_of(like, qtype, axis, 0, symmetric, convention, nan, None)
     return Scheme(request.qtype, axis, request.symmetric, convention), request.nan
 

@@ -97,7 +97,7 @@ def plan_for(mutant, reach, patience=1):
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
         if cases:
-            tests = [place for place in tests if reach.kernels[place] & kernels <= made] if patience > 1 else []
+            tests = [place for place in tests if reach.kernels[place] & kernels <= made]
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
     names = re.findall(r"'(\w+)'", mutant.change)  # of a row of a table, whose own tests come first
     chances = {place: reach.seconds[place] * (0.5 + rng.random()) for place in tests}

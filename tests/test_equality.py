@@ -321,6 +321,16 @@ def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming, mon
         assert untouched(ends)
 
 
+@pytest.mark.parametrize("size", [1, 7, 64, 150])
+def test_a_code_out_of_range_is_found_wherever_it_is(size):
+    codes = np.zeros(size, np.int8)
+    for at, code in itertools.product(range(size), (8, -9, 127, -128)):
+        codes[at] = code
+        with pytest.raises(ValueError, match="codes must be from -8 to 7"):
+            fastq.pack(codes, "int4")
+        codes[at] = 0
+
+
 @pytest.mark.slow("compiles kernels for each format")
 @pytest.mark.parametrize("code", ["int4", "uint3", "uint2"])
 def test_packed_codes_that_go_past_the_cache(code, threads, streaming):

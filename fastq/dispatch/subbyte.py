@@ -174,7 +174,7 @@ def packer(
     gather, spread = copy_from(rows) if copies else None, None if where is None else copy_to(where)
 
     def pack_rows(codes: Array, packed: Array) -> int:
-        rows, where = np.moveaxis(codes.reshape(codes.shape or 1), axis, -1), np.moveaxis(packed, axis, -1)
+        rows, where = np.moveaxis(codes, axis, -1), np.moveaxis(packed, axis, -1)
         result = where if spread is None else np.empty(where.shape, np.uint8)
         status = launch(rows if gather is None else gather(rows), result)
         if spread is not None:
@@ -198,7 +198,7 @@ def unpacker(packed: Array, codes: Array, code_format: StorageFormat, axis: int 
         return launch
 
     def unpack_rows(packed: Array, codes: Array) -> int:
-        where, rows = np.moveaxis(packed, axis, -1), np.moveaxis(codes.view(target).reshape(codes.shape or 1), axis, -1)
+        where, rows = np.moveaxis(packed, axis, -1), np.moveaxis(codes.view(target), axis, -1)
         result = rows if spread is None else np.empty(rows.shape, target)
         status = launch(where if gather is None else gather(where), result)
         if spread is not None:

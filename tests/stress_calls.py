@@ -232,7 +232,7 @@ def processes(scale, progress):
         __len__ = lambda self: {count}
         __getitem__ = lambda self, k: (k % 64, fastq.quantize(x[k % 64], "int8").codes)
 
-    for k, codes in torch.utils.data.DataLoader(Rows(), batch_size=None, num_workers=4):
+    for k, codes in torch.utils.data.DataLoader(Rows(), batch_size=None, num_workers=2):
         if not np.array_equal(codes, expected[k]):
             failed(k)
         step()

@@ -281,13 +281,13 @@ def machine_code(scale, progress):
     from fastq.formats.qtypes import QTYPES
     from fastq.jit import compile as jit
     inputs = ["f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"]
-    calls = itertools.product(inputs, QTYPES, (None, 0, 1))
+    calls = itertools.product(inputs, QTYPES, (None, 0, 1), ("raise", "zero", "keep"))
     first = None
     made = lambda: len(jit._functions)
     while made() < {count} + 10:
-        dtype, name, axis = next(calls)
+        dtype, name, axis, nan = next(calls)
         try:
-            fastq.quantize(np.ones((4, 32), dtype), name, axis=axis, symmetric=True)
+            fastq.quantize(np.ones((4, 32), dtype), name, axis=axis, symmetric=True, nan=nan)
         except (TypeError, ValueError):
             continue
         step()
@@ -306,8 +306,8 @@ def machine_code(scale, progress):
                 NUMBA_CACHE_DIR=cache,
                 NUMBA_NUM_THREADS=1,
             )
-            kernels, nbytes = map(int, printed[0].split())
-            what = f"kernels {how}, {nbytes / kernels / 2**20:.2f} MiB each"
+            kernels, nbytes = map(int, printed[0].split()) if printed else (0, 0)
+            what = f"kernels {how}, {nbytes / max(kernels, 1) / 2**20:.2f} MiB each"
             rows.append(row("memory", what, kernels, wrong))
     return rows
 

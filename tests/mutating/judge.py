@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from mutating.operators import mentions, mutated
 from mutating.probes import TESTS, Around, Cases, clear_caches, run_tests
-from mutating.reach import file_of, kernel_name
+from mutating.reach import ROOT, file_of, kernel_name
 
 MEMORY = 12 << 30  # bytes of address space
 SILENCE = 150  # seconds without a word, after which a process hangs
@@ -77,11 +77,14 @@ def plan_for(mutant, reach, patience=1):
     rng, file = random.Random(mutant.name), file_of(mutant.path)
     where = [(file, line) for line in mutant.lines]
     if mutant.at_import:
-        where = [(file, line) for line in mentions(mutant)]
+        where = [(file_of(path), line) for path, line in mentions(mutant, sorted(ROOT.rglob("*.py")))]
         if not any(key in reach.lines or key in reach.compiled for key in where):  # anything in the file
             where = [key for table in (reach.lines, reach.compiled) for key in table if key[0] == file]
     places = set().union(*(reach.lines.get(key, ()) for key in where))
     kernels = set().union(*(reach.compiled.get(key, ()) for key in where))
+    if mutant.at_import:  # tables that tests read themselves
+        tests = [place for place, probe in enumerate(reach.probes) if probe.kind == "test"]
+        places |= {place for place in tests if _mentions(reach.probes[place].name.partition("::")[0], mutant.module)}
     compiled = is_compiled(mutant)
     if mutant.function.endswith("__init__") or mutant.module == "fastq.formats.floats":
         # attributes of types, by whose names kernels are told apart, are computed before kernels are compiled

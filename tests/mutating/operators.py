@@ -7,9 +7,10 @@ of messages, assertions, decorators, imports, `repr`, prefetching, stores past t
 
 import ast
 import copy
+import functools
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -431,12 +432,20 @@ def _short(text: str) -> str:
     return line if len(line) <= 100 else f"{line[:60]} ... {line[-35:]}"
 
 
-def mentions(mutant: Mutant) -> list[int]:
-    """Lines of the file that mention what the changed statement of a module gives a name."""
+def mentions(mutant: Mutant, files: Iterable[Path]) -> list[tuple[Path, int]]:
+    """Lines of some files that mention what the changed statement of a module gives a name."""
     tree = ast.parse(mutant.path.read_bytes())
     changed = [each for each in tree.body if each.lineno in mutant.lines]
     stored = {each.id for statement in changed for each in _names(statement) if isinstance(each.ctx, ast.Store)}
-    return [each.lineno for each in _names(tree) if each.id in stored and isinstance(each.ctx, ast.Load)]
+    return [(file, line) for file in files for name, line in _loaded(file) if name in stored]
+
+
+@functools.cache
+def _loaded(file: Path) -> list[tuple[str, int]]:
+    """Names and attributes that a file reads, and in which lines."""
+    nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    names = [(each.id, each.lineno) for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+    return names + [(each.attr, each.lineno) for each in nodes if isinstance(each, ast.Attribute)]
 
 
 def _names(tree: ast.AST) -> list[ast.Name]:

@@ -168,14 +168,14 @@ def _kept(path, make):
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def run_for(hours, state, order, reach, patience, jobs):
-    """Judge mutants for some hours, or all of them; with patience survivors without a reason first, by more probes."""
+def run_for(hours, state, order, reach, patience, jobs, again):
+    """Judge mutants for some hours, or all of them; those that survived before without a reason first, if `again`."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     explained, began, before = reasons(), time.monotonic(), state.seconds
     verdicts, counts = state.verdicts, Counter(each["outcome"] in KILLED for each in state.verdicts.values())
     unclear = [each for each in order if _survives(verdicts.get(each.name)) and each.name not in explained]
-    again = unclear if patience > 1 else []
+    again = unclear if again else []
     fresh = [each for each in order if each.name not in verdicts]
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task("", total=len(again) + len(fresh))
@@ -195,17 +195,25 @@ def run_for(hours, state, order, reach, patience, jobs):
 
 def _judged(order, reach, patience, jobs, until):
     """Yield mutants with their verdicts, so many judged at once, until a time."""
-    from mutating import judge
-
     with ThreadPoolExecutor(jobs) as pool:
         running, left = {}, iter(order)
         while True:
             while len(running) < jobs and time.monotonic() < until and (mutant := next(left, None)) is not None:
-                running[pool.submit(judge.judge, mutant, judge.plan_for(mutant, reach, patience))] = mutant
+                running[pool.submit(_judge, mutant, reach, patience)] = mutant
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(future), future.result()
+
+
+def _judge(mutant, reach, patience):
+    """Judge a mutant by a few probes, and if it survives by more: a quarter of all mutants need those."""
+    from mutating import judge
+
+    verdict = judge.judge(mutant, judge.plan_for(mutant, reach))
+    if verdict.outcome in KILLED or patience == 1:
+        return verdict
+    return judge.judge(mutant, judge.plan_for(mutant, reach, patience))
 
 
 def _survives(verdict):
@@ -226,7 +234,8 @@ def main():
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     parser.add_argument("--seed", type=int, default=0, help="another sample")
     parser.add_argument("--only", help="judge those alone whose name matches, and tell what became of them")
-    parser.add_argument("--patience", type=int, default=1, help="so many times the probes and kernels for a mutant")
+    parser.add_argument("--patience", type=int, default=4, help="so many times the probes for what survives at first")
+    parser.add_argument("--again", action="store_true", help="judge those first that survived before, with no reason")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     given = parser.parse_args()
     judge.prepare()
@@ -245,7 +254,7 @@ def main():
     state = State(given.state)
     if given.only:
         return run_only([each for each in order if re.search(given.only, each.name)], reach, given.patience, state)
-    run_for(given.hours, state, order, reach, given.patience, given.jobs)
+    run_for(given.hours, state, order, reach, given.patience, given.jobs, given.again)
     names = {mutant.name for mutant in order}
     state.verdicts = {name: verdict for name, verdict in state.verdicts.items() if name in names}
     import figures  # which imports the package

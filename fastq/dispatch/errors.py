@@ -12,7 +12,7 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.launch import DirectLauncher, parted_by_bytes
+from fastq.dispatch.launch import DirectLauncher, arrangement_of_packed
 from fastq.dispatch.planner import (
     ERRORS_CHUNK,
     NOT_STRIDED,
@@ -25,7 +25,7 @@ from fastq.dispatch.planner import (
 )
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of
+from fastq.dispatch.strides import arrange, memory_of
 from fastq.dispatch.subbyte import unpacker
 from fastq.kernels.build import element_type
 from fastq.kernels.loops.compare import SUM_LANES, SUMS
@@ -86,16 +86,11 @@ class ErrorsLaunch:
     """
 
     def __init__(self, spec: OpSpec, x: Array, q: Array, given: Parameters) -> None:
-        code_format, parts = spec.arithmetic.code_format, (x.shape, spec.axes, spec.block_size)
-        layout = make_layout(*parts)
-        self.unpacked = None
-        if not spec.packs or code_format is None:
-            arrangement = arrange(x, q, spec.axes, spec.block_size)
-        elif layout is not None and is_plain(q) and parted_by_bytes(*parts, code_format.group):
-            arrangement = Arrangement(None, True, spec.axes, layout, ())
-        else:
-            self.unpacked, self.code_format = spec.unpacked, code_format
-            q = np.empty(x.shape, code_format.unpacked_dtype)
+        arrangement, self.unpacked = arrangement_of_packed(spec, x.shape, q) if spec.packs else None, None
+        if arrangement is None:
+            if (code_format := spec.arithmetic.code_format) is not None and spec.packs:
+                self.unpacked, self.code_format = spec.unpacked, code_format
+                q = np.empty(x.shape, code_format.unpacked_dtype)
             arrangement = arrange(x, q, spec.axes, spec.block_size)
         view = arrangement.view(x)
         memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))

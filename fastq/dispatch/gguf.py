@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
-from fastq.dispatch.copies import copy_to
+from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
 from fastq.dispatch.strides import is_plain, memory_of
@@ -142,15 +142,17 @@ def _launch(
 
 def _plain(x: Array) -> Array:
     """Return an array that kernels can work on: itself, or a copy."""
-    return np.ascontiguousarray(x, native(x.dtype)) if not is_plain(x) else x
+    gather = copy_from(x)
+    return x if gather is None else gather(x)
 
 
 def _by_copies(plan: LaunchPlan, data: Array, target: Array, importance: Array | None) -> int:
     """Launch on copies of arrays that neither kernels nor tiles can take as they are."""
-    result = target if is_plain(target) else np.empty(target.shape, target.dtype)
+    spread = copy_to(target)
+    result = target if spread is None else result_pool.empty(target.shape, target.dtype)
     status = run(plan, _plain(data), result, importance)
-    if result is not target:
-        target[...] = result
+    if spread is not None:
+        spread(result, target)
     return status
 
 

@@ -15,7 +15,6 @@ from fastq.dispatch.planner import ElementwisePlan, StridedOperands, plan_elemen
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result
 from fastq.dispatch.subbyte import packer, unpacker
-from fastq.kernels.storage import StorageFormat
 from fastq.runtime import result_pool
 from fastq.runtime.driver import run
 from fastq.system.arguments import native
@@ -77,13 +76,13 @@ class UnpackedLauncher(NamedTuple):
 
 def _unpacked_launcher(
     spec: OpSpec,
-    code_format: StorageFormat,
     x: Array,
     out: Array | None,
     shape: tuple[int, ...],
     dtypes: tuple[np.dtype[Any], ...],
 ) -> UnpackedLauncher:
-    packs, (source, result, *others) = spec.op == "quantize", dtypes
+    packs, code_format, (source, result, *others) = spec.op == "quantize", spec.arithmetic.code_format, dtypes
+    assert code_format is not None
     codes = np.empty(shape, code_format.unpacked_dtype)
     if packs:
         through = launcher(spec.unpacked, x, codes, shape, (source, codes.dtype, *others))
@@ -117,20 +116,26 @@ def launcher(
     """
     dtypes = tuple(map(native, dtypes))
     if spec.packs:
-        code_format = spec.arithmetic.code_format
-        assert code_format is not None
-        packed = out if spec.op == "quantize" else x
-        whole_bytes = is_plain(packed) and parted_by_bytes(shape, spec.axes, spec.block_size, code_format.group)
-        layout = make_layout(shape, spec.axes, spec.block_size)
-        if layout is None or not whole_bytes:
-            return _unpacked_launcher(spec, code_format, x, out, shape, dtypes)
-        arrangement = Arrangement(None, True, spec.axes, layout, ())
+        packed = arrangement_of_packed(spec, shape, out if spec.op == "quantize" else x)
+        if packed is None:
+            return _unpacked_launcher(spec, x, out, shape, dtypes)
+        arrangement = packed
     else:
         arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)
         shape = arrangement.view(x).shape
     memory = strided_operands(arrangement, x, out, dtypes[1], spec.packs)
     seen = spec.with_axes(arrangement.axes)
     return DirectLauncher(plan_elementwise(seen, shape, *dtypes, memory=memory, backward=backward), arrangement)
+
+
+def arrangement_of_packed(spec: OpSpec, shape: tuple[int, ...], packed: Array | None) -> Arrangement | None:
+    """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte."""
+    code_format, layout = spec.arithmetic.code_format, make_layout(shape, spec.axes, spec.block_size)
+    assert code_format is not None
+    whole_bytes = _parted_by_bytes(shape, spec.axes, spec.block_size, code_format.group)
+    if layout is None or not is_plain(packed) or not whole_bytes:
+        return None
+    return Arrangement(None, True, spec.axes, layout, ())
 
 
 def strided_operands(
@@ -148,7 +153,7 @@ def strided_operands(
 
 
 @functools.lru_cache(4096)
-def parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, group: int) -> bool:
+def _parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, group: int) -> bool:
     """Whether every row and every run of one parameter begins on a whole byte, for groups of codes that fill bytes."""
     layout = make_layout(shape, axes, block_size)
     if layout is None:

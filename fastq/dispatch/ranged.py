@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
-from fastq.dispatch.granularity import kept_axes, make_layout
-from fastq.dispatch.launch import launcher, parted_by_bytes, strided_operands
+from fastq.dispatch.granularity import kept_axes
+from fastq.dispatch.launch import arrangement_of_packed, launcher, strided_operands
 from fastq.dispatch.parameters import Result, codes_result, values_result
 from fastq.dispatch.planner import RangedPlan, plan_parameters, plan_ranged
 from fastq.dispatch.range_search import RangeSearch
@@ -422,13 +422,9 @@ def _launch(x: Array, out: Any, request: Request, spec: OpSpec, result: Result) 
 
 def _arrangement_of(x: Array, out: Array | None, spec: OpSpec) -> Arrangement | None:
     """Return how kernels see arrays at once; None where codes that are packed don't allow it."""
-    if not spec.packs:
-        return arrange(x, out, spec.axes, spec.block_size)
-    code_format, layout = spec.arithmetic.code_format, make_layout(x.shape, spec.axes, spec.block_size)
-    whole_bytes = code_format is not None and parted_by_bytes(x.shape, spec.axes, spec.block_size, code_format.group)
-    if layout is None or not is_plain(out) or not whole_bytes:
-        return None
-    return Arrangement(None, is_plain(x), spec.axes, layout, ())
+    if spec.packs:
+        return arrangement_of_packed(spec, x.shape, out)
+    return arrange(x, out, spec.axes, spec.block_size)
 
 
 def _plan_for(

@@ -83,8 +83,8 @@ def plan_for(mutant, reach, patience=1):
     places = set().union(*(reach.lines.get(key, ()) for key in where))
     kernels = set().union(*(reach.compiled.get(key, ()) for key in where))
     if mutant.at_import:  # tables that tests read themselves
-        tests = [place for place, probe in enumerate(reach.probes) if probe.kind == "test"]
-        places |= {place for place in tests if _mentions(reach.probes[place].name.partition("::")[0], mutant.module)}
+        found = [place for place, probe in enumerate(reach.probes) if probe.kind == "test"]
+        places |= {place for place in found if _mentions(reach.probes[place].name.partition("::")[0], mutant.module)}
     compiled = is_compiled(mutant)
     if mutant.function.endswith("__init__") or mutant.module == "fastq.formats.floats":
         # attributes of types, by whose names kernels are told apart, are computed before kernels are compiled

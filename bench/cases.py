@@ -43,7 +43,7 @@ GRANULARITIES = {
 
 
 class Operation(NamedTuple):
-    """Which bytes an operation must move: of values, of codes and of the parameters that it computes.
+    """Which bytes an operation must move: of values, of codes, of scales given and of parameters that it computes.
 
     An operation that `twice` reads its input, where the range is not known before all of it was read.
     """
@@ -57,10 +57,11 @@ class Operation(NamedTuple):
 OPERATIONS = {
     "minmax": Operation("values", "", title="minmax"),
     "quantize_linear": Operation("values", "codes", title="quantize_linear"),
-    "dequantize_linear": Operation("codes", "values", title="dequantize_linear"),
+    "dequantize_linear": Operation("codes scales", "values", title="dequantize_linear"),
+    "dequantize": Operation("codes scales", "values", title="dequantize"),
     # a range along columns ends with the last row
     "quantize": Operation("values", "codes parameters", ("tensor", "columns"), title="quantize"),
-    "fake_quantize": Operation("values", "values", title="fake_quantize"),
+    "fake_quantize": Operation("values scales", "values", title="fake_quantize"),
     "fake_quantize_range": Operation("values", "values", ("tensor",), title="fake_quantize, own range"),
     "compare": Operation("values codes", "", title="compare"),
     "pack": Operation("bytes", "codes", title="pack"),
@@ -115,11 +116,14 @@ WORKS = (
     Work("quantize", granularity="rows"),
     Work("quantize", granularity="columns"),
     Work("quantize", granularity="blocks32"),
+    *(Work("dequantize_linear", granularity=name) for name in ("rows", "columns", "blocks32")),
+    Work("fake_quantize", granularity="blocks32"),
     Work("compare", code="uint8"),
     Work("quantize_linear", "float16"),
     Work("quantize_linear", "bfloat16"),
     Work("quantize", code="int4", granularity="blocks32"),
     Work("quantize", code="mxfp4", granularity="blocks32"),
+    *(Work("dequantize", code=code, granularity="blocks32") for code in ("int4", "mxfp4")),
     Work("quantize_linear", code="float8_e4m3fn"),
     Work("quantize_linear", code="float8_e5m2"),
     Work("quantize_linear", code="float4_e2m1fn"),
@@ -158,7 +162,10 @@ class Case(NamedTuple):
         return self.elements // columns, columns
 
     def nbytes(self, what: str) -> int:
-        """Bytes of the arrays that are named: values, codes, bytes (codes one a byte), parameters."""
+        """Bytes of the arrays that are named: values, codes, bytes (codes one a byte), scales, parameters.
+
+        A given scale of the whole array is a number, and no array.
+        """
         return sum(self._sizes[name] for name in what.split())
 
     @property
@@ -168,6 +175,7 @@ class Case(NamedTuple):
             "values": self.elements * ITEMSIZES.get(self.work.dtype, 1),
             "codes": code_bytes(self.work.code, self.elements),
             "bytes": self.elements,
+            "scales": count * scale_bytes(self.work.code) if self.work.granularity != "tensor" else 0,
             "parameters": count * parameter_bytes(self.work.code),
         }
 
@@ -192,12 +200,18 @@ def code_bytes(code: str, elements: int) -> int:
     return elements * QTYPES[code].bits // 8
 
 
-def parameter_bytes(code: str) -> int:
-    """Bytes of a scale and a zero point: one where the format prescribes the scale, whose zero point is constant."""
+def scale_bytes(code: str) -> int:
+    """Bytes of a scale beside the codes: none in a GGUF block, one where the format prescribes the scale."""
     if code in BLOCK_FORMATS:
         return 0
-    qtype = QTYPES[code]
-    return 1 if qtype.scale_element else 4 + max(1, qtype.bits // 8)
+    return 1 if QTYPES[code].scale_element else 4
+
+
+def parameter_bytes(code: str) -> int:
+    """Bytes of a scale and a zero point, which is constant where the format prescribes the scale."""
+    if code in BLOCK_FORMATS or QTYPES[code].scale_element:
+        return scale_bytes(code)
+    return scale_bytes(code) + max(1, QTYPES[code].bits // 8)
 
 
 def chosen(patterns: Iterable[str]) -> list[Work]:

@@ -6,6 +6,7 @@ The contenders of one process share them: so many do not fit the memory otherwis
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +23,7 @@ Array = NDArray[Any]
 
 SCALE = 0.05
 ZERO_POINT = 3
+WITHIN = np.float32(0.9)  # how much of the range of a row, column or block its given scale covers
 SEED = 20240607
 PERIOD = 18  # log2; 64 rows of 4096
 ALIGNMENT = 64
@@ -72,12 +74,27 @@ def piece_of_values(case: Case) -> Array:
 
 @lru_cache(maxsize=4)
 def piece_of_codes(case: Case) -> Array:
-    """What dequantize_linear, compare, pack and unpack start from: codes of the values, one an element."""
-    work = case.work._replace(dtype="float32")
-    x = piece_of_values(Case(work, case.log2))
-    qtype = as_qtype(work.code)
-    codes = reference.quantize_linear(x, scale(work.code), zero_point(work.code), qtype)
+    """What decodes, compare, pack and unpack start from: codes of the values, one an element."""
+    case = case._replace(work=case.work._replace(dtype="float32"))
+    x, qtype = piece_of_values(case), as_qtype(case.work.code)
+    codes = reference.quantize(x, qparams=piece_of_qparams(case)).codes
     return reference.unpack(codes, qtype, shape=x.shape) if qtype.packed else codes
+
+
+@lru_cache(maxsize=4)
+def piece_of_qparams(case: Case) -> QParams:
+    """What the works with given parameters are given: exactly SCALE and `zero_point`, to the last bit, for a tensor.
+
+    Rows, columns and blocks have scales of their own: those of the format, or scales that the float16 of GGUF blocks
+    holds, with which the largest values are beyond the codes.
+    """
+    code = case.work.code
+    if case.work.granularity == "tensor":
+        return QParams(np.array(scale(code)), zero_point(code), as_qtype(code))
+    found = reference.choose_qparams(piece_of_values(case), code, **granularity(case))
+    if case.work.prescribed:
+        return found
+    return replace(found, scale=(WITHIN * found.scale).astype(np.float16).astype(np.float32))
 
 
 def scale(code: str) -> np.float32:
@@ -89,11 +106,6 @@ def zero_point(code: str) -> Array:
     """The zero point of the works with given parameters: 3 beyond the middle for 8 bits, none for floats."""
     qtype = as_qtype(code)
     return np.array(0 if qtype.element or qtype.bits < 8 else qtype.middle + ZERO_POINT).astype(qtype.storage)
-
-
-def given_qparams(code: str, axis: int | None = None) -> QParams:
-    """QParams of exactly SCALE and `zero_point`, which no range gives to the last bit."""
-    return QParams(np.array(scale(code)), zero_point(code), as_qtype(code), axis)
 
 
 @lru_cache(maxsize=1)
@@ -113,6 +125,48 @@ def packed(case: Case, *, aligned: bool = False) -> Array:
     """Codes several a byte, of as many rows as the case has."""
     piece = reference.pack(piece_of_codes(period(case)), case.work.code)
     return repeated(piece, case.elements >> period(case).log2, aligned=aligned)
+
+
+@lru_cache(maxsize=1)
+def qparams(case: Case, *, aligned: bool = False) -> QParams:
+    """The given parameters; those of rows, and of blocks of rows, are repeated as the rows are."""
+    piece = piece_of_qparams(period(case))
+    if case.work.granularity in ("tensor", "columns"):
+        return piece
+    times = case.elements >> period(case).log2
+    scales, zeros = (repeated(array, times, aligned=aligned) for array in (piece.scale, piece.zero_point))
+    return replace(piece, scale=scales, zero_point=zeros)
+
+
+def zero(case: Case) -> int:
+    """The given zero point, as a number: 0 in the middle of the codes."""
+    return 0 if case.work.symmetric else int(zero_point(case.work.code))
+
+
+def elements(code: str) -> Array:
+    """The numbers that 4 bits stand for, before the scale."""
+    return reference.unpack(np.arange(16, dtype=np.uint8), code, shape=(32,))[::2].astype(np.float32)
+
+
+def limits(case: Case) -> tuple[int, int]:
+    """The lowest and the highest code: as far from zero where that is in the middle."""
+    info = np.iinfo(as_qtype(case.work.code).storage)
+    return -info.max if case.work.symmetric else info.min, info.max
+
+
+def grouped(array: Array, case: Case) -> Array:
+    """A view against which `beside` broadcasts: flat with one scale, with blocks along an axis of their own."""
+    rows, columns = case.shape
+    block = GRANULARITIES[case.work.granularity].block_size
+    if block:
+        return array.reshape(rows, columns // block, -1)
+    return array.ravel() if case.work.granularity == "tensor" else array
+
+
+def beside(case: Case) -> Array:
+    """The given scales, with the axes of `grouped` arrays."""
+    scales = qparams(case, aligned=True).scale
+    return scales[..., None] if case.work.granularity not in ("tensor", "columns") else scales
 
 
 @lru_cache(maxsize=1)
@@ -152,7 +206,7 @@ def room(nbytes: int, name: str) -> Array:
 
 def forget() -> None:
     """Give back the memory of inputs and results."""
-    for kept in (x, codes, packed, blocks, room, _out):
+    for kept in (x, codes, packed, qparams, blocks, room, _out):
         kept.cache_clear()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from .cases import Case, Work, case_of
+from .cases import Case, Work, case_of, cases
 from .limits import ROOFLINE_SHARE, in_words, limit, of_threads, speeds_in_cache
 from .peers import CONTENDERS
 from .results import Measurement, Results, Rival, geometric_mean
@@ -27,6 +27,21 @@ class Target(NamedTuple):
     def case(self) -> Case:
         """The case that is measured."""
         return Case(self.work, self.log2)
+
+
+class Beside(NamedTuple):
+    """Ours must reach `ratio` times the elements a second of ours in another work, which has a name in words."""
+
+    issue: int
+    work: Work
+    other: Work
+    words: str
+    ratio: float
+
+    @property
+    def cases(self) -> tuple[Case, Case]:
+        """The cases that are measured."""
+        return Case(self.work, LARGE), Case(self.other, LARGE)
 
 
 class Verdict(NamedTuple):
@@ -52,6 +67,12 @@ ROWS, COLUMNS, BLOCKS = (Work("quantize", granularity=name) for name in ("rows",
 HALF = Work("quantize_linear", "float16")
 INT4_BLOCKS = Work("quantize", code="int4", granularity="blocks32")
 MXFP4 = Work("quantize", code="mxfp4", granularity="blocks32")
+DECODE_ROWS, DECODE_COLUMNS, DECODE_BLOCKS = (
+    Work("dequantize_linear", granularity=name) for name in ("rows", "columns", "blocks32")
+)
+FAKE_BLOCKS = Work("fake_quantize", granularity="blocks32")
+DECODE_4_BITS = tuple(Work("dequantize", code=code, granularity="blocks32") for code in ("int4", "mxfp4"))
+SCALES_GIVEN = (DECODE_ROWS, DECODE_COLUMNS, DECODE_BLOCKS, FAKE_BLOCKS, *DECODE_4_BITS)
 PACK, UNPACK = Work("pack", "int8", "int4"), Work("unpack", "int8", "int4")
 FLOAT8 = tuple(Work("quantize_linear", code=name) for name in ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"))
 GGUF = {
@@ -95,8 +116,15 @@ TARGETS = (
     Target(5, MXFP4, LARGE, 10.0, GGUF_PY),
     *(Target(5, work, LARGE, 0.8, MOVES) for work in (PACK, UNPACK)),
     Target(5, PACK, 20, 100.0, ("onnxruntime pack*",)),
+    *(Target(16, work, LARGE, 1.5, GGML) for work in (DECODE_BLOCKS, *DECODE_4_BITS)),
 )
-HALF_OVER_FLOAT = 1.8
+OURS_BESIDE_OURS = (
+    Beside(5, HALF, QUANTIZE_LINEAR, "the float32 kernel", 1.8),
+    *(
+        Beside(16, work, DEQUANTIZE_LINEAR, "the decoder of whole arrays", 0.9)
+        for work in (DECODE_ROWS, DECODE_COLUMNS)
+    ),
+)
 OVER_PEERS, OVER_NUMPY, TWO_THREADS = 2.5, 10.0, 1.7
 SECONDS = {
     "quantize_linear, out=, 1,000 elements": 4e-6,
@@ -112,7 +140,10 @@ MEMORY_MIB, STRIDED_MIB = 1.0, 4.0
 
 def needed() -> list[Case]:
     """Cases that the targets are about."""
-    return list(dict.fromkeys([target.case for target in TARGETS] + [Case(HALF, LARGE)]))
+    besides = [case for row in OURS_BESIDE_OURS for case in row.cases]
+    return list(
+        dict.fromkeys([*(target.case for target in TARGETS), *besides, *cases(SCALES_GIVEN, (LARGE, SMALL, 12))])
+    )
 
 
 def rivals_of(target: Target) -> set[str]:
@@ -124,7 +155,9 @@ def verdicts(results: Results) -> Iterator[Verdict]:
     """Every target beside what the results say of it."""
     speeds = speeds_in_cache(results)
     yield from (_ratio(target, results).because(in_words(results.get(target.case.name), speeds)) for target in TARGETS)
-    yield from _half(results, speeds)
+    yield from (
+        _beside(row, results).because(in_words(results.get(row.cases[0].name), speeds)) for row in OURS_BESIDE_OURS
+    )
     yield from _everywhere(results, speeds)
     yield from _scaling(results)
     yield from _waiting(results)
@@ -161,23 +194,24 @@ def _times(ratio: float | None) -> str:
     return "not measured" if ratio is None else f"{ratio:.2f} x"
 
 
-def _half(results: Results, speeds: dict[Work, float]) -> Iterator[Verdict]:
-    times = [m.ours() if m else None for m in (results.get(Case(w, LARGE).name) for w in (HALF, QUANTIZE_LINEAR))]
-    ratio = times[1].best / times[0].best if times[0] and times[1] else None
-    row = _at_least(5, f"{HALF.title}, 2^{LARGE}", "the float32 kernel", HALF_OVER_FLOAT, ratio)
-    yield row.because(in_words(results.get(Case(HALF, LARGE).name), speeds))
+def _beside(row: Beside, results: Results) -> Verdict:
+    ours, other = (m.ours() if m else None for m in (results.get(case.name) for case in row.cases))
+    ratio = other.best / ours.best if ours and other else None
+    return _at_least(row.issue, f"{row.work.title}, 2^{LARGE}", row.words, row.ratio, ratio)
 
 
 def _everywhere(results: Results, speeds: dict[Work, float]) -> Iterator[Verdict]:
-    """Issue 4: over all cases with out= given, from 2^12 elements up."""
+    """Issue 4: over all cases with out= given, from 2^12 elements up. Issue 16: over those with many scales given."""
     there = [m for m in results.measurements if m.ours() and m.of.log2 >= 12]
-    for allocating, how in ((False, "out="), (True, "no out=")):
-        ratios = {m.case: m.ratio(m.best_peer(allocating=allocating), allocating=allocating) for m in there}
-        known = {case: ratio for case, ratio in ratios.items() if ratio is not None}
-        worst = min(known, key=lambda case: known[case], default="")
-        slower = sum(ratio < 1 for ratio in known.values())
-        what = f"every case, {how}; {slower} of {len(known)} are below, the lowest {worst}"
-        yield _at_least(4, what, "the best peer", 1.0, known.get(worst)).because(in_words(results.get(worst), speeds))
+    given = [m for m in there if m.of.work in SCALES_GIVEN]
+    for issue, what, chosen in ((4, "every case", there), (16, "scales of rows, columns, blocks given", given)):
+        for allocating, how in ((False, "out="), (True, "no out=")):
+            ratios = {m.case: m.ratio(m.best_peer(allocating=allocating), allocating=allocating) for m in chosen}
+            known = {case: ratio for case, ratio in ratios.items() if ratio is not None}
+            worst = min(known, key=lambda case: known[case], default="")
+            below = f"; {sum(ratio < 1 for ratio in known.values())} of {len(known)} are below, the lowest {worst}"
+            row = _at_least(issue, f"{what}, {how}{below if known else ''}", "the best peer", 1.0, known.get(worst))
+            yield row.because(in_words(results.get(worst), speeds))
     for what, wanted, rival in (
         ("the best peer", OVER_PEERS, Measurement.best_peer),
         ("NumPy", OVER_NUMPY, Measurement.numpy),

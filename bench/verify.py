@@ -16,7 +16,7 @@ from fastq import QuantizedArray, reference
 
 from . import data
 from .cases import Case
-from .data import SCALE, Array, granularity, piece_of_codes, piece_of_values, scale, zero_point
+from .data import SCALE, Array, granularity, piece_of_codes, piece_of_qparams, piece_of_values, scale, zero_point
 
 Results = dict[str, Any]
 
@@ -39,8 +39,17 @@ def _quantize_linear(case: Case) -> Results:
 
 
 def _dequantize_linear(case: Case) -> Results:
-    values = reference.dequantize_linear(piece_of_codes(case), np.float32(SCALE), zero_point(case.work.code))
-    return {"values": values, "step": SCALE}
+    p = piece_of_qparams(case)
+    given = {"axis": p.axis, "block_size": p.block_size}
+    values = reference.dequantize_linear(piece_of_codes(case), p.scale, p.zero_point, **given)
+    return {"values": values, "step": _spread(p.scale, case)}
+
+
+def _dequantize(case: Case) -> Results:
+    p, codes = piece_of_qparams(case), piece_of_codes(case)
+    codes = reference.pack(codes, p.dtype) if p.dtype.packed else codes
+    values = reference.dequantize(QuantizedArray(codes, p, case.shape))
+    return {"values": values, "step": _spread(p.scale, case)}
 
 
 def _quantized(case: Case) -> QuantizedArray:
@@ -62,8 +71,8 @@ def _spread(scales: Array, case: Case) -> Array:
 
 
 def _fake_quantize(case: Case) -> Results:
-    values = reference.fake_quantize(piece_of_values(case), qparams=data.given_qparams(case.work.code))
-    return {"values": values, "step": SCALE}
+    p = piece_of_qparams(case)
+    return {"values": reference.fake_quantize(piece_of_values(case), qparams=p), "step": _spread(p.scale, case)}
 
 
 def _fake_quantize_range(case: Case) -> Results:
@@ -101,6 +110,7 @@ EXPECTED: dict[str, Callable[[Case], Results]] = {
     "minmax": _minmax,
     "quantize_linear": _quantize_linear,
     "dequantize_linear": _dequantize_linear,
+    "dequantize": _dequantize,
     "quantize": _quantize,
     "fake_quantize": _fake_quantize,
     "fake_quantize_range": _fake_quantize_range,

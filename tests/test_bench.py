@@ -63,10 +63,13 @@ def arrays_of(case):
     x = np.zeros(case.shape, data.dtype_of(work.dtype) if work.dtype != "int8" else np.int8)
     if work.operation == "minmax":
         return [x], []
+    scales = [data.qparams(case).scale] if work.symmetric and "quantize" in work.operation else []
     if work.operation in ("quantize_linear", "fake_quantize", "fake_quantize_range"):
-        return [x], [x if "fake" in work.operation else reference.quantize_linear(x, 1.0, None, work.code)]
+        return [x, *scales], [x if "fake" in work.operation else reference.quantize_linear(x, 1.0, None, work.code)]
     if work.operation == "dequantize_linear":
-        return [x.astype(work.code)], [x]
+        return [x.astype(work.code), *scales], [x]
+    if work.operation == "dequantize":
+        return [data.packed(case), *scales], [x]
     q = reference.quantize(x, work.code, **data.granularity(case)) if "pack" not in work.operation else None
     if work.operation == "quantize":
         return [x], [q.codes, q.scale, q.zero_point]
@@ -127,6 +130,7 @@ def test_patterns_choose_works():
     assert cases.chosen([]) == list(cases.WORKS)
     assert [w.name for w in cases.chosen(["pack", "*/columns"])] == [
         "quantize/float32/int8/columns",
+        "dequantize_linear/float32/int8/columns",
         "pack/int8/int4/tensor",
     ]
 
@@ -170,7 +174,9 @@ def test_a_large_array_is_compared_to_its_end():
     assert verify.differences(case, {"codes": codes}, verify.EXACT) != ""
 
 
-@pytest.mark.parametrize("operation", ["minmax", "quantize", "fake_quantize", "compare", "pack"])
+@pytest.mark.parametrize(
+    "operation", ["minmax", "quantize", "dequantize_linear", "dequantize", "fake_quantize", "compare", "pack"]
+)
 def test_a_peer_that_is_wrong_is_not_timed(operation, monkeypatch):
     case = cases.Case(cases.chosen([operation])[0], 10)
     build = worker.builders("numpy")[operation, ""]
@@ -193,6 +199,30 @@ def test_a_peer_that_is_wrong_is_not_timed(operation, monkeypatch):
     assert answer["absent"].startswith("ValueError: WRONG")
 
 
+SCALES_GIVEN = [cases.Case(work, data.PERIOD + 1) for work in targets.SCALES_GIVEN]
+
+
+@pytest.mark.parametrize("case", SCALES_GIVEN, ids=lambda case: case.work.name)
+@pytest.mark.parametrize("peer", ["fastq", "numpy", "naive_numba", "gguf_py", "ggml"])
+def test_given_scales_are_those_of_the_reference(case, peer):
+    rows = peers.contenders(case, (peer,))
+    if rows and peer in ("gguf_py", "ggml"):
+        pytest.importorskip(worker.PEERS[peer].module)
+    for row in rows:
+        worker.checked(peer, case, row.variant)
+    data.forget()
+
+
+@pytest.mark.parametrize("case", SCALES_GIVEN, ids=lambda case: case.work.name)
+def test_given_scales_differ_and_fit_float16(case):
+    scale = data.qparams(case).scale
+    assert len(np.unique(scale.astype(np.float32))) > 1
+    assert scale.dtype != np.float32 or (scale == scale.astype(np.float16)).all()
+    shape = np.broadcast_shapes(data.beside(case).shape, data.grouped(data.x(case), case).shape)
+    assert shape == data.grouped(data.x(case), case).shape
+    data.forget()
+
+
 def test_what_fastq_does_not_do_is_absent(monkeypatch):
     def build(case):
         raise TypeError("x must be float32")
@@ -208,7 +238,7 @@ def test_lines_of_the_roofline_are_the_bytes_of_the_case():
             reads, writes, steps = moves.lines(bytes_of)
             moved = np.array([reads, writes]) * steps * 64
             assert moved == pytest.approx(bytes_of, rel=0.05, abs=64 * (reads + writes))
-            assert reads + writes <= 40
+            assert reads + writes <= 41
 
 
 @pytest.mark.slow("compiles loops of its own")
@@ -567,6 +597,34 @@ def test_scaling_measures_each_case_in_every_sweep(monkeypatch):
     assert 0 < one["best"] <= one["median"]
     assert "roofline" not in one
     assert two["roofline"] > 0
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(1.1, True), (1.2, False), (None, None)])
+def test_ours_beside_ours(seconds, met):
+    times = {"dequantize_linear/float32/int8/tensor": 1.0, "dequantize_linear/float32/int8/rows": seconds}
+    measured = [
+        results.Measurement(f"{name}/2^26", 2, {"fastq": results.Timing(each, each, 1)})
+        for name, each in times.items()
+        if each
+    ]
+    found = [v for v in targets.verdicts(results.Results({}, {}, {}, "", measured)) if "whole arrays" in v.rival]
+    assert [v.met for v in found if v.what == "dequantize_linear int8 rows, 2^26"] == [met]
+    assert [v.met for v in found if v.what == "dequantize_linear int8 columns, 2^26"] == [None]
+
+
+def test_many_scales_are_judged_alone_too():
+    def measured(name, ours, peer):
+        timings = {each: results.Timing(t, t, 1) for each, t in (("fastq", ours), ("numpy", peer))}
+        return results.Measurement(f"{name}/2^26", 2, timings)
+
+    made = results.Results({}, {}, {}, "", [measured("minmax/float32/int8/tensor", 1.0, 0.5)])
+    assert [(v.reached, v.met) for v in targets.verdicts(made) if v.what == WITH_SCALES] == [("not measured", None)]
+    made.measurements.append(measured("dequantize/float32/int4/blocks32", 1.0, 1.5))
+    (row,) = [v for v in targets.verdicts(made) if v.what.startswith(WITH_SCALES)]
+    assert (row.reached, row.met) == ("1.50 x", True)
+
+
+WITH_SCALES = "scales of rows, columns, blocks given, out="
 
 
 def test_every_target_has_a_case_and_a_rival():

@@ -72,7 +72,12 @@ PEERS = {
         Peer("jax_jit", "jax", "jax"),
         Peer("onnxruntime", "onnxruntime", "onnxruntime"),
         Peer("faiss", "faiss", "faiss-cpu", "decodes with a multiply and an add: values to a hundredth of a step"),
-        Peer("gguf_py", "gguf", "gguf", "Q4_0 and MXFP4 choose other scales: values within two steps of ours"),
+        Peer(
+            "gguf_py",
+            "gguf",
+            "gguf",
+            "Q4_0 and MXFP4 choose other scales: values within two steps of ours; MXFP4 decodes -0 as 0",
+        ),
         Peer("ml_dtypes", "ml_dtypes", "ml_dtypes", "does not saturate; the values here are in range"),
         Peer("ggml", "llama_cpp", "llama-cpp-python", "as gguf_py"),
         Peer("roofline", "numba", "numba", "moves the bytes of the case and computes nothing"),
@@ -82,7 +87,15 @@ PEERS = {
     )
 }
 
-_GIVEN = ("quantize_linear/float32/int8/tensor", "dequantize_linear/float32/int8/tensor", "fake_quantize/float32/*")
+_GIVEN = (
+    "quantize_linear/float32/int8/tensor",
+    "dequantize_linear/float32/int8/tensor",
+    "fake_quantize/float32/int8/tensor",
+)
+_DECODED = tuple(f"dequantize_linear/float32/int8/{name}" for name in ("rows", "columns", "blocks32"))
+_FAKED = ("fake_quantize/float32/int8/blocks32",)
+_UNPACKED = ("dequantize/float32/int4/blocks32", "dequantize/float32/mxfp4/blocks32")
+_SCALES_GIVEN = (*_DECODED, *_FAKED, *_UNPACKED)
 _RANGE = ("quantize/float32/uint8/tensor", "fake_quantize_range/*")
 _SYMMETRIC = ("quantize/float32/int8/*",)
 _BLOCKS_OF_4_BITS = ("quantize/float32/int4/blocks32",)
@@ -91,35 +104,51 @@ _FLOATS = ("quantize_linear/float32/float*",)
 CONTENDERS = (
     Contender("fastq", "", ("*",)),
     Contender("fastq", "allocating", ("*quantize*",), True),
-    Contender("numpy", "", ("minmax/*", *_GIVEN, *_RANGE, *_SYMMETRIC, "quantize_linear/*float16/int8/*", "*pack/*")),
+    Contender(
+        "numpy",
+        "",
+        ("minmax/*", *_GIVEN, *_SCALES_GIVEN, *_RANGE, *_SYMMETRIC, "quantize_linear/*float16/int8/*", "*pack/*"),
+    ),
     Contender("numpy", "", ("compare/*",), True, 26),
-    Contender("naive_numba", "", ("minmax/*", *_GIVEN, *_RANGE, *_SYMMETRIC, "pack/*", "unpack/*")),
-    Contender("numexpr", "", _GIVEN),
+    Contender("naive_numba", "", ("minmax/*", *_GIVEN, *_SCALES_GIVEN, *_RANGE, *_SYMMETRIC, "pack/*", "unpack/*")),
+    Contender("numexpr", "", (*_GIVEN, *_DECODED, *_FAKED, *_UNPACKED[:1])),
     Contender("torch_eager", "quantize_per_tensor", ("quantize_linear/float32/int8/tensor",), True),
-    Contender("torch_eager", "dequantize", ("dequantize_linear/float32/int8/tensor",), True),
-    Contender("torch_eager", "decomposed", ("dequantize_linear/float32/int8/tensor",), True),
+    Contender("torch_eager", "dequantize", ("dequantize_linear/*",), True),
+    Contender("torch_eager", "decomposed", ("dequantize_linear/*",), True),
+    Contender("torch_eager", "mul", _DECODED, True),
     Contender("torch_eager", "aminmax", ("minmax/*",), True),
     Contender("torch_eager", "aminmax + quantize_per_tensor", ("quantize/float32/uint8/tensor",), True),
     Contender("torch_eager", "quantize_per_tensor_dynamic", ("quantize/float32/uint8/tensor",), True),
     Contender("torch_eager", "fake_quantize", ("fake_quantize/*",), True),
-    Contender("torch_compile", "", (*_GIVEN[:2], "fake_*", *_SYMMETRIC, "quantize_linear/*float16/int8/*")),
-    Contender("jax_jit", "", (*_GIVEN, "fake_*", "minmax/*"), True),
-    Contender("jax_jit", "donated", ("dequantize_linear/*", "fake_*")),
+    Contender(
+        "torch_compile",
+        "",
+        (*_GIVEN[:2], "fake_*", *_DECODED, *_UNPACKED, *_SYMMETRIC, "quantize_linear/*float16/int8/*"),
+    ),
+    Contender("jax_jit", "", (*_GIVEN, "fake_*", *_DECODED, *_UNPACKED, "minmax/*"), True),
+    Contender("jax_jit", "donated", ("dequantize_linear/*", "fake_*", *_UNPACKED)),
     Contender("onnxruntime", "QuantizeLinear", ("quantize_linear/float32/int8/tensor",)),
-    Contender("onnxruntime", "DequantizeLinear", ("dequantize_linear/float32/int8/tensor",)),
+    Contender("onnxruntime", "DequantizeLinear", ("dequantize_linear/*", *_UNPACKED[:1])),
     Contender("onnxruntime", "DynamicQuantizeLinear", ("quantize/float32/uint8/tensor",)),
     Contender("onnxruntime", "pack_bytes_to_4bit", ("pack/int8/int4/*",), True, 20),
     Contender("faiss", "QT_8bit_uniform", ("dequantize_linear/float32/int8/tensor",)),
-    Contender("faiss", "QT_8bit", ("dequantize_linear/float32/int8/tensor",)),
+    Contender("faiss", "QT_8bit", ("dequantize_linear/float32/int8/tensor", "dequantize_linear/float32/int8/columns")),
     Contender(
         "gguf_py",
         "",
-        ("gguf_dequantize/*", "gguf_quantize/*/Q?_0/*", *_BLOCKS_OF_4_BITS, "quantize/float32/mxfp4/*"),
+        (
+            "gguf_dequantize/*",
+            "gguf_quantize/*/Q?_0/*",
+            *_BLOCKS_OF_4_BITS,
+            "quantize/float32/mxfp4/*",
+            *_DECODED[2:],
+            *_UNPACKED,
+        ),
         True,
         26,
     ),
     Contender("ml_dtypes", "astype", _FLOATS, True),
-    Contender("ggml", "", ("gguf_*", *_BLOCKS_OF_4_BITS)),
+    Contender("ggml", "", ("gguf_*", *_BLOCKS_OF_4_BITS, *_DECODED[2:], *_UNPACKED)),
     Contender("roofline", "store", ("*",)),
     Contender("roofline", "stream", ("*quantize*", "*pack/*")),
     Contender("roofline_c", "move", ("*",)),

@@ -10,21 +10,21 @@ import numpy as np
 
 from .. import data
 from ..cases import Case
-from ..data import SCALE, ZERO_POINT, Array
+from ..data import Array
 from . import Runner, own_threads
 
-# Vectors of 64 to 1024 numbers decode equally fast; 16 is half as fast, and 4096 leaves small arrays to one thread.
+# With one scale. Vectors of 64 to 1024 numbers decode equally fast; 16 is half as fast, and 4096 leaves small arrays to
+# one thread.
 DIMENSION = 1024
 
 
-def trained(kind: str) -> Array:
+def trained(case: Case, dimension: int) -> Array:
     """Parameters with which faiss decodes lowest + (code + 0.5) / 255 * difference.
 
     These are the values (code - zero_point) * scale.
     """
-    lowest, difference = -(128 + ZERO_POINT + 0.5) * SCALE, 255 * SCALE
-    repeats = 1 if kind == "QT_8bit_uniform" else DIMENSION
-    return np.repeat(np.array([lowest, difference], np.float32), repeats)
+    scales = np.broadcast_to(data.beside(case).astype(np.float64), dimension)
+    return np.concatenate([-(128 + data.zero(case) + 0.5) * scales, 255 * scales]).astype(np.float32)
 
 
 def decoder(kind: str, case: Case) -> Runner:
@@ -32,9 +32,10 @@ def decoder(kind: str, case: Case) -> Runner:
     codes = data.out(case, "bytes", aligned=True).view(np.uint8)
     np.bitwise_xor(data.codes(case, aligned=True).view(np.uint8), np.uint8(128), out=codes)
     values = data.out(case, "values", aligned=True)
-    quantizer = faiss.ScalarQuantizer(DIMENSION, getattr(faiss.ScalarQuantizer, kind))
-    faiss.copy_array_to_vector(trained(kind), quantizer.trained)
-    count = codes.size // DIMENSION
+    dimension = case.shape[1] if case.work.symmetric else DIMENSION
+    quantizer = faiss.ScalarQuantizer(dimension, getattr(faiss.ScalarQuantizer, kind))
+    faiss.copy_array_to_vector(trained(case, 1 if kind == "QT_8bit_uniform" else dimension), quantizer.trained)
+    count = codes.size // dimension
     run = partial(quantizer.decode_c, faiss.swig_ptr(codes), faiss.swig_ptr(values), count)
     return Runner(run, lambda: {"values": values}, keep=(codes, values, quantizer))
 

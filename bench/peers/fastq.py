@@ -39,17 +39,24 @@ def results(q: fastq.QuantizedArray) -> dict[str, Any]:
     return {"codes": q.codes, "scale": q.scale, "zero_point": q.zero_point}
 
 
-def parameters(case: Case) -> tuple[np.float32, Any]:
-    return scale(case.work.code), zero_point(case.work.code)[()]
-
-
 def quantize_linear(case: Case) -> Callable[..., Any]:
     code = case.work.code
-    return partial(fastq.quantize_linear, data.x(case), *parameters(case), code)
+    return partial(fastq.quantize_linear, data.x(case), *numbers(code), code)
+
+
+def numbers(code: str) -> tuple[np.float32, Any]:
+    return scale(code), zero_point(code)[()]
 
 
 def dequantize_linear(case: Case) -> Callable[..., Any]:
-    return partial(fastq.dequantize_linear, data.codes(case), *parameters(case))
+    codes, p = data.codes(case), data.qparams(case)
+    if case.work.symmetric:
+        return partial(fastq.dequantize_linear, codes, p.scale, axis=p.axis, block_size=p.block_size)
+    return partial(fastq.dequantize_linear, codes, *numbers(case.work.code))
+
+
+def dequantize(case: Case) -> Callable[..., Any]:
+    return partial(fastq.dequantize, fastq.QuantizedArray(data.packed(case), data.qparams(case), case.shape))
 
 
 def quantize(case: Case) -> Callable[..., Any]:
@@ -57,7 +64,7 @@ def quantize(case: Case) -> Callable[..., Any]:
 
 
 def fake_quantize(case: Case) -> Callable[..., Any]:
-    return partial(fastq.fake_quantize, data.x(case), qparams=data.given_qparams(case.work.code))
+    return partial(fastq.fake_quantize, data.x(case), qparams=data.qparams(case))
 
 
 def fake_quantize_range(case: Case) -> Callable[..., Any]:
@@ -95,6 +102,7 @@ def gguf_dequantize(case: Case) -> Callable[..., Any]:
 SIMPLE: dict[str, tuple[Callable[[Case], Callable[..., Any]], str]] = {
     "quantize_linear": (quantize_linear, "codes"),
     "dequantize_linear": (dequantize_linear, "values"),
+    "dequantize": (dequantize, "values"),
     "fake_quantize": (fake_quantize, "values"),
     "fake_quantize_range": (fake_quantize_range, "values"),
     "gguf_quantize": (gguf_quantize, "codes"),

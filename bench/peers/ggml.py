@@ -22,7 +22,7 @@ from .. import data
 from ..cases import SEARCHED, Case
 from ..verify import EXACT
 from . import Runner, own_threads
-from .gguf_py import NEAREST, STEPS
+from .gguf_py import NEAREST, STEPS, exactness, same_blocks
 
 # with intrinsics where there are any, else the portable one
 NAMES = {"quantize": ("quantize_row_{}", "quantize_row_{}_ref"), "dequantize": ("dequantize_row_{}",)}
@@ -97,16 +97,24 @@ def gguf_quantize(case: Case) -> Runner:
     return Runner(call, lambda: {"codes": codes}, EXACT, keep=x)
 
 
+def dequantize(case: Case) -> Runner:
+    return decoder(NEAREST[case.work.code], same_blocks(case), case)
+
+
 def gguf_dequantize(case: Case) -> Runner:
-    blocks, values = data.blocks(case, aligned=True), data.empty(case.shape, np.float32, aligned=True)
-    call = spread(
-        function("dequantize", case.work.code), blocks, values, values.size // BLOCK_FORMATS[case.work.code].size
-    )
-    return Runner(call, lambda: {"values": values}, EXACT, keep=blocks)
+    return decoder(case.work.code, data.blocks(case, aligned=True), case)
+
+
+def decoder(qtype: str, blocks: np.ndarray, case: Case) -> Runner:
+    values = data.empty(case.shape, np.float32, aligned=True)
+    call = spread(function("dequantize", qtype), blocks, values, values.size // BLOCK_FORMATS[qtype].size)
+    return Runner(call, lambda: {"values": values}, exactness(qtype), keep=blocks)
 
 
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("quantize", ""): quantize,
+    ("dequantize_linear", ""): dequantize,
+    ("dequantize", ""): dequantize,
     ("gguf_quantize", ""): gguf_quantize,
     ("gguf_dequantize", ""): gguf_dequantize,
 }

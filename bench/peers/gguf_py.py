@@ -10,12 +10,15 @@ from gguf import GGMLQuantizationType, quants
 
 from .. import data
 from ..cases import Case
-from ..verify import EXACT
+from ..data import Array
+from ..verify import EXACT, SAME
 from . import Runner
 
 # what stands for a scheme of fastq: as many bits a code and elements a block
-NEAREST = {"int4": "Q4_0", "mxfp4": "MXFP4"}
+NEAREST = {"int8": "Q8_0", "int4": "Q4_0", "mxfp4": "MXFP4"}
 STEPS = 2.0
+# of 4 bits: what is added to a code; the first half of a block is in the low bits
+ADDED = {"int4": 8, "mxfp4": 0}
 
 
 def quantize(case: Case) -> Runner:
@@ -24,18 +27,46 @@ def quantize(case: Case) -> Runner:
     return Runner(call, lambda: {"values": quants.dequantize(call(), qtype)}, STEPS)
 
 
+def same_blocks(case: Case) -> Array:
+    """Blocks with the case's codes and scales, as many rows as the case has."""
+    first = data.period(case)
+    codes, scale = data.piece_of_codes(first).view(np.uint8), data.piece_of_qparams(first).scale
+    codes = codes.reshape(*scale.shape, -1)
+    if (code := case.work.code) in ADDED:
+        low, high = np.split((codes + np.uint8(ADDED[code])) & 15, 2, axis=-1)
+        codes = low | high << 4
+    stored = scale.astype(np.float16) if scale.dtype == np.float32 else scale
+    piece = np.concatenate([stored[..., None].view(np.uint8), codes], axis=-1).reshape(len(codes), -1)
+    return data.repeated(piece, case.elements >> first.log2, aligned=True)
+
+
+def dequantize(case: Case) -> Runner:
+    return decoder(NEAREST[case.work.code], same_blocks(case))
+
+
+def decoder(qtype: str, blocks: Array) -> Runner:
+    call = partial(quants.dequantize, blocks, GGMLQuantizationType[qtype])
+    return Runner(call, lambda: {"values": np.asarray(call())}, exactness(qtype))
+
+
+def exactness(qtype: str) -> float:
+    """A zero of MXFP4 has no sign here."""
+    return SAME if qtype == "MXFP4" else EXACT
+
+
 def gguf_quantize(case: Case) -> Runner:
     call = partial(quants.quantize, data.x(case, aligned=True), GGMLQuantizationType[case.work.code])
     return Runner(call, lambda: {"codes": call()}, EXACT)
 
 
 def gguf_dequantize(case: Case) -> Runner:
-    call = partial(quants.dequantize, data.blocks(case, aligned=True), GGMLQuantizationType[case.work.code])
-    return Runner(call, lambda: {"values": np.asarray(call())}, EXACT)
+    return decoder(case.work.code, data.blocks(case, aligned=True))
 
 
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("quantize", ""): quantize,
+    ("dequantize_linear", ""): dequantize,
+    ("dequantize", ""): dequantize,
     ("gguf_quantize", ""): gguf_quantize,
     ("gguf_dequantize", ""): gguf_dequantize,
 }

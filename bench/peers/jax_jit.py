@@ -15,26 +15,34 @@ import numpy as np
 
 from .. import data
 from ..cases import Case
-from ..data import SCALE, ZERO_POINT
 from . import Runner
 
 Function = Callable[..., Any]
+
+
+# what a byte of codes is read as
+PAIRS = {"int4": jnp.int4, "mxfp4": jnp.float4_e2m1fn}
 
 
 def codes_of(x: jax.Array, scale: Any, zero_point: Any, low: int = -128, high: int = 127) -> jax.Array:
     return jnp.clip(jnp.round(x / scale) + zero_point, low, high)
 
 
-def quantize(x: jax.Array, scale: Any, zero_point: Any) -> jax.Array:
+def quantize(x: jax.Array, scale: Any, zero_point: Any = 0) -> jax.Array:
     return codes_of(x, scale, zero_point).astype(jnp.int8)
 
 
-def dequantize(codes: jax.Array, scale: Any, zero_point: Any) -> jax.Array:
+def dequantize(codes: jax.Array, scale: Any, zero_point: Any = 0) -> jax.Array:
     return (codes.astype(jnp.float32) - zero_point) * scale
 
 
-def fake_quantize(x: jax.Array, scale: Any, zero_point: Any) -> jax.Array:
-    return dequantize(codes_of(x, scale, zero_point), scale, zero_point)
+def dequantize_packed(pairs: Any, packed: jax.Array, scale: jax.Array) -> jax.Array:
+    codes = jax.lax.bitcast_convert_type(packed, pairs).reshape(*packed.shape[:-1], -1)
+    return dequantize(codes, scale.astype(jnp.float32))
+
+
+def fake_quantize(low: int, x: jax.Array, scale: Any, zero_point: Any = 0) -> jax.Array:
+    return dequantize(codes_of(x, scale, zero_point, low), scale, zero_point)
 
 
 def fake_quantize_range(x: jax.Array, *_: Any) -> jax.Array:
@@ -45,12 +53,14 @@ def fake_quantize_range(x: jax.Array, *_: Any) -> jax.Array:
 
 
 def arguments(given: str, case: Case) -> list[jax.Array]:
-    array = getattr(data, given)(case, aligned=True).ravel()
-    return [jax.device_put(a) for a in (array, np.float32(SCALE), np.float32(ZERO_POINT))]
+    """The array, its scale or scales, and the zero point where there is one."""
+    array = data.grouped(getattr(data, given)(case, aligned=True), case)
+    zero_point = [] if case.work.symmetric else [np.float32(data.zero(case))]
+    return [jax.device_put(a) for a in (array, data.beside(case), *zero_point)]
 
 
-def plain(function: Function, given: str, result: str, case: Case) -> Runner:
-    compiled, inputs = jax.jit(function), arguments(given, case)
+def plain(make: Callable[[Case], Function], given: str, result: str, case: Case) -> Runner:
+    compiled, inputs = jax.jit(make(case)), arguments(given, case)
 
     def call() -> jax.Array:
         return compiled(*inputs).block_until_ready()
@@ -58,7 +68,8 @@ def plain(function: Function, given: str, result: str, case: Case) -> Runner:
     return Runner(call, lambda: {result: np.asarray(call())})
 
 
-def donated(function: Function, given: str, result: str, case: Case) -> Runner:
+def donated(make: Callable[[Case], Function], given: str, result: str, case: Case) -> Runner:
+    function = make(case)
     compiled = jax.jit(lambda out, *inputs: function(*inputs), donate_argnums=0, keep_unused=True)
     inputs = arguments(given, case)
     last = [jax.jit(function)(*inputs).block_until_ready()]
@@ -79,11 +90,12 @@ def minmax(case: Case) -> Runner:
     return Runner(call, lambda: dict(zip(("lo", "hi"), call(), strict=True)))
 
 
-FUNCTIONS: dict[str, tuple[Function, str, str]] = {
-    "quantize_linear": (quantize, "x", "codes"),
-    "dequantize_linear": (dequantize, "codes", "values"),
-    "fake_quantize": (fake_quantize, "x", "values"),
-    "fake_quantize_range": (fake_quantize_range, "x", "values"),
+FUNCTIONS: dict[str, tuple[Callable[[Case], Function], str, str]] = {
+    "quantize_linear": (lambda case: quantize, "x", "codes"),
+    "dequantize_linear": (lambda case: dequantize, "codes", "values"),
+    "dequantize": (lambda case: partial(dequantize_packed, PAIRS[case.work.code]), "packed", "values"),
+    "fake_quantize": (lambda case: partial(fake_quantize, data.limits(case)[0]), "x", "values"),
+    "fake_quantize_range": (lambda case: fake_quantize_range, "x", "values"),
 }
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {("minmax", ""): minmax} | {
     (operation, variant): partial(make, *function)

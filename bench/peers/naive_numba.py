@@ -3,34 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
 
 from .. import data
 from ..cases import Case
-from ..data import SCALE, zero_point
+from ..data import Array
 from . import Runner
-from .numpy import grouped
+
+E2M1 = data.elements("mxfp4")
+
+
+@njit
+def code_of(x, scale, zero, lowest, highest):
+    return min(max(round(x / scale) + zero, lowest), highest)
+
+
+@njit
+def value_of(code, scale, zero):
+    return (code - zero) * scale
 
 
 @njit(parallel=True)
 def quantize_loop(x, scale, zero, lowest, highest, codes):
     for i in prange(x.size):
-        codes[i] = min(max(round(x[i] / scale) + zero, lowest), highest)
+        codes[i] = code_of(x[i], scale, zero, lowest, highest)
 
 
 @njit(parallel=True)
 def dequantize_loop(codes, scale, zero, values):
     for i in prange(codes.size):
-        values[i] = (codes[i] - zero) * scale
+        values[i] = value_of(codes[i], scale, zero)
+
+
+@njit(parallel=True)
+def dequantize_groups_loop(codes, scales, zero, values):
+    for group in prange(codes.shape[0]):
+        for i in range(codes.shape[1]):
+            values[group, i] = value_of(codes[group, i], scales[group], zero)
+
+
+@njit(parallel=True)
+def dequantize_columns_loop(codes, scales, zero, values):
+    for row in prange(codes.shape[0]):
+        for column in range(codes.shape[1]):
+            values[row, column] = value_of(codes[row, column], scales[column], zero)
 
 
 @njit(parallel=True)
 def fake_quantize_loop(x, scale, zero, lowest, highest, values):
     for i in prange(x.size):
-        code = min(max(round(x[i] / scale) + zero, lowest), highest)
-        values[i] = (code - zero) * scale
+        values[i] = value_of(code_of(x[i], scale, zero, lowest, highest), scale, zero)
+
+
+@njit(parallel=True)
+def fake_quantize_groups_loop(x, scales, zero, lowest, highest, values):
+    for group in prange(x.shape[0]):
+        for i in range(x.shape[1]):
+            code = code_of(x[group, i], scales[group], zero, lowest, highest)
+            values[group, i] = value_of(code, scales[group], zero)
+
+
+ELEMENTS = {"int4": njit(lambda bits: (bits ^ 8) - 8), "mxfp4": njit(lambda bits: E2M1[bits])}
+
+
+@cache
+def dequantize_packed_loop(code: str) -> Any:
+    element = ELEMENTS[code]
+
+    @njit(parallel=True)
+    def loop(packed, scales, values):
+        for block in prange(packed.shape[0]):
+            for i in range(packed.shape[1]):
+                values[block, 2 * i] = element(np.int32(packed[block, i] & 15)) * scales[block]
+                values[block, 2 * i + 1] = element(np.int32(packed[block, i] >> 4)) * scales[block]
+
+    return loop
 
 
 @njit(parallel=True)
@@ -75,25 +126,53 @@ def unpack_loop(packed, codes):
         codes[2 * i + 1] = packed[i] >> 4
 
 
-def limits(case: Case) -> tuple[np.float32, np.int32, np.int32, np.int32]:
-    info = np.iinfo(case.work.code)
-    return np.float32(SCALE), np.int32(zero_point(case.work.code)), np.int32(info.min), np.int32(info.max)
+def given(case: Case) -> tuple[Any, np.int32, np.int32, np.int32]:
+    """The scale or the scales, the zero point, the lowest and the highest code."""
+    scale = data.qparams(case, aligned=True).scale
+    return scale.ravel() if scale.ndim else scale[()], *map(np.int32, (data.zero(case), *data.limits(case)))
+
+
+def groups(array: Array, case: Case) -> Array:
+    """A view with one axis, or with a row for each row or block."""
+    array = data.grouped(array, case)
+    return array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array
 
 
 def quantize_linear(case: Case) -> Runner:
     x, codes = data.x(case, aligned=True).ravel(), data.out(case, "codes", aligned=True).ravel()
-    return Runner(lambda: quantize_loop(x, *limits(case), codes), lambda: {"codes": codes})
+    numbers = given(case)
+    return Runner(lambda: quantize_loop(x, *numbers, codes), lambda: {"codes": codes})
+
+
+LOOPS = {
+    "dequantize_linear": {
+        "tensor": dequantize_loop,
+        "rows": dequantize_groups_loop,
+        "columns": dequantize_columns_loop,
+        "blocks32": dequantize_groups_loop,
+    },
+    "fake_quantize": {"tensor": fake_quantize_loop, "blocks32": fake_quantize_groups_loop},
+}
 
 
 def dequantize_linear(case: Case) -> Runner:
-    codes, values = data.codes(case, aligned=True).ravel(), data.out(case, "values", aligned=True).ravel()
-    scale, zero, *_ = limits(case)
-    return Runner(lambda: dequantize_loop(codes, scale, zero, values), lambda: {"values": values})
+    codes, values = (groups(a, case) for a in (data.codes(case, aligned=True), data.out(case, "values", aligned=True)))
+    loop, (scale, zero, *_) = LOOPS["dequantize_linear"][case.work.granularity], given(case)
+    return Runner(lambda: loop(codes, scale, zero, values), lambda: {"values": values})
+
+
+def dequantize(case: Case) -> Runner:
+    packed, values = (
+        groups(a, case) for a in (data.packed(case, aligned=True), data.out(case, "values", aligned=True))
+    )
+    loop, scales = dequantize_packed_loop(case.work.code), data.qparams(case, aligned=True).scale.ravel()
+    return Runner(lambda: loop(packed, scales.astype(np.float32, copy=False), values), lambda: {"values": values})
 
 
 def fake_quantize(case: Case) -> Runner:
-    x, values = data.x(case, aligned=True).ravel(), data.out(case, "values", aligned=True).ravel()
-    return Runner(lambda: fake_quantize_loop(x, *limits(case), values), lambda: {"values": values})
+    x, values = (groups(a, case) for a in (data.x(case, aligned=True), data.out(case, "values", aligned=True)))
+    loop, numbers = LOOPS["fake_quantize"][case.work.granularity], given(case)
+    return Runner(lambda: loop(x, *numbers, values), lambda: {"values": values})
 
 
 def minmax(case: Case) -> Runner:
@@ -127,13 +206,11 @@ def fake_quantize_range(case: Case) -> Runner:
 
 
 def symmetric(case: Case) -> Runner:
-    groups = data.x(case, aligned=True).reshape(grouped(case))
-    codes = data.out(case, "codes", aligned=True).reshape(groups.shape)
+    x, codes = (groups(a, case) for a in (data.x(case, aligned=True), data.out(case, "codes", aligned=True)))
     if case.work.granularity == "columns":
-        groups, codes = groups.T, codes.T
-    flat, flat_codes = (a.reshape(-1, a.shape[-1]) if a.ndim == 3 else a for a in (groups, codes))
-    scales = np.empty(len(flat), np.float32)
-    return Runner(lambda: symmetric_loop(flat, flat_codes, scales), lambda: results(case, codes, scales))
+        x, codes = x.T, codes.T
+    scales = np.empty(len(x), np.float32)
+    return Runner(lambda: symmetric_loop(x, codes, scales), lambda: results(case, codes, scales))
 
 
 def results(case: Case, codes: np.ndarray, scales: np.ndarray) -> dict[str, np.ndarray]:
@@ -154,6 +231,7 @@ BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("minmax", ""): minmax,
     ("quantize_linear", ""): quantize_linear,
     ("dequantize_linear", ""): dequantize_linear,
+    ("dequantize", ""): dequantize,
     ("quantize", ""): quantize,
     ("fake_quantize", ""): fake_quantize,
     ("fake_quantize_range", ""): fake_quantize_range,

@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import data
 from ..cases import Case
-from ..data import SCALE, zero_point
 from . import Runner, own_threads
 
 CODE = "where(q < lowest, lowest, where(q > highest, highest, q))"
@@ -29,15 +28,28 @@ def dequantize_linear(case: Case) -> Runner:
     return run(case, "(q - zero) * scale", "values", q=data.codes(case, aligned=True))
 
 
-def run(case: Case, expression: str, result: str, **arrays: np.ndarray) -> Runner:
+def dequantize(case: Case) -> Runner:
+    """Two codes a byte: numexpr works with 32 bits and has no unsigned ones."""
+    q = data.packed(case, aligned=True).view(np.int8)
+    return run(case, ("(q << 28 >> 28) * scale", "(q >> 4) * scale"), "values", q=q)
+
+
+def run(case: Case, expressions: str | tuple[str, ...], result: str, **arrays: np.ndarray) -> Runner:
+    """Evaluate an expression, or several which give every second element in turn, without a zero point of 0."""
     numexpr.set_num_threads(own_threads())
-    limits = np.iinfo(case.work.code)
-    numbers = {"scale": SCALE, "zero": zero_point(case.work.code), "lowest": limits.min, "highest": limits.max}
-    scalars = {name: np.float32(value) for name, value in numbers.items() if name in expression}
+    lowest, highest = data.limits(case)
+    given = {"scale": data.beside(case), "zero": data.zero(case), "lowest": lowest, "highest": highest}
+    operands = {name: data.grouped(array, case) for name, array in arrays.items()}
+    operands |= {name: np.asarray(value, np.float32) for name, value in given.items()}
     out = data.out(case, result, aligned=True)
+    groups = data.grouped(out, case)
+    every = (expressions,) if isinstance(expressions, str) else expressions
+    outs = [groups[..., k :: len(every)] for k in range(len(every))]
+    every = every if data.zero(case) else [text.replace(" + zero", "").replace(" - zero", "") for text in every]
 
     def call() -> None:
-        numexpr.evaluate(expression, arrays | scalars, out=out, casting="unsafe")
+        for expression, part in zip(every, outs, strict=True):
+            numexpr.evaluate(expression, operands, out=part, casting="unsafe")
 
     return Runner(call, lambda: {result: out})
 
@@ -45,5 +57,6 @@ def run(case: Case, expression: str, result: str, **arrays: np.ndarray) -> Runne
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("quantize_linear", ""): quantize_linear,
     ("dequantize_linear", ""): dequantize_linear,
+    ("dequantize", ""): dequantize,
     ("fake_quantize", ""): fake_quantize,
 }

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from .. import data
-from ..cases import GRANULARITIES, Case
-from ..data import SCALE, Array, zero_point
+from ..cases import Case
+from ..data import Array
 from . import Runner
 
 
@@ -22,8 +22,8 @@ def quantize_into(x: Array, scale: Array, zero: float, lowest: int, highest: int
 
 
 def dequantize_into(codes: Array, scale: Array, zero: float, values: Array) -> None:
-    np.subtract(codes, np.float32(zero), out=values, dtype=np.float32)
-    np.multiply(values, scale, out=values)
+    centred = np.subtract(codes, np.float32(zero), out=values, dtype=np.float32) if zero else codes
+    np.multiply(centred, scale, out=values)
 
 
 def range_parameters(x: Array) -> tuple[np.float32, np.uint8]:
@@ -44,33 +44,51 @@ def minmax(case: Case) -> Runner:
 
 def quantize_linear(case: Case) -> Runner:
     x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    work, limits = data.empty(x.shape, np.float32, aligned=True), np.iinfo(codes.dtype)
-    zero = np.float32(zero_point(case.work.code))
+    work, scale = data.empty(x.shape, np.float32, aligned=True), data.beside(case)
+    zero, limits = data.zero(case), data.limits(case)
 
     def call() -> None:
-        quantize_into(x, np.float32(SCALE), zero, limits.min, limits.max, work, codes)
+        quantize_into(x, scale, zero, *limits, work, codes)
 
     return Runner(call, lambda: {"codes": codes})
 
 
 def dequantize_linear(case: Case) -> Runner:
-    codes, values = data.codes(case, aligned=True), data.out(case, "values", aligned=True)
-    zero = np.float32(zero_point(case.work.code))
+    codes, values = (data.grouped(a, case) for a in (data.codes(case, aligned=True), values_out(case)))
+    scale, zero = data.beside(case), data.zero(case)
 
     def call() -> None:
-        dequantize_into(codes, np.float32(SCALE), zero, values)
+        dequantize_into(codes, scale, zero, values)
+
+    return Runner(call, lambda: {"values": values})
+
+
+def values_out(case: Case) -> Array:
+    return data.out(case, "values", aligned=True)
+
+
+def dequantize(case: Case) -> Runner:
+    """Look up both elements of each byte, then multiply."""
+    packed, values, scale = data.packed(case, aligned=True), values_out(case), data.beside(case)
+    pairs, groups = values.reshape(*packed.shape, 2), data.grouped(values, case)
+    bits = np.arange(256)
+    table = data.elements(case.work.code)[np.stack([bits & 15, bits >> 4], axis=-1)]
+
+    def call() -> None:
+        np.take(table, packed, axis=0, out=pairs, mode="clip")
+        np.multiply(groups, scale.astype(np.float32, copy=False), out=groups)
 
     return Runner(call, lambda: {"values": values})
 
 
 def fake_quantize(case: Case) -> Runner:
-    x, values = data.x(case, aligned=True), data.out(case, "values", aligned=True)
-    codes, zero = data.out(case, "codes", aligned=True), np.float32(zero_point(case.work.code))
-    limits = np.iinfo(codes.dtype)
+    arrays = data.x(case, aligned=True), values_out(case), data.out(case, "codes", aligned=True)
+    x, values, codes = (data.grouped(array, case) for array in arrays)
+    scale, zero, limits = data.beside(case), data.zero(case), data.limits(case)
 
     def call() -> None:
-        quantize_into(x, np.float32(SCALE), zero, limits.min, limits.max, values, codes)
-        dequantize_into(codes, np.float32(SCALE), zero, values)
+        quantize_into(x, scale, zero, *limits, values, codes)
+        dequantize_into(codes, scale, zero, values)
 
     return Runner(call, lambda: {"values": values})
 
@@ -104,9 +122,9 @@ def fake_quantize_range(case: Case) -> Runner:
 
 
 def symmetric(case: Case) -> Runner:
-    x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    groups = x.reshape(grouped(case))
-    codes, work = codes.reshape(groups.shape), data.empty(groups.shape, np.float32, aligned=True)
+    arrays = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
+    groups, codes = (data.grouped(array, case) for array in arrays)
+    work = data.empty(groups.shape, np.float32, aligned=True)
     reduced = 0 if case.work.granularity == "columns" else -1
 
     def call() -> Array:
@@ -116,13 +134,6 @@ def symmetric(case: Case) -> Runner:
         return scale
 
     return Runner(call, lambda: {"codes": codes, "scale": call()})
-
-
-def grouped(case: Case) -> tuple[int, ...]:
-    """Shape in which one axis runs along what shares a scale."""
-    block = GRANULARITIES[case.work.granularity].block_size
-    rows, columns = case.shape
-    return (rows, columns // block, block) if block else (rows, columns)
 
 
 def compare(case: Case) -> Runner:
@@ -175,6 +186,7 @@ BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("minmax", ""): minmax,
     ("quantize_linear", ""): quantize_linear,
     ("dequantize_linear", ""): dequantize_linear,
+    ("dequantize", ""): dequantize,
     ("quantize", ""): quantize,
     ("fake_quantize", ""): fake_quantize,
     ("fake_quantize_range", ""): fake_quantize_range,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization.quant_utils import pack_bytes_to_4bit
 
 from .. import data
@@ -25,23 +25,38 @@ def parameters() -> list[Any]:
     return [scale, helper.make_tensor("zero_point", TensorProto.INT8, [], [ZERO_POINT])]
 
 
-def model(operator: str, x: Array, outputs: dict[str, Array], constants: list[Any]) -> bytes:
-    def info(name: str, array: Array) -> Any:
-        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+class Input(NamedTuple):
+    """The array bound as x; codes of 4 bits lie two a byte, and have a type and a shape that NumPy has not."""
 
-    node = helper.make_node(operator, ["x", *(c.name for c in constants)], list(outputs))
-    graph = helper.make_graph([node], operator, [info("x", x)], [info(*item) for item in outputs.items()], constants)
+    array: Array
+    element: int
+    shape: tuple[int, ...]
+
+
+def plain(array: Array) -> Input:
+    return Input(array, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def model(
+    operator: str, x: Input, outputs: dict[str, Array], constants: list[Any], attributes: dict[str, int]
+) -> bytes:
+    def info(name: str, given: Input) -> Any:
+        return helper.make_tensor_value_info(name, given.element, given.shape)
+
+    node = helper.make_node(operator, ["x", *(c.name for c in constants)], list(outputs), **attributes)
+    results = [info(name, plain(array)) for name, array in outputs.items()]
+    graph = helper.make_graph([node], operator, [info("x", x)], results, constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     return bytes(made.SerializeToString())
 
 
-def bound(operator: str, x: Array, outputs: dict[str, Array], constants: list[Any]) -> Runner:
+def bound(operator: str, x: Input, outputs: dict[str, Array], constants: list[Any], **attributes: int) -> Runner:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = own_threads()
-    content = model(operator, x, outputs, constants)
+    content = model(operator, x, outputs, constants, attributes)
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
-    binding.bind_input("x", "cpu", 0, x.dtype.type, x.shape, x.ctypes.data)
+    binding.bind_input("x", "cpu", 0, x.element, x.shape, x.array.ctypes.data)
     for name, array in outputs.items():
         binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
     return Runner(partial(session.run_with_iobinding, binding), lambda: outputs, keep=(x, outputs))
@@ -49,12 +64,26 @@ def bound(operator: str, x: Array, outputs: dict[str, Array], constants: list[An
 
 def quantize_linear(case: Case) -> Runner:
     x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    return bound("QuantizeLinear", x, {"codes": codes}, parameters())
+    return bound("QuantizeLinear", plain(x), {"codes": codes}, parameters())
 
 
 def dequantize_linear(case: Case) -> Runner:
-    codes, values = data.codes(case, aligned=True), data.out(case, "values", aligned=True)
+    codes, values = plain(data.codes(case, aligned=True)), data.out(case, "values", aligned=True)
+    if case.work.symmetric:
+        return scaled(codes, values, case)
     return bound("DequantizeLinear", codes, {"values": values}, parameters())
+
+
+def dequantize(case: Case) -> Runner:
+    codes = Input(data.packed(case, aligned=True), TensorProto.INT4, case.shape)
+    return scaled(codes, data.out(case, "values", aligned=True), case)
+
+
+def scaled(codes: Input, values: Array, case: Case) -> Runner:
+    """Decode by the scales of rows, columns or blocks, without zero points."""
+    p = data.qparams(case)
+    constants = [numpy_helper.from_array(p.scale, "scale")]
+    return bound("DequantizeLinear", codes, {"values": values}, constants, axis=p.axis, block_size=p.block_size)
 
 
 def quantize(case: Case) -> Runner:
@@ -63,7 +92,7 @@ def quantize(case: Case) -> Runner:
         "scale": np.zeros((), np.float32),
         "zero_point": np.zeros((), np.uint8),
     }
-    return bound("DynamicQuantizeLinear", data.x(case, aligned=True), outputs, [])
+    return bound("DynamicQuantizeLinear", plain(data.x(case, aligned=True)), outputs, [])
 
 
 def pack(case: Case) -> Runner:
@@ -75,6 +104,7 @@ def pack(case: Case) -> Runner:
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("quantize_linear", "QuantizeLinear"): quantize_linear,
     ("dequantize_linear", "DequantizeLinear"): dequantize_linear,
+    ("dequantize", "DequantizeLinear"): dequantize,
     ("quantize", "DynamicQuantizeLinear"): quantize,
     ("pack", "pack_bytes_to_4bit"): pack,
 }

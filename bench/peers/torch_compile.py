@@ -15,7 +15,6 @@ from .. import data
 from ..cases import Case
 from ..data import SCALE, ZERO_POINT
 from . import Runner, own_threads
-from .numpy import grouped
 
 warnings.filterwarnings("ignore", category=UserWarning)
 torch.set_num_threads(own_threads())
@@ -31,12 +30,24 @@ def quantize_into(x: Tensor, codes: Tensor) -> None:
     codes.copy_(torch.clamp(rounded, -128, 127).to(torch.int8))
 
 
-def dequantize_into(codes: Tensor, y: Tensor) -> None:
-    y.copy_((codes.to(torch.float32) - ZERO_POINT) * SCALE)
+def dequantize_into(codes: Tensor, y: Tensor, scale: Any = SCALE, zero: int = ZERO_POINT) -> None:
+    y.copy_((codes.to(torch.float32) - zero) * scale)
 
 
-def fake_quantize_into(x: Tensor, y: Tensor) -> None:
-    y.copy_((torch.clamp(torch.round(x / SCALE) + ZERO_POINT, -128, 127) - ZERO_POINT) * SCALE)
+def fake_quantize_into(x: Tensor, y: Tensor, scale: Any = SCALE, zero: int = ZERO_POINT, lowest: int = -128) -> None:
+    y.copy_((torch.clamp(torch.round(x / scale) + zero, lowest, 127) - zero) * scale)
+
+
+def dequantize_packed_into(packed: Tensor, y: Tensor, scale: Tensor, element: Callable[[Tensor], Tensor]) -> None:
+    pairs = torch.stack((element(packed & 15), element(packed >> 4)), -1)
+    y.copy_(pairs.flatten(-2) * scale.to(torch.float32))
+
+
+E2M1 = torch.from_numpy(data.elements("mxfp4"))
+ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "int4": lambda bits: (bits.to(torch.int32) ^ 8) - 8,
+    "mxfp4": lambda bits: E2M1[bits.to(torch.int32)],
+}
 
 
 def fake_quantize_range_into(x: Tensor, y: Tensor) -> None:
@@ -54,22 +65,40 @@ def symmetric_into(groups: Tensor, axis: int, codes: Tensor, scale: Tensor) -> N
     scale.copy_(s)
 
 
+BITS = {"bfloat16": np.uint16, "float8_e8m0fnu": np.uint8}
+
+
 def tensor(array: np.ndarray) -> Tensor:
-    """Torch knows NumPy's dtypes only; bfloat16 goes by its bits."""
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    """Torch knows NumPy's dtypes only; others go by their bits."""
+    name = array.dtype.name
+    if name in BITS:
+        return torch.from_numpy(array.view(BITS[name])).view(getattr(torch, name))
     return torch.from_numpy(array)
 
 
-def elementwise(function: Callable[[Tensor, Tensor], None], source: str, result: str, case: Case) -> Runner:
-    given = getattr(data, source)(case, aligned=True).ravel()
-    out = data.out(case, result, aligned=True)
-    call = partial(torch.compile(function, dynamic=False), tensor(given), torch.from_numpy(out).view(-1))
-    return Runner(call, lambda: {result: out})
+def elementwise(function: Callable[..., None], source: str, result: str, case: Case, *given: Any) -> Runner:
+    x, out = getattr(data, source)(case, aligned=True), data.out(case, result, aligned=True)
+    arrays = (tensor(data.grouped(array, case)) for array in (x, out))
+    return Runner(partial(torch.compile(function, dynamic=False), *arrays, *given), lambda: {result: out})
+
+
+def dequantize_linear(case: Case) -> Runner:
+    given = (tensor(data.beside(case)), data.zero(case)) if case.work.symmetric else ()
+    return elementwise(dequantize_into, "codes", "values", case, *given)
+
+
+def dequantize(case: Case) -> Runner:
+    given = tensor(data.beside(case)), ELEMENTS[case.work.code]
+    return elementwise(dequantize_packed_into, "packed", "values", case, *given)
+
+
+def fake_quantize(case: Case) -> Runner:
+    given = (tensor(data.beside(case)), data.zero(case), data.limits(case)[0]) if case.work.symmetric else ()
+    return elementwise(fake_quantize_into, "x", "values", case, *given)
 
 
 def symmetric(case: Case) -> Runner:
-    groups = tensor(data.x(case, aligned=True).reshape(grouped(case)))
+    groups = tensor(data.grouped(data.x(case, aligned=True), case))
     axis = 0 if case.work.granularity == "columns" else -1
     codes = torch.zeros(groups.shape, dtype=torch.int8)
     scale = torch.zeros_like(groups.narrow(axis, 0, 1))
@@ -83,8 +112,9 @@ def results(codes: Tensor, scale: Tensor) -> dict[str, Any]:
 
 BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("quantize_linear", ""): partial(elementwise, quantize_into, "x", "codes"),
-    ("dequantize_linear", ""): partial(elementwise, dequantize_into, "codes", "values"),
-    ("fake_quantize", ""): partial(elementwise, fake_quantize_into, "x", "values"),
+    ("dequantize_linear", ""): dequantize_linear,
+    ("dequantize", ""): dequantize,
+    ("fake_quantize", ""): fake_quantize,
     ("fake_quantize_range", ""): partial(elementwise, fake_quantize_range_into, "x", "values"),
     ("quantize", ""): symmetric,
 }

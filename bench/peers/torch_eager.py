@@ -13,7 +13,7 @@ import torch.ao.quantization.fx._decomposed
 from torch import Tensor
 
 from .. import data
-from ..cases import Case
+from ..cases import GRANULARITIES, Case
 from ..data import SCALE, ZERO_POINT
 from . import Runner, own_threads
 
@@ -48,14 +48,37 @@ def quantize_linear(case: Case) -> Runner:
     return eager(call, lambda q: {"codes": q.int_repr().numpy()})
 
 
+def channels(given: Tensor, case: Case) -> Tensor:
+    """A view with a channel for each scale."""
+    return given.view(-1, GRANULARITIES[case.work.granularity].block_size or given.shape[1])
+
+
+def parameters(case: Case) -> tuple[Tensor, Tensor, int]:
+    """Scales, zero points and the axis of the channels."""
+    scales = torch.from_numpy(data.qparams(case, aligned=True).scale).ravel()
+    return scales, torch.zeros(len(scales), dtype=torch.int32), int(case.work.granularity == "columns")
+
+
 def dequantize(case: Case) -> Runner:
-    q = torch._make_per_tensor_quantized_tensor(codes(case), SCALE, ZERO_POINT)
+    if case.work.symmetric:
+        q = torch._make_per_channel_quantized_tensor(channels(codes(case), case), *parameters(case))
+    else:
+        q = torch._make_per_tensor_quantized_tensor(codes(case), SCALE, ZERO_POINT)
     return eager(q.dequantize, values)
 
 
 def dequantize_decomposed(case: Case) -> Runner:
-    function = torch.ops.quantized_decomposed.dequantize_per_tensor
-    return eager(partial(function, codes(case), SCALE, ZERO_POINT, -128, 127, torch.int8), values)
+    operators = torch.ops.quantized_decomposed
+    if case.work.symmetric:
+        given = channels(codes(case), case), *parameters(case)
+        return eager(partial(operators.dequantize_per_channel, *given, -128, 127, torch.int8), values)
+    given = codes(case), SCALE, ZERO_POINT
+    return eager(partial(operators.dequantize_per_tensor, *given, -128, 127, torch.int8), values)
+
+
+def dequantize_product(case: Case) -> Runner:
+    given = (torch.from_numpy(a) for a in (data.grouped(data.codes(case, aligned=True), case), data.beside(case)))
+    return eager(partial(torch.mul, *given), values)
 
 
 def minmax(case: Case) -> Runner:
@@ -79,6 +102,9 @@ def quantize(case: Case) -> Runner:
 
 
 def fake_quantize(case: Case) -> Runner:
+    if case.work.symmetric:
+        given = channels(x(case), case), *parameters(case), *data.limits(case)
+        return eager(partial(torch.fake_quantize_per_channel_affine, *given), values)
     return eager(partial(torch.fake_quantize_per_tensor_affine, x(case), SCALE, ZERO_POINT, -128, 127), values)
 
 
@@ -86,6 +112,7 @@ BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
     ("quantize_linear", "quantize_per_tensor"): quantize_linear,
     ("dequantize_linear", "dequantize"): dequantize,
     ("dequantize_linear", "decomposed"): dequantize_decomposed,
+    ("dequantize_linear", "mul"): dequantize_product,
     ("minmax", "aminmax"): minmax,
     ("quantize", "aminmax + quantize_per_tensor"): quantize,
     ("quantize", "quantize_per_tensor_dynamic"): quantize_dynamic,

@@ -58,7 +58,7 @@ def plan_errors(
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.joined_rows(tuning.current().narrow_row)
+    layout, repeat = layout.joined_rows(tuning.current().narrow_row, tuning.current().narrow_rows[0])
     held = np.dtype(np.float64)
     kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, held), "compare", spec.arithmetic)
     operands, args, size = (X, OUT, SCALE, ZERO, ERRORS), kernel_args(layout, spec.code_range), math.prod(shape)

@@ -52,14 +52,15 @@ class Layout:
         """Whether each parameter belongs to one block of one outer index, and to no other part of the array."""
         return self.kept == self.outer
 
-    def joined_rows(self, least: int) -> tuple[Layout, int]:
+    def joined_rows(self, least: int, many: int) -> tuple[Layout, int]:
         """Join rows until `inner` is at least `least`; return how often that repeats the parameters, too.
 
         A loop over rows of three elements would spend its time between rows. Only where every row has the same
-        parameters.
+        parameters, and there are `many` rows for each of their elements and 16 more.
         """
         repeat = min(-(-least // self.inner), self.length)
-        if self.inner == 1 or repeat <= 1 or self.outer > 1 or self.blocks > 1:
+        few = self.length < many * (self.inner + 16)
+        if few or self.inner == 1 or repeat <= 1 or self.outer > 1 or self.blocks > 1:
             return self, 1
         length, inner = -(-self.length // repeat), self.inner * repeat
         return Layout(1, length, inner, length, 1, NEVER, 1, (inner,)), repeat

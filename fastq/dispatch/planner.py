@@ -145,7 +145,14 @@ class ElementwisePlan(NamedTuple):
         if self.repeat == 1:
             return given
         scale, zero_point = given.scale.reshape(-1), given.zero_point.reshape(-1)
-        return given._replace(scale=np.tile(scale, self.repeat), zero_point=np.tile(zero_point, self.repeat))
+        return Parameters(_repeated(scale, self.repeat), _repeated(zero_point, self.repeat), given.tensor_scale)
+
+
+def _repeated(x: Array, times: int) -> Array:
+    """Return parameters so many times, one copy after the other; `np.tile` takes 5 us where this takes 1."""
+    result = np.empty((times, x.size), x.dtype)
+    result[...] = x
+    return result.reshape(-1)
 
 
 def plan_elementwise(
@@ -159,7 +166,7 @@ def plan_elementwise(
     kinds, size = element_types(spec, *dtypes), math.prod(shape)
     layout = make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.joined_rows(tuning.current().narrow_row)
+    layout, repeat = layout.joined_rows(tuning.current().narrow_row, tuning.current().narrow_rows[0])
     threads = threadpool.threads_for(size)
     kernel = kernel_for(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst))
@@ -305,7 +312,7 @@ def plan_minmax(
     threads = _threads_to_reduce(size)
     wanted, parameters = layout.shape, layout.parameters
     tuned = tuning.current()
-    layout, repeat = layout.joined_rows(tuned.narrow_row)
+    layout, repeat = layout.joined_rows(tuned.narrow_row, tuned.narrow_rows[1])
     count, chunk_multiple = layout.parameters, owned_units(layout)
     alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads

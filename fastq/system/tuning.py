@@ -72,6 +72,12 @@ class Tuning:
         9.7 and 6.9; 512 rows of 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4.
     narrow_row : int
         Elements of a row, below which several rows are taken as one where they can be.
+    narrow_rows : tuple of int
+        Rows for each element of a row and 16 more, from which on it pays to take several as one where parameters have
+        to be repeated first, which takes 15 us, and where minima and maxima have to be merged afterwards.
+        int8 by columns to float32 on a Zen 4, each row for itself beside one row of many: 64 rows of 16 elements 10
+        times as fast, 1024 of 64 4.4, 4096 of 16 2.6; 4096 rows of 3 0.35, 16384 of 16 0.87, of float32 to int8 0.45,
+        of 64 0.66. Minima and maxima: 64 rows of 16 to 256 elements 1.5, 1024 of 3 0.26, of 16 0.72.
     tile_bytes : int
         Bytes of the stack, on each thread, of the buffers through which strided memory goes.
         float32 to int8 transposed, two threads of a Zen 4, 2**24 and 2**18, Gelem/s: 2**15 bytes 1.4 and 4.1, 2**16
@@ -128,6 +134,7 @@ class Tuning:
     aliased_rows: int = 512
     aliased_stride: int = 1 << 14
     narrow_row: int = 512
+    narrow_rows: tuple[int, int] = (64, 8)
     tile_bytes: int = 1 << 16
     reduction_cost: int = 8
     merged_partials: int = 1 << 16

@@ -1,0 +1,86 @@
+"""Rows and blocks of few elements: runs of one or two registers, and rows of which several are taken as one."""
+
+import itertools
+
+import numpy as np
+import pytest
+from catalogue import same_bytes, same_quantized, values
+
+import fastq
+from fastq import reference
+from fastq.runtime import threadpool
+from fastq.system import tuning
+
+# where a scale needs a division, in every place beside those that need none
+SCALES = np.array([0.02, 3.0, 2.0**-130, 0.5, 2.0**110, 1e-3, 1e-3, 2.0**-149, 0.25], np.float32)
+UNEVEN = {"int8": 1, "uint16": 1, "float8_e4m3fn": 1, "int4": 2, "uint3": 8}  # codes that fill whole bytes
+LENGTHS = (8, 15, 16, 17, 23, 24, 31, 32, 33, 48)
+
+
+def parameters(code, runs, length, **where):
+    """QParams of runs, for arrays of so many of them one after the other."""
+    scale = np.resize(SCALES, runs)
+    qtype = fastq.choose_qparams(np.ones(4, np.float32), code).dtype
+    zero_point = np.zeros(runs) if qtype.element else np.resize([0, 1, 2, 3], runs)
+    return fastq.QParams(scale, zero_point.astype(qtype.storage), code, **where)
+
+
+@pytest.mark.slow("compiles 6 kernels a case", quick=lambda code, **_: code in ("int8", "int4"))
+@pytest.mark.parametrize("code", UNEVEN)
+@pytest.mark.parametrize("nan", ["zero", "raise"])
+def test_runs_of_one_and_two_registers(code, nan, threads, monkeypatch):
+    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))  # within rows
+    group = UNEVEN[code]
+    for length, n in itertools.product([each for each in LENGTHS if each % group == 0], (1, 3)):
+        threads(n)
+        x = values("float32", 80 * length, length).reshape(80, length)
+        if nan == "zero":
+            x[::7, 0] = x[::5, -1] = x[3, length // 2] = np.nan
+        rows = parameters(code, 80, length, axis=0)
+        blocks = parameters(code, 160, length, axis=1, block_size=length)
+        blocks = blocks.with_values(blocks.scale.reshape(40, 4), blocks.zero_point.reshape(40, 4))
+        for data, p in ((x, rows), (np.resize(x, (40, 4 * length)), blocks)):
+            expected = reference.quantize(data, qparams=p, nan=nan)
+            same_quantized(fastq.quantize(data, qparams=p, nan=nan), expected)
+            same_bytes(fastq.dequantize(expected), reference.dequantize(expected))
+            fake = fastq.fake_quantize(data, qparams=p, nan=nan)
+            same_bytes(fake, reference.fake_quantize(data, qparams=p, nan=nan))
+
+
+@pytest.mark.parametrize("place", [0, 15, 16, 31, 32 * 5 + 20, 32 * 79, 32 * 80 - 1])
+def test_nan_is_reported_wherever_it_is_in_short_runs(place):
+    x = np.ones(32 * 80, np.float32)
+    x[place] = np.nan
+    p = parameters("int8", 80, 32, axis=0, block_size=32)
+    for call in (fastq.quantize, fastq.fake_quantize):
+        with pytest.raises(ValueError, match="x has 1 NaN"):
+            call(x, qparams=p)
+
+
+def test_short_runs_write_nothing_beside_their_result():
+    for length, offset in itertools.product((16, 24, 32), range(4)):
+        q = reference.quantize(values("float32", 9 * length, 3).reshape(9, length), "int8", axis=0)
+        memory = np.full(9 * length + 64, 7, np.float32)
+        out = memory[offset : offset + 9 * length].reshape(9, length)
+        same_bytes(fastq.dequantize(q, out=out), reference.dequantize(q))
+        assert (memory[:offset] == 7).all()
+        assert (memory[offset + 9 * length :] == 7).all()
+
+
+@pytest.mark.slow("compiles 20 kernels a case", quick=lambda dtype, **_: dtype == "float32")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 16, 40])
+def test_rows_that_are_taken_as_one(dtype, columns, threads):
+    """As many rows as it pays for, with and without some that are left over, and one row less."""
+    converting, reducing = (many * (columns + 16) for many in tuning.current().narrow_rows)
+    for rows, n in itertools.product((reducing - 1, reducing, converting - 1, converting, converting + 7), (1, 2)):
+        threads(n)
+        x = values(dtype, rows * columns, 21).reshape(rows, columns)
+        q = fastq.quantize(x, "int8", axis=1)
+        same_quantized(q, reference.quantize(x, "int8", axis=1))
+        same_bytes(q.dequantize(), reference.dequantize(q))
+        other = values(dtype, rows * columns, 22).reshape(rows, columns)
+        same_quantized(fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=q.qparams))
+        for actual, expected in zip(fastq.minmax(x, axis=1), reference.minmax(x, axis=1), strict=True):
+            same_bytes(actual, expected)
+        assert fastq.compare(other, q).clipped == reference.compare(other, q).clipped

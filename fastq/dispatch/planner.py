@@ -149,9 +149,8 @@ class ElementwisePlan(NamedTuple):
 
 
 def _repeated(x: Array, times: int) -> Array:
-    """Return parameters so many times, one copy after the other; `np.tile` takes 5 us where this takes 1."""
-    result = np.empty((times, x.size), x.dtype)
-    result[...] = x
+    """Return parameters so many times, one copy after the other: `np.tile`, which takes 5 us where this takes 1."""
+    (result := np.empty((times, x.size), x.dtype))[...] = x
     return result.reshape(-1)
 
 

@@ -64,7 +64,7 @@ def columns(spec, operands, args, units):
         p, end = _first_parameter(args, row), min((row + 1) * args.inner, stop)
         rows = rows_at_a_time(spec, operands, args, row, end - i)
         if rows > 1 and i == row * args.inner and i + rows * args.inner <= stop:
-            status |= status_of(visit_group(spec, operands, args, p, i, end), False)
+            status |= status_of(visit_group(spec, operands, args, p, i, end, rows), False)
             i += rows * args.inner
         else:
             status |= visit(spec, operands, args, p, i, end)
@@ -89,7 +89,7 @@ def column_ranges(spec, operands, args, units):
         p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
         rows = rows_at_a_time(spec, operands, args, row, stop - start)
         if rows > 1:
-            status |= status_of(visit_group(spec, operands, args, p, i, end), False)
+            status |= status_of(visit_group(spec, operands, args, p, i, end, rows), False)
         else:
             status |= visit(spec, operands, args, p, i, end)
         row += rows

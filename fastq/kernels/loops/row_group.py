@@ -9,64 +9,84 @@ from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, st
 from fastq.kernels.operands import register_lanes
 from fastq.kernels.parameters import load_scale, load_zero_point, store_min_max
 from fastq.kernels.spec import nan_mask_of_two
-from fastq.simd import any_lane, count, lanes_like, load, maximum, minimum
+from fastq.simd import any_lane, bits_of, count, lanes_like, load, maximum, minimum
+from fastq.system import tuning
 
-GROUP_ROWS = 4
+_GROUP_ROWS, _WIDE_GROUP_ROWS = 4, 8
 # of each row; four rows 2048 elements ahead do not fit a cache of the first level (minima of columns of 2**22 float32
 # on two cores of a Zen 5: 21 Gelem/s with 2048, 30 with 512)
-GROUP_PREFETCH = PREFETCH // GROUP_ROWS
+GROUP_PREFETCH = PREFETCH // _GROUP_ROWS
+_WIDE_ROW = tuning.current().wide_row
 
 
 @specialize
 def rows_at_a_time(spec, operands, args, row, width):
-    """Return how many rows from this one on to visit at a time, `width` elements of each: `GROUP_ROWS`, or 1.
+    """Return how many rows from this one on to visit at a time, `width` elements of each: those of a group, or 1.
 
-    Several pay where the CPU would wait for loads, and the cache holds the array. To quantize takes as long either
-    way, and memory gives rows one by one faster: minima and maxima of 2**26 float32 10.0 Gelem/s, four at a time 9.2.
+    Several pay where the CPU would wait for loads, and the cache holds the array. To quantize takes as long either way.
+    Memory gives rows one by one faster, but for minima and maxima of so many columns that they outgrow a cache of the
+    first level: each of them is read and written once for a group.
     """
     if spec.op not in _PIECES:
         return lambda spec, operands, args, row, width: 1
+    reduces = spec.op == "minmax"
 
     def rows(spec, operands, args, row, width):
+        group = _GROUP_ROWS
+        if args.streaming:
+            group = _WIDE_GROUP_ROWS if reduces and width * bits_of(operands.src) >= 8 * _WIDE_ROW else 1
         within = row % args.length
         alike = min(args.length - within, args.block - within % args.block)
-        grouped = alike >= GROUP_ROWS and width >= count(register_lanes(operands)) and not args.streaming
-        return GROUP_ROWS if grouped else 1
+        return group if alike >= group and width >= count(register_lanes(operands)) else 1
 
     return rows
 
 
 @specialize
-def visit_group(spec, operands, args, p, i, end):
-    """Visit `GROUP_ROWS` rows; the first has elements i..end, j of them with parameter p + j.
+def visit_group(spec, operands, args, p, i, end, rows):
+    """Visit as many rows as `rows_at_a_time` says; the first has elements i..end, j of them with parameter p + j.
 
     Return whether there was a NaN to report.
     """
     if spec.op not in _PIECES:
-        return lambda spec, operands, args, p, i, end: False
-    piece = _PIECES[spec.op]
+        return lambda spec, operands, args, p, i, end, rows: False
+    if spec.op != "minmax":
+        return lambda spec, operands, args, p, i, end, rows: _visit(spec, operands, args, p, i, end, _GROUP_ROWS)
 
-    def visit(spec, operands, args, p, i, end):
-        vec, nan = register_lanes(operands), False
-        while i < end:
-            i = min(i, end - count(vec))
-            for r in range(GROUP_ROWS):
-                prefetch_lanes(operands.src, i + r * args.inner + GROUP_PREFETCH, vec)
-            nan |= any_lane(piece(spec, operands, args, p, i, vec))
-            i += count(vec)
-        return nan
+    def visit(spec, operands, args, p, i, end, rows):
+        if rows == _WIDE_GROUP_ROWS:  # constants, by which loops over rows are unrolled: 1.2 times as fast in cache
+            return _visit(spec, operands, args, p, i, end, _WIDE_GROUP_ROWS)
+        return _visit(spec, operands, args, p, i, end, _GROUP_ROWS)
 
     return visit
 
 
 @njit
-def _merge_min_max(spec, operands, args, p, i, vec):
+def _visit(spec, operands, args, p, i, end, rows):
+    vec, nan = register_lanes(operands), False
+    while i < end:
+        i = min(i, end - count(vec))
+        for r in range(rows):
+            prefetch_lanes(operands.src, i + r * args.inner + GROUP_PREFETCH, vec)
+        nan |= any_lane(_piece(spec, operands, args, p, i, vec, rows))
+        i += count(vec)
+    return nan
+
+
+@specialize
+def _piece(spec, operands, args, p, i, vec, rows):
+    """Visit the lanes from i on of all rows; return a mask of those with a NaN to report."""
+    return _PIECES[spec.op]
+
+
+@njit
+def _merge_min_max(spec, operands, args, p, i, vec, rows):
     """Merge the lanes from i on of all rows into the minima and maxima of their columns."""
     src, p = operands.src, p + i
     los = load(operands.lo, p, lanes_like(vec, operands.lo))
     his = load(operands.hi, p, lanes_like(vec, operands.hi))
     nans = nan_mask_of_two(spec, los, his)
-    for r in range(0, GROUP_ROWS, 2):
+    for r in range(0, rows, 2):
         x, y = load_elements(src, i + r * args.inner, vec), load_elements(src, i + (r + 1) * args.inner, vec)
         los, his = minimum(y, minimum(x, los)), maximum(y, maximum(x, his))
         nans = nans | nan_mask_of_two(spec, x, y)
@@ -75,16 +95,15 @@ def _merge_min_max(spec, operands, args, p, i, vec):
 
 
 @njit
-def _dequantize(spec, operands, args, p, i, vec):
+def _dequantize(spec, operands, args, p, i, vec, rows):
     src, dst = operands.src, operands.dst
     scale = load_scale(spec, operands, p + i, vec)
     s = prepare_scale(spec, scale, load_zero_point(spec, operands, args, p + i, vec), args.lowest, args.highest)
-    for r in range(GROUP_ROWS):
+    for r in range(rows):
         k = i + r * args.inner
         x = to_compute(spec, load_elements(src, k, vec), operands.scale)
         store_elements(dst, k, apply_op_prepared(spec, x, s, dst))
     return False
 
 
-# what visits the lanes from i on of all rows; it returns a mask of those with a NaN to report
 _PIECES = {"minmax": _merge_min_max, "dequantize": _dequantize}

@@ -1,5 +1,6 @@
-"""Rows and blocks of few elements: runs of one or two registers, and rows of which several are taken as one."""
+"""Runs of one or two registers, narrow rows of which several are taken as one, and wide rows that are read together."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,6 +9,7 @@ from catalogue import same_bytes, same_quantized, values
 
 import fastq
 from fastq import reference
+from fastq.dispatch import cache
 from fastq.runtime import threadpool
 from fastq.system import tuning
 
@@ -84,3 +86,27 @@ def test_rows_that_are_taken_as_one(dtype, columns, threads):
         for actual, expected in zip(fastq.minmax(x, axis=1), reference.minmax(x, axis=1), strict=True):
             same_bytes(actual, expected)
         assert fastq.compare(other, q).clipped == reference.compare(other, q).clipped
+
+
+@pytest.mark.slow("compiles 2 kernels a case", quick=lambda dtype: dtype == "float32")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16"])
+def test_minima_of_wide_rows_that_outgrow_the_cache(dtype, threads, monkeypatch):
+    """Eight rows at a time, those that are left, and rows that are not wide enough; each column has its own ends."""
+    small_cache = dataclasses.replace(tuning.current(), stream_from=1)
+    monkeypatch.setattr(tuning, "current", lambda: small_cache)
+    cache.plans.clear()
+    bits = np.dtype(dtype).itemsize * 8
+    wide = -(-tuning.current().wide_row * 8 // bits)
+    for (rows, columns), n in itertools.product([(8, wide), (23, wide + 3), (16, wide - 1), (31, wide)], (1, 3)):
+        threads(n)
+        x = values("float32", rows * columns, 23).clip(-100, 100).reshape(rows, columns).astype(dtype)
+        for options in ({"axis": 1}, {"axis": 0, "block_size": 9}):
+            for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
+                same_bytes(actual, expected)
+        if x.dtype.kind == "f":
+            x[rows - 1, ::5] = x[3, 7] = np.nan
+            for actual, expected in zip(*(i.minmax(x, axis=1, nan="zero") for i in (fastq, reference)), strict=True):
+                same_bytes(actual, expected)
+            with pytest.raises(ValueError, match=f"x has {np.isnan(x).sum()} NaN"):
+                fastq.minmax(x, axis=1)
+    cache.plans.clear()

@@ -100,6 +100,9 @@ WORKS: dict[str, Callable[[], Callable[[], Any]]] = {
     "minmax of 2**18": lambda: _minmax(1 << 18),
     "minmax of 8 x 2**18 by columns": lambda: _minmax(8, 1 << 18, axis=1),
     "minmax of 2**15 x 64 by columns": lambda: _minmax(1 << 15, 64, axis=1),
+    "minmax of 2**10 x 16 by columns": lambda: _minmax(1 << 10, 16, axis=1),
+    "minmax of 2**14 x 2**11 by columns": lambda: _minmax(1 << 14, 1 << 11, axis=1),
+    "minmax of 2**13 x 2**12 by columns": lambda: _minmax(1 << 13, 1 << 12, axis=1),
     "quantize 2**25": lambda: _quantize_linear(1 << 25),
     "quantize 2**15": lambda: _quantize_linear(1 << 15),
     "quantize 2**16": lambda: _quantize_linear(1 << 16),
@@ -127,6 +130,9 @@ WORKS: dict[str, Callable[[], Callable[[], Any]]] = {
     "dequantize 2**11 rows of 2**14": lambda: _dequantize(1 << 11, 1 << 14, axis=0),
     "dequantize 2**9 rows of 2**16": lambda: _dequantize(1 << 9, 1 << 16, axis=0),
     "dequantize 2**16 rows of 2**8": lambda: _dequantize(1 << 16, 1 << 8, axis=0),
+    "dequantize 16 columns of 2**12": lambda: _dequantize(1 << 12, 16, axis=1),
+    "dequantize 64 columns of 2**14": lambda: _dequantize(1 << 14, 64, axis=1),
+    "dequantize 2**8 columns of 2**16": lambda: _dequantize(1 << 16, 1 << 8, axis=1),
     "dequantize 2**12 columns of 2**13": lambda: _dequantize(1 << 13, 1 << 12, axis=1),
     "Q8_0 of 2**24": lambda: _gguf(1 << 24),
 }
@@ -150,7 +156,19 @@ TRIALS = [
     Trial("fused_block", tuple(1 << k for k in (14, 15, 16, 17, 18, 19)), tuple(n for n in WORKS if " rows of " in n)),
     Trial("aliased_rows", (128, 256, 512, 1024, 4096), tuple(n for n in WORKS if "columns of" in n)),
     Trial(
-        "narrow_row", (128, 256, 512, 1024, 2048), ("dequantize 2**16 rows of 2**8", "dequantize 2**15 rows of 2**10")
+        "narrow_row",
+        (128, 256, 512, 1024, 2048),
+        ("dequantize 64 columns of 2**14", "dequantize 2**8 columns of 2**16"),
+    ),
+    Trial(
+        "narrow_rows",
+        ((16, 8), (64, 2), (64, 8), (64, 32), (256, 8)),
+        ("dequantize 16 columns of 2**12", "dequantize 64 columns of 2**14", "minmax of 2**10 x 16 by columns"),
+    ),
+    Trial(
+        "wide_row",
+        (1 << 12, 12 << 10, 1 << 14, 1 << 40),
+        ("minmax of 2**14 x 2**11 by columns", "minmax of 2**13 x 2**12 by columns"),
     ),
     Trial(
         "tile_bytes",

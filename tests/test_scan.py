@@ -423,6 +423,9 @@ def test_what_is_slower_than_a_plain_way():
         "slower than a plain parallel loop": 1,
         "slower than numpy.copyto": 1,
     }
+    means = {name: judge.mean_over(scan, name) for name in judge.RIVALS}
+    assert means == pytest.approx({"NumPy": 1.5**0.5, "a plain parallel loop": 0.25, "numpy.copyto": 0.75**0.5})
+    assert judge.mean_over(made_up({CELL: {18: (1, 1)}}), "NumPy") is None
 
 
 def test_what_fell_since_an_earlier_scan():
@@ -624,7 +627,7 @@ def some():
 def test_page_holds_what_was_found(some, tmp_path):
     text = page.text({Path("zen.json.gz"): some})
     assert "## A, b" in text
-    assert "| cliffs | 1 | 1 | 20.0 |" in text
+    assert "| cliffs | 1 | 1 | 20.0 | - |" in text
     cells = " | ".join([*CELL[:-1], "2^25", "0.5", "20.0"])
     assert f"| {cells} |" in text.split("### The worst: cliffs")[1].split("###")[0]
     assert f"| {COVERING[50].name} | its process ended with code -11 |" in text

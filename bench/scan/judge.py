@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from ..results import geometric_mean
 from .grid import Cell
 from .store import Rung, Scan
 
@@ -69,6 +70,12 @@ def slower(scan: Scan, rival: str) -> list[Finding]:
         if theirs is not None and rung.ours > theirs:
             found.append(Finding(f"slower than {rival}", cell, log2, rung.ours / theirs, rung.ours))
     return found
+
+
+def mean_over(scan: Scan, rival: str) -> float | None:
+    """Geometric mean over all sizes of cells of how many times as fast as a rival they are; None if it runs nowhere."""
+    theirs = [(getattr(rung, RIVALS[rival]), rung.ours) for _, _, rung in _judged(scan)]
+    return geometric_mean([their / ours for their, ours in theirs if their is not None])
 
 
 def _judged(scan: Scan) -> Iterator[tuple[Cell, int, Rung]]:

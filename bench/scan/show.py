@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from statistics import median
 
 from .grid import Cell
-from .judge import CRITERIA, Finding
+from .judge import CRITERIA, RIVALS, Finding, mean_over
 from .sample import pairs_of, possible
 from .store import Rung, Scan
 
@@ -20,15 +20,17 @@ def speed(seconds: float) -> str:
 
 
 def summary(scan: Scan) -> tuple[Row, list[Row]]:
-    """How many cells and sizes were found by each criterion, of how many."""
+    """How many cells and sizes were found by each criterion, of how many, and how fast all are beside each rival."""
     sizes = sum(map(len, scan.rungs.values()))
-    rows = [["cells", str(len(scan.rungs)), str(sizes), "-"], ["failed", str(len(scan.failed)), "-", "-"]]
+    rows = [["cells", str(len(scan.rungs)), str(sizes), "-", "-"], ["failed", str(len(scan.failed)), "-", "-", "-"]]
+    means = {f"slower than {rival}": mean_over(scan, rival) for rival in RIVALS}
     for name, find in CRITERIA.items():
         found = find(scan)
         worst = max((each.times for each in found), default=None)
         cells = {each.cell for each in found}
-        rows.append([name, str(len(cells)), str(len(found)), "-" if worst is None else f"{worst:.1f}"])
-    return ["what", "cells", "sizes of cells", "worst, times"], rows
+        numbers = ("-" if number is None else f"{number:.1f}" for number in (worst, means.get(name)))
+        rows.append([name, str(len(cells)), str(len(found)), *numbers])
+    return ["what", "cells", "sizes of cells", "worst, times as slow", "all, times as fast"], rows
 
 
 FINDING = [

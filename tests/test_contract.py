@@ -1125,6 +1125,8 @@ ERRORS = [
     (lambda i: i.compare([np.nan, 1, np.nan], np.ones(3)), ValueError, NO_ERROR),
     (lambda i: i.compare([[np.nan] * 4] * 3, Q), ValueError, NO_ERROR.replace("2", "12")),
     (lambda i: i.compare(np.empty((0, 3)), np.empty((0, 3))), ValueError, "x"),
+    # the first of two wrong arguments
+    (lambda i: i.minmax(np.ones(3), axis=1.5, block_size=-1), TypeError, "axis must be an int"),
     # pack and unpack
     (lambda i: i.pack([1], "int8"), TypeError, "dtype .*int8"),
     (lambda i: i.pack([1], "int9"), TypeError, "dtype .*int9"),

@@ -423,6 +423,12 @@ def test_wrong_fields(fields, message):
         fastq.Convention("mine", **fields)
 
 
+@pytest.mark.parametrize("name", ["scale_floor", "degenerate"])
+def test_numbers_become_floats(name):
+    found = getattr(fastq.Convention("mine", **{name: 2}), name)
+    assert (type(found), found) == (float, 2.0)
+
+
 @pytest.mark.parametrize("impl", [fastq, reference])
 def test_schemes_that_a_system_does_not_have(impl):
     with pytest.raises(ValueError, match="symmetric must be False"):
@@ -447,6 +453,13 @@ def test_two_conventions_of_one_arithmetic_share_their_kernels():
         first, second = (of(row, *options) for row in (ROWS["torchao"], mine))
         assert first == second
         assert hash(first) == hash(second)
+
+
+def test_names():
+    assert list(ROWS) == [
+        *("onnx", "onnxruntime", "torch", "torch-pt2e", "torch-fake-quantize", "torchao", "tflite"),
+        *("compressed-tensors", "matmul-nbits", "qdq-nbits", "sentence-transformers", "faiss", "cf", "textbook"),
+    ]
 
 
 def test_the_page_is_that_of_the_table():

@@ -9,6 +9,7 @@ import pytest
 from subprocesses import run as run_python
 
 import fastq
+from fastq.dispatch.callers import in_own_thread
 from fastq.runtime import cpython, driver, threadpool
 from fastq.runtime.driver import UNFIT, VALUES, Checks, bind, plan_launch
 
@@ -169,6 +170,10 @@ def test_output_that_shares_memory(launch, start, shares):
     assert launch()(x=x, out=out) == (UNFIT if shares else 0)
 
 
+def test_results_of_calls_from_other_pools():
+    assert in_own_thread(divmod, 17, 5) == (3, 2)
+
+
 def test_what_is_launched_is_recorded():
     x = np.linspace(-3, 3, 1000, dtype=np.float32)
     fastq.quantize_linear(x, 0.1, 0, "int8")
@@ -176,6 +181,9 @@ def test_what_is_launched_is_recorded():
         fastq.quantize_linear(x, 0.1, 0, "int8")
         with driver.recorded_kernels() as second:
             fastq.minmax(x)
+        within = len(first)
+        fastq.minmax(x[2:])
+        assert len(first) > within
     counts = len(first), len(second)
     fastq.minmax(x[1:])
     assert (len(first), len(second)) == counts

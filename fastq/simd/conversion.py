@@ -71,9 +71,9 @@ def bounded_to_integer(typingctx, x, dtype):
 
     Out of range LLVM's conversion is undefined.
     """
-    source, target = lane_type(x), dtype.dtype
+    target = dtype.dtype
     # every CPU converts to 8 and 16 bit lanes through 32 bits; said here, LLVM need not find it
-    wide = max(target.bitwidth, 64 if source == types.float64 and target.bitwidth > 32 else 32)
+    wide = max(target.bitwidth, 32)
     signed = bool(target.signed) or target.bitwidth < wide
     result = with_lane_type(x, target)
 

@@ -45,9 +45,11 @@ FILES = (
     "objects",
     "inputs",
     "array_file",
+    "corners",
+    "simd",
 )
 WHOLE = "gguf_formats", "zarr", "binarize"
-ALONE = "calibrator", "codebooks", "range_search", *WHOLE  # whose kernels few cases of the fuzzer need
+ALONE = "calibrator", "codebooks", "range_search", "corners", *WHOLE  # whose kernels few cases of the fuzzer need
 _KEPT = (
     "fastq.jit",
     "fastq.runtime.threadpool",

@@ -49,7 +49,7 @@ def ternary(spec, group, rows):
         d, zero = largest_magnitude(group.x, 256), full(0.0, F32)
         inverse = constant(1, d) / d
         inverse = select((d == zero) | (inverse == full(float("inf"), F32)), zero, inverse)
-        for i in range(0, 256 * LANES, LANES):
+        for i in range(0, VALUES, LANES):
             position = load(group.x, i, F32) * inverse
             code = select(position >= full(0.5, F32), full(2, I32), full(1, I32))
             code = select(position <= full(-0.5, F32), full(0, I32), code)

@@ -1,0 +1,141 @@
+"""Corners of kernels that ordinary data seldom meet: one lane, one bound, one bit."""
+
+import dataclasses
+import itertools
+
+import gguf as gguf_package
+import ml_dtypes
+import numpy as np
+import pytest
+from catalogue import same_bytes, same_quantized
+
+import fastq
+from fastq import reference
+from fastq.dispatch import refusal
+
+# --- blocks side by side ----------------------------------------------------------------------------------------------
+
+SIZES = (16, 32, 64, 128)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_nan_in_any_lane_and_any_block_is_refused(size):
+    x = np.random.default_rng(size).standard_normal((32, size)).astype(np.float32)
+    for k in range(0, x.size, 3):
+        kept, x.flat[k] = x.flat[k], np.nan
+        with pytest.raises(ValueError, match="x has 1 NaN"):
+            fastq.quantize(x, "uint8", axis=1, block_size=size)
+        x.flat[k] = kept
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_nan_in_some_lanes_of_blocks_counts_as_zero(size):
+    rng = np.random.default_rng(size)
+    x = rng.uniform(1, 2, (64, size)).astype(np.float32)
+    x[rng.random(x.shape) < 1.5 / size] = np.nan
+    options = {"axis": 1, "block_size": size, "nan": "zero"}
+    same_quantized(fastq.quantize(x, "uint8", **options), reference.quantize(x, "uint8", **options))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_codes_of_blocks_are_clamped_at_both_ends(sign):
+    """A tie is rounded to an even zero point and to an even number of steps: beyond an end where that is odd."""
+    row = dataclasses.replace(fastq.CONVENTIONS["onnx"], name="odd", reserves_fill=True)
+    x = np.random.default_rng(0).uniform(-100, 100, (64, 32)).astype(np.float32)
+    x[:, 3], x[:, 20] = sign * -101.5, sign * 152.5
+    options = {"axis": 1, "block_size": 32, "convention": row}
+    found = fastq.quantize(x, "int8", **options)
+    same_quantized(found, reference.quantize(x, "int8", **options))
+    assert (found.codes[:, 3] == sign * -127).all()  # of -128 and 128
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+def test_zero_point_of_positive_constants_where_it_is_an_end():
+    row = dataclasses.replace(fastq.CONVENTIONS["compressed-tensors"], name="not widened", includes_zero=False)
+    x = np.repeat(np.array([5, -5, 0, 1e-40], np.float32)[:, None], 40, axis=1)
+    options = {"axis": 0, "convention": row}
+    found = fastq.quantize(x, "int8", **options)
+    same_quantized(found, reference.quantize(x, "int8", **options))
+    assert found.zero_point.tolist() == [0, 127, 0, 0]
+
+
+# --- floats -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
+def test_codes_have_the_sign_of_values(dtype):
+    x = np.array([0.0, 1e-3, 0.3, 1, 1.7, 200, np.nan] * 30, np.float32)
+    x = np.concatenate([x, -x])
+    found = fastq.quantize_linear(x, np.float32(1), dtype=dtype, nan="keep")
+    same_bytes(found.view(np.uint8), x.astype(getattr(ml_dtypes, dtype)).view(np.uint8))
+
+
+def test_nan_of_float16_has_no_payload():
+    codes = np.array([0x7F, 0xFF] * 40, np.uint8).view(ml_dtypes.float8_e4m3fn)
+    found = fastq.dequantize_linear(codes, np.float32(3), dtype="float16")
+    assert found.view(np.uint16).tolist() == [0x7E00, 0xFE00] * 40
+
+
+# --- blocks of GGUF ---------------------------------------------------------------------------------------------------
+
+
+def test_nibbles_of_gguf_are_in_their_places():
+    pairs = np.random.default_rng(0).integers(0, 256, (40, 16), np.uint8)
+    one = np.float16([1]).view(np.uint8)
+    blocks = np.concatenate([np.broadcast_to(one, (40, 2)), pairs], axis=1)
+    wanted = np.concatenate([pairs & 15, pairs >> 4], axis=1).astype(np.float32) - 8
+    same_bytes(fastq.gguf.dequantize(blocks, "Q4_0"), wanted)
+
+
+def test_every_scale_of_nvfp4_in_gguf():
+    """Numbers of float8_e4m3fn to 240, and 448; sixteen values of six times a scale each have the scale."""
+    codes = np.array([*range(0x78), 0x7E], np.uint8)
+    numbers = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    codes, numbers = (np.resize(each, (each.size + 3) // 4 * 4) for each in (codes, numbers))
+    x = np.repeat(6 * numbers, 16).reshape(-1, 64)
+    blocks = fastq.gguf.quantize(x, "NVFP4")
+    assert blocks[:, :4].ravel().tolist() == codes.tolist()
+    same_bytes(blocks, reference.gguf.quantize(x, "NVFP4"))
+
+
+@pytest.mark.parametrize("name", ["MXFP4", "NVFP4", "TQ2_0"])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
+def test_infinities_in_gguf_are_refused(name, bad):
+    x = np.ones((20, 256), np.float32)
+    x[13, 200] = bad
+    for module in (fastq.gguf, reference.gguf):
+        with pytest.raises(ValueError, match="infinity"):
+            module.quantize(x, name)
+
+
+def test_numbers_of_float4_are_those_of_other_packages():
+    from fastq.formats.gguf import DOUBLED
+
+    numbers = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    assert [2 * each for each in numbers.tolist()] == list(DOUBLED)
+    assert list(gguf_package.quants.MXFP4.kvalues) == list(DOUBLED)
+
+
+# --- packed codes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", range(-3, 3))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_packed_codes_in_every_order_of_memory(order, axis):
+    codes = np.random.default_rng(axis + 3).integers(0, 16, (4, 5, 6), np.uint8)
+    packed = reference.pack(codes, "uint4", axis=axis)
+    packed = np.ascontiguousarray(packed.transpose(order)).transpose(np.argsort(order))
+    same_bytes(fastq.unpack(packed, "uint4", shape=codes.shape, axis=axis), codes)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (70,), (3, 4, 10), (3, 4, 2), (2, 3, 4, 9)])
+def test_every_piece_is_counted(shape, monkeypatch):
+    monkeypatch.setattr(refusal, "_PIECE", 6)
+    x = np.where(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 == 0, np.nan, 1).astype(np.float32)
+    with pytest.raises(ValueError, match=f"x has {np.isnan(x).sum()} NaN"):
+        fastq.minmax(x)

@@ -8,10 +8,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 from catalogue import same_bytes, same_quantized
+from test_gguf import oracle, same_values
 
 import fastq
 from fastq import reference
 from fastq.dispatch import refusal
+from fastq.dispatch.casting import cast_floats
+from fastq.formats.codebooks import CODEBOOKS
+from fastq.formats.gguf import BLOCK_FORMATS, DOUBLED
+from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
+from fastq.system import tuning
 
 # --- blocks side by side ----------------------------------------------------------------------------------------------
 
@@ -61,14 +67,24 @@ def test_zero_point_of_positive_constants_where_it_is_an_end():
     assert found.zero_point.tolist() == [0, 127, 0, 0]
 
 
+def test_blocks_with_nan_have_a_scale_of_nan_and_others_have_none(threads):
+    """Few blocks for many threads are not quantized in one pass."""
+    threads(4)
+    x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
+    x[1, 40] = np.nan
+    found = fastq.quantize(x, "mxfp8_e4m3", nan="keep")
+    same_quantized(found, reference.quantize(x, "mxfp8_e4m3", nan="keep"))
+    assert np.isnan(found.dequantize()).sum() == 32
+
+
 # --- floats -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
-def test_codes_have_the_sign_of_values(dtype):
-    x = np.array([0.0, 1e-3, 0.3, 1, 1.7, 200, np.nan] * 30, np.float32)
+def test_codes_of_values_of_both_signs(dtype):
+    x = np.array([0.0, 1e-3, 0.3, 1, 1.7, 200, 1e6, np.inf, np.nan] * 30, np.float32)
     x = np.concatenate([x, -x])
-    found = fastq.quantize_linear(x, np.float32(1), dtype=dtype, nan="keep")
+    found = fastq.quantize_linear(x, np.float32(1), dtype=dtype, nan="keep", saturate=False)
     same_bytes(found.view(np.uint8), x.astype(getattr(ml_dtypes, dtype)).view(np.uint8))
 
 
@@ -78,15 +94,40 @@ def test_nan_of_float16_has_no_payload():
     assert found.view(np.uint16).tolist() == [0x7E00, 0xFE00] * 40
 
 
+@pytest.mark.parametrize(("bad", "status"), [(np.nan, HAS_NAN), (300.0, OUT_OF_RANGE), (-129.0, OUT_OF_RANGE)])
+def test_every_lane_of_a_cast_is_looked_at(bad, status):
+    for k in range(150):
+        x = np.arange(150, dtype=np.float32) % 128
+        x[k] = bad
+        assert cast_floats(x, np.dtype(np.int8))[1] == status
+
+
+def test_numbers_of_fp4_are_those_of_the_paper():
+    """QLoRA's code has them, bitsandbytes/csrc/kernels.cu, dDequantizeFP4Tree: signs, two bits of exponent and one."""
+    positive = [0, 0.005208333, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25]
+    np.testing.assert_allclose(CODEBOOKS["fp4"].values, [*positive, *np.negative(positive)], rtol=1e-6)
+
+
 # --- blocks of GGUF ---------------------------------------------------------------------------------------------------
 
 
-def test_nibbles_of_gguf_are_in_their_places():
-    pairs = np.random.default_rng(0).integers(0, 256, (40, 16), np.uint8)
+@pytest.mark.parametrize("stream_from", [1, 1 << 40])
+def test_nibbles_of_gguf_are_in_their_places(stream_from, monkeypatch):
+    row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=stream_from)
+    monkeypatch.setattr(tuning, "current", lambda: row)
+    pairs = np.random.default_rng(0).integers(0, 256, (100, 16), np.uint8)
     one = np.float16([1]).view(np.uint8)
-    blocks = np.concatenate([np.broadcast_to(one, (40, 2)), pairs], axis=1)
+    blocks = np.concatenate([np.broadcast_to(one, (100, 2)), pairs], axis=1)
     wanted = np.concatenate([pairs & 15, pairs >> 4], axis=1).astype(np.float32) - 8
-    same_bytes(fastq.gguf.dequantize(blocks, "Q4_0"), wanted)
+    for offset in range(0, 16, 5):
+        out = np.empty(100 * 32 + 16, np.float32)[offset : offset + 100 * 32].reshape(100, 32)
+        same_bytes(fastq.gguf.dequantize(blocks, "Q4_0", out=out), wanted)
+
+
+@pytest.mark.parametrize("name", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
+def test_any_bytes_of_k_quants(name):
+    blocks = np.random.default_rng(0).integers(0, 256, (40, BLOCK_FORMATS[name].nbytes), np.uint8)
+    same_values(fastq.gguf.dequantize(blocks, name), oracle("dequantize", blocks, name))
 
 
 def test_every_scale_of_nvfp4_in_gguf():
@@ -111,8 +152,6 @@ def test_infinities_in_gguf_are_refused(name, bad):
 
 
 def test_numbers_of_float4_are_those_of_other_packages():
-    from fastq.formats.gguf import DOUBLED
-
     numbers = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
     assert [2 * each for each in numbers.tolist()] == list(DOUBLED)
     assert list(gguf_package.quants.MXFP4.kvalues) == list(DOUBLED)
@@ -130,10 +169,19 @@ def test_packed_codes_in_every_order_of_memory(order, axis):
     same_bytes(fastq.unpack(packed, "uint4", shape=codes.shape, axis=axis), codes)
 
 
+@pytest.mark.parametrize("step", [2, -1])
+def test_packed_codes_of_one_axis_with_gaps(step):
+    codes = np.random.default_rng(0).integers(0, 16, 50, np.uint8)
+    packed = reference.pack(codes, "uint4")
+    memory = np.zeros((packed.size, abs(step)), np.uint8).ravel()[::step]
+    memory[:] = packed
+    same_bytes(fastq.unpack(memory, "uint4", shape=codes.shape), codes)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(), (5,), (70,), (3, 4, 10), (3, 4, 2), (2, 3, 4, 9)])
+@pytest.mark.parametrize("shape", [(), (5,), (70,), (20, 7), (3, 4, 10), (2, 20, 7), (3, 4, 2)])
 def test_every_piece_is_counted(shape, monkeypatch):
     monkeypatch.setattr(refusal, "_PIECE", 6)
     x = np.where(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 == 0, np.nan, 1).astype(np.float32)

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from subprocesses import run
 
 pytest.importorskip("termios", reason="no terminals of POSIX")
 import fcntl
@@ -139,3 +140,37 @@ def test_a_conversion_that_is_interrupted_says_how_it_goes_on(tmp_path, monkeypa
         cli(["convert", "model", "out", "--scheme", "W4A16"])
     assert ended.value.code == 130
     assert capsys.readouterr().err == "Interrupted; what is finished stays, and the same command goes on from there\n"
+
+
+DROPPED = """
+import signal, sys
+import fastq.cli.app as app
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for what they start in the background
+
+class Closed:
+    def __del__(self):
+        raise {error}
+
+def command():
+    Closed()
+    for _ in range({steps}):
+        time.sleep(0.01)
+    print("went on")
+
+app.cli = command
+sys.argv = ["fastq"]
+try:
+    app.main()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_in_a_destructor_is_not_lost():
+    assert run(DROPPED.format(error="KeyboardInterrupt", steps=2000)) == "interrupted\n"
+
+
+def test_other_errors_in_destructors_are_told():
+    with pytest.raises(AssertionError, match=r"(?s)went on.*ValueError: lost"):
+        run(DROPPED.format(error="ValueError('lost')", steps=0))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import importlib
 import importlib.util
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -44,8 +46,18 @@ from fastq.io.scheme import Scheme
 from fastq.io.tensors import tensors_of
 
 
+def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Interrupt the main thread again where Python dropped that in a destructor; print other exceptions as usual."""
+    if issubclass(dropped.exc_type, KeyboardInterrupt):
+        # by another thread, a moment later: here it would be dropped again
+        threading.Timer(0.01, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(dropped)
+
+
 def main() -> None:
     """Run the command line; a request to terminate unwinds it, so that no temporary file stays."""
+    sys.unraisablehook = _interrupt_again
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, signal.SIGTERM)
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored

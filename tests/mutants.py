@@ -136,24 +136,31 @@ def _row(name, mutants, table):
 # --- what probes reach ------------------------------------------------------------------------------------------------
 
 
-def reach_of(progress):
-    """What each probe reaches, recorded anew if the package or the tests have changed, a file of tests at a time."""
+def reach_of(progress, jobs):
+    """What each probe reaches, a file of tests at a time, recorded anew where the package or the file has changed."""
     from mutating import probes, reach
 
-    folder, traces = FOLDER / f"reach-{reach.sources_digest()}", FOLDER / "traces"
+    folder, traces = FOLDER / "reach", FOLDER / "traces"
     for each in (folder, traces):
         each.mkdir(parents=True, exist_ok=True)
-    chosen = _kept(folder / "seeds.pickle", lambda: reach.choose_cases(COMBINATIONS, KERNELS))
-    parts = [_kept(folder / "cases.pickle", lambda: reach.record_cases(chosen, traces, progress))]
-    for done, name in enumerate(probes.FILES):
-        progress("files of tests", done, len(probes.FILES))
-        parts.append(_kept(folder / f"{name}.pickle", functools.partial(reach.record_tests, name, traces)))
-    return reach.joined(parts)
+    chosen = _kept(folder, "seeds", lambda: reach.choose_cases(COMBINATIONS, KERNELS))
+    with ThreadPoolExecutor(jobs) as pool:
+        cases = pool.submit(_kept, folder, "cases", lambda: reach.record_cases(chosen, traces, progress))
+        tests = [
+            pool.submit(_kept, folder, name, functools.partial(reach.record_tests, name, traces), name)
+            for name in probes.FILES
+        ]
+        for done, part in enumerate(tests):
+            progress("files of tests", done, len(tests))
+            part.result()
+    return reach.joined([each.result() for each in (cases, *tests)])
 
 
-def _kept(path, make):
-    """What is in a file, made in a process of its own if there is none."""
+def _kept(folder, name, make, *tests):
+    """What is in a file, made in a process of its own if there is none of the package and the tests as they are."""
     from mutating import reach
+
+    path = folder / f"{name}.{reach.sources_digest(*tests)}.pickle"
 
     def write():
         temporary = path.with_suffix(".new")
@@ -161,6 +168,8 @@ def _kept(path, make):
         temporary.replace(path)
 
     if not path.exists():
+        for old in folder.glob(f"{name}.*"):
+            old.unlink()
         reach.in_child(write)
     return pickle.loads(path.read_bytes())
 
@@ -247,7 +256,7 @@ def main():
         if done % 25 == 0 or of < 25:
             console.print(f"{what}: {done:,}" + (f" of {of:,}" if of else ""), highlight=False)
 
-    reach = reach_of(progress)
+    reach = reach_of(progress, given.jobs)
     for dropped in reach.dropped:
         console.print(f"fails as things are: {dropped}", markup=False, highlight=False)
     order, counts = sample(given.seed)

@@ -15,7 +15,7 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mutating.probes import ALONE, FILES, TESTS, WHOLE, Around, Cases, Probe, clear_caches, run_tests
+from mutating.probes import ALONE, TESTS, WHOLE, Around, Cases, Probe, clear_caches, run_tests
 
 ROOT = TESTS.parent / "fastq"
 ROOMS = ("kernels", "simd", "dispatch", "formats", "runtime/driver.py", "system/arguments.py")
@@ -402,9 +402,9 @@ def joined(parts):
     return reach
 
 
-def sources_digest():
-    """A checksum of the package and of what makes probes."""
+def sources_digest(*tests):
+    """A checksum of the package, of what makes probes, and of files of tests."""
     files = [*sorted(ROOT.rglob("*.py")), *sorted((TESTS / "fuzzing").glob("*.py"))]
-    files += [TESTS / "catalogue.py", TESTS / "conftest.py", *(TESTS / f"test_{name}.py" for name in FILES)]
+    files += [TESTS / "catalogue.py", TESTS / "conftest.py", *(TESTS / f"test_{name}.py" for name in tests)]
     files += [Path(__file__), Path(__file__).with_name("probes.py")]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

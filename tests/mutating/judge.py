@@ -99,8 +99,8 @@ def plan_for(mutant, reach, patience=1):
     tests = [place for place in probes if reach.probes[place].kind == "test"]
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
-        if cases:
-            tests = [place for place in tests if reach.kernels[place] & kernels <= made]
+        if cases:  # tests of these kernels, and later of others: of what few cases need
+            tests, _ = _few_kernels(tests, kernels - made, reach, rng, FEW_KERNELS * (patience - 1))
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
     names = re.findall(r"'(\w+)'", mutant.change)  # of a row of a table, whose own tests come first
     chances = {place: reach.seconds[place] * (0.5 + rng.random()) for place in tests}
@@ -144,10 +144,10 @@ def _within(places, most, seconds, reach):
     return chosen
 
 
-def _few_kernels(cases, kernels, reach, rng, most):
-    """Order cases by the kernels that they need: one after the other is compiled, and serves a few cases first."""
+def _few_kernels(places, kernels, reach, rng, most):
+    """Order probes by the kernels that they need: one after the other is compiled, and serves a few probes first."""
     groups = {}
-    for place in cases:
+    for place in places:
         groups.setdefault(frozenset(reach.kernels[place] & kernels), []).append(place)
     ranks = {group: rng.random() for group in groups}
     made, order, left = set(), [], dict(groups)
@@ -157,7 +157,7 @@ def _few_kernels(cases, kernels, reach, rng, most):
             break
         made |= group
         order += left.pop(group)[:OF_A_GROUP]
-    rest = [place for group, places in groups.items() if group <= made for place in places[OF_A_GROUP:]]
+    rest = [place for group, of_group in groups.items() if group <= made for place in of_group[OF_A_GROUP:]]
     rng.shuffle(rest)
     return order + rest, made
 

@@ -16,7 +16,7 @@ from fastq.dispatch.callers import in_own_thread
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.quantize import choose_qparams
 from fastq.system import lazy
-from fastq.system.arguments import as_choice, as_float, native, shown
+from fastq.system.arguments import as_choice, as_float, is_a, native, shown
 
 if TYPE_CHECKING:
     from xarray import Dataset, Variable
@@ -104,9 +104,9 @@ def pack(ds: Dataset, dtype: str | DTypeLike = "int16", *, max_error: Mapping[st
     array([250.,  nan, 300.], dtype=float32)
     """
     xarray = _library()
-    if not isinstance(ds, xarray.Dataset):
+    if not is_a(ds, xarray.Dataset):
         raise TypeError(f"ds must be a Dataset, not {type(ds).__name__}")
-    if not isinstance(max_error, Mapping | None):
+    if max_error is not None and not is_a(max_error, Mapping):
         raise TypeError(f"max_error must be a dict of numbers by the names of variables, not {shown(max_error)}")
     qtype = as_qtype(dtype)
     as_choice(qtype.name, "dtype", FORMATS)

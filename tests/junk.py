@@ -1,4 +1,4 @@
-"""All bad values of tests/test_junk.py for all parameters, each function in a process of its own; minutes.
+"""All bad values of tests/junk_calls.py for all parameters, each function in a process of its own; minutes.
 
     python -m tests.junk
 
@@ -14,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import figures
 import subprocesses
+from junk_calls import CALLS
 from rich.console import Console
 from rich.progress import track
-from test_junk import CALLS, alone
+from test_junk import alone
 
 
 def tried(call):

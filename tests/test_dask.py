@@ -146,11 +146,13 @@ def test_unknown_sizes_and_empty_chunks():
     same_result(dask.compute(*fastq.minmax(empty.astype("int32"))), reference.minmax(X.astype("int32")))
 
 
-@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": (0, 1)}])
+@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": (0, 1)}, {"split_every": 2**63 - 1}])
 def test_calibrators(options):
+    options = dict(options)
+    steps = {"split_every": options.pop("split_every", 2)}
     expected = fastq.Calibrator("int8", bins=64, **options)
     expected.update(X)
-    lazy = fastq.dask.calibrate(chunked(chunks=(17, 50)), "int8", bins=64, split_every=2, **options)
+    lazy = fastq.dask.calibrate(chunked(chunks=(17, 50)), "int8", bins=64, **steps, **options)
     found = lazy.compute()
     for name in ("count", "minimum", "maximum", "counts", "edges"):
         same_bytes(getattr(found, name), getattr(expected, name))

@@ -5,400 +5,46 @@ at a time; `outcome` says which of the allowed outcomes it was, or raises. Where
 both accept the same and refuse by errors of the same type. `python -m tests.junk` tries them all.
 """
 
-import contextlib
-import datetime
-import decimal
-import fractions
-import functools
+import importlib
+import inspect
 import itertools
 import json
 import operator
 import re
-import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 import refusals
 import subprocesses
-from matplotlib import pyplot
+import xarray
+from junk_calls import (
+    CALLS,
+    CODES,
+    JUNK,
+    LAZY,
+    PARTNERS,
+    P,
+    Q,
+    RequiresGradient,
+    Unbound,
+    X,
+    masked,
+    of_both,
+    raising,
+    used,
+)
 
 import fastq
-from fastq import reference
+from fastq import io, reference
 from fastq.formats.conventions import Convention
 from fastq.results import QParams, QuantizedArray
 
-
-def raising(*names):
-    """An object whose methods of these names raise what no caller would expect, as tensors of PyTorch do."""
-
-    def refuse(self, *arguments, **options):
-        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
-
-    return type("Raising", (), dict.fromkeys(names, refuse))()
-
-
-class RequiresGradient:
-    """As a tensor of PyTorch that requires a gradient."""
-
-    dtype, shape, ndim = "torch.float32", (3, 4), 2
-
-    def __array__(self, dtype=None, copy=None):
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-
-
-class Index:
-    def __init__(self, value):
-        self.value = value
-
-    def __index__(self):
-        return self.value
-
-
-class Array:
-    """What gives another thing than an array."""
-
-    def __array__(self, dtype=None, copy=None):
-        return "no array"
-
-
-class Unbound:
-    """As a proxy of nothing: whatever is asked raises, also what it is."""
-
-    def __getattribute__(self, name):
-        raise RuntimeError("working outside of application context")
-
-
-class Name(str):
-    """A string that can't be compared."""
-
-    __hash__ = str.__hash__
-
-    def __eq__(self, other):
-        raise RuntimeError("not comparable")
-
-
-def masked():
-    return np.ma.masked_array(np.ones((3, 4), np.float32), mask=np.eye(3, 4))
-
-
-def deep():
-    nested = []
-    for _ in range(200):
-        nested = [nested]
-    return nested
-
-
-def endless():
-    itself = []
-    itself.append(itself)
-    return itself
-
-
-JUNK = {
-    "None": lambda: None,
-    "True": lambda: True,
-    "False": lambda: False,
-    "np.True_": lambda: np.True_,
-    "0": lambda: 0,
-    "1": lambda: 1,
-    "-1": lambda: -1,
-    "300": lambda: 300,
-    "2**31": lambda: 2**31,
-    "2**63 - 1": lambda: 2**63 - 1,
-    "2**63": lambda: 2**63,
-    "2**70": lambda: 2**70,
-    "-2**70": lambda: -(2**70),
-    "10**5000": lambda: 10**5000,
-    "1.5": lambda: 1.5,
-    "-0.0": lambda: -0.0,
-    "nan": lambda: float("nan"),
-    "inf": lambda: float("inf"),
-    "1j": lambda: 1j,
-    "Decimal": lambda: decimal.Decimal("1.5"),
-    "Fraction": lambda: fractions.Fraction(1, 3),
-    "empty string": lambda: "",
-    "string": lambda: "nonsense",
-    "surrogate": lambda: "\ud800",
-    "NUL": lambda: "int8\0",
-    "long string": lambda: "x" * 10_000,
-    "float8": lambda: "float8_e4m3fn",
-    "not comparable": lambda: Name("int8"),
-    "bytes": lambda: b"int8",
-    "bytearray": lambda: bytearray(b"int8"),
-    "memoryview": lambda: memoryview(b"int8"),
-    "writable memoryview": lambda: memoryview(bytearray(b"int8")),
-    "memoryview of two dimensions": lambda: memoryview(np.zeros((2, 3), np.int8)),
-    "read-only memoryview of two dimensions": lambda: memoryview(np.zeros((2, 3), np.int8)).toreadonly(),
-    "memoryview of no dimension": lambda: memoryview(np.zeros((), np.int8)),
-    "empty list": list,
-    "list": lambda: [1, 2],
-    "ragged list": lambda: [[1], [1, 2]],
-    "deep list": deep,
-    "endless list": endless,
-    "empty tuple": lambda: (),
-    "tuple": lambda: (0,),
-    "twice": lambda: (0, 0),
-    "tuple of bool": lambda: (True,),
-    "tuple of float": lambda: (1.0,),
-    "tuple of string": lambda: ("a",),
-    "tuple of None": lambda: (None, None),
-    "tuple of tuple": lambda: ((0,), 1),
-    "tuple of 2**70": lambda: (2**70,),
-    "tuple of 2**62": lambda: (2**62, 2**62),
-    "tuple of array": lambda: (np.arange(3), 1),
-    "long tuple": lambda: tuple(range(100)),
-    "dict": lambda: {1: 2},
-    "empty dict": dict,
-    "set": lambda: {1},
-    "object": object,
-    "class": lambda: int,
-    "function": lambda: len,
-    "range": lambda: range(3),
-    "iterator": lambda: iter([1]),
-    "iterator without end": itertools.count,
-    "Ellipsis": lambda: ...,
-    "NotImplemented": lambda: NotImplemented,
-    "slice": lambda: slice(1),
-    "date": lambda: datetime.date(2020, 1, 1),
-    "np.dtype": lambda: np.dtype(np.float32),
-    "dtype of fields": lambda: np.dtype([("a", "i4")]),
-    "np.float32": lambda: np.float32(1),
-    "np.int64": lambda: np.int64(3),
-    "np.int64 of 64 bits": lambda: np.int64(-(2**63)),
-    "np.longdouble": lambda: np.longdouble(1),
-    "np.datetime64": lambda: np.datetime64("2020-01-01"),
-    "np.timedelta64": lambda: np.timedelta64(1, "s"),
-    "np.str_": lambda: np.str_("int8"),
-    "np.void": lambda: np.zeros(1, [("a", "i4")])[0],
-    "int4": lambda: ml_dtypes.int4(1),
-    "float4": lambda: ml_dtypes.float4_e2m1fn(1),
-    "array of no dimension": lambda: np.array(1),
-    "empty array": lambda: np.empty((0, 4), np.float32),
-    "array": lambda: np.ones((2, 2), np.float32),
-    "array of 64 dimensions": lambda: np.ones((1,) * 64, np.float32),
-    "array of objects": lambda: np.array([object()]),
-    "array of strings": lambda: np.array(["a"]),
-    "array of StringDType": lambda: np.array(["a"], np.dtypes.StringDType()),
-    "array of bool": lambda: np.ones((3, 4), bool),
-    "array of int64": lambda: np.ones((3, 4), np.int64),
-    "array of float16": lambda: np.ones((3, 4), np.float16),
-    "array of swapped bytes": lambda: np.ones((3, 4), np.dtype(np.float32).newbyteorder("S")),
-    "array of complex": lambda: np.ones((3, 4), complex),
-    "array of longdouble": lambda: np.ones((3, 4), np.longdouble),
-    "array of fields": lambda: np.zeros((3, 4), [("a", "i4")]),
-    "array of dates": lambda: np.zeros((3, 4), "M8[s]"),
-    "array of float8": lambda: np.zeros((3, 4), ml_dtypes.float8_e4m3fn),
-    "read-only array": lambda: np.broadcast_to(np.float32(1), (3, 4)),
-    "masked array": masked,
-    "matrix": lambda: np.ones((3, 4), np.float32).view(np.matrix),
-    "requires a gradient": RequiresGradient,
-    "__array__ of a string": Array,
-    "__index__": lambda: Index(1),
-    "__index__ far": lambda: Index(2**70),
-    "raising __array__": lambda: raising("__array__"),
-    "raising __index__": lambda: raising("__index__"),
-    "raising __bool__": lambda: raising("__bool__", "__len__"),
-    "raising __eq__": lambda: raising("__eq__", "__hash__"),
-    "raising __hash__": lambda: raising("__hash__"),
-    "raising __iter__": lambda: raising("__iter__", "__len__", "__getitem__"),
-    "raising __float__": lambda: raising("__float__", "__int__", "__complex__"),
-    "raising __repr__": lambda: raising("__repr__", "__str__"),
-    "raising __getattribute__": Unbound,
-    "QType": lambda: fastq.QType("int8", 8),
-    "another QType": lambda: fastq.QType("int9", 9),
-    "Convention": lambda: fastq.CONVENTIONS["torch"],
-    "QParams": lambda: QParams(np.float32(0.5), 3, "int8"),
-    "QuantizedArray": lambda: QuantizedArray(np.zeros((3, 4), np.int8), QParams(np.float32(0.5), 3, "int8"), (3, 4)),
-}
-
-# good arguments
-
-X = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
-CODES = np.arange(12, dtype=np.int8).reshape(3, 4)
-P = QParams(np.float32(0.5), 3, "int8")
-Q = QuantizedArray(CODES, P, (3, 4))
-
-RANGED = {"dtype": "int8", "axis": 0, "block_size": 0, "symmetric": False, "convention": "onnx", "nan": "raise"}
-RANGED |= {"bits": None, "range": "minmax"}
-GIVEN = {"scale": 0.5, "zero_point": 0, "axis": 0, "block_size": 0, "convention": "onnx", "out": None}
-WRITTEN = {"saturate": True, "out": None, "qparams": None}
-BESIDE = {"qparams": P, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
-BESIDE |= {"range": "minmax", "nan": "raise", "saturate": True, "out": None, "dtype": None}
-PACKING = {"dtype": "int4", "axis": -1, "bitorder": "little"}
-FIELDS = {"scale": np.float32(0.5), "zero_point": 0, "dtype": "int8", "axis": None, "block_size": 0}
-FIELDS |= {"symmetric": False, "convention": "onnx", "tensor_scale": None, "computed": None}
-NVFP4 = fastq.choose_qparams(np.ones((3, 32), np.float32), "nvfp4")
-OWN = {"scale": NVFP4.scale, "zero_point": NVFP4.zero_point, "dtype": "nvfp4", "axis": -1, "block_size": 16}
-OWN |= {"symmetric": True, "convention": "onnx", "tensor_scale": np.array(1, np.float32), "computed": None}
-
-
-def of_both(name):
-    """A function of fastq and the one of the reference."""
-    return [functools.reduce(getattr, name.split("."), api) for api in (fastq, reference)]
-
-
-def used(api, x, codes, shape, **fields):
-    """Parameters with these fields, in all that they are good for."""
-    params = QParams(**fields)
-    api.fake_quantize(x, qparams=params)
-    q = api.quantize(x, qparams=params)
-    api.compare(x, q)
-    q = QuantizedArray(codes, params, shape)
-    return reference.dequantize(q) if api is reference else q.dequantize()
-
-
-def with_fields(x, codes):
-    return [functools.partial(used, api, x, codes, x.shape) for api in (fastq, reference)]
-
-
-def of_a_search(api, **fields):
-    return api.quantize(X, "uint8", range=fastq.MSERange(**fields))
-
-
-def of_a_convention(api, **fields):
-    return api.quantize(X, "uint8", convention=Convention(**fields))
-
-
-def put_back(setter, getter):
-    def call(**options):
-        before = getter()
-        try:
-            setter(**options)
-        finally:
-            setter(before)
-
-    return call
-
-
-def drawn(draw, **arguments):
-    try:
-        draw(**arguments)
-    finally:
-        pyplot.close("all")
-
-
-def calibrator_of(api, **options):
-    """A calibrator that has seen something."""
-    made = api.Calibrator(**({"dtype": "int8", "axis": 0, "bins": 16} | options))
-    made.update(X)
-    return made
-
-
-def of_calibrators(call, **good):
-    """A method of calibrators of fastq and of the reference."""
-    return [lambda api=api, **options: call(calibrator_of(api, **good), **options) for api in (fastq, reference)]
-
-
-def in_a_file(call, path):
-    """Read or write a file in a folder of its own, where it may not be."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.suppress(OSError):
-        call(path)
-
-
-def inspected(function):
-    """What is inspected here is always a call that works: a callable's own errors are none of fastq's."""
-    return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
-
-
-SHAPED = np.zeros((3, 16), np.uint8)
-CALLS = {
-    "quantize": (of_both("quantize"), {"x": X} | RANGED | WRITTEN),
-    "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
-    "choose_qparams": (of_both("choose_qparams"), {"x": X} | RANGED),
-    "quantize, nvfp4": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "nvfp4"}),
-    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse"}),
-    "MSERange": (
-        [functools.partial(of_a_search, api) for api in (fastq, reference)],
-        {"grid": 10, "shrink": 0.8, "norm": 2.0},
-    ),
-    "quantize, uint4 in blocks": (
-        of_both("quantize"),
-        {"x": X} | RANGED | WRITTEN | {"dtype": "uint4", "block_size": 2},
-    ),
-    "quantize, qparams": (of_both("quantize"), {"x": X} | BESIDE),
-    "fake_quantize, qparams": (of_both("fake_quantize"), {"x": X} | BESIDE),
-    "quantize_linear": (
-        of_both("quantize_linear"),
-        {"x": X, "dtype": "int8", "nan": "raise", "saturate": True} | GIVEN,
-    ),
-    "quantize_linear, no dtype": (of_both("quantize_linear"), {"x": X, "nan": "raise", "saturate": True} | GIVEN),
-    "quantize_linear, faiss": (
-        of_both("quantize_linear"),
-        {"x": X, "dtype": "uint8", "nan": "raise", "saturate": True} | GIVEN | {"convention": "faiss"},
-    ),
-    "dequantize_linear": (of_both("dequantize_linear"), {"codes": CODES, "dtype": None} | GIVEN),
-    "minmax": (of_both("minmax"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
-    "compare": (of_both("compare"), {"x": X, "q": Q}),
-    "pack": (of_both("pack"), {"codes": CODES % 8} | PACKING),
-    "binarize": (
-        of_both("binarize"),
-        {"x": X, "axis": -1, "dtype": "uint8", "bitorder": "big", "nan": "raise", "out": None},
-    ),
-    "unpack": (of_both("unpack"), {"packed": np.zeros((3, 2), np.uint8), "shape": (3, 4)} | PACKING),
-    "gguf.quantize": (of_both("gguf.quantize"), {"data": np.ones((3, 32), np.float32), "qtype": "Q8_0", "out": None}),
-    "gguf.dequantize": (
-        of_both("gguf.dequantize"),
-        {"data": np.zeros((3, 34), np.uint8), "qtype": "Q8_0", "out": None},
-    ),
-    "dequantize": ([Q.dequantize, functools.partial(reference.dequantize, Q)], {"dtype": None, "out": None}),
-    "dequantize, q": (of_both("dequantize"), {"q": Q, "dtype": None, "out": None}),
-    "unpacked": ([Q.unpacked], {"dtype": None}),
-    "__array__": ([Q.__array__], {"dtype": None, "copy": None}),
-    "QParams": (with_fields(X, CODES), FIELDS),
-    "QParams, nvfp4": (with_fields(np.ones((3, 32), np.float32), SHAPED), OWN),
-    "QuantizedArray": (
-        [lambda **parts: QuantizedArray(**parts).dequantize()],
-        {"codes": CODES, "qparams": P, "shape": (3, 4)},
-    ),
-    "QType": (
-        [fastq.QType],
-        {"name": "int8", "bits": 8, "signed": True, "element": "", "block_size": 0}
-        | {"scale_element": "", "container": ""},
-    ),
-    "Convention": (
-        [functools.partial(of_a_convention, api) for api in (fastq, reference)],
-        {name: field.default for name, field in Convention.__dataclass_fields__.items()} | {"name": "own"},
-    ),
-    "set_num_threads": ([put_back(fastq.set_num_threads, fastq.get_num_threads)], {"n": 1}),
-    "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
-    "warmup": ([fastq.warmup], {"dtypes": [np.float32], "codes": ["int8"]}),
-    "kernels.inspect": ([inspected], {"function": fastq.minmax}),
-    "plot.errors": ([functools.partial(drawn, fastq.plot.errors)], {"x": X, "q": Q, "ax": None}),
-    "plot.calibration": (
-        [functools.partial(drawn, fastq.plot.calibration)],
-        {"calibrator": calibrator_of(fastq, axis=None), "methods": ["minmax", "mse"], "channel": (), "percentile": 99.9}
-        | {"quantized_bins": 16, "grid": 3, "ax": None},
-    ),
-    "Calibrator": (
-        [lambda api=api, **options: calibrator_of(api, **options).qparams() for api in (fastq, reference)],
-        {"dtype": "int8", "axis": 0, "symmetric": False, "convention": "onnx", "bins": 16, "nan": "raise"},
-    ),
-    "Calibrator.update": (of_calibrators(lambda calibrator, x: calibrator.update(x)), {"x": X}),
-    "Calibrator.merge": (
-        [lambda other: calibrator_of(fastq).merge(other)],
-        {"other": calibrator_of(fastq)},
-    ),
-    "Calibrator.qparams": (
-        of_calibrators(lambda calibrator, **options: calibrator.qparams(**options)),
-        {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
-    ),
-    "Calibrator.clipping_range": (
-        of_calibrators(lambda calibrator, **options: calibrator.clipping_range(**options)),
-        {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
-    ),
-    "Calibrator.save": ([lambda path: in_a_file(calibrator_of(fastq).save, path)], {"path": "state"}),
-    "Calibrator.load": ([lambda path: in_a_file(fastq.Calibrator.load, path)], {"path": "state"}),
-}
-# arguments that may also be wrong beside a value that is good alone: then the message names one or the other
-PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
-
 # the check
 
-REFUSALS = "TypeError", "ValueError", "AxisError"
+REFUSALS = "TypeError", "ValueError", "AxisError"  # and for an index IndexError, as of NumPy
 LONGEST = 1000  # characters of a message
 
 
@@ -416,7 +62,7 @@ def outcome(function, arguments, parameter, partner=None):
     where = f"{kind}: {message[:300]}"
     if kind == "MemoryError" and parameter == "shape":
         return kind
-    assert kind in REFUSALS, where
+    assert kind in (*REFUSALS, *["IndexError"] * (parameter == "index")), where
     assert re.search(rf"\b({parameter}|{partner or parameter})\b", message), f"does not name {parameter}: {where}"
     assert len(message) < LONGEST, where
     assert "\n" not in message, where
@@ -456,6 +102,55 @@ for call in {calls!r}:
 def alone(calls, first=0, step=1):
     """Start a process of its own that tries every `step`-th value and prints what came of each call."""
     return subprocesses.start(ALONE.format(tests=TESTS, calls=calls, first=first, step=step))
+
+
+# what is to be called
+
+NOT_CALLED = {
+    "Comparison": "what `compare` returns",
+    "Convention": "its methods are asked by the package, with what that has checked; `Convention` itself is called",
+    "io.Checkpoint": "what `io.open_checkpoint` returns",
+    "kernels.inspect": "its further arguments are those of another function",
+    "reference": "each function is called beside the fast one",
+    "testing": "for tests, which it fails",
+}
+
+
+def public_parameters():
+    """Functions, classes and methods that a user may call, with the names of what they take."""
+    for name in (*fastq.__all__, "io"):
+        yield from parameters_of(name, importlib.import_module("fastq.io") if name == "io" else getattr(fastq, name))
+
+
+def parameters_of(name, value):
+    if name in NOT_CALLED and name != "Convention":
+        return
+    if inspect.ismodule(value):
+        own = [inner for inner, each in vars(value).items() if getattr(each, "__module__", "") == value.__name__]
+        for inner in getattr(value, "__all__", [inner for inner in own if inner[0] != "_"]):
+            yield from parameters_of(f"{name}.{inner}", getattr(value, inner))
+        return
+    if not callable(value):
+        return
+    yield name, named(value)
+    if inspect.isclass(value) and name not in NOT_CALLED and not name.startswith("dask"):
+        for inner in vars(value):
+            if inner == "__getitem__" or (inner[0] != "_" and callable(getattr(value, inner))):
+                yield f"{name}.{inner}", named(getattr(value, inner))
+
+
+def named(function):
+    """Names of the parameters of a function that are not given one by one."""
+    every = inspect.signature(function).parameters.values()
+    return {each.name for each in every if each.name != "self" and each.kind is not each.VAR_KEYWORD}
+
+
+def test_everything_public_is_called():
+    called = {}
+    for call, (_, good) in CALLS.items():
+        called.setdefault(call.partition(",")[0], set()).update(good)
+    missing = {name: wanted - called.get(name, set()) for name, wanted in public_parameters()}
+    assert {name: parameters for name, parameters in missing.items() if parameters} == {}
 
 
 # short versions: each parameter meets a part of the values, and each value some parameters
@@ -545,6 +240,28 @@ REFUSED = [
     (lambda api: Convention("own", narrow="some"), ValueError, "narrow must be 'all' or a tuple"),
     (lambda api: Convention("own", reduced=(1,)), ValueError, "reduced must be a tuple of"),
     (lambda api: Convention("own", reduced=(("int8", 3, 3),)), ValueError, "reduced must have its first code before"),
+    (lambda api: fastq.QType("int8", 8).code_range(1), TypeError, "symmetric must be a bool"),
+    (lambda api: fastq.load("\ud800"), ValueError, "path must be the name of a file"),
+    (lambda api: fastq.load(""), ValueError, "path must be the name of a file"),
+    (lambda api: fastq.NestedScale(X, 0.0, (3, 4)), TypeError, "quantized must be a QuantizedArray, not an array"),
+    (lambda api: fastq.NestedScale(Q, 0.0, (3, 5)), ValueError, "quantized has 12 scales, but shape"),
+    (lambda api: api.nest_scale(X, block_size=0), ValueError, "block_size must be 1 or more"),
+    (lambda api: fastq.zarr.cast_value(X, "int8", scalar_map=1), TypeError, "scalar_map must be a mapping"),
+    (lambda api: fastq.zarr.cast_value(X, "int8", scalar_map={1: "2"}), TypeError, "scalar_map must have numbers, not"),
+    (lambda api: fastq.zarr.cast_value(X, "int8", scalar_map={1: 2.5}), ValueError, "scalar_map must have numbers of"),
+    (lambda api: fastq.zarr.cast_value(X, "int8", scalar_map={1: 128}), ValueError, "scalar_map must have numbers of"),
+    (lambda api: fastq.dask.calibrate(LAZY, "int8", split_every=1), ValueError, "split_every must be 2 or more, not 1"),
+    (lambda api: fastq.dask.QuantizedArray(LAZY, P, (3, 4)), ValueError, "codes have shape"),
+    (lambda api: fastq.plot.compare(X, {"a": CODES}), TypeError, "schemes has 'a': q must be"),
+    (lambda api: fastq.xarray.pack(X), TypeError, "ds must be a Dataset"),
+    (lambda api: fastq.xarray.pack(xarray.Dataset(), max_error=1), TypeError, "max_error must be a dict"),
+    (lambda api: io.open_checkpoint("nothing"), ValueError, "path must be that of a model directory"),
+    (lambda api: io.save_checkpoint(b"new", {}), TypeError, "path must be a string or a path"),
+    (lambda api: io.save_checkpoint("new", {}, shard_size=0), ValueError, "shard_size must be 1 or more"),
+    (lambda api: io.save_checkpoint("new", [X]), TypeError, "tensors must be a mapping"),
+    (lambda api: io.save_checkpoint("new", {1: X}), TypeError, "tensors must have names that are strings, not 1"),
+    (lambda api: io.save_checkpoint("new", {"x": X}, [1]), TypeError, "config must be a mapping"),
+    (lambda api: io.save_checkpoint("new", {"x": X}, {"a": X}), TypeError, "config must be what a file of JSON holds"),
     (
         lambda api: Convention("own", scale_floor=10**5000),
         ValueError,

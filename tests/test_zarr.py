@@ -76,6 +76,14 @@ def test_scalar_map():
     same_bytes(reference.cast_value(x, "uint8", scalar_map=known), np.array([7, 1, 9, 2], np.uint8))
 
 
+def test_scalars_that_x_has_no_number_for_are_passed_over():
+    known = {np.nan: 7, 300: 1, 1.5: 2, 10**5000: 3, 4: 5}
+    x = np.array([4, 44, 1], np.int8)
+    same_bytes(fastq.zarr.cast_value(x, "uint8", scalar_map=known), np.array([5, 44, 1], np.uint8))
+    x = np.full((1,) * 64, np.inf, np.float32)
+    assert fastq.zarr.cast_value(x, "float64", scalar_map={10**5000: 3, np.inf: 4}).item() == 4
+
+
 @pytest.mark.parametrize(
     ("x", "options", "error", "message"),
     [

@@ -22,7 +22,7 @@ from fastq.formats.conventions import Convention
 from fastq.operations import dequantize as decoding
 from fastq.operations import measure
 from fastq.operations import quantize as coding
-from fastq.system.arguments import is_a, is_lazy, shown
+from fastq.system.arguments import as_int, is_a, is_lazy, shown
 
 __all__ = [
     "QParams",
@@ -271,6 +271,8 @@ def calibrate(
     array(0.02329909)
     """
     options = {"axis": axis, "symmetric": symmetric, "convention": convention, "bins": bins, "nan": nan}
+    if split_every is not None and (split_every := as_int(split_every, "split_every")) < 2:
+        raise ValueError(f"split_every must be 2 or more, not {split_every}")
     return calibration.calibrate(_as_dask(x), dtype, options, split_every)
 
 

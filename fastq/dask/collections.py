@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from fastq import results
 from fastq.results import without_checks
-from fastq.system.arguments import as_array, is_a, is_lazy, shown
+from fastq.results.storage import check_stored_codes
+from fastq.system.arguments import as_shape, is_a, is_lazy, shown
 
 NUMBERS = "scale", "zero_point", "tensor_scale"
 
@@ -92,10 +94,10 @@ class QParams(_Collection, results.QParams):
 
     def __post_init__(self) -> None:
         """Check all but the numbers, which are not known yet."""
-        numbers = {name: None if (given := getattr(self, name)) is None else as_dask(given) for name in NUMBERS}
-        self.__dict__.update({name: None if given is None else given._meta for name, given in numbers.items()})
+        lazy = {name: given for name in NUMBERS if is_a(given := getattr(self, name), da.Array)}
+        self.__dict__.update({name: given._meta for name, given in lazy.items()})
         super().__post_init__()
-        self.__dict__.update(numbers)
+        self.__dict__.update({name: lazy.get(name, _in_one_chunk(getattr(self, name))) for name in NUMBERS})
 
     @property
     def _parts(self) -> dict[str, Any]:
@@ -109,9 +111,8 @@ class QParams(_Collection, results.QParams):
         return filled(self, **parts) if is_lazy(parts["scale"]) else in_memory(self, **parts)
 
 
-def as_dask(numbers: Any) -> da.Array:
-    """Return numbers as a dask array: one of NumPy in one chunk."""
-    return numbers if is_a(numbers, da.Array) else da.from_array(as_array(numbers, "parameters"), chunks=-1)
+def _in_one_chunk(numbers: NDArray[Any] | None) -> da.Array | None:
+    return None if numbers is None else da.from_array(numbers, chunks=-1)
 
 
 def filled(
@@ -164,7 +165,10 @@ class QuantizedArray(_Collection, results.QuantizedArray):
             raise TypeError(f"codes must be a dask array, not {shown(codes)}; see fastq.QuantizedArray for others")
         if not is_a(qparams, results.QParams):
             raise TypeError(f"qparams must be QParams, not {shown(qparams)}")
-        self.__dict__.update(codes=codes, qparams=qparams, shape=tuple(shape))
+        sizes = as_shape(shape)
+        if not any(map(math.isnan, codes.shape)):
+            check_stored_codes(codes, qparams.dtype, sizes)
+        self.__dict__.update(codes=codes, qparams=qparams, shape=sizes)
 
     @property
     def _parts(self) -> dict[str, Any]:

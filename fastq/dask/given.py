@@ -109,7 +109,7 @@ def _operands(params: results.QParams, parts: Parts) -> list[Any]:
 def quantize_linear(request: Request) -> da.Array:
     """Return the graph of `fastq.quantize_linear`."""
     axis, block_size, saturate, dtype, convention, nan = request.options
-    likes = _like(request.scale, 1), _like(request.zero_point, 0)
+    likes = _like(request.scale, 1, "scale"), _like(request.zero_point, 0, "zero_point")
     given = (request.one, None, *likes, dtype, convention, nan, axis, block_size, saturate)
     rules = resolve_quantize(*given).rules
     request, parts = _placed(request, rules, (axis, block_size), (saturate, rules.qtype), (nan,))
@@ -122,7 +122,7 @@ def quantize_linear(request: Request) -> da.Array:
 def dequantize_linear(request: Request) -> da.Array:
     """Return the graph of `fastq.dequantize_linear`."""
     axis, block_size, dtype, convention = request.options
-    likes = _like(request.scale, 1), _like(request.zero_point, 0)
+    likes = _like(request.scale, 1, "scale"), _like(request.zero_point, 0, "zero_point")
     wanted = request.of_one("dequantize_linear", *likes).dtype
     codes, qtype = validation.as_codes(request.one)
     rules = resolve_dequantize(codes, qtype, None, *likes, dtype, convention, axis, block_size)[0].rules
@@ -133,13 +133,13 @@ def dequantize_linear(request: Request) -> da.Array:
     return blockwise(tasks.by_parameters, parts.all_axes, *operands, dtype=wanted, **options)
 
 
-def _like(numbers: Any, number: int) -> Any:
+def _like(numbers: Any, number: int, name: str) -> Any:
     """Return one number that stands for parameters: of their dtype, or of Python as they are."""
     if numbers is None or is_a(numbers, (int, float)):
         return numbers
     if is_a(numbers, (list, tuple)):
         return number
-    return np.full((), number, (numbers if is_a(numbers, da.Array) else as_array(numbers, "scale")).dtype)
+    return np.full((), number, (numbers if is_a(numbers, da.Array) else as_array(numbers, name)).dtype)
 
 
 def _placed(

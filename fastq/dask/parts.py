@@ -97,6 +97,6 @@ def _check_multiple(axis: int, sizes: tuple[int, ...], multiple: int) -> None:
         raise ValueError(f"x has chunks of unknown sizes along axis {axis}: call x.compute_chunk_sizes() before")
     size = max(1, round(max(sizes) / multiple)) * multiple
     raise ValueError(
-        f"x has a chunk of {wrong[0]} along axis {axis}, where blocks and bytes of codes need chunks of a multiple of "
-        f"{multiple}: rechunk with x.rechunk({{{axis}: {size}}})"
+        f"x has a chunk of {wrong[0]} along axis {axis}, where block_size and bytes of codes need chunks of a multiple "
+        f"of {multiple}: rechunk with x.rechunk({{{axis}: {size}}})"
     )

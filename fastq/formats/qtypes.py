@@ -10,7 +10,7 @@ import numpy as np
 
 from fastq.formats.codebooks import CODEBOOKS, Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
-from fastq.system.arguments import as_dtype, as_int, as_str, check_fields, did_you_mean, shown
+from fastq.system.arguments import as_bool, as_dtype, as_int, as_str, check_fields, did_you_mean, shown
 from fastq.system.lazy import cached_property
 
 _ELEMENTS: dict[str, FloatFormat | Codebook] = {**FLOAT_FORMATS, **CODEBOOKS}
@@ -135,10 +135,11 @@ class QType:
 
         Float codes and those in blocks with scales of their own are symmetric always.
         """
+        is_symmetric = as_bool(symmetric, "symmetric")
         if self.float_format is not None:
             return -self.float_format.max, self.float_format.max
         half = (1 << (self.bits - 1)) - 1
-        return (self.middle - half, self.middle + half) if symmetric or self.block_size else (self.qmin, self.qmax)
+        return (self.middle - half, self.middle + half) if is_symmetric or self.block_size else (self.qmin, self.qmax)
 
     def __str__(self) -> str:
         return self.name

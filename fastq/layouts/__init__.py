@@ -158,13 +158,13 @@ def from_tensors(
     """
     row = _layout(layout)
     qtype = as_qtype(row.formats[0] if dtype is None else dtype)
-    check_format(qtype, row)
+    check_format(qtype, row, "dtype")
     if as_bool(sort_inputs, "sort_inputs") and not row.has_g_idx:
         raise ValueError(f"sort_inputs must be False for layout {layout!r}")
     if not is_a(tensors, Mapping):
         raise TypeError(f"tensors must be a mapping of arrays by their names, not {shown(tensors)}")
     arrays = {name: as_array(array, name) for name, array in tensors.items()}
-    if as_int(block_size, "block_size") < 0:
+    if (block_size := as_int(block_size, "block_size")) < 0:
         raise ValueError(f"block_size must be 0 or more, not {block_size}")
     whole = None if shape is None else as_shape(shape)
     return row.read(Reading(row, arrays, qtype, whole, block_size, bool(sort_inputs)))

@@ -17,7 +17,7 @@ NESTED_BLOCK = 256  # scales that share one, where they are nested: its readers 
 
 def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     """Return the tensors of a weight."""
-    check_format(q.dtype, how.row)
+    check_format(q.dtype, how.row, "the dtype of q")
     length = q.shape[-1] if q.shape else 0
     flat = q.axis in (q.ndim - 1, (q.ndim - 1,)) and q.block_size and (q.ndim == 1 or length % q.block_size == 0)
     if not flat:

@@ -48,10 +48,10 @@ class Layout:
     zero_points_less: int = 0
 
 
-def check_format(qtype: QType, row: Layout) -> None:
+def check_format(qtype: QType, row: Layout, name: str) -> None:
     """Pass if a layout has codes of a format, signed ones of the same width too; else ValueError."""
     if qtype.name not in (*row.formats, *(name[1:] for name in row.formats if name[0] == "u")):
-        raise ValueError(f"dtype must be one of {', '.join(row.formats)} for layout {row.name!r}, not {qtype}")
+        raise ValueError(f"{name} must be one of {', '.join(row.formats)} for layout {row.name!r}, not {qtype}")
 
 
 class Writing(NamedTuple):
@@ -146,7 +146,7 @@ def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
 
 def weight_of(q: QuantizedArray, row: Layout) -> Weight:
     """Return what the layouts of integers are made from."""
-    check_format(q.dtype, row)
+    check_format(q.dtype, row, "the dtype of q")
     if q.ndim != 2:
         raise ValueError(f"q must have 2 dimensions, outputs and inputs, for layout {row.name!r}, not {q.ndim}")
     along_inputs = q.axis in (1, (1,)) and q.block_size > 0

@@ -22,6 +22,25 @@ SAVED = {
 }
 
 
+def as_name(path: Any) -> Path:
+    """Return a path of whatever may have such a name, or of nothing so far.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none.
+    """
+    try:
+        name = os.fspath(path)
+    except Exception as error:
+        raise TypeError(f"path must be a string or a path, not {shown(path)}") from error
+    if not isinstance(name, str):
+        raise TypeError(f"path must be a string or a path, not {shown(path)}")
+    if not name or "\0" in name or not _can_be_encoded(name):
+        raise ValueError(f"path must be the name of a file, not {shown(path)}")
+    return Path(name)
+
+
 def as_path(path: Any) -> Path:
     """Return a path of a file, or of none so far.
 
@@ -30,17 +49,16 @@ def as_path(path: Any) -> Path:
     TypeError, ValueError
         If it is none, or that of a folder, a pipe or a device.
     """
-    try:
-        name = os.fspath(path)
-    except Exception as error:
-        raise TypeError(f"path must be a string or a path, not {shown(path)}") from error
-    if not isinstance(name, str):
-        raise TypeError(f"path must be a string or a path, not {shown(path)}")
-    if not name or "\0" in name:
-        raise ValueError(f"path must be the name of a file, not {shown(path)}")
-    if (found := Path(name)).exists() and not found.is_file():
+    if (found := as_name(path)).exists() and not found.is_file():
         raise ValueError(f"path must be the name of a file, not of a folder, a pipe or a device: {shown(path)}")
     return found
+
+
+def _can_be_encoded(name: str) -> bool:
+    try:
+        return bool(os.fsencode(name))
+    except UnicodeEncodeError:  # a lone surrogate that stands for no byte
+        return False
 
 
 @contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.operations.quantize import quantize
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, as_int, native
+from fastq.system.arguments import as_offset, as_scales, as_shape, is_a, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +37,14 @@ class NestedScale:
     quantized: QuantizedArray
     offset: float
     shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not is_a(self.quantized, QuantizedArray):
+            raise TypeError(f"quantized must be a QuantizedArray, not {shown(self.quantized)}")
+        object.__setattr__(self, "offset", as_offset(self.offset))
+        object.__setattr__(self, "shape", as_shape(self.shape))
+        if (found := math.prod(self.quantized.shape)) != (wanted := math.prod(self.shape)):
+            raise ValueError(f"quantized has {found} scales, but shape {self.shape} needs {wanted}")
 
     @property
     def nbytes(self) -> int:
@@ -96,24 +103,10 @@ def nest_scale(scale: ArrayLike, *, block_size: int = 256, offset: float | None 
     >>> params = dataclasses.replace(q.qparams, scale=nested.dequantize())
     >>> values = fastq.QuantizedArray(q.codes, params, q.shape).dequantize()
     """
-    scales = as_array(scale, "scale")
-    if native(scales.dtype) != np.float32:
-        raise TypeError(f"scale must be float32, not {scales.dtype}")
-    scales = scales.astype(np.float32, copy=False)
-    if as_int(block_size, "block_size") < 1:
-        raise ValueError(f"block_size must be 1 or more, not {block_size}")
-    if not scales.size or not np.isfinite(scales).all():
-        raise ValueError("scale must be finite numbers, at least one")
-    mean = np.float32(math.fsum(scales.reshape(-1).tolist()) / scales.size if offset is None else _number(offset))
+    scales, size, offset = as_scales(scale, block_size, offset)
+    mean = np.float32(math.fsum(scales.reshape(-1).tolist()) / scales.size if offset is None else offset)
     with np.errstate(over="ignore"):
         rest = scales.reshape(-1) - mean
     if not np.isfinite(rest).all():
         raise ValueError(f"scale less the offset {mean} must be finite in float32")
-    return NestedScale(quantize(rest, "dynamic8", axis=0, block_size=block_size), float(mean), scales.shape)
-
-
-def _number(offset: Any) -> float:
-    number = as_array(offset, "offset")
-    if number.shape or number.dtype.kind not in "iuf" or not abs(float(number)) <= float(np.finfo(np.float32).max):
-        raise ValueError(f"offset must be a number that is finite in float32, not {offset!r}")
-    return float(number)
+    return NestedScale(quantize(rest, "dynamic8", axis=0, block_size=size), float(mean), scales.shape)

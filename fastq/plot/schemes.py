@@ -14,7 +14,7 @@ from fastq.dispatch import validation
 from fastq.operations import measure
 from fastq.plot.axes import BLUE, GREEN, ORANGE, PINK, SKY, VERMILLION, axis_of, check_axis, legend_below
 from fastq.plot.candidates import FAMILIES, SAMPLE, Trial
-from fastq.results import QuantizedArray
+from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
         raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
     given = {name: q if is_a(q, QuantizedArray) else as_array(q, "schemes") for name, q in schemes.items()}
     part, every = _some_rows(x, given)
-    rows = [(name, measure.compare(part[0], q), _bits(given[name])) for name, q in zip(given, part[1:], strict=True)]
+    rows = [(name, _measured(part[0], q, name), _bits(given[name])) for name, q in zip(given, part[1:], strict=True)]
     rows.sort(key=lambda row: -row[1].sqnr_db)
     lengths = [row.sqnr_db for _, row, _ in rows]
     most = max((n for n in lengths if np.isfinite(n)), default=1.0)
@@ -153,6 +153,13 @@ def _some_rows(x: Array, given: Mapping[str, QuantizedArray | Array]) -> tuple[l
         return [each[::every] for each in whole], every
     except ValueError:  # blocks of several rows
         return whole, 1
+
+
+def _measured(x: Array, q: QuantizedArray | Array, name: str) -> Comparison:
+    try:
+        return measure.compare(x, q)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"schemes has {name!r}: {error}") from error
 
 
 def _bits(q: QuantizedArray | Array) -> float:

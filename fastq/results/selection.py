@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastq.formats.qtypes import QType
 from fastq.results.parameters import Axis
 from fastq.results.storage import packed_length
-from fastq.system.arguments import as_int, is_a, shown, within_array
+from fastq.system.arguments import as_array, as_int, is_a, shown, within_array
 
 Pick = int | slice | NDArray[Any]  # what is taken of an axis
 
@@ -130,7 +130,7 @@ def _pick(item: Any, axis: int, n: int) -> Pick:
     if is_a(item, slice):
         return item
     if is_a(item, list) or (is_a(item, np.ndarray) and item.ndim):
-        return _as_mask_or_places(np.asarray(item), axis, n)
+        return _as_mask_or_places(as_array(item, "index"), axis, n)
     try:
         place = as_int(item, "index")
     except TypeError as error:

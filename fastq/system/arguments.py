@@ -396,6 +396,32 @@ def as_importance(imatrix: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], i
     return weights, math.prod(rows[kept:])
 
 
+def as_scales(scale: Any, block_size: Any, offset: Any) -> tuple[NDArray[np.float32], int, float | None]:
+    """Return the arguments of `nest_scale`: scales of float32, how many are in a block, and what is taken from them.
+
+    Raises
+    ------
+    TypeError
+        If the scales are not float32, or another is no number.
+    ValueError
+        If there are none or one is not finite, a block has none, or the offset is not finite in float32.
+    """
+    scales = as_array(scale, "scale")
+    if native(scales.dtype) != np.float32:
+        raise TypeError(f"scale must be float32, not {scales.dtype}")
+    if not scales.size or not np.isfinite(scales).all():
+        raise ValueError("scale must be finite numbers, at least one")
+    if (size := as_int(block_size, "block_size")) < 1:
+        raise ValueError(f"block_size must be 1 or more, not {shown(block_size)}")
+    return scales.astype(np.float32, copy=False), size, None if offset is None else as_offset(offset)
+
+
+def as_offset(offset: Any) -> float:
+    """Return what is taken from scales, which has to be finite in float32, as a float."""
+    most = float(np.finfo(np.float32).max)
+    return as_float(offset, "offset", -most, most)
+
+
 def dtype_of(numbers: Any, name: str) -> np.dtype[Any] | None:
     """Return the dtype in which a caller gives numbers, in native byte order; None for those of Python."""
     if numbers is None or is_python(numbers):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.reference import casting as reference
 from fastq.system import lazy
-from fastq.system.arguments import as_array, as_choice, as_dtype, native
+from fastq.system.arguments import as_array, as_choice, as_dtype, is_a, native, shown
 
 Array = NDArray[Any]
 
@@ -57,8 +60,9 @@ def cast_value(
     Raises
     ------
     TypeError
-        If x or dtype is neither integers nor floats.
+        If x or dtype is neither integers nor floats, or scalar_map no mapping of numbers.
     ValueError
+        If scalar_map has what dtype has no number for.
         If x has NaN, an infinity or a value out of range that no option is for, or a float is to be rounded otherwise.
 
     References
@@ -79,16 +83,40 @@ def cast_value(
     as_choice(rounding, "rounding", ROUNDINGS)
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp", "wrap"))
-    return _mapped(x, native(target), rounding, out_of_range, dict(scalar_map or {}))
+    target = native(target)
+    return _mapped(x, target, rounding, out_of_range, {} if scalar_map is None else _checked(scalar_map, target))
+
+
+def _checked(scalar_map: Any, dtype: np.dtype[Any]) -> dict[float, float]:
+    """Return values and what they become, numbers that the dtype has."""
+    if not is_a(scalar_map, Mapping):
+        raise TypeError(f"scalar_map must be a mapping of numbers to numbers, not {shown(scalar_map)}")
+    for number in itertools.chain(scalar_map, scalar_map.values()):
+        if is_a(number, (bool, np.timedelta64)) or not is_a(number, (int, float, np.integer, np.floating)):
+            raise TypeError(f"scalar_map must have numbers, not {shown(number)}")
+    for number in scalar_map.values():
+        if not _has(dtype, number):
+            raise ValueError(f"scalar_map must have numbers of {dtype}, not {shown(number)}")
+    return dict(scalar_map)
+
+
+def _has(dtype: np.dtype[Any], number: float) -> bool:
+    """Whether a dtype has a number: in its range, for integers a whole one."""
+    if dtype.kind == "f":
+        return number != number or abs(number) == math.inf or abs(number) <= float(np.finfo(dtype).max)
+    info = np.iinfo(dtype)
+    return info.min <= number <= info.max and number == int(number)
 
 
 def _mapped(
     x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None, scalar_map: dict[float, float]
 ) -> Array:
     """Cast what no scalar is mapped for, 0 in place of the others, and put in what these become."""
-    places = [(np.isnan(x) if key != key else x == key, value) for key, value in scalar_map.items()]
+    places = [
+        (np.isnan(x) if key != key else x == key, value) for key, value in scalar_map.items() if _has(x.dtype, key)
+    ]
     if places:
-        x = np.where(np.logical_or.reduce([where for where, _ in places]), x.dtype.type(0), x)
+        x = np.where(functools.reduce(np.logical_or, [where for where, _ in places]), x.dtype.type(0), x)
     cast = _to_integers if dtype.kind in "iu" else _to_floats
     result = cast(x, dtype, rounding, out_of_range)
     for where, value in reversed(places):

@@ -16,7 +16,9 @@ from fastq.io.checkpoints.stored import StoredWeight, stored_weights
 from fastq.io.checkpoints.tensors import decode
 from fastq.io.containers import DTYPES
 from fastq.io.gguf.container import GgufSource, open_gguf
+from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
+from fastq.system.arguments import shown
 from fastq.system.dtypes import ML_FLOATS
 
 Array = NDArray[Any]
@@ -134,8 +136,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
     Raises
     ------
-    ValueError
-        If the files are damaged, or store weights in a way that is not known here.
+    TypeError, ValueError
+        If there are none, the files are damaged, or store weights in a way that is not known here.
 
     Examples
     --------
@@ -144,5 +146,9 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     >>> model["model.layers.0.self_attn.q_proj"]  # doctest: +SKIP
     QuantizedArray(shape=(4096, 4096), dtype=int4, axis=-1, block_size=128, nbytes=8912896)
     """
-    path = Path(path)
-    return _GgufCheckpoint(path) if path.suffix == ".gguf" else _FolderCheckpoint(path)
+    path = as_name(path)
+    if path.suffix == ".gguf":
+        return _GgufCheckpoint(path)
+    if not path.is_dir():
+        raise ValueError(f"path must be that of a model directory or of a .gguf file, not {shown(str(path))}")
+    return _FolderCheckpoint(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.schemes import E4M3, E8M0, PRESETS, Scheme, WeightScheme
 from fastq.io.checkpoints.tensors import constants, stored_arrays, stored_specs
 from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec, numpy_dtype, safetensors_dtype, spec_of
+from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, is_a
+from fastq.system.arguments import as_array, as_int, is_a, reason, shown
 from fastq.system.atomic import replacing
 
 Array = NDArray[Any]
@@ -52,8 +54,8 @@ def save_checkpoint(
 
     Raises
     ------
-    ValueError
-        If the directory is not empty, or compressed-tensors has no such array.
+    TypeError, ValueError
+        If an argument is not as described, the directory is not empty, or compressed-tensors has no such array.
     OSError
         If it can't be written.
 
@@ -67,11 +69,14 @@ def save_checkpoint(
     ...     fastq.io.open_checkpoint(folder)["layer"].shape
     (8, 64)
     """
-    folder, settings = Path(path), dict(config or {})
+    folder, settings, most = as_name(path), _as_settings(config), as_int(shard_size, "shard_size")
+    if most < 1:
+        raise ValueError(f"shard_size must be 1 or more, not {most}")
+    _check_mapping(tensors)
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"path must be an empty directory, and {folder} has files")
     dtype = dtype_of(settings) or "F32"
-    shards = list(_shards(tensors, dtype, shard_size))
+    shards = list(_shards(tensors, dtype, most))
     check_names(spec.name for _, specs in shards for spec in specs)
     folder.mkdir(exist_ok=True)
     schemes: dict[str, Scheme | None] = {}
@@ -95,6 +100,28 @@ def save_checkpoint(
     write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})
     if len(shards) > 1:
         write_json(folder / INDEX, {"metadata": {}, "weight_map": dict(sorted(files.items()))})
+
+
+def _as_settings(config: Any) -> dict[str, Any]:
+    """Return what goes into config.json; it is written last, so that nothing may be wrong with it then."""
+    if config is None:
+        return {}
+    if not is_a(config, Mapping):
+        raise TypeError(f"config must be a mapping, not {shown(config)}")
+    try:
+        settings = dict(config)
+        json.dumps(settings)
+    except Exception as error:
+        raise TypeError(f"config must be what a file of JSON holds: {reason(error)}") from error
+    return settings
+
+
+def _check_mapping(tensors: Any) -> None:
+    if not is_a(tensors, Mapping):
+        raise TypeError(f"tensors must be a mapping of arrays by their names, not {shown(tensors)}")
+    for name in tensors:
+        if not is_a(name, str):
+            raise TypeError(f"tensors must have names that are strings, not {shown(name)}")
 
 
 def _kv_cache(settings: Mapping[str, Any]) -> Any:

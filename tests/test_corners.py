@@ -106,6 +106,7 @@ def test_numbers_of_fp4_are_those_of_the_paper():
     """QLoRA's code has them, bitsandbytes/csrc/kernels.cu, dDequantizeFP4Tree: signs, two bits of exponent and one."""
     positive = [0, 0.005208333, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25]
     np.testing.assert_allclose(CODEBOOKS["fp4"].values, [*positive, *np.negative(positive)], rtol=1e-6)
+    assert not np.signbit(CODEBOOKS["fp4"].values)[8]  # bitsandbytes/functional.py, get_4bit_type: -0, an integer
 
 
 # --- blocks of GGUF ---------------------------------------------------------------------------------------------------
@@ -155,6 +156,12 @@ def test_numbers_of_float4_are_those_of_other_packages():
     numbers = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
     assert [2 * each for each in numbers.tolist()] == list(DOUBLED)
     assert list(gguf_package.quants.MXFP4.kvalues) == list(DOUBLED)
+
+
+def test_numbers_of_types_are_those_of_the_package():
+    known = {kind.name: kind.value for kind in gguf_package.GGMLQuantizationType}
+    known.setdefault("NVFP4", 40)  # ggml/include/ggml.h, enum ggml_type, GGML_TYPE_NVFP4
+    assert {name: row.number for name, row in BLOCK_FORMATS.items()} == {name: known[name] for name in BLOCK_FORMATS}
 
 
 # --- packed codes -----------------------------------------------------------------------------------------------------

@@ -209,6 +209,7 @@ def test_what_stands_for_true_is_no_bool(name):
             function(X, "int8", **{option: junk})
 
 
+OF_4_BITS = fastq.QType("uint8", 8, signed=False).with_bits(4)
 # what the few values above may not reach
 REFUSED = [
     (lambda api: api.minmax(X, axis="0"), TypeError, "axis must be an int, a tuple of int or None, not '0'"),
@@ -240,6 +241,7 @@ REFUSED = [
     (lambda api: Convention("own", narrow="some"), ValueError, "narrow must be 'all' or a tuple"),
     (lambda api: Convention("own", reduced=(1,)), ValueError, "reduced must be a tuple of"),
     (lambda api: Convention("own", reduced=(("int8", 3, 3),)), ValueError, "reduced must have its first code before"),
+    (lambda api: api.quantize_linear(X, 0.5, np.uint8(16), OF_4_BITS), ValueError, "zero_point must"),
     (lambda api: fastq.QType("int8", 8).code_range(1), TypeError, "symmetric must be a bool"),
     (lambda api: fastq.load("\ud800"), ValueError, "path must be the name of a file"),
     (lambda api: fastq.load(""), ValueError, "path must be the name of a file"),

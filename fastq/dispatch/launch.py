@@ -57,7 +57,7 @@ class UnpackedLauncher(NamedTuple):
     """
 
     through: Launcher
-    move: Callable[[Array, Array], int]  # packs or unpacks
+    move: Callable[[Array, Array], object]  # packs or unpacks
     packs: bool
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

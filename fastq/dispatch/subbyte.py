@@ -184,10 +184,12 @@ def packer(
     return pack_rows
 
 
-def unpacker(packed: Array, codes: Array, code_format: StorageFormat, axis: int = -1) -> Callable[[Array, Array], int]:
+def unpacker(
+    packed: Array, codes: Array, code_format: StorageFormat, axis: int = -1
+) -> Callable[[Array, Array], object]:
     """Return what writes packed codes along an axis one in a byte, for arrays of the same dtype, shape and strides."""
     if not codes.size:
-        return lambda packed, codes: 0
+        return lambda packed, codes: None
     where, rows, target = np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), native(codes.dtype)
     plan = plan_repack(rows.shape, code_format, code_format, target, StridedOperands(out=memory_of(rows)))
     if copies := plan is None:
@@ -197,13 +199,12 @@ def unpacker(packed: Array, codes: Array, code_format: StorageFormat, axis: int 
     if gather is None and spread is None:
         return launch
 
-    def unpack_rows(packed: Array, codes: Array) -> int:
+    def unpack_rows(packed: Array, codes: Array) -> None:
         where, rows = np.moveaxis(packed, axis, -1), np.moveaxis(codes.view(target), axis, -1)
         result = rows if spread is None else np.empty(rows.shape, target)
-        status = launch(where if gather is None else gather(where), result)
+        launch(where if gather is None else gather(where), result)
         if spread is not None:
             spread(result, rows)
-        return status
 
     return unpack_rows
 

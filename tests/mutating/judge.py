@@ -17,7 +17,7 @@ import traceback
 from dataclasses import dataclass
 
 from mutating.operators import mentions, mutated
-from mutating.probes import TESTS, Around, Cases, clear_caches, run_tests
+from mutating.probes import CORNERS, TESTS, Around, Cases, clear_caches, run_tests
 from mutating.reach import ROOT, file_of, kernel_name
 
 MEMORY = 12 << 30  # bytes of address space
@@ -94,13 +94,17 @@ def plan_for(mutant, reach, patience=1):
     if not compiled:
         kernels = set()
     places = places | {place for place, asked in enumerate(reach.kernels) if asked & kernels}
+    if not places:  # in kernels of tests that were not traced: what reaches the file may reach it too
+        places = set().union(*(found for (each, _), found in reach.lines.items() if each == file))
     probes = sorted(places, key=lambda place: rng.random())
     cases = [place for place in probes if reach.probes[place].kind == "case"]
     tests = [place for place in probes if reach.probes[place].kind == "test"]
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
         if cases:  # tests of these kernels, and later of others: of what few cases need
+            corners = [place for place in tests if patience > 1 and reach.probes[place].name.startswith(CORNERS)]
             tests, _ = _few_kernels(tests, kernels - made, reach, rng, FEW_KERNELS * (patience - 1))
+            tests = list(dict.fromkeys(corners + tests))
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
     names = re.findall(r"'(\w+)'", mutant.change)  # of a row of a table, whose own tests come first
     chances = {place: reach.seconds[place] * (0.5 + rng.random()) for place in tests}
@@ -109,6 +113,7 @@ def plan_for(mutant, reach, patience=1):
         name = reach.probes[place].name
         return (
             not any(each in name for each in names),
+            patience == 1 or not name.startswith(CORNERS),
             not _mentions(name.partition("::")[0], mutant.module),
             chances[place],
         )

@@ -37,7 +37,6 @@ from fastq.runtime.driver import LAUNCH_CHUNK, LAUNCH_STOP, OUT, SCALE, UNFIT, Z
 from fastq.runtime.driver import SUMS as ERRORS
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.runtime.tiling import Operand, in_tiles
-from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -58,7 +57,7 @@ def plan_errors(
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.joined_rows(tuning.current().narrow_row, tuning.current().narrow_rows[0])
+    layout, repeat = layout.joined_rows()
     held = np.dtype(np.float64)
     kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, held), "compare", spec.arithmetic)
     operands, args, size = (X, OUT, SCALE, ZERO, ERRORS), kernel_args(layout, spec.code_range), math.prod(shape)
@@ -86,12 +85,14 @@ class ErrorsLaunch:
     """
 
     def __init__(self, spec: OpSpec, x: Array, q: Array, given: Parameters) -> None:
-        arrangement, self.unpacked = arrangement_of_packed(spec, x.shape, q) if spec.packs else None, None
-        if arrangement is None:
-            if (code_format := spec.arithmetic.code_format) is not None and spec.packs:
-                self.unpacked, self.code_format = spec.unpacked, code_format
-                q = np.empty(x.shape, code_format.unpacked_dtype)
-            arrangement = arrange(x, q, spec.axes, spec.block_size)
+        arrangement, self.unpacked = None, None
+        if spec.packs:
+            arrangement = arrangement_of_packed(spec, x.shape, q)
+            if arrangement is None:
+                assert spec.arithmetic.code_format is not None
+                self.unpacked, self.code_format = spec.unpacked, spec.arithmetic.code_format
+                q = np.empty(x.shape, self.code_format.unpacked_dtype)
+        arrangement = arrangement or arrange(x, q, spec.axes, spec.block_size)
         view = arrangement.view(x)
         memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))
         dtypes = map(native, (x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype))

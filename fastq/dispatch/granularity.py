@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from fastq.system import tuning
 from fastq.system.arguments import as_axis, within_array
 
 NEVER = 1 << 62  # a cycle that no outer index reaches
@@ -52,12 +53,14 @@ class Layout:
         """Whether each parameter belongs to one block of one outer index, and to no other part of the array."""
         return self.kept == self.outer
 
-    def joined_rows(self, least: int, many: int) -> tuple[Layout, int]:
-        """Join rows until `inner` is at least `least`; return how often that repeats the parameters, too.
+    def joined_rows(self, reduces: bool = False) -> tuple[Layout, int]:
+        """Join short rows, for a loop that converts or reduces; return how often that repeats the parameters, too.
 
         A loop over rows of three elements would spend its time between rows. Only where every row has the same
-        parameters, and there are `many` rows for each of their elements and 16 more.
+        parameters, and there are many rows for each of their elements and 16 more.
         """
+        tuned = tuning.current()
+        least, many = tuned.narrow_row, tuned.narrow_rows[reduces]
         repeat = min(-(-least // self.inner), self.length)
         few = self.length < many * (self.inner + 16)
         if few or self.inner == 1 or repeat <= 1 or self.outer > 1 or self.blocks > 1:

@@ -54,13 +54,6 @@ CORNERS = "tests/test_corners.py"  # whose tests were written for mutants that s
 WHOLE = "gguf_formats", "zarr", "binarize"
 # whose kernels few cases of the fuzzer need
 ALONE = "calibrator", "codebooks", "range_search", "corners", "row_lengths", *WHOLE
-    "calibrator",
-    "codebooks",
-    "range_search",
-    "corners",
-    "row_lengths",
-    *WHOLE,
-)  # whose kernels few cases of the fuzzer need
 _KEPT = (
     "fastq.jit",
     "fastq.runtime.threadpool",

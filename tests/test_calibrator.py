@@ -293,6 +293,18 @@ def test_mse_is_never_worse_than_minmax():
         assert errors[0] <= errors[1]
 
 
+@pytest.mark.parametrize(("axis", "shape"), [(1, (6,)), ((0, 2), (2, 3))])
+def test_mse_of_channels_is_that_of_each(axis, shape):
+    x = samples(0)[:2, :3, :50].reshape(*shape, 50)
+    of_channels = fastq.Calibrator("int3", axis=axis, symmetric=True, bins=16)
+    of_channels.update(np.moveaxis(x, -1, len(shape) - 1))
+    scale = of_channels.qparams("mse", grid=3).scale
+    for channel in np.ndindex(shape):
+        calibrator = fastq.Calibrator("int3", symmetric=True, bins=16)
+        calibrator.update(x[channel])
+        assert calibrator.qparams("mse", grid=3).scale == scale[channel]
+
+
 def histograms():
     """Histograms of several distributions and sizes, even and odd, and how coarse the others are."""
     for seed in range(12):
@@ -315,6 +327,17 @@ def test_the_first_look_at_divergences_is_near_enough():
         there = np.isfinite(exact)
         assert np.array_equal(there, np.isfinite(near))
         assert np.all(np.abs(near[there] - exact[there]) < thresholds._NEAR / 2)
+
+
+def test_the_first_look_at_divergences_of_many_zeros():
+    """The share of which is just below that from which logarithms are not replaced by a series."""
+    counts = np.zeros(4096, np.int64)
+    counts[[0, 1000, 2047, 2048, 3000, 4095]] = 2, 1, 3, 1, 1, 2
+    near = thresholds._divergences(counts, 8)
+    exact = np.array([thresholds._divergence(counts, 2044 - k, 8) for k in range(near.size)])
+    there = np.isfinite(exact)
+    assert np.array_equal(there, np.isfinite(near))
+    assert np.all(np.abs(near[there] - exact[there]) < thresholds._NEAR / 2)
 
 
 def percentile_of_upper_edges(counts, edges, share, symmetric, right=thresholds.percentile):

@@ -393,6 +393,14 @@ def test_zero_points_of_other_floats_are_refused(impl):
         impl.quantize(np.ones(3, np.float32), qparams=p)
 
 
+@pytest.mark.parametrize("impl", [fastq, reference])
+def test_float_zero_points_below_float32_are_zero(impl):
+    p = fastq.QParams(np.float32(1), np.float64(1e-60), "uint8", convention="cf")
+    with np.errstate(all="raise"):
+        q = impl.quantize(np.arange(3, dtype=np.float32), qparams=p)
+    assert q.codes.tolist() == [0, 1, 2]
+
+
 # What is refused
 
 
@@ -483,3 +491,17 @@ def test_reduced_ranges_are_those_of_onnxruntime(dtype):
     for api in (fastq, reference):
         params = api.choose_qparams(np.array([-1, 1], np.float32), dtype, convention=row)
         assert params.scale == np.float32(2 / (highest - lowest))
+
+
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_blocks_of_onnxruntime(api):
+    """Its compute_scale_zp_blocked: differences in float32, zero points by stored scales, the middle beside zeros."""
+    options = {"axis": 1, "block_size": 2, "convention": "onnxruntime"}
+    x = np.random.default_rng(0).uniform(-1, 1, (4096, 2)).astype(np.float32)
+    lo, hi = np.minimum(x.min(axis=1), 0), np.maximum(x.max(axis=1), 0)
+    scale = ((hi - lo).astype(np.float64) / 65535).astype(np.float32)
+    found = api.choose_qparams(x, "uint16", **options)
+    assert found.scale.ravel().tolist() == scale.tolist()
+    assert found.zero_point.ravel().tolist() == np.rint(-lo.astype(np.float64) / scale).tolist()
+    found = api.choose_qparams(np.zeros((1, 2), np.float32), "uint8", symmetric=True, **options)
+    assert (found.scale.item(), found.zero_point.item()) == (1, 128)

@@ -142,6 +142,17 @@ def test_every_scale_of_nvfp4_in_gguf():
     same_bytes(blocks, reference.gguf.quantize(x, "NVFP4"))
 
 
+def test_smallest_values_that_are_not_taken_for_zero():
+    """Where importance is known, smallest values of sub-blocks have codes of their own from 1e-15 on."""
+    least = np.float32(1e-15)
+    for value, codes in ((least, [63] * 8), (np.nextafter(least, np.float32(0)), [0] * 8)):
+        x = np.full((1, 256), -value)
+        blocks = fastq.gguf.quantize(x, "Q4_K", imatrix=np.ones(256, np.float32))
+        same_bytes(blocks, reference.gguf.quantize(x, "Q4_K", imatrix=np.ones(256, np.float32)))
+        parameters = blocks[0, 4:16].astype(int)
+        assert [*(parameters[4:8] & 63), *(parameters[8:] >> 4 | parameters[4:8] >> 6 << 4)] == codes
+
+
 @pytest.mark.parametrize("name", ["MXFP4", "NVFP4", "TQ2_0"])
 @pytest.mark.parametrize("bad", [np.inf, -np.inf])
 def test_infinities_in_gguf_are_refused(name, bad):
@@ -188,7 +199,7 @@ def test_packed_codes_of_one_axis_with_gaps(step):
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(), (5,), (70,), (20, 7), (3, 4, 10), (2, 20, 7), (3, 4, 2)])
+@pytest.mark.parametrize("shape", [(), (5,), (70,), (20, 7), (3, 4, 10), (2, 20, 7), (3, 4, 2), (20, 2)])
 def test_every_piece_is_counted(shape, monkeypatch):
     monkeypatch.setattr(refusal, "_PIECE", 6)
     x = np.where(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 == 0, np.nan, 1).astype(np.float32)

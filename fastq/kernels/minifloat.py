@@ -270,10 +270,7 @@ def _exponent_of(size, kind):
 
 @specialize
 def round_magnitude(x, kind):
-    """Round magnitudes to numbers of the Minifloat `kind`: what `decode` makes of `encode` where that saturates."""
-    if not isinstance(x, Vec):
-        one = Vec(x, 1)
-        return lambda x, kind: first(round_magnitude(full(x, one), kind))
+    """Round lanes of magnitudes to numbers of the Minifloat `kind`: what `decode` makes of a saturating `encode`."""
     row, (_, mantissa, _) = _format(kind).row, _SOURCES[x.dtype]
     limit, power, source = row.max, (mantissa - row.mantissa) << mantissa, x.dtype
 

@@ -5,6 +5,7 @@ import itertools
 
 import gguf as gguf_package
 import ml_dtypes
+import numba
 import numpy as np
 import pytest
 from catalogue import same_bytes, same_quantized
@@ -16,6 +17,10 @@ from fastq.dispatch import refusal
 from fastq.dispatch.casting import cast_floats
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.gguf import BLOCK_FORMATS, DOUBLED
+from fastq.jit import intrinsic
+from fastq.kernels.formulas import PreparedScale
+from fastq.kernels.loops.range_search import _prepared_for_search
+from fastq.kernels.spec import KernelSpec
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.system import tuning
 
@@ -75,6 +80,28 @@ def test_blocks_with_nan_have_a_scale_of_nan_and_others_have_none(threads):
     found = fastq.quantize(x, "mxfp8_e4m3", nan="keep")
     same_quantized(found, reference.quantize(x, "mxfp8_e4m3", nan="keep"))
     assert np.isnan(found.dequantize()).sum() == 32
+
+
+UNITS_OF_TENSOR = KernelSpec("minmax", scale_kind="tensor")
+
+
+@intrinsic
+def units_of_tensor(typingctx):
+    """Return the spec of a format whose scales are in units of one for the array, as kernels get it."""
+    return UNITS_OF_TENSOR(), lambda context, builder, sig, args: context.get_constant_null(UNITS_OF_TENSOR)
+
+
+def test_searches_divide_by_scales_in_the_order_of_quantizing():
+    """First by that of the array: the other order has another last bit."""
+
+    @numba.njit
+    def factor(scale, tensor):
+        given = PreparedScale(scale, tensor, scale, scale, scale, scale)
+        return _prepared_for_search(units_of_tensor(), given).factor
+
+    scales = np.arange(16, 32, dtype=np.float32)
+    for tensor in np.random.default_rng(0).uniform(1e-4, 1e-3, 20).astype(np.float32):
+        assert [factor(scale, tensor) for scale in scales] == (np.float32(1) / tensor / scales).tolist()
 
 
 # --- floats -----------------------------------------------------------------------------------------------------------

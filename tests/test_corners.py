@@ -72,6 +72,38 @@ def test_zero_point_of_positive_constants_where_it_is_an_end():
     assert found.zero_point.tolist() == [0, 127, 0, 0]
 
 
+@pytest.mark.parametrize("shape", [(40,), (3, 40), (5, 33)])
+def test_blocks_that_are_shorter_have_a_scale_of_nan_too(shape):
+    x = np.ones(shape, np.float32)
+    x[..., -1] = np.nan
+    found = fastq.quantize(x, "mxfp6_e2m3", nan="keep")
+    same_quantized(found, reference.quantize(x, "mxfp6_e2m3", nan="keep"))
+    assert np.isnan(found.dequantize()).sum() == x.size // shape[-1] * (shape[-1] - 32)
+
+
+@pytest.mark.parametrize("size", [16, 24, 32, 128])
+def test_nan_in_any_block_is_refused_beside_given_scales(size):
+    x, scale = np.ones((40, size), np.float32), np.ones((40, 1), np.float32)
+    for k in range(0, x.size, 7):
+        x.flat[k] = np.nan
+        with pytest.raises(ValueError, match="x has 1 NaN"):
+            fastq.quantize_linear(x, scale, dtype="uint8", axis=1, block_size=size)
+        x.flat[k] = 1
+
+
+@pytest.mark.parametrize("rounding", ["floor", "trunc", "half_even", "half_away"])
+def test_codes_that_are_clamped_are_counted_to_a_step(rounding):
+    """Where rounding goes one way, what is less than a step beyond an end is clamped or not."""
+    row = dataclasses.replace(fastq.CONVENTIONS["onnx"], name=rounding, rounding=rounding)
+    params = fastq.QParams(np.float32(0.5), 3, "int8", convention=row)
+    steps = np.arange(-1.25, 1.5, 0.125)
+    x = np.concatenate([np.resize(end + steps, 64) for end in (-131, 124)]).astype(np.float32) / 2
+    q = fastq.quantize(x, qparams=params)
+    rounded = {"half_even": np.rint, "half_away": lambda x: np.trunc(x + np.copysign(0.5, x))}
+    codes = rounded.get(rounding, getattr(np, rounding, None))(2 * x.astype(np.float64)) + 3
+    assert fastq.compare(x, q).clipped == np.count_nonzero((codes < -128) | (codes > 127))
+
+
 def test_blocks_with_nan_have_a_scale_of_nan_and_others_have_none(threads):
     """Few blocks for many threads are not quantized in one pass."""
     threads(4)

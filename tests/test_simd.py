@@ -132,7 +132,11 @@ SCALARS = {
     "reduce_max(d)": lambda d, **_: by_halves(lambda low, high: np.where(low > high, low, high), d),
     "reduce_sum(d)": lambda d, **_: by_halves(np.add, d),
 }
-CHOSEN = {"select(any_lane(a < b), a, b)": lambda a, b, **_: np.where((a < b).any(1, keepdims=True), a, b)}
+CHOSEN = {
+    "select(any_lane(a < b), a, b)": lambda a, b, **_: np.where((a < b).any(1, keepdims=True), a, b),
+    "select(any_lane(a < b), a, three)": lambda a, b, three, **_: np.where((a < b).any(1, keepdims=True), a, three),
+    "select(any_lane(a < b), three, a)": lambda a, b, three, **_: np.where((a < b).any(1, keepdims=True), three, a),
+}
 HALVES = {
     "lower(a)": lambda a, **_: a[:, : a.shape[1] // 2],
     "upper(a)": lambda a, **_: a[:, a.shape[1] // 2 :],
@@ -495,13 +499,14 @@ REFUSED = {
     "operands of other types": "fma(x8, x8, convert(x8, float64))",
     "half of one lane and another": "join(x8, x16)",
     "half of a scalar": "lower(load(p, 0, float32))",
+    "lanes of another type than the pointer's": "load(p, 0, F64X8)",
 }
 
 
 @pytest.mark.parametrize("expression", REFUSED.values(), ids=REFUSED)
 def test_refused_when_compiled(expression):
     body = ["p = pointer(a, float32)", "x8, x16 = load(p, 0, F32X8), load(p, 0, F32X16)", f"y = {expression}"]
-    scope = {"F32X8": Vec(types.float32, 8), "F32X16": Vec(types.float32, 16)}
+    scope = {"F32X8": Vec(types.float32, 8), "F32X16": Vec(types.float32, 16), "F64X8": Vec(types.float64, 8)}
     compiled([*body[:2], "y = x8 + x8"], ["a"], **scope)
     with pytest.raises(TypingError):
         compiled(body, ["a"], **scope)

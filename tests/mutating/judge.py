@@ -357,8 +357,6 @@ def _child(mutant, plan, writing):
 
 def judge(mutant, plan):
     """Judge a mutant by the probes of a plan, in a process of its own; None stands for the package as it is."""
-    if not plan.cases and not plan.tests:
-        return Verdict("not reached")
     began, (reading, writing) = time.monotonic(), os.pipe()
     pid = os.fork()
     if not pid:
@@ -378,7 +376,7 @@ def judge(mutant, plan):
     if last[0] == "killed":
         return Verdict(last[1], last[2], last[3], seconds, probes)
     if last[0] == "survived":
-        return Verdict("survived", "", "", seconds, probes)
+        return Verdict("survived" if probes else "not reached", "", "", seconds, probes)
     hangs = silent or code == -signal.SIGXCPU
     return Verdict("hang" if hangs else "crash", str(last[1]), f"exit code {code}", seconds, probes)
 

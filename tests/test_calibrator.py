@@ -340,6 +340,17 @@ def test_the_first_look_at_divergences_of_many_zeros():
     assert np.all(np.abs(near[there] - exact[there]) < thresholds._NEAR / 2)
 
 
+def test_entropies_of_ranges_by_a_series_are_near_those_of_each_bin():
+    counts = np.random.default_rng(0).integers(0, 5, 64)
+    start, stop, first, last = np.arange(31, -1, -1), np.arange(33, 65), np.full(32, 7), np.full(32, 9)
+    less = np.linspace(0, thresholds._FEW_ZEROS, 32)
+    found = thresholds._own_entropy(counts, start, stop, first, last, less)
+    for k in range(32):
+        bins = np.array([7, 9, *counts[start[k] + 1 : stop[k] - 1]])
+        rest = bins[bins > 0] - less[k]
+        np.testing.assert_allclose(found[k], (rest * np.log(rest)).sum(), atol=1e-6)
+
+
 def percentile_of_upper_edges(counts, edges, share, symmetric, right=thresholds.percentile):
     return right(counts, np.concatenate((edges[1:], edges[-1:])), share, symmetric)
 

@@ -17,6 +17,7 @@ from fastq.dispatch import refusal
 from fastq.dispatch.casting import cast_floats
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.gguf import BLOCK_FORMATS, DOUBLED
+from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.jit import intrinsic
 from fastq.kernels.formulas import PreparedScale
 from fastq.kernels.loops.range_search import _prepared_for_search
@@ -63,6 +64,25 @@ def test_codes_of_blocks_are_clamped_at_both_ends(sign):
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_of_two_largest_values_the_negative_one_has_the_lowest_code(api):
+    """As in ONNX Runtime's quantize_matmul_4bits, where abs(max) > abs(min) has to hold for the other."""
+    x = np.tile(np.float32([-1, 1, 0.25, -0.5]), 8)
+    found = api.quantize(x, "uint4", axis=0, block_size=32, symmetric=True, convention="matmul-nbits")
+    assert found.scale.item() == 1 / 8
+    assert found.unpacked()[:4].tolist() == [0, 15, 10, 4]
+
+
+@pytest.mark.parametrize("end", ["lowest", "highest"])
+def test_float_zero_points_are_counted_from_either_end(end):
+    """By hand: steps of 0.5 from -3, to 124.5."""
+    row = dataclasses.replace(fastq.CONVENTIONS["textbook"], name=end, zero_point="float", zero_point_end=end)
+    x = np.array([-3, 10, 124.5], np.float32)
+    for api in (fastq, reference):
+        found = api.choose_qparams(x, "uint8", convention=row)
+        assert (found.scale.item(), found.zero_point.item()) == (0.5, 6.0)
+
+
 def test_zero_point_of_positive_constants_where_it_is_an_end():
     row = dataclasses.replace(fastq.CONVENTIONS["compressed-tensors"], name="not widened", includes_zero=False)
     x = np.repeat(np.array([5, -5, 0, 1e-40], np.float32)[:, None], 40, axis=1)
@@ -97,11 +117,11 @@ def test_codes_that_are_clamped_are_counted_to_a_step(rounding):
     row = dataclasses.replace(fastq.CONVENTIONS["onnx"], name=rounding, rounding=rounding)
     params = fastq.QParams(np.float32(0.5), 3, "int8", convention=row)
     steps = np.arange(-1.25, 1.5, 0.125)
-    x = np.concatenate([np.resize(end + steps, 64) for end in (-131, 124)]).astype(np.float32) / 2
-    q = fastq.quantize(x, qparams=params)
     rounded = {"half_even": np.rint, "half_away": lambda x: np.trunc(x + np.copysign(0.5, x))}
-    codes = rounded.get(rounding, getattr(np, rounding, None))(2 * x.astype(np.float64)) + 3
-    assert fastq.compare(x, q).clipped == np.count_nonzero((codes < -128) | (codes > 127))
+    for step in [*(steps - 131), *(steps + 124)]:
+        x = np.full(64, step / 2, np.float32)
+        code = rounded.get(rounding, getattr(np, rounding, None))(step) + 3
+        assert fastq.compare(x, fastq.quantize(x, qparams=params)).clipped == (0 if -128 <= code <= 127 else 64)
 
 
 def test_blocks_with_nan_have_a_scale_of_nan_and_others_have_none(threads):
@@ -222,6 +242,13 @@ def test_infinities_in_gguf_are_refused(name, bad):
             module.quantize(x, name)
 
 
+@pytest.mark.parametrize("name", ["Q2_K", "Q4_K"])
+def test_the_first_scale_of_a_search_may_be_the_best(name):
+    rng = np.random.default_rng(0)
+    x, imatrix = rng.standard_normal((200, 256)).astype(np.float32), rng.uniform(0, 1, 256).astype(np.float32)
+    same_bytes(fastq.gguf.quantize(x, name, imatrix=imatrix), reference.gguf.quantize(x, name, imatrix=imatrix))
+
+
 def test_numbers_of_float4_are_those_of_other_packages():
     numbers = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
     assert [2 * each for each in numbers.tolist()] == list(DOUBLED)
@@ -234,6 +261,15 @@ def test_numbers_of_types_are_those_of_the_package():
     assert {name: row.number for name, row in BLOCK_FORMATS.items()} == {name: known[name] for name in BLOCK_FORMATS}
 
 
+def test_sizes_of_types_are_those_of_the_package():
+    """Of all types that files may have, with those that are only copied."""
+    kinds = {kind.name: kind for kind in gguf_package.GGMLQuantizationType}
+    for row in TENSOR_TYPES.values():
+        if (kind := kinds.get(row.name)) is not None:
+            assert (row.number, row.block, row.nbytes) == (kind.value, *gguf_package.GGML_QUANT_SIZES[kind]), row.name
+    assert len(kinds.keys() & TENSOR_TYPES.keys()) > 30
+
+
 # --- packed codes -----------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +280,23 @@ def test_packed_codes_in_every_order_of_memory(order, axis):
     packed = reference.pack(codes, "uint4", axis=axis)
     packed = np.ascontiguousarray(packed.transpose(order)).transpose(np.argsort(order))
     same_bytes(fastq.unpack(packed, "uint4", shape=codes.shape, axis=axis), codes)
+
+
+@pytest.mark.parametrize("bits", range(1, 8))
+def test_rows_of_packed_codes_begin_with_a_byte(bits):
+    codes = np.random.default_rng(bits).integers(0, 1 << bits, (5, 13), np.uint8)
+    packed = fastq.pack(codes, f"uint{bits}")
+    same_bytes(packed, reference.pack(codes, f"uint{bits}"))
+    same_bytes(fastq.unpack(packed, f"uint{bits}", shape=codes.shape), codes)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_packed_codes_of_which_each_has_a_byte(order):
+    """They have the shape of their values, which are in C order all the same."""
+    codes = np.random.default_rng(0).integers(-8, 8, (2, 36, 1)).astype(np.int8)
+    packed = np.ascontiguousarray(fastq.pack(codes, "int4").transpose(order)).transpose(np.argsort(order))
+    q = fastq.QuantizedArray(packed, fastq.QParams(0.5, 0, "int4"), codes.shape)
+    same_bytes(q.dequantize(), (codes / 2).astype(q.dequantize().dtype))
 
 
 @pytest.mark.parametrize("step", [2, -1])

@@ -216,7 +216,7 @@ def test_bitsandbytes_with_nested_scales():
     [
         (lambda q: q.codes, "gptq", TypeError, "q must be a QuantizedArray"),
         (lambda q: q, "ggml", ValueError, "layout must be"),
-        (lambda q: weight("uint3"), "awq", ValueError, "dtype must be one of uint4 for layout 'awq', not uint3"),
+        (lambda q: weight("uint3"), "awq", ValueError, "the dtype of q must be one of uint4 for layout 'awq', not"),
         (lambda q: weight(shape=(12, 64)), "awq", ValueError, "qweight needs whole words: a multiple of 8 outputs"),
         (lambda q: weight(shape=(12, 64)), "gptq", ValueError, "qzeros needs whole words: a multiple of 8, not 12"),
         (lambda q: weight(block=48), "matmul_nbits", ValueError, "block_size must be a power of two from 16 on"),

@@ -281,7 +281,7 @@ def dequantize(
     params, rules = checked_qparams(qparams, shape, qparams.compute_dtype)
     check_stored_codes(codes, params.dtype, shape)
     wanted = _output_dtype(params.compute_dtype, dtype, out)
-    result = result_of(shape, wanted, out, like=codes if codes.shape == shape else None)
+    result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
     return _with_qparams("dequantize", codes, out, qparams, params, rules, result, shape=shape)
 
 

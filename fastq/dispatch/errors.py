@@ -37,6 +37,7 @@ from fastq.runtime.driver import LAUNCH_CHUNK, LAUNCH_STOP, OUT, SCALE, UNFIT, Z
 from fastq.runtime.driver import SUMS as ERRORS
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.runtime.tiling import Operand, in_tiles
+from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -57,7 +58,7 @@ def plan_errors(
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.joined_rows()
+    layout, repeat = layout.joined_rows(tuning.current())
     held = np.dtype(np.float64)
     kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, held), "compare", spec.arithmetic)
     operands, args, size = (X, OUT, SCALE, ZERO, ERRORS), kernel_args(layout, spec.code_range), math.prod(shape)

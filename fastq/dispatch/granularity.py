@@ -7,10 +7,12 @@ import math
 import operator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastq.system import tuning
 from fastq.system.arguments import as_axis, within_array
+
+if TYPE_CHECKING:
+    from fastq.system.tuning import Tuning
 
 NEVER = 1 << 62  # a cycle that no outer index reaches
 
@@ -53,13 +55,12 @@ class Layout:
         """Whether each parameter belongs to one block of one outer index, and to no other part of the array."""
         return self.kept == self.outer
 
-    def joined_rows(self, reduces: bool = False) -> tuple[Layout, int]:
+    def joined_rows(self, tuned: Tuning, reduces: bool = False) -> tuple[Layout, int]:
         """Join short rows, for a loop that converts or reduces; return how often that repeats the parameters, too.
 
         A loop over rows of three elements would spend its time between rows. Only where every row has the same
         parameters, and there are many rows for each of their elements and 16 more.
         """
-        tuned = tuning.current()
         least, many = tuned.narrow_row, tuned.narrow_rows[reduces]
         repeat = min(-(-least // self.inner), self.length)
         few = self.length < many * (self.inner + 16)

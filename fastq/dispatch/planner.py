@@ -165,7 +165,7 @@ def plan_elementwise(
     kinds, size = element_types(spec, *dtypes), math.prod(shape)
     layout = make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.joined_rows()
+    layout, repeat = layout.joined_rows(tuning.current())
     threads = threadpool.threads_for(size)
     kernel = kernel_for(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst))
@@ -311,7 +311,7 @@ def plan_minmax(
     threads = _threads_to_reduce(size)
     wanted, parameters = layout.shape, layout.parameters
     tuned = tuning.current()
-    layout, repeat = layout.joined_rows(reduces=True)
+    layout, repeat = layout.joined_rows(tuned, reduces=True)
     count, chunk_multiple = layout.parameters, owned_units(layout)
     alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads

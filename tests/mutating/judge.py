@@ -102,28 +102,31 @@ def plan_for(mutant, reach, patience=1):
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
         if cases:  # tests of these kernels, and later of others: of what few cases need
-            corners = [place for place in tests if patience > 1 and reach.probes[place].name.startswith(CORNERS)]
+            nearest = [
+                place for place in tests if patience > 1 and min(_nearness(mutant, reach.probes[place].name)) < 1
+            ]
             tests, _ = _few_kernels(tests, kernels - made, reach, rng, FEW_KERNELS * (patience - 1))
-            tests = list(dict.fromkeys(corners + tests))
+            tests = list(dict.fromkeys(nearest + tests))
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
-    names = re.findall(r"'(\w+)'", mutant.change)  # of a row of a table, whose own tests come first
     chances = {place: reach.seconds[place] * (0.5 + rng.random()) for place in tests}
-
-    def rank(place):
-        name = reach.probes[place].name
-        return (
-            not any(each in name for each in names),
-            patience == 1 or not name.startswith(CORNERS),
-            not _mentions(name.partition("::")[0], mutant.module),
-            chances[place],
-        )
-
-    tests.sort(key=rank)
+    tests.sort(key=lambda place: (*_nearness(mutant, reach.probes[place].name), chances[place]))
     tests = _of_few_files(tests, FEW_FILES * patience, reach)
     tests = _within(tests, MOST_TESTS * patience, MOST_SECONDS["test"] * patience, reach)
     exactly = mutant.module.startswith(("fastq.formats", "fastq.system"))
     probes = [[reach.probes[place] for place in chosen] for chosen in (cases, tests)]
     return Plan(*probes, reach.traced - kernels, compiled, exactly, patience)
+
+
+def _nearness(mutant, test):
+    """How near a test is, the nearest less: tests of a row, of corners, of what the module is about or named in."""
+    file, subjects = test.partition("::")[0], mutant.module.split(".")[1:]
+    row = re.search(r"'(\w+)'", mutant.change)
+    return (
+        row is None or row[1] not in test,
+        file != CORNERS,
+        not any(subject in file for subject in subjects),
+        not _mentions(file, mutant.module),
+    )
 
 
 @functools.cache

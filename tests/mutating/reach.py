@@ -19,7 +19,7 @@ from mutating.probes import ALONE, TESTS, WHOLE, Around, Cases, Probe, clear_cac
 
 ROOT = TESTS.parent / "fastq"
 ROOMS = ("kernels", "simd", "dispatch", "formats", "runtime/driver.py", "system/arguments.py")
-MOST_TESTS = 210  # of a file; a mutant is judged by 25, and a trace takes as long as tests ten times over
+MOST_TESTS = 500  # of a file; a trace takes as long as tests ten times over
 _PREFIXES = tuple(str(ROOT / room) for room in ROOMS)
 
 

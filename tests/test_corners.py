@@ -49,6 +49,37 @@ def test_nan_in_some_lanes_of_blocks_counts_as_zero(size):
     same_quantized(fastq.quantize(x, "uint8", **options), reference.quantize(x, "uint8", **options))
 
 
+KEEPING = {  # where the loops over runs, over blocks side by side and one by one, and over columns find blocks of 32
+    "runs": ((300, 25), 1),
+    "side by side": ((300, 32), 1),
+    "one by one": ((3, 32), 1),
+    "columns": ((32, 300), 0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["mxfp8_e4m3", "mxfp4", "mxint8", "nvfp4"])
+@pytest.mark.parametrize("input_dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("loop", KEEPING)
+@pytest.mark.slow(quick=lambda dtype, input_dtype, **_: dtype == "mxfp8_e4m3" and input_dtype is np.float32)
+def test_infinity_beside_nan_that_is_kept_is_refused(dtype, input_dtype, loop, threads):
+    shape, axis = KEEPING[loop]
+    x = np.random.default_rng(0).standard_normal(shape).astype(input_dtype)
+    blocks = np.moveaxis(x, axis, -1)
+    blocks[1, [2, 23]] = np.nan
+    blocks[2] = np.nan  # a range of nothing but NaN has no infinite end
+    options = {"axis": axis, "nan": "keep"}
+    expected = reference.quantize(x, dtype, **options)
+    for n in (1, 2):
+        threads(n)
+        same_quantized(fastq.quantize(x, dtype, **options), expected)
+        for infinity, lane in itertools.product((np.inf, -np.inf), (1, 3, 22, 24)):
+            kept, blocks[1, lane] = blocks[1, lane], infinity
+            for module in (fastq, reference):
+                with pytest.raises(ValueError, match=r"x has .*infinite values"):
+                    module.quantize(x, dtype, **options)
+            blocks[1, lane] = kept
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_codes_of_blocks_are_clamped_at_both_ends(sign):
     """A tie is rounded to an even zero point and to an even number of steps: beyond an end where that is odd."""

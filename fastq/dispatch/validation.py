@@ -206,10 +206,8 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     """
     if qtype.element:
         return _as_float_zero(zero_point, qtype, shape)
-    if type(zero_point) is int and not shape and qtype.qmin <= zero_point <= qtype.qmax:
-        return np.array(zero_point, qtype.storage)
-    if type(zero_point) is qtype.storage.type and not shape and qtype.fills_storage:
-        return np.array(zero_point)
+    if not shape and type(zero_point) in (int, qtype.storage.type) and qtype.qmin <= zero_point <= qtype.qmax:
+        return np.array(zero_point, qtype.storage)  # a sixth of the time of what follows
     given = as_array(zero_point, "zero_point")
     if given.dtype == qtype.storage and given.shape == shape and qtype.fills_storage:
         return given

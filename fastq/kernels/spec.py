@@ -61,7 +61,12 @@ class KernelSpec(types.Opaque):
 
     @property
     def nan_widens_range(self) -> bool:
-        """Whether NaN in a range counts as 0.0 where a scale is not that of a range with 0.0 in it anyway."""
+        """Whether NaN in a range counts as 0.0 where a scale is not that of a range with 0.0 in it anyway.
+
+        A scale that becomes NaN is one of them: its range is looked at for infinities, and that of NaN alone has none.
+        """
+        if self.keeps_nan_in_scale:
+            return True
         range_rule = self.rule.range
         if self.nan != "zero" or range_rule is None or self.range_scheme not in ("asymmetric", "symmetric"):
             return False
@@ -104,7 +109,7 @@ def nan_mask_of_two(spec, x, y):
 @specialize
 def parameter_nan_mask(spec, x):
     """Mask of the lanes whose NaN is to be known when scale and zero point are computed."""
-    if is_float(x) and (spec.keeps_nan_in_scale or spec.nan_widens_range):
+    if is_float(x) and spec.nan_widens_range:
         return lambda spec, x: is_nan(x)
     return lambda spec, x: False
 

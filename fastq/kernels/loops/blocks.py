@@ -116,8 +116,8 @@ def reports_nan(spec):
 
 @specialize
 def value_in_range(spec, x, scale):
-    """Convert input lanes for the range: NaN that is neither refused nor marks its block counts as 0.0."""
-    if is_float(x) and spec.nan == "keep" and not spec.scale_kind:
+    """Convert input lanes for the range, in which NaN that is kept counts as 0.0."""
+    if is_float(x) and spec.nan == "keep":
         return lambda spec, x, scale: to_compute(spec, select(is_nan(x), constant(0, x), x), scale)
     return lambda spec, x, scale: to_compute(spec, x, scale)
 
@@ -135,11 +135,12 @@ def _extremes_of_block(context, k):
     """Reduce block k to `BlockExtremes` in a register."""
     spec, _, scale = context.types
     reduce, n = magnitudes_of if _needs_magnitude_only(spec) else ends_of, _in_register(spec, scale)
+    convert_lanes = to_compute if spec.keeps_nan_in_scale else value_in_range  # NaN is to be found in such blocks
 
     def of_block(context, k):
         spec, src, scale = context
         vec = block_lanes(spec, src)
-        return reduce(value_in_range(spec, load_elements(src, k * count(vec), vec), scale), n)
+        return reduce(convert_lanes(spec, load_elements(src, k * count(vec), vec), scale), n)
 
     return of_block
 
@@ -228,7 +229,8 @@ def _one_block(spec, operands, args, p):
     nan = any_lane(nan_mask(spec, x))
     lo, hi = min_max_of_lanes(spec, value_in_range(spec, x, operands.scale))
     scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
+    infinite = is_infinite(scale)
     scale = mark_nan(spec, scale, has_nan(x))
     store_parameters(spec, operands, p, scale, zero_point)
     convert_run(spec, operands, args, scale, zero_point, i, i + count(vec), PREFETCH)
-    return status_of(nan, is_infinite(scale))
+    return status_of(nan, infinite)

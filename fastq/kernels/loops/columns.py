@@ -239,6 +239,7 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
         i += args.inner
     los, his = count_nan_as_zero(spec, los, his, nans)
     scales, zero_points = range_parameters(spec, los, his, args, operands.scale)
+    infinite = any_lane(is_infinite(scales))
     scales = mark_nan(spec, scales, nans)
     store_parameters(spec, operands, p * args.inner + column, scales, zero_points)
     i = first * args.inner + column
@@ -251,7 +252,7 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
         y = apply_op(spec, to_compute(spec, x, operands.scale), scales, zero_points, args, dst)
         store_piece(spec, dst, i, y, streaming)
         i += args.inner
-    return any_lane(nans), any_lane(is_infinite(scales))
+    return any_lane(nans), infinite
 
 
 # --- parameters alone -------------------------------------------------------------------------------------------------

@@ -268,12 +268,13 @@ def _by_range(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
     lo, hi = count_nan_as_zero(spec, lo, hi, nan)
     scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
+    infinite = is_infinite(scale)
     scale = mark_nan(spec, scale, nan)
     store_parameters(spec, operands, p, scale, zero_point)
     length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
     ahead = max(length if length <= PREFETCH_ROW else 0, prefetch_distance(operands.src))
     found = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
-    return status_of(found, is_infinite(scale))
+    return status_of(found, infinite)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -108,12 +108,12 @@ def alone(calls, first=0, step=1):
 
 NOT_CALLED = {
     "Comparison": "what `compare` returns",
-    "Convention": "its methods are asked by the package, with what that has checked; `Convention` itself is called",
     "io.Checkpoint": "what `io.open_checkpoint` returns",
     "kernels.inspect": "its further arguments are those of another function",
     "reference": "each function is called beside the fast one",
     "testing": "for tests, which it fails",
 }
+METHODS_NOT_CALLED = {"Convention": "they are asked by the package, with what that has checked"}
 
 
 def public_parameters():
@@ -123,7 +123,7 @@ def public_parameters():
 
 
 def parameters_of(name, value):
-    if name in NOT_CALLED and name != "Convention":
+    if name in NOT_CALLED:
         return
     if inspect.ismodule(value):
         own = [inner for inner, each in vars(value).items() if getattr(each, "__module__", "") == value.__name__]
@@ -133,7 +133,7 @@ def parameters_of(name, value):
     if not callable(value):
         return
     yield name, named(value)
-    if inspect.isclass(value) and name not in NOT_CALLED and not name.startswith("dask"):
+    if inspect.isclass(value) and name not in METHODS_NOT_CALLED and not name.startswith("dask"):
         for inner in vars(value):
             if inner == "__getitem__" or (inner[0] != "_" and callable(getattr(value, inner))):
                 yield f"{name}.{inner}", named(getattr(value, inner))

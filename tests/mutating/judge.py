@@ -99,17 +99,16 @@ def plan_for(mutant, reach, patience=1):
     probes = sorted(places, key=lambda place: rng.random())
     cases = [place for place in probes if reach.probes[place].kind == "case"]
     tests = [place for place in probes if reach.probes[place].kind == "test"]
+    far = {place: _is_far(mutant, reach.probes[place].name) for place in tests}
     if compiled:
         cases, made = _few_kernels(cases, kernels, reach, rng, FEW_KERNELS * patience)
         if cases:  # tests of these kernels, and later of others: of what few cases need
-            nearest = [
-                place for place in tests if patience > 1 and min(_nearness(mutant, reach.probes[place].name)) < 1
-            ]
+            nearest = [place for place in tests if patience > 1 and not all(far[place])]
             tests, _ = _few_kernels(tests, kernels - made, reach, rng, FEW_KERNELS * (patience - 1))
             tests = list(dict.fromkeys(nearest + tests))
     cases = _within(cases, MOST_CASES * patience, MOST_SECONDS["case"] * patience, reach)
     chances = {place: reach.seconds[place] * (0.5 + rng.random()) for place in tests}
-    tests.sort(key=lambda place: (*_nearness(mutant, reach.probes[place].name), chances[place]))
+    tests.sort(key=lambda place: (*far[place], chances[place]))
     tests = _of_few_files(tests, FEW_FILES * patience, reach)
     tests = _within(tests, MOST_TESTS * patience, MOST_SECONDS["test"] * patience, reach)
     exactly = mutant.module.startswith(("fastq.formats", "fastq.system"))
@@ -117,8 +116,8 @@ def plan_for(mutant, reach, patience=1):
     return Plan(*probes, reach.traced - kernels, compiled, exactly, patience)
 
 
-def _nearness(mutant, test):
-    """How near a test is, the nearest less: tests of a row, of corners, of what the module is about or named in."""
+def _is_far(mutant, test):
+    """Whether a test is none of the changed row, of corners, of what the module is about, or of what names it."""
     file, subjects = test.partition("::")[0], mutant.module.split(".")[1:]
     row = re.search(r"'(\w+)'", mutant.change)
     return (

@@ -1,6 +1,7 @@
 """Corners of kernels that ordinary data seldom meet: one lane, one bound, one bit."""
 
 import dataclasses
+import functools
 import itertools
 
 import gguf as gguf_package
@@ -153,6 +154,45 @@ def test_codes_that_are_clamped_are_counted_to_a_step(rounding):
         x = np.full(64, step / 2, np.float32)
         code = rounded.get(rounding, getattr(np, rounding, None))(step) + 3
         assert fastq.compare(x, fastq.quantize(x, qparams=params)).clipped == (0 if -128 <= code <= 127 else 64)
+
+
+def test_codes_beside_a_zero_point_far_away_are_counted_where_they_are_clamped():
+    """Quotient and zero point are rounded together, here to multiples of four codes."""
+    row = dataclasses.replace(
+        fastq.CONVENTIONS["onnx"], name="far", zero_point="float", zero_point_inside=True, includes_zero=False
+    )
+    x = (1e6 + np.random.default_rng(0).standard_normal(512)).astype(np.float32)
+    q = fastq.quantize(x, qparams=fastq.choose_qparams(x[:64], "uint8", convention=row))
+    clipped = reference.compare(x, q).clipped
+    assert fastq.compare(x, q).clipped == clipped > 0
+
+
+def test_no_blocks_have_a_scale_of_the_array():
+    x = np.empty((0, 16), np.float32)
+    found, expected = fastq.quantize(x, "nvfp4").qparams, reference.quantize(x, "nvfp4").qparams
+    same_bytes(found.scale, expected.scale)
+    same_bytes(found.tensor_scale, expected.tensor_scale)
+
+
+def test_names_of_formats_may_be_subclasses_of_str():
+    x = np.ones((2, 4), np.float32)
+    same_quantized(fastq.quantize(x, np.str_("int4")), reference.quantize(x, "int4"))
+
+
+def test_a_bool_among_axes_is_refused_after_the_same_call_with_integers():
+    x = np.ones((2, 4, 8), np.float32)
+    for function in (fastq.minmax, functools.partial(fastq.quantize, dtype="int8")):
+        function(x, axis=(0, 1))
+        with pytest.raises(TypeError, match="axis must be"):
+            function(x, axis=(0, True))
+
+
+def test_histograms_of_many_channels_have_one_part_each():
+    x = np.random.default_rng(0).standard_normal((300, 40)).astype(np.float32)
+    found, expected = fastq.Calibrator("int8", axis=0), reference.Calibrator("int8", axis=0)
+    found.update(x)
+    expected.update(x)
+    same_bytes(found.counts, expected.counts)
 
 
 def test_blocks_with_nan_have_a_scale_of_nan_and_others_have_none(threads):
@@ -348,3 +388,11 @@ def test_every_piece_is_counted(shape, monkeypatch):
     x = np.where(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3 == 0, np.nan, 1).astype(np.float32)
     with pytest.raises(ValueError, match=f"x has {np.isnan(x).sum()} NaN"):
         fastq.minmax(x)
+
+
+@pytest.mark.parametrize("function", ["quantize", "fake_quantize"])
+@pytest.mark.parametrize("wrong", [{"nan": "ignore"}, {"out": np.empty(5, np.float32)}, {"axis": 7}])
+def test_of_two_wrong_arguments_both_refuse_the_same(function, wrong):
+    for module in (fastq, reference):
+        with pytest.raises(ValueError, match="saturate must be True where range is searched for"):
+            getattr(module, function)(np.ones((4, 8), np.float32), "int8", saturate=False, range="mse", **wrong)

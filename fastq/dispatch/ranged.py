@@ -53,30 +53,22 @@ class Request(NamedTuple):
     compute: np.dtype[Any]
     half: HalfPrecision
     nan: str
+    saturate: bool
     search: MSERange | None
 
-    def spec(self, op: str, saturate: bool = True) -> OpSpec:
-        """Return the spec of an operation that takes parameters from ranges.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If saturate is not a bool, or false although values will lie beyond the range.
-        """
-        granularity, saturate = granularity_of(self.axes, self.block_size), as_bool(saturate, "saturate")
-        if self.search is not None and not saturate:
-            raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
+    def spec(self, op: str) -> OpSpec:
+        """Return the spec of an operation that takes parameters from ranges."""
         return op_spec(
             op,
             self.row,
             self.qtype,
             self.symmetric,
-            granularity,
+            granularity_of(self.axes, self.block_size),
             self.compute,
             self.axes,
             self.block_size,
             self.nan,
-            saturate,
+            self.saturate,
             True,
             self.half,
         )
@@ -92,8 +84,11 @@ def request_of(
     nan: str,
     bits: int | None,
     method: str | MSERange = "minmax",
+    saturate: bool = True,
 ) -> Request:
     """Validate what says which parameters are taken from an array's ranges."""
+    if not (saturate := as_bool(saturate, "saturate")) and as_range_method(method) is not None:
+        raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
     qtype = as_qtype(dtype)
     if bits is not None:
         qtype = qtype.with_bits(bits)
@@ -109,7 +104,7 @@ def request_of(
     nan = validation.check_nan(nan, qtype)
     compute, search = validation.compute_dtype(x.dtype), as_range_method(method)
     half = row.rounded_to(native(x.dtype))
-    return Request(qtype, axis, axes, block_size, always, convention, row, compute, half, nan, search)
+    return Request(qtype, axis, axes, block_size, always, convention, row, compute, half, nan, saturate, search)
 
 
 def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
@@ -148,8 +143,8 @@ def quantize(
     if dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
     validation.as_input(x)
-    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method)
-    launch = _launch(x, out, request, request.spec("quantize", saturate), codes_result(x, request.qtype, out))
+    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method, saturate)
+    launch = _launch(x, out, request, request.spec("quantize"), codes_result(x, request.qtype, out))
     return lambda x, out, *_: without_checks(QuantizedArray, *launch(x, out), x.shape)
 
 
@@ -172,11 +167,10 @@ def fake_quantize(
 ) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
     validation.as_input(x)
-    result = values_result(x, out)
     if dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
-    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method)
-    launch = _launch(x, out, request, request.spec("fake", saturate), result)
+    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method, saturate)
+    launch = _launch(x, out, request, request.spec("fake"), values_result(x, out))
     return lambda x, out, *_: launch(x, out)[0]
 
 

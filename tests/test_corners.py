@@ -161,10 +161,12 @@ def test_codes_beside_a_zero_point_far_away_are_counted_where_they_are_clamped()
     row = dataclasses.replace(
         fastq.CONVENTIONS["onnx"], name="far", zero_point="float", zero_point_inside=True, includes_zero=False
     )
-    x = (1e6 + np.random.default_rng(0).standard_normal(512)).astype(np.float32)
-    q = fastq.quantize(x, qparams=fastq.choose_qparams(x[:64], "uint8", convention=row))
-    clipped = reference.compare(x, q).clipped
-    assert fastq.compare(x, q).clipped == clipped > 0
+    steps = np.arange(-48, 48, dtype=np.float32)
+    params = fastq.choose_qparams(1e6 + steps[16:-16] / 16, "uint8", convention=row)
+    for step in steps:
+        x = np.full(64, 1e6 + step / 16, np.float32)
+        q = fastq.quantize(x, qparams=params)
+        assert fastq.compare(x, q).clipped == reference.compare(x, q).clipped
 
 
 def test_no_blocks_have_a_scale_of_the_array():
@@ -176,7 +178,7 @@ def test_no_blocks_have_a_scale_of_the_array():
 
 def test_names_of_formats_may_be_subclasses_of_str():
     x = np.ones((2, 4), np.float32)
-    same_quantized(fastq.quantize(x, np.str_("int4")), reference.quantize(x, "int4"))
+    same_quantized(fastq.quantize(x, np.str_("mxfp4")), reference.quantize(x, "mxfp4"))
 
 
 def test_a_bool_among_axes_is_refused_after_the_same_call_with_integers():
@@ -192,7 +194,8 @@ def test_histograms_of_many_channels_have_one_part_each():
     found, expected = fastq.Calibrator("int8", axis=0), reference.Calibrator("int8", axis=0)
     found.update(x)
     expected.update(x)
-    same_bytes(found.counts, expected.counts)
+    options = {"method": "percentile", "percentile": 75}
+    same_bytes(found.clipping_range(**options)[1], expected.clipping_range(**options)[1])
 
 
 def test_blocks_with_nan_have_a_scale_of_nan_and_others_have_none(threads):

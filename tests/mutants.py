@@ -243,7 +243,7 @@ def main():
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
     parser.add_argument("--seed", type=int, default=0, help="another sample")
     parser.add_argument("--only", help="judge those alone whose name matches, and tell what became of them")
-    parser.add_argument("--patience", type=int, default=4, help="so many times the probes for what survives at first")
+    parser.add_argument("--patience", type=int, default=16, help="so many times the probes for what survives at first")
     parser.add_argument("--again", action="store_true", help="judge those first that survived before, with no reason")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     given = parser.parse_args()

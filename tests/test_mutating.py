@@ -190,6 +190,12 @@ def test_of_many_tests_some_are_run(count, most, expected):
     assert len(items) == expected
 
 
+def test_a_change_within_a_row_of_a_table_names_it(tmp_path):
+    (tmp_path / "a.py").write_text('A = {row.name: row for row in (Row("first", 1), Row("second", inner(2)))}\nB = 3\n')
+    rows = {mutant.change: mutant.row for mutant in mutants_of(tmp_path / "a.py", tmp_path)}
+    assert (rows["1 -> 2"], rows["2 -> 3"], rows["3 -> 4"]) == ("first", "second", "")
+
+
 def test_figures_of_what_was_judged(tmp_path, monkeypatch):
     def mutant(name):
         return Mutant("fastq.a", mutants.TESTS.parent / "fastq" / "a.py", 0, name, "", range(1), "", False)

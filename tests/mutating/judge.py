@@ -119,9 +119,10 @@ def plan_for(mutant, reach, patience=1):
 def _is_far(mutant, test):
     """Whether a test is none of the changed row, of corners, of what the module is about, or of what names it."""
     file, subjects = test.partition("::")[0], mutant.module.split(".")[1:]
-    row = re.search(r"'(\w+)'", mutant.change)
+    named = re.search(r"'(\w+)'", mutant.change)
+    row = mutant.row or (named[1] if named else "")
     return (
-        row is None or row[1] not in test,
+        not row or row not in test,
         file != CORNERS,
         not any(subject in file for subject in subjects),
         not _mentions(file, mutant.module),

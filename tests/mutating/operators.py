@@ -84,6 +84,8 @@ class Mutant:
         Function or class that holds the change; "" for a module.
     at_import : bool
         Whether it is executed only when the module is imported.
+    row : str
+        First argument of the outermost call with a string for that, which holds the change: the name of a table's row.
     """
 
     module: str
@@ -94,6 +96,7 @@ class Mutant:
     lines: range
     function: str
     at_import: bool
+    row: str = ""
 
 
 @dataclass
@@ -107,6 +110,7 @@ class Change:
     function: str
     statement: str
     at_import: bool
+    row: str
 
 
 class _Finder:
@@ -117,12 +121,14 @@ class _Finder:
         self.function, self.lines, self.statement = "", range(0), ""
         self.assigned = list[set[str]]()  # of each function that holds the statement, names that have a value
         self.within = 0  # so many functions
+        self.row = ""
 
     def add(self, old: ast.AST, new: ast.AST | None, apply: Callable[[], None], text: str = "") -> None:
         before = ast.unparse(old)
         after = text or (ast.unparse(new) if new is not None else "pass")
         if before != after:
-            self.found.append(Change(apply, before, after, self.lines, self.function, self.statement, not self.within))
+            where = self.lines, self.function, self.statement, not self.within, self.row
+            self.found.append(Change(apply, before, after, *where))
 
     # statements
 
@@ -253,11 +259,15 @@ class _Finder:
     # expressions
 
     def inside(self, node: ast.AST) -> None:
+        outer, first = self.row, node.args[0] if isinstance(node, ast.Call) and node.args else None
+        if not self.row and isinstance(first, ast.Constant) and isinstance(first.value, str):
+            self.row = first.value
         for field, value in ast.iter_fields(node):
             if isinstance(value, list):
                 self.expressions(node, field)
             elif isinstance(value, ast.AST):
                 self.expression(node, field)
+        self.row = outer
 
     def expressions(self, owner: ast.AST, field: str) -> None:
         values = getattr(owner, field)
@@ -423,7 +433,8 @@ def mutants(path: Path, root: Path) -> list[Mutant]:
         if seen[name] > 1:
             name += f"-{seen[name]}"
         text = f"{_short(change.before)} -> {_short(change.after)}"
-        found.append(Mutant(module, path, index, name, text, change.lines, change.function, change.at_import))
+        where = change.lines, change.function, change.at_import, change.row
+        found.append(Mutant(module, path, index, name, text, *where))
     return found
 
 

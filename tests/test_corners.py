@@ -406,3 +406,40 @@ def test_of_two_wrong_arguments_both_refuse_the_same(function, wrong):
     for module in (fastq, reference):
         with pytest.raises(ValueError, match="saturate must be True where range is searched for"):
             getattr(module, function)(np.ones((4, 8), np.float32), "int8", saturate=False, range="mse", **wrong)
+
+
+SIGNALLING = {
+    "float64": np.uint64(0x7FF0 << 48 | 1),
+    "float32": np.uint32(0x7F80 << 16 | 1),
+    "float16": np.uint16(0x7C01),
+}
+REFUSING = {
+    "quantize": lambda x: fastq.quantize(x, "int8"),
+    "quantize_linear": lambda x: fastq.quantize_linear(x, 0.5, 0),
+    "fake_quantize": lambda x: fastq.fake_quantize(x, "int8", axis=0),
+    "choose_qparams": lambda x: fastq.choose_qparams(x, "mxfp4"),
+    "minmax": lambda x: fastq.minmax(x),
+    "compare": lambda x: fastq.compare(x, x),
+    "Calibrator": lambda x: fastq.Calibrator("int8").update(x),
+    "gguf": lambda x: fastq.gguf.quantize(x, "Q8_0"),
+    "gguf, by rows": lambda x: fastq.gguf.quantize(x, "Q4_K"),
+}
+
+
+@pytest.mark.parametrize("function", REFUSING)
+@pytest.mark.parametrize("dtype", SIGNALLING)
+def test_signalling_nan_is_refused_without_a_warning(function, dtype):
+    x = np.ones((2, 256), dtype)
+    x.view(SIGNALLING[dtype].dtype)[1, 7] = SIGNALLING[dtype]
+    with pytest.raises(ValueError, match="NaN"):
+        REFUSING[function](x)
+
+
+@pytest.mark.parametrize("dtype", CODEBOOKS)
+@pytest.mark.parametrize("size", [1e-37, 1e-39, 1e-181, 1e-310, 1e300])
+@pytest.mark.slow(quick=lambda dtype, **_: dtype == "nf4")
+def test_blocks_of_tiny_and_huge_float64_have_codes_of_the_table(dtype, size):
+    """The least scale, whose reciprocal values are multiplied by, is the same in every compute type."""
+    x = np.random.default_rng(0).standard_normal((8, 64)) * size
+    for options in ({"axis": 1, "block_size": 64}, {"axis": 1, "block_size": 17}, {"range": "mse"}):
+        same_quantized(fastq.quantize(x, dtype, **options), reference.quantize(x, dtype, **options))

@@ -255,7 +255,7 @@ def _refuse(data: Array, block: int, row: BlockFormat, needs_row: bool) -> None:
     """Raise what a block was refused for; where it needs its row, it may be since another block is not finite."""
     index_of_row, place = divmod(block, data.shape[-1] // row.size)
     index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # signalling NaN
         finite = np.isfinite(data[index].astype(np.float32)).reshape(-1, row.size).all(axis=1)
     if needs_row and finite[place] and not finite.all():
         place = int(finite.argmin())

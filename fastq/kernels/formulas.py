@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from fastq.formats.codebooks import Codebook
 from fastq.jit import njit, specialize, target
+from fastq.kernels.codebooks import codebook_factor
 from fastq.kernels.minifloat import in_half
 from fastq.simd import (
     Vec,
@@ -123,6 +125,11 @@ def compute_type(spec, like):
     return lambda spec, like: dtype
 
 
+def _is_by_table(spec: Any) -> bool:
+    """Return whether codes are those of a codebook."""
+    return spec.code is not None and isinstance(spec.code.row, Codebook)
+
+
 @specialize
 def prepare_scale(spec, scale, zero_point, lowest, highest):
     """Compute what `scaled_round` needs of a scale and zero point, in the type of the arithmetic."""
@@ -130,6 +137,7 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
     from_zero_point, from_lowest, values = rule.zero == "code", rule.lowest, rule.clamps_values
     by_range, by_double = rule.quotient == "range", rule.quotient == "reciprocal_of_double"
     multiplies = rule.quotient == "reciprocal"  # else it is what a division is corrected with
+    by_table = _is_by_table(spec)
 
     def prepared(spec, scale, zero_point, lowest, highest):
         given, scale, zero_point = scale, convert(scale, dtype), convert(zero_point, dtype)
@@ -145,6 +153,8 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
         elif by_double:
             double = convert(given, types.float64)
             factor = in_half(spec, convert(constant(1, double) / double, dtype))
+        elif by_table:
+            factor = codebook_factor(scale)
         else:
             factor = constant(1, scale) / scale
             if multiplies:
@@ -211,14 +221,14 @@ def is_infinite(scale):
 
 @specialize
 def needs_division(spec, scale):
-    """Mask of the scales for which `scaled_round` may differ from `code_value`; none where codes are decoded.
+    """Mask of the scales for which `scaled_round` may differ from `code_value`; none where tables have results.
 
     Codes have at most 16 bits, so with a float32 scale in 2**-100 .. 2**100 no product below overflows, and every
     remainder that can decide a tie is exact: its unit is 2**-49 scales, and 2**-149 is the smallest float32. Ties of
     float codes are as small as 2**-18 scales and units 2**-66 scales, so 2**-80 is the least there. Where steps are
     clamped the formula is that of `code_value` for any scale that is not infinite.
     """
-    if spec.op == "dequantize":
+    if spec.op == "dequantize" or _is_by_table(spec):
         return lambda spec, scale: False
     if spec.code is None and not spec.rule.clamps_values:
         return lambda spec, scale: is_infinite(scale)

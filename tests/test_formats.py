@@ -190,6 +190,28 @@ def test_large_arrays_in_parallel(name, dtype, threads):
         same_bytes(q.dequantize(), reference.dequantize(expected))
 
 
+@pytest.mark.slow(
+    "compiles 3 kernels a case",
+    quick=lambda dtype, ftype: ftype == "float64" and dtype in ("int8", "float8_e4m3fn", "fp4"),
+)
+@pytest.mark.parametrize("ftype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_rows_of_every_magnitude(dtype, ftype):
+    """From ranges whose scale underflows to those that overflow."""
+    info = np.finfo(ftype)
+    exponents = np.arange(info.minexp - info.nmant, info.maxexp)
+    rng = np.random.default_rng(0)
+    x = np.ldexp(rng.uniform(-1, 1, (exponents.size, 40)), exponents[:, None]).astype(ftype)
+    axis = {"axis": 1} if QTYPES[dtype].block_size else {"axis": 0}
+    for options in (axis, {"axis": 1, "block_size": QTYPES[dtype].block_size or 20}):
+        same_quantized(fastq.quantize(x, dtype, **options), reference.quantize(x, dtype, **options))
+        same_bytes(fastq.fake_quantize(x, dtype, **options), reference.fake_quantize(x, dtype, **options))
+    if axis["axis"] == 0:
+        p = fastq.choose_qparams(x, dtype, axis=0)
+        x = np.roll(x, 3, axis=0)  # values far larger and smaller than the range
+        same_quantized(fastq.quantize(x, qparams=p), reference.quantize(x, qparams=p))
+
+
 @pytest.mark.slow("compiles 12 kernels a case")
 @pytest.mark.parametrize("dtype", QTYPES)
 def test_nothing_and_rank_0(dtype):

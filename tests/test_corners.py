@@ -443,3 +443,33 @@ def test_blocks_of_tiny_and_huge_float64_have_codes_of_the_table(dtype, size):
     x = np.random.default_rng(0).standard_normal((8, 64)) * size
     for options in ({"axis": 1, "block_size": 64}, {"axis": 1, "block_size": 17}, {"range": "mse"}):
         same_quantized(fastq.quantize(x, dtype, **options), reference.quantize(x, dtype, **options))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("wrong", [np.inf, np.nan, -np.nan, -1.0, 0.0])
+def test_a_wrong_scale_is_refused_after_the_same_call_with_a_right_one(dtype, wrong):
+    x, scale = np.ones((5, 8), dtype), np.full(5, 0.5, dtype)
+    for k in range(5):
+        fastq.quantize_linear(x, scale, axis=0)
+        scale[k] = wrong
+        with pytest.raises(ValueError, match="scale must be"):
+            fastq.quantize_linear(x, scale, axis=0)
+        scale[k] = 0.5
+
+
+@pytest.mark.parametrize("shape", [(64, 16), (64, 300), (1024, 64), (9, 4096)])
+def test_nan_in_any_row_of_columns_is_refused(shape):
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for k in range(0, x.size, x.size // 13):
+        kept, x.flat[k] = x.flat[k], np.nan
+        with pytest.raises(ValueError, match="x has 1 NaN"):
+            fastq.minmax(x, axis=1)
+        x.flat[k] = kept
+
+
+@pytest.mark.parametrize("start", range(9))
+def test_bits_from_the_highest_on_keep_nothing_of_the_memory_behind(start):
+    x = np.ones(start + 3, np.uint8)
+    out = np.full(-(-x.size // 8), 0x55, np.uint8)
+    assert (np.unpackbits(fastq.pack(x, "uint1", bitorder="big", out=out))[: x.size] == 1).all()
+    assert np.unpackbits(out)[x.size :].sum() == 0

@@ -467,9 +467,15 @@ def test_nan_in_any_row_of_columns_is_refused(shape):
         x.flat[k] = kept
 
 
-@pytest.mark.parametrize("start", range(9))
-def test_bits_from_the_highest_on_keep_nothing_of_the_memory_behind(start):
-    x = np.ones(start + 3, np.uint8)
-    out = np.full(-(-x.size // 8), 0x55, np.uint8)
-    assert (np.unpackbits(fastq.pack(x, "uint1", bitorder="big", out=out))[: x.size] == 1).all()
-    assert np.unpackbits(out)[x.size :].sum() == 0
+@pytest.mark.parametrize("size", range(1, 18))
+def test_bits_from_the_highest_on_end_with_zeros(size):
+    bits = np.unpackbits(fastq.pack(np.ones(size, np.uint8), "uint1", bitorder="big"))
+    assert bits.tolist() == [1] * size + [0] * (-size % 8)
+
+
+@pytest.mark.parametrize("k", [0, 65535, 65536, 65537, 131072, 131073, 139999])
+def test_any_wrong_scale_of_many_is_refused(k):
+    scale = np.full(140_000, 0.5, np.float32)
+    scale[k] = np.inf
+    with pytest.raises(ValueError, match="scale must be"):
+        fastq.quantize_linear(np.ones((scale.size, 1), np.float32), scale, axis=0)

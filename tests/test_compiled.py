@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import catalogue
@@ -295,6 +296,7 @@ def test_zero_points_that_are_refused_where_they_are_floats():
 
 F32, F64, I64 = types.float32, types.float64, types.int64
 ARRAY = types.Array(F32, 1, "C")
+RESERVING = replace(fastq.CONVENTIONS["onnx"], name="own", reserves_fill=True)
 WRONG = [
     (
         "quantize_linear",
@@ -337,6 +339,8 @@ WRONG = [
     ),
     ("fake_quantize", (ARRAY, "int8"), {"range": "mse"}, "range must be 'minmax' in compiled code"),
     ("fake_quantize", (ARRAY, "int8"), {"symmetric": 1}, "symmetric must be a bool, not 1"),
+    ("fake_quantize", (ARRAY, "int8"), {"saturate": 1}, "saturate must be a bool, not 1"),
+    ("fake_quantize", (ARRAY, "uint1"), {"convention": RESERVING}, "'own' leaves too few of uint1"),
 ]
 
 

@@ -479,3 +479,13 @@ def test_any_wrong_scale_of_many_is_refused(k):
     scale[k] = np.inf
     with pytest.raises(ValueError, match="scale must be"):
         fastq.quantize_linear(np.ones((scale.size, 1), np.float32), scale, axis=0)
+
+
+@pytest.mark.parametrize("dtype", ["nf4", "float8_e4m3fn", "int8"])
+def test_what_is_clipped_is_asked_in_the_compute_type_of_the_parameters(dtype):
+    """Infinite in float32, and within half a step of the last code in float64."""
+    x = np.array([3.4e38, 3.5e38, -3.5e38, 1.0])
+    largest = {"nf4": 1, "float8_e4m3fn": 448, "int8": 127}[dtype]
+    params = fastq.QParams(np.float32(3.4e38 / largest), 0, dtype)
+    codes = reference.quantize(x.clip(-3.4e38, 3.4e38).astype(np.float32), qparams=params)
+    assert fastq.compare(x, codes).clipped == reference.compare(x, codes).clipped == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastq.formats.codebooks import Codebook
 from fastq.jit import specialize
 from fastq.kernels.bitpack import Bits
-from fastq.kernels.codebooks import codebook_factor
 from fastq.kernels.formulas import (
     base_code,
     code_value,
@@ -114,7 +113,7 @@ def float_ratio(spec, x, s):
     """Divide x by the scale, to be rounded to a float code."""
     code = spec.code
     if isinstance(code.row, Codebook):
-        return lambda spec, x, s: x * codebook_factor(s.scale)
+        return lambda spec, x, s: x * s.factor
 
     def divided(spec, x, s):
         return float_quotient(spec, x, s.scale)

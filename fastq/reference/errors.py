@@ -17,7 +17,9 @@ Array = NDArray[Any]
 
 
 def clipped_count(x: Array, p: QParams) -> int:
-    """Count the elements that lie outside the range of the codes."""
+    """Count the elements that lie outside the range of the codes, in the compute type of the parameters."""
+    with np.errstate(over="ignore", under="ignore"):
+        x = x.astype(p.compute_dtype)
     where, form = positions(x, checked_qparams(p, x.shape, p.compute_dtype.type)), p.dtype.float_format
     if isinstance(form, Codebook):
         return int(np.count_nonzero(tables.outside(where, form)))

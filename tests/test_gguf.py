@@ -174,6 +174,20 @@ def test_every_scale(module, name):
     same_values(module.dequantize(blocks, name), oracle("dequantize", blocks, name))
 
 
+@pytest.mark.parametrize("name", [*WITH_MINIMUM, "Q2_K", "Q4_K", "Q5_K"])
+@pytest.mark.parametrize("module", IMPLEMENTATIONS, ids=lambda module: module.__name__)
+def test_where_the_minimum_is_nan_values_are_it_whatever_the_scale_is(module, name):
+    form = BLOCK_FORMATS[name]
+    scales = np.array([0x7E01, 0xFE02, 0x7C00, 0xFC00, 0x3C00, 0x8000], "<u2")  # NaN of both signs, infinities, 1, -0.0
+    blocks = np.random.default_rng(9).integers(0, 256, (len(scales), form.nbytes), np.uint8)
+    at = 80 if name == "Q2_K" else 0  # a scale, and the minimum after it
+    blocks[:, at : at + 2] = scales.view(np.uint8).reshape(-1, 2)
+    blocks[:, at + 2 : at + 4] = [0x35, 0x7E]
+    bits = module.dequantize(np.repeat(blocks, 7, axis=0), name).view(np.uint32)
+    assert bits.shape == (7 * len(scales), form.size)
+    assert set(bits.ravel()) == {(0xFF << 23) | (0x235 << 13)}
+
+
 @pytest.mark.slow("compiles 4 kernels a case", quick=lambda name: name == "Q4_0")
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_goes_past_the_cache(name, threads, monkeypatch):

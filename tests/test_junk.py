@@ -209,6 +209,17 @@ def test_what_stands_for_true_is_no_bool(name):
             function(X, "int8", **{option: junk})
 
 
+@pytest.mark.parametrize("x", [np.full((2, 3), np.nan, np.float32), np.empty((0, 3), np.float32)], ids=["nan", "empty"])
+def test_arguments_are_refused_before_values(x):
+    for function in (*of_both("quantize"), *of_both("fake_quantize")):
+        with pytest.raises(ValueError, match=r"^out has shape"):
+            function(x, "uint8", out=np.empty((5,), np.uint8 if "fake" not in function.__name__ else np.float32))
+    parameters = QParams(np.float32(np.nan), np.int8(0), "int8")
+    for function in of_both("compare"):
+        with pytest.raises(ValueError, match=r"^x (is empty|has no elements)"):
+            function(x[:0], fastq.QuantizedArray(np.empty((0, 3), np.int8), parameters, (0, 3)))
+
+
 OF_4_BITS = fastq.QType("uint8", 8, signed=False).with_bits(4)
 # what the few values above may not reach
 REFUSED = [

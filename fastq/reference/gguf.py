@@ -197,8 +197,11 @@ def _bytes(codes: Array, form: ScaledFormat) -> list[Array]:
 def _scaled_values(rows: Array, form: ScaledFormat) -> Array:
     head = 4 if form.has_minimum else 2
     parameters = rows[:, :head].copy().view("<f2").astype(np.float32)
-    values = (_whole(rows[:, head:], form) - form.zero).astype(np.float32) * parameters[:, :1]
-    return values + parameters[:, 1:] if form.has_minimum else values
+    codes, scale = (_whole(rows[:, head:], form) - form.zero).astype(np.float32), parameters[:, :1]
+    if not form.has_minimum:
+        return codes * scale
+    least = parameters[:, 1:]
+    return codes * np.where(np.isnan(least), F(0), scale) + least
 
 
 def _whole(codes: Array, form: ScaledFormat) -> Array:

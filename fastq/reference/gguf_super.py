@@ -226,6 +226,7 @@ def super_values(rows: Array, form: SuperFormat) -> Array:
     scales, minima = _parted(parameters, form.bits == 2)
     dmin = np.ascontiguousarray(least).view("<f2").astype(F)
     steps, lows = (np.repeat(each, form.sub, axis=1) for each in (d * scales.T.astype(F), dmin * minima.T.astype(F)))
+    steps = np.where(np.isnan(lows), F(0), steps)
     ranged: Array = steps * codes.astype(F) - lows
     return ranged
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.conventions import Convention, as_convention, granularity_of
-from fastq.formats.qtypes import QTYPES, as_qtype
+from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.formats.range_methods import MSERange, as_range_method
 from fastq.reference import blocks
 from fastq.reference.arguments import (
@@ -85,8 +86,9 @@ def quantize(
         even; arguments and errors as for `fastq.quantize`.
     """
     x = as_input(x, "x")
-    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
-    check_out(out, codes_shape(x.shape, p.dtype), codes_dtype(p.dtype))
+    qtype, parameters = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
+    check_out(out, codes_shape(x.shape, qtype), codes_dtype(qtype))
+    p = parameters()
     return QuantizedArray(stored(_encoded(x, p, nan, saturate), p.dtype, out), p, x.shape)
 
 
@@ -109,21 +111,7 @@ def choose_qparams(
     QParams
         Its scale has the compute type of `x`; arguments and errors as for `fastq.choose_qparams`.
     """
-    given, qtype, row = as_input(x, "x"), code_format(dtype, bits), as_convention(convention)
-    x = widened(given)
-    axis, block_size = prescribed(qtype, axis, block_size)
-    axis = normalized(axis, x.ndim, "x")
-    symmetric = as_bool(symmetric, "symmetric")
-    check_symmetric(qtype, symmetric)
-    always = bool(symmetric or qtype.element or qtype.block_size)
-    row.check(qtype, always, granularity_of(axis, block_size))
-    number, method = nan_as_zero(x, check_nan(nan, qtype)), as_range_method(range)
-    lo, hi = range_of(number, axis, block_size)
-    spoiled = any_flag(np.isnan(x) & (nan == "keep"), axis, block_size)
-    tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
-    where, precision = (qtype, axis, block_size, always, convention), row.rounded_to(given.dtype)
-    parameters = RangeParameters(*where, spoiled, tensor_scale, precision)
-    return parameters.of(lo, hi) if method is None else parameters.of(*least_error(number, lo, hi, parameters, method))
+    return _of_range(as_input(x, "x"), dtype, axis, block_size, symmetric, convention, nan, bits, range)[1]()
 
 
 def quantize_linear(
@@ -227,8 +215,9 @@ def fake_quantize(
     """
     x = as_input(x, "x")
     wanted = np.dtype(x.dtype if x.dtype.name in FLOATS else compute_type(x.dtype))
-    p = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
+    _, parameters = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
     check_out(out, x.shape, wanted)
+    p = parameters()
     return delivered(decode(_encoded(x, p, nan, saturate), p), wanted, out)
 
 
@@ -257,14 +246,14 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
         Errors ``x - q`` in float64; arguments and errors as for `fastq.compare`.
     """
     x = widened(as_input(x, "x"))
-    approximation = dequantize(q) if is_a(q, QuantizedArray) else widened(as_floats(q, "q"))
-    if x.shape != approximation.shape:
-        raise ValueError(f"x has shape {x.shape} and q has shape {approximation.shape}")
-    if x.size == 0:
-        raise ValueError("x has no elements to compare")
+    if is_a(q, QuantizedArray):
+        _check_comparable(x, q.shape)
+        values, clipped = dequantize(q), clipped_count(x, q.qparams)
+    else:
+        values, clipped = widened(as_floats(q, "q")), None
+        _check_comparable(x, values.shape)
     check_no_nan(x, "x has {} NaN, of which there is no error to measure; replace them first")
-    clipped = clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None
-    return measures(x, approximation, clipped)
+    return measures(x, values, clipped)
 
 
 def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
@@ -343,29 +332,61 @@ def _resolve(
     bits: int | None,
     range: str | MSERange,
     saturate: bool,
-) -> QParams:
-    """Return the parameters to quantize `x` with: those given, or those of its range."""
+) -> tuple[QType, Callable[[], QParams]]:
+    """Check how `x` is to be quantized; return the code format and what gives the parameters, of its range or given."""
     if (dtype is None) == (qparams is None):
         raise TypeError("exactly one of dtype and qparams is needed")
     if qparams is None:
         check_saturates(saturate, range)
-        return choose_qparams(
-            x,
-            dtype,
-            axis=axis,
-            block_size=block_size,
-            symmetric=symmetric,
-            convention=convention,
-            nan=nan,
-            bits=bits,
-            range=range,
-        )
+        return _of_range(x, dtype, axis, block_size, symmetric, convention, nan, bits, range)
     if not is_a(qparams, QParams):
         raise TypeError(f"qparams must be a QParams, not {shown(qparams)}")
     if equal(nan, "keep") and qparams.dtype.block_size:
         raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qparams.dtype} are given")
     check_defaults(axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, bits=bits, range=range)
-    return checked_qparams(qparams, x.shape, compute_type(x.dtype))
+    given = checked_qparams(qparams, x.shape, compute_type(x.dtype))
+    return given.dtype, lambda: given
+
+
+def _of_range(
+    given: Array,
+    dtype: object,
+    axis: Axis,
+    block_size: int,
+    symmetric: bool,
+    convention: str | Convention,
+    nan: str,
+    bits: int | None,
+    range: str | MSERange,
+) -> tuple[QType, Callable[[], QParams]]:
+    """Check the options of parameters; return the code format, and what computes them: values are checked last."""
+    qtype, row = code_format(dtype, bits), as_convention(convention)
+    axis, block_size = prescribed(qtype, axis, block_size)
+    axis = normalized(axis, given.ndim, "x")
+    symmetric = as_bool(symmetric, "symmetric")
+    check_symmetric(qtype, symmetric)
+    always = bool(symmetric or qtype.element or qtype.block_size)
+    row.check(qtype, always, granularity_of(axis, block_size))
+    mode, method = check_nan(nan, qtype), as_range_method(range)
+
+    def parameters() -> QParams:
+        x = widened(given)
+        number = nan_as_zero(x, mode)
+        lo, hi = range_of(number, axis, block_size)
+        spoiled = any_flag(np.isnan(x) & (mode == "keep"), axis, block_size)
+        tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
+        where, precision = (qtype, axis, block_size, always, convention), row.rounded_to(given.dtype)
+        asked = RangeParameters(*where, spoiled, tensor_scale, precision)
+        return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method))
+
+    return qtype, parameters
+
+
+def _check_comparable(x: Array, shape: tuple[int, ...]) -> None:
+    if x.shape != shape:
+        raise ValueError(f"x has shape {x.shape} and q has shape {shape}")
+    if x.size == 0:
+        raise ValueError("x has no elements to compare")
 
 
 def _encoded(x: Array, p: QParams, nan: str, saturate: bool) -> Array:

@@ -6,9 +6,9 @@ from numba import types
 from numba.core.extending import models, register_model
 
 from fastq.formats.gguf import BlockFormat
-from fastq.jit import specialize
+from fastq.jit import njit, specialize
 from fastq.kernels.minifloat import Minifloat, decode, encode
-from fastq.simd import Vec, constant, convert, load
+from fastq.simd import Vec, constant, convert, load, select
 
 GROUP = 16  # blocks whose parameters are computed side by side, one a lane
 
@@ -91,6 +91,12 @@ def from_half(spec, bits):
     """Decode a parameter."""
     parameter = spec.parameter
     return lambda spec, bits: decode(bits, parameter)
+
+
+@njit
+def scale_beside(minimum, scale):
+    """Return the scale of values that a minimum is added to: 0 beside NaN, since LLVM may pass on either of two NaN."""
+    return select(minimum == minimum, scale, constant(0, scale))
 
 
 @specialize

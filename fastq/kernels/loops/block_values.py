@@ -16,7 +16,7 @@ from fastq.formats.gguf import (
     TernaryFormat,
 )
 from fastq.jit import intrinsic, njit, specialize, target
-from fastq.kernels.loops.block_spec import from_half, nbytes, size, streams
+from fastq.kernels.loops.block_spec import from_half, nbytes, scale_beside, size, streams
 from fastq.kernels.loops.nontemporal import finish, flush, place, stage_at
 from fastq.simd import (
     LINE,
@@ -108,10 +108,10 @@ def parameter(spec, src, i):
 def _two(spec, src, dst):
     steps, lows = scratch(16, types.float32), scratch(16, types.float32)
     pairs = load(src, 0, _U8_16)
-    store(
-        steps, 0, parameter(spec, src, 80) * convert(convert(pairs & constant(15, pairs), types.int32), types.float32)
-    )
-    store(lows, 0, parameter(spec, src, 82) * convert(convert(pairs >> constant(4, pairs), types.int32), types.float32))
+    low = parameter(spec, src, 82) * convert(convert(pairs >> constant(4, pairs), types.int32), types.float32)
+    step = parameter(spec, src, 80) * convert(convert(pairs & constant(15, pairs), types.int32), types.float32)
+    store(lows, 0, low)
+    store(steps, 0, scale_beside(low, step))
     for j in range(16):
         shift = j % 8 // 2 * 2
         both = load(src, 16 + j // 8 * 32 + j % 2 * 16, _U8_16)
@@ -151,8 +151,9 @@ def load_pairs(spec, src, steps, lows):
     store(words, 2, b & six)
     store(words, 3, ((c >> types.uint32(4)) & low) | (((b >> types.uint32(6)) & high) << types.uint32(4)))
     whole = convert(convert(load(scales, 0, _U8_16), types.int32), types.float32)
-    store(steps, 0, parameter(spec, src, 0) * lower(whole))
-    store(lows, 0, parameter(spec, src, 2) * upper(whole))
+    low = parameter(spec, src, 2) * upper(whole)
+    store(lows, 0, low)
+    store(steps, 0, scale_beside(low, parameter(spec, src, 0) * lower(whole)))
 
 
 @njit

@@ -9,7 +9,16 @@ from numba import types
 from fastq.formats.gguf import BLOCK
 from fastq.jit import njit, specialize
 from fastq.kernels.loops.block_extremes import ends_of, magnitudes_of, side_by_side
-from fastq.kernels.loops.block_spec import GROUP, from_half, half, is_special, nbytes, streams, values_from
+from fastq.kernels.loops.block_spec import (
+    GROUP,
+    from_half,
+    half,
+    is_special,
+    nbytes,
+    scale_beside,
+    streams,
+    values_from,
+)
 from fastq.kernels.loops.nontemporal import finish, flush, place, stage_at
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.simd import (
@@ -323,7 +332,8 @@ def values_at(spec, src, i):
     def scaled_and_moved(spec, src, i):
         q = convert(codes_at(spec, src, i), types.float32)
         where = cast_pointer(advance(src, i), bits)
-        return q * from_half(spec, load(where, 0, bits)) + from_half(spec, load(where, 1, bits))
+        scale, least = from_half(spec, load(where, 0, bits)), from_half(spec, load(where, 1, bits))
+        return q * scale_beside(least, scale) + least
 
     return scaled_and_moved if spec.row.extent == "range" else scaled
 

@@ -61,14 +61,18 @@ def columns(spec, operands, args, units):
     i, stop, status = units.start, units.stop, 0
     while i < stop:
         row = i // args.inner
-        p, end = _first_parameter(args, row), min((row + 1) * args.inner, stop)
-        rows = rows_at_a_time(spec, operands, args, row, end - i)
-        if rows > 1 and i == row * args.inner and i + rows * args.inner <= stop:
-            status |= status_of(visit_group(spec, operands, args, p, i, end, rows), False)
-            i += rows * args.inner
-        else:
-            status |= visit(spec, operands, args, p, i, end)
-            i = end
+        p, alike, end = _first_parameter(args, row), rows_alike(args, row), (row + 1) * args.inner
+        last = min((row + alike) * args.inner, stop)
+        whole = (last - i) // args.inner
+        while i < last:  # rows with the same parameters: the divisions above take as long as a row of 24 elements
+            rows = rows_at_a_time(spec, operands, args, whole, end - i)
+            if rows > 1 and end - i == args.inner:
+                status |= status_of(visit_group(spec, operands, args, p, i, end, rows), False)
+            else:
+                rows, end = 1, min(end, last)
+                status |= visit(spec, operands, args, p, i, end)
+            i, end = end + (rows - 1) * args.inner, end + rows * args.inner
+            p, whole = p - rows * args.inner, whole - rows
     return status
 
 
@@ -81,13 +85,20 @@ def _first_parameter(args, row):
 
 
 @njit
+def rows_alike(args, row):
+    """Return how many rows from this one on have the same parameters."""
+    within = row % args.length
+    return min(args.length - within, args.block - within % args.block)
+
+
+@njit
 def column_ranges(spec, operands, args, units):
     """Visit columns start..stop of every row; src and dst hold all elements."""
     operands, status, row = rebase(operands, args, units), 0, 0
     start, stop = units.start, units.stop
     while row < args.outer * args.length:
         p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
-        rows = rows_at_a_time(spec, operands, args, row, stop - start)
+        rows = rows_at_a_time(spec, operands, args, rows_alike(args, row), stop - start)
         if rows > 1:
             status |= status_of(visit_group(spec, operands, args, p, i, end, rows), False)
         else:
@@ -188,7 +199,7 @@ COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
 def block_columns(spec, operands, args, units):
     """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
     operands = rebase(operands, args, units)
-    vec, few = compute_lanes(spec, operands.scale, COLUMN_REGISTERS), fewest_lanes(operands)
+    vec, narrow, few = _columns_at_a_time(spec, operands)
     n = count(vec)
     across = (args.inner + n - 1) // n
     infinite, nan = False, False
@@ -198,16 +209,35 @@ def block_columns(spec, operands, args, units):
         first = outer * args.length + (p - outer * args.blocks) * args.block
         rows = min(args.block, (outer + 1) * args.length - first)
         column = (unit - p * across) * n
-        if column + n <= args.inner or args.inner >= n:
-            column = min(column, args.inner - n)
-            found = _quantize_columns(spec, operands, args, p, first, rows, column, lanes_like(vec, operands.src))
-            nan, infinite = nan | found[0], infinite | found[1]
-            continue
-        while column < args.inner:
-            found = _quantize_columns(spec, operands, args, p, first, rows, column, few)
-            nan, infinite = nan | found[0], infinite | found[1]
-            column += count(few)
+        end = min(column + n, args.inner)
+        if args.inner >= n:
+            found = _quantize_columns(spec, operands, args, p, first, rows, end - n, vec)
+        elif args.inner >= count(narrow):
+            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, narrow)
+        else:
+            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, few)
+        nan, infinite = nan | found[0], infinite | found[1]
     return status_of(nan, infinite)
+
+
+@njit
+def _columns_at_a_time(spec, operands):
+    """Vec types of columns side by side: of a wide block, of one that is narrower, and as few as fill whole bytes."""
+    src, scale = operands.src, operands.scale
+    wide, narrow = compute_lanes(spec, scale, COLUMN_REGISTERS), compute_lanes(spec, scale, 1)
+    return lanes_like(wide, src), lanes_like(narrow, src), fewest_lanes(operands)
+
+
+@njit
+def _quantize_piece(spec, operands, args, p, first, rows, column, end, vec):
+    """Quantize the columns up to `end`, as many at a time as `vec` has lanes; the last ones may be done twice."""
+    nan, infinite = False, False
+    while column < end:
+        column = min(column, end - count(vec))
+        found = _quantize_columns(spec, operands, args, p, first, rows, column, vec)
+        nan, infinite = nan | found[0], infinite | found[1]
+        column += count(vec)
+    return nan, infinite
 
 
 @specialize

@@ -20,23 +20,21 @@ _WIDE_ROW = tuning.current().wide_row
 
 
 @specialize
-def rows_at_a_time(spec, operands, args, row, width):
-    """Return how many rows from this one on to visit at a time, `width` elements of each: those of a group, or 1.
+def rows_at_a_time(spec, operands, args, alike, width):
+    """Return how many rows of `alike` to visit at a time, `width` elements of each: those of a group, or 1.
 
     Several pay where the CPU would wait for loads, and the cache holds the array. To quantize takes as long either way.
     Memory gives rows one by one faster, but for minima and maxima of so many columns that they outgrow a cache of the
     first level: each of them is read and written once for a group.
     """
     if spec.op not in _PIECES:
-        return lambda spec, operands, args, row, width: 1
+        return lambda spec, operands, args, alike, width: 1
     reduces = spec.op == "minmax"
 
-    def rows(spec, operands, args, row, width):
+    def rows(spec, operands, args, alike, width):
         group = _GROUP_ROWS
         if args.streaming:
             group = _WIDE_GROUP_ROWS if reduces and width * bits_of(operands.src) >= 8 * _WIDE_ROW else 1
-        within = row % args.length
-        alike = min(args.length - within, args.block - within % args.block)
         return group if alike >= group and width >= count(register_lanes(operands)) else 1
 
     return rows

@@ -492,9 +492,9 @@ def _plan_fused(
     if batched and layout.parameters >= tuned.batched_blocks:
         kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
         plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
-        return _tiled_if_strided(plan, shape, kinds, memory, unit=layout.block, whole=layout.block)
+        return _tiled_if_strided(plan, shape, kinds, memory, unit=layout.block, whole=layout.block, once=True)
     kernel = kernel_for(runs, kinds, op, arithmetic, **options)
     unit = owned_units(layout)
     args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst, unit))
     plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=unit)
-    return _tiled_if_strided(plan, shape, kinds, memory, whole=unit)
+    return _tiled_if_strided(plan, shape, kinds, memory, whole=unit, once=True)

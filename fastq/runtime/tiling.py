@@ -133,6 +133,7 @@ def in_tiles(
     chunk_multiple: int = 1,
     sum_bytes: int = 0,
     unit_bits: tuple[int, int] | None = None,
+    once: bool = False,
 ) -> LaunchPlan | None:
     """Return a plan of one launch for strided arrays; None where a buffer is too small.
 
@@ -155,12 +156,15 @@ def in_tiles(
     unit_bits : tuple of int, optional
         Bits of a unit in each operand where they have not as many elements, and the kernel counts its origin in units;
         then only one of the operands is strided, whose elements all others are.
+    once : bool
+        Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
     """
     sizes, strides_x, strides_y = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
     across = _across(sizes, strides_x, strides_y)
     cut = _squares(sizes, *across, bits_x, bits_y, math.lcm(whole, chunk_multiple)) if across else None
-    cut = cut or _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(WHOLE_BYTES, whole), chunk_multiple)
+    if not (across and once):
+        cut = cut or _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(WHOLE_BYTES, whole), chunk_multiple)
     if cut is None:
         return None
     (launch,) = plan.launches

@@ -40,15 +40,27 @@ from fastq.simd import (
     minimum,
     prefetch,
 )
+from fastq.simd.vector import named_type
+
+
+def _fewest(operands):
+    """Return as few elements as fill whole bytes in all operands with elements."""
+    pointers = pointer_types(operands)
+    return max(group_size(pointers[name]) for name in ("src", "dst", "lo", "hi") if name in pointers)
 
 
 @specialize
 def fewest_lanes(operands):
     """Vec type of as few elements of the first operand as fill whole bytes in all operands with elements."""
-    pointers = pointer_types(operands)
-    n = max(group_size(pointers[name]) for name in ("src", "dst", "lo", "hi") if name in pointers)
-    vec = Vec(operands.types[0].dtype, n)
+    vec = Vec(operands.types[0].dtype, _fewest(operands))
     return lambda operands: vec
+
+
+@specialize
+def quarter_lanes(operands, vec):
+    """Vec type of a quarter of the lanes of a Vec type, or of as many as fill whole bytes, if that is more."""
+    quarter = Vec(operands.types[0].dtype, max(named_type(vec).n // 4, _fewest(operands)))
+    return lambda operands, vec: quarter
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -117,13 +129,11 @@ def visit(spec, operands, args, p, i, end):
 def _visit_row(spec, operands, args, p, i, end):
     """Visit i..end in registers, the last of which may overlap the one before; return the status."""
     vec = register_lanes(operands)
-    n = count(vec)
+    n, quarter = count(vec), quarter_lanes(operands, vec)
+    if end - i < count(quarter):
+        return _visit_few(spec, operands, args, p, i, end, fewest_lanes(operands))
     if end - i < n:
-        few, nan = fewest_lanes(operands), False
-        while i < end:
-            nan |= any_lane(visit_lanes(spec, operands, args, p, i, few))
-            i += count(few)
-        return status_of(nan, False)
+        return _visit_few(spec, operands, args, p, i, end, quarter)
     last, found = end - n, False
     nans = visit_lanes(spec, operands, args, p, i, vec)
     if args.streaming:
@@ -133,6 +143,17 @@ def _visit_row(spec, operands, args, p, i, end):
         i = min(i + n, last)
         nans = nans | visit_lanes(spec, operands, args, p, i, vec)
     return status_of(found | any_lane(nans), False)
+
+
+@njit
+def _visit_few(spec, operands, args, p, i, end, vec):
+    """Visit i..end, as many at a time as `vec` has lanes; the last ones may be visited twice."""
+    nan = False
+    while i < end:
+        i = min(i, end - count(vec))
+        nan |= any_lane(visit_lanes(spec, operands, args, p, i, vec))
+        i += count(vec)
+    return status_of(nan, False)
 
 
 @specialize
@@ -199,7 +220,7 @@ COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
 def block_columns(spec, operands, args, units):
     """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
     operands = rebase(operands, args, units)
-    vec, narrow, few = _columns_at_a_time(spec, operands)
+    vec, narrow, quarter, few = _columns_at_a_time(spec, operands)
     n = count(vec)
     across = (args.inner + n - 1) // n
     infinite, nan = False, False
@@ -214,6 +235,8 @@ def block_columns(spec, operands, args, units):
             found = _quantize_columns(spec, operands, args, p, first, rows, end - n, vec)
         elif args.inner >= count(narrow):
             found = _quantize_piece(spec, operands, args, p, first, rows, column, end, narrow)
+        elif args.inner >= count(quarter):
+            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, quarter)
         else:
             found = _quantize_piece(spec, operands, args, p, first, rows, column, end, few)
         nan, infinite = nan | found[0], infinite | found[1]
@@ -222,10 +245,10 @@ def block_columns(spec, operands, args, units):
 
 @njit
 def _columns_at_a_time(spec, operands):
-    """Vec types of columns side by side: of a wide block, of one that is narrower, and as few as fill whole bytes."""
+    """Vec types of columns side by side: of wide blocks, of narrower ones, and as few as fill whole bytes."""
     src, scale = operands.src, operands.scale
-    wide, narrow = compute_lanes(spec, scale, COLUMN_REGISTERS), compute_lanes(spec, scale, 1)
-    return lanes_like(wide, src), lanes_like(narrow, src), fewest_lanes(operands)
+    wide, narrow = compute_lanes(spec, scale, COLUMN_REGISTERS), lanes_like(compute_lanes(spec, scale, 1), src)
+    return lanes_like(wide, src), narrow, quarter_lanes(operands, narrow), fewest_lanes(operands)
 
 
 @njit

@@ -6,7 +6,7 @@ from numba import types
 
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
-from fastq.kernels.formulas import is_infinite, needs_division, prepare_scale
+from fastq.kernels.formulas import compute_type, is_infinite, needs_division, prepare_scale
 from fastq.kernels.load_store import (
     group_of,
     load_elements,
@@ -18,6 +18,7 @@ from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.histogram import count_run
 from fastq.kernels.loops.min_max import min_max
 from fastq.kernels.loops.nontemporal import ENOUGH, finish, goes_in_lines, grown, in_lines, place, stage_at
+from fastq.kernels.loops.prepared import PREPARED, load_prepared, store_prepared
 from fastq.kernels.loops.range_search import add_candidates, shrink_range
 from fastq.kernels.operands import CandidateOperands, ElementOperands, SearchOperands, rebase, register_lanes
 from fastq.kernels.parameters import (
@@ -29,7 +30,7 @@ from fastq.kernels.parameters import (
     store_min_max,
     store_parameters,
 )
-from fastq.kernels.spec import nan_mask, nan_mask_of_two, status_of
+from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, status_of
 from fastq.simd import (
     LINE,
     advance,
@@ -38,7 +39,10 @@ from fastq.simd import (
     cast_pointer,
     count,
     dtype_of,
+    full_like,
+    lane_count,
     lanes_like,
+    load,
     maximum,
     minimum,
     misalignment,
@@ -225,38 +229,138 @@ def _by_parameters(spec, operands, args, p, i, end):
     return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
 
 
+# --- short runs, whose parameters are computed side by side -----------------------------------------------------------
+
+SHORT = 8  # registers of a run at most: in longer ones what is decided for each takes no time
+
+
 @specialize
 def short_runs(spec, operands, args, p, i, line):
-    """Convert whole runs from i on, if they are of one or two registers; return how many, and the status."""
-    if operands.instance_class is not ElementOperands or spec.range_scheme:
+    """Convert whole runs from i on, if they are of a few registers; return how many, and the status."""
+    if operands.instance_class is not ElementOperands:
         return lambda spec, operands, args, p, i, line: (0, 0)
     return _short_runs
 
 
 @njit
 def _short_runs(spec, operands, args, p, i, line):
-    """Convert whole runs by the parameters with indices p on, up to one that needs a division.
+    """Convert whole runs by the parameters with indices p on, as many at a time as a register has lanes.
 
-    Two registers, which may overlap, are all that a run takes, and nothing is decided on the way: 2**18 int8 in blocks
-    of 32 to float32 on two threads of a Zen 4 1.5 times as fast as by `convert_run`.
+    Registers, the last of which may overlap the one before, are all that a run takes, and nothing is decided on the
+    way. Of a run that needs a division, and of what is left over, the caller takes care.
     """
-    src, dst, one, vec, done = operands.src, operands.dst, dtype_of(operands.scale), register_lanes(operands), 0
-    n, ahead, nan = count(vec), prefetch_distance(src), False
-    last = args.block - n
-    if last < 0 or last > n or args.block % (group_of(src) * group_of(dst)):
+    src, dst, vec, many = operands.src, operands.dst, register_lanes(operands), compute_lanes(spec, operands.scale, 1)
+    n, size, done, status = count(vec), args.block, 0, 0
+    if size < n or size > SHORT * n or size % (group_of(src) * group_of(dst)):
         return 0, 0
-    while i + args.block <= line:
-        scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
-        if needs_division(spec, scale):
+    memory = scratch(PREPARED, compute_type(spec, operands.scale))
+    while i + count(many) * size <= line:
+        usable, reported = _prepare_runs(spec, operands, args, p, i, memory)
+        if not usable:
             break
-        context = spec, operands, prepare_scale(spec, scale, zero_point, args.lowest, args.highest), ahead
-        y, nans = _convert_lanes(context, i, vec)
-        y2, nans2 = _convert_lanes(context, i + last, vec)
-        store_elements(dst, i, y)
-        store_elements(dst, i + last, y2)
-        nan |= any_lane(nans | nans2)
-        i, p, done = i + args.block, p + 1, done + 1
-    return done, status_of(nan, False)
+        status |= reported | status_of(_convert_runs(spec, operands, args, p, i, memory), False)
+        i, p, done = i + count(many) * size, p + count(many), done + count(many)
+    return done, status
+
+
+@njit
+def _convert_runs(spec, operands, args, p, i, memory):
+    """Convert runs from i on by the prepared scales in memory; return whether there was a NaN to report."""
+    size, n, nan = args.block, count(register_lanes(operands)), False
+    many, ahead = count(compute_lanes(spec, operands.scale, 1)), _ahead_of_runs(spec, operands, args.block)
+    if size <= 2 * n:
+        for k in range(many):
+            context = spec, operands, _prepared(spec, operands, args, p, k, memory), ahead
+            nan |= any_lane(_convert_ends(context, i + k * size, i + (k + 1) * size - n))
+        return nan
+    for k in range(many):
+        context = spec, operands, _prepared(spec, operands, args, p, k, memory), ahead
+        j, last = i + k * size + n, i + (k + 1) * size - n
+        nans = _convert_ends(context, j - n, last)
+        while j < last:
+            y, found = _convert_lanes(context, j, register_lanes(operands))
+            store_elements(operands.dst, j, y)
+            j, nans = j + n, nans | found
+        nan |= any_lane(nans)
+    return nan
+
+
+@njit
+def _convert_ends(context, i, last):
+    """Convert a register at i and one at `last`, which may overlap; return which lanes have a NaN to report."""
+    operands = context[1]
+    y, nans = _convert_lanes(context, i, register_lanes(operands))
+    y2, nans2 = _convert_lanes(context, last, register_lanes(operands))
+    store_elements(operands.dst, i, y)
+    store_elements(operands.dst, last, y2)
+    return nans | nans2
+
+
+@specialize
+def _prepared(spec, operands, args, p, k, memory):
+    """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
+
+    def stored(spec, operands, args, p, k, memory):
+        return load_prepared(memory, count(compute_lanes(spec, operands.scale, 1)), k)
+
+    def given(spec, operands, args, p, k, memory):
+        one = dtype_of(operands.scale)
+        scale, zero_point = load_scale(spec, operands, p + k, one), load_zero_point(spec, operands, args, p + k, one)
+        return prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+
+    return given if spec.op == "dequantize" else stored
+
+
+@specialize
+def _prepare_runs(spec, operands, args, p, i, memory):
+    """Write the `PreparedScale` of each run from i on to memory; return whether all can be used so, and the status."""
+    if spec.op == "dequantize":
+        return lambda spec, operands, args, p, i, memory: (True, 0)
+    return _prepare_by_ranges if spec.range_scheme else _prepare_given
+
+
+@specialize
+def _ahead_of_runs(spec, operands, size):
+    """Return how far ahead of what is converted to prefetch: where ranges were taken, beyond the runs of this turn."""
+    if spec.range_scheme:
+        return lambda spec, operands, size: size * count(compute_lanes(spec, operands.scale, 1))
+    return lambda spec, operands, size: prefetch_distance(operands.src)
+
+
+@specialize
+def _in_lanes(value, like):
+    """Return a number in each lane."""
+    if lane_count(value) == lane_count(like):
+        return lambda value, like: value
+    return lambda value, like: full_like(value, like)
+
+
+@njit
+def _prepare_given(spec, operands, args, p, i, memory):
+    many = compute_lanes(spec, operands.scale, 1)
+    scales = load_scale(spec, operands, p, many)
+    if any_lane(needs_division(spec, scales)):
+        return False, 0
+    zero_points = _in_lanes(load_zero_point(spec, operands, args, p, many), scales)
+    store_prepared(memory, count(many), prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
+    return True, 0
+
+
+@njit
+def _prepare_by_ranges(spec, operands, args, p, i, memory):
+    """Take parameters from ranges and store them, unless a run has NaN or a scale that needs a division."""
+    scale, size, found = operands.scale, args.block, False
+    many, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
+    los, his = scratch(PREPARED, dtype), scratch(PREPARED, dtype)
+    for k in range(count(many)):
+        lo, hi, nan = min_max(operands.src, i + k * size, i + (k + 1) * size)
+        los[k], his[k], found = to_compute(spec, lo, scale), to_compute(spec, hi, scale), found | nan
+    scales, zero_points = range_parameters(spec, load(los, 0, many), load(his, 0, many), args, scale)
+    if found or any_lane(needs_division(spec, scales) | is_infinite(scales)):
+        return False, 0
+    store_parameters(spec, operands, p, scales, zero_points)
+    store_prepared(memory, count(many), prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
+    return True, 0
 
 
 # --- range and values in one pass -------------------------------------------------------------------------------------

@@ -110,3 +110,62 @@ def test_minima_of_wide_rows_that_outgrow_the_cache(dtype, threads, monkeypatch)
             with pytest.raises(ValueError, match=f"x has {np.isnan(x).sum()} NaN"):
                 fastq.minmax(x, axis=1)
     cache.plans.clear()
+
+
+def uneven(length, rows, nan):
+    """Rows of which some have NaN, or a range so small that its scale needs a division."""
+    x = values("float32", rows * length, length).reshape(rows, length)
+    x[::11] *= np.float32(2.0**-120)
+    x[5::17] = 0
+    if nan:
+        x[3::13, length // 2] = x[40, 0] = x[41, -1] = np.nan
+    return x
+
+
+@pytest.mark.slow("compiles 8 kernels a case", quick=lambda code, **_: code in ("int8", "int4"))
+@pytest.mark.parametrize("code", UNEVEN)
+@pytest.mark.parametrize("nan", ["zero", "raise"])
+def test_runs_of_a_few_registers_by_their_ranges(code, nan, threads, monkeypatch):
+    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))  # within rows
+    group = UNEVEN[code]
+    lengths = [each for each in (*LENGTHS, 63, 64, 65, 96, 127, 128, 129, 136) if each % group == 0]
+    for length, n in itertools.product(lengths, (1, 3)):
+        threads(n)
+        x = uneven(length, 80, nan == "zero")
+        ragged = np.resize(x, (7, 8 * length + 16))
+        for data, where in ((x, {"axis": 0}), (ragged, {"axis": 1, "block_size": length})):
+            same_quantized(
+                fastq.quantize(data, code, nan=nan, **where), reference.quantize(data, code, nan=nan, **where)
+            )
+            fake = fastq.fake_quantize(data, code, nan=nan, **where)
+            same_bytes(fake, reference.fake_quantize(data, code, nan=nan, **where))
+
+
+@pytest.mark.parametrize("place", [0, 23, 24 * 5 + 20, 24 * 79, 24 * 80 - 1])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_has_no_range_is_reported_wherever_it_is_in_short_runs(place, bad):
+    x = np.arange(24 * 80, dtype=np.float32)
+    x[place] = bad
+    for call in (fastq.quantize, fastq.fake_quantize):
+        with pytest.raises(ValueError, match=r"x has 1 (NaN|infinite)"):
+            call(x, "int8", axis=0, block_size=24)
+
+
+@pytest.mark.slow("compiles 12 kernels a case", quick=lambda code, **_: code == "int8")
+@pytest.mark.parametrize("code", UNEVEN)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_blocks_of_few_columns(code, dtype, threads):
+    """Of every width that is taken in another number of lanes, whole blocks and the rest of one."""
+    for columns, n in itertools.product((1, 2, 3, 4, 5, 8, 12, 16, 17, 24, 40, 48, 63, 64, 72), (1, 2)):
+        if columns % UNEVEN[code]:
+            continue
+        threads(n)
+        x, where = values(dtype, 5 * 37 * columns, columns).reshape(5, 37, columns), {"axis": 1, "block_size": 16}
+        expected = reference.quantize(x, code, **where)
+        same_quantized(fastq.quantize(x, code, **where), expected)
+        same_bytes(fastq.fake_quantize(x, code, **where), reference.fake_quantize(x, code, **where))
+        same_quantized(fastq.quantize(x, qparams=expected.qparams), reference.quantize(x, qparams=expected.qparams))
+        same_bytes(expected.dequantize(), reference.dequantize(expected))
+        for ours, right in zip(fastq.minmax(x, **where), reference.minmax(x, **where), strict=True):
+            same_bytes(ours, right)
+        assert fastq.compare(x, expected).clipped == reference.compare(x, expected).clipped

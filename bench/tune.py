@@ -114,6 +114,7 @@ WORKS: dict[str, Callable[[], Callable[[], Any]]] = {
     "quantize 2**9 rows of 2**16": lambda: _quantize(1 << 9, 1 << 16, axis=0),
     "quantize 2**7 rows of 2**18": lambda: _quantize(1 << 7, 1 << 18, axis=0),
     "quantize 2**5 rows of 2**20": lambda: _quantize(1 << 5, 1 << 20, axis=0),
+    "quantize 2**15 columns of 2**8": lambda: _quantize(1 << 8, 1 << 15, axis=1),
     "quantize 2**13 columns of 2**9": lambda: _quantize(1 << 9, 1 << 13, axis=1),
     "quantize 2**13 columns of 2**10": lambda: _quantize(1 << 10, 1 << 13, axis=1),
     "quantize 2**13 columns of 2**12": lambda: _quantize(1 << 12, 1 << 13, axis=1),
@@ -154,6 +155,7 @@ TRIALS = [
     Trial("stream_run", (1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 18), ("dequantize 2**12 columns of 2**13",)),
     Trial("staged_run", (0, 1 << 14, 1 << 16, 1 << 17, 1 << 18, 1 << 40), _LENGTHS),
     Trial("fused_block", tuple(1 << k for k in (14, 15, 16, 17, 18, 19)), tuple(n for n in WORKS if " rows of " in n)),
+    Trial("fused_rows", (64, 256, 512, 1024, 1 << 17), tuple(n for n in WORKS if "columns of" in n)),
     Trial("aliased_rows", (128, 256, 512, 1024, 4096), tuple(n for n in WORKS if "columns of" in n)),
     Trial(
         "narrow_row",

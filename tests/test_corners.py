@@ -489,3 +489,37 @@ def test_what_is_clipped_is_asked_in_the_compute_type_of_the_parameters(dtype):
     params = fastq.QParams(np.float32(3.4e38 / largest), 0, dtype)
     codes = reference.quantize(x.clip(-3.4e38, 3.4e38).astype(np.float32), qparams=params)
     assert fastq.compare(x, codes).clipped == reference.compare(x, codes).clipped == 2
+
+
+@pytest.mark.parametrize("row", [0, 3, 9, 15])
+def test_nan_in_any_row_of_wide_columns_is_refused(row, threads):
+    """So many columns that each thread reduces some of them in all rows, several rows at a time."""
+    threads(2)
+    x = np.ones((16, 1 << 17), np.float32)
+    x[row, 77_777] = np.nan
+    with pytest.raises(ValueError, match="x has 1 NaN"):
+        fastq.minmax(x, axis=1)
+
+
+@pytest.mark.parametrize("api", [fastq, reference], ids=lambda api: api.__name__)
+@pytest.mark.parametrize("operation", ["quantize", "fake_quantize"])
+def test_nan_is_not_kept_in_scales_that_are_given(api, operation):
+    x = np.ones(32, np.float32)
+    with pytest.raises(ValueError, match="the scales of mxfp4 are given"):
+        getattr(api, operation)(x, qparams=fastq.choose_qparams(x, "mxfp4"), nan="keep")
+
+
+@pytest.mark.parametrize("name", ["nf4", "fp4", "dynamic8"])
+def test_the_place_of_a_codebook_is_that_of_its_largest_step(name):
+    form = CODEBOOKS[name]
+    previous, last = sorted(form.values)[-2:]
+    assert 2.0**form.place <= last - previous < 2.0 ** (form.place + 1)
+
+
+def test_a_calibrator_is_not_changed_by_nothing():
+    x = np.random.default_rng(0).standard_normal((40, 3), np.float32)
+    seen, same = (fastq.Calibrator("int8", axis=1) for _ in range(2))
+    for part in (x[:10], x[:0], x[10:], x[:0]):
+        seen.update(part)
+    same.update(x)
+    same_bytes(seen.qparams("percentile").scale, same.qparams("percentile").scale)

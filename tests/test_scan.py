@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import fastq
-from fastq import reference
+from fastq import config, reference
 from fastq.cli.app import benchmark_package
 
 PACKAGE = benchmark_package()
@@ -679,3 +679,8 @@ def test_a_small_scan(tmp_path):
             assert all(seconds > 0 for seconds in (rung.ours, rung.copy, rung.numpy, rung.loop))
     for word in ("cliffs", "slower than NumPy", "dequantize", "2^17", "pairs of values are measured"):
         assert word in output
+
+
+def test_results_name_no_folder_of_the_machine():
+    assert "cache" in config.versions()
+    assert "cache" not in command.new_scan({}).versions

@@ -28,7 +28,8 @@ FELL = 0.5  # of the share of the copy's speed: less would be noise
 def new_scan(settings: dict[str, Any]) -> Scan:
     """A scan of this machine in which nothing was measured yet."""
     started = time.strftime("%Y-%m-%d %H:%M:%S")
-    return Scan(machine.describe(), config.versions(), settings, started)
+    versions = {name: version for name, version in config.versions().items() if name != "cache"}  # a folder of ours
+    return Scan(machine.describe(), versions, settings, started)
 
 
 def scan_of(path: Path, settings: dict[str, Any]) -> Scan:

@@ -473,12 +473,12 @@ def _plan_fused(
     assert layout is not None
     threads = threadpool.threads_for(size)
     width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
-    if not layout.owned or layout.block * width > tuned.fused_block:
+    few = threads > 1 and layout.parameters < 4 * threads
+    if few or not layout.owned or layout.block * width > tuned.fused_block:
         return None
     apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
-    if layout.inner > 1 and layout.block > tuned.aliased_rows and apart % tuned.aliased_stride == 0:
-        return None
-    if threads > 1 and layout.parameters < 4 * threads:
+    aliased = layout.block > tuned.aliased_rows and apart % tuned.aliased_stride == 0
+    if layout.inner > 1 and (aliased or (layout.block > tuned.fused_rows and past_cache(4 * size, kinds.src))):
         return None
     args = kernel_args(layout, spec.code_range, streaming=STRAIGHT if past_cache(size, *kinds[:2]) else 0)
     options = {"nan": nan, "range_scheme": scheme.name}

@@ -56,7 +56,7 @@ class Extremes:
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int, nan: str) -> None:
         x = x if block_size else without_repeats(x, axes or ())
-        self.arrangement = arrange(x, None, axes, block_size)
+        self.arrangement = arrange(x, None, axes, block_size, reads=True)
         view = self.arrangement.view(x)
         dtype = native(x.dtype)
         self.plan = plan_minmax(view.shape, self.arrangement.axes, block_size, nan, dtype, memory_of(view))
@@ -78,7 +78,7 @@ class NanParts:
     """Find the parts with a NaN, of arrays of the same dtype, shape and strides: the maximum of 1 for NaN, else 0."""
 
     def __init__(self, x: Array, axes: tuple[int, ...] | None, block_size: int) -> None:
-        arrangement, mark = arrange(x, None, axes, block_size), np.dtype(np.uint8)
+        arrangement, mark = arrange(x, None, axes, block_size, reads=True), np.dtype(np.uint8)
         view = arrangement.view(x)
         memory = Memory(view.strides, x.dtype)
         self.plan = plan_minmax(view.shape, arrangement.axes, block_size, "keep", mark, memory, copies_isnan=True)

@@ -99,16 +99,22 @@ class Arrangement(NamedTuple):
 
 
 def arrange(
-    x: Array, out: Array | None, axes: tuple[int, ...] | None, block_size: int, by_width: bool = False
+    x: Array,
+    out: Array | None,
+    axes: tuple[int, ...] | None,
+    block_size: int,
+    by_width: bool = False,
+    reads: bool = False,
 ) -> Arrangement:
     """Return how kernels see x, and out if it is given: as out lies in memory, else as x does, where that can be.
 
-    With `by_width` as x lies where that has the wider elements: to transpose the others moves fewer bytes. Blocks along
+    With `by_width` as x lies where that has the wider elements: to transpose the others moves fewer bytes. With `reads`
+    there is no result of its shape, and what is repeated along an axis is read in the rows that it has. Blocks along
     the last axis are seen in C order unless all memory is contiguous in another one, with rows that are long enough.
     """
     natural = tuple(range(x.ndim))
     leads = out is None or (by_width and x.itemsize > out.itemsize and _has_long_rows(x))
-    order = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out)
+    order = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out, reads)
     arrangement = None
     for seen in (order, natural, tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))):
         direct = is_plain(x.transpose(seen)) and (out is None or is_plain(out.transpose(seen)))
@@ -138,10 +144,13 @@ def _has_long_rows(x: Array) -> bool:
     return x.ndim > 0 and 0 not in x.strides and x.shape[memory_order(x)[-1]] >= tuning.current().narrow_row
 
 
-def memory_order(x: Array) -> tuple[int, ...]:
-    """Return axes from the slowest to the fastest in memory: the order of results that NumPy calls "K"."""
+def memory_order(x: Array, reads: bool = False) -> tuple[int, ...]:
+    """Return axes from the slowest to the fastest in memory: the order of results that NumPy calls "K".
+
+    In that an axis along which x repeats itself is the fastest; with `reads` it is the slowest.
+    """
     strides = [abs(stride) for stride in x.strides]
-    return tuple(sorted(range(x.ndim), key=lambda axis: -strides[axis]))
+    return tuple(sorted(range(x.ndim), key=lambda axis: (bool(strides[axis]) and reads, -strides[axis])))
 
 
 def _arranged(

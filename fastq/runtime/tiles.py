@@ -215,7 +215,7 @@ def copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  
     size, result_size = _itemsizes(kind)
     if src_step == size and dst_row == result_size and dst_step != result_size:
         _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step)
-    elif src_row == size and dst_step == result_size and src_step != size:
+    elif src_row == size and dst_step == result_size and src_step != size and src_step != 0:
         _copy_transposed(kind, src, dst, columns, rows, src_step, src_row, dst_step, dst_row)
     else:
         _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step)
@@ -230,6 +230,10 @@ def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step): 
         if dst_step == result_size and src_step == size:
             for c in range(columns):
                 _store_result(kind, d, c, _load_converted(kind, s, c))
+        elif dst_step == result_size and src_step == 0:
+            value = _load_converted(kind, s, 0)
+            for c in range(columns):
+                _store_result(kind, d, c, value)
         elif dst_step == result_size and src_step == -size:
             for c in range(columns):
                 _store_result(kind, d, c, _load_converted(kind, s, -c))

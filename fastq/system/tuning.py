@@ -66,6 +66,9 @@ class Tuning:
         of 2**12 1.35 times as fast on one thread, 2**13 1.18, 2**14 1.06, the whole array 0.91.
     fused_block : int
         Elements of a part that is quantized right after it was reduced, while it is in the L2 cache.
+    fused_rows : int
+        Rows of such a part at most, of some columns each, where the array has a quarter of `stream_from` or more: they
+        are read in pieces of 256 bytes, rows as a whole only in two passes.
     aliased_rows, aliased_stride : int
         Rows of such a part at most if they begin a multiple of so many bytes apart, of which caches hold fewer.
         Gelem/s in one pass and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048
@@ -136,6 +139,7 @@ class Tuning:
     stream_run: int = 1 << 15
     staged_run: int = 1 << 17
     fused_block: int = 1 << 17
+    fused_rows: int = 1 << 17
     aliased_rows: int = 512
     aliased_stride: int = 1 << 14
     narrow_row: int = 512
@@ -164,7 +168,10 @@ _DEFAULT = Tuning()
 # prefetch_codes: 2**22 int8 to float32, two cores, beside 2048: 64 to 512 are 1.11 to 1.23 times as fast, 1024 0.94,
 # nothing 0.90; out of cache all are alike.
 # stream_codes: 2**26 float32 to int8, two cores: 1.17 times as fast, from float16 1.2, rows 0.93 to 1.03, blocks 1.0.
-_ZEN4 = replace(_DEFAULT, prefetch=2048, prefetch_blocks=2048, stream_codes=True)
+# fused_rows: float32 to int8, two threads, Gelem/s in one pass and in two: 2**25 elements in 256 rows of 512 3.3 and
+# 4.8, of 4096 3.4 and 2.8, 512 rows of 8192 2.5 and 2.8, 1024 of 512 2.3 and 3.6, 4096 of 1000 2.3 and 4.2, 64 of 4096
+# 3.9 and 2.4; 2**22 in 1024 rows of 512 3.1 and 7.4, 2**21 8.8 and 4.8.
+_ZEN4 = replace(_DEFAULT, prefetch=2048, prefetch_blocks=2048, stream_codes=True, fused_rows=256)
 
 # prefetch: two cores, beside 256: quantize, rows, blocks of 32 1.2 times as fast, minimum and maximum 1.1, columns 1.4;
 # 1024 and 4096 are a little slower than 2048, and 256 is slower than nothing.

@@ -34,6 +34,7 @@ from fastq.simd import (
     Vec,
     any_lane,
     count,
+    lane_count,
     lanes_like,
     load,
     maximum,
@@ -59,7 +60,7 @@ def fewest_lanes(operands):
 @specialize
 def quarter_lanes(operands, vec):
     """Vec type of a quarter of the lanes of a Vec type, or of as many as fill whole bytes, if that is more."""
-    quarter = Vec(operands.types[0].dtype, max(named_type(vec).n // 4, _fewest(operands)))
+    quarter = Vec(operands.types[0].dtype, max(lane_count(named_type(vec)) // 4, _fewest(operands)))
     return lambda operands, vec: quarter
 
 
@@ -301,6 +302,7 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     streaming = args.streaming and to_line(dst, i) == 0 and to_line(dst, i + args.inner) == 0
     for _ in range(rows):
         x = load_elements(src, i, vec)
+        prefetch_lanes(src, i + count(vec), vec)  # the columns of the next unit: else memory idles meanwhile
         nans = nans | nan_mask(spec, x)
         y = apply_op(spec, to_compute(spec, x, operands.scale), scales, zero_points, args, dst)
         store_piece(spec, dst, i, y, streaming)

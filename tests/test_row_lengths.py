@@ -154,8 +154,9 @@ def test_what_has_no_range_is_reported_wherever_it_is_in_short_runs(place, bad):
 @pytest.mark.slow("compiles 12 kernels a case", quick=lambda code, **_: code == "int8")
 @pytest.mark.parametrize("code", UNEVEN)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
-def test_blocks_of_few_columns(code, dtype, threads):
+def test_blocks_of_few_columns(code, dtype, threads, monkeypatch):
     """Of every width that is taken in another number of lanes, whole blocks and the rest of one."""
+    monkeypatch.setattr(threadpool, "CHUNK", (1000, 1000))  # within rows
     for columns, n in itertools.product((1, 2, 3, 4, 5, 8, 12, 16, 17, 24, 40, 48, 63, 64, 72), (1, 2)):
         if columns % UNEVEN[code]:
             continue
@@ -169,3 +170,61 @@ def test_blocks_of_few_columns(code, dtype, threads):
         for ours, right in zip(fastq.minmax(x, **where), reference.minmax(x, **where), strict=True):
             same_bytes(ours, right)
         assert fastq.compare(x, expected).clipped == reference.compare(x, expected).clipped
+
+
+# formats and arithmetic whose parameters are others than float32 numbers
+PRESCRIBED = ["mxfp4", "mxfp8_e4m3", "nvfp4"]
+CODEBOOK_CODES = ["nf4", "fp4", "dynamic8"]
+
+
+@pytest.mark.slow("compiles 6 kernels a case", quick=lambda code, **_: code in ("mxfp4", "nf4"))
+@pytest.mark.parametrize("code", [*PRESCRIBED, *CODEBOOK_CODES])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_short_runs_of_formats_with_scales_of_their_own(code, dtype, threads):
+    """Ragged rows, so that no loop over whole blocks takes them; blocks of zeros, and rows of fewer than 16 blocks."""
+    for columns, n in itertools.product((40, 500, 1000), (1, 2)):
+        threads(n)
+        x = values(dtype, 23 * columns, 5).reshape(23, columns)
+        x[::5, :200] = 0
+        x[2, 64:96] *= 2.0**-100
+        where = {} if code in PRESCRIBED else {"axis": 1, "block_size": 32}
+        expected = reference.quantize(x, code, **where)
+        same_quantized(fastq.quantize(x, code, **where), expected)
+        same_bytes(fastq.fake_quantize(x, code, **where), reference.fake_quantize(x, code, **where))
+        same_quantized(fastq.quantize(x, qparams=expected.qparams), reference.quantize(x, qparams=expected.qparams))
+        same_bytes(expected.dequantize(), reference.dequantize(expected))
+        if code in PRESCRIBED:
+            x[1::7, 33] = np.nan
+            same_quantized(fastq.quantize(x, code, nan="keep"), reference.quantize(x, code, nan="keep"))
+
+
+@pytest.mark.parametrize("convention", ["torch-pt2e", "tflite"])
+def test_short_runs_that_compute_in_float64(convention, threads):
+    for length, n in itertools.product((16, 24, 32), (1, 2)):
+        threads(n)
+        x = uneven(length, 80, False)
+        options = {"axis": 0, "symmetric": True, "convention": convention}
+        expected = reference.quantize(x, "int8", **options)
+        same_quantized(fastq.quantize(x, "int8", **options), expected)
+        same_quantized(fastq.quantize(x, qparams=expected.qparams), reference.quantize(x, qparams=expected.qparams))
+        same_bytes(expected.dequantize(), reference.dequantize(expected))
+
+
+@pytest.mark.parametrize("code", CODEBOOK_CODES)
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
+@pytest.mark.parametrize("where", [{"axis": 0, "block_size": 64}, {"axis": 0, "block_size": 24}])
+def test_infinity_in_many_blocks_of_a_codebook_is_refused(code, bad, where):
+    for place in (0, 63, 700, 1535):
+        x = np.ones(1536, np.float32)
+        x[place] = bad
+        for call in (fastq.quantize, fastq.fake_quantize, reference.quantize):
+            with pytest.raises(ValueError, match=r"x has (1 )?infinite"):
+                call(x, code, **where)
+
+
+@pytest.mark.parametrize("code", ["mxfp4", "nvfp4"])
+def test_blocks_of_memory_with_gaps_beside_their_result(code):
+    base = np.ones(512_000, np.float32)
+    x, out = base.reshape(1000, 64, 8)[:, :, 0].T, base[:64_000].reshape(64, 1000)
+    right = reference.fake_quantize(x.copy(), code, nan="keep")
+    same_bytes(fastq.fake_quantize(x, code, nan="keep", out=out), right)

@@ -439,7 +439,7 @@ def plan_ranged(
     one_pass: bool = False,
 ) -> RangedPlan | None:
     """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
-    fused = _plan_fused(spec, shape, src, dst, memory)
+    fused = _plan_fused(spec, shape, src, dst, memory, one_pass)
     if fused is not None:
         return RangedPlan(fused, None)
     if one_pass:
@@ -464,9 +464,9 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
 
 
 def _plan_fused(
-    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: StridedOperands
+    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: StridedOperands, once: bool
 ) -> LaunchPlan | None:
-    """Plan one pass; None where a block would have left the cache when it is quantized, or threads outnumber blocks."""
+    """Plan one pass, reading lines `once` if asked; None where blocks leave the cache or are too few for threads."""
     op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
     kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
     layout, size, tuned = make_layout(shape, spec.axes, spec.block_size), math.prod(shape), tuning.current()
@@ -492,9 +492,9 @@ def _plan_fused(
     if batched and layout.parameters >= tuned.batched_blocks:
         kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
         plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
-        return _tiled_if_strided(plan, shape, kinds, memory, unit=layout.block, whole=layout.block, once=True)
+        return _tiled_if_strided(plan, shape, kinds, memory, unit=layout.block, whole=layout.block, once=once)
     kernel = kernel_for(runs, kinds, op, arithmetic, **options)
     unit = owned_units(layout)
     args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst, unit))
     plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=unit)
-    return _tiled_if_strided(plan, shape, kinds, memory, whole=unit, once=True)
+    return _tiled_if_strided(plan, shape, kinds, memory, whole=unit, once=once)

@@ -230,10 +230,10 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
         In the dtype of `x`; arguments and errors as for `fastq.minmax`.
     """
     x = as_input(x, "x")
-    number = nan_as_zero(widened(x), check_nan(nan))
-    axis = as_axis(axis)
+    mode, axis = check_nan(nan), as_axis(axis)
     block_size = as_block_size(block_size, axis)
-    lo, hi = extremes(number, normalized(axis, x.ndim, "x"), block_size)
+    axis = normalized(axis, x.ndim, "x")
+    lo, hi = extremes(nan_as_zero(widened(x), mode), axis, block_size)
     return lo.astype(x.dtype), hi.astype(x.dtype)
 
 
@@ -248,12 +248,12 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     x = widened(as_input(x, "x"))
     if is_a(q, QuantizedArray):
         _check_comparable(x, q.shape)
-        values, clipped = dequantize(q), clipped_count(x, q.qparams)
+        values = dequantize(q)
     else:
-        values, clipped = widened(as_floats(q, "q")), None
+        values = widened(as_floats(q, "q"))
         _check_comparable(x, values.shape)
     check_no_nan(x, "x has {} NaN, of which there is no error to measure; replace them first")
-    return measures(x, values, clipped)
+    return measures(x, values, clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None)
 
 
 def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
@@ -349,7 +349,7 @@ def _resolve(
 
 
 def _of_range(
-    given: Array,
+    x: Array,
     dtype: object,
     axis: Axis,
     block_size: int,
@@ -362,7 +362,7 @@ def _of_range(
     """Check the options of parameters; return the code format, and what computes them: values are checked last."""
     qtype, row = code_format(dtype, bits), as_convention(convention)
     axis, block_size = prescribed(qtype, axis, block_size)
-    axis = normalized(axis, given.ndim, "x")
+    axis = normalized(axis, x.ndim, "x")
     symmetric = as_bool(symmetric, "symmetric")
     check_symmetric(qtype, symmetric)
     always = bool(symmetric or qtype.element or qtype.block_size)
@@ -370,12 +370,12 @@ def _of_range(
     mode, method = check_nan(nan, qtype), as_range_method(range)
 
     def parameters() -> QParams:
-        x = widened(given)
-        number = nan_as_zero(x, mode)
+        values = widened(x)
+        number = nan_as_zero(values, mode)
         lo, hi = range_of(number, axis, block_size)
-        spoiled = any_flag(np.isnan(x) & (mode == "keep"), axis, block_size)
+        spoiled = any_flag(np.isnan(values) & (mode == "keep"), axis, block_size)
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
-        where, precision = (qtype, axis, block_size, always, convention), row.rounded_to(given.dtype)
+        where, precision = (qtype, axis, block_size, always, convention), row.rounded_to(x.dtype)
         asked = RangeParameters(*where, spoiled, tensor_scale, precision)
         return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method))
 

@@ -10,13 +10,11 @@ from fastq.kernels.formulas import (
     compute_type,
     computes_in,
     is_infinite,
-    needs_division,
-    prepare_scale,
 )
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
 from fastq.kernels.loops.block_extremes import ends_of, magnitudes_of, side_by_side
 from fastq.kernels.loops.nontemporal import finish, flush, in_lines_if, place, stage_at
-from fastq.kernels.loops.prepared import PREPARED, load_prepared, store_prepared
+from fastq.kernels.loops.prepared import PREPARED, load_prepared, prepare_lanes
 from fastq.kernels.loops.runs import convert_run
 from fastq.kernels.operands import ElementOperands, rebase, without_streaming
 from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters
@@ -173,11 +171,10 @@ def _prepare_blocks(spec, operands, args, p, memory):
     n = count(compute_lanes(spec, operands.scale, 1))
     lo, hi, nans = min_max_of_blocks(spec, operands.src, operands.scale, p)
     scales, zero_points = range_parameters(spec, lo, hi, args, operands.scale)
-    if any_lane(needs_division(spec, scales)) or (keeps_nan_in_scale(spec) and any_lane(nans)):
+    marks = keeps_nan_in_scale(spec) and any_lane(nans)
+    if marks or not prepare_lanes(spec, scales, zero_points, args, memory, n):
         return False, 0
     store_parameters(spec, operands, p, scales, zero_points)
-    s = prepare_scale(spec, scales, zero_points, args.lowest, args.highest)
-    store_prepared(memory, n, s)
     return True, status_of(reports_nan(spec) and any_lane(nans), False)
 
 

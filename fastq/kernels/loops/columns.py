@@ -221,8 +221,8 @@ COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
 def block_columns(spec, operands, args, units):
     """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
     operands = rebase(operands, args, units)
-    vec, narrow, quarter, few = _columns_at_a_time(spec, operands)
-    n = count(vec)
+    vec = lanes_like(compute_lanes(spec, operands.scale, COLUMN_REGISTERS), operands.src)
+    quarter, few, n = quarter_lanes(operands, vec), fewest_lanes(operands), count(vec)
     across = (args.inner + n - 1) // n
     infinite, nan = False, False
     for unit in range(units.start, units.stop):
@@ -233,23 +233,13 @@ def block_columns(spec, operands, args, units):
         column = (unit - p * across) * n
         end = min(column + n, args.inner)
         if args.inner >= n:
-            found = _quantize_columns(spec, operands, args, p, first, rows, end - n, vec)
-        elif args.inner >= count(narrow):
-            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, narrow)
+            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, vec)
         elif args.inner >= count(quarter):
             found = _quantize_piece(spec, operands, args, p, first, rows, column, end, quarter)
         else:
             found = _quantize_piece(spec, operands, args, p, first, rows, column, end, few)
         nan, infinite = nan | found[0], infinite | found[1]
     return status_of(nan, infinite)
-
-
-@njit
-def _columns_at_a_time(spec, operands):
-    """Vec types of columns side by side: of wide blocks, of narrower ones, and as few as fill whole bytes."""
-    src, scale = operands.src, operands.scale
-    wide, narrow = compute_lanes(spec, scale, COLUMN_REGISTERS), lanes_like(compute_lanes(spec, scale, 1), src)
-    return lanes_like(wide, src), narrow, quarter_lanes(operands, narrow), fewest_lanes(operands)
 
 
 @njit

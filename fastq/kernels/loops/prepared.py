@@ -5,10 +5,20 @@ from __future__ import annotations
 from numba import types
 
 from fastq.jit import njit
-from fastq.kernels.formulas import PreparedScale, base_code
-from fastq.simd import REGISTER_BITS, advance, cast_pointer, store
+from fastq.kernels.formulas import PreparedScale, base_code, is_infinite, needs_division, prepare_scale
+from fastq.simd import REGISTER_BITS, advance, any_lane, cast_pointer, store
 
-PREPARED = 6 * REGISTER_BITS // 32  # numbers of 32 bits, or half as many of 64, of prepared scales that fill a register
+FIELD = REGISTER_BITS // 32  # numbers of 32 bits, or twice as many as there are of 64, of a field of prepared scales
+PREPARED = 6 * FIELD
+
+
+@njit
+def prepare_lanes(spec, scales, zero_points, args, memory, n):
+    """Write the prepared scales of n lanes to memory; return False if one is infinite or needs a division."""
+    if any_lane(needs_division(spec, scales)) or any_lane(is_infinite(scales)):  # tables need none for infinity either
+        return False
+    store_prepared(memory, n, prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
+    return True
 
 
 @njit

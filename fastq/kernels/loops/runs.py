@@ -6,7 +6,7 @@ from numba import types
 
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
-from fastq.kernels.formulas import compute_type, is_infinite, needs_division, prepare_scale
+from fastq.kernels.formulas import compute_type, computes_in, is_infinite, needs_division, prepare_scale
 from fastq.kernels.load_store import (
     group_of,
     load_elements,
@@ -18,7 +18,7 @@ from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.histogram import count_run
 from fastq.kernels.loops.min_max import min_max
 from fastq.kernels.loops.nontemporal import ENOUGH, finish, goes_in_lines, grown, in_lines, place, stage_at
-from fastq.kernels.loops.prepared import PREPARED, load_prepared, store_prepared
+from fastq.kernels.loops.prepared import FIELD, PREPARED, load_prepared, prepare_lanes
 from fastq.kernels.loops.range_search import add_candidates, shrink_range
 from fastq.kernels.operands import CandidateOperands, ElementOperands, SearchOperands, rebase, register_lanes
 from fastq.kernels.parameters import (
@@ -30,9 +30,10 @@ from fastq.kernels.parameters import (
     store_min_max,
     store_parameters,
 )
-from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, status_of
+from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
 from fastq.simd import (
     LINE,
+    REGISTER_BITS,
     advance,
     any_lane,
     bits_of,
@@ -105,12 +106,15 @@ def _visit_runs(spec, operands, args, start, stop):
         block = (i - first) // args.block
         p = (outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block
         line, end = min(first + args.length, stop), first + (block + 1) * args.block
+        again = p  # where it may pay to take short runs together again: not at once after some of which one refused
         while i < line:
             end = min(end, line)
-            done, reported = short_runs(spec, operands, args, p, i, line) if end - i == args.block else (0, 0)
-            if done:
+            if p >= again and end - i == args.block:
+                done, reported = short_runs(spec, operands, args, p, i, line)
                 i, end, p, status = i + done * args.block, end + done * args.block, p + done, status | reported
-                continue
+                again = p + runs_at_a_time(spec, operands)
+                if done:
+                    continue
             status |= visit(spec, operands, args, p, i, end)
             i, end, p = end, end + args.block, p + 1
     return status
@@ -229,74 +233,57 @@ def _by_parameters(spec, operands, args, p, i, end):
     return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
 
 
-# --- short runs, whose parameters are computed side by side -----------------------------------------------------------
-
-# registers of a run at most: in longer ones what is decided for each takes no time; where results are staged lines that
-# are cut in two cost more (2**26 int8 to float32 in blocks of 128, two threads of a Zen 4: 8.5 Gelem/s for 13)
-SHORT, SHORT_STAGED = 8, 2
+# --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
 
 
 @specialize
 def short_runs(spec, operands, args, p, i, line):
-    """Convert whole runs from i on, if they are of a few registers; return how many, and the status."""
+    """Convert whole runs from i on, if they are of one or two registers; return how many, and the status."""
     if operands.instance_class is not ElementOperands:
         return lambda spec, operands, args, p, i, line: (0, 0)
     return _short_runs
 
 
+@specialize
+def runs_at_a_time(spec, operands):
+    """Return how many runs are prepared together: as many as a register has lanes, any where nothing is computed."""
+    n = 1 << 62 if spec.op == "dequantize" else REGISTER_BITS // computes_in(spec, operands.types[2]).bitwidth
+    return lambda spec, operands: n
+
+
 @njit
 def _short_runs(spec, operands, args, p, i, line):
-    """Convert whole runs by the parameters with indices p on, as many at a time as a register has lanes.
+    """Convert whole runs with indices p on, up to some of which one needs a division.
 
-    Registers, the last of which may overlap the one before, are all that a run takes, and nothing is decided on the
-    way. Of a run that needs a division, and of what is left over, the caller takes care.
+    Two registers, which may overlap, are all that a run takes, and nothing is decided on the way.
     """
-    src, dst, vec, many = operands.src, operands.dst, register_lanes(operands), compute_lanes(spec, operands.scale, 1)
-    n, size, done, status = count(vec), args.block, 0, 0
-    most = (SHORT_STAGED if args.staging else SHORT) * n
-    if size < n or size > most or size % (group_of(src) * group_of(dst)):
+    src, dst, vec, size, done, status = operands.src, operands.dst, register_lanes(operands), args.block, 0, 0
+    if size < count(vec) or size > 2 * count(vec) or size % (group_of(src) * group_of(dst)):
         return 0, 0
     memory = scratch(PREPARED, compute_type(spec, operands.scale))
-    while i + count(many) * size <= line:
-        usable, reported = _prepare_runs(spec, operands, args, p, i, memory)
-        if not usable:
+    while i + size <= line:
+        runs = min((line - i) // size, runs_at_a_time(spec, operands))
+        if not _prepare_runs(spec, operands, args, p, i, runs, memory):
             break
-        status |= reported | status_of(_convert_runs(spec, operands, args, p, i, memory), False)
-        i, p, done = i + count(many) * size, p + count(many), done + count(many)
+        status |= status_of(_convert_runs(spec, operands, args, p, i, runs, memory), False)
+        i, p, done = i + runs * size, p + runs, done + runs
     return done, status
 
 
 @njit
-def _convert_runs(spec, operands, args, p, i, memory):
+def _convert_runs(spec, operands, args, p, i, runs, memory):
     """Convert runs from i on by the prepared scales in memory; return whether there was a NaN to report."""
-    size, n, nan = args.block, count(register_lanes(operands)), False
-    many, ahead = count(compute_lanes(spec, operands.scale, 1)), _ahead_of_runs(spec, operands, args.block)
-    if size <= 2 * n:
-        for k in range(many):
-            context = spec, operands, _prepared(spec, operands, args, p, k, memory), ahead
-            nan |= any_lane(_convert_ends(context, i + k * size, i + (k + 1) * size - n))
-        return nan
-    for k in range(many):
+    dst, size, vec, nan = operands.dst, args.block, register_lanes(operands), False
+    ahead = _ahead_of_runs(spec, operands, size)
+    for k in range(runs):
         context = spec, operands, _prepared(spec, operands, args, p, k, memory), ahead
-        j, last = i + k * size + n, i + (k + 1) * size - n
-        nans = _convert_ends(context, j - n, last)
-        while j < last:
-            y, found = _convert_lanes(context, j, register_lanes(operands))
-            store_elements(operands.dst, j, y)
-            j, nans = j + n, nans | found
-        nan |= any_lane(nans)
+        first, last = i + k * size, i + (k + 1) * size - count(vec)
+        y, nans = _convert_lanes(context, first, vec)
+        y2, nans2 = _convert_lanes(context, last, vec)
+        store_elements(dst, first, y)
+        store_elements(dst, last, y2)
+        nan |= any_lane(nans | nans2)
     return nan
-
-
-@njit
-def _convert_ends(context, i, last):
-    """Convert a register at i and one at `last`, which may overlap; return which lanes have a NaN to report."""
-    operands = context[1]
-    y, nans = _convert_lanes(context, i, register_lanes(operands))
-    y2, nans2 = _convert_lanes(context, last, register_lanes(operands))
-    store_elements(operands.dst, i, y)
-    store_elements(operands.dst, last, y2)
-    return nans | nans2
 
 
 @specialize
@@ -304,7 +291,7 @@ def _prepared(spec, operands, args, p, k, memory):
     """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
 
     def stored(spec, operands, args, p, k, memory):
-        return load_prepared(memory, count(compute_lanes(spec, operands.scale, 1)), k)
+        return load_prepared(memory, runs_at_a_time(spec, operands), k)
 
     def given(spec, operands, args, p, k, memory):
         one = dtype_of(operands.scale)
@@ -315,10 +302,10 @@ def _prepared(spec, operands, args, p, k, memory):
 
 
 @specialize
-def _prepare_runs(spec, operands, args, p, i, memory):
-    """Write the `PreparedScale` of each run from i on to memory; return whether all can be used so, and the status."""
+def _prepare_runs(spec, operands, args, p, i, runs, memory):
+    """Write the `PreparedScale` of each run from i on to memory; return whether all of them can be used so."""
     if spec.op == "dequantize":
-        return lambda spec, operands, args, p, i, memory: (True, 0)
+        return lambda spec, operands, args, p, i, runs, memory: True
     return _prepare_by_ranges if spec.range_scheme else _prepare_given
 
 
@@ -326,12 +313,29 @@ def _prepare_runs(spec, operands, args, p, i, memory):
 def _ahead_of_runs(spec, operands, size):
     """Return how far ahead of what is converted to prefetch: where ranges were taken, beyond the runs of this turn."""
     if spec.range_scheme:
-        return lambda spec, operands, size: size * count(compute_lanes(spec, operands.scale, 1))
+        return lambda spec, operands, size: size * runs_at_a_time(spec, operands)
     return lambda spec, operands, size: prefetch_distance(operands.src)
 
 
+@njit
+def _prepare_given(spec, operands, args, p, i, runs, memory):
+    n, many = runs_at_a_time(spec, operands), compute_lanes(spec, operands.scale, 1)
+    if runs == n:
+        scales = load_scale(spec, operands, p, many)
+        zero_points = in_lanes(load_zero_point(spec, operands, args, p, many), scales)
+        return prepare_lanes(spec, scales, zero_points, args, memory, n)
+    one, dtype = dtype_of(operands.scale), parameter_type(spec, operands.scale)
+    scales, zero_points = scratch(FIELD, dtype), scratch(FIELD, dtype)
+    for k in range(n):
+        j = p + min(k, runs - 1)
+        scales[k] = load_scale(spec, operands, j, one)
+        zero_points[k] = load_zero_point(spec, operands, args, j, one)
+    vec = lanes_like(many, scales)
+    return prepare_lanes(spec, load(scales, 0, vec), load(zero_points, 0, vec), args, memory, n)
+
+
 @specialize
-def _in_lanes(value, like):
+def in_lanes(value, like):
     """Return a number in each lane."""
     if lane_count(value) == lane_count(like):
         return lambda value, like: value
@@ -339,31 +343,21 @@ def _in_lanes(value, like):
 
 
 @njit
-def _prepare_given(spec, operands, args, p, i, memory):
-    many = compute_lanes(spec, operands.scale, 1)
-    scales = load_scale(spec, operands, p, many)
-    if any_lane(needs_division(spec, scales)):
-        return False, 0
-    zero_points = _in_lanes(load_zero_point(spec, operands, args, p, many), scales)
-    store_prepared(memory, count(many), prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
-    return True, 0
-
-
-@njit
-def _prepare_by_ranges(spec, operands, args, p, i, memory):
-    """Take parameters from ranges and store them, unless a run has NaN or a scale that needs a division."""
-    scale, size, found = operands.scale, args.block, False
-    many, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
-    los, his = scratch(PREPARED, dtype), scratch(PREPARED, dtype)
-    for k in range(count(many)):
+def _prepare_by_ranges(spec, operands, args, p, i, runs, memory):
+    """Take parameters from ranges and store them, unless runs are too few or one has NaN."""
+    scale, size, n, found = operands.scale, args.block, runs_at_a_time(spec, operands), False
+    if runs < n:
+        return False
+    vec, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
+    los, his = scratch(FIELD, dtype), scratch(FIELD, dtype)
+    for k in range(n):
         lo, hi, nan = min_max(operands.src, i + k * size, i + (k + 1) * size)
         los[k], his[k], found = to_compute(spec, lo, scale), to_compute(spec, hi, scale), found | nan
-    scales, zero_points = range_parameters(spec, load(los, 0, many), load(his, 0, many), args, scale)
-    if found or any_lane(needs_division(spec, scales) | is_infinite(scales)):
-        return False, 0
+    scales, zero_points = range_parameters(spec, load(los, 0, vec), load(his, 0, vec), args, scale)
+    if found or not prepare_lanes(spec, scales, zero_points, args, memory, n):
+        return False
     store_parameters(spec, operands, p, scales, zero_points)
-    store_prepared(memory, count(many), prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
-    return True, 0
+    return True
 
 
 # --- range and values in one pass -------------------------------------------------------------------------------------

@@ -210,7 +210,7 @@ def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, ex
 @pytest.fixture(params=[0, 1 << 40], ids=["straight", "staged"])
 def streaming(request, monkeypatch):
     """Stores go past the cache, whatever the size: of all runs straight, or of all that can be by way of the stack."""
-    from fastq.dispatch import cache, planner
+    from fastq.dispatch import cache, streaming
 
     prepared = build.kernel_address.cache_clear, cache.plans.clear
     row = dataclasses.replace(
@@ -218,7 +218,7 @@ def streaming(request, monkeypatch):
     )
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
-    assert planner.past_cache(1, np.dtype(np.int8), np.dtype(np.float32))
+    assert streaming.outgrows_cache(1)
     for forget in prepared:
         forget()
     yield

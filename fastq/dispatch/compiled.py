@@ -174,7 +174,7 @@ def _fake_quantize(
         raise TypingError("axis must be None in compiled code: parameters are those of all of x; call it for each part")
     if request.search is not None:
         raise TypingError("range must be 'minmax' in compiled code: search before it, and pass scale and zero point")
-    spec = _resolved(request.spec, "fake")
+    spec = request.spec("fake")
     values = sample.dtype if sample.dtype in _RESULTS else request.compute
     scale = from_dtype(spec.range_scheme.scale_dtype)
     conversion = Conversion(

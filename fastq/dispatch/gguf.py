@@ -14,9 +14,10 @@ from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
+from fastq.dispatch.streaming import outgrows_cache
 from fastq.dispatch.strides import is_plain, memory_of
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
-from fastq.kernels.build import compile_kernel, element_type
+from fastq.kernels.build import compile_kernel, element_type, stores_past_cache
 from fastq.kernels.loops import block_values, gguf, superblocks
 from fastq.kernels.loops.block_spec import GROUP, BlockSpec
 from fastq.kernels.operands import CopyOperands, WeightedOperands
@@ -24,7 +25,6 @@ from fastq.runtime import result_pool, threadpool
 from fastq.runtime.driver import NONE, OUT, SCALE, UNFIT, Checks, LaunchPlan, X, bind, plan_launch, run
 from fastq.runtime.kernel_args import KERNEL_ARGS
 from fastq.runtime.tiling import Operand, in_tiles
-from fastq.system import tuning
 from fastq.system.arguments import as_importance, native
 
 Array = NDArray[Any]
@@ -79,7 +79,7 @@ def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype
         row.size,
         row.nbytes,
         _UINT8,
-        tuning.current().stream_codes and not in_lanes,
+        stores_past_cache(codes=True) and not in_lanes,
         weighted,
         rows_each,
     )
@@ -118,8 +118,7 @@ def _launch(
     if not blocks:
         return lambda data, out, importance: (result.new() if out is None else out, -1)
     plain, strides = is_plain(data) and is_plain(target), data.strides
-    past_cache = task.streams and plain and data.nbytes + result.nbytes >= tuning.current().stream_from
-    plan = _plan(task, data, blocks, past_cache)
+    plan = _plan(task, data, blocks, task.streams and plain and outgrows_cache(data.nbytes + result.nbytes))
     checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, importance_bytes, 0))))
     tiled = None if plain else _in_tiles(task, plan, data, target)
 
@@ -189,10 +188,10 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
     return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits)
 
 
-def _plan(task: _Task, data: Array, blocks: int, past_cache: bool) -> LaunchPlan:
+def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
     """Plan the launch of a kernel on all blocks."""
     row, width, args = task.row, task.row.size, None
-    kernel = _compiled(task.loop, row, native(data.dtype), task.dtype, past_cache, task.weighted)
+    kernel = _compiled(task.loop, row, native(data.dtype), task.dtype, streaming, task.weighted)
     if task.searches:
         width *= _SEARCH
     if task.weighted:

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import plans
 from fastq.dispatch.granularity import NEVER, Layout, make_layout
 from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec, Parameters
+from fastq.dispatch.streaming import bytes_of, outgrows_cache, store_mode
 from fastq.dispatch.strides import Memory
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.build import element_type, is_wide, kernel_address
 from fastq.kernels.loops import columns
 from fastq.kernels.loops.blocks import BLOCK_SIZES, blocks
 from fastq.kernels.loops.repack import repack, repack_elements
-from fastq.kernels.loops.runs import PIECE_BYTES, runs
+from fastq.kernels.loops.runs import runs
 from fastq.kernels.operands import (
     CopyOperands,
     ElementOperands,
@@ -34,7 +35,7 @@ from fastq.kernels.status import HAS_NAN
 from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.runtime import threadpool
 from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
-from fastq.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_BYTES
+from fastq.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
 from fastq.runtime.tiling import Operand, in_tiles
 from fastq.system import tuning
 
@@ -55,16 +56,12 @@ threadpool.when_changed(plans.clear)
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def past_cache(size: int, *kinds: ElementType) -> bool:
-    """Whether so many elements of each of the types outgrow the cache: then stores past it are better, if any are."""
-    return bool(size * sum(element_type(kind).bitwidth for kind in kinds) >= 8 * tuning.current().stream_from)
-
-
 def kernel_args(
     layout: Layout,
     code_range: CodeRange = (0, 0),
     *,
     streaming: int = 0,
+    outgrows_cache: bool = False,
     size: int = 0,
     partials: int = 0,
     partial_stride: int = 0,
@@ -73,7 +70,7 @@ def kernel_args(
 ) -> Array:
     """Return the numeric arguments of a kernel."""
     indexing = layout.outer, layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept
-    others = streaming, ERRORS_CHUNK, size, partials, partial_stride, grid, candidates
+    others = streaming, outgrows_cache, ERRORS_CHUNK, size, partials, partial_stride, grid, candidates
     return np.array([(*indexing, *code_range, 1.0, *others)], KERNEL_ARGS)
 
 
@@ -84,23 +81,6 @@ def kernel_for(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN
 
 
 _NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
-
-
-def _streaming(layout: Layout, size: int, src: ElementType, dst: ElementType, unit: int = WHOLE_BYTES) -> int:
-    """Return how results are stored past the cache where arrays outgrow it: straight if runs are long, else staged.
-
-    The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. Rows whose
-    neighbours have other parameters can't be staged, nor `unit` elements, which a kernel needs together, that are more
-    than a piece: of these fewer are long enough to go straight.
-    """
-    if not past_cache(size, src, dst):
-        return 0
-    bits, tuned = element_type(dst).bitwidth, tuning.current()
-    run = layout.inner if layout.inner > 1 else layout.block if layout.parameters > 1 else size
-    can_stage = layout.inner == 1 and unit * bits <= 8 * PIECE_BYTES
-    if run * bits >= 8 * (tuned.staged_run if can_stage else tuned.stream_run):
-        return STRAIGHT
-    return STAGED if can_stage else 0
 
 
 def loop_of(layout: Layout) -> Any:
@@ -168,7 +148,7 @@ def plan_elementwise(
     layout, repeat = layout.joined_rows(tuning.current())
     threads = threadpool.threads_for(size)
     kernel = kernel_for(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
-    args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst))
+    args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2], layout))
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
         kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask
@@ -208,7 +188,7 @@ def plan_repack(
     dense = length % code_format.group == 0 or size == length
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
-        streaming=STRAIGHT if past_cache(size, src, dst) and memory == NOT_STRIDED else 0,
+        streaming=store_mode(size, src, dst) if memory == NOT_STRIDED else 0,
         size=size,
     )
     if dense:
@@ -320,9 +300,8 @@ def plan_minmax(
     wide = by_columns and memory is None
     loop = columns.column_ranges if wide else loop_of(layout)
     kernel = kernel_for(loop, ReductionOperands(dtype, held, held), "minmax")
-    args = kernel_args(
-        layout, streaming=STRAIGHT if past_cache(size, dtype) else 0, partial_stride=count if slots > 1 else 0
-    )
+    stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
+    args = kernel_args(layout, outgrows_cache=large, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
@@ -478,9 +457,9 @@ def _plan_fused(
         return None
     apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
     aliased = layout.block > tuned.aliased_rows and apart % tuned.aliased_stride == 0
-    if layout.inner > 1 and (aliased or (layout.block > tuned.fused_rows and past_cache(4 * size, kinds.src))):
+    if layout.inner > 1 and (aliased or (layout.block > tuned.fused_rows and outgrows_cache(4 * bytes_of(size, src)))):
         return None
-    args = kernel_args(layout, spec.code_range, streaming=STRAIGHT if past_cache(size, *kinds[:2]) else 0)
+    args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
         if memory != NOT_STRIDED:
@@ -495,6 +474,6 @@ def _plan_fused(
         return _tiled_if_strided(plan, shape, kinds, memory, unit=layout.block, whole=layout.block, once=once)
     kernel = kernel_for(runs, kinds, op, arithmetic, **options)
     unit = owned_units(layout)
-    args = kernel_args(layout, spec.code_range, streaming=_streaming(layout, size, kinds.src, kinds.dst, unit))
+    args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2], layout, unit))
     plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=unit)
     return _tiled_if_strided(plan, shape, kinds, memory, whole=unit, once=once)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fastq.formats.codebooks import Codebook
 from fastq.jit import specialize
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.formulas import (
@@ -12,6 +11,7 @@ from fastq.kernels.formulas import (
     dequantize_value,
     float_quotient,
     float_quotient_prepared,
+    is_by_table,
     nvfp4_units,
     prepare_scale,
     scaled_round,
@@ -111,9 +111,8 @@ def without_nan_scale(spec, x, scale):
 @specialize
 def float_ratio(spec, x, s):
     """Divide x by the scale, to be rounded to a float code."""
-    code = spec.code
-    if isinstance(code.row, Codebook):
-        return lambda spec, x, s: x * s.factor
+    if is_by_table(spec):
+        return lambda spec, x, s: float_ratio_prepared(spec, x, s)
 
     def divided(spec, x, s):
         return float_quotient(spec, x, s.scale)
@@ -132,17 +131,16 @@ def float_ratio(spec, x, s):
 @specialize
 def float_ratio_prepared(spec, x, s):
     """Divide as `float_ratio` by one prepared scale that does not need a division."""
-    code = spec.code
-    if isinstance(code.row, Codebook):
-        return lambda spec, x, s: x * s.factor
 
     def divided(spec, x, s):
         return float_quotient_prepared(spec, x, s)
 
-    def by_power(spec, x, s):
-        return x * s.factor  # exact
+    def multiplied(spec, x, s):
+        return x * s.factor  # exact where scales are powers of two; of a codebook it is the rule
 
     def in_units_of_tensor(spec, x, s):
         return nvfp4_units(x, s.scale, s.zero_point)
 
-    return {"": divided, "power": by_power, "tensor": in_units_of_tensor}[spec.scale_kind]
+    if is_by_table(spec):
+        return multiplied
+    return {"": divided, "power": multiplied, "tensor": in_units_of_tensor}[spec.scale_kind]

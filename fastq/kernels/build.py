@@ -124,6 +124,11 @@ def is_wide(kind: ElementType) -> bool:
     return isinstance(kind, np.dtype) and kind.itemsize > (4 if kind.kind == "f" else 2)
 
 
+def stores_past_cache(codes: bool) -> bool:
+    """Return whether results that outgrow the cache are stored past it: values are, codes where that is faster."""
+    return tuning.current().stream_codes or not codes
+
+
 @functools.cache
 def kernel_address(
     loop: Callable[..., Any],
@@ -153,6 +158,6 @@ def kernel_address(
         rule = rule._replace(compute="float64" if op != "dequantize" and is_wide(operands[0]) else "float32")
     element = element_type(code) if code is not None and code.element else None
     returns_codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
-    streams = op not in ("minmax", "compare") and (tuning.current().stream_codes or not returns_codes)
+    streams = op not in ("minmax", "compare") and stores_past_cache(returns_codes)
     spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, norm)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)

@@ -125,7 +125,7 @@ def compute_type(spec, like):
     return lambda spec, like: dtype
 
 
-def _is_by_table(spec: Any) -> bool:
+def is_by_table(spec: Any) -> bool:
     """Return whether codes are those of a codebook."""
     return spec.code is not None and isinstance(spec.code.row, Codebook)
 
@@ -137,7 +137,7 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
     from_zero_point, from_lowest, values = rule.zero == "code", rule.lowest, rule.clamps_values
     by_range, by_double = rule.quotient == "range", rule.quotient == "reciprocal_of_double"
     multiplies = rule.quotient == "reciprocal"  # else it is what a division is corrected with
-    by_table = _is_by_table(spec)
+    by_table = is_by_table(spec)
 
     def prepared(spec, scale, zero_point, lowest, highest):
         given, scale, zero_point = scale, convert(scale, dtype), convert(zero_point, dtype)
@@ -228,7 +228,7 @@ def needs_division(spec, scale):
     float codes are as small as 2**-18 scales and units 2**-66 scales, so 2**-80 is the least there. Where steps are
     clamped the formula is that of `code_value` for any scale that is not infinite.
     """
-    if spec.op == "dequantize" or _is_by_table(spec):
+    if spec.op == "dequantize" or is_by_table(spec):
         return lambda spec, scale: False
     if spec.code is None and not spec.rule.clamps_values:
         return lambda spec, scale: is_infinite(scale)

@@ -123,6 +123,7 @@ class Args(NamedTuple):
     tensor: Any
     streaming: Any
     staging: Any
+    outgrows_cache: Any
     chunk: Any
     size: Any
     partials: Any
@@ -149,7 +150,8 @@ def without_streaming(args):
 
 @njit
 def _others(args):
-    return args.chunk, args.size, args.partials, args.partial_stride, args.grid, args.candidates
+    sizes = args.chunk, args.size, args.partials, args.partial_stride, args.grid, args.candidates
+    return args.outgrows_cache != 0, *sizes
 
 
 @specialize

@@ -22,14 +22,12 @@ KERNEL_ARGS = np.dtype(
         ("highest", np.float64),
         ("tensor", np.float64),  # scale of the whole array, which scales of blocks are in units of
         ("streaming", np.int64),  # how results go past the cache: 0, STRAIGHT or STAGED
+        ("outgrows_cache", np.int64),  # whether the array of minima and maxima does, which have no such results
         ("chunk", np.int64),  # elements whose errors are summed together
         ("size", np.int64),  # codes in all, where rows are repacked
         ("partials", np.int64),  # partial minima and maxima to merge, and how many numbers one lies after another
         ("partial_stride", np.int64),
-        (
-            "grid",
-            np.int64,
-        ),  # parts that a range is divided into where it is searched for, and how many ranges are tried
+        ("grid", np.int64),  # parts that a range is divided into where one is searched for, and how many are tried
         ("candidates", np.int64),
     ]
 )

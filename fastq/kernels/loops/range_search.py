@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from fastq.formats.codebooks import Codebook
 from fastq.jit import njit, specialize
-from fastq.kernels.apply import apply_op, to_compute
+from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
 from fastq.kernels.formulas import (
     HAS_FMA,
     PreparedScale,
     compute_type,
     computes_in,
     dequantize_value,
+    is_by_table,
     is_infinite,
     needs_division,
     nvfp4_factor,
@@ -247,12 +247,12 @@ def _units(spec, x, s, unit):
         return rint((convert(dequantize_value(spec, number, s), dtype) - size) * unit)
 
     def of_tables(spec, x, s, unit):
-        number = convert(decode(encode(x * s.factor, code), code), dtype)
+        number = convert(decode(encode(float_ratio_prepared(spec, x, s), code), code), dtype)
         return rint((convert(dequantize_value(spec, number, s), dtype) - x) * unit)
 
     if code is None:
         return of_integers
-    return of_tables if isinstance(code.row, Codebook) else of_floats
+    return of_tables if is_by_table(spec) else of_floats
 
 
 @specialize

@@ -33,7 +33,7 @@ def rows_at_a_time(spec, operands, args, alike, width):
 
     def rows(spec, operands, args, alike, width):
         group = _GROUP_ROWS
-        if args.streaming:
+        if args.outgrows_cache if reduces else args.streaming:
             group = _WIDE_GROUP_ROWS if reduces and width * bits_of(operands.src) >= 8 * _WIDE_ROW else 1
         return group if alike >= group and width >= count(register_lanes(operands)) else 1
 

@@ -1,0 +1,60 @@
+"""Decide whether results are stored past the cache, and how, by what the runs of a call look like in memory.
+
+The one place for all loops. Formats that a kernel can store so are those of `goes_in_lines` in
+fastq/kernels/loops/nontemporal.py; whether codes go past it at all says `stores_past_cache` in fastq/kernels/build.py.
+The numbers are those of fastq/system/tuning.py, each with its measurement.
+"""
+
+from __future__ import annotations
+
+from fastq.dispatch.granularity import Layout
+from fastq.kernels.build import element_type
+from fastq.kernels.loops.runs import PIECE_BYTES
+from fastq.kernels.storage import ElementType
+from fastq.runtime.kernel_args import STAGED, STRAIGHT, WHOLE_BYTES
+from fastq.system import tuning
+
+
+def outgrows_cache(nbytes: int) -> bool:
+    """Return whether operands of so many bytes in all outgrow the cache."""
+    return nbytes >= tuning.current().stream_from
+
+
+def bytes_of(size: int, *kinds: ElementType) -> int:
+    """Return the bytes of so many elements of each type, whole ones."""
+    return size * sum(int(element_type(kind).bitwidth) for kind in kinds) // 8
+
+
+def store_mode(
+    size: int, src: ElementType, dst: ElementType, layout: Layout | None = None, unit: int = WHOLE_BYTES
+) -> int:
+    """Return how results of so many elements are stored: 0 into the cache, past it `STRAIGHT` or `STAGED`.
+
+    The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. So runs go
+    straight from registers if they are long, else by way of the stack. Rows whose neighbours have other parameters
+    can't be staged, nor elements that a kernel needs together and are more than a piece: of these fewer are long enough
+    to go straight.
+
+    Parameters
+    ----------
+    size : int
+        Elements of the call.
+    src, dst : ElementType
+        What is read and written.
+    layout : Layout, optional
+        Of the runs. None for loops that see to it themselves that no line is shared: `repack` has one run, `blocks`
+        stages as many blocks as it computes side by side, `block_columns` asks for each unit whether rows begin on
+        lines.
+    unit : int
+        Elements that the kernel needs together.
+    """
+    if not outgrows_cache(bytes_of(size, src, dst)):
+        return 0
+    if layout is None:
+        return STRAIGHT
+    bits, tuned = element_type(dst).bitwidth, tuning.current()
+    run = layout.inner if layout.inner > 1 else layout.block if layout.parameters > 1 else size
+    can_stage = layout.inner == 1 and unit * bits <= 8 * PIECE_BYTES
+    if run * bits >= 8 * (tuned.staged_run if can_stage else tuned.stream_run):
+        return STRAIGHT
+    return STAGED if can_stage else 0

@@ -140,7 +140,7 @@ WORKS: dict[str, Callable[[], Callable[[], Any]]] = {
 _LARGE = ("minmax of 2**25", "quantize 2**25", "quantize 2**13 rows of 2**12", "quantize 2**20 blocks of 32")
 _LENGTHS = tuple(name for name in WORKS if name.startswith("dequantize") and "rows of" in name)
 TRIALS = [
-    Trial("prefetch", (128, 256, 512, 1024, 2048, 4096), _LARGE),
+    Trial("prefetch", (0, 256, 512, 1024, 2048, 4096), _LARGE),
     Trial("prefetch_codes", (64, 256, 512, 1024, 2048), ("dequantize 2**22", "dequantize 2**25")),
     Trial(
         "prefetch_row", (0, 1 << 12, 1 << 15, 1 << 17), ("quantize 2**12 rows of 2**10", "quantize 2**8 rows of 2**14")

@@ -33,7 +33,7 @@ class Tuning:
     Attributes
     ----------
     prefetch : int
-        How far ahead loops over values prefetch, in elements.
+        How far ahead loops over values prefetch, in elements; 0 where the CPU does it better by itself.
         One core, without and with 256: minimum and maximum 3.6 and 5.4 Gelem/s, quantize 2.7 and 4.2, blocks of 32 1.5
         and 2.9; in cache no difference. 128 to 512 are alike on two cores, 2048 is a tenth slower.
     prefetch_codes : int
@@ -164,14 +164,19 @@ class Tuning:
 
 _DEFAULT = Tuning()
 
-# prefetch: two cores, beside 256: quantize, minimum and maximum 1.1 times as fast, columns 1.2, blocks of 32 1.26.
+# prefetch: 2048 ahead beside nothing ahead, two cores, 2**26 elements, with both cores on one complex and on two:
+# minimum and maximum 0.83 to 0.92 times as fast, rows of 1024 0.88, of 4096 0.99, blocks of 32 0.88, of 4 bits 0.89,
+# given parameters 0.95 to 0.97, columns 0.88 to 0.98; 2**22: minima and maxima 0.79, others 0.95 to 1.08; 2**18 alike.
+# 256 ahead is between the two, for minimum and maximum the slowest. The CPU fetches ahead by itself.
+# prefetch_blocks: Q8_0 and Q4_0 of 2**26, two cores, beside 2048: 1024 1.10 and 1.19 times as fast, 512 0.98 and 1.06;
+# in cache alike.
 # prefetch_codes: 2**22 int8 to float32, two cores, beside 2048: 64 to 512 are 1.11 to 1.23 times as fast, 1024 0.94,
 # nothing 0.90; out of cache all are alike.
 # stream_codes: 2**26 float32 to int8, two cores: 1.17 times as fast, from float16 1.2, rows 0.93 to 1.03, blocks 1.0.
 # fused_rows: float32 to int8, two threads, Gelem/s in one pass and in two: 2**25 elements in 256 rows of 512 3.3 and
 # 4.8, of 4096 3.4 and 2.8, 512 rows of 8192 2.5 and 2.8, 1024 of 512 2.3 and 3.6, 4096 of 1000 2.3 and 4.2, 64 of 4096
 # 3.9 and 2.4; 2**22 in 1024 rows of 512 3.1 and 7.4, 2**21 8.8 and 4.8.
-_ZEN4 = replace(_DEFAULT, prefetch=2048, prefetch_blocks=2048, stream_codes=True, fused_rows=256)
+_ZEN4 = replace(_DEFAULT, prefetch=0, prefetch_blocks=1024, stream_codes=True, fused_rows=256)
 
 # prefetch: two cores, beside 256: quantize, rows, blocks of 32 1.2 times as fast, minimum and maximum 1.1, columns 1.4;
 # 1024 and 4096 are a little slower than 2048, and 256 is slower than nothing.

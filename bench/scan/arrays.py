@@ -111,6 +111,18 @@ def granularity(cell: Cell) -> dict[str, Any]:
     return {"axis": row.axis, "block_size": prescribed or row.block_size}
 
 
+def grouped(cell: Cell, x: Array) -> tuple[Array, tuple[int, ...]] | None:
+    """A view in which whole axes share a scale, and these axes; None where blocks are ragged."""
+    row = GRANULARITIES[cell.granularity]
+    if not row.block_size:
+        return x, tuple(a for a in range(x.ndim) if a not in row.kept)
+    (axis,) = row.kept
+    if x.shape[axis] % row.block_size:
+        return None
+    shape = (*x.shape[:axis], x.shape[axis] // row.block_size, row.block_size, *x.shape[axis + 1 :])
+    return x.reshape(shape), (axis + 1,)
+
+
 @lru_cache(maxsize=2)
 def piece(cell: Cell, log2: int) -> Operands:
     """The operands of the piece in C order, whatever the layout, with the values that the layout leaves."""

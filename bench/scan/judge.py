@@ -14,6 +14,8 @@ from .store import Rung, Scan
 CLIFF = OUTLIER = 4.0  # times as slow
 FAMILY_AT_LEAST = 5  # cells, of which a median says something
 JUDGED_FROM = 12  # log2; below it is the cost of a call
+LOOP_TARGET = 1.5  # times as fast as a plain parallel loop, wherever memory is not the limit
+MEMORY_LIMIT = 2.0  # times as long as a copy of as many bytes: up to there memory is
 RIVALS = {
     "NumPy": "numpy",
     "a plain parallel loop": "loop",
@@ -72,6 +74,19 @@ def slower(scan: Scan, rival: str) -> list[Finding]:
     return found
 
 
+def behind_loop(scan: Scan) -> list[Finding]:
+    """Cells that are less than `LOOP_TARGET` times as fast as a plain parallel loop, though memory is not the limit."""
+    found = []
+    for cell, log2, rung in _judged(scan):
+        if _is_behind_loop(rung):
+            found.append(Finding("behind a loop", cell, log2, LOOP_TARGET * rung.ours / rung.loop, rung.ours))
+    return found
+
+
+def _is_behind_loop(rung: Rung) -> bool:
+    return rung.loop is not None and rung.loop < LOOP_TARGET * rung.ours and rung.ours > MEMORY_LIMIT * rung.copy
+
+
 def mean_over(scan: Scan, rival: str) -> float | None:
     """Geometric mean over all sizes of cells of how many times as fast as a rival they are; None if it runs nowhere."""
     theirs = [(getattr(rung, RIVALS[rival]), rung.ours) for _, _, rung in _judged(scan)]
@@ -88,6 +103,7 @@ CRITERIA: dict[str, Callable[[Scan], list[Finding]]] = {
     "cliffs": cliffs,
     "outliers": outliers,
     **{f"slower than {rival}": lambda scan, rival=rival: slower(scan, rival) for rival in RIVALS},
+    f"less than {LOOP_TARGET} x a plain parallel loop": behind_loop,
 }
 
 
@@ -99,7 +115,7 @@ def suspicious(cell: Cell, rungs: dict[int, Rung]) -> set[int]:
 
 
 def _loses(rung: Rung) -> bool:
-    return any((theirs := getattr(rung, name)) is not None and rung.ours > theirs for name in RIVALS.values())
+    return _is_behind_loop(rung) or any((theirs := getattr(rung, name)) is not None and rung.ours > theirs for name in RIVALS.values())
 
 
 def fallen(before: Scan, now: Scan, tolerance: float) -> list[Finding]:

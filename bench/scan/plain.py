@@ -7,36 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
 
 from fastq.formats.qtypes import QTYPES
 
-from .arrays import Array, Operands, dtype_of, empty
-from .grid import GRANULARITIES, OF_CODES_WORKS, WORKS, Cell
+from .arrays import Array, Operands, dtype_of, empty, grouped
+from .grid import OF_CODES_WORKS, WORKS, Cell
+from .loops import FOUR_BITS, numba_loop
 
 Call = Callable[[], Any]
-FOUR_BITS = ("int4", "uint4")
-LOOP_FORMATS = ("int8", "uint8", "int16", "uint16")
 F32 = np.float32
 
 
 # --- an expression of NumPy -------------------------------------------------------------------------------------------
-
-
-def grouped(cell: Cell, x: Array) -> tuple[Array, tuple[int, ...]] | None:
-    """A view in which whole axes share a scale, and these axes; None where blocks are ragged."""
-    row = GRANULARITIES[cell.granularity]
-    if not row.block_size:
-        return x, tuple(a for a in range(x.ndim) if a not in row.kept)
-    (axis,) = row.kept
-    if x.shape[axis] % row.block_size:
-        return None
-    shape = (*x.shape[:axis], x.shape[axis] // row.block_size, row.block_size, *x.shape[axis + 1 :])
-    return x.reshape(shape), (axis + 1,)
 
 
 def _of_range(x: Array, axes: tuple[int, ...], cell: Cell) -> tuple[Array, Any]:
@@ -157,120 +142,6 @@ def copyto(cell: Cell, o: Operands) -> Call | None:
         return None
     target = empty(o.first.shape, o.first.dtype.newbyteorder("="))
     return lambda: np.copyto(target, o.first)
-
-
-# --- a loop of Numba --------------------------------------------------------------------------------------------------
-
-
-@njit(parallel=True)
-def quantize_groups(x, scale, zero, lowest, highest, codes):
-    for g in prange(x.shape[0]):
-        for i in range(x.shape[1]):
-            codes[g, i] = min(max(round(x[g, i] / scale[g]) + zero[g], lowest), highest)
-
-
-@njit(parallel=True)
-def quantize_groups_by_range(x, steps, lowest, highest, codes):
-    for g in prange(x.shape[0]):
-        lo = hi = np.float32(0)
-        for i in range(x.shape[1]):
-            lo, hi = min(lo, x[g, i]), max(hi, x[g, i])
-        scale = (hi - lo) / steps
-        zero = round(lowest - lo / scale)
-        for i in range(x.shape[1]):
-            codes[g, i] = min(max(round(x[g, i] / scale) + zero, lowest), highest)
-
-
-@njit(parallel=True)
-def fake_quantize_groups(x, scale, zero, lowest, highest, values):
-    for g in prange(x.shape[0]):
-        for i in range(x.shape[1]):
-            code = min(max(round(x[g, i] / scale[g]) + zero[g], lowest), highest)
-            values[g, i] = (code - zero[g]) * scale[g]
-
-
-@njit(parallel=True)
-def dequantize_groups(codes, scale, zero, values):
-    for g in prange(codes.shape[0]):
-        for i in range(codes.shape[1]):
-            values[g, i] = (codes[g, i] - zero[g]) * scale[g]
-
-
-@njit(parallel=True)
-def minmax_groups(x, lows, highs):
-    for g in prange(x.shape[0]):
-        lo = hi = x[g, 0]
-        for i in range(x.shape[1]):
-            lo, hi = min(lo, x[g, i]), max(hi, x[g, i])
-        lows[g], highs[g] = lo, hi
-
-
-def _group_length(cell: Cell, shape: tuple[int, ...]) -> int:
-    """Neighbours in memory that share a scale; 0 where these are none, and for one scale as many as a loop needs."""
-    row = GRANULARITIES[cell.granularity]
-    if row.block_size:
-        whole = row.axis == len(shape) - 1 and shape[-1] % row.block_size == 0
-        return row.block_size if whole else 0
-    return prod(shape[len(row.kept) :]) if row.kept == tuple(range(len(row.kept))) and row.kept else 0
-
-
-def _groups(cell: Cell, o: Operands) -> tuple[Array, tuple[Array, Array]] | None:
-    """The operand by groups, and the parameters of each: one scale for the array is repeated for groups of a row."""
-    length, one = _group_length(cell, o.shape), GRANULARITIES[cell.granularity].axis is None
-    if not length and not (one and o.qparams):
-        return None
-    x = o.first.reshape(-1, length or o.shape[-1])
-    if o.qparams is None:
-        return x, (np.empty(0), np.empty(0))
-    scale, zero = (np.broadcast_to(each.ravel(), len(x)).copy() for each in (o.qparams.scale, o.qparams.zero_point))
-    return x, (scale, zero.astype(np.int32))
-
-
-def _limits(cell: Cell) -> tuple[np.int32, np.int32]:
-    return np.int32(QTYPES[cell.format].qmin), np.int32(QTYPES[cell.format].qmax)
-
-
-def _loop_quantize(cell: Cell, x: Array, given: tuple[Array, Array]) -> Call:
-    codes = np.zeros(x.shape, QTYPES[cell.format].storage)
-    if WORKS[cell.work].parameters == "given":
-        return lambda: quantize_groups(x, *given, *_limits(cell), codes)
-    lowest, highest = _limits(cell)
-    return lambda: quantize_groups_by_range(x, F32(highest - lowest), lowest, highest, codes)
-
-
-def _loop_fake_quantize(cell: Cell, x: Array, given: tuple[Array, Array]) -> Call | None:
-    values = np.zeros(x.shape, F32)
-    is_given = WORKS[cell.work].parameters == "given"
-    return (lambda: fake_quantize_groups(x, *given, *_limits(cell), values)) if is_given else None
-
-
-def _loop_dequantize(cell: Cell, codes: Array, given: tuple[Array, Array]) -> Call:
-    values = np.zeros(codes.shape, F32)
-    return lambda: dequantize_groups(codes, *given, values)
-
-
-def _loop_minmax(cell: Cell, x: Array, given: tuple[Array, Array]) -> Call:
-    lows, highs = np.zeros(len(x), F32), np.zeros(len(x), F32)
-    return lambda: minmax_groups(x, lows, highs)
-
-
-_LOOPS: dict[str, Callable[[Cell, Array, tuple[Array, Array]], Call | None]] = {
-    "quantize": _loop_quantize,
-    "quantize_linear": _loop_quantize,
-    "fake_quantize": _loop_fake_quantize,
-    "dequantize": _loop_dequantize,
-    "dequantize_linear": _loop_dequantize,
-    "minmax": _loop_minmax,
-}
-
-
-def numba_loop(cell: Cell, o: Operands) -> Call | None:
-    """The work as a parallel loop over groups; None but for float32, integers of whole bytes and memory in C order."""
-    make, known = _LOOPS.get(WORKS[cell.work].function), (*LOOP_FORMATS, "none")
-    if make is None or cell.format not in known or (cell.dtype, cell.layout) != ("float32", "c"):
-        return None
-    groups = _groups(cell, o)
-    return groups and make(cell, *groups)
 
 
 RIVALS: dict[str, Callable[[Cell, Operands], Call | None]] = {

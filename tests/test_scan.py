@@ -2,10 +2,12 @@
 
 import dataclasses
 import importlib
+import importlib.util
 import itertools
 import subprocess
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -257,34 +259,112 @@ def test_the_plain_expression_does_the_same_work(cell):
     assert np.mean(far > 1e-6) < 0.02 or cell.dtype == "float16"
 
 
-LOOPS = [
-    (Cell("quantize given", "int8", "rows"), "quantize_groups"),
-    (Cell("quantize", "uint8", "blocks 32"), "quantize_groups_by_range"),
-    (Cell("fake_quantize given", "int8", "array"), "fake_quantize_groups"),
-    (Cell("dequantize", "int8", "blocks 64"), "dequantize_groups"),
-    (Cell("minmax", "none", "short rows", out="none"), "minmax_groups"),
+@pytest.fixture(scope="module")
+def interpreted():
+    """The loops in plain Python, so that nothing is compiled."""
+    spec = importlib.util.find_spec(f"{PACKAGE}.scan.loops")
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numba.config, "DISABLE_JIT", True)
+        spec.loader.exec_module(module)
+    return module
+
+
+@np.errstate(divide="ignore")
+def check_loop(loops, cell, log2=10):
+    """Compare what a loop makes with the reference; whether there is one."""
+    o = calls.ready(cell, log2)[0]
+    loop = loops.numba_loop(cell, o)
+    if loop is None:
+        return False
+    got, right = loop(), calls.results_of(calls.call_of(reference, cell, o)())
+    if cell.work in ("choose_qparams", "minmax"):
+        first, shared = arrays.grouped(cell, o.first)
+        view = loops.seen([first], shared)
+        shape = [1 if a in shared else n for a, n in enumerate(first.shape)]
+        for mine, theirs in zip(got, right.values(), strict=True):
+            wanted = view.parameters(theirs, shape).astype(np.float64)
+            assert mine.shape == wanted.shape, cell.name
+            np.testing.assert_allclose(mine.astype(np.float64), wanted, 1e-6, err_msg=cell.name)
+    elif cell.work.startswith("compare"):
+        squares, errors, relatives, power, most, most_relative, counted, clipped = got
+        n, decibels = o.first.size, 10 * (np.log10(power) - np.log10(squares))
+        measures = [squares / n, decibels, most, errors / n, most_relative, relatives / counted]
+        np.testing.assert_allclose(measures, right["measures"], 1e-6, err_msg=cell.name)
+        assert clipped == (right["clipped"] or 0), cell.name
+    else:
+        array = right.get("codes", right.get("result"))
+        assert (got.dtype, got.shape) == (array.dtype, array.shape), cell.name
+        out = got if o.out is None else o.out
+        assert all(a == b for a, b, n in zip(got.strides, out.strides, got.shape, strict=True) if n > 1), cell.name
+        far = np.abs(got.astype(np.float64) - array.astype(np.float64))
+        assert np.mean(far > 1e-6 * np.abs(array.astype(np.float64))) <= 0.001, cell.name
+        if array.dtype.kind in "iu":
+            assert far.max() <= 1, cell.name
+    return True
+
+
+LOOP_DTYPES = [dtype for dtype in grid.AXES["dtype"] if dtype not in ("float16", "bfloat16", "codes")]
+LOOP_LAYOUTS = [layout for layout in grid.LAYOUTS if layout not in ("swapped", "unaligned")]
+OF_INTEGERS = {"minmax": "none", "compare values": "none", "pack": "int4", "unpack": "uint4"}
+LOOP_WORKS = [work for work in grid.WORKS if not work.startswith("gguf")]
+
+
+def cells_of_loops(work):
+    """Each granularity of a work, with dtypes, layouts and kinds of out= that take turns."""
+    row = grid.WORKS[work]
+    dtypes = [dtype for dtype in LOOP_DTYPES if dtype in row.dtypes] or ["codes"]
+    for k, granularity in enumerate(row.granularities):
+        for layout in (LOOP_LAYOUTS[k % len(LOOP_LAYOUTS)], LOOP_LAYOUTS[(3 * k + 2) % len(LOOP_LAYOUTS)]):
+            out = grid.AXES["out"][k % 3] if row.out else "none"
+            format_ = OF_INTEGERS.get(work, ("int8", "uint8", "int16", "uint16")[k % 4])
+            yield Cell(work, format_, granularity, dtypes[k % len(dtypes)], layout, out)
+
+
+def size_of_whole_blocks(cell):
+    """The log2 of a size at which all blocks are whole, 0 where there is none."""
+    row = grid.GRANULARITIES[cell.granularity]
+    sizes = (k for k in (12, grid.PIECE) if not row.block_size or cell.shape(k)[row.axis] % row.block_size == 0)
+    return next(sizes, 0)
+
+
+@pytest.mark.parametrize("work", LOOP_WORKS)
+def test_plain_loops_do_the_same_work(work, interpreted):
+    for cell in cells_of_loops(work):
+        assert cell.valid
+        log2 = size_of_whole_blocks(cell)
+        assert check_loop(interpreted, cell, log2 or 12) is (log2 > 0), cell.name
+        assert log2 > 0 or cell.granularity == "ragged blocks"
+
+
+def test_plain_loops_of_the_sample_do_the_same_work(interpreted):
+    have = [cell for cell in COVERING if check_loop(interpreted, cell)]
+    assert {cell.work for cell in have} == set(LOOP_WORKS)
+    assert len(have) > 0.1 * len(COVERING)
+
+
+COMPILED_LOOPS = [
+    Cell("quantize given", "int8", "blocks 32"),
+    Cell("dequantize", "uint8", "columns"),
+    Cell("quantize", "uint8", "short rows", "int16"),
+    Cell("fake_quantize symmetric", "int4", "axes 0 2"),
+    Cell("quantize symmetric", "int16", "array", "float64", "reversed"),
+    Cell("choose_qparams", "int8", "rows", out="none"),
+    Cell("choose_qparams", "int8", "inner blocks", layout="gaps", out="none"),
+    Cell("minmax", "none", "blocks 64", "int32", out="none"),
+    Cell("minmax", "none", "inner blocks", out="none"),
+    Cell("minmax", "none", "channels", "uint8", "broadcast", "none"),
+    Cell("compare", "int8", "few columns", layout="fortran", out="none"),
+    Cell("compare values", "none", "rows", out="none"),
+    Cell("pack", "int4", "odd rows", "codes", out="none"),
+    Cell("unpack", "int4", "odd rows", "codes", out="none"),
 ]
 
 
-@pytest.mark.parametrize(("cell", "loop"), LOOPS, ids=[name for _, name in LOOPS])
-def test_the_plain_loop_does_the_same_work(cell, loop, monkeypatch):
-    """Interpreted, so that nothing is compiled here."""
-    kept = []
-    for name in (name for _, name in LOOPS):
-        function = getattr(plain, name).py_func
-        monkeypatch.setattr(plain, name, lambda *given, f=function, n=name: kept.append((n, given)) or f(*given))
-    monkeypatch.setattr(plain, "prange", range)
-    operands = calls.ready(cell, 10)[0]
-    plain.numba_loop(cell, operands)()
-    ((name, given),) = kept
-    assert name == loop
-    right = calls.results_of(calls.call_of(reference, cell, operands)())
-    if cell.work == "minmax":
-        assert (given[-2] == right["lo"]).all()
-        assert (given[-1] == right["hi"]).all()
-    else:
-        array = right.get("codes", right.get("result"))
-        assert np.mean(np.abs(given[-1].ravel() - array.ravel().astype(np.float64)) > 1e-6) < 0.02
+@pytest.mark.slow("compiles plain loops of Numba, a second or two each")
+@pytest.mark.parametrize("cell", COMPILED_LOOPS, ids=lambda cell: f"{cell.work}, {cell.granularity}")
+def test_compiled_loops_do_the_same_work(cell):
+    assert check_loop(part("scan.loops"), cell, 12)
 
 
 def test_plain_ways_are_left_out_where_they_are_not_simple():
@@ -422,10 +502,24 @@ def test_what_is_slower_than_a_plain_way():
         "slower than NumPy": 1,
         "slower than a plain parallel loop": 1,
         "slower than numpy.copyto": 1,
+        "less than 1.5 x a plain parallel loop": 0,
     }
     means = {name: judge.mean_over(scan, name) for name in judge.RIVALS}
     assert means == pytest.approx({"NumPy": 1.5**0.5, "a plain parallel loop": 0.25, "numpy.copyto": 0.75**0.5})
     assert judge.mean_over(made_up({CELL: {18: (1, 1)}}), "NumPy") is None
+
+
+def test_what_is_less_than_the_target_over_a_loop():
+    rungs = {
+        10: (3, 1, None, None, 3),  # the cost of a call
+        12: (2, 1, None, None, 1),  # memory is the limit
+        18: (3, 1, None, None, 4.4),
+        20: (3, 1, None, None, 4.5),
+        22: (3, 1, None, None, None),
+    }
+    scan = made_up({CELL: rungs})
+    assert [(each.log2, each.times) for each in judge.behind_loop(scan)] == [(18, pytest.approx(4.5 / 4.4))]
+    assert judge.suspicious(CELL, scan.rungs[CELL]) == {10, 12, 18}  # at 2^12 the loop is faster
 
 
 def test_what_fell_since_an_earlier_scan():

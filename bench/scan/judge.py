@@ -115,7 +115,8 @@ def suspicious(cell: Cell, rungs: dict[int, Rung]) -> set[int]:
 
 
 def _loses(rung: Rung) -> bool:
-    return _is_behind_loop(rung) or any((theirs := getattr(rung, name)) is not None and rung.ours > theirs for name in RIVALS.values())
+    theirs = (getattr(rung, name) for name in RIVALS.values())
+    return _is_behind_loop(rung) or any(each is not None and rung.ours > each for each in theirs)
 
 
 def fallen(before: Scan, now: Scan, tolerance: float) -> list[Finding]:

@@ -2,7 +2,8 @@
 
 The oracle for float32 is cheap: over the floats in increasing order codes are a step function. Where it steps is found
 by bisection over their bit patterns, with exact fractions; then every code of the kernel is compared with the function.
-A run goes on where the one before it stopped; what is done is in a file.
+A run goes on where the one before it stopped, but begins the setting that it was at again; what is done, and with what,
+is in a file.
 """
 
 import argparse
@@ -479,32 +480,44 @@ def _at_once(work, *args):
 
 
 class State:
-    """What was proven, and what was found wrong, kept in a file."""
+    """What was proven, and with what it was, and what was found wrong, kept in a file."""
 
     def __init__(self, path):
         self.path = path
         kept = json.loads(path.read_text()) if path.exists() else {}
         self.done, self.wrong, self.seconds = kept.get("done", {}), kept.get("wrong", {}), kept.get("seconds", 0.0)
+        self.made = kept.get("made", {})  # by kind and setting: what figures.made_with() said then
 
     def save(self):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_suffix(".new")
-        temporary.write_text(json.dumps({"done": self.done, "wrong": self.wrong, "seconds": self.seconds}, indent=1))
+        content = {key: value for key, value in vars(self).items() if key != "path"}
+        temporary.write_text(json.dumps(content, indent=1))
         temporary.replace(self.path)
 
-    def rows(self):
-        """Figures: a line for each kind of proof."""
-        lines = {}
+    def has(self, kind, name):
+        """Whether a setting was tried."""
+        return name in self.done.get(kind, {}) or name in self.wrong.get(kind, {})
+
+    def runs(self):
+        """Figures by what they were made with, whichever day: a line for each kind of proof."""
+        found = {}
         for kind, name, _ in jobs():
+            if not self.has(kind, name):
+                continue
+            made = self.made.get(kind, {}).get(name, {})  # which files of earlier runs lack
+            run, lines = found.setdefault(tuple(made[key] for key in made if key != "date"), ({}, {}))
+            run.update(max(run, made, key=lambda each: each.get("date", "")))
             line = lines.setdefault(kind, {"what": kind, "settings": 0, "values": 0, "wrong": 0})
             line["settings"] += name in self.done.get(kind, {})
             line["values"] += self.done.get(kind, {}).get(name, 0)
             line["wrong"] += name in self.wrong.get(kind, {})
-        return list(lines.values())
+        return [run | {"rows": list(lines.values())} for run, lines in found.values()]
 
 
 def run(state, until):
     """Do what is not done yet, until a time."""
+    import figures
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     everything = list(jobs())
@@ -513,7 +526,7 @@ def run(state, until):
         whole = progress.add_task("settings", total=len(everything))
         part = progress.add_task("", total=1)
         for kind, name, work in everything:
-            if name in state.done.get(kind, {}) or name in state.wrong.get(kind, {}):
+            if state.has(kind, name):
                 progress.advance(whole)
                 continue
             progress.reset(part, total=1 << 32 if kind == "every float32" else 1, description=name)
@@ -528,6 +541,7 @@ def run(state, until):
             except Wrong as error:
                 state.wrong.setdefault(kind, {})[name] = str(error)
                 progress.console.print(str(error), markup=False, highlight=False)
+            state.made.setdefault(kind, {})[name] = figures.made_with()
             state.seconds += time.monotonic() - began
             state.save()
             progress.advance(whole)
@@ -542,7 +556,7 @@ def main():
     given = parser.parse_args()
     state = State(given.state)
     run(state, time.monotonic() + given.hours * 3600)
-    figures.store("exhaustive", state.rows())
+    figures.store_runs("exhaustive", state.runs())
     return int(bool(state.wrong))
 
 

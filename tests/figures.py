@@ -1,5 +1,6 @@
 """Figures of long runs: each stores what it counted in docs/reliability.json, from which docs/reliability.md is made.
 
+Rows are stored with what they were made with, since parts of a table may be of different days, commits and CPUs.
 `python -m tests.figures` writes the tables of docs/reliability.md anew: each stands between ``<!-- begin: NAME -->``
 and ``<!-- end: NAME -->``.
 """
@@ -8,6 +9,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,13 +18,31 @@ import numpy as np
 
 from fastq.system import tuning
 
-DOCS = Path(__file__).parents[1] / "docs"
-STORED, PAGE = DOCS / "reliability.json", DOCS / "reliability.md"
+ROOT = Path(__file__).parents[1]
+STORED, PAGE = ROOT / "docs" / "reliability.json", ROOT / "docs" / "reliability.md"
 
 
-def versions():
-    """What a run was made with: Python, NumPy, Numba and the name of the CPU."""
+def _git(*arguments):
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def commit():
+    """Short hash of the commit, with a + where the package or its tests have changes; "" where there is no git."""
+    try:
+        return _git("rev-parse", "--short=10", "HEAD") + "+" * bool(_git("status", "--porcelain", "fastq", "tests"))
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+_COMMIT = commit()  # when the run begins: long ones see other commits come
+
+
+def made_with():
+    """What rows are made with: the day, commit, name of the CPU, Python, NumPy and Numba."""
     return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": _COMMIT,
         "cpu": tuning.cpu_name(),
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -31,15 +51,36 @@ def versions():
 
 
 def stored():
-    """Figures of all runs, by name."""
+    """Figures by name: what the last run was made with, its rows, and `earlier` runs of which rows are kept."""
     return json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
 
 
-def store(name, rows):
-    """Replace the figures of a run by `rows`: what was done and how often, a dictionary for each line of the table."""
-    runs = stored() | {name: {"date": f"{datetime.now(UTC):%Y-%m-%d}", **versions(), "rows": rows}}
+def runs(name):
+    """Runs of a table, the last one last: dictionaries of what each was made with, and of its rows."""
+    last = stored().get(name)
+    return [*last.get("earlier", ()), {key: last[key] for key in last if key != "earlier"}] if last else []
+
+
+def store(name, rows, by=None):
+    """Replace the rows of a table: what was done and how often, a dictionary for each line.
+
+    Where `by` names a column, only rows are replaced whose value there is that of a new one; others stay, with what
+    they were made with.
+    """
+    kept = []
+    if by is not None:
+        new = {row[by] for row in rows}
+        for run in runs(name):
+            kept.append(run | {"rows": [row for row in run["rows"] if row[by] not in new]})
+    store_runs(name, [*kept, made_with() | {"rows": rows}])
+
+
+def store_runs(name, made):
+    """Replace a table by runs as `runs` returns them, of which those without rows are left out."""
+    *earlier, last = [run for run in made if run["rows"]]
+    tables = stored() | {name: last | ({"earlier": earlier} if earlier else {})}
     temporary = STORED.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(dict(sorted(runs.items())), indent=1) + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(dict(sorted(tables.items())), indent=1) + "\n", encoding="utf-8")
     temporary.replace(STORED)
 
 
@@ -47,18 +88,31 @@ def _cell(value):
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def _origin(run):
+    """Say what a run was made with; of the first ones no commit was stored, of some nothing."""
+    if "date" not in run:
+        return "not known"
+    at = f"at {run['commit']}" if run.get("commit") else "before commits were stored"
+    return "{date} {at}, {cpu}, Python {python}, NumPy {numpy}, Numba {numba}".format_map(run | {"at": at})
+
+
 def table(name):
-    """Markdown of the last run of a name, with what it was made with."""
-    run = stored()[name]
-    columns = list(dict.fromkeys(column for row in run["rows"] for column in row))
+    """Markdown of a table, with what it was made with; if that differs, each row names its run by a number."""
+    origins, rows = [], []
+    for run in runs(name):
+        if _origin(run) not in origins:
+            origins.append(_origin(run))
+        rows += [row | {"run": origins.index(_origin(run)) + 1} for row in run["rows"]]
+    columns = [*dict.fromkeys(column for row in rows for column in row if column != "run")]
+    columns += ["run"] * (len(origins) > 1)
     lines = [
         columns,
         ["---"] * len(columns),
-        *([_cell(row.get(column, "")) for column in columns] for row in run["rows"]),
+        *([_cell(row.get(column, "")) for column in columns] for row in rows),
     ]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    made = "{date}, {cpu}, Python {python}, NumPy {numpy}, Numba {numba}".format_map(run)
-    return f"{text}\n\nRun of {made}."
+    numbered = "\n".join(f"Run {number}: {origin}." for number, origin in enumerate(origins, 1))
+    return f"{text}\n\n{numbered if len(origins) > 1 else f'Run of {origins[0]}.'}"
 
 
 def page(text):

@@ -32,12 +32,6 @@ def silent(what, total):
     return lambda count: None
 
 
-def store(kind, rows):
-    """Store the lines of a kind beside those of others."""
-    before = figures.stored().get("stress", {"rows": []})["rows"]
-    figures.store("stress", [*(each for each in before if each["kind"] != kind), *rows])
-
-
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.stress", description=__doc__.partition(":")[0])
     parser.add_argument("name", choices=[*KINDS, "all"])
@@ -53,9 +47,9 @@ def main():
 
         for name in KINDS if arguments.name == "all" else [arguments.name]:
             rows = KINDS[name](arguments.scale, progress)
-            store(name, rows)
+            figures.store("stress", rows, by="kind")
             failures += sum(each["failures"] for each in rows)
-    for each in figures.stored()["stress"]["rows"]:
+    for each in (row for run in figures.runs("stress") for row in run["rows"]):
         print("{kind:11} {times:>11,}  {failures} failures  {what}".format_map(each))
     sys.exit(failures > 0)
 

@@ -1,5 +1,6 @@
 """Compiled functions are Numba dispatchers: called from Python, from anybody's compiled code, and inspected."""
 
+import gc
 import math
 
 import numba
@@ -10,6 +11,7 @@ from subprocesses import run
 
 import fastq
 from fastq import jit
+from fastq.jit.options import SHORT, jit_enabled
 from fastq.simd import rint
 
 
@@ -63,6 +65,44 @@ def test_calls_from_compiled_code_are_in_a_table_of_their_own():
     assert outer.signatures == [(numba.int64,)]
     assert inner.signatures == []
     assert inner.inlined.signatures == [(numba.int64, numba.int64)]  # once, not for each literal
+
+
+def test_a_compiled_kernel_leaves_each_function_once_and_nothing_of_type_inference():
+    if not SHORT:
+        pytest.skip("Numba's own pipeline compiles")
+    from fastq.jit.pipeline import compile_library
+
+    @jit.njit
+    def innermost(x):
+        return x + 1
+
+    @jit.njit
+    def inner(x):
+        return innermost(x) * 2
+
+    @jit.njit
+    def beside(x):
+        return inner(x) - innermost(x)
+
+    def kernel(x):
+        return beside(x) + inner(x)
+
+    def variables():
+        gc.collect()
+        return sum(type(each) is numba.core.ir.Var for each in gc.get_objects())
+
+    def compiled_for(kind):
+        with jit_enabled():
+            return compile_library(kernel, kind, (kind,)).machine_code()
+
+    assert compiled_for(numba.int64)
+    before = variables()
+    assert compiled_for(numba.float64)
+    assert variables() == before
+    for function in (innermost, inner, beside):
+        for compiled in function.inlined.overloads.values():
+            defined = [each.name for each in compiled.library._final_module.functions if not each.is_declaration]
+            assert defined == [compiled.fndesc.llvm_func_name]
 
 
 def test_literals_where_types_alone_do_not_do():

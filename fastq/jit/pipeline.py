@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -41,9 +41,39 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
     def _optimize_functions(self, module: Any) -> None:
         module.data_layout = self._codegen._data_layout
 
+    def _link(self, module: Any) -> None:
+        """Link into a module of this code all that it calls, directly or not, each function once.
+
+        Callers come first: LLVM drops what may be dropped and nothing in the module calls yet.
+        """
+        for library in reversed(list(_called(self, set()))):
+            if library is self:
+                continue
+            if hasattr(self, "_reload_init"):  # Numba from 0.63 on
+                self._reload_init.update(library._reload_init)
+            own = library._final_module if isinstance(library, _Inlined) else library._get_module_for_linking()
+            module.link_in(own, preserve=True)
+
+
+def _called(library: Any, seen: set[Any]) -> Iterator[Any]:
+    """Yield the libraries that one calls, directly or not, and then itself; each after those that it calls."""
+    seen.add(library)
+    if isinstance(library, _Library):  # others come with all that they call
+        for each in library._linking_libraries:
+            if each not in seen:
+                yield from _called(each, seen)
+    yield library
+
 
 class _Whole(_Library):
     """A function with all that it calls. Numba's engine does not get it, which would keep it for ever."""
+
+    def finalize(self) -> None:
+        """Link what this code calls, and optimize all of it."""
+        self._link(self._final_module)
+        self._optimize_final_module()
+        self._final_module.verify()
+        self._finalize_final_module()
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
@@ -69,6 +99,12 @@ class Compiler(CompilerBase):  # type: ignore[misc]
 
     library = _Whole
 
+    def _compile_core(self) -> Any:
+        """Compile, and keep nothing of how types were inferred: that is 1 MiB for each kernel."""
+        result = super()._compile_core()
+        result.fndesc.typemap = result.fndesc.calltypes = None
+        return result._replace(type_annotation=None)
+
     def define_pipelines(self) -> list[PassManager]:
         """Return the one list of passes."""
         self.state.library = self.library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
@@ -82,20 +118,22 @@ class Compiler(CompilerBase):  # type: ignore[misc]
 class _Inlined(_Library):
     """Functions that only other compiled code calls: IR that is linked into it, and optimized and translated there.
 
-    Numba would optimize each by itself, with all that it calls, and make machine code that nothing runs.
+    Numba would optimize each by itself, with all that it calls, and make machine code that nothing runs. What one calls
+    is not linked into it either, but into the kernel: copies of copies were 15 MiB for each.
     """
 
     def finalize(self) -> None:
-        """Link what this code calls, and let it be in any number of modules, and dropped where it was inlined."""
-        for library in dict.fromkeys(self._linking_libraries):
-            if hasattr(self, "_reload_init"):  # Numba from 0.63 on
-                self._reload_init.update(library._reload_init)
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        """Let this code be in any number of modules, and dropped where it was inlined."""
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.external:
                 function.linkage = "linkonce_odr"
-        self._shared_module = self._final_module  # Numba makes a copy: 2 MB for each kernel
         self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        """Return this code with all that it calls, which libraries of others link."""
+        whole = self._final_module.clone()
+        self._link(whole)
+        return whole
 
     def get_pointer_to_function(self, name: str) -> int:
         """Return what stands for no function."""

@@ -118,7 +118,7 @@ FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "av
 
 
 def versions() -> dict[str, str]:
-    """Return versions, CPU, threads and cache folder, in the order to show them.
+    """Return versions, CPU, threads, cache folder and how much machine code there is, in the order to show them.
 
     Returns
     -------
@@ -128,6 +128,7 @@ def versions() -> dict[str, str]:
     import platform
 
     jit = lazy.module("fastq.jit")
+    (files, nbytes), functions = jit.stored_code(), jit.functions_in_memory()
     found = {
         "fastq": _version("fastq-kernels"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
@@ -137,7 +138,7 @@ def versions() -> dict[str, str]:
         "system": platform.platform(),
         "cpu": _cpu(),
         "threads": f"{get_num_threads()} of {os.cpu_count()}",
-        "cache": str(jit.code_folder() or "none"),
+        "cache": f"{jit.code_folder() or 'none'} ({files} files, {nbytes / 2**20:.1f} MiB; {functions} in memory)",
     }
     if refused := jit.refusals():
         found["not cached in"] = "; ".join(refused)

@@ -57,6 +57,23 @@ def test_folders_that_others_could_change(private, change, where):
     assert folder.refusal(private).startswith(str(path))
 
 
+def test_the_amount_of_machine_code_is_shown(tmp_path):
+    code = """
+    from fastq import config, jit
+    x = np.ones(9, np.float32)
+    for dtype in ("int8", "uint8"):
+        fastq.quantize_linear(x, 0.5, 0, dtype)
+    print(jit.functions_in_memory(), config.versions()["cache"])
+    """
+    loaded = [run(code, NUMBA_CACHE_DIR=tmp_path) for _ in range(2)]
+    files = list(tmp_path.rglob("*.code"))
+    kernels = [path for path in files if not path.name.startswith("sources.")]
+    mib = sum(path.stat().st_size for path in files) / 2**20
+    expected = f"{tmp_path / 'fastq-kernels'} ({len(files)} files, {mib:.1f} MiB; {len(kernels)} in memory)"
+    assert loaded == 2 * [f"{len(kernels)} {expected}\n"]
+    assert len(kernels) == 3  # the driver is one
+
+
 def test_a_sticky_parent_is_trusted(private):
     private.parent.chmod(0o1777)
     assert not folder.refusal(private)

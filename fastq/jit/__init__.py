@@ -1,7 +1,7 @@
 """Compile functions with Numba once, keep their machine code on disk, and call them by address."""
 
-from fastq.jit.compile import Listing, c_function, kernel, listing
-from fastq.jit.folder import code_folder, refusals
+from fastq.jit.compile import Listing, c_function, functions_in_memory, kernel, listing
+from fastq.jit.folder import code_folder, refusals, stored_code
 from fastq.jit.functions import intrinsic, njit, overload, specialize
 from fastq.jit.options import OPTIONS, target
 
@@ -10,6 +10,7 @@ __all__ = [
     "Listing",
     "c_function",
     "code_folder",
+    "functions_in_memory",
     "intrinsic",
     "kernel",
     "listing",
@@ -17,5 +18,6 @@ __all__ = [
     "overload",
     "refusals",
     "specialize",
+    "stored_code",
     "target",
 ]

@@ -116,6 +116,11 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
 _functions: dict[int, tuple[Callable[..., Any], Any, tuple[Any, ...]]] = {}  # what is at an address
 
 
+def functions_in_memory() -> int:
+    """Return how many compiled functions this process has, which stay until it ends."""
+    return len(_functions)
+
+
 def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Compiled:
     file = _file(function, result, arguments)
     code = saved = file.load() if file else None

@@ -102,6 +102,15 @@ def read_trusted(path: Path) -> bytes:
         return file.read()
 
 
+def stored_code() -> tuple[int, int]:
+    """Return how many files of machine code the folder has, and their bytes."""
+    folder, files, nbytes = code_folder(), 0, 0
+    with contextlib.suppress(OSError):
+        for path in folder.glob("*.code") if folder else ():
+            files, nbytes = files + 1, nbytes + path.stat().st_size
+    return files, nbytes
+
+
 def refusals() -> list[str]:
     """Return why folders before the one in use are not trusted, and which of its files are not."""
     used, reasons = code_folder(), []

@@ -12,7 +12,6 @@ from catalogue import CODES, INPUTS, LAYOUTS, PACKED, same_bytes, same_quantized
 import fastq
 from fastq import reference
 from fastq.formats.qtypes import QTYPES
-from fastq.kernels import build
 from fastq.runtime import threadpool
 from fastq.system import tuning
 
@@ -207,120 +206,6 @@ def test_size_of_the_largest_cache_in_mebibytes(tmp_path, monkeypatch, sizes, ex
     assert tuning._cache_size() == expected << 20
 
 
-@pytest.fixture(params=[0, 1 << 40], ids=["straight", "staged"])
-def streaming(request, monkeypatch):
-    """Stores go past the cache, whatever the size: of all runs straight, or of all that can be by way of the stack."""
-    from fastq.dispatch import cache, streaming
-
-    prepared = build.kernel_address.cache_clear, cache.plans.clear
-    row = dataclasses.replace(
-        tuning.current(), stream_codes=True, stream_from=1, stream_run=1, staged_run=request.param
-    )
-    monkeypatch.setattr(tuning, "current", lambda: row)
-    monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
-    assert streaming.outgrows_cache(1)
-    for forget in prepared:
-        forget()
-    yield
-    for forget in prepared:
-        forget()
-
-
-PLACES = list(itertools.product((1, 17, 63, 64, 65, 128, 192, 257, 1500), (0, 1, 4, 15, 16), (1, 2, 4)))
-
-
-def in_between(dtype, shape, offset):
-    """An array that begins so many elements after a line, in memory of sevens; both ends of the memory."""
-    size, lines = np.prod(shape), 64 // np.dtype(dtype).itemsize
-    memory = np.full(size + offset + 2 * lines, 7, np.uint8).astype(dtype)
-    first = -memory.ctypes.data % 64 // memory.itemsize + offset
-    assert (memory.ctypes.data + (first - offset) * memory.itemsize) % 64 == 0
-    return memory[first : first + size].reshape(shape), (memory[:first], memory[first + size :])
-
-
-def untouched(ends):
-    return all((end.astype(np.float32) == 7).all() for end in ends)
-
-
-@pytest.mark.slow("compiles 20 kernels")
-def test_values_that_go_past_the_cache(threads, streaming):
-    given = {"scale": 0.05, "zero_point": 3}
-    for size, offset, n in PLACES:
-        threads(n)
-        x = values("float32", 3 * size, 12).reshape(3, size)
-        out, ends = in_between(np.float32, x.shape, offset)
-        codes = reference.quantize_linear(x, **given, dtype="int8")
-        same_bytes(fastq.dequantize_linear(codes, **given, out=out), reference.dequantize_linear(codes, **given))
-        for options in ({}, {"axis": 0}, {"axis": 1}):
-            expected = reference.fake_quantize(x, "uint8", **options)
-            same_bytes(fastq.fake_quantize(x, "uint8", **options, out=out), expected)
-        each = {"scale": np.linspace(0.01, 1, size, dtype=np.float32), "zero_point": np.arange(size) % 100, "axis": 1}
-        same_bytes(fastq.dequantize_linear(codes, **each, out=out), reference.dequantize_linear(codes, **each))
-        packed = reference.pack(codes.ravel() >> 4, "int4")
-        same_bytes(fastq.unpack(packed, "int4", shape=(codes.size,)), codes.ravel() >> 4)
-        if size % 2 == 0:
-            each = reference.quantize(x, "int4")
-            same_bytes(each.dequantize(out=out), reference.dequantize(each))
-        assert untouched(ends)
-
-
-@pytest.mark.slow("compiles 10 kernels a case", quick=lambda dtype, code, **_: (dtype, code) == ("float32", "int8"))
-@pytest.mark.parametrize(
-    ("dtype", "code"),
-    [
-        ("float32", "int8"),
-        ("float64", "uint8"),
-        ("float16", "int8"),
-        ("float32", "int16"),
-        ("float32", "float8_e5m2"),
-        ("float32", "uint4"),
-        ("float32", "float4_e2m1fn"),
-    ],
-)
-def test_codes_that_go_past_the_cache(dtype, code, threads, streaming):
-    symmetric = {"symmetric": not code.startswith("u")}
-    for size, offset, n in PLACES:
-        threads(n)
-        x = values("float32", 3 * size, 12).clip(-1000, 1000).reshape(3, size).astype(dtype)
-        expected = reference.quantize(x, code, **symmetric)
-        out, ends = in_between(expected.codes.dtype, expected.codes.shape, offset)
-        same_quantized(fastq.quantize(x, code, **symmetric, out=out), expected)
-        for options in ({"axis": 0}, {"axis": 1}):
-            expected = reference.quantize(x, code, **symmetric, **options)
-            same_quantized(fastq.quantize(x, code, **symmetric, **options, out=out), expected)
-            again = fastq.quantize(x, qparams=expected.qparams, out=out)
-            same_quantized(again, reference.quantize(x, qparams=expected.qparams))
-        assert untouched(ends)
-
-
-def test_odd_codes_of_4_bits_that_go_past_the_cache(streaming):
-    """The last code has half a byte, in the last piece of what is staged."""
-    for size in (1, 63, 2001, 20_001):
-        x = values("float32", size, 31).clip(-1000, 1000)
-        expected = reference.quantize(x, "uint4")
-        for options in ({"dtype": "uint4"}, {"qparams": expected.qparams}):
-            out = np.full(expected.codes.shape, 0xEE, np.uint8)
-            same_bytes(fastq.quantize(x, **options, out=out).codes, expected.codes)
-
-
-@pytest.mark.slow("compiles 2 kernels a case")
-@pytest.mark.parametrize("code", ["int8", "uint4", "int3", "mxfp4", "float4_e2m1fn"])
-@pytest.mark.parametrize("block_size", [16, 32, 128])
-def test_blocks_that_go_past_the_cache(code, block_size, threads, streaming, monkeypatch):
-    monkeypatch.setattr(threadpool, "CHUNK", (2500, 2500))  # groups of sixteen blocks of 128 and some more
-    options = {} if code == "mxfp4" else {"axis": -1, "block_size": block_size, "symmetric": code != "uint4"}
-    for count, offset, n in itertools.product((15, 17, 33, 80), (0, 1, 16, 63), (1, 2, 4)):
-        threads(n)
-        x = values("float32", 128 * count, 14).reshape(count, 128)
-        expected = reference.quantize(x, code, **options)
-        out, ends = in_between(expected.codes.dtype, expected.codes.shape, offset)
-        same_quantized(fastq.quantize(x, code, **options, out=out), expected)
-        assert untouched(ends)
-        values_out, ends = in_between(np.float32, x.shape, offset)
-        same_bytes(fastq.fake_quantize(x, code, **options, out=values_out), reference.fake_quantize(x, code, **options))
-        assert untouched(ends)
-
-
 @pytest.mark.parametrize("size", [1, 7, 64, 150])
 def test_a_code_out_of_range_is_found_wherever_it_is(size):
     codes = np.zeros(size, np.int8)
@@ -329,34 +214,6 @@ def test_a_code_out_of_range_is_found_wherever_it_is(size):
         with pytest.raises(ValueError, match="codes must be from -8 to 7"):
             fastq.pack(codes, "int4")
         codes[at] = 0
-
-
-@pytest.mark.slow("compiles kernels for each format")
-@pytest.mark.parametrize("code", ["int4", "uint3", "uint2"])
-def test_packed_codes_that_go_past_the_cache(code, threads, streaming):
-    qtype, rng = QTYPES[code], np.random.default_rng(15)
-    for size, n in itertools.product((1, 127, 128, 129, 512, 777, 40_000), (1, 2)):
-        threads(n)
-        codes = rng.integers(qtype.qmin, qtype.qmax, size, qtype.storage, endpoint=True)
-        same_bytes(fastq.pack(codes, code), reference.pack(codes, code))
-        for at in range(0, size, 1 + size // 50):
-            codes[at], before = qtype.qmax + 1, codes[at]
-            with pytest.raises(ValueError, match="codes must be from"):
-                fastq.pack(codes, code)
-            codes[at] = before
-
-
-@pytest.mark.slow("compiles kernels that stream", quick=lambda options, **_: not options)
-@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}])
-def test_nan_is_seen_in_what_goes_past_the_cache(options, streaming):
-    x = values("float32", 3 * 320, 16).reshape(3, 320)
-    qparams = reference.quantize(x, "int8", **options).qparams
-    for at in range(0, x.size, 7):
-        x.ravel()[at], before = np.nan, x.ravel()[at]
-        for given in ({"dtype": "int8", **options}, {"qparams": qparams}):
-            with pytest.raises(ValueError, match="NaN"):
-                fastq.quantize(x, **given)
-        x.ravel()[at] = before
 
 
 @pytest.mark.slow("compiles 8 kernels for each format", quick=lambda code, shape: code == "int4")
@@ -374,16 +231,6 @@ def test_threads_part_packed_codes_at_whole_bytes(code, shape, threads, monkeypa
             same_quantized(fastq.quantize(x, code, **options), expected)
             same_quantized(fastq.quantize(x, qparams=expected.qparams), expected)
             same_bytes(expected.dequantize(), reference.dequantize(expected))
-
-
-def test_unaligned_arrays_do_not_go_past_the_cache(streaming):
-    x = values("float32", 1000, 17)
-    memory = np.zeros(4 * x.size + 1, np.uint8)
-    for code in ("int8", "int16"):
-        expected = reference.quantize(x, code, symmetric=True)
-        out = memory[1 : 1 + expected.codes.nbytes].view(expected.codes.dtype)
-        same_quantized(fastq.quantize(x, code, symmetric=True, out=out), expected)
-        same_bytes(expected.dequantize(out=memory[1:].view(np.float32)), reference.dequantize(expected))
 
 
 ALIASED = tuning.current().aliased_rows

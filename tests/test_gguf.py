@@ -1,6 +1,5 @@
 """Blocks of GGUF, byte for byte those of the gguf package."""
 
-import dataclasses
 import importlib.util
 import itertools
 import re
@@ -18,8 +17,6 @@ from test_mutants import check_refused, copy_of_package, run_oracle
 import fastq
 from fastq import reference
 from fastq.formats.gguf import BLOCK_FORMATS
-from fastq.runtime import threadpool
-from fastq.system import tuning
 
 FORMATS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 WITH_MINIMUM = ["Q4_1", "Q5_1"]
@@ -186,29 +183,6 @@ def test_where_the_minimum_is_nan_values_are_it_whatever_the_scale_is(module, na
     bits = module.dequantize(np.repeat(blocks, 7, axis=0), name).view(np.uint32)
     assert bits.shape == (7 * len(scales), form.size)
     assert set(bits.ravel()) == {(0xFF << 23) | (0x235 << 13)}
-
-
-@pytest.mark.slow("compiles 4 kernels a case", quick=lambda name: name == "Q4_0")
-@pytest.mark.parametrize("name", FORMATS)
-def test_what_goes_past_the_cache(name, threads, monkeypatch):
-    row = dataclasses.replace(tuning.current(), stream_codes=True, stream_from=1)
-    monkeypatch.setattr(tuning, "current", lambda: row)
-    monkeypatch.setattr(threadpool, "CHUNK", (1, 40 * 32))  # of more than two groups of sixteen blocks
-    x = np.random.default_rng(9).standard_normal((300, 32)).astype(np.float32)
-    blocks = oracle("quantize", x, name)
-    expected = oracle("dequantize", blocks, name)
-    for n, rows, offset in itertools.product((1, 2, 4), (1, 16, 17, 48, 300), (0, 1, 4, 12, 15)):
-        threads(n)
-        memory = np.full((rows + 2) * 32, 7, np.float32)
-        out = memory[offset : offset + rows * 32].reshape(rows, 32)
-        same_bytes(fastq.gguf.dequantize(blocks[:rows], name, out=out), expected[:rows])
-        assert (memory[:offset] == 7).all()
-        assert (memory[offset + rows * 32 :] == 7).all()
-        memory = np.full((rows + 2) * BYTES[name], 7, np.uint8)
-        out = memory[offset : offset + rows * BYTES[name]].reshape(rows, -1)
-        same_bytes(fastq.gguf.quantize(x[:rows], name, out=out), blocks[:rows])
-        assert (memory[:offset] == 7).all()
-        assert (memory[offset + rows * BYTES[name] :] == 7).all()
 
 
 # --- shapes, layouts, dtypes, threads ---------------------------------------------------------------------------------

@@ -1,14 +1,17 @@
 """Tiles: copies of strided matrices, and operations on memory that kernels cannot work on in place."""
 
 import ctypes
+import itertools
 
 import numpy as np
 import pytest
-from catalogue import same_bytes, same_quantized
+from catalogue import LAYOUTS, same_bytes, same_quantized, values
 
 import fastq
 from fastq import reference
 from fastq.dispatch.cache import plans
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.qtypes import QTYPES
 from fastq.runtime import tiles, tiling
 
 DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
@@ -128,19 +131,109 @@ def test_blocks_of_transposed_memory(threads, code, options, length, order):
             )
 
 
-@pytest.mark.slow("compiles 2 kernels a format", quick=lambda kind, order: kind == "Q8_0")
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "Q6_K", "IQ4_XS"])
-def test_blocks_of_gguf_in_transposed_memory(threads, kind, order):
+# Every format, in arrays of more than a tile
+
+WRITABLE = {
+    "permuted": lambda x: in_order(x, (0, 2, 1)),
+    "reversed": lambda x: np.flip(np.flip(x).copy()),
+} | {name: LAYOUTS[name] for name in ("fortran", "transposed", "strided", "unaligned")}
+MEMORIES = WRITABLE | {name: LAYOUTS[name] for name in ("swapped", "broadcast")}
+GRAINS = [{}, {"axis": (0, 1)}, {"axis": 2}, {"axis": -1, "block_size": 32}, {"axis": 1, "block_size": 8}]
+LARGER = [(4, 36, 512), (3, 37, 991)]  # rows that end with a block, a register and a byte, and rows that do not
+
+
+def grains_of(code):
+    """What may share a scale, as arguments; formats with blocks of their own size have no others."""
+    own = QTYPES[code].block_size
+    return [row | {"block_size": own} for row in GRAINS if "block_size" in row] if own else GRAINS
+
+
+def in_memory(x, name):
+    """The array in some memory, with its values, which broadcasting changes."""
+    source = MEMORIES[name](x)
+    return source, np.ascontiguousarray(source).astype(x.dtype)
+
+
+@pytest.mark.slow("compiles 12 kernels a format", quick=lambda code: code == "int8")
+@pytest.mark.parametrize("code", QTYPES)
+def test_every_format_in_every_memory(threads, code):
+    for shape, options in itertools.product(LARGER, grains_of(code)):
+        x = values("float32", np.prod(shape), 5).clip(-1000, 1000).reshape(shape)
+        for name in MEMORIES:
+            source, plain = in_memory(x, name)
+            if name in ("permuted", "broadcast"):  # else the values are those of the memory before
+                expected = reference.quantize(plain, code, **options)
+                of_codes, p = reference.dequantize(expected), expected.qparams
+                fake, errors = reference.fake_quantize(plain, code, **options), reference.compare(plain, expected)
+            for count in (1, 2):
+                threads(count)
+                same_quantized(fastq.quantize(source, code, **options), expected)
+                same_quantized(fastq.quantize(source, qparams=p), expected)
+                same_bytes(fastq.fake_quantize(source, code, **options), fake)
+                same_bytes(fastq.fake_quantize(source, qparams=p), fake)
+                found = fastq.compare(source, expected)
+                assert (found.clipped, found.max_abs_error) == (errors.clipped, errors.max_abs_error)
+                assert found.mse == pytest.approx(errors.mse, rel=1e-11)
+                if name in WRITABLE:
+                    codes = WRITABLE[name](expected.codes)
+                    q = fastq.QuantizedArray(codes, p, shape)
+                    same_bytes(fastq.dequantize(q), of_codes)
+                    same_bytes(fastq.dequantize(q, out=WRITABLE[name](np.zeros_like(x))), of_codes)
+                    same_bytes(fastq.dequantize(expected, out=WRITABLE[name](np.zeros_like(x))), of_codes)
+                    for memory in (x, source):
+                        codes[...] = 0
+                        same_quantized(fastq.quantize(memory, code, **options, out=codes), expected)
+                        codes[...] = 0
+                        same_quantized(fastq.quantize(memory, qparams=p, out=codes), expected)
+                        out = WRITABLE[name](np.zeros_like(x))
+                        same_bytes(fastq.fake_quantize(memory, code, **options, out=out), fake)
+
+
+@pytest.mark.slow("compiles 2 kernels a format", quick=lambda code: code == "uint4")
+@pytest.mark.parametrize("code", [name for name, row in QTYPES.items() if row.packed and not row.block_size])
+def test_packed_codes_in_every_memory(threads, code):
+    row, rng = QTYPES[code], np.random.default_rng(6)
+    for shape, name, count in itertools.product(LARGER, [*WRITABLE, "broadcast"], (1, 2)):
+        threads(count)
+        bits = rng.integers(0, 1 << row.bits, shape, np.uint8)
+        codes = bits.view(row.storage) if row.element else (bits.astype(np.int16) + row.qmin).astype(row.storage)
+        source, codes = in_memory(codes, name)
+        packed = reference.pack(codes, code)
+        same_bytes(fastq.pack(source, code), packed)
+        source, packed = in_memory(packed, name)
+        same_bytes(fastq.unpack(source, code, shape=shape), codes)
+
+
+@pytest.mark.slow("compiles a kernel a dtype", quick=lambda dtype: dtype == "float32")
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8", "uint16", "int64"])
+def test_minima_in_every_memory(threads, dtype):
+    for shape, options, name, count in itertools.product(LARGER, GRAINS, MEMORIES, (1, 2)):
+        threads(count)
+        x = values("float32", np.prod(shape), 7).clip(0, 100).reshape(shape).astype(dtype)
+        source, plain = in_memory(x, name)
+        for one, other in zip(fastq.minmax(source, **options), reference.minmax(plain, **options), strict=True):
+            same_bytes(one, other)
+
+
+@pytest.mark.slow("compiles 2 kernels a format", quick=lambda kind, name: (kind, name) == ("Q8_0", "fortran"))
+@pytest.mark.parametrize("name", MEMORIES)
+@pytest.mark.parametrize("kind", BLOCK_FORMATS)
+def test_blocks_of_gguf_in_every_memory(threads, kind, name):
     x = np.random.default_rng(3).standard_normal((3, 37, 2304)).astype(np.float32)
-    source, expected = in_order(x, order), reference.gguf.quantize(x, kind)
+    source, plain = in_memory(x, name)
+    expected = reference.gguf.quantize(plain, kind)
+    of_blocks = reference.gguf.dequantize(expected, kind)
     for count in (1, 2):
         threads(count)
         same_bytes(fastq.gguf.quantize(source, kind), expected)
-        out = in_order(np.zeros_like(x), order)
-        np.testing.assert_array_equal(
-            fastq.gguf.dequantize(expected, kind, out=out), reference.gguf.dequantize(expected, kind)
-        )
+        if name in WRITABLE:
+            memory, blocks, out = WRITABLE[name], WRITABLE[name](expected), WRITABLE[name](np.zeros_like(x))
+            same_bytes(fastq.gguf.dequantize(blocks, kind), of_blocks)
+            for each in (expected, blocks):
+                out[...] = 0
+                same_bytes(fastq.gguf.dequantize(each, kind, out=out), of_blocks)
+            for each in (x, source):
+                same_bytes(fastq.gguf.quantize(each, kind, out=memory(np.zeros_like(expected))), expected)
 
 
 def test_rows_whose_copy_fits_no_tile():

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from catalogue import same_bytes, same_quantized, values
+from ml_dtypes import bfloat16
 from test_mutants import check_refused, copy_of_package, run_oracle
 
 import fastq
@@ -99,7 +100,7 @@ CASES = [("float32", code, loop) for code in QTYPES for loop in OF_ALL if (code,
 CASES += [("float32", code, "other blocks") for code in ("int8", "uint4", "int3", "float4_e2m1fn", "nvfp4")]
 CASES += [
     (dtype, code, loop)
-    for dtype, code in [("float64", "uint8"), ("float16", "int8"), ("bfloat16", "uint4"), ("int16", "int8")]
+    for dtype, code in [("float64", "uint8"), ("float16", "int8"), (bfloat16, "uint4"), ("int16", "int8")]
     for loop in OF_ALL
 ]
 PLACES = list(zip((0, 1, 4, 15, 16), (0, 1, 4, 16, 63), strict=True))  # of values and of codes, in elements
@@ -124,9 +125,9 @@ def check(expected, code, options, place):
     """Every operation that writes codes or values, at so many elements after a line."""
     x, q, of_codes, fake = expected
     out, ends = in_between(q.codes.dtype, q.codes.shape, place[1])
-    same_quantized(fastq.quantize(x, code, **options, out=out), q)
-    out[...] = 0
-    same_quantized(fastq.quantize(x, qparams=q.qparams, out=out), q)
+    for given in ({"dtype": code, **options}, {"qparams": q.qparams}):
+        out.view(np.uint8)[...] = 0xEE  # the bits after the last code become 0
+        same_quantized(fastq.quantize(x, **given, out=out), q)
     assert untouched(ends)
     for values_, work in (
         (of_codes, lambda out: fastq.dequantize(q, out=out)),
@@ -384,7 +385,7 @@ MUTANTS = {  # for each the large arrays that meet it
             )
         ],
     ),
-    "a piece staged too early": (
+    "what is left on the stage": (
         "rows",
         [("runs.py", "        i = end\n    finish(stage)", "        i = end\n    pass")],
     ),

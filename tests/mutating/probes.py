@@ -26,6 +26,7 @@ FILES = (
     "plan_cache",
     "driver",
     "equality",
+    "past_the_cache",
     "gguf",
     "gguf_formats",
     "gguf_mixes",

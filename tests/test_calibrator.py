@@ -285,6 +285,18 @@ def test_minmax_equals_choose_qparams():
             assert same(calibrator.qparams(), fastq.choose_qparams(x, dtype, **options))
 
 
+def test_mse_where_values_are_infinite():
+    """An empty bin has no error, also where a range decodes its middle to infinity."""
+    options = {"bins": 64, "convention": "sentence-transformers"}
+    ranges = []
+    for api in (fastq, reference):
+        calibrator = api.Calibrator("int8", **options)
+        calibrator.update(np.array([1.7e308, -1.7e308, 0.0, 1.5]))
+        ranges.append(calibrator.clipping_range("mse", grid=10))
+    np.testing.assert_array_equal(*ranges, strict=True)
+    assert np.isfinite(ranges[0]).all()
+
+
 def test_mse_is_never_worse_than_minmax():
     for seed in range(6):
         calibrator = fastq.Calibrator("int3", symmetric=True)

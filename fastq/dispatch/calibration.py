@@ -102,8 +102,10 @@ def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Optio
     for part in range(options.grid, 0, -1):
         ratio = part / options.grid
         ends = (seen.lo * ratio).astype(compute), (seen.hi * ratio).astype(compute)
-        error = (middles.astype(np.float64) - scheme.values_of(middles, *ends)) / largest
-        total = (error * error * seen.counts).sum(axis=-1)
+        values = scheme.values_of(middles, *ends)
+        with np.errstate(over="ignore"):  # values may be infinite
+            error = np.where(seen.counts, (middles.astype(np.float64) - values) / largest, 0.0)
+            total = (error * error * seen.counts).sum(axis=-1)
         better = total < least
         least = np.where(better, total, least)
         lo, hi = np.where(better, ends[0], lo), np.where(better, ends[1], hi)

@@ -150,8 +150,9 @@ class Calibrator:
             values = fake_quantize(middles, qparams=replace(self._parameters(low, high), axis=axis))
             for part in np.ndindex(lo.shape):
                 largest = max(float(-lo[part]), float(hi[part]), float(np.finfo(np.float64).tiny))
-                error = (middles[part].astype(np.float64) - values[part]) / largest
-                total = np.sum(error * error * counts[part])
+                with np.errstate(over="ignore"):  # values may be infinite
+                    error = np.where(counts[part] > 0, (middles[part].astype(np.float64) - values[part]) / largest, 0.0)
+                    total = np.sum(error * error * counts[part])
                 if total < best[part]:
                     best[part], ends[0][part], ends[1][part] = total, low[part], high[part]
         return ends

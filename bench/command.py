@@ -316,10 +316,8 @@ def targets(results_file: Path | None, threads: int, rounds: int, budget: float,
         results = measured(Settings(threads, rounds=rounds, budget=budget), wanted.needed(), json_file)
         add_sections(results, threads, json_file)
     words = {True: "[green]yes[/]", False: "[red]NO[/]", None: ""}
-    rows = (
-        [str(v.issue), v.what, v.rival, v.wanted, v.reached, words[v.met], v.limit] for v in wanted.verdicts(results)
-    )
-    console().print(show.table(("issue", "work", "contender", "wanted", "reached", "met", "limit"), rows))
+    rows = ([v.what, v.rival, v.wanted, v.reached, words[v.met], v.limit] for v in wanted.verdicts(results))
+    console().print(show.table(("work", "contender", "wanted", "reached", "met", "limit"), rows))
     for line in show.remarks(results):
         console().print(f"- {line}", highlight=False, markup=False, soft_wrap=True)
 

@@ -624,6 +624,29 @@ def test_many_scales_are_judged_alone_too():
     assert (row.reached, row.met) == ("1.50 x", True)
 
 
+def test_loops_and_calls_without_out_are_judged():
+    def measured(log2, **seconds):
+        timings = {name.replace("_", " "): results.Timing(t, t, 1) for name, t in seconds.items()}
+        names = {"naive numba": "naive_numba", "roofline stream": "roofline stream"}
+        timings = {names.get(name, name): each for name, each in timings.items()}
+        return results.Measurement(f"minmax/float32/int8/tensor/2^{log2}", 2, timings)
+
+    cases_ = [
+        measured(18, fastq=1.0, naive_numba=1.6, fastq_allocating=1.05),
+        measured(22, fastq=1.0, naive_numba=1.4, fastq_allocating=1.2),
+        measured(26, fastq=1.0, naive_numba=1.1, roofline_stream=0.9),  # memory is the limit
+        measured(10, fastq=1.0, naive_numba=0.1, fastq_allocating=9.0),  # the cost of a call
+    ]
+    found = {
+        v.rival: v for v in targets.verdicts(results.Results({}, {}, {}, "", cases_)) if v.what.startswith("every")
+    }
+    loops, fresh = found["a plain parallel loop"], found["with out="]
+    assert "; 1 of 2 are below, the lowest minmax/float32/int8/tensor/2^22" in loops.what
+    assert (loops.reached, loops.met) == ("1.40 x", False)
+    assert "; 1 of 2 are below, the lowest minmax/float32/int8/tensor/2^22" in fresh.what
+    assert (fresh.reached, fresh.met) == ("0.83 x", False)
+
+
 WITH_SCALES = "scales of rows, columns, blocks given, out="
 
 

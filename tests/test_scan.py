@@ -496,13 +496,14 @@ def test_what_is_slower_than_a_plain_way():
         "a plain parallel loop": [(18, pytest.approx(4.0))],
         "numpy.copyto": [(18, pytest.approx(2.0))],
     }
-    assert {name: len(find(scan)) for name, find in judge.CRITERIA.items()} == {
+    assert {name: len(each.find(scan)) for name, each in judge.CRITERIA.items()} == {
         "cliffs": 0,
         "outliers": 0,
         "slower than NumPy": 1,
         "slower than a plain parallel loop": 1,
         "slower than numpy.copyto": 1,
         "less than 1.5 x a plain parallel loop": 0,
+        "less than 0.5 x C order": 0,
     }
     means = {name: judge.mean_over(scan, name) for name in judge.RIVALS}
     assert means == pytest.approx({"NumPy": 1.5**0.5, "a plain parallel loop": 0.25, "numpy.copyto": 0.75**0.5})
@@ -522,6 +523,42 @@ def test_what_is_less_than_the_target_over_a_loop():
     assert judge.suspicious(CELL, scan.rungs[CELL]) == {10, 12, 18}  # at 2^12 the loop is faster
 
 
+def test_what_is_less_than_half_as_fast_as_in_c_order():
+    cell = CELL._replace(layout="permuted")
+    rungs = {
+        12: (3, 1, None, None, None, 1),
+        18: (3, 1, None, None, None, 1.5),
+        22: (3, 1, None, None, None, 1.4),
+        25: (3, 1),
+    }
+    scan = made_up({cell: rungs})
+    found = [(each.log2, each.times) for each in judge.behind_c_order(scan)]
+    assert found == [(12, pytest.approx(1.5)), (22, pytest.approx(1.5 / 1.4))]
+    assert judge.suspicious(cell, scan.rungs[cell]) == {12, 22}
+    rows = {row[0]: row[1] for row in show.summary(scan)[1]}
+    assert (rows["less than 0.5 x C order"], rows["slower than NumPy"]) == ("1", "not measured")
+
+
+@pytest.mark.parametrize(
+    ("log2", "row", "limit"),
+    [
+        (22, (1.0, 0.86, None, None, None, 0.1), "memory"),
+        (22, (1.0, 0.84), "instructions"),
+        (12, (1.0, 0.84, None, None, None, 0.1), "the cost of a call"),  # 4 us
+        (22, (1.0, 0.84, None, None, None, 0.4), "the order of memory"),
+        (22, (1.0, 0.84, None, None, None, 0.6), "instructions"),
+    ],
+)
+def test_limits_of_what_is_slow(log2, row, limit):
+    rung = made_up({CELL: {log2: row}}).rungs[CELL][log2]
+    assert judge.Finding("outlier", CELL, log2, 2.0, rung).limit == limit
+
+
+def test_calls_in_c_order_are_timed_beside_those_in_another():
+    for layout, there in (("c", False), ("gaps", False), ("reversed", True), ("permuted", True)):
+        assert bool(measure._in_c_order(CELL._replace(layout=layout), 12)) is there
+
+
 def test_what_fell_since_an_earlier_scan():
     before, now = made_up({CELL: {18: (1, 1), 22: (1, 0.5)}}), made_up({CELL: {18: (3, 1), 22: (3, 1.5)}})
     (found,) = judge.fallen(before, now, 0.5)
@@ -539,11 +576,14 @@ def test_what_is_stored_is_read_again(tmp_path):
         scan.write(tmp_path / name)
         again = store.read(tmp_path / name)
         assert again.rungs[CELL] == {
-            12: pytest.approx((1.23e-9, 5e-10, None, None, None)),  # three digits are kept
-            18: pytest.approx((1e-11, 2e-11, None, 3e-9, None)),
+            12: pytest.approx((1.23e-9, 5e-10, None, None, None, None)),  # three digits are kept
+            18: pytest.approx((1e-11, 2e-11, None, 3e-9, None, None)),
         }
         assert dataclasses.replace(again, rungs={}) == dataclasses.replace(scan, rungs={})
     assert (tmp_path / "scan.json.gz").stat().st_size < (tmp_path / "scan.json").stat().st_size
+    text = (tmp_path / "scan.json").read_text()
+    (tmp_path / "earlier.json").write_text(text.replace(',"c_order"]', "]"))  # before there was that column
+    assert store.read(tmp_path / "earlier.json").rungs == again.rungs
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"format":0}', b'{"format":1,"columns":[]}'])
@@ -633,7 +673,7 @@ def test_what_looks_slow_is_measured_a_second_time(monkeypatch):
     pool = Stalled(2)
     run._measure(pool, scan := made_up(), CELL, (12, 18))
     assert pool.requests == [12, 18, 12, 18]
-    assert scan.rungs[CELL] == {12: pytest.approx((1e-9, 1e-10, None, None, None)), 18: scan.rungs[CELL][18]}
+    assert scan.rungs[CELL] == {12: pytest.approx((1e-9, 1e-10, None, None, None, None)), 18: scan.rungs[CELL][18]}
     assert scan.rungs[CELL][18].ours == pytest.approx(1.2e-9)
 
 

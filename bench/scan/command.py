@@ -130,8 +130,8 @@ def print_scan(kept: Scan) -> None:
     out = console()
     out.print(table(*show.summary(kept), "Scan: more than 4 times as slow, or slower at all"))
     out.print(table(*show.families(kept), "Gelem/s of an operation: median and slowest cell"))
-    for name, find in judge.CRITERIA.items():
-        if rows := show.findings(find(kept)):
+    for name, criterion in judge.CRITERIA.items():
+        if rows := show.findings(criterion.find(kept)):
             out.print(table(show.FINDING, rows, f"The worst: {name}"))
     for cell, why in show.failures(kept):
         out.print(f"- {cell}: {why}", highlight=False, markup=False, soft_wrap=True)

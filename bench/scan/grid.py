@@ -100,17 +100,22 @@ IN_BLOCKS = tuple(name for name, row in GRANULARITIES.items() if row.block_size 
 
 
 class Layout(NamedTuple):
-    """A memory layout, by name in `arrays.LAYOUTS`: how many bytes are touched for each byte of the array."""
+    """A memory layout, by name in `arrays.LAYOUTS`.
+
+    How many bytes are `touched` for each byte of the array, and whether its elements are `dense`: all of a block of
+    memory and as they are, in another order only. Dense layouts are judged beside C order, the others beside a copy.
+    """
 
     touched: float = 1.0
+    dense: bool = False
 
 
 LAYOUTS = {
     "c": Layout(),
-    "fortran": Layout(),
-    "transposed": Layout(),
-    "permuted": Layout(),
-    "reversed": Layout(),
+    "fortran": Layout(dense=True),
+    "transposed": Layout(dense=True),
+    "permuted": Layout(dense=True),
+    "reversed": Layout(dense=True),
     "gaps": Layout(2.0),
     "broadcast": Layout(),  # counts as if it were there: its elements are computed all the same
     "swapped": Layout(),

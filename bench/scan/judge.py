@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from ..limits import CALL, ROOFLINE_SHARE
 from ..results import geometric_mean
 from .grid import Cell
 from .store import Rung, Scan
@@ -16,6 +18,7 @@ FAMILY_AT_LEAST = 5  # cells, of which a median says something
 JUDGED_FROM = 12  # log2; below it is the cost of a call
 LOOP_TARGET = 1.5  # times as fast as a plain parallel loop, wherever memory is not the limit
 MEMORY_LIMIT = 2.0  # times as long as a copy of as many bytes: up to there memory is
+C_ORDER_SHARE = 0.5  # of the speed in C order, for the same elements in another order
 RIVALS = {
     "NumPy": "numpy",
     "a plain parallel loop": "loop",
@@ -30,7 +33,23 @@ class Finding(NamedTuple):
     cell: Cell
     log2: int
     times: float
-    ours: float
+    rung: Rung
+
+    @property
+    def limit(self) -> str:
+        """What keeps it from being faster, as far as the measurement says it.
+
+        Memory, where the bytes move nearly as fast as in the copy; a call, where the array takes less than it; the
+        order of memory, where the same call in C order takes half of the time; else instructions.
+        """
+        ours, copy, c_order = self.rung.ours, self.rung.copy, self.rung.c_order
+        if ours * ROOFLINE_SHARE <= copy:
+            return "memory"
+        if ours * self.cell.elements(self.log2) < CALL:
+            return "the cost of a call"
+        if c_order is not None and ours * C_ORDER_SHARE > c_order:
+            return "the order of memory"
+        return "instructions"
 
 
 def cliffs_of(cell: Cell, rungs: dict[int, Rung]) -> Iterator[Finding]:
@@ -41,7 +60,7 @@ def cliffs_of(cell: Cell, rungs: dict[int, Rung]) -> Iterator[Finding]:
     for (_, before), (log2, now) in pairwise(sorted(rungs.items())):
         times = now.ours / max(before.ours, now.copy)
         if times > CLIFF:
-            yield Finding("cliff", cell, log2, times, now.ours)
+            yield Finding("cliff", cell, log2, times, now)
 
 
 def cliffs(scan: Scan) -> list[Finding]:
@@ -60,7 +79,7 @@ def outliers(scan: Scan) -> list[Finding]:
         usual = median(seconds for *_, seconds in rows)
         if len(rows) >= FAMILY_AT_LEAST:
             far = [(cell, rung, seconds / usual) for cell, rung, seconds in rows if seconds > OUTLIER * usual]
-            found += [Finding("outlier", cell, log2, times, rung.ours) for cell, rung, times in far]
+            found += [Finding("outlier", cell, log2, times, rung) for cell, rung, times in far]
     return found
 
 
@@ -70,17 +89,30 @@ def slower(scan: Scan, rival: str) -> list[Finding]:
     for cell, log2, rung in _judged(scan):
         theirs = getattr(rung, RIVALS[rival])
         if theirs is not None and rung.ours > theirs:
-            found.append(Finding(f"slower than {rival}", cell, log2, rung.ours / theirs, rung.ours))
+            found.append(Finding(f"slower than {rival}", cell, log2, rung.ours / theirs, rung))
     return found
+
+
+def behind_c_order(scan: Scan) -> list[Finding]:
+    """Cells that take more than twice the time of the same call on the same elements in C order."""
+    return [
+        Finding("behind C order", cell, log2, C_ORDER_SHARE * rung.ours / rung.c_order, rung)
+        for cell, log2, rung in _judged(scan)
+        if rung.c_order is not None and _is_behind_c_order(rung)
+    ]
+
+
+def _is_behind_c_order(rung: Rung) -> bool:
+    return rung.c_order is not None and rung.c_order < C_ORDER_SHARE * rung.ours
 
 
 def behind_loop(scan: Scan) -> list[Finding]:
     """Cells that are less than `LOOP_TARGET` times as fast as a plain parallel loop, though memory is not the limit."""
-    found = []
-    for cell, log2, rung in _judged(scan):
-        if _is_behind_loop(rung):
-            found.append(Finding("behind a loop", cell, log2, LOOP_TARGET * rung.ours / rung.loop, rung.ours))
-    return found
+    return [
+        Finding("behind a loop", cell, log2, LOOP_TARGET * rung.ours / rung.loop, rung)
+        for cell, log2, rung in _judged(scan)
+        if rung.loop is not None and _is_behind_loop(rung)
+    ]
 
 
 def _is_behind_loop(rung: Rung) -> bool:
@@ -98,12 +130,23 @@ def _judged(scan: Scan) -> Iterator[tuple[Cell, int, Rung]]:
         yield from ((cell, log2, rung) for log2, rung in rungs.items() if log2 >= JUDGED_FROM)
 
 
-# kind of finding -> all of that kind
-CRITERIA: dict[str, Callable[[Scan], list[Finding]]] = {
-    "cliffs": cliffs,
-    "outliers": outliers,
-    **{f"slower than {rival}": lambda scan, rival=rival: slower(scan, rival) for rival in RIVALS},
-    f"less than {LOOP_TARGET} x a plain parallel loop": behind_loop,
+class Criterion(NamedTuple):
+    """What finds all that is wrong in one way, and the column of rungs that it compares with."""
+
+    find: Callable[[Scan], list[Finding]]
+    column: str = "copy"
+
+    def measured(self, scan: Scan) -> bool:
+        """Whether a scan has any such column: earlier ones lack some."""
+        return any(getattr(rung, self.column) is not None for _, _, rung in _judged(scan))
+
+
+CRITERIA = {
+    "cliffs": Criterion(cliffs),
+    "outliers": Criterion(outliers),
+    **{f"slower than {rival}": Criterion(partial(slower, rival=rival), column) for rival, column in RIVALS.items()},
+    f"less than {LOOP_TARGET} x a plain parallel loop": Criterion(behind_loop, "loop"),
+    f"less than {C_ORDER_SHARE} x C order": Criterion(behind_c_order, "c_order"),
 }
 
 
@@ -115,8 +158,8 @@ def suspicious(cell: Cell, rungs: dict[int, Rung]) -> set[int]:
 
 
 def _loses(rung: Rung) -> bool:
-    theirs = (getattr(rung, name) for name in RIVALS.values())
-    return _is_behind_loop(rung) or any(each is not None and rung.ours > each for each in theirs)
+    theirs = filter(None, (getattr(rung, name) for name in RIVALS.values()))
+    return _is_behind_loop(rung) or _is_behind_c_order(rung) or any(rung.ours > each for each in theirs)
 
 
 def fallen(before: Scan, now: Scan, tolerance: float) -> list[Finding]:
@@ -127,5 +170,5 @@ def fallen(before: Scan, now: Scan, tolerance: float) -> list[Finding]:
         if earlier is not None:
             times = (rung.ours / rung.copy) / (earlier.ours / earlier.copy)
             if times > 1 / (1 - tolerance):
-                found.append(Finding("fallen", cell, log2, times, rung.ours))
+                found.append(Finding("fallen", cell, log2, times, rung))
     return found

@@ -15,7 +15,7 @@ from ..peers import own_threads
 from ..roofline.moves import PARALLEL_FROM, kernel, lines
 from ..worker import sampled, settle
 from .calls import call_of, ready
-from .grid import PIECE, cell_of
+from .grid import LAYOUTS, PIECE, Cell, cell_of
 from .plain import RIVALS
 
 TURNS = 2  # of the call, the copy and the rivals, so that what drifts in the machine drifts for all
@@ -45,7 +45,7 @@ def timed(cell: str, log2: int, seconds: float) -> dict[str, Any]:
         return {"wrong": f"2^{log2}: {wrong}"}
     of = cell_of(cell)
     rivals = {name: rival for name, make in RIVALS.items() if (rival := make(of, operands))}
-    calls = {"ours": call} | _copies(int(of.bytes_moved(log2))) | rivals
+    calls = {"ours": call} | _copies(int(of.bytes_moved(log2))) | rivals | _in_c_order(of, log2)
     least = dict.fromkeys(calls, float("inf"))
     for _ in range(TURNS):
         for name, each in calls.items():
@@ -54,6 +54,14 @@ def timed(cell: str, log2: int, seconds: float) -> dict[str, Any]:
     settle()
     copy = min(least.pop(name) for name in COPIES)
     return least | {"copy": copy}
+
+
+def _in_c_order(cell: Cell, log2: int) -> dict[str, Callable[[], Any]]:
+    """The same call on memory in C order, where the cell has its elements in another order."""
+    if not LAYOUTS[cell.layout].dense:
+        return {}
+    plain = cell._replace(layout="c")
+    return {"c_order": call_of(fastq, plain, ready(plain, log2)[0])}
 
 
 COPIES = {"copy store": False, "copy stream": True}

@@ -43,9 +43,10 @@ def section(scan: Scan, path: Path) -> str:
         f"![Share of the speed of a copy]({picture_of(path).name})",
         f"### Gelem/s of the works\n\n{markdown(*show.families(scan))}",
     ]
-    for name, find in CRITERIA.items():
-        rows = show.findings(find(scan))
-        parts.append(f"### The worst: {name}\n\n{markdown(show.FINDING, rows) if rows else NOTHING}")
+    for name, criterion in CRITERIA.items():
+        if criterion.measured(scan):
+            rows = show.findings(criterion.find(scan))
+            parts.append(f"### The worst: {name}\n\n{markdown(show.FINDING, rows) if rows else NOTHING}")
     failed = show.failures(scan)
     parts.append(f"### Failed\n\n{markdown(['cell', 'why'], failed) if failed else NOTHING}")
     return "\n\n".join(parts)

@@ -12,6 +12,7 @@ from .store import Rung, Scan
 
 Row = list[str]
 WORST = 20  # of a kind, that tables show
+NOT_MEASURED = "not measured"
 
 
 def speed(seconds: float) -> str:
@@ -24,8 +25,11 @@ def summary(scan: Scan) -> tuple[Row, list[Row]]:
     sizes = sum(map(len, scan.rungs.values()))
     rows = [["cells", str(len(scan.rungs)), str(sizes), "-", "-"], ["failed", str(len(scan.failed)), "-", "-", "-"]]
     means = {f"slower than {rival}": mean_over(scan, rival) for rival in RIVALS}
-    for name, find in CRITERIA.items():
-        found = find(scan)
+    for name, criterion in CRITERIA.items():
+        if not criterion.measured(scan):
+            rows.append([name, NOT_MEASURED, "-", "-", "-"])
+            continue
+        found = criterion.find(scan)
         worst = max((each.times for each in found), default=None)
         cells = {each.cell for each in found}
         numbers = ("-" if number is None else f"{number:.1f}" for number in (worst, means.get(name)))
@@ -44,13 +48,16 @@ FINDING = [
     "elements",
     "Gelem/s",
     "times as slow",
+    "limit",
 ]
 
 
 def findings(found: Iterable[Finding]) -> list[Row]:
     """The worst of some findings."""
     worst = sorted(found, key=lambda each: -each.times)[:WORST]
-    return [[*each.cell[:-1], f"2^{each.log2}", speed(each.ours), f"{each.times:.1f}"] for each in worst]
+    return [
+        [*each.cell[:-1], f"2^{each.log2}", speed(each.rung.ours), f"{each.times:.1f}", each.limit] for each in worst
+    ]
 
 
 def failures(scan: Scan) -> list[Row]:

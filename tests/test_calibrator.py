@@ -285,13 +285,18 @@ def test_minmax_equals_choose_qparams():
             assert same(calibrator.qparams(), fastq.choose_qparams(x, dtype, **options))
 
 
-def test_mse_where_values_are_infinite():
-    """An empty bin has no error, also where a range decodes its middle to infinity."""
-    options = {"bins": 64, "convention": "sentence-transformers"}
+@pytest.mark.parametrize(
+    ("dtype", "convention", "x"),
+    [
+        ("int8", "sentence-transformers", [1.7e308, -1.7e308, 0.0, 1.5]),  # values of empty bins are infinite
+        ("int2", "tflite", [np.finfo(np.float64).max, -np.finfo(np.float64).max, 1.0]),  # outermost edges are
+    ],
+)
+def test_mse_of_the_largest_numbers(dtype, convention, x):
     ranges = []
     for api in (fastq, reference):
-        calibrator = api.Calibrator("int8", **options)
-        calibrator.update(np.array([1.7e308, -1.7e308, 0.0, 1.5]))
+        calibrator = api.Calibrator(dtype, bins=64, convention=convention)
+        calibrator.update(np.array(x))
         ranges.append(calibrator.clipping_range("mse", grid=10))
     np.testing.assert_array_equal(*ranges, strict=True)
     assert np.isfinite(ranges[0]).all()

@@ -141,8 +141,9 @@ class Calibrator:
         best, ends = np.full(lo.shape, np.inf), [lo.copy(), hi.copy()]
         middles = np.empty(counts.shape)
         for part in np.ndindex(lo.shape):
-            edges = edges_of(float(lo[part]), float(hi[part]), self.bins)
-            middles[part] = np.clip(edges[:-1] / 2 + edges[1:] / 2, lo[part], hi[part])
+            exponent = exponent_of(max(float(-lo[part]), float(hi[part]), 0.0), self.bins)
+            of_bins = np.ldexp(np.arange(-self.bins, self.bins) + 0.5, exponent)  # finite, as no edge needs to be
+            middles[part] = np.clip(of_bins, lo[part], hi[part])
         middles = middles.astype(self.compute)
         axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
         for k in range(grid, 0, -1):

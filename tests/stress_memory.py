@@ -218,7 +218,7 @@ def sizes(scale, progress):
     if scale < 1:
         return skipped("memory", "2**31 + 17 and 2**32 + 3 elements", "only at a scale of 1 or more")
     code = """
-    size, dtype = eval(os.environ["ELEMENTS"]), os.environ["DTYPE"]
+    size, dtype = int(os.environ["ELEMENTS"]), os.environ["DTYPE"]
     with open("/proc/meminfo") as file:
         free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
     itemsize = np.dtype(dtype).itemsize
@@ -266,8 +266,8 @@ def sizes(scale, progress):
         step()
     """
     rows = []
-    for dtype, elements in (("int8", "2**31 + 17"), ("int8", "2**32 + 3"), ("int16", "2**31 + 17")):
-        what, steps = f"{elements} elements of {dtype}", 3 if dtype == "int8" else 2
+    for dtype, power, more in (("int8", 31, 17), ("int8", 32, 3), ("int16", 31, 17)):
+        what, steps, elements = f"2**{power} + {more} elements of {dtype}", 3 if dtype == "int8" else 2, 2**power + more
         wrong, _ = follow(code, progress(what, steps), ELEMENTS=elements, DTYPE=dtype, NUMBA_NUM_THREADS=2)
         rows.append(row("memory", f"operations on {what}", steps, wrong))
     return rows

@@ -1,5 +1,6 @@
 """The public functions within compiled functions of users give the bytes that they give from Python."""
 
+import os
 import re
 import tomllib
 from dataclasses import replace
@@ -414,7 +415,7 @@ def test_by_the_entry_point_of_the_distribution(tmp_path, used):
     assert run(code, setup="") == f"{'7' if used else '4.25'}\nTrue {used}\n"
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_fork_while_another_thread_compiles_what_looks_up_a_function():
     """The fork waits for the compiler with the lock of imports in its hands, which the other thread does not take."""
     code = """

@@ -10,10 +10,11 @@ from subprocesses import SETUP, USER
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 # Calls of every operation, with their results: of the reference, and of `compare`, whose sums it takes in another
-# order, of one thread. `cases(count)` are different calls: more of them than the plan cache holds.
+# order, of one thread.
 CASES = """
 import itertools
 from fastq.dispatch.cache import plans
+from fastq.dispatch.granularity import make_layout
 
 def parts(result):
     if isinstance(result, fastq.QuantizedArray):
@@ -55,13 +56,14 @@ def calls(x):
     yield "compare", lambda api: fastq.compare(x, q)
     yield "gguf", lambda api: api.gguf.quantize(blocks, "Q4_0")
 
-def cases(count, large=1 / 40):
-    "So many different calls of small matrices, some of which are large enough for several threads."
+def cases(count, large=1 / 40, each=None):
+    "So many calls of small matrices, some of which are large enough for several threads; `each` or all of a matrix."
     made, picks = [], random.Random(1)
     for size in itertools.count():
-        rows = picks.randrange(2, 9) if picks.random() > large else picks.randrange(500, 900)
+        rows = picks.randrange(2, 30) if picks.random() > large else picks.randrange(500, 900)
         x = np.random.default_rng(size).standard_normal((rows, 32 * picks.randrange(1, 9) + size % 31), np.float32)
-        for name, function in calls(x):
+        every = list(calls(x))
+        for name, function in picks.sample(every, each) if each else every:
             made.append((name, function, flat(function(reference if name != "compare" else fastq))))
             if len(made) == count:
                 return made
@@ -96,9 +98,8 @@ def threads(scale, progress):
             if not bool(((ones @ ones) == 200).all()):
                 failed("a product of torch")
 
-    made = cases({3000 if count >= 1000 else 300})
-    if {count >= 1000}:
-        assert len(made) > plans.size
+    caches = [plans.size, make_layout.cache_parameters()["maxsize"]]
+    made = cases(2 * max(caches), each=1) if {count >= 1000} else cases(300)
     others = [beside] + [beside_torch] * bool(importlib.util.find_spec("torch"))
     others = [threading.Thread(target=other) for other in others]
     for other in others:
@@ -119,6 +120,8 @@ def threads(scale, progress):
     for other in others:
         other.join()
     assert runs[0]
+    if {count >= 1000}:  # whatever is kept by shape has been dropped and made again
+        assert make_layout.cache_info().misses > max(caches)
     """
     what = "mixed calls of 32 threads, beside numba.prange"
     if importlib.util.find_spec("torch"):

@@ -700,6 +700,21 @@ def test_compare_at_its_edges(impl):
     assert all(isinstance(getattr(lost, name), float) for name in ("mse", "sqnr_db", "max_abs_error"))
 
 
+def test_compare_with_errors_that_are_nan(impl):
+    measures = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error", "max_relative_error", "mean_relative_error")
+    x, approximation = np.array([1.0, 4, 2, 8]), np.array([1.5, math.nan, 1.75, 7])
+    zero = np.array([1.0, 0, 2, 8])  # without a relative error where the approximation is NaN
+    for order in ([0, 1, 2, 3], [1, 0, 2, 3], [3, 2, 0, 1]):  # NaN in the middle, first and last
+        for dtype in (np.float32, np.float64):
+            found = impl.compare(x[order].astype(dtype), approximation[order].astype(dtype))
+            assert [name for name in measures if not math.isnan(getattr(found, name))] == []
+            found = impl.compare(zero[order].astype(dtype), approximation[order].astype(dtype))
+            assert [name for name in measures if not math.isnan(getattr(found, name))] == list(measures[4:])
+            assert (found.max_relative_error, found.mean_relative_error) == (0.5, 0.25)
+    found = impl.compare(x, np.array([1.5, math.inf, 1.75, 7]))
+    assert (found.max_abs_error, found.max_relative_error, found.mse) == (math.inf, math.inf, math.inf)
+
+
 # Packing
 
 

@@ -158,6 +158,59 @@ def test_what_is_wrong_is_killed_and_what_is_not_survives():
     assert checksum() == before
 
 
+CONFIRM = """
+import ast, json, sys
+sys.path.insert(0, sys.argv[1])
+from mutating import judge
+from mutating.operators import Mutant
+from mutating.probes import Probe
+from mutating.reach import ROOT
+
+class Cases:
+    def __init__(self, exactly):
+        pass
+
+    def run(self, seed):
+        from fastq.dispatch import reduction
+        assert seed != 1, "fails as things are"
+        assert seed != 2 or not hasattr(reduction, "nothing"), "fails with the mutant"
+
+judge.Cases = Cases
+judge.prepare()
+module, path = "fastq.dispatch.reduction", ROOT / "dispatch" / "reduction.py"
+judge.mutated = lambda mutant: ast.parse(path.read_text() + "nothing = None")
+mutant = Mutant(module, path, 0, module, "", range(1), "", False)
+for planned, more, exactly in json.loads(sys.argv[2]):
+    judge._like = lambda seeds: more
+    plan = judge.Plan([Probe("case", str(seed)) for seed in planned], [], set(), False, exactly)
+    verdict = judge.judge(mutant, plan)
+    print(json.dumps([verdict.outcome, verdict.by]))
+"""
+
+# seeds that are planned and made up, whether they are compared exactly, and the verdict
+CONFIRMED = [
+    ([0], [0, 1, 0], False, ["survived", ""]),
+    ([0], [1, 2], False, ["result", "2"]),
+    ([1, 2], [0], True, ["result", "2"]),
+]
+
+
+@pytest.mark.slow("twelve processes")
+def test_a_case_that_fails_as_things_are_does_not_kill():
+    rows = json.dumps([row[:3] for row in CONFIRMED])
+    done = subprocess.run(
+        [sys.executable, "-c", CONFIRM, str(ROOT.parent / "tests"), rows],
+        cwd=ROOT.parent,
+        env=os.environ | {"PYTHONPATH": str(ROOT.parent)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [row[3] for row in CONFIRMED]
+
+
 CHOOSE = """
 import sys
 sys.path.insert(0, sys.argv[1])

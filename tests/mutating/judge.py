@@ -14,10 +14,10 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from mutating.operators import mentions, mutated
-from mutating.probes import CORNERS, TESTS, Around, Cases, clear_caches, run_tests
+from mutating.probes import CORNERS, TESTS, Around, Cases, Probe, clear_caches, run_tests
 from mutating.reach import ROOT, file_of, kernel_name
 
 MEMORY = 12 << 30  # bytes of address space
@@ -32,6 +32,7 @@ MOST_SECONDS = {"case": 12.0, "test": 4.0}  # as it took under a trace
 FEW_FILES = 4
 FEW_KERNELS = 5  # that are compiled for a mutant
 OF_A_GROUP = 6  # cases that need the same kernels, before others are compiled
+SURVIVING = "survived", "not reached"
 
 
 def prepare():
@@ -65,6 +66,8 @@ class Plan:
     exactly: bool  # whether the reference is judged too
     patience: int = 1
     compiles: bool = True  # whether what is not compiled yet is compiled
+    makes_more: bool = True  # whether cases like those are made up
+    unsound: set = field(default_factory=set)  # seeds of cases that fail as things are
 
 
 def is_compiled(mutant):
@@ -234,7 +237,8 @@ def _run(mutant, plan, report):
 
         import fastq  # noqa: F401
 
-        _compile_again(plan)
+        if mutant is not None:
+            _compile_again(plan)
     except Exception as error:
         return report("killed", "error", "import", _text(error))
     stages = [_run_cases, _run_tests]
@@ -253,15 +257,18 @@ def _run_cases(plan, report, most):
     with settings():
         cases, plan.compiles = Cases(plan.exactly), True
         planned = [probe.seed for probe in plan.cases]
-        if failure := _run_seeds(planned, cases, report, most, BUDGET * plan.patience):
+        if failure := _run_seeds(planned, plan.unsound, cases, report, most, BUDGET * plan.patience):
             return failure
         plan.compiles = False
-        return _run_seeds(_like(planned), cases, report, most, MORE * plan.patience)
+        more = _like(planned) if plan.makes_more else ()
+        return _run_seeds(more, plan.unsound, cases, report, most, MORE * plan.patience)
 
 
-def _run_seeds(seeds, cases, report, most, budget):
+def _run_seeds(seeds, unsound, cases, report, most, budget):
     until = time.process_time() + budget
     for seed in seeds:
+        if seed in unsound:
+            continue
         if time.process_time() > until:
             break
         report("probe", str(seed))
@@ -359,7 +366,29 @@ def _child(mutant, plan, writing):
 
 
 def judge(mutant, plan):
-    """Judge a mutant by the probes of a plan, in a process of its own; None stands for the package as it is."""
+    """Judge a mutant by the probes of a plan; a case counts that does not fail as things are."""
+    while True:
+        verdict = _judge_once(mutant, plan)
+        case = Probe("case", verdict.by)
+        if not _is_in_doubt(verdict, plan) or _passes(case, plan):
+            return verdict
+        plan.unsound.add(case.seed)
+
+
+def _is_in_doubt(verdict, plan):
+    """Whether what noticed a mutant has not been seen to pass: a case that was made up, or is compared exactly."""
+    is_case = verdict.outcome not in SURVIVING and verdict.by.isdecimal()
+    return is_case and (plan.exactly or Probe("case", verdict.by) not in plan.cases)
+
+
+def _passes(case, plan):
+    """Whether a case passes as things are."""
+    alone = replace(plan, cases=[case], tests=[], makes_more=False, unsound=set())
+    return _judge_once(None, alone).outcome in SURVIVING
+
+
+def _judge_once(mutant, plan):
+    """Judge a mutant in a process of its own; None stands for the package as it is."""
     began, (reading, writing) = time.monotonic(), os.pipe()
     pid = os.fork()
     if not pid:

@@ -149,9 +149,8 @@ class ParameterRules(NamedTuple):
         ready = given.zero_point
         if self.convention.zero_point != "integer":
             return _passes(zero_point, ready, (float, np.float64))
-        is_number = bool(self.qtype.element) or ready.dtype.kind in "iu"
         checked = ready.itemsize == 1 or (self.qtype.fills_storage and not self.qtype.element)  # the driver reads bytes
-        return is_number and checked and _passes(zero_point, ready, (int,))
+        return checked and _passes(zero_point, ready, (int,))
 
 
 _KEPT_ZEROS = 1 << 16  # bytes of zero points that a plan may keep for callers who give none

@@ -126,7 +126,7 @@ def _is_far(mutant, test):
     row = mutant.row or (named[1] if named else "")
     return (
         not row or row not in test,
-        file != CORNERS,
+        not file.startswith(CORNERS),
         not any(subject in file for subject in subjects),
         not _mentions(file, mutant.module),
     )

@@ -159,7 +159,7 @@ def test_what_is_wrong_is_killed_and_what_is_not_survives():
 
 
 CONFIRM = """
-import ast, json, sys
+import ast, json, sys, time
 sys.path.insert(0, sys.argv[1])
 from mutating import judge
 from mutating.operators import Mutant
@@ -174,8 +174,13 @@ class Cases:
         from fastq.dispatch import reduction
         assert seed != 1, "fails as things are"
         assert seed != 2 or not hasattr(reduction, "nothing"), "fails with the mutant"
+        until = time.monotonic() + 6
+        while seed == 3 and time.monotonic() < until:
+            pass
+        if seed == 4 and hasattr(reduction, "nothing"):
+            time.sleep(60)
 
-judge.Cases = Cases
+judge.Cases, judge.SILENCE = Cases, 3
 judge.prepare()
 module, path = "fastq.dispatch.reduction", ROOT / "dispatch" / "reduction.py"
 judge.mutated = lambda mutant: ast.parse(path.read_text() + "nothing = None")
@@ -192,11 +197,12 @@ CONFIRMED = [
     ([0], [0, 1, 0], False, ["survived", ""]),
     ([0], [1, 2], False, ["result", "2"]),
     ([1, 2], [0], True, ["result", "2"]),
+    ([3, 0], [4], False, ["hang", "4"]),
 ]
 
 
 @pytest.mark.slow("twelve processes")
-def test_a_case_that_fails_as_things_are_does_not_kill():
+def test_a_case_that_fails_as_things_are_does_not_kill_nor_one_that_is_slow():
     rows = json.dumps([row[:3] for row in CONFIRMED])
     done = subprocess.run(
         [sys.executable, "-c", CONFIRM, str(ROOT.parent / "tests"), rows],

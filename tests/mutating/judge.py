@@ -15,13 +15,14 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from mutating.operators import mentions, mutated
 from mutating.probes import CORNERS, TESTS, Around, Cases, Probe, clear_caches, run_tests
 from mutating.reach import ROOT, file_of, kernel_name
 
 MEMORY = 12 << 30  # bytes of address space
-SILENCE = 150  # seconds without a word, after which a process hangs
+SILENCE = 150  # seconds without a word, after which a process hangs that does not want to run
 PROBE_SECONDS = 10  # of processor time for a probe
 COMPILE_SECONDS = 15  # and for its kernels, where those change
 
@@ -396,7 +397,7 @@ def _judge_once(mutant, plan):
         _child(mutant, plan, writing)
     os.close(writing)
     last, probes, silent = ["probe", "import"], 0, False
-    for message in _messages(reading):
+    for message in _messages(reading, pid):
         if message is None:
             silent = True
             break
@@ -413,12 +414,14 @@ def _judge_once(mutant, plan):
     return Verdict("hang" if hangs else "crash", str(last[1]), f"exit code {code}", seconds, probes)
 
 
-def _messages(reading):
-    """Yield what a process reports until it ends; None if it falls silent."""
+def _messages(reading, pid):
+    """Yield what a process reports until it ends; None if it falls silent and waits."""
     pending = b""
     with open(reading, "rb", buffering=0) as pipe:
         while True:
             if not select.select([pipe], [], [], SILENCE)[0]:
+                if _wants_to_run(pid):
+                    continue
                 yield None
                 return
             data = pipe.read(1 << 16)
@@ -429,3 +432,12 @@ def _messages(reading):
                 yield json.loads(line)
                 if json.loads(line)[0] in ("killed", "survived"):
                     return
+
+
+def _wants_to_run(pid):
+    """Whether a thread runs, is stopped, or waits for a processor or disk: its processor time has a limit anyway."""
+    for thread in Path("/proc", str(pid), "task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # of one that has ended meanwhile
+            if thread.read_text().rpartition(")")[2].split()[0] in "RTD":
+                return True
+    return False

@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from llvmlite.binding import Linkage
 from numba import types
-from numba.core import errors, typed_passes, untyped_passes
+from numba.core import config, errors, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, Flags, compile_extra
 from numba.core.compiler_machinery import PassManager
@@ -79,7 +79,8 @@ class _Whole(_Library):
         for function in self._final_module.functions:
             if not function.is_declaration and function.name != ENTRY:
                 function.linkage = "internal"  # LLVM then inlines what is called once, however large it is
-        passes, builder = self._codegen._module_pass_manager()
+        # with NUMBA_OPT=0 objects of Python would stay, by whose address Numba names what is constant
+        passes, builder = self._codegen._module_pass_manager(opt=max(int(config.OPT), 1))
         passes.run(self._final_module, builder)  # Numba does so twice, for the sake of references, which kernels lack
 
     def _finalize_final_module(self) -> None:

@@ -64,6 +64,7 @@ SHORT_PIPELINE = (
             "numba.core.typed_passes:NativeLowering",
             "numba.core.typed_passes:NoPythonBackend",
             "numba.core.untyped_passes:ReconstructSSA",
+            "numba.core.config:OPT",
             "numba.core.codegen:JITCodeLibrary._optimize_functions",
             "numba.core.codegen:JITCodeLibrary._optimize_final_module",
             "numba.core.codegen:JITCodeLibrary._finalize_final_module",

@@ -1,0 +1,53 @@
+"""Settings of Numba's by the environment change how kernels are compiled, not what they compute."""
+
+from textwrap import dedent
+
+import pytest
+from subprocesses import run
+
+SETTINGS = (
+    "NUMBA_OPT=0",
+    "NUMBA_OPT=1",
+    "NUMBA_OPT=max",
+    "NUMBA_LOOP_VECTORIZE=0",
+    "NUMBA_SLP_VECTORIZE=1",
+    "NUMBA_LLVM_REFPRUNE_PASS=0",
+    "NUMBA_BOUNDSCHECK=1",
+    "NUMBA_DEBUGINFO=1",
+    "NUMBA_EXTEND_VARIABLE_LIFETIMES=1",
+    "NUMBA_DEVELOPER_MODE=1",
+    "NUMBA_CAPTURED_ERRORS=old_style",
+    "NUMBA_DISABLE_JIT=1",
+    "NUMBA_ENABLE_AVX=0",
+    "NUMBA_CPU_NAME=generic",
+    "NUMBA_CPU_FEATURES=+sse2",
+    "NUMBA_ENABLE_PROFILING=1",
+    "NUMBA_USE_LLVMLITE_MEMORY_MANAGER=1",
+    "NUMBA_NUM_THREADS=1",
+)
+
+# values that break ties, blocks, packed codes, floats, columns, GGUF
+CODE = dedent("""
+    from fastq.testing import assert_same_codes
+
+    x = np.random.default_rng(0).standard_normal((8, 96), np.float32)
+    x[0, :8] = np.arange(-4, 4) + 0.5
+    for dtype, options in (
+        ("uint8", {}),
+        ("int4", {"axis": -1, "block_size": 32, "symmetric": True}),
+        ("float8_e4m3fn", {"axis": 1}),
+    ):
+        expected = reference.quantize(x, dtype, **options)
+        q = fastq.quantize(x, dtype, **options)
+        assert_same_codes(q, expected)
+        assert q.dequantize().tobytes() == reference.dequantize(expected).tobytes()
+    assert fastq.gguf.quantize(x, "Q8_0").tobytes() == reference.gguf.quantize(x, "Q8_0").tobytes()
+""")
+
+
+@pytest.mark.slow("each process compiles its kernels")
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_same_bytes_by_any_setting(tmp_path, setting):
+    name, _, value = setting.partition("=")
+    setup = "import numpy as np\nimport fastq\nfrom fastq import reference\n"
+    run(CODE, setup=setup, NUMBA_CACHE_DIR=tmp_path, **{name: value})

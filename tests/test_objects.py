@@ -412,6 +412,29 @@ def test_an_explanation_of_other_numbers_has_another_value():
     assert wrong.explain((3, 5)).value.tobytes() != reference.dequantize(q)[3, 5].tobytes()
 
 
+def test_parameters_in_another_byte_order_are_computed_with_alike():
+    q = reference.quantize(X[0].astype(np.float64), "int8", axis=0)
+    swapped = replace(q.qparams, scale=q.scale.astype(q.scale.dtype.newbyteorder()))
+    other = fastq.QuantizedArray(q.codes, swapped, q.shape)
+    expected = reference.dequantize(q)
+    assert expected.dtype == np.float64
+    for values in (other.dequantize(), reference.dequantize(other)):
+        np.testing.assert_array_equal(values, expected, strict=True)
+    assert other.explain((3, 5)).value == expected[3, 5]
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("int8", 1e-200), ("int8", 1e200), ("nf4", 1e200)])
+def test_an_explanation_refuses_scales_that_are_none_in_the_compute_type(dtype, scale):
+    zero_point = np.zeros(2, "i1" if dtype == "int8" else "u1")
+    p = fastq.QParams(np.array([scale, 1.0]), zero_point, dtype, axis=0, computed="float32")
+    q = fastq.QuantizedArray(np.zeros((2, 4 if dtype == "int8" else 2), zero_point.dtype), p, (2, 4))
+    with pytest.raises(ValueError, match=r"^scale must be finite"):
+        q.explain((0, 0))
+    assert np.isfinite(q.explain((1, 0)).value)
+    with pytest.raises(ValueError, match="scale"):
+        q.dequantize()
+
+
 def test_an_explanation_shows_formulas_and_numbers():
     q = fastq.QuantizedArray(np.array([[7, -3]], np.int8), fastq.QParams([0.25], [2], "int8", axis=0), (1, 2))
     lines = q.explain((0, -1)).text.splitlines()

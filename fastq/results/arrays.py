@@ -381,6 +381,8 @@ class QuantizedArray:
         ------
         TypeError, IndexError
             If the index is not that of one element.
+        ValueError
+            If `dequantize` refuses the scale of the element.
 
         Examples
         --------

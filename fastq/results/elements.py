@@ -64,6 +64,7 @@ def formula_of(p: QParams) -> str:
     return format_value_formula(p.dtype) or value_formula(row)
 
 
+@np.errstate(over="ignore")  # of scales that do not fit the type
 def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> dict[str, Any]:
     """Return the numbers of codes at some places by the names that the formula gives them, in the types it takes."""
     ftype = np.dtype(np.float32) if p.dtype.block_size else p.compute_dtype

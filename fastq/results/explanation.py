@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import as_convention, granularity_of
@@ -15,10 +16,20 @@ from fastq.formats.describe import (
     scale_formula,
     zero_point_formula,
 )
-from fastq.results.elements import code_ends, codes_at, evaluated, filled_in, formula_of, names_in, terms_of, written
+from fastq.results.elements import (
+    code_ends,
+    codes_at,
+    evaluated,
+    filled_in,
+    formula_of,
+    names_in,
+    parameter_places,
+    terms_of,
+    written,
+)
 from fastq.results.parameters import QParams, scheme_text
 from fastq.results.selection import picks_of
-from fastq.system.arguments import shown
+from fastq.system.arguments import as_array, shown
 
 Array = NDArray[Any]
 
@@ -58,11 +69,22 @@ def explained(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -
         return Explanation(formulas, {}, None, "\n".join(lines))
     places = _place_of(index, shape)
     terms = terms_of(codes_at(codes, p.dtype, places), p, shape, places)
+    _check_scale(p, parameter_places(p, shape, places))
     value = evaluated(formulas["value"], terms).astype(p.compute_dtype)[()]
     numbers = {name: terms[name][()] for name in names_in(formulas["value"]) if name in _SHOWN}
     of_element = ", ".join(f"{name} {written(number)}" for name, number in numbers.items())
     lines += [f"element {places}: {of_element}", f"value = {filled_in(formulas['value'], terms)} = {written(value)}"]
     return Explanation(formulas, numbers, value, "\n".join(lines))
+
+
+def _check_scale(p: QParams, where: tuple[Any, ...]) -> None:
+    """Raise ValueError if the scale of an element is one that `dequantize` refuses."""
+    given = as_array(p.scale, "parameters")[(*where, ...)]
+    with np.errstate(over="ignore"):
+        scale = given.astype(p.compute_dtype)
+    if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):
+        wanted = "finite" if p.dtype.codebook else "finite and not zero"
+        raise ValueError(f"scale must be {wanted} in {p.compute_dtype}; that of the element is {given[()]}")
 
 
 def formulas_of(p: QParams) -> dict[str, str]:

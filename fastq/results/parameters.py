@@ -108,7 +108,7 @@ class QParams:
     def compute_dtype(self) -> np.dtype[Any]:
         """Compute type: that of the values, float32 or float64."""
         given = self.computed or self.scale.dtype
-        return np.dtype(np.float64) if given == np.float64 else np.dtype(np.float32)
+        return np.dtype(np.float64 if given.type is np.float64 else np.float32)  # in any byte order
 
     def with_values(self, scale: NDArray[Any], zero_point: NDArray[Any]) -> QParams:
         """Return these parameters with other numbers, in a fifth of the time of `dataclasses.replace`.

@@ -84,6 +84,15 @@ def test_scalars_that_x_has_no_number_for_are_passed_over():
     assert fastq.zarr.cast_value(x, "float64", scalar_map={10**5000: 3, np.inf: 4}).item() == 4
 
 
+@pytest.mark.parametrize("key", [0.1, np.float64(0.1), np.float32(0.1)])
+def test_scalars_are_numbers_of_the_dtype_of_x(key):
+    """Of floats the nearest one; of integers none is rounded to a float beside it."""
+    x = np.array([0.1, 0.25], np.float32)
+    for cast in (fastq.zarr.cast_value, reference.cast_value):
+        assert cast(x, "uint8", scalar_map={key: 7}).tolist() == [7, 0]
+        assert cast(np.array([2**53, 2**53 + 1]), "int64", scalar_map={2.0**53: 7}).tolist() == [7, 2**53 + 1]
+
+
 @pytest.mark.parametrize(
     ("x", "options", "error", "message"),
     [

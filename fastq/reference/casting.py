@@ -36,11 +36,20 @@ def cast_value(
 ) -> Array:
     """Return integers or floats cast to an integer dtype; arguments and errors as for `fastq.zarr.cast_value`."""
     dtype, info = np.dtype(dtype), np.iinfo(dtype)
-    known, values = dict(scalar_map or {}), []
+    known, values = as_numbers_of(x.dtype, scalar_map or {}), []
     for value in x.ravel().tolist():
         same = [key for key in known if key == value or (key != key and value != value)]
         values.append(int(known[same[0]]) if same else _cast(value, info, ROUND[rounding], out_of_range))
     return np.array(values, object).astype(dtype).reshape(x.shape)
+
+
+def as_numbers_of(dtype: np.dtype[Any], scalar_map: Mapping[float, float]) -> dict[float, float]:
+    """Return what values become, these rounded to the dtype of an array where it has floats; the first one counts."""
+    known: dict[float, float] = {}
+    for key, value in scalar_map.items():
+        rounds = dtype.kind == "f" and abs(key) <= float(np.finfo(dtype).max)
+        known.setdefault(float(dtype.type(key)) if rounds else key, value)
+    return known
 
 
 def _cast(value: float, info: np.iinfo[Any], rounded: Callable[[Fraction], int], out_of_range: str | None) -> int:

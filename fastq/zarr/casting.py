@@ -50,7 +50,7 @@ def cast_value(
         Refuse what, rounded, is out of range, or make it the nearest number in range, or add a multiple of the number
         of integers. For floats what is too large becomes infinite with "clamp".
     scalar_map : mapping, optional
-        Values, NaN among them, and what they become instead.
+        Values, NaN among them, as numbers of x's dtype, and what they become instead.
 
     Returns
     -------
@@ -108,13 +108,18 @@ def _has(dtype: np.dtype[Any], number: float) -> bool:
     return info.min <= number <= info.max and number == int(number)
 
 
+def _places_of(x: Array, key: float) -> Array:
+    """Return where an array has a number, rounded to its dtype for floats."""
+    if key != key:
+        return np.asarray(np.isnan(x))
+    return np.asarray(x == x.dtype.type(int(key) if x.dtype.kind in "iu" else key))
+
+
 def _mapped(
     x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None, scalar_map: dict[float, float]
 ) -> Array:
     """Cast what no scalar is mapped for, 0 in place of the others, and put in what these become."""
-    places = [
-        (np.isnan(x) if key != key else x == key, value) for key, value in scalar_map.items() if _has(x.dtype, key)
-    ]
+    places = [(_places_of(x, key), value) for key, value in scalar_map.items() if _has(x.dtype, key)]
     if places:
         x = np.where(functools.reduce(np.logical_or, [where for where, _ in places]), x.dtype.type(0), x)
     cast = _to_integers if dtype.kind in "iu" else _to_floats

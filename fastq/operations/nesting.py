@@ -61,7 +61,8 @@ class NestedScale:
         ndarray of float32
             Shape `shape`.
         """
-        values: NDArray[np.float32] = self.quantized.dequantize() + np.float32(self.offset)
+        with np.errstate(over="ignore"):
+            values: NDArray[np.float32] = self.quantized.dequantize() + np.float32(self.offset)
         return values.reshape(self.shape)
 
 

@@ -19,6 +19,12 @@ def nest_scale(
     """Return the codes of scales less their mean, that mean, and the scales that these stand for."""
     scale, block_size, offset = as_scales(scale, block_size, offset)
     if offset is None:
-        offset = float(np.float32(float(sum(Fraction(float(number)) for number in scale.flat)) / scale.size))
-    q = quantize(scale.reshape(-1) - np.float32(offset), "dynamic8", axis=0, block_size=block_size)
-    return q, offset, (dequantize(q) + np.float32(offset)).reshape(scale.shape)
+        offset = float(sum(Fraction(float(number)) for number in scale.flat)) / scale.size
+    mean = np.float32(offset)
+    with np.errstate(over="ignore"):
+        rest = scale.reshape(-1) - mean
+    if not np.isfinite(rest).all():
+        raise ValueError(f"scale less the offset {mean} must be finite in float32")
+    q = quantize(rest, "dynamic8", axis=0, block_size=block_size)
+    with np.errstate(over="ignore"):
+        return q, float(mean), (dequantize(q) + mean).reshape(scale.shape)

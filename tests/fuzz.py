@@ -1,16 +1,20 @@
 """Differential fuzzing over the product of all that a call can be: `python -m tests.fuzz --hours 2`.
 
 A seed is a case: `python -m tests.fuzz --seed 123` does it alone and tells what differs. A run goes on where the one
-before it stopped, whose state is in a file. Cases run in a process of their own; what kills it is a failure of the case
-that it was at, and the next process goes on after it.
+before it stopped, whose state is in a file, and stores what was counted for docs/reliability.md; with `--first` it
+begins at a seed, and neither reads nor writes either. Cases run in processes of their own, `--jobs` of them at a time,
+each with its share of the combinations; what kills one is a failure of the case that it was at, and the next process
+goes on after it.
 """
 
 import argparse
 import itertools
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -22,7 +26,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(TESTS.parent / ".pytest_cache" / "d
 os.environ.setdefault("NUMBA_NUM_THREADS", "4")
 
 STATE = TESTS.parent / ".pytest_cache" / "fuzz.json"
-KERNELS = 300  # machine code of so many kernels, 4 MB each, and a process is replaced
+KERNELS = 150  # machine code of so many kernels, 11 MiB each where they were compiled, and a process is replaced
 SILENCE = 900  # seconds without a word, after which a process hangs
 BATCH = 50  # cases between two reports of what was counted
 
@@ -54,11 +58,20 @@ def run_cases(seeds, report):
             else:
                 counts["outcome", outcome] += 1
                 counts[f"outcome of {case.of.operation}", outcome] += 1
-                counts.update(case.axes.items())
+                counts.update((axis, value) for axis, values in case.axes.items() for value in values)
             if done % BATCH == 0:
                 report("counts", [[*key, n] for key, n in counts.items()])
                 counts.clear()
         report("counts", [[*key, n] for key, n in counts.items()])
+
+
+def seeds_from(first, place, jobs):
+    """Seeds from one on, of every so many-th combination."""
+    from fuzzing.combinations import CASES
+
+    for number in itertools.count(first // CASES):
+        if number % jobs == place:
+            yield from range(max(first, number * CASES), (number + 1) * CASES)
 
 
 def serve(chosen):
@@ -82,11 +95,11 @@ def serve(chosen):
 
 
 class State:
-    """What was done so far, kept in a file."""
+    """What was done so far, kept in a file if there is one."""
 
-    def __init__(self, path):
+    def __init__(self, path=None):
         self.path = path
-        kept = json.loads(path.read_text()) if path.exists() else {}
+        kept = json.loads(path.read_text()) if path and path.exists() else {}
         self.next, self.seconds = kept.get("next", 0), kept.get("seconds", 0.0)
         self.failing, self.counts = kept.get("failing", {}), kept.get("counts", {})
 
@@ -100,6 +113,8 @@ class State:
             of[value] = of.get(value, 0) + n
 
     def save(self):
+        if self.path is None:
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_suffix(".new")
         temporary.write_text(
@@ -108,7 +123,9 @@ class State:
         temporary.replace(self.path)
 
     def rows(self):
-        """Figures: a line for each operation, and one for each axis of the product."""
+        """Figures: a line for each operation, and one for each axis of the product; hours are those of all workers."""
+        from fuzzing.product import met
+
         names = {"values": "same bytes", "exact": "same bytes, by fractions too", "refused": "refused alike"}
         lines = []
         for operation, cases in sorted(self.counts.get("operation", {}).items()):
@@ -116,24 +133,21 @@ class State:
             lines.append({"operation": operation, "cases": cases} | {n: found.get(k, 0) for k, n in names.items()})
         total = self.counts.get("outcome", {})
         whole = {"operation": "all", "cases": self.cases} | {n: total.get(k, 0) for k, n in names.items()}
-        axes = [
-            {"axis": axis, "values": len(found), "cases of the rarest": min(found.values())}
-            for axis, found in sorted(self.counts.items())
-            if not axis.startswith("outcome") and axis != "operation"
-        ]
-        return [*lines, whole | {"failures": len(self.failing), "hours": round(self.seconds / 3600, 2)}], axes
+        whole |= {"failures": len(self.failing), "hours of workers": round(self.seconds / 3600, 2)}
+        return [*lines, whole], met(self.counts)
 
 
-def command(*seeds):
-    """The command that runs cases of seeds, or of all seeds from one on."""
-    return [sys.executable, "-m", "tests.fuzz", "--serve", *map(str, seeds)]
+def command(kind, *numbers):
+    """The command that runs cases: "again" those of some seeds, "serve" a worker's share of all from one on."""
+    return [sys.executable, "-m", "tests.fuzz", f"--{kind}", *map(str, numbers)]
 
 
 class Worker:
-    """A process that runs cases from a seed on, replaced when it has ended."""
+    """A process that runs cases from a seed on, one of several beside each other, replaced when it has ended."""
 
-    def __init__(self, state):
-        self.state, self.process = state, None
+    def __init__(self, first, place=0, jobs=1):
+        self.next, self.place, self.jobs = first, place, jobs
+        self.process = None
 
     def messages(self, until):
         """What the process reports, until a time; that it died is a failure of the case that it was at."""
@@ -141,7 +155,10 @@ class Worker:
 
         while time.monotonic() < until:
             self.process = subprocess.Popen(
-                command(self.state.next), cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                command("serve", self.next, self.place, self.jobs),
+                cwd=TESTS.parent,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
             )
             waiting = selectors.DefaultSelector()
             waiting.register(self.process.stdout, selectors.EVENT_READ)
@@ -150,8 +167,8 @@ class Worker:
                 self.process.kill()
             errors = self.process.communicate()[1].decode()
             if self.process.returncode and time.monotonic() < until:
-                yield ["failure", self.state.next, f"exit code {self.process.returncode}\n{errors[-1500:]}"]
-                self.state.next += 1
+                yield ["failure", self.next, f"exit code {self.process.returncode}\n{errors[-1500:]}"]
+                self.next += 1
 
     def _read(self, waiting, until):
         pending = b""
@@ -165,12 +182,41 @@ class Worker:
                 return
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
-                yield json.loads(line)
+                kind, *what = json.loads(line)
+                if kind == "seed":
+                    self.next = what[0]
+                elif kind == "counts":
+                    self.next += 1
+                yield [kind, *what]
+
+
+def messages_of(workers, until):
+    """What several workers report, as it comes."""
+    waiting = queue.SimpleQueue()
+
+    def listen(worker):
+        try:
+            for message in worker.messages(until):
+                waiting.put(message)
+        finally:
+            waiting.put(None)
+
+    for worker in workers:
+        threading.Thread(target=listen, args=(worker,)).start()
+    left = len(workers)
+    while left:
+        message = waiting.get()
+        if message is None:
+            left -= 1
+        else:
+            yield message
 
 
 def try_again(state):
     """Run the cases again that failed before, and forget those that no longer do."""
-    process = subprocess.run(command(*state.failing, "."), cwd=TESTS.parent, stdout=subprocess.PIPE, check=False)
+    if not state.failing:
+        return
+    process = subprocess.run(command("again", *state.failing), cwd=TESTS.parent, stdout=subprocess.PIPE, check=False)
     reports = [json.loads(line) for line in process.stdout.splitlines()]
     passed = {str(seed) for kind, seed, *_ in reports if kind == "seed"}
     passed -= {str(seed) for kind, seed, *_ in reports if kind == "failure"}
@@ -180,27 +226,26 @@ def try_again(state):
         del state.failing[seed]
 
 
-def run_for(hours, state):
-    """Run cases for some hours, show how it goes, and keep the state."""
+def run_for(hours, state, jobs=1):
+    """Run cases for some hours by some workers, show how it goes, and keep the state."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     began, saved, before = time.monotonic(), time.monotonic(), state.seconds
     first = state.cases
+    workers = [Worker(state.next, place, jobs) for place in range(jobs)]
     with Progress(*columns) as progress:
         task = progress.add_task("", total=hours * 3600)
-        for kind, *what in Worker(state).messages(began + hours * 3600):
+        for kind, *what in messages_of(workers, began + hours * 3600):
             now = time.monotonic()
-            if kind == "seed":
-                state.next = what[0]
-            elif kind == "counts":
+            if kind == "counts":
                 state.add(what[0])
-                state.next += 1
-            else:
+            elif kind == "failure":
                 seed, text = what
                 state.failing[str(seed)] = text
                 progress.console.print(f"python -m tests.fuzz --seed {seed}\n  {text}", markup=False, highlight=False)
-            state.seconds = before + now - began
+            state.next = max(worker.next for worker in workers)
+            state.seconds = before + (now - began) * jobs
             rate = (state.cases - first) / max(now - began, 1e-9)
             text = f"{state.cases:,} cases, {rate:.0f}/s, {len(state.failing)} failures"
             progress.update(task, completed=now - began, description=text)
@@ -236,21 +281,25 @@ def main():
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=0.1, help="how long to run")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes run cases at a time")
     parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
+    parser.add_argument("--first", type=int, help="begin at this seed, without a state and without storing figures")
     parser.add_argument("--seed", type=int, help="run this case alone")
-    parser.add_argument("--serve", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=3, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--again", nargs="+", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.serve is not None:
-        *chosen, last = given.serve
-        return serve([*map(int, chosen)] if last == "." else itertools.count(int(last)))
+    if given.serve or given.again:
+        return serve(given.again or seeds_from(*given.serve))
     if given.seed is not None:
         return run_one(given.seed)
-    state = State(given.state)
+    state = State(given.state if given.first is None else None)
+    state.next = state.next if given.first is None else given.first
     try_again(state)
-    run_for(given.hours, state)
-    operations, axes = state.rows()
-    figures.store("fuzz", operations)
-    figures.store("fuzz-product", axes)
+    run_for(given.hours, state, given.jobs)
+    if given.first is None:
+        operations, axes = state.rows()
+        figures.store("fuzz", operations)
+        figures.store("fuzz-product", axes)
     return int(bool(state.failing))
 
 

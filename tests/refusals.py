@@ -1,6 +1,7 @@
 """Which raise statements of the package tests have reached: how it refuses what is wrong is part of its contract."""
 
 import ast
+import re
 import traceback
 from pathlib import Path
 
@@ -28,6 +29,14 @@ ROOMS += ["system/arguments.py"]
 
 MISSING = pytest.StashKey[list[str]]()
 reached = set()  # file and line of each
+
+
+_NOTHING = re.compile(r"\b(?:has|have) 0(?![.\w])(?! \w+, but\b)")  # "has 0 axes, but ..." tells of a mismatch
+
+
+def counts_nothing(message):
+    """Whether a message complains about things of which it counts none, as "x has 0 infinite values" does."""
+    return bool(_NOTHING.search(message))
 
 
 def note(trace):

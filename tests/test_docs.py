@@ -51,6 +51,14 @@ def test_tables_of_long_runs_are_those_of_what_is_stored():
     assert set(re.findall(r"begin: (\S+)", page)) == set(figures.stored())
 
 
+def test_tests_that_the_page_on_reliability_names_are_there():
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    named = re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", page)
+    assert len(named) > 20
+    for file, test in named:
+        assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
+
+
 # Code of pages: cells are run when the site is built, examples by doctest
 
 FENCE = re.compile(r"^ *```(\S*)[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

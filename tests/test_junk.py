@@ -66,6 +66,7 @@ def outcome(function, arguments, parameter, partner=None):
     assert re.search(rf"\b({parameter}|{partner or parameter})\b", message), f"does not name {parameter}: {where}"
     assert len(message) < LONGEST, where
     assert "\n" not in message, where
+    assert not refusals.counts_nothing(message), where
     return kind
 
 
@@ -339,6 +340,7 @@ BROKEN = {
     "no name": [refusing(TypeError("something is wrong"))],
     "a name within another": [refusing(TypeError("axis is wrong"))],
     "a long message": [refusing(TypeError("x is " + "wrong" * 1000))],
+    "none of what it complains about": [refusing(ValueError("x has 0 infinite values: their range has no scale"))],
     "several lines": [refusing(TypeError("x is\nwrong"))],
     "no memory": [refusing(MemoryError("x"))],
     "a warning": [lambda x: warnings.warn("x is wrong", stacklevel=1)],

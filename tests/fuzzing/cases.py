@@ -6,20 +6,45 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from fastq import QParams, QuantizedArray, reference
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fuzzing.arrays import KINDS, LAYOUTS, REALS, as_dtype, place, shape_of, values
-from fuzzing.combinations import CASES, Combination, combination, weighted
+from fuzzing.combinations import CASES, Combination, combination, share_streamed, streams, weighted
+from fuzzing.functions import KEPT_AS
 
 # sizes, and how often they are drawn: chunks of threads begin at multiples of 2**15, tiles of strided memory at 2**18,
-# stores past the cache at some 2**24
-SIZES = {"0 to 8": 90, "to 60": 280, "to 600": 300, "to 5000": 220, "chunks": 80, "tiles": 4, "streamed": 0.2}
+# stores past the cache at some 2**24, where each format is to be met so many times in a run of two hours
+SIZES = {"0 to 8": 90, "to 60": 280, "to 600": 300, "to 5000": 220, "chunks": 80, "tiles": 4}
+# one takes 4.6 s of the processor, kernels included, and 2.7 s without (a Zen 4, mean of 18): 700 s of 7200 in all
+STREAMED_CASES, CASES_OF_A_RUN = 3, 330_000
 _BOUNDS = {"0 to 8": (0, 8), "to 60": (1, 60), "to 600": (60, 600), "to 5000": (600, 5000)}
 
+THREADS = (1, 1, 2, 3, 4)
 WRONG = 0.03  # part of the cases that have one wrong argument
+NARROWED = ("int8", "uint8", "int16", "uint16")  # formats of which fewer bits may be used
+WIDTHS = (None, *range(2, 17))
+GRANULARITIES = ("array", "channels", "channels", "axes", "blocks", "blocks")
+# sizes of blocks beside those of a combination, by what they are called
+BLOCK_SIZES = {
+    "1": lambda random: 1,
+    "1 to 15": lambda random: random.randint(1, 15),
+    "17 to 300": lambda random: random.randint(17, 300),
+    "hundreds": lambda random: random.randint(1, 8) * 100,
+    "beyond all": lambda random: 10**6,
+}
+PLACED = (*LAYOUTS, "c", "c", "c", "broadcast", "read_only", "list")
+OUTPUTS = ("none",) * 6 + LAYOUTS + ("overlapping",) * 2 + ("itself",) * 2
+GIVEN = ("array",) * 4 + ("list",)  # how parameters are given
+GIVEN_ONE = ("scalar", "python", "one")
+BINS = (16, 64, 256, 1024, 4096)
+PICKS = ("int", "int", "all", "slice", "slice", "steps", "list", "mask")
+MOST_CHANNELS, MOST_STEPS = 24, 40_000  # of calibrators, whose reference is slow
+METHODS = ("minmax", "percentile", "mse", "entropy")
+CASTS_OUT_OF_RANGE = (None, "clamp", "wrap")
 
 
 @dataclass
@@ -77,6 +102,11 @@ class Granularity:
         return whole.reshape(-1)
 
 
+def own_size(qtype):
+    """What the size of the blocks that a format prescribes is called."""
+    return f"{qtype.block_size} of the format"
+
+
 class Case:
     """The case of a seed."""
 
@@ -84,23 +114,27 @@ class Case:
         self.seed = seed
         self.of: Combination = combination(seed // CASES)
         random = Random(f"settings {seed // 8}")
-        self.threads, self.streamed = random.choice([1, 1, 2, 3, 4]), random.random() < 0.25
+        self.threads, self.streamed = random.choice(THREADS), random.random() < 0.25
         self.small_chunks = random.random() < 0.4
         self.noted = {}
 
     @cached_property
     def size(self):
-        return weighted(Random(f"size {self.seed}"), SIZES)
+        random = Random(f"size {self.seed}")
+        if streams(self.of) and random.random() < STREAMED_CASES / CASES_OF_A_RUN / share_streamed(self.of.format):
+            return "streamed"
+        return weighted(random, SIZES)
 
     @property
     def axes(self):
-        """Where in the product the case lies; known when a call was drawn."""
+        """Where in the product the case lies, one value or several of each axis; known when a call was drawn."""
         of = self.of
         shared = {"operation": of.operation, "threads": self.threads, "size": self.size}
         shared |= {"streamed": self.streamed, "small chunks": self.small_chunks}
-        if of.operation not in ("unpack", "dequantize", "dequantize_linear", "gguf_dequantize"):
-            shared["input dtype"] = of.dtype
-        return {name: str(value) for name, value in (shared | self.noted).items()}
+        if self.size == "streamed":
+            shared["format of 2^24 and more"] = of.format
+        found = shared | self.noted
+        return {name: tuple(map(str, each)) if isinstance(each, set) else (str(each),) for name, each in found.items()}
 
     def call(self, repeat=0):
         """Draw the call: the same at each time, and with `repeat` one like it of other values."""
@@ -120,6 +154,8 @@ class _Drawing:
         self.noted = {}
         # formats whose scales are given refuse "keep" already
         self.may_spoil = self.is_wrong = random.random() < WRONG and case.of.nan != "keep"
+        narrow = self.of.format in NARROWED and random.random() < 0.2
+        self.bits = random.randint(2, self.qtype.bits) if narrow else None
 
     def draw(self):
         return getattr(self, f"_{self.of.operation}")()
@@ -146,9 +182,9 @@ class _Drawing:
             ndim = min(ndim, 2)
         return shape_of(self.random, self.total(), ndim)
 
-    def granularity(self, shape):
+    def granularity(self, shape, kinds=GRANULARITIES):
         random, ndim = self.random, len(shape)
-        kind = random.choice(["array", "channels", "channels", "axes", "blocks", "blocks"]) if ndim else "array"
+        kind = random.choice(kinds) if ndim else "array"
         if self.case.size == "streamed" and kind == "axes":
             kind = "channels"
         self.noted["granularity"] = kind
@@ -162,15 +198,9 @@ class _Drawing:
         if kind == "axes":
             chosen = random.sample(range(ndim), random.randint(0, ndim))
             return Granularity(tuple(k - random.choice([0, ndim]) for k in chosen))
-        sizes = [
-            *self.of.blocks * 2,
-            random.randint(1, 15),
-            random.randint(17, 300),
-            1,
-            10**6,
-            random.randint(1, 8) * 100,
-        ]
-        return Granularity(axis, random.choice(sizes))
+        size = random.choice([*self.of.blocks * 2, *BLOCK_SIZES])
+        self.noted["block size"] = size
+        return Granularity(axis, BLOCK_SIZES[size](random) if size in BLOCK_SIZES else size)
 
     def prescribed(self, shape):
         """A granularity that the format may have, and options that ask for it."""
@@ -178,7 +208,7 @@ class _Drawing:
         own = self.qtype.block_size
         if own and not (self.spoils(0.3)):
             axis = g.axis if isinstance(g.axis, int) else None
-            self.noted["granularity"] = "blocks"
+            self.noted |= {"granularity": "blocks", "block size": own_size(self.qtype)}
             g, options = Granularity(-1 if axis is None else axis, own), {}
             if axis is not None:
                 options["axis"] = axis
@@ -196,28 +226,36 @@ class _Drawing:
     def values(self, shape, dtype=None, unit=1.0, nans=None, infinities=0.03):
         random, n = self.random, math.prod(shape)
         kinds, policy = self.kinds(), self.of.nan
+        if dtype is None:
+            dtype = self.of.dtype
+            self.noted["input dtype"] = dtype
+        if dtype in REALS:
+            self.noted.setdefault("kind of value", set()).update(kinds)
         if self.is_wrong:  # which of two faults is told first is not specified
             nans = infinities = 0
         share = nans if nans is not None else 0.02 if policy == "raise" else 0.5
         how_many = (1, 1, 2, max(1, n // 50), n)
         nans = random.choice(how_many) if random.random() < share else 0
         infinities = random.choice(how_many[:-1]) if random.random() < infinities else 0
-        return values(self.rng, kinds, dtype or self.of.dtype, n, unit, nans, infinities).reshape(shape)
+        return values(self.rng, kinds, dtype, n, unit, nans, infinities).reshape(shape)
 
     def layout(self, ndim, itemsize):
-        layout = self.random.choice([*LAYOUTS, "c", "c", "c", "broadcast", "read_only", "list"])
+        layout = self.random.choice(PLACED)
         return layout, place(self.random, layout if layout in LAYOUTS else "c", ndim, itemsize)
 
-    def placed(self, call, array, name="layout", lists=True):
-        """An array laid out in some way, which is noted under a name."""
+    def placed(self, call, array, name="layout", lists=True, repeats=None):
+        """An array laid out in some way, which is noted under a name; `repeats` is how many axes may be broadcast."""
         layout, where = self.layout(array.ndim, array.itemsize)
-        axis = self.random.randrange(array.ndim) if array.ndim else 0
+        repeats = array.ndim if repeats is None else repeats
+        axis = self.random.randrange(repeats) if repeats else 0
         if layout == "list" and (not lists or not 0 < array.size <= 300 or array.dtype.isbuiltin != 1):
+            layout = "c"
+        if layout == "broadcast" and not (array.size and repeats):
             layout = "c"
         self.noted[name] = layout
         if layout == "list":
             return array.tolist()
-        if layout == "broadcast" and array.size and array.ndim:
+        if layout == "broadcast":
             return np.broadcast_to(call.place(where, array.take([0], axis)), array.shape)
         view = call.place(where, array)
         if layout == "read_only":
@@ -227,7 +265,7 @@ class _Drawing:
     def with_out(self, call, shape, dtype, over=None):
         """Add an output of a shape and dtype, one of several kinds; `over` is an array that it may lie upon."""
         random = self.random
-        kind = random.choice(["none"] * 6 + list(LAYOUTS) + ["overlapping"] * 2 + ["itself"] * 2)
+        kind = random.choice(OUTPUTS)
         where = place(random, kind if kind in LAYOUTS else "c", len(shape), np.dtype(dtype).itemsize)
         bad = random.choice(["shape", "dtype", "read_only"]) if self.spoils(0.5) else None
         over_bytes = random.choice([0, 0, 0, 1, 64, 100])
@@ -306,10 +344,10 @@ class _Drawing:
         dtype = random.choice(dtypes)
         small = ("int4", "uint4", "int2", "uint2")
         if qtype.name in small and random.random() < 0.3:
-            dtype = np.dtype(getattr(__import__("ml_dtypes"), qtype.name))
+            dtype = np.dtype(getattr(ml_dtypes, qtype.name))
         first, last = qtype.qmin, qtype.qmax
-        if self.of.bits:
-            first, last = (q // 2 ** (qtype.bits - self.of.bits) for q in (first, last))
+        if self.bits:
+            first, last = (q // 2 ** (qtype.bits - self.bits) for q in (first, last))
         wide = rng.integers(first, last, shape, np.int64, endpoint=True)
         ends = rng.choice([first, last, max(first, 0)], shape)
         found = np.asarray(np.where(rng.random(shape) < 0.5, wide, ends))
@@ -322,10 +360,7 @@ class _Drawing:
 
     def as_given(self, call, array, name):
         """Parameters as callers may write them."""
-        kinds = ["array"] * 4 + ["list"]
-        if array.size == 1:
-            kinds += ["scalar", "python", "one"] * 2
-        kind = self.random.choice(kinds)
+        kind = self.random.choice(GIVEN + GIVEN_ONE * 2 if array.size == 1 else GIVEN)
         _, where = self.layout(array.ndim, array.itemsize)
         self.noted[name] = kind
         if array.dtype.isbuiltin != 1 and kind in ("python", "list"):
@@ -344,16 +379,17 @@ class _Drawing:
         """QParams of some array of a dtype, or made by hand, and the width of a code for each element."""
         of, random = self.of, self.random
         g, options = self.prescribed(shape)
-        qtype = self.qtype if of.bits is None else self.qtype.with_bits(of.bits)
+        qtype = self.qtype if self.bits is None else self.qtype.with_bits(self.bits)
         other = values(self.rng, self.kinds(), dtype, math.prod(shape)).reshape(shape)
         by_hand = random.random() < 0.5
         p = None
         if not by_hand or self.qtype.block_size:
             try:
                 p = reference.choose_qparams(
-                    other, of.format, **options, symmetric=of.symmetric, convention=of.convention, bits=of.bits
+                    other, of.format, **options, symmetric=of.symmetric, convention=of.convention, bits=self.bits
                 )
                 unit = g.each(np.asarray(p.scale, np.float64), shape)
+                self.noted["scale dtype"] = p.scale.dtype.name
                 return self.placed_qparams(call, p), unit
             except (ValueError, TypeError):
                 if self.qtype.block_size:
@@ -362,6 +398,7 @@ class _Drawing:
         compute = "float64" if dtype in ("float64", "int32", "uint32", "int64", "uint64") else "float32"
         many = () if random.random() < 0.2 else g.parameters(shape)
         scale = self.scales(many, random.choice([compute, compute, "float32", "float64"]))
+        self.noted["scale dtype"] = scale.dtype.name
         unit = g.each(scale.astype(np.float64), shape)
         zero = self.zero_points(many, abs(float(scale.flat[0])) if scale.size else 1.0)
         if self.spoils(0.3):
@@ -391,11 +428,11 @@ class _Drawing:
         of, g_options = self.of, self.prescribed(shape)[1]
         options = g_options | {"symmetric": of.symmetric, "convention": of.convention, "nan": of.nan}
         self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "symmetric": of.symmetric}
-        self.noted |= {"bits": of.bits}
+        self.noted |= {"bits": self.bits}
         if self.spoils(0.2):
             options["nan"] = "ignore"
-        if of.bits is not None:
-            options["bits"] = of.bits
+        if self.bits is not None:
+            options["bits"] = self.bits
         self.noted["range"] = str(of.range)
         if of.range != "minmax" or self.random.random() < 0.1:
             options["range"] = of.range
@@ -417,7 +454,7 @@ class _Drawing:
     def note_given(self):
         of = self.of
         self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "saturate": of.saturate}
-        self.noted |= {"bits": of.bits}
+        self.noted |= {"bits": self.bits}
 
     # operations
 
@@ -476,6 +513,7 @@ class _Drawing:
         zero = self.zero_points(many, abs(float(scale.flat[0])) if scale.size else 1.0)
         if self.spoils(0.3):
             zero = np.concatenate([zero.reshape(-1), zero.reshape(-1)])
+        self.noted["scale dtype"] = self.of.scale_dtype
         options = {"convention": self.of.convention}
         if g.axis != 1 or random.random() < 0.5:
             options["axis"] = g.axis
@@ -502,7 +540,7 @@ class _Drawing:
 
     def codes(self, shape):
         """Codes of the format, one an element, in its storage dtype."""
-        qtype = self.qtype if self.of.bits is None else self.qtype.with_bits(self.of.bits)
+        qtype = self.qtype if self.bits is None else self.qtype.with_bits(self.bits)
         if qtype.element:
             words = self.rng.integers(0, 1 << qtype.bits, shape, np.uint8)
             if qtype.bits < 8:
@@ -517,8 +555,6 @@ class _Drawing:
         scale, zero, _ = self.raw(call, shape)
         codes = self.codes(shape)
         if self.qtype.packed and not self.qtype.element:
-            import ml_dtypes
-
             codes = codes.astype(getattr(ml_dtypes, self.qtype.name, codes.dtype))
         codes = self.placed(call, codes, lists=False)
         call.args = [codes, scale, zero]
@@ -529,13 +565,14 @@ class _Drawing:
         self.noted["output dtype"] = dtype or default.name
         return self.with_out(call, shape, as_dtype(dtype) if dtype else default, over=codes)
 
-    def quantized(self, call, shape, dtype):
-        """A QuantizedArray of any codes, and the width of a code for each element."""
+    def quantized(self, call, shape, dtype, padded=False):
+        """A QuantizedArray of any codes, perhaps padded with zeros, and the width of a code for each element."""
         p, unit = self.qparams(call, shape, dtype)
         codes = self.codes(shape)
         if self.qtype.packed:
             codes = reference.pack(codes, self.qtype)
-        return QuantizedArray(self.placed(call, codes, lists=False), p, shape), unit
+        repeats = len(shape) - 1 if self.qtype.packed and padded else None  # the last bits of a row are no others'
+        return QuantizedArray(self.placed(call, codes, lists=False, repeats=repeats), p, shape), unit
 
     def _dequantize(self):
         shape, random = self.shape(), self.random
@@ -548,6 +585,159 @@ class _Drawing:
             call.options["dtype"] = random.choice([dtype, as_dtype(dtype)])
         self.noted["output dtype"] = dtype or q.qparams.compute_dtype.name
         return self.with_out(call, shape, as_dtype(dtype) if dtype else q.qparams.compute_dtype, over=q.codes)
+
+    _dequantize_method = _dequantize
+
+    def whole(self, call):
+        """A QuantizedArray without a fault, of one element or more."""
+        self.may_spoil = self.is_wrong = False
+        self.note_given()
+        shape = tuple(max(n, 1) for n in self.shape() or (1,))
+        return self.quantized(call, shape, self.random.choice(["float32", "float32", "float64"]), padded=True)[0]
+
+    def _part(self):
+        call = Call([], {})
+        q = self.whole(call)
+        blocks = q.axis % len(q.shape) if q.block_size else None
+        index = [self.pick(n, q.block_size if a == blocks else 0) for a, n in enumerate(q.shape)]
+        lists = [a for a, item in enumerate(index) if isinstance(item, list | np.ndarray)]
+        if lists:  # one, beside slices; now and then two
+            kept = self.random.sample(lists, 2 if len(lists) > 1 and self.random.random() < 0.1 else 1)
+            index = [item if isinstance(item, slice) or a in kept else slice(None) for a, item in enumerate(index)]
+        if self.random.random() < 0.2:  # all of some neighbouring axes
+            first = self.random.randrange(len(index) + 1)
+            index[first : self.random.randint(first, len(index))] = [Ellipsis]
+        call.args = [q, tuple(index)]
+        return call
+
+    def pick(self, n, block_size):
+        """What is taken of an axis of n elements, in blocks of some size or without blocks."""
+        random = self.random
+        if random.random() < 0.02:
+            return random.choice([n, -n - 1])
+        if block_size and random.random() < 0.9:
+            first = random.randrange(0, n, block_size)
+            return slice(random.choice([first, first - n]), random.choice([None, random.randint(first, n)]))
+        kind = random.choice(PICKS)
+        self.noted.setdefault("index", set()).add(kind)
+        if kind == "int":
+            place = random.randrange(-n, n)
+            return random.choice([place, np.int64(place)])
+        if kind == "list":
+            places = [random.randrange(-n, n) for _ in range(random.randint(0, 5))]
+            return random.choice([places, np.array(places, np.int32)])
+        if kind == "mask":
+            return self.rng.random(n) < random.choice([0, 0.5, 1])
+        ends = [random.choice([None, random.randint(-n - 1, n + 1)]) for _ in range(2) if kind != "all"]
+        return slice(*ends or [None], random.choice([-3, -1, 2, 7])) if kind == "steps" else slice(*ends or [None])
+
+    def _reshape(self):
+        random, call = self.random, Call([], {})
+        q = self.whole(call)
+        sizes = list(q.shape)
+        for _ in range(random.randint(1, 3)):
+            how, at = random.choice(["join", "part", "one"]), random.randrange(len(sizes) + 1)
+            if how == "join" and at + 1 < len(sizes):
+                sizes[at : at + 2] = [sizes[at] * sizes[at + 1]]
+            elif how == "part" and at < len(sizes):
+                divisors = [d for d in (2, 3, 4, 5, 8, q.block_size or 1) if sizes[at] % d == 0]
+                divisor = random.choice(divisors or [1])
+                sizes[at : at + 1] = random.choice([(sizes[at] // divisor, divisor), (divisor, sizes[at] // divisor)])
+            else:
+                sizes.insert(at, 1)
+        call.args = [q, tuple(sizes)]
+        return call
+
+    def _explain(self):
+        call = Call([], {})
+        q = self.whole(call)
+        call.args = [q, tuple(self.random.randrange(-n, n) for n in q.shape)]
+        return call
+
+    def _calibrate(self):
+        random, of, call = self.random, self.of, Call([], {})
+        shape = self.shape()
+        g = self.granularity(shape, [kind for kind in GRANULARITIES if kind != "blocks"])
+        try:
+            channels = math.prod(g.parameters(shape))
+        except IndexError:  # of an axis that the array has not
+            channels = 1
+        if channels > MOST_CHANNELS:
+            g, channels = Granularity(), 1
+            self.noted["granularity"] = "array"
+        bins = random.choice([n for n in BINS if n * channels <= BINS[-1]] or BINS[:1])
+        name = random.choice(METHODS)
+        how = {"minmax": {}, "percentile": {"percentile": random.choice([0.0, 50.0, 99.0, 99.999, 100.0])}}.get(name)
+        if name == "mse":
+            how = {"grid": random.choice([1, 3, 10])}
+        if name == "entropy":
+            coarse = [n for n in (2, 8, 32, 128) if channels * bins * n <= MOST_STEPS]
+            name, how = (name, {"quantized_bins": random.choice(coarse)}) if coarse else ("percentile", {})
+        self.noted |= {"bins": bins, "method": name}
+        if self.spoils(0.2):
+            name, how = random.choice([("entropy", {"quantized_bins": 3}), ("mse", {"grid": 0}), ("most", {})])
+        if self.spoils(0.2):
+            bins = random.choice([15, 8, 1 << 21])
+        kept_as = random.choice([*KEPT_AS] if isinstance(of.convention, str) else ["object", "pickle"])
+        options = {"axis": g.axis, "symmetric": of.symmetric, "convention": of.convention, "nan": of.nan, "bins": bins}
+        pieces = [self.placed(call, self.values(each)) for each in self.pieces(shape, g)]
+        one = self.is_wrong or random.random() < 0.3
+        parts = [0 if one else random.randrange(3) for _ in pieces]
+        call.options = options | {"parts": parts, "kept_as": kept_as, "method": (name, how)}
+        call.args = [pieces, self.dtype_argument()]
+        self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "symmetric": of.symmetric}
+        self.noted["kept as"] = kept_as
+        return call
+
+    def pieces(self, shape, g):
+        """Shapes of arrays that have the channels of one shape."""
+        free = [a for a in range(len(shape)) if a not in g.kept(len(shape))] if not self.is_wrong else []
+        shapes = [shape]
+        for _ in range(self.random.randint(0, 3) if free else 0):
+            axis = self.random.choice(free)
+            shapes.append(tuple(self.random.randint(0, n) if a == axis else n for a, n in enumerate(shape)))
+        if shape and self.spoils(0.3):
+            shapes.append((*(n + 1 for n in shape),))
+        return shapes
+
+    def _nest_scale(self):
+        random, shape = self.random, self.shape()
+        call = Call([], {})
+        dtype = "float64" if self.spoils(0.3) else "float32"
+        scale = self.values(shape, dtype, nans=0.01, infinities=0.01)
+        if random.random() < 0.6:  # as scales are
+            scale = np.abs(scale)
+        self.noted |= {"input dtype": dtype, "format": self.of.format}
+        if random.random() < 0.8:
+            call.options["block_size"] = 0 if self.spoils(0.3) else random.choice([*self.of.blocks, 1, 256, 10**6])
+        if random.random() < 0.4:
+            call.options["offset"] = random.choice([0.0, 0.1, 1e-40, -3.0, float(scale.flat[0]) if scale.size else 1.0])
+        call.args = [self.placed(call, scale, lists=False)]
+        return call
+
+    def _cast_value(self):
+        random, of, shape = self.random, self.of, self.shape()
+        call, target = Call([], {}), np.dtype(of.format)
+        dtype = of.dtype if of.dtype != "bfloat16" else "float32"
+        wraps = target.kind in "iu" or self.spoils(1)
+        out_of_range = random.choice(CASTS_OUT_OF_RANGE if wraps else CASTS_OUT_OF_RANGE[:2])
+        x = self.values(shape, dtype, nans=0.05, infinities=0.05)
+        if target.kind in "iu" and out_of_range is None and random.random() < 0.9:
+            own, ends = np.finfo(dtype) if dtype in REALS else np.iinfo(dtype), np.iinfo(target)
+            low, high = max(ends.min, int(own.min)), min(ends.max, int(own.max))
+            inside = x.clip(*(x.dtype.type(end // 2 if dtype in REALS else end) for end in (low, high)))
+            x = np.where(np.isfinite(x), inside, x)
+        known = {}
+        if random.random() < 0.4:
+            some = x.reshape(-1)[:2].tolist()
+            keys = [*some, *map(float, some), math.nan, math.inf, -math.inf, 3, 2.0, 0.1, np.float64(0.1), 1e39]
+            numbers = [0, 1, 100] if target.kind in "iu" else [0.5, -1.0, math.inf]
+            known = {key: random.choice(numbers) for key in random.sample(keys, random.randint(1, 3))}
+        self.noted |= {"input dtype": dtype, "cast to": of.format, "cast rounding": of.cast_rounding}
+        self.noted |= {"out of range": out_of_range}
+        call.options = {"rounding": of.cast_rounding, "out_of_range": out_of_range, "scalar_map": known or None}
+        call.args = [self.placed(call, x), of.format]
+        return call
 
     def _minmax(self):
         shape = self.shape()

@@ -1,6 +1,5 @@
 """Run a case by the fast functions and by the reference, and tell where the two differ."""
 
-import inspect
 import math
 import re
 import warnings
@@ -8,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import astuple, replace
 
 import numpy as np
+from refusals import counts_nothing
 
 import fastq
 from fastq import reference
@@ -18,24 +18,7 @@ from fastq.runtime import threadpool
 from fastq.system import tuning
 from fuzzing import exact
 from fuzzing.cases import Case
-
-# by which function of `fastq` or `fastq.reference` an operation is done
-_FUNCTIONS = {
-    "quantize_given": lambda api: api.quantize,
-    "fake_quantize_given": lambda api: api.fake_quantize,
-    "gguf_quantize": lambda api: api.gguf.quantize,
-    "gguf_dequantize": lambda api: api.gguf.dequantize,
-    "dequantize": lambda api: reference.dequantize if api is reference else _dequantize,
-}
-
-
-def _dequantize(q, **options):
-    return q.dequantize(**options)
-
-
-def function_of(api, operation):
-    """The function of an API that does an operation."""
-    return _FUNCTIONS.get(operation, lambda api: getattr(api, operation))(api)
+from fuzzing.functions import arguments_of, function_of
 
 
 class Different(AssertionError):
@@ -114,7 +97,7 @@ def parts(result):
         )
         return {name: getattr(result, name) for name in names}
     if isinstance(result, tuple):
-        return dict(enumerate(result))
+        return {f"{k} {name}": each for k, part in enumerate(result) for name, each in parts(part).items()}
     return {"result": result}
 
 
@@ -161,17 +144,17 @@ def same_results(actual, expected):
 _PARTS = "scale", "zero_point", "tensor_scale", "codes", "qparams", "block_size", "axis", "dtype"  # of a QuantizedArray
 
 
-def _named(error, function):
+def _named(error, operation):
     """The argument that the message of an error names first."""
-    names = {*inspect.signature(function).parameters, *_PARTS}
+    names = {*arguments_of(operation), *_PARTS}
     found = re.search(r"\b(" + "|".join(names) + r")\b", str(error).replace("qparams.", ""))
     return found and found[1]
 
 
-def _same_errors(actual, expected, function):
+def _same_errors(actual, expected, operation):
     if type(actual) is not type(expected):
         raise Different(f"{_shown(actual)}, not {_shown(expected)}")
-    names = _named(actual, function), _named(expected, function)
+    names = _named(actual, operation), _named(expected, operation)
     if names[0] != names[1] or names[0] is None:
         raise Different(f"names {names[0]} and not {names[1]}: {_shown(actual)}, not {_shown(expected)}")
 
@@ -203,16 +186,18 @@ def check_call(case, repeat=0):
     actual, expected = _outcome(fast, call), _outcome(plain, other)
     refused = isinstance(actual, Exception) or isinstance(expected, Exception)
     if refused:
-        _same_errors(actual, expected, plain)
-        if not isinstance(actual, TypeError | ValueError):
+        for error in (actual, expected):
+            if counts_nothing(str(error)):
+                raise Different(f"counts none of what it complains about: {_shown(error)}")
+        _same_errors(actual, expected, operation)
+        if not isinstance(actual, (TypeError, ValueError, *[IndexError] * (operation == "part"))):
             raise Different(_shown(actual))
     else:
         same_results(actual, expected)
         if call.out is not None and getattr(actual, "codes", actual) is not call.out:
             raise Different("the result is not out")
     _same_memory(call, other, refused)
-    if not refused and exact.knows(operation, other):
-        exact.check(operation, case.call(repeat), expected)
+    if not refused and exact.knows(operation, other) and exact.check(operation, case.call(repeat), expected):
         return "exact"
     return "refused" if refused else "values"
 

@@ -1,5 +1,6 @@
 """Combinations of what kernels are compiled for: many cases are drawn for each, since compiling takes most time."""
 
+import functools
 from dataclasses import dataclass, fields, replace
 from random import Random
 
@@ -8,6 +9,7 @@ from fastq.formats.conventions import _CHOICES, Convention
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.formats.range_methods import NORMS
+from fastq.reference.casting import ROUND
 from fuzzing.arrays import INTEGERS, REALS
 
 CASES = 500  # of a combination
@@ -21,7 +23,14 @@ OPERATIONS = {
     "choose_qparams": 3,
     "quantize_linear": 5,
     "dequantize_linear": 4,
-    "dequantize": 3,
+    "dequantize": 2,
+    "dequantize_method": 1,
+    "part": 2,
+    "reshape": 1,
+    "explain": 1,
+    "calibrate": 2,
+    "nest_scale": 1,
+    "cast_value": 1,
     "minmax": 2,
     "compare": 3,
     "pack": 1,
@@ -35,6 +44,10 @@ FORMATS = {
     name: 6 if name in ("int8", "uint8") else 3 if name in ("int16", "uint16", "int4", "uint4") else 1
     for name in QTYPES
 }
+SCALES = ("float32", "float32", "float64", "float16", "bfloat16")  # dtypes of raw scales, and of values asked for
+CASTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
+CAST_ROUNDINGS = tuple(ROUND)
+NANS = ("raise", "zero", "keep")
 BLOCKS = (16, 32, 64, 128)  # sizes of which many blocks are computed side by side, by kernels of their own
 
 
@@ -46,7 +59,6 @@ class Combination:
     operation: str
     dtype: str
     format: str
-    bits: int | None
     convention: str | Convention
     symmetric: bool
     nan: str
@@ -55,6 +67,7 @@ class Combination:
     values_dtype: str
     blocks: tuple
     range: object
+    cast_rounding: str
 
     @property
     def row(self):
@@ -67,6 +80,12 @@ def weighted(random, weights):
     return random.choices(list(weights), list(weights.values()))[0]
 
 
+SEARCHING, SEARCHED = ("quantize", "fake_quantize", "choose_qparams"), 0.3  # operations, and how often they search
+RANGES = (
+    "minmax",
+    "mse",
+    *(fastq.MSERange(grid, shrink, norm) for grid in (1, 7, 100) for shrink in (0.2, 0.8) for norm in NORMS),
+)
 _FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
 _OTHER = {
     "scale_floor": (None, 0.0, 2.0**-23, 1e-30, 0.5),
@@ -95,15 +114,21 @@ def own_row(random):
             continue
 
 
-def _format(random, operation, dtype):
-    if operation in ("pack", "unpack"):
-        return random.choice([name for name, row in QTYPES.items() if row.packed])
-    if operation.startswith("gguf"):
-        return random.choice(list(BLOCK_FORMATS))
-    if operation in ("quantize_linear", "dequantize_linear"):
-        weights = {name: weight for name, weight in FORMATS.items() if not QTYPES[name].block_size}
-        return weighted(random, weights)
-    return weighted(random, FORMATS)
+_UNBLOCKED = {name: weight for name, weight in FORMATS.items() if not QTYPES[name].block_size}
+_PACKED = dict.fromkeys([name for name, row in QTYPES.items() if row.packed], 1)
+_OF_GGUF = dict.fromkeys(BLOCK_FORMATS, 1)
+# formats of operations, and how often each is drawn, where they are not those of most
+_FORMATS_OF = {
+    "pack": _PACKED,
+    "unpack": _PACKED,
+    "gguf_quantize": _OF_GGUF,
+    "gguf_dequantize": _OF_GGUF,
+    "nest_scale": {"dynamic8": 1},
+    "cast_value": dict.fromkeys(CASTS, 1),
+    "quantize_linear": _UNBLOCKED,
+    "dequantize_linear": _UNBLOCKED,
+    "calibrate": _UNBLOCKED,
+}
 
 
 def _convention(random, format):
@@ -120,18 +145,18 @@ def _convention(random, format):
 
 def _range(random, operation):
     """How ranges are taken: mostly all of them, since a search takes the reference so many times as long."""
-    if operation not in ("quantize", "fake_quantize", "choose_qparams") or random.random() < 0.7:
+    if operation not in SEARCHING or random.random() >= SEARCHED:
         return "minmax"
-    searches = [fastq.MSERange(grid, shrink, norm) for grid in (1, 7, 100) for shrink in (0.2, 0.8) for norm in NORMS]
-    return random.choice(["mse", *searches])
+    return random.choice(RANGES[1:])
 
 
+@functools.lru_cache(4096)
 def combination(number):
     """The combination of a number: always the same one."""
     random = Random(f"combination {number}")
     operation = weighted(random, OPERATIONS)
     dtype = weighted(random, INPUTS)
-    format = _format(random, operation, dtype)
+    format = weighted(random, _FORMATS_OF.get(operation, FORMATS))
     convention = _convention(random, format)
     qtype = QTYPES.get(format)
     keeps = qtype is not None and (qtype.block_size or (qtype.float_format and qtype.float_format.nan is not None))
@@ -140,23 +165,41 @@ def combination(number):
     if random.random() < 0.95:
         symmetric &= "symmetric" in row.schemes and (qtype is None or qtype.bits > 1)
         symmetric |= "asymmetric" not in row.schemes
-    bits = (
-        random.randint(2, qtype.bits)
-        if format in ("int8", "uint8", "int16", "uint16") and random.random() < 0.2
-        else None
-    )
     return Combination(
         number,
         operation,
         dtype,
         format,
-        bits,
         convention,
         symmetric,
-        random.choice(["raise", "zero", "keep"] if keeps or random.random() < 0.02 else ["raise", "zero"]),
+        random.choice(NANS if keeps or random.random() < 0.02 else NANS[:2]),
         random.random() < 0.6,
-        random.choice(["float32", "float32", "float64", "float16", "bfloat16"]),
-        random.choice(["float32", "float32", "float64", "float16", "bfloat16"]),
+        random.choice(SCALES),
+        random.choice(SCALES),
         tuple(random.sample(BLOCKS, 2)),
         _range(random, operation),
+        random.choice(CAST_ROUNDINGS),
     )
+
+
+# --- the largest sizes ------------------------------------------------------------------------------------------------
+
+# operations whose results go past the cache
+STREAMING = {"quantize", "quantize_given", "fake_quantize", "fake_quantize_given", "quantize_linear"}
+STREAMING |= {"dequantize_linear", "dequantize", "dequantize_method", "gguf_quantize", "gguf_dequantize"}
+
+
+def streams(of):
+    """Whether a combination has cases of the largest size: not where the reference would search for minutes."""
+    return of.operation in STREAMING and of.range == "minmax"
+
+
+@functools.cache
+def share_streamed(format):
+    """Which part of all cases is of a format and may be of the largest size."""
+    share = 0.0
+    for operation in STREAMING:
+        formats = _FORMATS_OF.get(operation, FORMATS)
+        part = formats.get(format, 0) / sum(formats.values()) * (1 - SEARCHED * (operation in SEARCHING))
+        share += part * OPERATIONS[operation] / sum(OPERATIONS.values())
+    return share

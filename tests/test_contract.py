@@ -820,6 +820,30 @@ def test_out_may_overlap_the_input(impl):
     assert_same(out, impl.quantize_linear(x, 0.1, dtype="int8"))
 
 
+@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": -1, "block_size": 16}, {"given": True}])
+@pytest.mark.parametrize(("value", "message"), [(np.nan, "x has 2 NaN"), (np.inf, "x has (2 )?infinite values")])
+def test_what_is_refused_is_counted_in_the_input_though_it_was_written_over(impl, options, value, message):
+    wrong = granular_input((4, 32))
+    if "given" in options:
+        options, message = {"qparams": impl.choose_qparams(wrong, "int8")}, "x has 2 NaN"
+        value = np.nan  # infinities saturate
+    else:
+        options = {"dtype": "int8"} | options
+    wrong[1, 3] = wrong[2, 5] = value
+    for reverse in (1, -1):
+        x = wrong.copy()
+        with pytest.raises(ValueError, match=f"^{message}"):
+            impl.fake_quantize(x, **options, out=x[::reverse])
+
+
+def test_what_gguf_refuses_is_found_in_the_input_though_it_was_written_over():
+    x = np.ones((2, 64), np.float32)
+    x[1, 40] = np.nan
+    memory = x.view(np.uint8)[:, :68]
+    with pytest.raises(ValueError, match=r"^row 1 of data has NaN or infinity in elements 32\.\.63$"):
+        fastq.gguf.quantize(x, "Q8_0", out=memory)
+
+
 IN_PLACE = {
     "C": lambda x: x.copy("C"),
     "Fortran": lambda x: x.copy("F"),

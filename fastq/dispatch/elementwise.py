@@ -74,23 +74,27 @@ class ElementwiseLaunch:
             result = new() if out is None else out
             status = launch(x, result, scale, zeros if zero_point is None else zero_point)
             if status == UNFIT:
-                status = launch_validated(x, result, scale, zero_point, qparams and qparams.tensor_scale)
-            if status:
+                launch_validated(x, result, scale, zero_point, qparams and qparams.tensor_scale)
+            elif status:
                 refuse_nan(status, nan, x)
             return result
 
         return call
 
     @in_standard_mode
-    def _launch_validated(self, x: Array, out: Array, scale: Any, zero_point: Any, tensor_scale: Any) -> int:
-        """Launch with parameters that validation makes ready, unless it raises; copy what shares memory with out."""
+    def _launch_validated(self, x: Array, out: Array, scale: Any, zero_point: Any, tensor_scale: Any) -> None:
+        """Launch with parameters that validation makes ready, unless it raises; copy what shares memory with out.
+
+        NaN is counted in the copy: out is written by then.
+        """
         given = self.rules.ready(scale, zero_point, tensor_scale)
         if self.launcher is None:
-            return 0
+            return
         out = np.asarray(out)
         x, scale, zero_point = validation.copy_if_overlapping(out, x, given.scale, given.zero_point)
         launcher = self.launcher if x.strides == self.strides else self.launcher_for(x, out)
-        return launcher.execute(x, out, Parameters(scale, zero_point, given.tensor_scale).as_bits)
+        status = launcher.execute(x, out, Parameters(scale, zero_point, given.tensor_scale).as_bits)
+        refuse_nan(status, self.spec.nan, x)
 
 
 # --- raw parameters ---------------------------------------------------------------------------------------------------

@@ -87,9 +87,9 @@ def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype
 
     def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
         importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape)[0])
-        blocks, refused = launch(data, out, importance if weighted else None)
+        blocks, refused, read = launch(data, out, importance if weighted else None)
         if refused >= 0:
-            _refuse(data, refused, row, task.needs_rows)
+            _refuse(read, refused, row, task.needs_rows)
         return blocks
 
     return quantize
@@ -108,21 +108,22 @@ def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: 
 
 def _launch(
     task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
-) -> Callable[[Array, Any, Array | None], tuple[Array, int]]:
+) -> Callable[[Array, Any, Array | None], tuple[Array, int, Array]]:
     """Return what does a task on arrays of the same dtype, shape and strides.
 
-    It returns which block was refused first, -1 of none.
+    It returns the result, which block was refused first, -1 of none, and what was read: a copy where out is in the
+    same memory.
     """
     result = result_of(shape, task.dtype, out)
     blocks, target = data.size // task.width, None if out is None else np.asarray(out)
     if not blocks:
-        return lambda data, out, importance: (result.new() if out is None else out, -1)
+        return lambda data, out, importance: (result.new() if out is None else out, -1, data)
     plain, strides = is_plain(data) and is_plain(target), data.strides
     plan = _plan(task, data, blocks, task.streams and plain and outgrows_cache(data.nbytes + result.nbytes))
     checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, importance_bytes, 0))))
     tiled = None if plain else _in_tiles(task, plan, data, target)
 
-    def launch(data: Array, out: Any, importance: Array | None) -> tuple[Array, int]:
+    def launch(data: Array, out: Any, importance: Array | None) -> tuple[Array, int, Array]:
         values = result.new() if out is None else out
         status = checked(data, values, importance) if plain and type(values) is np.ndarray else UNFIT
         if status == UNFIT:
@@ -134,7 +135,8 @@ def _launch(
                 status = tiled(data, target, importance)
             else:
                 status = _by_copies(plan, data, target, importance)
-        return values, _first_reported(plan, (data, np.asarray(values), importance), blocks) if status else -1
+        refused = _first_reported(plan, (data, np.asarray(values), importance), blocks) if status else -1
+        return values, refused, data
 
     return launch
 

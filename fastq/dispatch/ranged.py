@@ -346,8 +346,8 @@ class RangedLaunch:
             result, scale, zero_point = new() if out is None else out, new_scale(), new_zero_point()
             status = launch(x, result, scale, zero_point, None, *begin())
             if status == UNFIT:
-                status = self._launch_apart(x, result, scale, zero_point, None)
-            if status:
+                self._launch_apart(x, result, scale, zero_point)
+            elif status:
                 refuse(status, nan, x)
             if arranged is not None:
                 scale, zero_point = arranged(scale), arranged(zero_point)
@@ -355,14 +355,26 @@ class RangedLaunch:
 
         return call if self.tensor_scale is None else self._launch_with_tensor_scale
 
-    def _launch_apart(self, x: Array, out: Any, scale: Array, zero_point: Array, tensor_scale: Array | None) -> int:
-        """Launch for any output: on a copy of x where it shares memory with that."""
+    def _launch_apart(
+        self,
+        x: Array,
+        out: Any,
+        scale: Array,
+        zero_point: Array,
+        tensor_scale: Array | None = None,
+        status: int = 0,
+    ) -> None:
+        """Launch for any output: on a copy of x where it shares memory with that, in which is counted what is refused.
+
+        `status` is that of a reduction before.
+        """
         out = np.asarray(out)
         (source,) = validation.copy_if_overlapping(out, x)
         ranged = self.ranged if source.strides == x.strides else self.plan_for(source, out)
         assert ranged is not None  # of memory without gaps there is a plan wherever there is one with them
         plan = ranged.plan.with_tensor(0.0 if tensor_scale is None else float(tensor_scale))
-        return run(plan, source, out, scale, zero_point, None, *ranged.begin())
+        status |= run(plan, source, out, scale, zero_point, None, *ranged.begin())
+        refuse(status, self.request.nan, source)
 
     def _launch_with_tensor_scale(self, x: Array, out: Any) -> Quantized:
         """Launch with the scale of the whole array, which is a reduction before."""
@@ -370,8 +382,7 @@ class RangedLaunch:
         result, shape = self.new() if out is None else out, self.arrangement.layout.shape
         scale, zero_point = np.empty(shape, self.scheme.scale_dtype), np.zeros(shape, self.scheme.zero_point_dtype)
         tensor_scale, status = self.tensor_scale(x)
-        status |= self._launch_apart(x, result, scale, zero_point, tensor_scale)
-        refuse(status, self.request.nan, x)
+        self._launch_apart(x, result, scale, zero_point, tensor_scale, status)
         arranged = self.arrangement.from_kernel
         return result, self.template.filled(arranged(scale), arranged(zero_point), tensor_scale)
 

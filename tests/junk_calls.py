@@ -301,6 +301,15 @@ def computed(name, **arguments):
     return dask.compute(getattr(found, lazy[name]) if name in lazy else found, scheduler="sync")
 
 
+def same_codes(actual, desired):
+    """What the function says of arrays that differ, which is no refusal."""
+    try:
+        fastq.testing.assert_same_codes(actual, desired)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
 def inspected(function):
     """What is inspected here is always a call that works: a callable's own errors are none of fastq's."""
     return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
@@ -356,6 +365,7 @@ CALLS = {
         {"dtype": None, "out": None},
     ),
     "dequantize": (of_both("dequantize"), {"q": Q, "dtype": None, "out": None}),
+    "testing.assert_same_codes": ([same_codes], {"actual": Q, "desired": Q}),
     "QuantizedArray.unpacked": ([Q.unpacked], {"dtype": None}),
     "QuantizedArray.__array__": ([Q.__array__], {"dtype": None, "copy": None}),
     "QParams": (with_fields(X, CODES), FIELDS),

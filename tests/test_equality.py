@@ -354,6 +354,26 @@ def test_nan_as_zero_in_both_loops_and_both_passes(threads):
             same_bytes(actual, expected)
 
 
+@pytest.mark.slow("compiles 20 kernels a case", quick=lambda convention: convention == "cf")
+@pytest.mark.parametrize("convention", ["cf", "faiss", "textbook", "sentence-transformers"])
+def test_nan_as_zero_where_ranges_do_not_widen_to_zero(convention, threads):
+    """All values are above 1, so a 0 that is left out of a range changes its scale."""
+    x = np.abs(values("float32", 40 * 70, 17)).reshape(40, 70) + 1
+    x[np.random.default_rng(17).random(x.shape) < 0.02] = np.nan
+    x[1], x[:, 2] = np.nan, np.nan
+    options = {"convention": convention, "nan": "zero"}
+    for granularity in ({}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 16}):
+        for layout, n in zip_longest_cycle():
+            threads(n)
+            array = LAYOUTS[layout](x)
+            expected = reference.quantize(array, "uint8", **granularity, **options)
+            same_quantized(fastq.quantize(array, "uint8", **granularity, **options), expected)
+        expected = reference.quantize(x, "uint8", **granularity, **options)
+        chosen = fastq.choose_qparams(x, "uint8", **granularity, **options)
+        same_bytes(chosen.scale, expected.scale)
+        same_bytes(chosen.zero_point, expected.zero_point)
+
+
 def test_one_scale_of_any_rank_for_any_memory_order():
     x = np.asfortranarray(values("float32", 24, 12).reshape(4, 6))
     codes = fastq.quantize_linear(x, np.full((1, 1), 0.1, np.float32), np.full((1, 1), 3, np.int8), "int8")

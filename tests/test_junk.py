@@ -112,7 +112,6 @@ NOT_CALLED = {
     "io.Checkpoint": "what `io.open_checkpoint` returns",
     "kernels.inspect": "its further arguments are those of another function",
     "reference": "each function is called beside the fast one",
-    "testing": "for tests, which it fails",
 }
 METHODS_NOT_CALLED = {"Convention": "they are asked by the package, with what that has checked"}
 

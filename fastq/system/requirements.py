@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 
 class Versions(NamedTuple):
-    """The versions that all tests ran with: from the first one on, and before the second one."""
+    """The versions that are taken, from the first one on and before the second one; the lowest are a job of CI.
+
+    With which of them which tests ran is in docs/reliability.md.
+    """
 
     lowest: str
     below: str
@@ -24,7 +27,7 @@ VERSIONS = {
     "numba": Versions("0.62", "0.69"),
     "numpy": Versions("2.0", "2.5"),
     "llvmlite": Versions("0.45", "0.51"),  # each Numba needs one of them
-    "python": Versions("3.11", "3.15"),
+    "python": Versions("3.11", "3.15"),  # others are not refused: fastq.runtime.cpython looks at what it relies on
 }
 
 
@@ -183,7 +186,7 @@ def _pair(version: str) -> tuple[int, ...]:
 
 
 def is_checked(owner: str, version: str) -> bool:
-    """Whether the tests ran with this version."""
+    """Whether a version is among those that are taken."""
     lowest, below = VERSIONS[owner]
     return _pair(lowest) <= _pair(version) < _pair(below)
 

@@ -9,6 +9,7 @@ import itertools
 import math
 import pickle
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -132,6 +133,31 @@ def _of_values(values, codes, qtype):
     return values.shape, np.asarray(values), np.asarray(_as_stored(codes, qtype)), np.asarray(codes)
 
 
+def _values_at(q, index):
+    """Values at an index of every axis: only the parameters there have to be valid, elements of them or not."""
+    if q.scale.size == 1:
+        return reference.dequantize(q)[index]
+    axes = range(len(q.shape)) if q.block_size else _axes_of(q)
+    own = np.unique(_owners(q)[tuple(item if a in axes else slice(None) for a, item in enumerate(index))])
+    scale = np.ones_like(q.scale)
+    scale.flat[own] = q.scale.reshape(-1)[own]
+    return reference.dequantize(replace(q, qparams=q.qparams.with_values(scale, q.zero_point)))[index]
+
+
+def _owners(q):
+    """The number of the parameter that each element has."""
+    numbers = np.arange(q.scale.size).reshape(q.scale.shape)
+    axes = _axes_of(q)
+    if q.block_size:
+        return numbers.take(np.arange(q.shape[axes[0]]) // q.block_size, axes[0])
+    return np.broadcast_to(numbers.reshape([n if a in axes else 1 for a, n in enumerate(q.shape)]), q.shape)
+
+
+def _axes_of(q):
+    """Axes of parameters, counted from the front."""
+    return [a % len(q.shape) for a in (q.axis if isinstance(q.axis, tuple) else (q.axis,))]
+
+
 def _part(q, index):
     return _of_array(q[index])
 
@@ -145,7 +171,7 @@ def _part_plainly(q, index):
         raise TypeError("index has two lists")
     if q.block_size and _cuts_a_block(q, index[q.axis]):
         raise ValueError("index cuts a block")
-    return _of_values(reference.dequantize(q)[index], _one_an_element(q)[index], q.dtype)
+    return _of_values(_values_at(q, index), _one_an_element(q)[index], q.dtype)
 
 
 def _of_every_axis(index, ndim):
@@ -177,16 +203,13 @@ def _keeps_parameters(q, shape):
     """Whether each parameter belongs to whole indices of some axes of another shape, or to whole blocks of it."""
     if q.axis is None or (q.scale.size == 1 and not q.block_size):
         return True
-    axes = [a % len(q.shape) for a in (q.axis if isinstance(q.axis, tuple) else (q.axis,))]
+    axes = _axes_of(q)
     if q.block_size:
         (axis,) = axes
         inner, length = math.prod(q.shape[axis + 1 :]), q.shape[axis]
         ends = [n for a, n in enumerate(shape) if math.prod(shape[a + 1 :]) == inner]
         return any(n == length or not (n % q.block_size or length % q.block_size) for n in ends)
-    owners = np.arange(math.prod(q.shape[a] for a in axes)).reshape(
-        [n if a in axes else 1 for a, n in enumerate(q.shape)]
-    )
-    owners = np.broadcast_to(owners, q.shape).reshape(shape)
+    owners = _owners(q).reshape(shape)
     varying = [a for a in range(len(shape)) if (np.diff(owners, axis=a) != 0).any()]
     return math.prod(shape[a] for a in varying) == math.prod(q.shape[a] for a in axes)
 
@@ -197,7 +220,7 @@ def _explain(q, index):
 
 
 def _explain_plainly(q, index):
-    value = reference.dequantize(q)[index]
+    value = _values_at(q, index)
     return _without_payload(np.asarray(value)), type(value).__name__
 
 

@@ -1,4 +1,4 @@
-"""Corners of memory that ordinary calls seldom meet: stores past the cache, results upon what is read, no elements."""
+"""Corners of memory: stores past the cache, results upon what is read, no elements, axes that no view has in rows."""
 
 import dataclasses
 
@@ -56,3 +56,13 @@ def test_a_calibrator_of_nothing(shape, axis):
         seen.update(more)
         found.append(seen.qparams("minmax").scale)
     same_bytes(*found)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (2, 0, 4, 1, 3)], ids=str)
+def test_kept_axes_between_others_that_go_on_both_sides(order):
+    """No view of such memory has one index of parameters for a row: kept axes are brought to the front."""
+    x = np.random.default_rng(0).standard_normal([(3, 2, 4, 5, 2)[axis] for axis in order], np.float32)
+    x = x.transpose(np.argsort(order))
+    same_quantized(fastq.quantize(x, "uint8", axis=(1, 3)), reference.quantize(x, "uint8", axis=(1, 3)))
+    for found, expected in zip(fastq.minmax(x, axis=(1, 3)), reference.minmax(x, axis=(1, 3)), strict=True):
+        same_bytes(found, expected)

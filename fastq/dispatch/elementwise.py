@@ -265,9 +265,9 @@ def fake_quantize_with_qparams(
 ) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
     validation.as_input(x)
-    result = values_result(x, out)
     params, rules = checked_qparams(qparams, x.shape, validation.compute_dtype(x.dtype))
     validation.check_nan(nan, params.dtype, given=True)
+    result = values_result(x, out)
     return _with_qparams("fake", x, out, qparams, params, rules, result, nan, saturate)
 
 

@@ -184,11 +184,10 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     """
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
+    p = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype.type)
     dtype = output_dtype(dtype, out, q.qparams.compute_dtype)
     check_out(out, q.shape, dtype)
-    return delivered(
-        decode(_unpacked(q), checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype.type)), dtype, out
-    )
+    return delivered(decode(_unpacked(q), p), dtype, out)
 
 
 def fake_quantize(

@@ -635,7 +635,7 @@ def test_a_scan_goes_on_where_it_was(tmp_path, monkeypatch):
     assert scanned(again, cells) == cells[5:]
     assert {cell for _, cell, _ in Asked.last.requests} == {cell.name for cell in cells[5:]}
     assert list(again.rungs) == cells
-    assert again.rungs[cells[7]] == {12: pytest.approx((1e-9, 1e-9, None, 2e-9, None))} | {
+    assert again.rungs[cells[7]] == {12: pytest.approx((1e-9, 1e-9, None, 2e-9, None, None))} | {
         14: again.rungs[cells[7]][14]
     }
     assert again.seconds > 60

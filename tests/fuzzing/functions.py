@@ -171,7 +171,7 @@ def _part_plainly(q, index):
         raise TypeError("index has two lists")
     if q.block_size and _cuts_a_block(q, index[q.axis]):
         raise ValueError("index cuts a block")
-    return _of_values(_values_at(q, index), _one_an_element(q)[index], q.dtype)
+    return _of_values(_values_at(q, index), _one_an_element(q)[(*index, ...)], q.dtype)
 
 
 def _of_every_axis(index, ndim):

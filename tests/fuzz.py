@@ -26,7 +26,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(TESTS.parent / ".pytest_cache" / "d
 os.environ.setdefault("NUMBA_NUM_THREADS", "4")
 
 STATE = TESTS.parent / ".pytest_cache" / "fuzz.json"
-KERNELS = 150  # machine code of so many kernels, 11 MiB each where they were compiled, and a process is replaced
+KERNELS = 150  # machine code of so many kernels, 3 MiB each where they were compiled, and a process is replaced
 SILENCE = 900  # seconds without a word, after which a process hangs
 BATCH = 50  # cases between two reports of what was counted
 

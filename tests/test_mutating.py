@@ -137,14 +137,10 @@ def checksum():
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(ROOT.rglob("*.py")))).hexdigest()
 
 
-@pytest.mark.slow("processes that compile")
-def test_what_is_wrong_is_killed_and_what_is_not_survives():
-    before = checksum()
-    cases = [seed for seed in seeds("minmax", 40) if Case(seed).threads == 1][:8]
-    tests = ["tests/test_contract.py::test_dequantize_takes_a_quantized_array_alone"]
-    rows = json.dumps([row[:3] for row in JUDGED])
+def lines_of(code, *arguments):
+    """What code prints in a process of its own, which is told where the tests are: a value of JSON a line."""
     done = subprocess.run(
-        [sys.executable, "-c", JUDGE, str(ROOT.parent / "tests"), json.dumps(cases), json.dumps(tests), rows],
+        [sys.executable, "-c", code, str(ROOT.parent / "tests"), *arguments],
         cwd=ROOT.parent,
         env=os.environ | {"PYTHONPATH": str(ROOT.parent)},
         capture_output=True,
@@ -153,7 +149,16 @@ def test_what_is_wrong_is_killed_and_what_is_not_survives():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    verdicts = [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow("processes that compile")
+def test_what_is_wrong_is_killed_and_what_is_not_survives():
+    before = checksum()
+    cases = [seed for seed in seeds("minmax", 40) if Case(seed).threads == 1][:8]
+    tests = ["tests/test_contract.py::test_dequantize_takes_a_quantized_array_alone"]
+    rows = json.dumps([row[:3] for row in JUDGED])
+    verdicts = lines_of(JUDGE, json.dumps(cases), json.dumps(tests), rows)
     assert [verdict["outcome"] for verdict in verdicts] == [row[3] for row in JUDGED], verdicts
     assert checksum() == before
 
@@ -204,17 +209,7 @@ CONFIRMED = [
 @pytest.mark.slow("twelve processes")
 def test_a_case_that_fails_as_things_are_does_not_kill_nor_one_that_is_slow():
     rows = json.dumps([row[:3] for row in CONFIRMED])
-    done = subprocess.run(
-        [sys.executable, "-c", CONFIRM, str(ROOT.parent / "tests"), rows],
-        cwd=ROOT.parent,
-        env=os.environ | {"PYTHONPATH": str(ROOT.parent)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [row[3] for row in CONFIRMED]
+    assert lines_of(CONFIRM, rows) == [row[3] for row in CONFIRMED]
 
 
 CHOOSE = """
@@ -231,15 +226,7 @@ assert len(seeds) == len(set(seeds)) > 20, seeds
 
 def test_cases_are_chosen_without_a_kernel():
     """What stands for kernels is never called, nor are threads started, whatever the cases set for chunks and tiles."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHOOSE, str(ROOT.parent / "tests")],
-        env=os.environ | {"PYTHONPATH": str(ROOT.parent)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    assert lines_of(CHOOSE) == []
 
 
 @pytest.mark.parametrize(("count", "most", "expected"), [(9, 3, 3), (10, 3, 3), (2, 3, 2), (0, 3, 0)])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..limits import CALL, ROOFLINE_SHARE
 from ..results import geometric_mean
@@ -95,11 +95,7 @@ def slower(scan: Scan, rival: str) -> list[Finding]:
 
 def behind_c_order(scan: Scan) -> list[Finding]:
     """Cells that take more than twice the time of the same call on the same elements in C order."""
-    return [
-        Finding("behind C order", cell, log2, C_ORDER_SHARE * rung.ours / rung.c_order, rung)
-        for cell, log2, rung in _judged(scan)
-        if rung.c_order is not None and _is_behind_c_order(rung)
-    ]
+    return _behind(scan, "C order", _is_behind_c_order, lambda rung: C_ORDER_SHARE * rung.ours / rung.c_order)
 
 
 def _is_behind_c_order(rung: Rung) -> bool:
@@ -108,10 +104,15 @@ def _is_behind_c_order(rung: Rung) -> bool:
 
 def behind_loop(scan: Scan) -> list[Finding]:
     """Cells that are less than `LOOP_TARGET` times as fast as a plain parallel loop, though memory is not the limit."""
+    return _behind(scan, "a loop", _is_behind_loop, lambda rung: LOOP_TARGET * rung.ours / rung.loop)
+
+
+def _behind(scan: Scan, what: str, is_behind: Callable[[Rung], bool], times: Callable[[Any], float]) -> list[Finding]:
+    """All that is behind something, and how many times as slow as it should be."""
     return [
-        Finding("behind a loop", cell, log2, LOOP_TARGET * rung.ours / rung.loop, rung)
+        Finding(f"behind {what}", cell, log2, times(rung), rung)
         for cell, log2, rung in _judged(scan)
-        if rung.loop is not None and _is_behind_loop(rung)
+        if is_behind(rung)
     ]
 
 

@@ -154,6 +154,7 @@ def test_nested_scales_are_those_of_the_reference():
         ({"scale": np.float32([3e38]), "offset": -3e38}, ValueError, "scale less the offset .* must be finite in"),
     ],
 )
-def test_what_is_no_scale_is_refused(arguments, error, message):
+@pytest.mark.parametrize("api", [fastq, fastq.reference], ids=["fast", "reference"])
+def test_what_is_no_scale_is_refused(api, arguments, error, message):
     with pytest.raises(error, match=message):
-        fastq.nest_scale(**arguments)
+        api.nest_scale(**arguments)

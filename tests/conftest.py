@@ -16,7 +16,7 @@ import refusals
 from fastq.runtime import threadpool
 
 # Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of
-# them take two hours; CI takes a 48th, --rest --part K/48, another one at each commit
+# them take two hours; CI takes a 60th, --rest --part K/60, another one at each commit
 
 
 def pytest_addoption(parser):

@@ -32,7 +32,8 @@ OWN = ("gguf_quantize", "gguf_dequantize", "nest_scale", "pack", "unpack")  # th
 FIRST = {}
 for number in itertools.count():
     of = combination(number)
-    if of.convention == "onnx" and of.dtype == "float32" and (of.format in ("int8", "uint8") or of.operation in OWN):
+    usual = of.convention == "onnx" and of.dtype == "float32" and of.range == "minmax"
+    if usual and (of.format in ("int8", "uint8") or of.operation in OWN):
         FIRST.setdefault(of.operation, number)
     if len(FIRST) == len(OPERATIONS):
         break

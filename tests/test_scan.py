@@ -10,6 +10,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+import subprocesses
 from click.testing import CliRunner
 
 import fastq
@@ -58,7 +59,7 @@ def test_axes_have_every_format_and_each_function():
     }
     assert {*fastq.formats.qtypes.QTYPES, *grid.BLOCK_FORMATS} < set(grid.AXES["format"])
     assert set(grid.LAYOUTS) == set(arrays.LAYOUTS)
-    assert set(judge.RIVALS.values()) == set(plain.RIVALS)
+    assert set(judge.RIVALS.values()) == {*plain.RIVALS, "torch"}
     assert all(cell.valid for cell in grid.GATE)
 
 
@@ -270,38 +271,57 @@ def interpreted():
     return module
 
 
-@np.errstate(divide="ignore")
 def check_loop(loops, cell, log2=10):
     """Compare what a loop makes with the reference; whether there is one."""
     o = calls.ready(cell, log2)[0]
     loop = loops.numba_loop(cell, o)
     if loop is None:
         return False
-    got, right = loop(), calls.results_of(calls.call_of(reference, cell, o)())
+    got = loop()
     if cell.work in ("choose_qparams", "minmax"):
-        first, shared = arrays.grouped(cell, o.first)
-        view = loops.seen([first], shared)
-        shape = [1 if a in shared else n for a, n in enumerate(first.shape)]
-        for mine, theirs in zip(got, right.values(), strict=True):
-            wanted = view.parameters(theirs, shape).astype(np.float64)
-            assert mine.shape == wanted.shape, cell.name
-            np.testing.assert_allclose(mine.astype(np.float64), wanted, 1e-6, err_msg=cell.name)
-    elif cell.work.startswith("compare"):
+        check_parameters(cell, o, got, loops.seen([arrays.grouped(cell, o.first)[0]], shared_axes(cell, o)).parameters)
+    else:
+        check_of_plain_way(cell, o, got)
+    return True
+
+
+def shared_axes(cell, o):
+    return arrays.grouped(cell, o.first)[1]
+
+
+def right_of(cell, o):
+    return calls.results_of(calls.call_of(reference, cell, o)())
+
+
+def check_parameters(cell, o, got, seen):
+    """Compare ranges or parameters of a plain way, which sees those of the reference in this way."""
+    first, shared = arrays.grouped(cell, o.first)
+    shape = [1 if a in shared else n for a, n in enumerate(first.shape)]
+    for mine, theirs in zip(got, right_of(cell, o).values(), strict=True):
+        wanted = seen(theirs, shape).astype(np.float64)
+        assert mine.shape == wanted.shape, cell.name
+        np.testing.assert_allclose(mine.astype(np.float64), wanted, 1e-6, err_msg=cell.name)
+
+
+@np.errstate(divide="ignore")
+def check_of_plain_way(cell, o, got):
+    """Compare the codes, values or measures of a plain way, which may round at the last bit of a scale otherwise."""
+    right = right_of(cell, o)
+    if cell.work.startswith("compare"):
         squares, errors, relatives, power, most, most_relative, counted, clipped = got
         n, decibels = o.first.size, 10 * (np.log10(power) - np.log10(squares))
         measures = [squares / n, decibels, most, errors / n, most_relative, relatives / counted]
         np.testing.assert_allclose(measures, right["measures"], 1e-6, err_msg=cell.name)
         assert clipped == (right["clipped"] or 0), cell.name
-    else:
-        array = right.get("codes", right.get("result"))
-        assert (got.dtype, got.shape) == (array.dtype, array.shape), cell.name
-        out = got if o.out is None else o.out
-        assert all(a == b for a, b, n in zip(got.strides, out.strides, got.shape, strict=True) if n > 1), cell.name
-        far = np.abs(got.astype(np.float64) - array.astype(np.float64))
-        assert np.mean(far > 1e-6 * np.abs(array.astype(np.float64))) <= 0.001, cell.name
-        if array.dtype.kind in "iu":
-            assert far.max() <= 1, cell.name
-    return True
+        return
+    array = right.get("codes", right.get("result"))
+    assert (got.dtype, got.shape) == (array.dtype, array.shape), cell.name
+    out = got if o.out is None else o.out
+    assert all(a == b for a, b, n in zip(got.strides, out.strides, got.shape, strict=True) if n > 1), cell.name
+    far = np.abs(got.astype(np.float64) - array.astype(np.float64))
+    assert np.mean(far > 1e-6 * np.abs(array.astype(np.float64))) <= 0.001, cell.name
+    if array.dtype.kind in "iu":
+        assert far.max() <= 1, cell.name
 
 
 LOOP_DTYPES = [dtype for dtype in grid.AXES["dtype"] if dtype not in ("float16", "bfloat16", "codes")]
@@ -365,6 +385,50 @@ COMPILED_LOOPS = [
 @pytest.mark.parametrize("cell", COMPILED_LOOPS, ids=lambda cell: f"{cell.work}, {cell.granularity}")
 def test_compiled_loops_do_the_same_work(cell):
     assert check_loop(part("scan.loops"), cell, 12)
+
+
+def cells_of_torch():
+    """Cells of each work, granularity, dtype and layout that torch takes, one with most of the others."""
+    for cell in (*(cell for work in TORCH_WORKS for cell in cells_of_loops(work)), *COVERING):
+        halves = [cell._replace(dtype=dtype) for dtype in ("float16", "bfloat16")] if cell.dtype == "float64" else []
+        for each in (cell, *(half for half in halves if half.valid)):
+            if torch_functions().takes(each) and (log2 := size_of_whole_blocks(each)):
+                yield each, log2
+
+
+TORCH_WORKS = [work for work in LOOP_WORKS if "pack" not in work]
+
+
+def torch_functions():
+    return part("scan.torch_functions")
+
+
+def check_functions_of_torch():
+    """Compare what functions of torch make, uncompiled, with the reference; how many there are of each work."""
+    found = dict.fromkeys(TORCH_WORKS, 0)
+    for cell, log2 in cells_of_torch():
+        o = calls.ready(cell, log2)[0]
+        function, arguments, results = torch_functions().prepared(cell, o)
+        function(*arguments)
+        if cell.work in ("choose_qparams", "minmax"):
+            check_parameters(cell, o, results, np.reshape)
+        else:
+            check_of_plain_way(cell, o, results[0])
+        found[cell.work] += 1
+    return found
+
+
+def test_functions_of_torch_do_the_same_work():
+    """In a process of its own, where torch may be set as the benchmark sets it."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("no torch, which the extra conformance installs")
+    program = f"""
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import test_scan
+        print(min(test_scan.check_functions_of_torch().values()))
+    """
+    (least,) = subprocesses.run(program, NUMBA_NUM_THREADS=2).split()
+    assert int(least) >= 5
 
 
 def test_plain_ways_are_left_out_where_they_are_not_simple():
@@ -489,12 +553,13 @@ def test_what_takes_more_bytes_is_no_outlier():
 
 
 def test_what_is_slower_than_a_plain_way():
-    scan = made_up({CELL: {10: (9, 1, 1, 1, 1), 12: (2, 1, 3, 1.5, None), 18: (2, 1, 1, 4, 0.5)}})
+    scan = made_up({CELL: {10: (9, 1, 1, 1, 1), 12: (2, 1, 3, 1.5, None, None, 1), 18: (2, 1, 1, 4, 0.5)}})
     found = {name: [(each.log2, each.times) for each in judge.slower(scan, name)] for name in judge.RIVALS}
     assert found == {
         "NumPy": [(12, pytest.approx(4 / 3))],
         "a plain parallel loop": [(18, pytest.approx(4.0))],
         "numpy.copyto": [(18, pytest.approx(2.0))],
+        "torch.compile": [(12, pytest.approx(2.0))],
     }
     assert {name: len(each.find(scan)) for name, each in judge.CRITERIA.items()} == {
         "cliffs": 0,
@@ -502,11 +567,14 @@ def test_what_is_slower_than_a_plain_way():
         "slower than NumPy": 1,
         "slower than a plain parallel loop": 1,
         "slower than numpy.copyto": 1,
+        "slower than torch.compile": 1,
         "less than 1.5 x a plain parallel loop": 0,
         "less than 0.5 x C order": 0,
     }
     means = {name: judge.mean_over(scan, name) for name in judge.RIVALS}
-    assert means == pytest.approx({"NumPy": 1.5**0.5, "a plain parallel loop": 0.25, "numpy.copyto": 0.75**0.5})
+    assert means == pytest.approx(
+        {"NumPy": 1.5**0.5, "a plain parallel loop": 0.25, "numpy.copyto": 0.75**0.5, "torch.compile": 0.5}
+    )
     assert judge.mean_over(made_up({CELL: {18: (1, 1)}}), "NumPy") is None
 
 
@@ -576,13 +644,13 @@ def test_what_is_stored_is_read_again(tmp_path):
         scan.write(tmp_path / name)
         again = store.read(tmp_path / name)
         assert again.rungs[CELL] == {
-            12: pytest.approx((1.23e-9, 5e-10, None, None, None, None)),  # three digits are kept
-            18: pytest.approx((1e-11, 2e-11, None, 3e-9, None, None)),
+            12: pytest.approx((1.23e-9, 5e-10, None, None, None, None, None)),  # three digits are kept
+            18: pytest.approx((1e-11, 2e-11, None, 3e-9, None, None, None)),
         }
         assert dataclasses.replace(again, rungs={}) == dataclasses.replace(scan, rungs={})
     assert (tmp_path / "scan.json.gz").stat().st_size < (tmp_path / "scan.json").stat().st_size
     text = (tmp_path / "scan.json").read_text()
-    (tmp_path / "earlier.json").write_text(text.replace(',"c_order"]', "]"))  # before there was that column
+    (tmp_path / "earlier.json").write_text(text.replace(',"c_order","torch"]', "]"))  # before there was that column
     assert store.read(tmp_path / "earlier.json").rungs == again.rungs
 
 
@@ -595,7 +663,7 @@ def test_other_files_are_refused(tmp_path, content, name):
     assert "holds no results of a scan" in invoke("--json", tmp_path / name, exit_code=2)
 
 
-class Asked:
+class Asked(run.Pool):
     """A pool that answers at once, and knows what it was asked."""
 
     def __init__(self, threads):
@@ -608,11 +676,13 @@ class Asked:
     def __exit__(self, *_):
         pass
 
-    def ask(self, name, threads, part, cell, log2=0, seconds=0):
+    def ask(self, name, threads, part, peer="fastq", *, cell, log2=0, seconds=0):
+        n = grid.cell_of(cell).elements(log2 or 12)
+        if peer != "fastq":
+            return 3e-9 * n if part == "timed_by_torch" else None
         self.requests.append((part, cell, log2))
         if part == "compiled":
             return "wrong" if grid.cell_of(cell) in self.wrong else ""
-        n = grid.cell_of(cell).elements(log2)
         return {"ours": 1e-9 * n, "copy": 1e-9 * n, "numpy": 2e-9 * n}
 
     wrong = ()
@@ -635,7 +705,7 @@ def test_a_scan_goes_on_where_it_was(tmp_path, monkeypatch):
     assert scanned(again, cells) == cells[5:]
     assert {cell for _, cell, _ in Asked.last.requests} == {cell.name for cell in cells[5:]}
     assert list(again.rungs) == cells
-    assert again.rungs[cells[7]] == {12: pytest.approx((1e-9, 1e-9, None, 2e-9, None, None))} | {
+    assert again.rungs[cells[7]] == {12: pytest.approx((1e-9, 1e-9, None, 2e-9, None, None, 3e-9))} | {
         14: again.rungs[cells[7]][14]
     }
     assert again.seconds > 60
@@ -665,7 +735,9 @@ def test_what_looks_slow_is_measured_a_second_time(monkeypatch):
     times = iter([1.0, 9.0, 1.5])  # nanoseconds at 2^12, at 2^18, and at both again, the higher of which is a stall
 
     class Stalled(Asked):
-        def ask(self, name, threads, part, cell, log2=0, seconds=0):
+        def ask(self, name, threads, part, peer="fastq", *, cell, log2=0, seconds=0):
+            if peer != "fastq":
+                raise worker.Absent("not installed")
             self.requests.append(log2)
             ours = next(times, 1.2) * 1e-9 * CELL.elements(log2 or 12)
             return "" if part == "compiled" else {"ours": ours, "copy": ours / 10}
@@ -673,7 +745,10 @@ def test_what_looks_slow_is_measured_a_second_time(monkeypatch):
     pool = Stalled(2)
     run._measure(pool, scan := made_up(), CELL, (12, 18))
     assert pool.requests == [12, 18, 12, 18]
-    assert scan.rungs[CELL] == {12: pytest.approx((1e-9, 1e-10, None, None, None, None)), 18: scan.rungs[CELL][18]}
+    assert scan.rungs[CELL] == {
+        12: pytest.approx((1e-9, 1e-10, None, None, None, None, None)),
+        18: scan.rungs[CELL][18],
+    }
     assert scan.rungs[CELL][18].ours == pytest.approx(1.2e-9)
 
 

@@ -23,6 +23,7 @@ RIVALS = {
     "NumPy": "numpy",
     "a plain parallel loop": "loop",
     "numpy.copyto": "copyto",
+    "torch.compile": "torch",
 }
 
 

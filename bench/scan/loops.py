@@ -579,10 +579,14 @@ def _numba_takes(cell: Cell, first: Array) -> bool:
     return not (qtype.element or qtype.block_size) and (qtype.fills_storage or not moves & {"codes", "bytes"})
 
 
+def work_of(cell: Cell, o: Operands) -> Work | None:
+    """What a plain way to do the work of a cell is called with; None where blocks are ragged."""
+    view = grouped(cell, o.first)
+    real = np.result_type(o.first, np.float32) if o.qparams is None else o.qparams.scale.dtype
+    return view and Work(cell, *view, o, real)
+
+
 def numba_loop(cell: Cell, o: Operands) -> Call | None:
     """The work as parallel loops; None where Numba does not take it, or blocks are ragged."""
-    view = grouped(cell, o.first) if _numba_takes(cell, o.first) else None
-    if view is None:
-        return None
-    real = np.result_type(o.first, np.float32) if o.qparams is None else o.qparams.scale.dtype
-    return _LOOPS[WORKS[cell.work].function](Work(cell, *view, o, real))
+    work = work_of(cell, o) if _numba_takes(cell, o.first) else None
+    return work and _LOOPS[WORKS[cell.work].function](work)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from queue import SimpleQueue
@@ -24,7 +25,8 @@ from .store import Rung, Scan
 TURN = 0.03  # seconds of our turns at a size
 BATCH = 24  # cells that are compiled side by side
 # requests to a worker, of which one compiles the kernels of a cell, and some six load them
-RESTART_AFTER = {"compiled": 100, "timed": 600}
+RESTART_AFTER = {"compiled": 100, "timed": 600, "compiled_by_torch": 100, "timed_by_torch": 600}
+TORCH = "torch_compile"
 MEMORY_FACTOR = 6  # of what a cell holds with its rivals' temporaries, over the bytes of its call
 WIDEST = 16  # bytes of an element at most, input and result
 
@@ -44,14 +46,18 @@ class Pool:
     threads: int
     of: dict[str, tuple[Worker, int]] = field(default_factory=dict)
 
-    def ask(self, name: str, threads: int, part: str, **request: Any) -> Any:
+    def threads_of(self, cell: Cell) -> int:
+        """How many threads a cell has."""
+        return self.threads if cell.threads == "all" else 1
+
+    def ask(self, name: str, threads: int, part: str, peer: str = OURS, **request: Any) -> Any:
         """Ask the worker of a name for a part, a new one where it has died or has been asked often enough."""
         worker, asked = self.of.pop(name, (None, 0))
         if worker is not None and (not worker.alive or asked >= RESTART_AFTER[part]):
             worker.close()
             worker = None
         if worker is None:
-            worker, asked = Worker(OURS, threads), 0
+            worker, asked = Worker(peer, threads), 0
         self.of[name] = worker, asked + 1
         return worker.ask(do="scan", part=part, **request)
 
@@ -101,6 +107,9 @@ def _compile(pool: Pool, scan: Scan, batch: list[Cell], deadline: float) -> None
         name = free.get()
         try:
             wrong = pool.ask(name, pool.threads, part="compiled", cell=cell.name)
+            with suppress(Absent):  # where torch is not installed, or compiles no such function
+                of_torch = f"{name}, torch, {cell.threads}"
+                pool.ask(of_torch, pool.threads_of(cell), part="compiled_by_torch", peer=TORCH, cell=cell.name)
         except Absent as reason:
             wrong = str(reason)
         finally:
@@ -124,12 +133,23 @@ def _measure(pool: Pool, scan: Scan, cell: Cell, ladder: tuple[int, ...]) -> Non
 
 
 def _rungs(pool: Pool, cell: Cell, ladder: tuple[int, ...]) -> Iterator[tuple[int, Rung]]:
-    threads = pool.threads if cell.threads == "all" else 1
+    threads = pool.threads_of(cell)
     for log2 in ladder:
         if 0 < available_memory() < MEMORY_FACTOR * WIDEST << log2:
             continue
         found = pool.ask(cell.threads, threads, part="timed", cell=cell.name, log2=log2, seconds=TURN)
         if "wrong" in found:
             raise Absent(found["wrong"])
+        found |= _of_torch(pool, cell, threads, log2)
         elements = cell.elements(log2)
         yield log2, Rung(**{name: seconds / elements for name, seconds in found.items()})
+
+
+def _of_torch(pool: Pool, cell: Cell, threads: int, log2: int) -> dict[str, float]:
+    """Seconds of a call of what torch.compile makes, in a process of its own; nothing where it does not do the work."""
+    try:
+        name = f"torch, {cell.threads}"
+        seconds = pool.ask(name, threads, part="timed_by_torch", peer=TORCH, cell=cell.name, log2=log2, seconds=TURN)
+    except Absent:
+        return {}
+    return {} if seconds is None else {"torch": seconds}

@@ -17,13 +17,14 @@ STORED = Path(__file__).parent / "results"
 COMPRESSED = ".gz"
 DIGITS = 3
 PICO = 1e12
-COLUMNS = ("ours", "copy", "copyto", "numpy", "loop", "c_order")
+COLUMNS = ("ours", "copy", "copyto", "numpy", "loop", "c_order", "torch")
 
 
 class Rung(NamedTuple):
     """Seconds of one element at a size: of our call, of a copy of as many bytes, and of what else does the work.
 
-    What else: a copy of the operand by NumPy, an expression of NumPy, a loop, and our call on memory in C order.
+    What else: a copy of the operand by NumPy, an expression of NumPy, a loop, our call on memory in C order, and a
+    function that torch.compile has compiled.
     """
 
     ours: float
@@ -32,6 +33,7 @@ class Rung(NamedTuple):
     numpy: float | None = None
     loop: float | None = None
     c_order: float | None = None
+    torch: float | None = None
 
     def least(self, other: Rung) -> Rung:
         """The lesser time of two measurements, one by one."""

@@ -12,7 +12,7 @@ from fastq.formats.range_methods import NORMS
 from fastq.reference.casting import ROUND
 from fuzzing.arrays import INTEGERS, REALS
 
-CASES = 500  # of a combination
+CASES = 200  # of a combination
 
 # how often each operation is drawn
 OPERATIONS = {
@@ -78,6 +78,14 @@ class Combination:
 def weighted(random, weights):
     """One of the keys, by their weights."""
     return random.choices(list(weights), list(weights.values()))[0]
+
+
+def in_turn(weights, place, of):
+    """The key at a place, and how many equal ones are before it: in each turn all, as often as they weigh, shuffled."""
+    turn, place = divmod(place, sum(weights.values()))
+    keys = [key for key, weight in weights.items() for _ in range(weight)]
+    Random(f"turn {turn} of {of}").shuffle(keys)
+    return keys[place], turn * weights[keys[place]] + keys[:place].count(keys[place])
 
 
 SEARCHING, SEARCHED = ("quantize", "fake_quantize", "choose_qparams"), 0.3  # operations, and how often they search
@@ -154,9 +162,9 @@ def _range(random, operation):
 def combination(number):
     """The combination of a number: always the same one."""
     random = Random(f"combination {number}")
-    operation = weighted(random, OPERATIONS)
+    operation, place = in_turn(OPERATIONS, number, "operations")
     dtype = weighted(random, INPUTS)
-    format = weighted(random, _FORMATS_OF.get(operation, FORMATS))
+    format, _ = in_turn(_FORMATS_OF.get(operation, FORMATS), place, operation)
     convention = _convention(random, format)
     qtype = QTYPES.get(format)
     keeps = qtype is not None and (qtype.block_size or (qtype.float_format and qtype.float_format.nan is not None))

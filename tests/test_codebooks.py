@@ -42,6 +42,19 @@ def test_codes_values_and_errors_are_those_of_the_reference(name):
     assert fastq.compare(x, fast).clipped == fastq.reference.compare(x, slow).clipped
 
 
+@pytest.mark.parametrize("name", ["nf4", "float4_e2m1fn"])
+def test_scales_that_a_convention_keeps_in_float64_are_used_in_float32(name):
+    """Where they are infinite or 0: then 0 times the scale is NaN, and what is beyond the numbers has the last one."""
+    wide = dataclasses.replace(fastq.CONVENTIONS["onnx"], name="own", stored_type="float64", variants=())
+    x = np.array([0, 3, -0.75], np.float32)
+    for api in (fastq, fastq.reference):
+        for scale, expected in ((1e200, [np.nan] * 3), (1e-300, [0, 0, 0])):
+            params = fastq.QParams(np.float64(scale), 0, name, convention=wide, computed="float32")
+            values = api.fake_quantize(x, qparams=params)
+            assert values.dtype == np.float32
+            np.testing.assert_array_equal(values, np.float32(expected), err_msg=api.__name__)
+
+
 @pytest.mark.slow("a search compiles for seconds", quick=lambda name, dtype: False)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -1,6 +1,7 @@
 """Half precision, packed, float and block formats: fast equals reference, byte for byte."""
 
 import itertools
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -439,6 +440,26 @@ def test_errors_of_formats(dtype, shape):
             actual, expected = fastq.compare(measured, q), reference.compare(measured, q)
             assert (actual.clipped, actual.max_abs_error) == (expected.clipped, expected.max_abs_error)
             assert actual.sqnr_db == pytest.approx(expected.sqnr_db, rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [("mxfp8_e4m3", 464.0), ("mxfp4", 7.0), ("mxint8", 127.5 / 64), ("nvfp4", 7)]
+)
+def test_what_is_beyond_the_codes_is_counted_in_the_type_of_the_parameters(dtype, bound):
+    """Float32 for prescribed scales: a float64 that rounds to the bound is on it, and one beyond float32 is clipped."""
+    q = reference.quantize(np.zeros(64, np.float32), dtype)
+    scale = np.full(q.scale.shape, 1, np.float32).astype(q.scale.dtype)
+    tensor_scale = None if q.qparams.tensor_scale is None else np.array(1, np.float32)
+    params = replace(q.qparams, scale=scale, tensor_scale=tensor_scale)
+    q = QuantizedArray(q.codes, params, q.shape)
+    on_it_is_clipped = dtype != "mxfp8_e4m3"  # whose largest code is even, to which a tie is rounded
+    beyond = np.array([1, -1, 1 + 1e-12, 1 - 1e-12, 1 + 1e-6, 1 - 1e-6]) * bound
+    for api in (fastq, reference):
+        assert [api.compare(np.full(64, x), q).clipped // 64 for x in beyond] == [on_it_is_clipped] * 4 + [True, False]
+    if dtype != "nvfp4":
+        scale.view(np.uint8)[:] = 254  # 2**127
+        huge = np.full(64, 4e40)  # 235 of these, but infinite in float32
+        assert fastq.compare(huge, q).clipped == reference.compare(huge, q).clipped == 64
 
 
 # Packing

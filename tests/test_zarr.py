@@ -114,6 +114,39 @@ def test_refusals(x, options, error, message):
         fastq.zarr.cast_value(np.array(x), **({"dtype": "uint8"} | options))
 
 
+@pytest.mark.parametrize("x", [2**53 + 1, 2**63 - 1, np.uint64(2**64 - 1), np.uint64(2**63 + 1)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_integers_that_a_float_dtype_lacks_are_rounded_to_even_only(x, dtype):
+    """NumPy takes a cast of int64 to float64 for safe, and the largest number of each is 1 beyond the other's range."""
+    x = np.array([x])
+    same_bytes(fastq.zarr.cast_value(x, dtype), x.astype(dtype))
+    with pytest.raises(ValueError, match=f"rounding must be 'nearest-even' where values are rounded to {dtype}"):
+        fastq.zarr.cast_value(x, dtype, rounding="towards-zero")
+
+
+@pytest.mark.parametrize(
+    ("x", "dtype"),
+    [
+        ([2**53, -(2**63), 2**62], "float32"),
+        (np.array([2**63, 0], np.uint64), "float64"),
+        (np.array([2048, -2048], ">i8"), "float16"),
+        (np.array([0.5, np.nan, -np.inf]), "float16"),
+        (np.array([0.1], np.float32), "float64"),
+    ],
+)
+def test_numbers_that_a_float_dtype_has_are_cast_in_any_rounding(x, dtype):
+    x = np.asarray(x)
+    for rounding in ROUNDINGS:
+        same_bytes(fastq.zarr.cast_value(x, dtype, rounding=rounding), x.astype(dtype))
+
+
+def test_infinity_is_no_integer():
+    x = np.array([70000, -70000])
+    same_bytes(fastq.zarr.cast_value(x, "float16", out_of_range="clamp"), np.float16([np.inf, -np.inf]))
+    with pytest.raises(ValueError, match="rounding must be 'nearest-even'"):
+        fastq.zarr.cast_value(x, "float16", out_of_range="clamp", rounding="towards-zero")
+
+
 def test_the_reference_refuses_what_no_integer_stands_for():
     with pytest.raises(ValueError, match="x has nan, which no integer stands for"):
         reference.cast_value(np.array([np.nan]), "uint8")

@@ -70,7 +70,7 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED) -> Arr
 def _positions_by_format(x: Array, p: QParams, half: str) -> Array:
     """Return the same for float codes and for formats with scales of their own."""
     ftype, own = compute_type(x.dtype), p.dtype.block_size > 0
-    scale = spread(blocks.steps(p) if own else p.scale, x.shape, p.axis, p.block_size)
+    scale = spread(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
     if p.dtype.codebook:
         return tables.ratios(x.astype(ftype), scale)
     ratios = blocks.ratios(x.astype(ftype), scale, p) if own else in_half(x.astype(ftype) / scale, half)
@@ -115,7 +115,7 @@ def decode(codes: Array, p: QParams) -> Array:
 
 def _values_by_format(codes: Array, p: QParams) -> Array:
     """Return the values of float codes and of codes with scales of the format's own."""
-    steps = blocks.value_steps(p) if p.dtype.block_size else p.scale
+    steps = blocks.value_steps(p) if p.dtype.block_size else p.scale.astype(p.compute_dtype)
     ftype, row = steps.dtype, p.dtype.float_format
     scale = spread(steps, codes.shape, p.axis, p.block_size)
     if isinstance(row, Codebook):

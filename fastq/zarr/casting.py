@@ -149,7 +149,15 @@ def _to_floats(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str 
         result = x.astype(dtype, order="C")
     if out_of_range is None and np.any(np.isinf(result) & np.isfinite(x)):
         raise ValueError(f"x has values out of range of {dtype}; pass out_of_range='clamp'")
-    exact = np.can_cast(x.dtype, dtype) or np.array_equal(result.astype(x.dtype), x, equal_nan=x.dtype.kind == "f")
-    if rounding != "nearest-even" and not exact:
+    if rounding != "nearest-even" and not _are_same_numbers(result, x):
         raise ValueError(f"rounding must be 'nearest-even' where values are rounded to {dtype}, not {rounding!r}")
     return result
+
+
+def _are_same_numbers(floats: Array, x: Array) -> bool:
+    """Return whether floats stand for the numbers that they were cast from."""
+    if x.dtype.kind == "f":
+        return floats.dtype.itemsize >= x.dtype.itemsize or np.array_equal(floats.astype(x.dtype), x, equal_nan=True)
+    wide, info = floats.astype(np.float64), np.iinfo(x.dtype)
+    inside = (wide >= info.min) & (wide < float(2**info.bits + info.min))  # a conversion of others is undefined
+    return bool(inside.all()) and np.array_equal(wide.astype(x.dtype), x)

@@ -375,6 +375,10 @@ MUTANTS = {  # for each the large arrays that meet it
         "blocks of rows",
         [("columns.py", "            stream_elements(dst, i, y)\n", "            pass\n")],
     ),
+    "a row of a group that is left out": (
+        "odd columns",
+        [("row_group.py", "    for r in range(rows):\n        k = i", "    for r in range(rows - 1):\n        k = i")],
+    ),
     "the last of the staged lines": (
         "ragged blocks",
         [

@@ -112,6 +112,29 @@ def test_minima_of_wide_rows_that_outgrow_the_cache(dtype, threads, monkeypatch)
     cache.plans.clear()
 
 
+@pytest.mark.slow("compiles 3 kernels a case", quick=lambda code: code == "int8")
+@pytest.mark.parametrize("code", ["int8", "uint4", "float8_e4m3fn", "nf4"])
+def test_codes_and_values_of_wide_rows_that_outgrow_the_cache(code, threads, monkeypatch):
+    """Four rows at a time where the scales of a row outgrow the first cache, none of which is streamed."""
+    small_cache = dataclasses.replace(tuning.current(), stream_from=1, stream_run=1 << 40)
+    monkeypatch.setattr(tuning, "current", lambda: small_cache)
+    cache.plans.clear()
+    wide = small_cache.wide_row // 4
+    for (rows, columns), n in itertools.product([(8, wide), (7, wide + 3), (9, wide - 1), (13, 40)], (1, 3)):
+        threads(n)
+        x = values("float32", rows * columns, 25).clip(-100, 100).reshape(rows, columns)
+        for options in ({"axis": 1}, {"axis": 0, "block_size": 5}):
+            q = reference.quantize(x, code, **options)
+            same_quantized(fastq.quantize(x, qparams=q.qparams), q)
+            same_bytes(q.dequantize(), reference.dequantize(q))
+            same_bytes(fastq.fake_quantize(x, qparams=q.qparams), reference.dequantize(q))
+            for at in [(0, 0), (rows - 1, columns - 1), (5, columns // 2)]:
+                (holey := x.copy())[at] = np.nan
+                with pytest.raises(ValueError, match="x has 1 NaN"):
+                    fastq.quantize(holey, qparams=q.qparams)
+    cache.plans.clear()
+
+
 def uneven(length, rows, nan):
     """Rows of which some have NaN, or a range so small that its scale needs a division."""
     x = values("float32", rows * length, length).reshape(rows, length)

@@ -148,7 +148,12 @@ def plan_elementwise(
     layout, repeat = layout.joined_rows(tuning.current())
     threads = threadpool.threads_for(size)
     kernel = kernel_for(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
-    args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2], layout))
+    args = kernel_args(
+        layout,
+        spec.code_range,
+        streaming=store_mode(size, *kinds[:2], layout),
+        outgrows_cache=outgrows_cache(bytes_of(size, *kinds[:2])),
+    )
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
         kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask

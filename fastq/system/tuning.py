@@ -82,10 +82,12 @@ class Tuning:
         times as fast, 1024 of 64 4.4, 4096 of 16 2.6; 4096 rows of 3 0.35, 16384 of 16 0.87, of float32 to int8 0.45,
         of 64 0.66. Minima and maxima: 64 rows of 16 to 256 elements 1.5, 1024 of 3 0.26, of 16 0.72.
     wide_row : int
-        Bytes of a row, from which on minima and maxima of columns are taken of several rows at a time though the array
-        outgrows the cache.
-        Eight rows of 2**26 float32 at a time beside one, two threads of a Zen 4: rows of 1 KiB 0.58 times as fast, of
-        4 KiB 0.73, 8 KiB 1.05, 16 KiB 1.4, 32 KiB 1.35 and more; four at a time 1.2, of 32 KiB 1.3.
+        Bytes of the scales of a row, or of its values for minima and maxima, from which on several rows are visited at
+        a time though the array outgrows the cache.
+        Minima of columns of 2**26 float32, eight rows at a time beside one, two threads of a Zen 4: rows of 1 KiB 0.58
+        times as fast, of 4 KiB 0.73, 8 KiB 1.05, 16 KiB 1.4, 32 KiB 1.35 and more; four at a time 1.2, of 32 KiB 1.3.
+        int8 by columns to float32, one thread, 2**25 elements, four rows beside one: scales of 2 KiB 0.51 times as
+        fast, 4 KiB 0.69, 8 KiB 0.63 to 0.74, 16 KiB 1.2, 32 KiB 1.3; float32 to int8: 16 KiB 1.5, 64 KiB 1.7.
     tile_bytes : int
         Bytes of the stack, on each thread, of the buffers through which strided memory goes.
         float32 to int8 transposed, two threads of a Zen 4, 2**24 and 2**18, Gelem/s: 2**15 bytes 1.4 and 4.1, 2**16

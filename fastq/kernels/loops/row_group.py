@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from fastq.jit import njit, specialize
-from fastq.kernels.apply import apply_op_prepared, to_compute
-from fastq.kernels.formulas import prepare_scale
+from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
-from fastq.kernels.operands import register_lanes
+from fastq.kernels.operands import pointer_types, register_lanes
 from fastq.kernels.parameters import load_scale, load_zero_point, store_min_max
-from fastq.kernels.spec import nan_mask_of_two
-from fastq.simd import any_lane, bits_of, count, lanes_like, load, maximum, minimum
+from fastq.kernels.spec import nan_mask, nan_mask_of_two
+from fastq.simd import any_lane, count, lanes_like, load, maximum, minimum
 from fastq.system import tuning
 
 _GROUP_ROWS, _WIDE_GROUP_ROWS = 4, 8
@@ -23,18 +22,20 @@ _WIDE_ROW = tuning.current().wide_row
 def rows_at_a_time(spec, operands, args, alike, width):
     """Return how many rows of `alike` to visit at a time, `width` elements of each: those of a group, or 1.
 
-    Several pay where the CPU would wait for loads, and the cache holds the array. To quantize takes as long either way.
-    Memory gives rows one by one faster, but for minima and maxima of so many columns that they outgrow a cache of the
-    first level: each of them is read and written once for a group.
+    In cache several pay where the CPU would wait for loads, which is not so where it divides. Memory gives rows one by
+    one faster, but for so many columns that their parameters, or minima and maxima, outgrow a cache of the first level:
+    these are read once for a group. Rows that are streamed come one by one.
     """
-    if spec.op not in _PIECES:
+    if spec.op == "compare":
         return lambda spec, operands, args, alike, width: 1
-    reduces = spec.op == "minmax"
+    in_cache = _GROUP_ROWS if spec.op in ("minmax", "dequantize") else 1
+    wide, kept = (_WIDE_GROUP_ROWS, "src") if spec.op == "minmax" else (_GROUP_ROWS, "scale")
+    bits = pointer_types(operands)[kept].dtype.bitwidth
 
     def rows(spec, operands, args, alike, width):
-        group = _GROUP_ROWS
-        if args.outgrows_cache if reduces else args.streaming:
-            group = _WIDE_GROUP_ROWS if reduces and width * bits_of(operands.src) >= 8 * _WIDE_ROW else 1
+        group = in_cache
+        if args.outgrows_cache:
+            group = wide if width * bits >= 8 * _WIDE_ROW and not args.streaming else 1
         return group if alike >= group and width >= count(register_lanes(operands)) else 1
 
     return rows
@@ -46,7 +47,7 @@ def visit_group(spec, operands, args, p, i, end, rows):
 
     Return whether there was a NaN to report.
     """
-    if spec.op not in _PIECES:
+    if spec.op == "compare":
         return lambda spec, operands, args, p, i, end, rows: False
     if spec.op != "minmax":
         return lambda spec, operands, args, p, i, end, rows: _visit(spec, operands, args, p, i, end, _GROUP_ROWS)
@@ -74,7 +75,7 @@ def _visit(spec, operands, args, p, i, end, rows):
 @specialize
 def _piece(spec, operands, args, p, i, vec, rows):
     """Visit the lanes from i on of all rows; return a mask of those with a NaN to report."""
-    return _PIECES[spec.op]
+    return _merge_min_max if spec.op == "minmax" else _by_parameters
 
 
 @njit
@@ -93,15 +94,13 @@ def _merge_min_max(spec, operands, args, p, i, vec, rows):
 
 
 @njit
-def _dequantize(spec, operands, args, p, i, vec, rows):
-    src, dst = operands.src, operands.dst
-    scale = load_scale(spec, operands, p + i, vec)
-    s = prepare_scale(spec, scale, load_zero_point(spec, operands, args, p + i, vec), args.lowest, args.highest)
+def _by_parameters(spec, operands, args, p, i, vec, rows):
+    """Convert the lanes from i on of all rows by the parameters of their columns."""
+    src, dst, nans = operands.src, operands.dst, nan_mask(spec, load_elements(operands.src, i, vec))
+    scale, zero_point = load_scale(spec, operands, p + i, vec), load_zero_point(spec, operands, args, p + i, vec)
     for r in range(rows):
         k = i + r * args.inner
-        x = to_compute(spec, load_elements(src, k, vec), operands.scale)
-        store_elements(dst, k, apply_op_prepared(spec, x, s, dst))
-    return False
-
-
-_PIECES = {"minmax": _merge_min_max, "dequantize": _dequantize}
+        x = load_elements(src, k, vec)
+        nans = nans | nan_mask(spec, x)
+        store_elements(dst, k, apply_op(spec, to_compute(spec, x, operands.scale), scale, zero_point, args, dst))
+    return nans

@@ -377,7 +377,13 @@ MUTANTS = {  # for each the large arrays that meet it
     ),
     "a row of a group that is left out": (
         "odd columns",
-        [("row_group.py", "    for r in range(rows):\n        k = i", "    for r in range(rows - 1):\n        k = i")],
+        [
+            (
+                "row_group.py",
+                "    for r in range(1, rows):\n        k = i",
+                "    for r in range(1, rows - 1):\n        k = i",
+            )
+        ],
     ),
     "the last of the staged lines": (
         "ragged blocks",

@@ -10,6 +10,8 @@ from catalogue import same_bytes, same_quantized, values
 import fastq
 from fastq import reference
 from fastq.dispatch import cache
+from fastq.formats.qtypes import QTYPES
+from fastq.kernels import build
 from fastq.runtime import threadpool
 from fastq.system import tuning
 
@@ -73,9 +75,9 @@ def test_short_runs_write_nothing_beside_their_result():
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 @pytest.mark.parametrize("columns", [1, 2, 3, 5, 16, 40])
 def test_rows_that_are_taken_as_one(dtype, columns, threads):
-    """As many rows as it pays for, with and without some that are left over, and one row less."""
-    converting, reducing = (many * (columns + 16) for many in tuning.current().narrow_rows)
-    for rows, n in itertools.product((reducing - 1, reducing, converting - 1, converting, converting + 7), (1, 2)):
+    """As many rows as it pays for to reduce, one row less, and rows with some that are left over; few rows."""
+    reducing, joined = tuning.current().narrow_rows * (columns + 16), -(-tuning.current().narrow_row // columns)
+    for rows, n in itertools.product((2, joined - 1, joined + 1, reducing - 1, reducing, 5 * joined + 7), (1, 2)):
         threads(n)
         x = values(dtype, rows * columns, 21).reshape(rows, columns)
         q = fastq.quantize(x, "int8", axis=1)
@@ -112,26 +114,58 @@ def test_minima_of_wide_rows_that_outgrow_the_cache(dtype, threads, monkeypatch)
     cache.plans.clear()
 
 
-@pytest.mark.slow("compiles 3 kernels a case", quick=lambda code: code == "int8")
-@pytest.mark.parametrize("code", ["int8", "uint4", "float8_e4m3fn", "nf4"])
-def test_codes_and_values_of_wide_rows_that_outgrow_the_cache(code, threads, monkeypatch):
-    """Four rows at a time where the scales of a row outgrow the first cache, none of which is streamed."""
-    small_cache = dataclasses.replace(tuning.current(), stream_from=1, stream_run=1 << 40)
+WIDE = [("float32", code) for code in ("int8", "uint4", "int3", "float8_e4m3fn", "nf4", "mxfp4", "mxint8", "nvfp4")]
+WIDE += [("float16", "int8"), ("float64", "uint8"), ("int16", "int8")]
+
+
+@pytest.mark.slow("compiles 3 kernels a case", quick=lambda dtype, code, streams: (dtype, code) == ("float32", "int8"))
+@pytest.mark.parametrize(("dtype", "code"), WIDE)
+@pytest.mark.parametrize("streams", [False, True])
+def test_codes_and_values_of_wide_rows_that_outgrow_the_cache(dtype, code, streams, threads, monkeypatch):
+    """Four rows at a time where the scales of a row outgrow the first cache, unless rows are streamed."""
+    run = 1 if streams else 1 << 40
+    small_cache = dataclasses.replace(tuning.current(), stream_from=1, stream_run=run, stream_codes=False)
     monkeypatch.setattr(tuning, "current", lambda: small_cache)
-    cache.plans.clear()
-    wide = small_cache.wide_row // 4
+    prepared = build.kernel_address.cache_clear, cache.plans.clear
+    for forget in prepared:
+        forget()
+    blocks = QTYPES[code].block_size
+    scale = reference.quantize(np.ones((1, blocks or 1), dtype), code).scale
+    wide = small_cache.wide_row // scale.itemsize
     for (rows, columns), n in itertools.product([(8, wide), (7, wide + 3), (9, wide - 1), (13, 40)], (1, 3)):
         threads(n)
-        x = values("float32", rows * columns, 25).clip(-100, 100).reshape(rows, columns)
-        for options in ({"axis": 1}, {"axis": 0, "block_size": 5}):
+        x = values("float32", rows * columns, 25).clip(-100, 100).reshape(rows, columns).astype(dtype)
+        for options in ({"axis": 1}, {"axis": 0, "block_size": 5}) if not blocks else ({"axis": 0},):
             q = reference.quantize(x, code, **options)
-            same_quantized(fastq.quantize(x, qparams=q.qparams), q)
-            same_bytes(q.dequantize(), reference.dequantize(q))
-            same_bytes(fastq.fake_quantize(x, qparams=q.qparams), reference.dequantize(q))
+            expected = reference.dequantize(q, dtype=dtype if x.dtype.kind == "f" else None)
+            for source in (x, np.repeat(x, 2, axis=1)[:, ::2]):
+                same_quantized(fastq.quantize(source, qparams=q.qparams), q)
+                same_bytes(fastq.fake_quantize(source, qparams=q.qparams), expected)
+            same_bytes(
+                fastq.fake_quantize(again := x.copy(), qparams=q.qparams, out=again if x.dtype.kind == "f" else None),
+                expected,
+            )
+            same_bytes(fastq.dequantize(q, dtype=expected.dtype), expected)
+            if x.dtype.kind == "i":
+                continue
             for at in [(0, 0), (rows - 1, columns - 1), (5, columns // 2)]:
                 (holey := x.copy())[at] = np.nan
                 with pytest.raises(ValueError, match="x has 1 NaN"):
                     fastq.quantize(holey, qparams=q.qparams)
+                same_quantized(*(i.quantize(holey, qparams=q.qparams, nan="zero") for i in (fastq, reference)))
+    for forget in prepared:
+        forget()
+
+
+@pytest.mark.slow("compiles 2 kernels")
+def test_floats_of_wide_rows_that_do_not_saturate(monkeypatch):
+    small_cache = dataclasses.replace(tuning.current(), stream_from=1, stream_run=1 << 40)
+    monkeypatch.setattr(tuning, "current", lambda: small_cache)
+    cache.plans.clear()
+    x = values("float32", 9 * 3100, 26).reshape(9, 3100)
+    qparams = fastq.QParams(np.full(3100, 0.25, np.float32), np.zeros(3100, np.int8), "float8_e4m3fn", axis=1)
+    same_quantized(*(i.quantize(x, qparams=qparams, saturate=False) for i in (fastq, reference)))
+    same_bytes(*(i.fake_quantize(x, qparams=qparams, saturate=False) for i in (fastq, reference)))
     cache.plans.clear()
 
 

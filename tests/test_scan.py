@@ -663,12 +663,11 @@ def test_other_files_are_refused(tmp_path, content, name):
     assert "holds no results of a scan" in invoke("--json", tmp_path / name, exit_code=2)
 
 
+REQUESTS = []  # of all pools that were asked
+
+
 class Asked(run.Pool):
     """A pool that answers at once, and knows what it was asked."""
-
-    def __init__(self, threads):
-        self.requests, self.threads = [], threads
-        Asked.last = self
 
     def __enter__(self):
         return self
@@ -680,7 +679,7 @@ class Asked(run.Pool):
         n = grid.cell_of(cell).elements(log2 or 12)
         if peer != "fastq":
             return 3e-9 * n if part == "timed_by_torch" else None
-        self.requests.append((part, cell, log2))
+        REQUESTS.append((part, cell, log2))
         if part == "compiled":
             return "wrong" if grid.cell_of(cell) in self.wrong else ""
         return {"ours": 1e-9 * n, "copy": 1e-9 * n, "numpy": 2e-9 * n}
@@ -690,6 +689,7 @@ class Asked(run.Pool):
 
 def scanned(scan, cells, seconds=100.0, sizes=(12, 14)):
     done = []
+    REQUESTS.clear()
     run.scanned(scan, cells, seconds, done.append, lambda what: None, sizes)
     return done
 
@@ -703,7 +703,7 @@ def test_a_scan_goes_on_where_it_was(tmp_path, monkeypatch):
     scan.write(tmp_path / "scan.json")
     again = store.read(tmp_path / "scan.json")
     assert scanned(again, cells) == cells[5:]
-    assert {cell for _, cell, _ in Asked.last.requests} == {cell.name for cell in cells[5:]}
+    assert {cell for _, cell, _ in REQUESTS} == {cell.name for cell in cells[5:]}
     assert list(again.rungs) == cells
     assert again.rungs[cells[7]] == {12: pytest.approx((1e-9, 1e-9, None, 2e-9, None, None, 3e-9))} | {
         14: again.rungs[cells[7]][14]
@@ -717,7 +717,7 @@ def test_a_scan_ends_when_the_time_is_up(monkeypatch):
     scan = made_up()
     assert scanned(scan, sample.sample(0), seconds=-1.0) == []
     assert len(scan) == 0
-    assert Asked.last.requests == []
+    assert REQUESTS == []
 
 
 def test_what_fails_is_kept_with_its_reason(monkeypatch):
@@ -727,7 +727,7 @@ def test_what_fails_is_kept_with_its_reason(monkeypatch):
     assert scanned(scan, COVERING[:3]) == COVERING[:3]
     assert scan.failed == {COVERING[1]: "wrong"}
     assert set(scan.rungs) == {COVERING[0], COVERING[2]}
-    timed = [cell for part_, cell, _ in Asked.last.requests if part_ == "timed"]
+    timed = [cell for part_, cell, _ in REQUESTS if part_ == "timed"]
     assert COVERING[1].name not in timed
 
 
@@ -738,13 +738,13 @@ def test_what_looks_slow_is_measured_a_second_time(monkeypatch):
         def ask(self, name, threads, part, peer="fastq", *, cell, log2=0, seconds=0):
             if peer != "fastq":
                 raise worker.Absent("not installed")
-            self.requests.append(log2)
+            REQUESTS.append(log2)
             ours = next(times, 1.2) * 1e-9 * CELL.elements(log2 or 12)
             return "" if part == "compiled" else {"ours": ours, "copy": ours / 10}
 
-    pool = Stalled(2)
-    run._measure(pool, scan := made_up(), CELL, (12, 18))
-    assert pool.requests == [12, 18, 12, 18]
+    REQUESTS.clear()
+    run._measure(Stalled(2), scan := made_up(), CELL, (12, 18))
+    assert REQUESTS == [12, 18, 12, 18]
     assert scan.rungs[CELL] == {
         12: pytest.approx((1e-9, 1e-10, None, None, None, None, None)),
         18: scan.rungs[CELL][18],
@@ -836,7 +836,7 @@ def some():
 def test_page_holds_what_was_found(some, tmp_path):
     text = page.text({Path("zen.json.gz"): some})
     assert "## A, b" in text
-    assert "| cliffs | 1 | 1 | 20.0 | - |" in text
+    assert "| cliffs | 1 | 41 | 1 | 20.0 | - |" in text
     cells = " | ".join([*CELL[:-1], "2^25", "0.5", "20.0"])
     assert f"| {cells} |" in text.split("### The worst: cliffs")[1].split("###")[0]
     assert f"| {COVERING[50].name} | its process ended with code -11 |" in text

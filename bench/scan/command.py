@@ -6,6 +6,8 @@ import itertools
 import math
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,9 @@ FELL = 0.5  # of the share of the copy's speed: less would be noise
 def new_scan(settings: dict[str, Any]) -> Scan:
     """A scan of this machine in which nothing was measured yet."""
     started = time.strftime("%Y-%m-%d %H:%M:%S")
-    versions = {name: version for name, version in config.versions().items() if name != "cache"}  # a folder of ours
+    versions = {name: number for name, number in config.versions().items() if name != "cache"}  # a folder of ours
+    with suppress(PackageNotFoundError):
+        versions["torch"] = version("torch")
     return Scan(machine.describe(), versions, settings, started)
 
 

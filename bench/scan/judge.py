@@ -138,9 +138,9 @@ class Criterion(NamedTuple):
     find: Callable[[Scan], list[Finding]]
     column: str = "copy"
 
-    def measured(self, scan: Scan) -> bool:
-        """Whether a scan has any such column: earlier ones lack some."""
-        return any(getattr(rung, self.column) is not None for _, _, rung in _judged(scan))
+    def cells(self, scan: Scan) -> int:
+        """How many cells have such a column: of earlier scans none has some."""
+        return len({cell for cell, _, rung in _judged(scan) if getattr(rung, self.column) is not None})
 
 
 CRITERIA = {

@@ -67,10 +67,9 @@ def _in_c_order(cell: Cell, log2: int) -> dict[str, Callable[[], Any]]:
 COPIES = {"copy store": False, "copy stream": True}
 
 
-def compiled_by_torch(cell: str) -> None:
-    """Have torch.compile compile the work of a cell, for all its sizes, so that it finds the code on disk."""
-    for log2 in cell_of(cell).ladder:
-        _of_torch(cell, log2)
+def compiled_by_torch(cell: str, log2: int) -> None:
+    """Have torch.compile compile the work of a cell at a size."""
+    _of_torch(cell, log2)
 
 
 def timed_by_torch(cell: str, log2: int, seconds: float) -> float | None:

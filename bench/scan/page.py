@@ -44,7 +44,7 @@ def section(scan: Scan, path: Path) -> str:
         f"### Gelem/s of the works\n\n{markdown(*show.families(scan))}",
     ]
     for name, criterion in CRITERIA.items():
-        if criterion.measured(scan):
+        if criterion.cells(scan):
             rows = show.findings(criterion.find(scan))
             parts.append(f"### The worst: {name}\n\n{markdown(show.FINDING, rows) if rows else NOTHING}")
     failed = show.failures(scan)

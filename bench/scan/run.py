@@ -85,6 +85,7 @@ def scanned(
         while batch := list(islice(missing, BATCH)):
             doing("compiling")
             _compile(pool, scan, batch, deadline)
+            _compile_by_torch(pool.threads, [cell for cell in batch if cell not in scan.failed], deadline, sizes)
             for cell in batch:
                 if time.perf_counter() > deadline:
                     return
@@ -97,28 +98,53 @@ def scanned(
 
 def _compile(pool: Pool, scan: Scan, batch: list[Cell], deadline: float) -> None:
     """Have the kernels of the cells compiled, and their results checked, by as many workers as there are cores."""
+
+    def compile_one(cell: Cell, compiler: str) -> None:
+        try:
+            wrong = pool.ask(compiler, pool.threads, part="compiled", cell=cell.name)
+        except Absent as reason:
+            wrong = str(reason)
+        if wrong:
+            scan.failed[cell] = wrong
+
+    _side_by_side(compile_one, batch, deadline)
+
+
+def _compile_by_torch(threads: int, batch: list[Cell], deadline: float, sizes: tuple[int, ...]) -> None:
+    """Have torch.compile compile the cells at all their sizes, by workers that end then; it keeps its code on disk."""
+
+    def compile_one(cell: Cell, compiler: str) -> None:
+        for log2 in filter(_fits, sizes or cell.ladder):
+            with suppress(Absent):  # a cell is timed without it then
+                name, threads_ = f"{compiler}, {cell.threads}", pool.threads_of(cell)
+                pool.ask(name, threads_, part="compiled_by_torch", peer=TORCH, cell=cell.name, log2=log2)
+
+    with Pool(threads) as pool:
+        _side_by_side(compile_one, batch, deadline)
+
+
+def _side_by_side(work: Callable[[Cell, str], None], batch: list[Cell], deadline: float) -> None:
+    """Do work for each cell, by the names of as many compilers as there are cores, until the time is up."""
     free: SimpleQueue[str] = SimpleQueue()
     for k in range(cores()):
         free.put(f"compiler {k}")
 
-    def compile_one(cell: Cell) -> None:
-        if time.perf_counter() > deadline:
-            return
-        name = free.get()
-        try:
-            wrong = pool.ask(name, pool.threads, part="compiled", cell=cell.name)
-            with suppress(Absent):  # where torch is not installed, or compiles no such function
-                of_torch = f"{name}, torch, {cell.threads}"
-                pool.ask(of_torch, pool.threads_of(cell), part="compiled_by_torch", peer=TORCH, cell=cell.name)
-        except Absent as reason:
-            wrong = str(reason)
-        finally:
-            free.put(name)
-        if wrong:
-            scan.failed[cell] = wrong
+    def do(cell: Cell) -> None:
+        if time.perf_counter() < deadline:
+            name = free.get()
+            try:
+                work(cell, name)
+            finally:
+                free.put(name)
 
     with ThreadPoolExecutor(cores()) as threads:
-        list(threads.map(compile_one, batch))
+        list(threads.map(do, batch))
+
+
+def _fits(log2: int) -> bool:
+    """Whether memory holds a cell of that size; where nobody knows, it does."""
+    available = available_memory()
+    return available <= 0 or available >= MEMORY_FACTOR * WIDEST << log2
 
 
 def _measure(pool: Pool, scan: Scan, cell: Cell, ladder: tuple[int, ...]) -> None:
@@ -134,9 +160,7 @@ def _measure(pool: Pool, scan: Scan, cell: Cell, ladder: tuple[int, ...]) -> Non
 
 def _rungs(pool: Pool, cell: Cell, ladder: tuple[int, ...]) -> Iterator[tuple[int, Rung]]:
     threads = pool.threads_of(cell)
-    for log2 in ladder:
-        if 0 < available_memory() < MEMORY_FACTOR * WIDEST << log2:
-            continue
+    for log2 in filter(_fits, ladder):
         found = pool.ask(cell.threads, threads, part="timed", cell=cell.name, log2=log2, seconds=TURN)
         if "wrong" in found:
             raise Absent(found["wrong"])

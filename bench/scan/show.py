@@ -23,18 +23,20 @@ def speed(seconds: float) -> str:
 def summary(scan: Scan) -> tuple[Row, list[Row]]:
     """How many cells and sizes were found by each criterion, of how many, and how fast all are beside each rival."""
     sizes = sum(map(len, scan.rungs.values()))
-    rows = [["cells", str(len(scan.rungs)), str(sizes), "-", "-"], ["failed", str(len(scan.failed)), "-", "-", "-"]]
+    cells, failed = (str(len(each)) for each in (scan.rungs, scan.failed))
+    rows = [["cells", cells, cells, str(sizes), "-", "-"], ["failed", failed, cells, "-", "-", "-"]]
     means = {f"slower than {rival}": mean_over(scan, rival) for rival in RIVALS}
     for name, criterion in CRITERIA.items():
-        if not criterion.measured(scan):
-            rows.append([name, NOT_MEASURED, "-", "-", "-"])
+        if not criterion.cells(scan):
+            rows.append([name, NOT_MEASURED, "-", "-", "-", "-"])
             continue
         found = criterion.find(scan)
         worst = max((each.times for each in found), default=None)
-        cells = {each.cell for each in found}
         numbers = ("-" if number is None else f"{number:.1f}" for number in (worst, means.get(name)))
-        rows.append([name, str(len(cells)), str(len(found)), *numbers])
-    return ["what", "cells", "sizes of cells", "worst, times as slow", "all, times as fast"], rows
+        rows.append(
+            [name, str(len({each.cell for each in found})), str(criterion.cells(scan)), str(len(found)), *numbers]
+        )
+    return ["what", "cells", "of", "sizes of cells", "worst, times as slow", "all, times as fast"], rows
 
 
 FINDING = [

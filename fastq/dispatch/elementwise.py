@@ -62,7 +62,7 @@ class ElementwiseLaunch:
         self.launch: Callable[..., int] = never_fits
         direct = self.launcher.direct if self.launcher else None
         if direct and not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given):
-            self.launch = bind(direct.plan.checked(rules.checks(x, target, result.nbytes, given)))
+            self.launch = bind(direct.checked(rules.checks(x, target, result.nbytes, given)))
 
     @property
     def bound(self) -> BoundCall:

@@ -16,7 +16,6 @@ from fastq.dispatch.launch import DirectLauncher, arrangement_of_packed
 from fastq.dispatch.planner import (
     ERRORS_CHUNK,
     NOT_STRIDED,
-    ElementwisePlan,
     StridedOperands,
     element_types,
     kernel_args,
@@ -33,7 +32,19 @@ from fastq.kernels.operands import ErrorOperands
 from fastq.results import Comparison, QParams
 from fastq.results.storage import check_stored_codes
 from fastq.runtime import threadpool
-from fastq.runtime.driver import LAUNCH_CHUNK, LAUNCH_STOP, OUT, SCALE, UNFIT, ZERO, X, bind, never_fits, plan_launch
+from fastq.runtime.driver import (
+    LAUNCH_CHUNK,
+    LAUNCH_STOP,
+    OUT,
+    SCALE,
+    UNFIT,
+    ZERO,
+    LaunchPlan,
+    X,
+    bind,
+    never_fits,
+    plan_launch,
+)
 from fastq.runtime.driver import SUMS as ERRORS
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.runtime.tiling import Operand, in_tiles
@@ -48,7 +59,7 @@ _VALUES = OpSpec("compare")  # the approximation is an array of values
 class ErrorsPlan(NamedTuple):
     """A plan of sums of errors, and how many chunks have sums of their own."""
 
-    elementwise: ElementwisePlan
+    plan: LaunchPlan
     chunks: int
 
 
@@ -61,10 +72,9 @@ def plan_errors(
     layout, repeat = layout.joined_rows(tuning.current())
     held = np.dtype(np.float64)
     kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, held), "compare", spec.arithmetic)
-    operands, args, size = (X, OUT, SCALE, ZERO, ERRORS), kernel_args(layout, spec.code_range), math.prod(shape)
-    plan = plan_launch(
-        kernel, operands, args, size, threadpool.threads_for(size), chunk=ERRORS_CHUNK, wake_workers=True
-    )
+    operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(shape)
+    args, threads = kernel_args(layout, spec.code_range, repeat=repeat), threadpool.threads_for(size)
+    plan = plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     if memory != NOT_STRIDED:
         x, q = (
             Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], memory, strict=True)
@@ -73,7 +83,7 @@ def plan_errors(
         assert tiled is not None
         plan = tiled
     (launch,) = plan.launches
-    return ErrorsPlan(ElementwisePlan(plan, repeat), int(-(-launch[LAUNCH_STOP] // launch[LAUNCH_CHUNK])))
+    return ErrorsPlan(plan, int(-(-launch[LAUNCH_STOP] // launch[LAUNCH_CHUNK])))
 
 
 class ErrorsLaunch:
@@ -100,8 +110,7 @@ class ErrorsLaunch:
         seen = (self.unpacked or spec).with_axes(arrangement.axes)
         plan, chunks = plan_errors(seen, view.shape, *dtypes, memory=memory)
         self.launcher, self.shape = DirectLauncher(plan, arrangement), (chunks, SUMS, SUM_LANES)
-        direct = None if self.unpacked else self.launcher.direct
-        self.direct = direct and direct.plan
+        self.direct = None if self.unpacked else self.launcher.direct
 
     def new_sums(self) -> Array:
         """Return sums of nothing."""

@@ -59,11 +59,10 @@ class Layout:
         """Join short rows, for a loop that converts or reduces; return how often that repeats the parameters, too.
 
         A loop over rows of three elements would spend its time between rows. Only where every row has the same
-        parameters, and there are many rows for each of their elements and 16 more.
+        parameters, and to reduce only where there are many rows for each of their elements and 16 more.
         """
-        least, many = tuned.narrow_row, tuned.narrow_rows[reduces]
-        repeat = min(-(-least // self.inner), self.length)
-        few = self.length < many * (self.inner + 16)
+        repeat = min(-(-tuned.narrow_row // self.inner), self.length)
+        few = reduces and self.length < tuned.narrow_rows * (self.inner + 16)
         if few or self.inner == 1 or repeat <= 1 or self.outer > 1 or self.blocks > 1:
             return self, 1
         length, inner = -(-self.length // repeat), self.inner * repeat

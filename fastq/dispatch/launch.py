@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.planner import ElementwisePlan, StridedOperands, plan_elementwise
+from fastq.dispatch.planner import StridedOperands, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result
 from fastq.dispatch.subbyte import packer, unpacker
 from fastq.runtime import result_pool
-from fastq.runtime.driver import run
+from fastq.runtime.driver import LaunchPlan, run
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -26,7 +26,7 @@ class Launcher(Protocol):
     """A way to run an operation on valid arrays, with parameters in the dtypes that its kernel reads."""
 
     @property
-    def direct(self) -> ElementwisePlan | None:
+    def direct(self) -> LaunchPlan | None:
         """The plan, where it can be launched with the caller's arrays as they are."""
 
     def execute(self, x: Array, out: Array, given: Parameters) -> int:
@@ -36,18 +36,18 @@ class Launcher(Protocol):
 class DirectLauncher(NamedTuple):
     """Launch on the caller's arrays, in place or in tiles."""
 
-    plan: ElementwisePlan
+    plan: LaunchPlan
     arrangement: Arrangement
 
     @property
-    def direct(self) -> ElementwisePlan | None:
-        """The plan, unless parameters have to be repeated or transposed first."""
-        return self.plan if self.plan.repeat == 1 and not self.arrangement.parameter_order else None
+    def direct(self) -> LaunchPlan | None:
+        """The plan, unless parameters have to be transposed first."""
+        return None if self.arrangement.parameter_order else self.plan
 
     def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
         """Run; return the status."""
-        scale, zero_point, tensor_scale = self.plan.repeated(_arranged(self.arrangement, given))
-        return run(self.plan.plan.with_tensor(tensor_scale), x, out, scale, zero_point, sums)
+        scale, zero_point, tensor_scale = _arranged(self.arrangement, given)
+        return run(self.plan.with_tensor(tensor_scale), x, out, scale, zero_point, sums)
 
 
 class UnpackedLauncher(NamedTuple):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import plans
 from fastq.dispatch.granularity import NEVER, Layout, make_layout
-from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec, Parameters
+from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
 from fastq.dispatch.streaming import bytes_of, outgrows_cache, store_mode
 from fastq.dispatch.strides import Memory
 from fastq.formats.floats import FLOAT_FORMATS
@@ -62,6 +62,7 @@ def kernel_args(
     *,
     streaming: int = 0,
     outgrows_cache: bool = False,
+    repeat: int = 1,
     size: int = 0,
     partials: int = 0,
     partial_stride: int = 0,
@@ -70,7 +71,7 @@ def kernel_args(
 ) -> Array:
     """Return the numeric arguments of a kernel."""
     indexing = layout.outer, layout.length, layout.inner, layout.block, layout.blocks, layout.cycle, layout.kept
-    others = streaming, outgrows_cache, ERRORS_CHUNK, size, partials, partial_stride, grid, candidates
+    others = streaming, outgrows_cache, repeat, ERRORS_CHUNK, size, partials, partial_stride, grid, candidates
     return np.array([(*indexing, *code_range, 1.0, *others)], KERNEL_ARGS)
 
 
@@ -114,33 +115,13 @@ NOT_STRIDED = StridedOperands()
 # --- given parameters -------------------------------------------------------------------------------------------------
 
 
-class ElementwisePlan(NamedTuple):
-    """A launch plan with given parameters, and how often these are repeated side by side where rows are joined."""
-
-    plan: LaunchPlan
-    repeat: int
-
-    def repeated(self, given: Parameters) -> Parameters:
-        """Return parameters side by side as often as the layout has rows in one."""
-        if self.repeat == 1:
-            return given
-        scale, zero_point = given.scale.reshape(-1), given.zero_point.reshape(-1)
-        return Parameters(_repeated(scale, self.repeat), _repeated(zero_point, self.repeat), given.tensor_scale)
-
-
-def _repeated(x: Array, times: int) -> Array:
-    """Return parameters so many times, one copy after the other: `np.tile`, which takes 5 us where this takes 1."""
-    (result := np.empty((times, x.size), x.dtype))[...] = x
-    return result.reshape(-1)
-
-
 def plan_elementwise(
     spec: OpSpec,
     shape: tuple[int, ...],
     *dtypes: np.dtype[Any],
     memory: StridedOperands = NOT_STRIDED,
     backward: bool = False,
-) -> ElementwisePlan:
+) -> LaunchPlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
     kinds, size = element_types(spec, *dtypes), math.prod(shape)
     layout = make_layout(shape, spec.axes, spec.block_size)
@@ -153,6 +134,7 @@ def plan_elementwise(
         spec.code_range,
         streaming=store_mode(size, *kinds[:2], layout),
         outgrows_cache=outgrows_cache(bytes_of(size, *kinds[:2])),
+        repeat=repeat,
     )
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
@@ -160,7 +142,7 @@ def plan_elementwise(
     )
     tiled = _tiled_if_strided(plan, shape, kinds, memory)
     assert tiled is not None
-    return ElementwisePlan(tiled, repeat)
+    return tiled
 
 
 def _tiled_if_strided(
@@ -430,12 +412,12 @@ def plan_ranged(
         return None
     scheme, marks_blocks = spec.range_scheme, spec.nan == "keep" and spec.arithmetic.scale_format is not None
     parameters = scheme.scale_dtype, scheme.zero_point_dtype
-    second = plan_elementwise(spec.given, shape, src, dst, *parameters, memory=memory, backward=True)
-    if second.repeat > 1 or marks_blocks:
+    if marks_blocks:
         return None
+    second = plan_elementwise(spec.given, shape, src, dst, *parameters, memory=memory, backward=True)
     reduction = plan_minmax(shape, spec.axes, spec.block_size, spec.nan, src, memory.x)
     ranges = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
-    return RangedPlan(reduction.plan.then(ranges, second.plan), reduction)
+    return RangedPlan(reduction.plan.then(ranges, second), reduction)
 
 
 def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:

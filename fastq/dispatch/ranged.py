@@ -390,7 +390,7 @@ class RangedLaunch:
 class SteppedLaunch:
     """Launch an operation with parameters from ranges in steps, with Python between them.
 
-    Strided memory goes through buffers twice; parameters of short rows are repeated, those of blocks with NaN marked.
+    Strided memory goes through buffers twice; parameters of blocks with NaN are marked.
     """
 
     def __init__(self, x: Array, out: Array | None, request: Request, spec: OpSpec, result: Result) -> None:

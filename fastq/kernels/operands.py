@@ -124,6 +124,7 @@ class Args(NamedTuple):
     streaming: Any
     staging: Any
     outgrows_cache: Any
+    repeat: Any
     chunk: Any
     size: Any
     partials: Any
@@ -151,7 +152,7 @@ def without_streaming(args):
 @njit
 def _others(args):
     sizes = args.chunk, args.size, args.partials, args.partial_stride, args.grid, args.candidates
-    return args.outgrows_cache != 0, *sizes
+    return args.outgrows_cache != 0, args.repeat, *sizes
 
 
 @specialize
@@ -209,6 +210,20 @@ _REBASED = {
     ReductionOperands: _rebase_reduction,
     SearchOperands: _rebase_search,
 }
+
+
+_WITH_PARAMETERS = {
+    ElementOperands: lambda operands, scale, zero_point: ElementOperands(operands.src, operands.dst, scale, zero_point),
+    ErrorOperands: lambda operands, scale, zero_point: ErrorOperands(
+        operands.src, operands.approximation, scale, zero_point, operands.errors
+    ),
+}
+
+
+@specialize
+def with_parameters(operands, scale, zero_point):
+    """Return the operands with other parameters, in memory of the same types."""
+    return _WITH_PARAMETERS[operands.instance_class]
 
 
 def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:

@@ -74,20 +74,19 @@ class Tuning:
         Gelem/s in one pass and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048
         9.7 and 6.9; 512 rows of 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4.
     narrow_row : int
-        Elements of a row, below which several rows are taken as one where they can be.
-    narrow_rows : tuple of int
-        Rows for each element of a row and 16 more, from which on it pays to take several as one where parameters have
-        to be repeated first, which takes 15 us, and where minima and maxima have to be merged afterwards.
-        int8 by columns to float32 on a Zen 4, each row for itself beside one row of many: 64 rows of 16 elements 10
-        times as fast, 1024 of 64 4.4, 4096 of 16 2.6; 4096 rows of 3 0.35, 16384 of 16 0.87, of float32 to int8 0.45,
-        of 64 0.66. Minima and maxima: 64 rows of 16 to 256 elements 1.5, 1024 of 3 0.26, of 16 0.72.
+        Elements of a row, below which several rows are taken as one where they can be; kernels repeat the parameters.
+        int8 by 16 columns to float32, one thread, beside parameters repeated in Python: 2**15 elements 4.9 times as
+        fast, 2**16 3.9, 2**18 1.9, 2**20 1.1 to 1.3; by 64 and more as fast.
+    narrow_rows : int
+        Rows for each element of a row and 16 more, from which on it pays to take several as one where minima and maxima
+        have to be merged afterwards: 64 rows of 16 to 256 elements 1.5 times as fast, 1024 of 3 0.26, of 16 0.72.
     wide_row : int
         Bytes of the scales of a row, or of its values for minima and maxima, from which on several rows are visited at
         a time though the array outgrows the cache.
         Minima of columns of 2**26 float32, eight rows at a time beside one, two threads of a Zen 4: rows of 1 KiB 0.58
         times as fast, of 4 KiB 0.73, 8 KiB 1.05, 16 KiB 1.4, 32 KiB 1.35 and more; four at a time 1.2, of 32 KiB 1.3.
         int8 by columns to float32, one thread, 2**25 elements, four rows beside one: scales of 2 KiB 0.51 times as
-        fast, 4 KiB 0.69, 8 KiB 0.63 to 0.74, 16 KiB 1.2, 32 KiB 1.3; float32 to int8: 16 KiB 1.5, 64 KiB 1.7.
+        fast, 4 KiB 0.69, 8 KiB 0.63 to 0.74, 16 KiB 1.2; float32 to int8: 16 KiB 1.5, 64 KiB 1.7.
     tile_bytes : int
         Bytes of the stack, on each thread, of the buffers through which strided memory goes.
         float32 to int8 transposed, two threads of a Zen 4, 2**24 and 2**18, Gelem/s: 2**15 bytes 1.4 and 4.1, 2**16
@@ -145,7 +144,7 @@ class Tuning:
     aliased_rows: int = 512
     aliased_stride: int = 1 << 14
     narrow_row: int = 512
-    narrow_rows: tuple[int, int] = (64, 8)
+    narrow_rows: int = 8
     wide_row: int = 12 << 10
     tile_bytes: int = 1 << 16
     reduction_cost: int = 8

@@ -45,7 +45,7 @@ def cast_value(
     dtype : dtype
         The integer or float dtype to cast to.
     rounding : {"nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away"}
-        How values are rounded to integers. Floats are rounded to even only.
+        How values are rounded to integers. To floats they are rounded to even only.
     out_of_range : {None, "clamp", "wrap"}
         Refuse what, rounded, is out of range, or make it the nearest number in range, or add a multiple of the number
         of integers. For floats what is too large becomes infinite with "clamp".
@@ -63,7 +63,7 @@ def cast_value(
         If x or dtype is neither integers nor floats, or scalar_map no mapping of numbers.
     ValueError
         If scalar_map has what dtype has no number for.
-        If x has NaN, an infinity or a value out of range that no option is for, or a float is to be rounded otherwise.
+        If x has NaN, an infinity or a value out of range that no option is for, or floats are to be rounded otherwise.
 
     References
     ----------

@@ -81,7 +81,7 @@ def weighted(random, weights):
 
 
 def in_turn(weights, place, of):
-    """The key at a place, and how many equal ones are before it: in each turn all, as often as they weigh, shuffled."""
+    """Return the key at a place of turns that have each key as often as it weighs, and how often it came before."""
     turn, place = divmod(place, sum(weights.values()))
     keys = [key for key, weight in weights.items() for _ in range(weight)]
     Random(f"turn {turn} of {of}").shuffle(keys)

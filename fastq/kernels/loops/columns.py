@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numba import types
+
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.formulas import is_infinite
@@ -16,8 +18,8 @@ from fastq.kernels.load_store import (
 )
 from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, to_line
-from fastq.kernels.loops.row_group import rows_at_a_time, visit_group
-from fastq.kernels.operands import pointer_types, rebase, register_lanes
+from fastq.kernels.loops.row_group import converted, rows_at_a_time, visit_group
+from fastq.kernels.operands import pointer_types, rebase, register_lanes, with_parameters
 from fastq.kernels.parameters import (
     count_nan_as_zero,
     load_scale,
@@ -33,6 +35,7 @@ from fastq.simd import (
     REGISTER_BITS,
     Vec,
     any_lane,
+    cast_pointer,
     count,
     lane_count,
     lanes_like,
@@ -40,8 +43,11 @@ from fastq.simd import (
     maximum,
     minimum,
     prefetch,
+    scratch,
+    store,
 )
 from fastq.simd.vector import named_type
+from fastq.system import tuning
 
 
 def _fewest(operands):
@@ -66,11 +72,37 @@ def quarter_lanes(operands, vec):
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
+_MOST_JOINED = 2 * tuning.current().narrow_row  # elements of rows taken as one: of shorter ones as many as fill it
+
+
+@specialize
+def with_rows_of_parameters(operands, args):
+    """Operands with the parameters of a row side by side on the stack, where several rows are taken as one."""
+    pointers = pointer_types(operands)
+    if not {"scale", "zero_point"} <= pointers.keys():
+        return lambda operands, args: operands
+    scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
+    scale_bits, zero_bits = (types.Integer.from_bitwidth(each.bitwidth, False) for each in (scale_type, zero_type))
+
+    def joined(operands, args):
+        if args.repeat == 1:
+            return operands
+        scale, zero_point = scratch(_MOST_JOINED, scale_bits), scratch(_MOST_JOINED, zero_bits)
+        of_row = cast_pointer(operands.scale, scale_bits), cast_pointer(operands.zero_point, zero_bits)
+        n = args.inner // args.repeat
+        for row in range(args.repeat):
+            for k in range(n):
+                store(scale, row * n + k, load(of_row[0], k, scale_bits))
+                store(zero_point, row * n + k, load(of_row[1], k, zero_bits))
+        return with_parameters(operands, cast_pointer(scale, scale_type), cast_pointer(zero_point, zero_type))
+
+    return joined
+
 
 @njit
 def columns(spec, operands, args, units):
     """Visit elements start..stop, row by row; src and dst hold the elements from `origin` on."""
-    operands = rebase(operands, args, units)
+    operands = with_rows_of_parameters(rebase(operands, args, units), args)
     i, stop, status = units.start, units.stop, 0
     while i < stop:
         row = i // args.inner
@@ -190,7 +222,7 @@ def _convert_lanes(context, i, vec):
     prefetch_lanes(src, i + prefetch_distance(src), vec)
     x = load_elements(src, i, vec)
     scale, zero_point = load_scale(spec, operands, p + i, vec), load_zero_point(spec, operands, args, p + i, vec)
-    return apply_op(spec, to_compute(spec, x, operands.scale), scale, zero_point, args, operands.dst), nan_mask(spec, x)
+    return converted(spec, operands, args, x, scale, zero_point)
 
 
 _stream_lines = in_lines(_convert_lanes)

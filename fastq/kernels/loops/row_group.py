@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
+from fastq.kernels.loops.nontemporal import goes_in_lines
 from fastq.kernels.operands import pointer_types, register_lanes
 from fastq.kernels.parameters import load_scale, load_zero_point, store_min_max
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
@@ -23,19 +24,20 @@ def rows_at_a_time(spec, operands, args, alike, width):
     """Return how many rows of `alike` to visit at a time, `width` elements of each: those of a group, or 1.
 
     In cache several pay where the CPU would wait for loads, which is not so where it divides. Memory gives rows one by
-    one faster, but for so many columns that their parameters, or minima and maxima, outgrow a cache of the first level:
+    one faster, but for so many columns that their scales, or minima and maxima, outgrow a cache of the first level:
     these are read once for a group. Rows that are streamed come one by one.
     """
     if spec.op == "compare":
         return lambda spec, operands, args, alike, width: 1
     in_cache = _GROUP_ROWS if spec.op in ("minmax", "dequantize") else 1
     wide, kept = (_WIDE_GROUP_ROWS, "src") if spec.op == "minmax" else (_GROUP_ROWS, "scale")
-    bits = pointer_types(operands)[kept].dtype.bitwidth
+    pointers = pointer_types(operands)
+    bits, streams = pointers[kept].dtype.bitwidth, "dst" in pointers and goes_in_lines(spec, pointers["dst"])
 
     def rows(spec, operands, args, alike, width):
         group = in_cache
         if args.outgrows_cache:
-            group = wide if width * bits >= 8 * _WIDE_ROW and not args.streaming else 1
+            group = wide if width * bits >= 8 * _WIDE_ROW and not (streams and args.streaming) else 1
         return group if alike >= group and width >= count(register_lanes(operands)) else 1
 
     return rows
@@ -96,11 +98,20 @@ def _merge_min_max(spec, operands, args, p, i, vec, rows):
 @njit
 def _by_parameters(spec, operands, args, p, i, vec, rows):
     """Convert the lanes from i on of all rows by the parameters of their columns."""
-    src, dst, nans = operands.src, operands.dst, nan_mask(spec, load_elements(operands.src, i, vec))
+    src, dst = operands.src, operands.dst
     scale, zero_point = load_scale(spec, operands, p + i, vec), load_zero_point(spec, operands, args, p + i, vec)
-    for r in range(rows):
+    y, nans = converted(spec, operands, args, load_elements(src, i, vec), scale, zero_point)
+    store_elements(dst, i, y)
+    for r in range(1, rows):
         k = i + r * args.inner
-        x = load_elements(src, k, vec)
-        nans = nans | nan_mask(spec, x)
-        store_elements(dst, k, apply_op(spec, to_compute(spec, x, operands.scale), scale, zero_point, args, dst))
+        y, found = converted(spec, operands, args, load_elements(src, k, vec), scale, zero_point)
+        store_elements(dst, k, y)
+        nans = nans | found
     return nans
+
+
+@njit
+def converted(spec, operands, args, x, scale, zero_point):
+    """Convert lanes by the parameters of their columns; return them and which have a NaN to report."""
+    y = apply_op(spec, to_compute(spec, x, operands.scale), scale, zero_point, args, operands.dst)
+    return y, nan_mask(spec, x)

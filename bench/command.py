@@ -187,7 +187,7 @@ def measured(settings: Settings, wanted: list[Case], json_file: Path | None) -> 
     return results
 
 
-NOTHING_STORED = "there are no stored results: python -m bench run --full --json bench/results/NAME.json"
+NOTHING_STORED = "there are no stored results: python -m bench run --full --json bench/results/NAME.json.gz"
 
 
 def results_of(ctx: Any, param: Any, path: Path | None) -> Path:

@@ -40,7 +40,10 @@ def texts(stored: dict[Path, Results], scans: Scans, root: Path = ROOT) -> dict[
 
 def _paths(stored: dict[Path, Results]) -> dict[Path, Path]:
     """The page of each of the stored results."""
-    return {file: PAGE.with_stem(f"{PAGE.stem}-{file.stem}") if k else PAGE for k, file in enumerate(stored)}
+    return {
+        file: PAGE.with_stem(f"{PAGE.stem}-{file.name.partition('.')[0]}") if k else PAGE
+        for k, file in enumerate(stored)
+    }
 
 
 def _links(stored: dict[Path, Results], paths: dict[Path, Path], besides: Path) -> str:

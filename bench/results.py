@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from fastq.system.atomic import replacing
-
+from . import compressed
 from .cases import WORKS, Case, case_of
 from .peers import CONTENDERS, NUMPY, OURS, ROOFLINES
 
@@ -171,8 +170,7 @@ class Results:
 
     def write(self, path: Path) -> None:
         """Write to a temporary name in the same folder, and rename."""
-        with replacing(path.resolve()) as file:
-            file.write(f"{_in_lines(_stored(self))}\n".encode())
+        compressed.write(path, f"{_in_lines(_stored(self))}\n".encode())
 
 
 def read(path: Path) -> Results:
@@ -184,7 +182,7 @@ def read(path: Path) -> Results:
         If the file is something else.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(compressed.read(path))
         if content.pop("format") != FORMAT or content.pop("figures") != FIGURES:
             raise ValueError(f"its format is not {FORMAT}")
         works = content.pop("measurements").items()
@@ -192,7 +190,7 @@ def read(path: Path) -> Results:
             _measurement(f"{work}/{size}", row, names) for work, (names, rows) in works for size, row in rows.items()
         ]
         return Results(measurements=measurements, **content)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError) as error:
         raise ValueError(f"{path.name} holds no results of this benchmark: {error}") from error
 
 
@@ -256,7 +254,7 @@ def _in_lines(content: Any, depth: int = 4) -> str:
 
 def stored() -> dict[Path, Results]:
     """The results kept beside this file, those that were begun last first."""
-    found = {path: read(path) for path in STORED.glob("*.json")}
+    found = {path: read(path) for path in STORED.glob("*.json*")}
     return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))
 
 

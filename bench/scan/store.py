@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastq.system.atomic import replacing
-
+from .. import compressed
 from .grid import AXES, Cell
 
 FORMAT = 1
 STORED = Path(__file__).parent / "results"
-COMPRESSED = ".gz"
 DIGITS = 3
 PICO = 1e12
 COLUMNS = ("ours", "copy", "copyto", "numpy", "loop", "c_order", "torch")
@@ -86,8 +83,7 @@ class Scan:
         cells = ",\n".join(_compact([_places(cell), *_stored(rungs)]) for cell, rungs in self.rungs.items())
         text = ("{" + ",\n".join([*lines, f'"cells":[\n{cells}\n]']) + "}\n").encode()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path.resolve()) as file:
-            file.write(gzip.compress(text, mtime=0) if path.suffix == COMPRESSED else text)
+        compressed.write(path, text)
 
 
 def read(path: Path) -> Scan:
@@ -99,8 +95,7 @@ def read(path: Path) -> Scan:
         If the file is something else.
     """
     try:
-        stored = path.read_bytes()
-        content = json.loads(gzip.decompress(stored) if path.suffix == COMPRESSED else stored)
+        content = json.loads(compressed.read(path))
         columns = content.pop("columns")  # fewer in files that were written before there were more
         if content.pop("format") != FORMAT or columns != list(COLUMNS[: len(columns)]):
             raise ValueError(f"its format is not {FORMAT}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 
 from fastq.system.atomic import replacing
@@ -21,8 +22,13 @@ def read(path: Path) -> bytes:
 
     Raises
     ------
-    OSError, EOFError
-        If the file is not there, or no compressed one.
+    ValueError
+        If the name says that the file is compressed, and it is not, or damaged.
     """
     stored = path.read_bytes()
-    return gzip.decompress(stored) if path.suffix == SUFFIX else stored
+    if path.suffix != SUFFIX:
+        return stored
+    try:
+        return gzip.decompress(stored)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"it cannot be decompressed: {error}") from error

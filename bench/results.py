@@ -190,7 +190,7 @@ def read(path: Path) -> Results:
             _measurement(f"{work}/{size}", row, names) for work, (names, rows) in works for size, row in rows.items()
         ]
         return Results(measurements=measurements, **content)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path.name} holds no results of this benchmark: {error}") from error
 
 

@@ -663,6 +663,18 @@ def test_other_files_are_refused(tmp_path, content):
         results.read(tmp_path / "other.json")
 
 
+def test_compressed_results_that_are_damaged_are_refused(measured, tmp_path):
+    """Cut anywhere, or with a byte that is another one: never half of what was stored."""
+    made = results.read(measured[0])
+    made.write(path := tmp_path / "results.json.gz")
+    assert results.read(path) == made
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:5], whole[: len(whole) // 2], whole[:-1], whole[:40] + b"\xff\xff" + whole[42:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"^results\.json\.gz holds no results of this benchmark: "):
+            results.read(path)
+
+
 @pytest.mark.parametrize(("text", "sizes"), [("18", (18,)), ("12,18", (12, 18)), ("10-16:2,20", (10, 12, 14, 16, 20))])
 def test_sizes(text, sizes):
     assert command.Sizes().convert(text, None, None) == sizes

@@ -392,15 +392,11 @@ def cells_of_torch():
     for cell in (*(cell for work in TORCH_WORKS for cell in cells_of_loops(work)), *COVERING):
         halves = [cell._replace(dtype=dtype) for dtype in ("float16", "bfloat16")] if cell.dtype == "float64" else []
         for each in (cell, *(half for half in halves if half.valid)):
-            if torch_functions().takes(each) and (log2 := size_of_whole_blocks(each)):
+            if grid.torch_takes(each) and (log2 := size_of_whole_blocks(each)):
                 yield each, log2
 
 
 TORCH_WORKS = [work for work in LOOP_WORKS if "pack" not in work]
-
-
-def torch_functions():
-    return part("scan.torch_functions")
 
 
 def check_functions_of_torch():
@@ -408,7 +404,7 @@ def check_functions_of_torch():
     found = dict.fromkeys(TORCH_WORKS, 0)
     for cell, log2 in cells_of_torch():
         o = calls.ready(cell, log2)[0]
-        function, arguments, results = torch_functions().prepared(cell, o)
+        function, arguments, results = part("scan.torch_functions").prepared(cell, o)
         function(*arguments)
         if cell.work in ("choose_qparams", "minmax"):
             check_parameters(cell, o, results, np.reshape)

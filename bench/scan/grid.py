@@ -310,6 +310,20 @@ def cell_of(name: str) -> Cell:
     return Cell(*values)
 
 
+# what torch.compile is measured for: torch takes no memory with negative strides, unaligned or byte-swapped, and
+# computes with few dtypes of unsigned integers
+_TORCH = {
+    "format": ("int8", "uint8", "int16", NO_FORMAT),
+    "dtype": (*FLOATS, "int8", "uint8", "int16", "int32", "int64"),
+    "layout": ("c", "fortran", "transposed", "permuted", "gaps", "broadcast"),
+}
+
+
+def torch_takes(cell: Cell) -> bool:
+    """Whether torch has the dtypes of a cell and takes its memory, and codes are integers of whole bytes."""
+    return all(getattr(cell, axis) in values for axis, values in _TORCH.items())
+
+
 # where the scan that made us look found cliffs, and one usual call of each kind: what the gate measures again
 GATE = (
     Cell("dequantize", "int8", "blocks 32"),

@@ -67,32 +67,6 @@ def _in_c_order(cell: Cell, log2: int) -> dict[str, Callable[[], Any]]:
 COPIES = {"copy store": False, "copy stream": True}
 
 
-def compiled_by_torch(cell: str, log2: int) -> None:
-    """Have torch.compile compile the work of a cell at a size."""
-    _of_torch(cell, log2)
-
-
-def timed_by_torch(cell: str, log2: int, seconds: float) -> float | None:
-    """Seconds of what torch.compile makes of the work of a cell; None where torch does not take it."""
-    call = _of_torch(cell, log2)
-    if call is None:
-        return None
-    least = min(_least(call, SHARE_OF_OTHERS * seconds / TURNS) for _ in range(TURNS))
-    settle()
-    return least
-
-
-def _of_torch(name: str, log2: int) -> Callable[[], Any] | None:
-    """The call, made once."""
-    from . import torch_functions
-
-    cell = cell_of(name)
-    call = torch_functions.compiled(cell, ready(cell, log2)[0]) if torch_functions.takes(cell) else None
-    if call:
-        call()
-    return call
-
-
 def _copies(nbytes: int) -> dict[str, Callable[[], Any]]:
     """The bytes of a call as a plain copy with as many threads, whose stores go into or past the cache."""
     half = max(nbytes // 2, ALIGNMENT)
@@ -109,3 +83,29 @@ def _least(call: Callable[[], Any], seconds: float) -> float:
     call()
     once = time.perf_counter() - start
     return once if once > seconds else min(sampled(call, seconds))
+
+
+def compiled_by_torch(cell: str, log2: int) -> None:
+    """Have torch.compile compile the work of a cell at a size."""
+    _of_torch(cell, log2)
+
+
+def timed_by_torch(cell: str, log2: int, seconds: float) -> float | None:
+    """Seconds of what torch.compile makes of the work of a cell; None where blocks are ragged."""
+    call = _of_torch(cell, log2)
+    if call is None:
+        return None
+    least = min(_least(call, SHARE_OF_OTHERS * seconds / TURNS) for _ in range(TURNS))
+    settle()
+    return least
+
+
+def _of_torch(name: str, log2: int) -> Callable[[], Any] | None:
+    """The call, made once."""
+    from . import torch_functions
+
+    cell = cell_of(name)
+    call = torch_functions.compiled(cell, ready(cell, log2)[0])
+    if call:
+        call()
+    return call

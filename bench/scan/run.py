@@ -19,7 +19,7 @@ from ..machine import available_memory, cores
 from ..peers import OURS
 from ..worker import Absent, Worker
 from . import judge
-from .grid import Cell
+from .grid import Cell, torch_takes
 from .store import Rung, Scan
 
 TURN = 0.03  # seconds of our turns at a size
@@ -85,7 +85,8 @@ def scanned(
         while batch := list(islice(missing, BATCH)):
             doing("compiling")
             _compile(pool, scan, batch, deadline)
-            _compile_by_torch(pool.threads, [cell for cell in batch if cell not in scan.failed], deadline, sizes)
+            taken = [cell for cell in batch if torch_takes(cell) and cell not in scan.failed]
+            _compile_by_torch(pool.threads, taken, deadline, sizes)
             for cell in batch:
                 if time.perf_counter() > deadline:
                     return
@@ -164,7 +165,7 @@ def _rungs(pool: Pool, cell: Cell, ladder: tuple[int, ...]) -> Iterator[tuple[in
         found = pool.ask(cell.threads, threads, part="timed", cell=cell.name, log2=log2, seconds=TURN)
         if "wrong" in found:
             raise Absent(found["wrong"])
-        found |= _of_torch(pool, cell, threads, log2)
+        found |= _of_torch(pool, cell, threads, log2) if torch_takes(cell) else {}
         elements = cell.elements(log2)
         yield log2, Rung(**{name: seconds / elements for name, seconds in found.items()})
 

@@ -27,15 +27,14 @@ def summary(scan: Scan) -> tuple[Row, list[Row]]:
     rows = [["cells", cells, cells, str(sizes), "-", "-"], ["failed", failed, cells, "-", "-", "-"]]
     means = {f"slower than {rival}": mean_over(scan, rival) for rival in RIVALS}
     for name, criterion in CRITERIA.items():
-        if not criterion.cells(scan):
+        of = criterion.cells(scan)
+        if not of:
             rows.append([name, NOT_MEASURED, "-", "-", "-", "-"])
             continue
         found = criterion.find(scan)
         worst = max((each.times for each in found), default=None)
         numbers = ("-" if number is None else f"{number:.1f}" for number in (worst, means.get(name)))
-        rows.append(
-            [name, str(len({each.cell for each in found})), str(criterion.cells(scan)), str(len(found)), *numbers]
-        )
+        rows.append([name, str(len({each.cell for each in found})), str(of), str(len(found)), *numbers])
     return ["what", "cells", "of", "sizes of cells", "worst, times as slow", "all, times as fast"], rows
 
 

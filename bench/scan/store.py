@@ -106,7 +106,7 @@ def read(path: Path) -> Scan:
             rungs[cell] = {log2: Rung(*(None if ps is None else ps / PICO for ps in row)) for log2, *row in rows}
         failed = {Cell(*name.split("/")): why for name, why in content.pop("failed").items()}
         return Scan(rungs=rungs, failed=failed, **content)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError, EOFError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError) as error:
         raise ValueError(f"{path.name} holds no results of a scan: {error}") from error
 
 

@@ -1,7 +1,6 @@
 """The same work as functions of torch, which torch.compile fuses: results go into memory that is there.
 
-Parameters have the axes of the operand, blocks being an axis of their own, and length 1 where it shares them. Torch
-takes no memory with negative strides, unaligned or byte-swapped, and computes with few dtypes of unsigned integers.
+Parameters have the axes of the operand, blocks being an axis of their own, and length 1 where it shares them.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ import torch
 from torch import Tensor
 
 from ..peers.torch_compile import tensor
+from . import loops
 from .arrays import Array, Operands
-from .grid import FLOATS, NO_FORMAT, WORKS, Cell
+from .grid import NO_FORMAT, WORKS, Cell, torch_takes
 from .loops import Work, work_of
 
-FORMATS = ("int8", "uint8", "int16", NO_FORMAT)
-DTYPES = (*FLOATS, "int8", "uint8", "int16", "int32", "int64")
-LAYOUTS = ("c", "fortran", "transposed", "permuted", "gaps", "broadcast")
 MEASURES = 8  # sums, maxima and counts of `measure`
 
 
@@ -96,14 +93,8 @@ def measure_values(x: Tensor, values: Tensor, clipped: Tensor | None, sums: Tens
     )
 
 
-# function -> what becomes of an element
-ELEMENTS = {
-    "quantize": encode,
-    "quantize_linear": encode,
-    "fake_quantize": encode_and_decode,
-    "dequantize": decode,
-    "dequantize_linear": decode,
-}
+# what becomes of an element in a plain loop -> the same of tensors
+_ELEMENTS = {loops.encode: encode, loops.encode_and_decode: encode_and_decode, loops.decode: decode}
 
 
 class Prepared(NamedTuple):
@@ -131,7 +122,7 @@ def _own(work: Work, dtype: Any) -> tuple[Array, Array]:
 
 
 def _elements(work: Work) -> Prepared:
-    element, result = ELEMENTS[WORKS[work.cell.work].function], work.result()
+    element, result = _ELEMENTS[loops.ELEMENTS[WORKS[work.cell.work].function]], work.result()
     own = work.operands.qparams is None
     parameters = _own(work, work.real) if own else _given(work)
     arrays = map(tensor, (work.first, *parameters, result.reshape(work.first.shape)))
@@ -158,22 +149,16 @@ def _compare(work: Work) -> Prepared:
 
 
 _FUNCTIONS: dict[str, Callable[[Work], Prepared]] = {
-    **dict.fromkeys(ELEMENTS, _elements),
+    **dict.fromkeys(loops.ELEMENTS, _elements),
     "choose_qparams": _choose_qparams,
     "minmax": _minmax,
     "compare": _compare,
 }
 
 
-def takes(cell: Cell) -> bool:
-    """Whether torch has the dtypes of a cell and takes its memory, and codes are integers of whole bytes."""
-    known = WORKS[cell.work].function in _FUNCTIONS and cell.format in FORMATS
-    return known and cell.dtype in DTYPES and cell.layout in LAYOUTS
-
-
 def prepared(cell: Cell, o: Operands) -> Prepared | None:
     """The work as a function of torch; None where torch does not take it, or blocks are ragged."""
-    work = work_of(cell, o) if takes(cell) else None
+    work = work_of(cell, o) if torch_takes(cell) else None
     return work and _FUNCTIONS[WORKS[cell.work].function](work)
 
 

@@ -155,9 +155,8 @@ def kernel_address(
     scale_kind = ""
     if scale_format is not None:
         scale_kind = "tensor" if FLOAT_FORMATS[scale_format.element].sign else "power"
-        rule = rule._replace(
-            compute="float64" if op not in ("dequantize", "compare") and is_wide(operands[0]) else "float32"
-        )
+        of_x = op not in ("dequantize", "compare")  # else by the type of the parameters, which is float32
+        rule = rule._replace(compute="float64" if of_x and is_wide(operands[0]) else "float32")
     element = element_type(code) if code is not None and code.element else None
     returns_codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
     streams = op not in ("minmax", "compare") and stores_past_cache(returns_codes)

@@ -1166,6 +1166,7 @@ ERRORS = [
     (lambda i: i.compare(np.empty((0, 3)), np.empty((0, 3))), ValueError, "x"),
     # the first of two wrong arguments
     (lambda i: i.minmax(np.ones(3), axis=1.5, block_size=-1), TypeError, "axis must be an int"),
+    (lambda i: i.quantize_linear(X, -1.0, 0, "float6_e3m2fn", convention="tflite"), ValueError, "convention must be"),
     # pack and unpack
     (lambda i: i.pack([1], "int8"), TypeError, "dtype .*int8"),
     (lambda i: i.pack([1], "int9"), TypeError, "dtype .*int9"),

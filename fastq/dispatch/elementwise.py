@@ -149,11 +149,11 @@ def resolve_quantize(
     )
     if qtype.block_size:
         raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
+    row.check_format(qtype)
     rules = ParameterRules(qtype, row, row.scale_dtype(compute))
     given = rules.ready(scale, zero_point)
     axes, block_size = _place("x", x.shape, given.scale, axis, block_size)
     nan, saturate = validation.check_nan(nan, qtype), as_bool(saturate, "saturate")
-    row.check_format(qtype)
     granularity = granularity_of(axes, block_size)
     half = row.rounded_to(native(x.dtype))
     spec = op_spec("quantize", row, qtype, False, granularity, compute, axes, block_size, nan, saturate, half=half)

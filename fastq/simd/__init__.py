@@ -47,6 +47,7 @@ from fastq.simd.memory import (
     store,
     store_square,
     stream,
+    stream_granules,
 )
 from fastq.simd.shuffles import (
     any_lane,
@@ -65,6 +66,7 @@ from fastq.simd.shuffles import (
     upper,
 )
 from fastq.simd.vector import (
+    GRANULE,
     LINE,
     REGISTER_BITS,
     Element,
@@ -83,6 +85,7 @@ from fastq.simd.vector import (
 )
 
 __all__ = [
+    "GRANULE",
     "LINE",
     "REGISTER_BITS",
     "Element",
@@ -149,6 +152,7 @@ __all__ = [
     "store",
     "store_square",
     "stream",
+    "stream_granules",
     "transpose",
     "trunc",
     "upper",

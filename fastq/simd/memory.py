@@ -7,6 +7,7 @@ from numba import types
 
 from fastq.jit import intrinsic, specialize
 from fastq.simd.vector import (
+    GRANULE,
     LINE,
     call_llvm,
     is_value,
@@ -132,7 +133,9 @@ def _square(builder, where, step, vec: types.Type):
         yield builder.bitcast(builder.gep(first, [builder.mul(step, step.type(k))]), target)
 
 
-def _store_with(streaming: bool):
+def _store_with(streamed: int = 0):
+    """Make a store of a Vec: into the cache, or past it where `streamed` is the alignment of the address."""
+
     def typed(typingctx, where, index, value):
         if not isinstance(where, types.CPointer) or not is_value(value):
             return None
@@ -140,8 +143,8 @@ def _store_with(streaming: bool):
 
         def emit(context, builder, sig, args):
             line = builder.store(args[2], _vector_address(builder, args[0], args[1], value))
-            line.align = min(where.dtype.bitwidth // 8 * lane_count(value), LINE) if streaming else 1
-            if streaming:
+            line.align = min(where.dtype.bitwidth // 8 * lane_count(value), streamed) if streamed else 1
+            if streamed:
                 line.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
             return context.get_dummy_value()
 
@@ -153,13 +156,19 @@ def _store_with(streaming: bool):
 @intrinsic
 def store(typingctx, where, index, value):
     """Store the lanes of `value` to ``where[index]`` onwards; no alignment is assumed."""
-    return _store_with(streaming=False)(typingctx, where, index, value)
+    return _store_with()(typingctx, where, index, value)
 
 
 @intrinsic
 def stream(typingctx, where, index, value):
     """Store past the cache; the CPU faults where the address is aligned neither to the Vec nor to a cache line."""
-    return _store_with(streaming=True)(typingctx, where, index, value)
+    return _store_with(streamed=LINE)(typingctx, where, index, value)
+
+
+@intrinsic
+def stream_granules(typingctx, where, index, value):
+    """Store past the cache, a granule at a time; the CPU faults where the address is aligned to less than that."""
+    return _store_with(streamed=GRANULE)(typingctx, where, index, value)
 
 
 @intrinsic

@@ -10,6 +10,7 @@ from numba import types
 from fastq.jit import njit, specialize
 from fastq.kernels.load_store import group_of, store_elements, stream_elements
 from fastq.simd import (
+    GRANULE,
     LINE,
     Vec,
     address_of,
@@ -21,7 +22,7 @@ from fastq.simd import (
     lanes_of_line,
     load,
     store,
-    stream,
+    stream_granules,
 )
 
 
@@ -86,12 +87,16 @@ def in_lines(piece: Callable[..., Any]):
 
 # --- by way of the stack ----------------------------------------------------------------------------------------------
 
-_LINE = Vec(types.uint8, LINE)
+# Granules of a line that follow each other become one store of a line on their way to memory. They can be stored from
+# where arrays begin, 16 bytes after a line, so that a load from the stack is of what one store wrote: a load of two
+# stores waits for both. 2**25 int8 to float32 in blocks of 32 and of GGUF on one thread of a Zen 4, beside whole lines:
+# 1.5 and 1.6 times as fast.
+_LINE, _GRANULE = Vec(types.uint8, LINE), Vec(types.uint8, GRANULE)
 ENOUGH = 16 * LINE  # bytes that are written at a time
 
 
 class Stage(NamedTuple):
-    """Buffer of what goes to `target`, the beginning of a line; bytes `first` to `filled` of it are written."""
+    """Buffer of what goes to `target`, the beginning of a granule; bytes `first` to `filled` of it are written."""
 
     memory: Any
     target: Any
@@ -103,7 +108,7 @@ class Stage(NamedTuple):
 def stage_at(memory, dst):
     """Return an empty stage for what goes to dst; memory has room for what is staged at a time and two lines more."""
     target = cast_pointer(dst, types.uint8)
-    past = address_of(target) % LINE
+    past = address_of(target) % GRANULE
     return Stage(memory, advance(target, -past), past, past)
 
 
@@ -115,22 +120,25 @@ def place(stage):
 
 @njit
 def flush(stage, added):
-    """Write whole lines, after `added` bytes, at least a line, were written to `place`; return what is left."""
+    """Write whole granules, after `added` bytes, at least one, were written to `place`; return what is left."""
     memory, target, first, filled = stage.memory, stage.target, stage.first, stage.filled + added
     k = 0
-    if first > 0:  # the first line is not all ours
-        store(target, first, load(memory, first, _LINE))
-        k = LINE
+    if first > 0:  # the first granule is not all ours
+        store(target, first, load(memory, first, _GRANULE))
+        k = GRANULE
     while k <= filled - LINE:
-        stream(target, k, load(memory, k, _LINE))
+        stream_granules(target, k, load(memory, k, _LINE))
         k += LINE
-    store(memory, 0, load(memory, k, _LINE))
+    while k <= filled - GRANULE:
+        stream_granules(target, k, load(memory, k, _GRANULE))
+        k += GRANULE
+    store(memory, 0, load(memory, k, _GRANULE))
     return Stage(memory, advance(target, k), 0, filled - k)
 
 
 @njit
 def grown(stage, added):
-    """Return a stage after so many bytes were written to `place`, whole lines of it written if it has `ENOUGH`."""
+    """Return a stage after so many bytes were written to `place`, whole granules of it written if it has `ENOUGH`."""
     memory, target, first, filled = stage
     if filled + added >= ENOUGH:
         return flush(stage, added)

@@ -279,10 +279,12 @@ def _convert_runs(spec, operands, args, p, i, runs, memory):
         context = spec, operands, _prepared(spec, operands, args, p, k, memory), ahead
         first, last = i + k * size, i + (k + 1) * size - count(vec)
         y, nans = _convert_lanes(context, first, vec)
-        y2, nans2 = _convert_lanes(context, last, vec)
+        if last > first:
+            y2, nans2 = _convert_lanes(context, last, vec)
+            store_elements(dst, last, y2)
+            nans = nans | nans2
         store_elements(dst, first, y)
-        store_elements(dst, last, y2)
-        nan |= any_lane(nans | nans2)
+        nan |= any_lane(nans)
     return nan
 
 

@@ -435,6 +435,18 @@ def test_signalling_nan_is_refused_without_a_warning(function, dtype):
         REFUSING[function](x)
 
 
+@pytest.mark.parametrize("code", range(256))
+def test_scales_of_nvfp4_are_positive_or_nan(code):
+    scale = np.array([[code]], np.uint8).view(ml_dtypes.float8_e4m3fn)
+    codes = np.zeros((1, 8), np.uint8)
+    p = fastq.QParams(scale, np.zeros((1, 1), "uint8"), "nvfp4", axis=-1, block_size=16, tensor_scale=np.float32(1))
+    if float(scale[0, 0]) <= 0:
+        with pytest.raises(ValueError, match="scale must be positive for nvfp4"):
+            fastq.QuantizedArray(codes, p, (1, 16)).dequantize()
+    else:
+        fastq.QuantizedArray(codes, p, (1, 16)).dequantize()
+
+
 @pytest.mark.parametrize("dtype", CODEBOOKS)
 @pytest.mark.parametrize("size", [1e-37, 1e-39, 1e-181, 1e-310, 1e300])
 @pytest.mark.slow(quick=lambda dtype, **_: dtype == "nf4")

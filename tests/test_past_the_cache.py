@@ -22,14 +22,17 @@ from fastq.runtime import threadpool
 from fastq.system import tuning
 
 
-@pytest.fixture(params=[0, 1 << 40], ids=["straight", "staged"])
+@pytest.fixture(params=[1, 1 << 40], ids=["straight", "staged"])
 def streaming(request, monkeypatch):
-    """Stores go past the cache, whatever the size: of all runs straight, or of all that can be by way of the stack."""
+    """Stores go past the cache, whatever the size: of all runs straight, or of all that can be by way of the stack.
+
+    With the second of rows of columns those go straight that share no line with their neighbours.
+    """
     from fastq.dispatch import cache, streaming
 
     prepared = build.kernel_address.cache_clear, cache.plans.clear
     row = dataclasses.replace(
-        tuning.current(), stream_codes=True, stream_from=1, stream_run=1, staged_run=request.param
+        tuning.current(), stream_codes=True, stream_from=1, stream_run=request.param, staged_run=request.param
     )
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
@@ -196,11 +199,14 @@ def test_packed_codes_that_go_past_the_cache(code, threads, streaming):
 def test_nan_is_seen_in_what_goes_past_the_cache(options, streaming):
     x = values("float32", 3 * 320, 16).reshape(3, 320)
     qparams = reference.quantize(x, "int8", **options).qparams
+    out, _ = in_between(np.dtype("float32"), x.shape, 4)  # rows of values that are whole lines from a granule on
     for at in range(0, x.size, 7):
         x.ravel()[at], before = np.nan, x.ravel()[at]
         for given in ({"dtype": "int8", **options}, {"qparams": qparams}):
             with pytest.raises(ValueError, match="NaN"):
                 fastq.quantize(x, **given)
+            with pytest.raises(ValueError, match="NaN"):
+                fastq.fake_quantize(x, **given, out=out)
         x.ravel()[at] = before
 
 
@@ -370,7 +376,10 @@ MUTANTS = {  # for each the large arrays that meet it
         "array",
         [("nontemporal.py", "    i = first\n        while", "    i = first + count(line)\n        while")],
     ),
-    "a line late in a column": ("columns", [("columns.py", "        i = max(i, stop - n)\n", "        i = stop\n")]),
+    "a register late in a column": (
+        "columns",
+        [("columns.py", "    i = min(i, last)\n    nans", "    i = min(i + n, last)\n    nans")],
+    ),
     "a column that is not written": (
         "blocks of rows",
         [("columns.py", "            stream_elements(dst, i, y)\n", "            pass\n")],
@@ -390,8 +399,8 @@ MUTANTS = {  # for each the large arrays that meet it
         [
             (
                 "nontemporal.py",
-                "        stream(target, k, load(memory, k, _LINE))\n",
-                "        if k <= filled - 2 * LINE:\n            stream(target, k, load(memory, k, _LINE))\n",
+                "        stream_granules(target, k, load(memory, k, _LINE))\n",
+                "        if k <= filled - 2 * LINE:\n            stream_granules(target, k, load(memory, k, _LINE))\n",
             )
         ],
     ),

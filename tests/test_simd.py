@@ -378,6 +378,7 @@ def test_memory(kind):
             "store(out, n, load(source, 3, kind))",  # neither is aligned to the Vec
             "store(advance(out, 4 * n), -n, load(advance(source, 5), -1, kind))",
             "stream(advance(out, 4 * n), n, load(source, 0, kind))",
+            "stream_granules(advance(out, 4 * n), 3 * n, load(source, 1, kind))",
             "fence()",
             "for i in range(-1, 2 * n + 2):",
             "    store(places, i + 1, misalignment(out, i, kind))",
@@ -401,18 +402,19 @@ def test_memory(kind):
         source[:] = np.arange(1, len(source) + 1)
         kernel.ctypes(*(array.ctypes.data for array in (source, out, places)))
         rows = np.zeros((8, n), out.dtype)
-        rows[1], rows[3], rows[5] = source[3 : n + 3], source[4 : n + 4], source[:n]
+        rows[1], rows[3], rows[5], rows[7] = (source[k : n + k] for k in (3, 4, 0, 1))
         np.testing.assert_array_equal(out, rows.ravel())
         np.testing.assert_array_equal(places[: 2 * n + 3], np.arange(-1, 2 * n + 2) % n)
         np.testing.assert_array_equal(places[2 * n + 3 :], [out.ctypes.data - 3 * itemsize, n])
 
 
+@pytest.mark.parametrize(("name", "alignment"), [("stream", 64), ("stream_granules", 16)])
 @pytest.mark.parametrize("kind", [types.float64, Vec(types.float32, 16), Vec(types.float32, 64)], ids=str)
-def test_streaming_bypasses_the_cache_and_trusts_the_alignment(kind):
-    body = ["stream(pointer(a, dtype), 0, load(pointer(a, dtype), 64, kind))"]
+def test_streaming_bypasses_the_cache_and_trusts_the_alignment(kind, name, alignment):
+    body = [f"{name}(pointer(a, dtype), 0, load(pointer(a, dtype), 64, kind))"]
     text = compiled(body, ["a"], dtype=lane_type(kind), kind=kind).inspect_llvm()
     (line,) = [line for line in text.splitlines() if "!nontemporal" in line]
-    assert f"align {min(64, lane_count(kind) * lane_type(kind).bitwidth // 8)}," in line
+    assert f"align {min(alignment, lane_count(kind) * lane_type(kind).bitwidth // 8)}," in line
 
 
 @pytest.mark.parametrize("n", [8, 16, 32, 64])

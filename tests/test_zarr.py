@@ -140,6 +140,15 @@ def test_numbers_that_a_float_dtype_has_are_cast_in_any_rounding(x, dtype):
         same_bytes(fastq.zarr.cast_value(x, dtype, rounding=rounding), x.astype(dtype))
 
 
+@pytest.mark.parametrize("to", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_signalling_nan_is_cast_without_a_warning(dtype, to):
+    x = np.array([1.0, np.inf, -2.0], dtype)
+    x.view(f"u{x.itemsize}")[1] += 1  # the bits after those of infinity
+    for rounding in ROUNDINGS:
+        np.testing.assert_array_equal(fastq.zarr.cast_value(x, to, rounding=rounding), [1.0, np.nan, -2.0])
+
+
 def test_infinity_is_no_integer():
     x = np.array([70000, -70000])
     same_bytes(fastq.zarr.cast_value(x, "float16", out_of_range="clamp"), np.float16([np.inf, -np.inf]))

@@ -11,7 +11,7 @@ from fastq.dispatch.granularity import Layout
 from fastq.kernels.build import element_type
 from fastq.kernels.loops.runs import PIECE_BYTES
 from fastq.kernels.storage import ElementType
-from fastq.runtime.kernel_args import STAGED, STRAIGHT, WHOLE_BYTES
+from fastq.runtime.kernel_args import STAGED, STRAIGHT, WHOLE_BYTES, WHOLE_ROWS
 from fastq.system import tuning
 
 
@@ -28,12 +28,12 @@ def bytes_of(size: int, *kinds: ElementType) -> int:
 def store_mode(
     size: int, src: ElementType, dst: ElementType, layout: Layout | None = None, unit: int = WHOLE_BYTES
 ) -> int:
-    """Return how results of so many elements are stored: 0 into the cache, past it `STRAIGHT` or `STAGED`.
+    """Return how results of so many elements are stored: 0 into the cache, past it `STRAIGHT`, `STAGED`, `WHOLE_ROWS`.
 
     The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. So runs go
-    straight from registers if they are long, else by way of the stack. Rows whose neighbours have other parameters
-    can't be staged, nor elements that a kernel needs together and are more than a piece: of these fewer are long enough
-    to go straight.
+    straight from registers if they are long, else by way of the stack. Rows of columns can't be staged: short ones go
+    straight where they share no line, which the kernel sees. Nor can elements be that a kernel needs together and are
+    more than a piece: of these fewer are long enough to go straight.
 
     Parameters
     ----------
@@ -57,4 +57,4 @@ def store_mode(
     can_stage = layout.inner == 1 and unit * bits <= 8 * PIECE_BYTES
     if run * bits >= 8 * (tuned.staged_run if can_stage else tuned.stream_run):
         return STRAIGHT
-    return STAGED if can_stage else 0
+    return STAGED if can_stage else WHOLE_ROWS if layout.inner > 1 else 0

@@ -16,6 +16,7 @@ from fastq.simd import (
     prefetch,
     store,
     stream,
+    stream_granules,
 )
 from fastq.system import tuning
 
@@ -122,9 +123,24 @@ store_elements = _storing(
     Elements that share bytes are stored in whole groups from a whole byte on, or one by one in order.
     """,
 )
-stream_elements = _storing(
-    stream, "`store_elements` past the cache; the address is aligned to the lanes, or to a line."
-)
+_stream_lines = _storing(stream, "`store_elements` past the cache; the address is aligned to the lanes, or to a line.")
+_stream_granules = _storing(stream_granules, "`store_elements` past the cache; the address begins a granule.")
+
+
+@specialize
+def stream_elements(where, index, value):
+    """Do `store_elements` past the cache; the address begins a granule for `in_granules`, else a line."""
+    write = _stream_granules if in_granules(where.dtype) else _stream_lines
+    return lambda where, index, value: write(where, index, value)
+
+
+def in_granules(dtype) -> bool:
+    """Return whether elements may be streamed a granule at a time: of narrower ones LLVM stores some into the cache.
+
+    It merges what narrows them with a store of a granule, which is then no streaming one, 20 times slower beside others
+    of the same line.
+    """
+    return int(dtype.bitwidth) >= 32
 
 
 @specialize

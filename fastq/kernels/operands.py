@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from numba import from_dtype, types
 
 from fastq.jit import njit, specialize
-from fastq.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT
+from fastq.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
 from fastq.simd import REGISTER_BITS, Vec, advance, convert
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
@@ -123,6 +123,7 @@ class Args(NamedTuple):
     tensor: Any
     streaming: Any
     staging: Any
+    whole_rows: Any
     outgrows_cache: Any
     repeat: Any
     chunk: Any
@@ -138,7 +139,8 @@ def load_args(args, compute):
     """Load numeric arguments, floats in the type to compute in."""
     indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
     floats = (convert(args.lowest, compute), convert(args.highest, compute), convert(args.tensor, compute))
-    return Args(*indexing, *floats, args.streaming == STRAIGHT, args.streaming == STAGED, *_others(args))
+    modes = (args.streaming == STRAIGHT, args.streaming == STAGED, args.streaming == WHOLE_ROWS)
+    return Args(*indexing, *floats, *modes, *_others(args))
 
 
 @njit
@@ -146,7 +148,7 @@ def without_streaming(args):
     """Return the same arguments for results that stay in the cache."""
     indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
     floats = (args.lowest, args.highest, args.tensor)
-    return Args(*indexing, *floats, False, False, *_others(args))
+    return Args(*indexing, *floats, False, False, False, *_others(args))
 
 
 @njit

@@ -8,8 +8,9 @@ import numpy as np
 # assume, and no two threads write to the same byte
 WHOLE_BYTES = 64
 
-# how results go past the cache: from registers; by way of the stack, where runs share lines with their neighbours
-STRAIGHT, STAGED = 1, 2
+# how results go past the cache: from registers; by way of the stack, where runs share lines with their neighbours; from
+# registers those rows of columns that share none
+STRAIGHT, STAGED, WHOLE_ROWS = 1, 2, 3
 
 # Memory is (outer, length, inner), C order. Along `length` run blocks of `block` rows, the last one of each outer index
 # perhaps shorter. Outer index o, block b, column i use parameter
@@ -21,7 +22,7 @@ KERNEL_ARGS = np.dtype(
         ("lowest", np.float64),  # first and last code in use
         ("highest", np.float64),
         ("tensor", np.float64),  # scale of the whole array, which scales of blocks are in units of
-        ("streaming", np.int64),  # how results go past the cache: 0, STRAIGHT or STAGED
+        ("streaming", np.int64),  # how results go past the cache, 0 if they do not
         ("outgrows_cache", np.int64),  # whether what is read and written does: then only wide rows are visited together
         ("repeat", np.int64),  # of the parameters of a row side by side: of so many rows that are taken as one
         ("chunk", np.int64),  # elements whose errors are summed together

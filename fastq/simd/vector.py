@@ -15,7 +15,7 @@ from numba.core.extending import models, register_model
 from fastq.jit import specialize
 
 LINE = 64  # bytes of a cache line
-GRANULE = 16  # bytes that every CPU can store past the cache at once, and those after which NumPy's memory begins
+GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin so many after a line
 REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
 
 

@@ -54,8 +54,8 @@ class Tuning:
         Dequantize on two cores is 1.1 to 2.1 times as fast with it from 80 MiB on; of 40 MiB 0.8 times where the cache
         has 32, of 20 MiB 0.3 times there, 0.98 where it has 480.
     stream_run : int
-        Bytes of a row whose neighbours have other parameters, from which on it is streamed: its first and its last line
-        are stored in the ordinary way by other rows, and cost a stall each.
+        Bytes of a row whose neighbours have other parameters, from which on it is streamed although its first and its
+        last line are stored in the ordinary way by other rows, and cost a stall each.
         int8 to float32 on two threads of a busy Zen 4, beside ordinary stores: 128 B 0.02 times as fast, 4 KiB 0.43,
         16 KiB 0.93, 32 KiB 1.30, 256 KiB 1.27.
     staged_run : int

@@ -145,7 +145,7 @@ def _to_integers(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: st
 def _to_floats(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
     if out_of_range == "wrap":
         raise ValueError(f"out_of_range must be None or 'clamp' for {dtype}: floats do not wrap")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # signalling NaN
         result = x.astype(dtype, order="C")
     if out_of_range is None and np.any(np.isinf(result) & np.isfinite(x)):
         raise ValueError(f"x has values out of range of {dtype}; pass out_of_range='clamp'")

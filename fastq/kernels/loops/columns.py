@@ -17,7 +17,7 @@ from fastq.kernels.load_store import (
     stream_elements,
 )
 from fastq.kernels.loops.compare import add_errors
-from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, to_line
+from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, streams_row, to_line
 from fastq.kernels.loops.row_group import converted, rows_at_a_time, visit_group
 from fastq.kernels.operands import pointer_types, rebase, register_lanes, with_parameters
 from fastq.kernels.parameters import (
@@ -167,11 +167,12 @@ def _visit_row(spec, operands, args, p, i, end):
         return _visit_few(spec, operands, args, p, i, end, fewest_lanes(operands))
     if end - i < n:
         return _visit_few(spec, operands, args, p, i, end, quarter)
-    last, found = end - n, False
+    last = end - n
+    i, found = stream_row(spec, operands, args, p, i, end, vec)
+    if i == end:
+        return status_of(found, False)
+    i = min(i, last)
     nans = visit_lanes(spec, operands, args, p, i, vec)
-    if args.streaming:
-        stop, found = stream_row(spec, operands, args, p, i, end, vec)
-        i = max(i, stop - n)
     while i < last:
         i = min(i + n, last)
         nans = nans | visit_lanes(spec, operands, args, p, i, vec)
@@ -230,12 +231,16 @@ _stream_lines = in_lines(_convert_lanes)
 
 @specialize
 def stream_row(spec, operands, args, p, i, end, vec):
-    """Write i..end past the cache up to the last whole line; where that is, and whether there was a NaN to report."""
-    if spec.op == "minmax":
+    """Write i..end past the cache, or up to the last whole line; where that ended, and whether a NaN is reported."""
+    if spec.op == "minmax" or not goes_in_lines(spec, operands.types[1]):
         return lambda spec, operands, args, p, i, end, vec: (i, False)
-    return lambda spec, operands, args, p, i, end, vec: _stream_lines(
-        spec, (spec, operands, args, p), operands.src, operands.dst, i, end, vec
-    )
+
+    def stream(spec, operands, args, p, i, end, vec):
+        if not streams_row(operands.src, operands.dst, args, i, end):
+            return i, False
+        return _stream_lines(spec, (spec, operands, args, p), operands.src, operands.dst, i, end, vec)
+
+    return stream
 
 
 @njit

@@ -255,7 +255,7 @@ def runs_at_a_time(spec, operands):
 def _short_runs(spec, operands, args, p, i, line):
     """Convert whole runs with indices p on, up to some of which one needs a division.
 
-    Two registers, which may overlap, are all that a run takes, and nothing is decided on the way.
+    One register, or two, which may overlap, are all that a run takes.
     """
     src, dst, vec, size, done, status = operands.src, operands.dst, register_lanes(operands), args.block, 0, 0
     if size < count(vec) or size > 2 * count(vec) or size % (group_of(src) * group_of(dst)):

@@ -435,6 +435,14 @@ def test_an_explanation_refuses_scales_that_are_none_in_the_compute_type(dtype, 
         q.dequantize()
 
 
+@pytest.mark.parametrize("convention", ["textbook", "torch-pt2e", "tflite"])
+def test_an_explanation_takes_scales_that_a_convention_keeps_in_float64(convention):
+    p = fastq.QParams([1e-60, 1.0], [0, 0], "int8", axis=0, convention=convention, computed="float32")
+    q = fastq.QuantizedArray(np.array([[7, -3], [2, 5]], np.int8), p, (2, 2))
+    for place in np.ndindex(q.shape):
+        assert q.explain(place).value == q.dequantize()[place] == reference.dequantize(q)[place]
+
+
 def test_an_explanation_shows_formulas_and_numbers():
     q = fastq.QuantizedArray(np.array([[7, -3]], np.int8), fastq.QParams([0.25], [2], "int8", axis=0), (1, 2))
     lines = q.explain((0, -1)).text.splitlines()

@@ -80,11 +80,12 @@ def explained(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -
 def _check_scale(p: QParams, where: tuple[Any, ...]) -> None:
     """Raise ValueError if the scale of an element is one that `dequantize` refuses."""
     given = as_array(p.scale, "parameters")[(*where, ...)]
+    kept = as_convention(p.convention).scale_dtype(p.compute_dtype)
     with np.errstate(over="ignore"):
-        scale = given.astype(p.compute_dtype)
+        scale = given.astype(kept)
     if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):
         wanted = "finite" if p.dtype.codebook else "finite and not zero"
-        raise ValueError(f"scale must be {wanted} in {p.compute_dtype}; that of the element is {given[()]}")
+        raise ValueError(f"scale must be {wanted} in {kept}; that of the element is {given[()]}")
 
 
 def formulas_of(p: QParams) -> dict[str, str]:

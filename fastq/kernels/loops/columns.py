@@ -232,11 +232,11 @@ _stream_lines = in_lines(_convert_lanes)
 @specialize
 def stream_row(spec, operands, args, p, i, end, vec):
     """Write i..end past the cache, or up to the last whole line; where that ended, and whether a NaN is reported."""
-    if spec.op == "minmax" or not goes_in_lines(spec, operands.types[1]):
+    if spec.op == "minmax":
         return lambda spec, operands, args, p, i, end, vec: (i, False)
 
     def stream(spec, operands, args, p, i, end, vec):
-        if not streams_row(operands.src, operands.dst, args, i, end):
+        if not streams_row(spec, operands, args, i, end):
             return i, False
         return _stream_lines(spec, (spec, operands, args, p), operands.src, operands.dst, i, end, vec)
 

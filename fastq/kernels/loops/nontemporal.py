@@ -9,6 +9,7 @@ from numba import types
 
 from fastq.jit import njit, specialize
 from fastq.kernels.load_store import group_of, in_granules, store_elements, stream_elements
+from fastq.kernels.operands import pointer_types
 from fastq.simd import (
     GRANULE,
     LINE,
@@ -59,10 +60,15 @@ def is_whole_lines(src, dst, i, end):
     return is_whole if in_granules(dst.dtype) else lambda src, dst, i, end: False
 
 
-@njit
-def streams_row(src, dst, args, i, end):
-    """Return whether a row of columns goes past the cache straight from registers."""
-    return args.streaming or (args.whole_rows and is_whole_lines(src, dst, i, end))
+@specialize
+def streams_row(spec, operands, args, i, end):
+    """Return whether results of a row of columns go past the cache straight from registers."""
+    dst = pointer_types(operands).get("dst")
+    if dst is None or not goes_in_lines(spec, dst):
+        return lambda spec, operands, args, i, end: False
+    return lambda spec, operands, args, i, end: (
+        args.streaming or (args.whole_rows and is_whole_lines(operands.src, operands.dst, i, end))
+    )
 
 
 # --- straight from registers ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastq.jit import njit, specialize
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
-from fastq.kernels.loops.nontemporal import goes_in_lines, streams_row
+from fastq.kernels.loops.nontemporal import streams_row
 from fastq.kernels.operands import pointer_types, register_lanes
 from fastq.kernels.parameters import load_scale, load_zero_point, store_min_max
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
@@ -31,25 +31,15 @@ def rows_at_a_time(spec, operands, args, alike, width):
         return lambda spec, operands, args, alike, width: 1
     in_cache = _GROUP_ROWS if spec.op in ("minmax", "dequantize") else 1
     wide, kept = (_WIDE_GROUP_ROWS, "src") if spec.op == "minmax" else (_GROUP_ROWS, "scale")
-    pointers = pointer_types(operands)
-    bits = pointers[kept].dtype.bitwidth
+    bits = pointer_types(operands)[kept].dtype.bitwidth
 
     def rows(spec, operands, args, alike, width):
         group = in_cache
         if args.outgrows_cache:
-            group = wide if width * bits >= 8 * _WIDE_ROW and not _are_streamed(spec, operands, args, width) else 1
+            group = wide if width * bits >= 8 * _WIDE_ROW and not streams_row(spec, operands, args, 0, width) else 1
         return group if alike >= group and width >= count(register_lanes(operands)) else 1
 
     return rows
-
-
-@specialize
-def _are_streamed(spec, operands, args, width):
-    """Return whether rows of so many elements go past the cache."""
-    pointers = pointer_types(operands)
-    if "dst" not in pointers or not goes_in_lines(spec, pointers["dst"]):
-        return lambda spec, operands, args, width: False
-    return lambda spec, operands, args, width: streams_row(operands.src, operands.dst, args, 0, width)
 
 
 @specialize

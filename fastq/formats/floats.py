@@ -51,8 +51,7 @@ class FloatFormat:
     @cached_property
     def max(self) -> float:
         """The largest finite number."""
-        fraction = self.largest & ((1 << self.mantissa) - 1)
-        return 2.0**self.emax * (1 + fraction / (1 << self.mantissa))
+        return self.number(self.largest)
 
     @cached_property
     def emax(self) -> int:
@@ -63,6 +62,12 @@ class FloatFormat:
     def place(self) -> int:
         """The exponent of the step between the two largest numbers."""
         return self.emax - self.mantissa
+
+    def number(self, code: int) -> float:
+        """Return the number of a code that is neither infinity nor NaN."""
+        exponent, fraction = divmod(code & ((1 << self.exponent + self.mantissa) - 1), 1 << self.mantissa)
+        size = 2.0 ** (max(exponent, 1) - self.bias) * ((exponent > 0) + fraction / (1 << self.mantissa))
+        return -size if code >> self.exponent + self.mantissa else size
 
     def positive(self, number: float) -> float:
         """Return the positive number of this format that is nearest to another one."""

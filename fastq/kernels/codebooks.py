@@ -25,6 +25,9 @@ elif "+avx2" in _FEATURES:
     _PERMUTE, _WORDS = "llvm.x86.avx2.permd", 8
 
 
+LOOK_UP_BITS = _WORDS.bit_length()  # of codes whose numbers fill two registers at most
+
+
 def _vector(numbers: Sequence[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(_I32, len(numbers)), list(numbers))
 
@@ -74,26 +77,26 @@ def _emit_look_up(builder, index, table: tuple[int, ...]):
     return emit(builder, index, index.type.count, table)
 
 
-def _words(numbers: Sequence[float]) -> tuple[int, ...]:
+def words(numbers: Sequence[float]) -> tuple[int, ...]:
     """Return the bits of float32 numbers."""
     return tuple(map(int, np.array(numbers, np.float32).view(np.int32)))
 
 
 def _levels(row: Codebook) -> list[tuple[int, ...]]:
     """Return the thresholds that each step of a bisection chooses among, as words."""
-    count, words = 1 << row.bits, _words(row.thresholds)
-    return [words[count // (2 * parts) - 1 :: count // parts] for parts in (1 << k for k in range(row.bits))]
+    count, thresholds = 1 << row.bits, words(row.thresholds)
+    return [thresholds[count // (2 * parts) - 1 :: count // parts] for parts in (1 << k for k in range(row.bits))]
 
 
 @functools.cache
-def _value_of(row: Codebook):
-    """Make an intrinsic that looks the float32 numbers of int32 codes up."""
+def value_of_code(table: tuple[int, ...]):
+    """Make an intrinsic that looks up the float32 numbers of int32 codes, of whose bits there is a table."""
 
     def value_of(typingctx, codes):
         result = Vec(types.float32, codes.n)
 
         def emit(context, builder, sig, args):
-            return builder.bitcast(_emit_look_up(builder, args[0], _words(row.values)), llvm_type(result))
+            return builder.bitcast(_emit_look_up(builder, args[0], table), llvm_type(result))
 
         return result(codes), emit
 
@@ -114,8 +117,8 @@ def _code_of(row: Codebook):
 
         def emit(context, builder, sig, args):
             place = ir.Constant(llvm_type(result), [0] * x.n)
-            for words in levels:
-                threshold = _emit_look_up(builder, place, words)
+            for level in levels:
+                threshold = _emit_look_up(builder, place, level)
                 threshold = builder.bitcast(threshold, ir.VectorType(ir.FloatType(), x.n))
                 if x.dtype == types.float64:
                     threshold = builder.fpext(threshold, args[0].type)
@@ -131,7 +134,7 @@ def _code_of(row: Codebook):
 @specialize
 def decode_by_table(bits, kind):
     """Look up the float32 numbers of the codes of a codebook."""
-    value_of = _value_of(kind.instance_type.row)
+    value_of = value_of_code(words(kind.instance_type.row.values))
     return lambda bits, kind: value_of(convert(bits, types.int32))
 
 

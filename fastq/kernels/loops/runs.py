@@ -14,13 +14,20 @@ from fastq.kernels.load_store import (
     prefetch_lanes,
     store_elements,
 )
-from fastq.kernels.loops.compare import add_errors
+from fastq.kernels.loops.compare import add_errors, add_errors_of_blocks
 from fastq.kernels.loops.histogram import count_run
 from fastq.kernels.loops.min_max import min_max
 from fastq.kernels.loops.nontemporal import ENOUGH, finish, goes_in_lines, grown, in_lines, place, stage_at
 from fastq.kernels.loops.prepared import FIELD, PREPARED, load_prepared, prepare_lanes
 from fastq.kernels.loops.range_search import add_candidates, shrink_range
-from fastq.kernels.operands import CandidateOperands, ElementOperands, SearchOperands, rebase, register_lanes
+from fastq.kernels.operands import (
+    CandidateOperands,
+    ElementOperands,
+    ErrorOperands,
+    SearchOperands,
+    rebase,
+    register_lanes,
+)
 from fastq.kernels.parameters import (
     count_nan_as_zero,
     load_scale,
@@ -238,10 +245,9 @@ def _by_parameters(spec, operands, args, p, i, end):
 
 @specialize
 def short_runs(spec, operands, args, p, i, line):
-    """Convert whole runs from i on, if they are of one or two registers; return how many, and the status."""
-    if operands.instance_class is not ElementOperands:
-        return lambda spec, operands, args, p, i, line: (0, 0)
-    return _short_runs
+    """Visit whole runs from i on together, if they are short enough; return how many, and the status."""
+    together = {ElementOperands: _short_runs, ErrorOperands: add_errors_of_blocks}
+    return together.get(operands.instance_class, lambda spec, operands, args, p, i, line: (0, 0))
 
 
 @specialize

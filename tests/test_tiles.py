@@ -2,10 +2,13 @@
 
 import ctypes
 import itertools
+import signal
+import sys
 
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes, same_quantized, values
+from subprocesses import run
 
 import fastq
 from fastq import reference
@@ -15,8 +18,8 @@ from fastq.formats.qtypes import QTYPES
 from fastq.runtime import tiles, tiling
 
 DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
-# rows, columns: squares of lanes with and without a rest, one row, one column
-SHAPES = [(1, 1), (1, 40), (40, 1), (16, 16), (33, 70), (70, 33), (128, 64)]
+# rows, columns: squares of lanes with and without a rest, one row, one column, few columns
+SHAPES = [(1, 1), (1, 40), (40, 1), (16, 16), (33, 70), (70, 33), (128, 64), (3, 70), *((83, n) for n in (2, 4, 5, 11))]
 
 
 def copied(x, dtype, result, transposed=False, copies_isnan=False):
@@ -49,6 +52,58 @@ def test_copy(dtype):
             for result in memories(np.zeros(shape, dtype.newbyteorder("="))):
                 for transposed in (False, True):
                     np.testing.assert_array_equal(copied(source, dtype, result, transposed), x)
+
+
+# Matrices before a page that nothing may read, in C order, copied column by column
+AT_A_PAGE = """
+import ctypes, mmap
+from fastq.runtime import tiles
+libc, page = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE
+memory = mmap.mmap(-1, 16 * page)
+end = np.frombuffer(memory, np.uint8).ctypes.data + 15 * page
+assert libc.mprotect(ctypes.c_void_p(end), page, 0) == 0
+
+def copied(rows, columns, step, dtype, beyond):
+    size, result = np.dtype(dtype).itemsize, np.zeros((columns, rows + beyond), dtype)
+    begin = end - ((rows - 1) * step + columns) * size
+    first = np.frombuffer(memory, dtype, 1, begin - end + 15 * page)
+    source = np.lib.stride_tricks.as_strided(first, (rows, columns), (step * size, size))
+    source[...] = np.arange(1, source.size + 1).reshape(source.shape)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(tiles.address_of_copy(np.dtype(dtype), False))
+    where = source.ctypes.data, result.ctypes.data
+    function(0, *where, rows + beyond, columns, step * size, size, size, result.strides[0])
+    np.testing.assert_array_equal(result, source.T)
+
+"""
+MATRICES = [(2, 2), (3, 3), (4, 4), (5, 5), (3, 4), (15, 15), (19, 19)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
+def test_nothing_behind_a_matrix_is_read():
+    """Vecs that reach into the rows behind, of whole squares of rows."""
+    run(AT_A_PAGE + f"for d in ('u1', 'u2', 'u4', 'u8'):\n    for c, s in {MATRICES}: copied(48, c, s, d, 0)")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
+def test_a_read_behind_a_matrix_is_found():
+    """One row more than there is lies in the protected page."""
+    with pytest.raises(AssertionError, match=f"exit code -{int(signal.SIGSEGV)}"):
+        run(AT_A_PAGE + "copied(48, 3, 3, 'u4', 1)")
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4, 7, 20])
+@pytest.mark.parametrize("dtype", ["float32", "uint8", ">i2"])
+def test_channels_of_pixels(threads, dtype, channels):
+    """Images whose channels come last in memory, and first for the caller; more than a tile of them."""
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal((2, 61, 67, channels)) * 50).astype(dtype).transpose(0, 3, 1, 2)
+    for count in (1, 2):
+        threads(count)
+        for options in ({}, {"axis": 1}, {"axis": 3, "block_size": 32}):
+            expected = reference.quantize(x, "int8", **options)
+            same_quantized(fastq.quantize(x, "int8", **options), expected)
+            out = np.zeros((2, 61, 67, channels), np.int8).transpose(0, 3, 1, 2)
+            same_bytes(fastq.quantize(x, qparams=expected.qparams, out=out).codes.copy(), expected.codes)
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f8", "bfloat16"])
@@ -262,5 +317,5 @@ def test_squares_that_part_blocks_are_found(monkeypatch, threads):
     monkeypatch.setattr(tiling, "_squares", lambda *where: right(*where[:-1], 1))
     plans.clear()
     with pytest.raises((AssertionError, ValueError)):
-        test_blocks_of_transposed_memory(threads, "int8", {"axis": (0, 1)}, 2080, (2, 1, 0))
+        test_blocks_of_transposed_memory(threads, "int8", {"axis": (0, 1)}, 2080, (0, 2, 1))
     plans.clear()

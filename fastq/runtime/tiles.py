@@ -31,12 +31,13 @@ from fastq.simd import (
     address_of,
     count,
     load,
+    load_columns,
     load_square,
     pointer,
     prefetch,
     scratch,
     store,
-    store_square,
+    store_rows,
     transpose,
 )
 from fastq.system import tuning
@@ -143,7 +144,7 @@ def _transpose(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-de
         rows = transpose(load_square(pointer(src, element), src_row, _lanes(kind)))
         for r in range(count(_lanes(kind))):  # the lines beside these, which the next square begins with
             prefetch(pointer(src, types.uint8), r * src_row + LINE)
-        store_square(pointer(dst, element), dst_step, rows)
+        store_rows(pointer(dst, element), dst_step, rows)
 
     def other(kind, src, dst, src_row, dst_step):  # type: ignore[no-untyped-def]
         n, result_size = count(_lanes(kind)), _itemsizes(kind)[1]
@@ -183,6 +184,67 @@ def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type:
         r += n
 
 
+def _transpose_dense(length: int) -> Any:
+    """Make a function that transposes rows of so many elements, one after the other: of the channels of a pixel."""
+
+    @specialize
+    def by_columns(kind, src, dst, rows, dst_row, dst_step):  # type: ignore[no-untyped-def]
+        element = kind.element
+
+        def transposed(kind, src, dst, rows, dst_row, dst_step):  # type: ignore[no-untyped-def]
+            n, size, r = count(_lanes(kind)), _itemsizes(kind)[0], 0
+            while r <= rows - n:
+                columns = load_columns(pointer(src + r * length * size, element), _lanes(kind), length)
+                store_rows(pointer(dst + r * dst_row, element), dst_step, columns)
+                r += n
+            return r
+
+        return transposed
+
+    return by_columns
+
+
+_transpose_pairs, _transpose_threes, _transpose_fours = map(_transpose_dense, (2, 3, 4))
+
+
+@specialize
+def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
+    """Transpose rows of fewer columns than there are lanes; return how many rows, from the first on.
+
+    Vecs are loaded that reach into the rows behind, so not the last ones.
+    """
+    element = kind.element
+
+    def narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
+        n, size, r = count(_lanes(kind)), _itemsizes(kind)[0], 0
+        if src_row == columns * size:
+            if columns == 2:
+                return _transpose_pairs(kind, src, dst, rows, dst_row, dst_step)
+            if columns == 3:
+                return _transpose_threes(kind, src, dst, rows, dst_row, dst_step)
+            if columns == 4:
+                return _transpose_fours(kind, src, dst, rows, dst_row, dst_step)
+        square = address_of(scratch(_LINES, types.uint8))
+        while r <= rows - n and (r + n - 1) * src_row + n * size <= (rows - 1) * src_row + columns * size:
+            _transpose(kind, src + r * src_row, square, src_row, LINE)
+            for c in range(columns):
+                row = load(pointer(square + c * LINE, element), 0, _lanes(kind))
+                store(pointer(dst + r * dst_row + c * dst_step, element), 0, row)
+            r += n
+        return r
+
+    none = kind.swapped or kind.infinity
+    return (lambda kind, src, dst, rows, columns, src_row, dst_row, dst_step: 0) if none else narrow
+
+
+@njit
+def _copy_rest(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
+    """Copy rows of fewer columns than there are lanes, to contiguous columns."""
+    done = _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
+    src, dst = src + done * src_row, dst + done * dst_row
+    _copy(kind, src, dst, columns, rows - done, _itemsizes(kind)[0], src_row, dst_step, dst_row)
+
+
 @njit
 def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Copy a matrix whose rows are contiguous to one whose columns are, but for what is less than a square of lanes."""
@@ -194,17 +256,7 @@ def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, 
         for r in range(0, rows - n + 1, n):
             for c in range(0, whole, n):
                 _transpose(kind, src + r * src_row + c * src_step, dst + r * dst_row + c * dst_step, src_row, dst_step)
-    _copy(
-        kind,
-        src + whole * src_step,
-        dst + whole * dst_step,
-        rows,
-        columns - whole,
-        src_row,
-        src_step,
-        dst_row,
-        dst_step,
-    )
+    _copy_rest(kind, src + whole * src_step, dst + whole * dst_step, rows, columns - whole, src_row, dst_row, dst_step)
     done = rows - rows % n
     src, dst = src + done * src_row, dst + done * dst_row
     _copy(kind, src, dst, rows - done, whole, src_row, src_step, dst_row, dst_step)

@@ -106,11 +106,11 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
 
 
 def _squares(sizes: list[int], axis: int, step: int, bits_x: int, bits_y: int, multiple: int) -> Cut | None:
-    """Cut into squares of as many rows along an axis as a line has elements, each `step` bytes from the next.
+    """Cut into squares of as many rows along an axis as a line has elements at most, each `step` bytes from the next.
 
     None where `multiple` elements, which follow each other in C order, would be in several squares.
     """
-    rows = LINE // step
+    rows = min(LINE // step, sizes[axis])
     columns = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y) // WHOLE_BYTES * WHOLE_BYTES
     if sizes[-1] > columns:
         columns -= columns % math.lcm(WHOLE_BYTES, multiple)
@@ -237,7 +237,7 @@ def _across(sizes: list[int], *strides: list[int]) -> tuple[int, int] | None:
         steps = [abs(step) for step in each]
         if any(steps) and sizes[-1] >= WHOLE_BYTES:
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
-            if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE and steps[-1] >= LINE:
+            if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE:
                 return axis, steps[axis]
     return None
 

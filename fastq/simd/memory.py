@@ -6,6 +6,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.jit import intrinsic, specialize
+from fastq.simd.shuffles import emit_columns
 from fastq.simd.vector import (
     GRANULE,
     LINE,
@@ -103,7 +104,7 @@ def load_square(typingctx, where, step, kind):
 
     def emit(context, builder, sig, args):
         values = []
-        for row in _square(builder, args[0], args[1], vec):
+        for row in _rows(builder, args[0], args[1], vec, rows.count):
             values.append(builder.load(row))
             values[-1].align = 1
         return context.make_tuple(builder, rows, values)
@@ -112,24 +113,45 @@ def load_square(typingctx, where, step, kind):
 
 
 @intrinsic
-def store_square(typingctx, where, step, rows):
-    """Store as many Vecs as each has lanes, `step` bytes apart; no alignment is assumed."""
+def load_columns(typingctx, where, kind, count):
+    """Load rows of `count` elements, a literal, one after the other: a Vec of the type `kind` for each column of them.
+
+    There are as many rows as it has lanes. No alignment is assumed.
+    """
+    vec = named_type(kind)
+    if not isinstance(where, types.CPointer) or not isinstance(count, types.IntegerLiteral):
+        return None
+    columns, step = types.UniTuple(vec, count.literal_value), lane_count(vec) * lane_type(vec).bitwidth // 8
+
+    def emit(context, builder, sig, args):
+        values = []
+        for part in _rows(builder, args[0], ir.IntType(64)(step), vec, columns.count):
+            values.append(builder.load(part))
+            values[-1].align = 1
+        return context.make_tuple(builder, columns, emit_columns(builder, values))
+
+    return columns(where, kind, count), emit
+
+
+@intrinsic
+def store_rows(typingctx, where, step, rows):
+    """Store Vecs, `step` bytes apart; no alignment is assumed."""
     if not isinstance(where, types.CPointer) or lane_type(rows.dtype) != where.dtype:
         return None
 
     def emit(context, builder, sig, args):
-        for k, row in enumerate(_square(builder, args[0], args[1], rows.dtype)):
+        for k, row in enumerate(_rows(builder, args[0], args[1], rows.dtype, rows.count)):
             builder.store(builder.extract_value(args[2], k), row).align = 1
         return context.get_dummy_value()
 
     return types.void(where, types.intp, rows), emit
 
 
-def _square(builder, where, step, vec: types.Type):
-    """Yield pointers to as many Vecs as each has lanes."""
+def _rows(builder, where, step, vec: types.Type, count: int):
+    """Yield pointers to Vecs that are `step` bytes apart."""
     byte, target = ir.IntType(8).as_pointer(), llvm_type(vec).as_pointer()
     first = builder.bitcast(where, byte)
-    for k in range(lane_count(vec)):
+    for k in range(count):
         yield builder.bitcast(builder.gep(first, [builder.mul(step, step.type(k))]), target)
 
 

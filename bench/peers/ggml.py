@@ -53,10 +53,16 @@ def chunk(qtype: str) -> Callable[[int, int, int], None]:
     return lambda x, out, count: quantize_chunk(number, x, out, 0, 1, count, None)
 
 
+@cache
+def threads_beside() -> ThreadPoolExecutor:
+    """The threads beside the calling one."""
+    return ThreadPoolExecutor(max(1, own_threads() - 1))
+
+
 def spread(run: Any, source: np.ndarray, out: np.ndarray, blocks: int) -> Callable[[], None]:
     """Call with a share of the blocks in each thread."""
     threads = own_threads()
-    pool = ThreadPoolExecutor(max(1, threads - 1))
+    pool = threads_beside()
     bounds = [blocks * k // threads for k in range(threads + 1)]
     strides = [array.nbytes // blocks for array in (source, out)]
     starts = [array.ctypes.data for array in (source, out)]

@@ -59,6 +59,18 @@ def arguments(given: str, case: Case) -> list[jax.Array]:
     return [jax.device_put(a) for a in (array, data.beside(case), *zero_point)]
 
 
+def in_place(function: Function, inputs: list[jax.Array]) -> tuple[Callable[[], None], list[jax.Array]]:
+    """A call that writes where the last result was, and a list that holds the last result."""
+    compiled = jax.jit(lambda out, *inputs: function(*inputs), donate_argnums=0, keep_unused=True)
+    result = jax.eval_shape(function, *inputs)
+    last = [jnp.zeros(result.shape, result.dtype)]
+
+    def call() -> None:
+        last[0] = compiled(last[0], *inputs).block_until_ready()
+
+    return call, last
+
+
 def plain(make: Callable[[Case], Function], given: str, result: str, case: Case) -> Runner:
     compiled, inputs = jax.jit(make(case)), arguments(given, case)
 
@@ -69,14 +81,7 @@ def plain(make: Callable[[Case], Function], given: str, result: str, case: Case)
 
 
 def donated(make: Callable[[Case], Function], given: str, result: str, case: Case) -> Runner:
-    function = make(case)
-    compiled = jax.jit(lambda out, *inputs: function(*inputs), donate_argnums=0, keep_unused=True)
-    inputs = arguments(given, case)
-    last = [jax.jit(function)(*inputs).block_until_ready()]
-
-    def call() -> None:
-        last[0] = compiled(last[0], *inputs).block_until_ready()
-
+    call, last = in_place(make(case), arguments(given, case))
     return Runner(call, lambda: {result: np.array(last[0])})
 
 

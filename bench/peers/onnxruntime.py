@@ -17,7 +17,7 @@ from ..data import SCALE, ZERO_POINT, Array
 from ..verify import EXACT
 from . import Runner, own_threads
 
-OPSET, IR_VERSION = 21, 10
+VERSION = 21, 10  # of the operators and of the model
 
 
 def parameters() -> list[Any]:
@@ -25,73 +25,91 @@ def parameters() -> list[Any]:
     return [scale, helper.make_tensor("zero_point", TensorProto.INT8, [], [ZERO_POINT])]
 
 
-class Input(NamedTuple):
-    """The array bound as x; codes of 4 bits lie two a byte, and have a type and a shape that NumPy has not."""
+class Bound(NamedTuple):
+    """An array that is bound, as input or output.
+
+    Codes of fewer than 8 bits lie several a byte, and have a type and a shape that NumPy has not.
+    """
 
     array: Array
     element: int
     shape: tuple[int, ...]
 
 
-def plain(array: Array) -> Input:
-    return Input(array, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+def plain(array: Array) -> Bound:
+    return Bound(array, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
 def model(
-    operator: str, x: Input, outputs: dict[str, Array], constants: list[Any], attributes: dict[str, int]
+    operator: str,
+    x: Bound,
+    outputs: dict[str, Bound],
+    constants: list[Any],
+    attributes: dict[str, int],
+    version: tuple[int, int] = VERSION,
 ) -> bytes:
-    def info(name: str, given: Input) -> Any:
+    def info(name: str, given: Bound) -> Any:
         return helper.make_tensor_value_info(name, given.element, given.shape)
 
     node = helper.make_node(operator, ["x", *(c.name for c in constants)], list(outputs), **attributes)
-    results = [info(name, plain(array)) for name, array in outputs.items()]
+    results = [info(name, output) for name, output in outputs.items()]
     graph = helper.make_graph([node], operator, [info("x", x)], results, constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    operators, ir_version = version
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", operators)], ir_version=ir_version)
     return bytes(made.SerializeToString())
 
 
-def bound(operator: str, x: Input, outputs: dict[str, Array], constants: list[Any], **attributes: int) -> Runner:
+def bound(
+    operator: str,
+    x: Bound,
+    outputs: dict[str, Bound],
+    constants: list[Any],
+    version: tuple[int, int] = VERSION,
+    **attributes: int,
+) -> Runner:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = own_threads()
-    content = model(operator, x, outputs, constants, attributes)
+    content = model(operator, x, outputs, constants, attributes, version)
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     binding.bind_input("x", "cpu", 0, x.element, x.shape, x.array.ctypes.data)
-    for name, array in outputs.items():
-        binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-    return Runner(partial(session.run_with_iobinding, binding), lambda: outputs, keep=(x, outputs))
+    for name, output in outputs.items():
+        binding.bind_output(name, "cpu", 0, output.element, output.shape, output.array.ctypes.data)
+    results = {name: output.array for name, output in outputs.items()}
+    return Runner(partial(session.run_with_iobinding, binding), lambda: results, keep=(x, outputs))
 
 
 def quantize_linear(case: Case) -> Runner:
     x, codes = data.x(case, aligned=True), data.out(case, "codes", aligned=True)
-    return bound("QuantizeLinear", plain(x), {"codes": codes}, parameters())
+    return bound("QuantizeLinear", plain(x), {"codes": plain(codes)}, parameters())
 
 
 def dequantize_linear(case: Case) -> Runner:
     codes, values = plain(data.codes(case, aligned=True)), data.out(case, "values", aligned=True)
     if case.work.symmetric:
         return scaled(codes, values, case)
-    return bound("DequantizeLinear", codes, {"values": values}, parameters())
+    return bound("DequantizeLinear", codes, {"values": plain(values)}, parameters())
 
 
 def dequantize(case: Case) -> Runner:
-    codes = Input(data.packed(case, aligned=True), TensorProto.INT4, case.shape)
+    codes = Bound(data.packed(case, aligned=True), TensorProto.INT4, case.shape)
     return scaled(codes, data.out(case, "values", aligned=True), case)
 
 
-def scaled(codes: Input, values: Array, case: Case) -> Runner:
+def scaled(codes: Bound, values: Array, case: Case) -> Runner:
     """Decode by the scales of rows, columns or blocks, without zero points."""
     p = data.qparams(case)
     constants = [numpy_helper.from_array(p.scale, "scale")]
-    return bound("DequantizeLinear", codes, {"values": values}, constants, axis=p.axis, block_size=p.block_size)
+    return bound("DequantizeLinear", codes, {"values": plain(values)}, constants, axis=p.axis, block_size=p.block_size)
 
 
 def quantize(case: Case) -> Runner:
-    outputs = {
+    results = {
         "codes": data.out(case, "codes", aligned=True),
         "scale": np.zeros((), np.float32),
         "zero_point": np.zeros((), np.uint8),
     }
+    outputs = {name: plain(array) for name, array in results.items()}
     return bound("DynamicQuantizeLinear", plain(data.x(case, aligned=True)), outputs, [])
 
 

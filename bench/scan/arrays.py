@@ -23,6 +23,7 @@ from .grid import BLOCK_FORMATS, GRANULARITIES, OF_CODES_WORKS, PIECE, WORKS, Ce
 Array = NDArray[Any]
 
 WIDEST = 10**4  # of integers, so that float16 holds the scales of GGUF
+NAN_EVERY = 997  # elements, where NaN is not refused
 
 
 def _ordered(*order: int) -> Callable[[Array], Array]:
@@ -95,13 +96,21 @@ def repeated(piece: Array, times: int, axis: int | None) -> Array:
     return piece if axis is None or times == 1 else np.concatenate([piece] * times, axis)
 
 
-def values(dtype: str, shape: tuple[int, ...]) -> Array:
-    """Normal deviates, or integers from most of a small dtype's range and some of a wide one's."""
+def values(dtype: str, shape: tuple[int, ...], nan: bool = False) -> Array:
+    """Normal deviates, some of them NaN, or integers from most of a small dtype's range and some of a wide one's."""
     random, made = np.random.default_rng(SEED), dtype_of(dtype)
     if made.kind not in "iu":
-        return random.standard_normal(shape, np.float32).astype(made)
+        x = random.standard_normal(shape, np.float32)
+        if nan:
+            x.reshape(-1)[::NAN_EVERY] = np.nan
+        return x.astype(made)
     info = np.iinfo(made)
     return random.integers(max(info.min, -WIDEST), min(info.max, WIDEST), shape, made)
+
+
+def said(cell: Cell, *axes: str) -> dict[str, str]:
+    """Arguments that a call names, where they are others than what it takes by itself."""
+    return {axis: value for axis in axes if (value := getattr(cell, axis)) != Cell._field_defaults[axis]}
 
 
 def granularity(cell: Cell) -> dict[str, Any]:
@@ -129,13 +138,15 @@ def piece(cell: Cell, log2: int) -> Operands:
     shape = cell.shape(min(log2, PIECE))
     if cell.work in OF_CODES_WORKS:
         return _piece_of_codes(cell, shape)
-    x = np.ascontiguousarray(LAYOUTS[cell.layout](values(cell.dtype, shape))).astype(dtype_of(cell.dtype))
+    laid = LAYOUTS[cell.layout](values(cell.dtype, shape, cell.nan != "raise"))
+    x = np.ascontiguousarray(laid).astype(dtype_of(cell.dtype))
     made = Operands(x, shape)
     if cell.work == "compare values":
         return replace(made, approximation=(x.astype(np.float32) * np.float32(1.01)))
     if WORKS[cell.work].parameters != "given":
         return made
-    made = replace(made, qparams=reference.choose_qparams(x, cell.format, **granularity(cell)))
+    named = granularity(cell) | said(cell, "convention", "nan")
+    made = replace(made, qparams=reference.choose_qparams(x, cell.format, **named))
     if cell.work == "compare":
         made = replace(made, approximation=reference.quantize(x, qparams=made.qparams).codes)
     return made
@@ -145,7 +156,7 @@ def _piece_of_codes(cell: Cell, shape: tuple[int, ...]) -> Operands:
     x = values("float32", shape)
     if cell.format in BLOCK_FORMATS:
         return _laid_out(cell, Operands(reference.gguf.quantize(x, cell.format), shape))
-    named = granularity(cell) if WORKS[cell.work].parameters == "given" else {}
+    named = granularity(cell) | said(cell, "convention") if WORKS[cell.work].parameters == "given" else {}
     q = reference.quantize(x, cell.format, **named)
     if "bytes" in WORKS[cell.work].reads:
         return _laid_out(cell, Operands(_one_each(cell, q), shape, q.qparams))
@@ -155,7 +166,7 @@ def _piece_of_codes(cell: Cell, shape: tuple[int, ...]) -> Operands:
 def _one_each(cell: Cell, q: QuantizedArray) -> Array:
     """Codes one an element, for a function that is told no format in a dtype that tells it."""
     codes = reference.unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes
-    return codes.astype(dtype_of(cell.format)) if cell.work == "dequantize_linear" else codes
+    return codes.astype(dtype_of(cell.format)) if WORKS[cell.work].function == "dequantize_linear" else codes
 
 
 def _laid_out(cell: Cell, made: Operands) -> Operands:

@@ -15,7 +15,7 @@ from fastq import QuantizedArray, reference
 from fastq.results import Comparison, QParams
 
 from ..verify import MEASURES, MEASURES_AGREE
-from .arrays import Array, Operands, dtype_of, granularity, operands, out_like, piece
+from .arrays import Array, Operands, dtype_of, granularity, operands, out_like, piece, said
 from .grid import GRANULARITIES, WORKS, Cell
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -25,11 +25,11 @@ PARAMETERS = ("scale", "zero_point", "lo", "hi")  # results that have the shape 
 
 def _chosen(cell: Cell, o: Operands) -> Arguments:
     symmetric = {"symmetric": True} if WORKS[cell.work].parameters == "symmetric" else {}
-    return (o.first, cell.format), granularity(cell) | symmetric
+    return (o.first, cell.format), granularity(cell) | symmetric | said(cell, "convention", "nan")
 
 
 def _quantize(cell: Cell, o: Operands) -> Arguments:
-    return ((o.first,), {"qparams": o.qparams}) if o.qparams else _chosen(cell, o)
+    return ((o.first,), {"qparams": o.qparams} | said(cell, "nan")) if o.qparams else _chosen(cell, o)
 
 
 def _raw(o: Operands) -> tuple[Any, ...]:
@@ -38,13 +38,13 @@ def _raw(o: Operands) -> tuple[Any, ...]:
 
 
 def _quantize_linear(cell: Cell, o: Operands) -> Arguments:
-    return _raw(o), {"dtype": cell.format} | granularity(cell)
+    return _raw(o), {"dtype": cell.format} | granularity(cell) | said(cell, "convention", "nan")
 
 
 def _dequantize_linear(cell: Cell, o: Operands) -> Arguments:
     codes, scale, zero_point = _raw(o)
-    zero = None if zero_point is None else zero_point.astype(codes.dtype)
-    return (codes, scale, zero), {"dtype": dtype_of(cell.dtype)} | granularity(cell)
+    zero = zero_point.astype(codes.dtype) if zero_point is not None and zero_point.dtype.kind in "iu" else zero_point
+    return (codes, scale, zero), {"dtype": dtype_of(cell.dtype)} | granularity(cell) | said(cell, "convention")
 
 
 def _dequantize(cell: Cell, o: Operands) -> Arguments:
@@ -52,12 +52,16 @@ def _dequantize(cell: Cell, o: Operands) -> Arguments:
 
 
 def _minmax(cell: Cell, o: Operands) -> Arguments:
-    return (o.first,), granularity(cell)
+    return (o.first,), granularity(cell) | said(cell, "nan")
 
 
 def _compare(cell: Cell, o: Operands) -> Arguments:
     codes = o.approximation
     return (o.first, QuantizedArray(codes, o.qparams, o.shape) if o.qparams else codes), {}
+
+
+def _binarize(cell: Cell, o: Operands) -> Arguments:
+    return (o.first,), {"dtype": cell.format} | said(cell, "nan")
 
 
 def _unpack(cell: Cell, o: Operands) -> Arguments:
@@ -78,6 +82,7 @@ ARGUMENTS: dict[str, Callable[[Cell, Operands], Arguments]] = {
     "choose_qparams": _chosen,
     "minmax": _minmax,
     "compare": _compare,
+    "binarize": _binarize,
     "pack": _with_format,
     "unpack": _unpack,
     "gguf.quantize": _with_format,
@@ -112,13 +117,19 @@ def expected(cell: Cell, log2: int) -> Results:
     return results_of(call_of(reference, cell, piece(cell, log2))())
 
 
-def ready(cell: Cell, log2: int) -> tuple[Operands, Callable[[], str]]:
-    """The operands of a size with memory for the result, and what says how a result differs from the right one."""
-    right, o, times = expected(cell, log2), operands(cell, log2), GRANULARITIES[cell.granularity].times(log2)
+def with_results(cell: Cell, log2: int) -> tuple[Operands, Results]:
+    """The operands of a size with memory for the result, and the right results of the piece."""
+    right, o = expected(cell, log2), operands(cell, log2)
     array = next((value for name, value in right.items() if name in ("codes", "result")), None)
     if array is not None:
-        o = replace(o, out=out_like(cell, o.first, array, times))
-    return o, partial(differences, cell, right, times)
+        o = replace(o, out=out_like(cell, o.first, array, GRANULARITIES[cell.granularity].times(log2)))
+    return o, right
+
+
+def ready(cell: Cell, log2: int) -> tuple[Operands, Callable[[Any], str]]:
+    """The operands of a size, and what says how a result differs from the right one."""
+    o, right = with_results(cell, log2)
+    return o, partial(differences, cell, right, GRANULARITIES[cell.granularity].times(log2))
 
 
 def differences(cell: Cell, right: Results, times: int, result: Any) -> str:

@@ -22,6 +22,7 @@ from ..options import FILE, Sizes, console, threads_option, words
 from ..show import table
 from . import judge, run, sample, show, store
 from .grid import GATE, LADDER, Cell
+from .peers import PEERS
 from .store import Scan
 
 FELL = 0.5  # of the share of the copy's speed: less would be noise
@@ -31,8 +32,9 @@ def new_scan(settings: dict[str, Any]) -> Scan:
     """A scan of this machine in which nothing was measured yet."""
     started = time.strftime("%Y-%m-%d %H:%M:%S")
     versions = {name: number for name, number in config.versions().items() if name != "cache"}  # a folder of ours
-    with suppress(PackageNotFoundError):
-        versions["torch"] = version("torch")
+    for peer in PEERS.values():
+        with suppress(PackageNotFoundError):
+            versions[peer.distribution] = version(peer.distribution)
     return Scan(machine.describe(), versions, settings, started)
 
 
@@ -116,9 +118,9 @@ def scan(
 ) -> None:
     """Measure a sample of all that the API offers, and report cliffs, outliers and what is slower than a plain way.
 
-    The sample has each pair of values of two axes (work, format, granularity, dtype, layout, out=, threads, sizes) and
-    goes on at random until the time is up. Each result is compared with the reference. PATTERN is like "dequantize*" or
-    "*/blocks 32/*". Started again with the same settings, it goes on where it was.
+    The sample has each pair of values of two axes (work, format, granularity, dtype, layout, out=, threads, convention,
+    nan=, sizes) and goes on at random until the time is up. Each result is compared with the reference. PATTERN is like
+    "dequantize*" or "*/blocks 32/*". Started again with the same settings, it goes on where it was.
     """
     settings = {"seed": seed, "threads": threads, "sizes": list(sizes), "only": list(patterns)}
     kept = scan_of(json_file, settings)
@@ -133,11 +135,13 @@ def print_scan(kept: Scan) -> None:
     """Print the tables of a scan."""
     out = console()
     out.print(table(*show.summary(kept), "Scan: more than 4 times as slow, or slower at all"))
+    if (verdicts := show.verdicts(kept))[1]:
+        out.print(table(*verdicts, "Targets over the whole grid"))
     out.print(table(*show.families(kept), "Gelem/s of an operation: median and slowest cell"))
     for name, criterion in judge.CRITERIA.items():
         if rows := show.findings(criterion.find(kept)):
             out.print(table(show.FINDING, rows, f"The worst: {name}"))
-    for cell, why in show.failures(kept):
+    for cell, why in (*show.failures(kept), *show.refused(kept)):
         out.print(f"- {cell}: {why}", highlight=False, markup=False, soft_wrap=True)
     have, there = show.covered(kept.rungs)
     out.print(f"{have} of {there} pairs of values are measured", highlight=False)

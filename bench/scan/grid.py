@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastq.formats import gguf
+from fastq.formats.conventions import CONVENTIONS, DEFAULT
 from fastq.formats.gguf import BLOCK, ScaledFormat
 from fastq.formats.qtypes import QTYPES
 
@@ -130,12 +131,18 @@ _SCHEMES = tuple(name for name in _WITHOUT_BLOCKS if not QTYPES[name].element an
 _PACKED = tuple(name for name, row in QTYPES.items() if row.packed and not row.block_size)
 # one code an element, in a dtype that tells the format: NumPy's or that of ml_dtypes
 _OWN_DTYPE = tuple(n for n in _WITHOUT_BLOCKS if QTYPES[n].storage.name == n or n in ("int4", "uint4", "int2", "uint2"))
+# of each kind some, for works that the other formats are measured in without a convention or NaN
+_BY_CONVENTION = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
+_BY_ANY_CONVENTION = (*_BY_CONVENTION, "float8_e4m3fn")  # codes that are floats have no scheme to choose
+_WITH_NAN = ("int8", "uint4", "float8_e4m3fn", "float8_e5m2fnuz", "float6_e2m3fn", "nf4", "mxfp4", "mxint8", "nvfp4")
+_NAN_GIVEN = tuple(name for name in _WITH_NAN if name in _WITHOUT_BLOCKS)  # given scales of blocks cannot mark it
 
 
 class Work(NamedTuple):
     """A family of calls: a public function, where its parameters come from, and what the axes may be for it.
 
-    `reads` and `writes` name what moves: values, codes (as they are stored), bytes (codes one an element), parameters.
+    `reads` and `writes` name what moves: values, codes (as they are stored), bytes (codes one an element), bits (of
+    one code a bit), parameters. `conventions` and `nans` are those that the call names, of works that take them.
     """
 
     function: str
@@ -146,6 +153,19 @@ class Work(NamedTuple):
     dtypes: tuple[str, ...] = (*FLOATS, *INTEGERS)
     granularities: tuple[str, ...] = tuple(GRANULARITIES)
     out: bool = True
+    conventions: tuple[str, ...] = (DEFAULT,)
+    nans: tuple[str, ...] = ("raise",)
+
+
+_OTHERS = tuple(name for name in CONVENTIONS if name != DEFAULT)
+_REFUSED, _TAKEN = ("raise", "zero"), ("zero", "keep")  # values have NaN where it is not refused
+
+
+def _by_convention(
+    function: str, parameters: str, reads: str, writes: str, nans: tuple[str, ...] = _REFUSED, **more: Any
+) -> Work:
+    formats = _BY_CONVENTION if parameters == "symmetric" else _BY_ANY_CONVENTION
+    return Work(function, parameters, formats, reads, writes, conventions=_OTHERS, nans=nans, **more)
 
 
 WORKS = {
@@ -178,6 +198,26 @@ WORKS = {
         ("float32",),
         granularities=("array", "blocks 32"),
     ),
+    "binarize": Work(
+        "binarize", NO_FORMAT, ("uint8", "int8"), "values", "bits", granularities=PLAIN_SHAPES, nans=_REFUSED
+    ),
+    "quantize by convention": _by_convention("quantize", "own", "values", "codes parameters"),
+    "quantize symmetric by convention": _by_convention("quantize", "symmetric", "values", "codes parameters"),
+    "quantize given by convention": _by_convention("quantize", "given", "values parameters", "codes"),
+    "quantize_linear by convention": _by_convention("quantize_linear", "given", "values parameters", "codes"),
+    "dequantize by convention": _by_convention(
+        "dequantize", "given", "codes parameters", "values", ("raise",), dtypes=FLOATS
+    ),
+    "dequantize_linear by convention": _by_convention(
+        "dequantize_linear", "given", "bytes parameters", "values", ("raise",), dtypes=FLOATS
+    ),
+    "fake_quantize by convention": _by_convention("fake_quantize", "own", "values", "values"),
+    "choose_qparams by convention": _by_convention("choose_qparams", "own", "values", "parameters", out=False),
+    "quantize with NaN": Work("quantize", "own", _WITH_NAN, "values", "codes parameters", nans=_TAKEN),
+    "quantize given with NaN": Work("quantize", "given", _NAN_GIVEN, "values parameters", "codes", nans=_TAKEN),
+    "fake_quantize with NaN": Work("fake_quantize", "own", _WITH_NAN, "values", "values", nans=_TAKEN),
+    "choose_qparams with NaN": Work("choose_qparams", "own", _WITH_NAN, "values", "parameters", out=False, nans=_TAKEN),
+    "minmax with NaN": Work("minmax", NO_FORMAT, (NO_FORMAT,), "values", "", out=False, nans=("zero",)),
 }
 # those whose first operand is an array of codes, which the layout is of
 OF_CODES_WORKS = tuple(name for name, row in WORKS.items() if row.reads.split()[0] in ("codes", "bytes"))
@@ -193,6 +233,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "layout": tuple(LAYOUTS),
     "out": ("none", "c", "like x"),  # in C order, or in the memory order of the operand
     "threads": ("all", "one"),
+    "convention": tuple(CONVENTIONS),
+    "nan": ("raise", "zero", "keep"),
     "sizes": ("10,20", "14,24", "16,26"),  # beside those of the ladder
 }
 
@@ -210,6 +252,23 @@ def _swappable(layout: str, work: str, dtype: str, format_: str) -> bool:
     return layout != "swapped" or (operand != "bfloat16" and ITEMSIZES.get(operand, 1) > 1)
 
 
+def _follows(convention: str, format_: str, work: str) -> bool:
+    """Whether a convention has the format, and the scheme of the work; codes that are floats are of one alone."""
+    row, qtype, symmetric = CONVENTIONS[convention], QTYPES.get(format_), WORKS[work].parameters == "symmetric"
+    if convention == DEFAULT or qtype is None:
+        return convention == DEFAULT
+    has = qtype.name in row.formats if row.formats or qtype.element else True
+    return has and ("symmetric" if symmetric else "asymmetric") in row.schemes
+
+
+def _keeps_nan(nan: str, format_: str) -> bool:
+    """Whether codes, or scales of blocks, have a NaN where it is kept."""
+    qtype = QTYPES.get(format_)
+    if nan != "keep" or qtype is None:
+        return nan != "keep"
+    return qtype.block_size > 0 or getattr(qtype.float_format, "nan", None) is not None
+
+
 def _prescribed(format_: str, granularity: str) -> bool:
     return format_ not in QTYPES or not QTYPES[format_].block_size or granularity in IN_BLOCKS
 
@@ -219,6 +278,10 @@ RULES = (
     Rule(("work", "granularity"), lambda work, granularity: granularity in WORKS[work].granularities),
     Rule(("work", "dtype"), lambda work, dtype: dtype in WORKS[work].dtypes),
     Rule(("work", "out"), lambda work, out: out == "none" or WORKS[work].out),
+    Rule(("work", "convention"), lambda work, convention: convention in WORKS[work].conventions),
+    Rule(("work", "nan"), lambda work, nan: nan in WORKS[work].nans),
+    Rule(("convention", "format", "work"), _follows),
+    Rule(("nan", "format"), _keeps_nan),
     Rule(("format", "granularity"), _prescribed),
     Rule(("layout", "work", "dtype", "format"), _swappable),
 )
@@ -243,6 +306,8 @@ class Cell(NamedTuple):
     layout: str = "c"
     out: str = "c"
     threads: str = "all"
+    convention: str = DEFAULT
+    nan: str = "raise"
     sizes: str = AXES["sizes"][0]
 
     @property
@@ -255,6 +320,11 @@ class Cell(NamedTuple):
         """Whether all values are of their axes and go together."""
         values = self._asdict()
         return all(value in AXES[axis] and allowed(values, axis) for axis, value in values.items())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no other convention is followed nor NaN taken; signs are those of a comparison, which takes it."""
+        return self.convention == DEFAULT and (self.nan == "raise" or WORKS[self.work].function == "binarize")
 
     @property
     def ladder(self) -> tuple[int, ...]:
@@ -287,13 +357,21 @@ class Cell(NamedTuple):
         elements, granularity = self.elements(log2), GRANULARITIES[self.granularity]
         qtype, blocks = QTYPES.get(self.format), BLOCK_FORMATS.get(self.format)
         bits = blocks.nbytes * 8 / BLOCK if blocks else qtype.bits if qtype else 0
-        of_parameters = (1 if qtype.scale_element else 4 + max(1, qtype.bits // 8)) if qtype else 0
         return {
             "values": elements * ITEMSIZES.get(self.dtype, 0),
             "codes": elements * bits / 8,
             "bytes": elements * max(1, bits // 8),
-            "parameters": granularity.count(self.shape(log2)) * of_parameters,
+            "bits": elements / 8,
+            "parameters": granularity.count(self.shape(log2)) * self._of_parameters(),
         }
+
+    def _of_parameters(self) -> int:
+        """Bytes of a scale and its zero point."""
+        qtype, convention = QTYPES.get(self.format), CONVENTIONS[self.convention]
+        if qtype is None or qtype.scale_element:
+            return 0 if qtype is None else 1
+        scale = 8 if convention.stored_type == "float64" else 4
+        return scale + (max(1, qtype.bits // 8) if convention.zero_point == "integer" else scale)
 
 
 def cell_of(name: str) -> Cell:
@@ -308,20 +386,6 @@ def cell_of(name: str) -> Cell:
     if len(values) != len(AXES) or not Cell(*values).valid:
         raise ValueError(f"cell must be a name such as {Cell('quantize').name!r}, not {name!r}")
     return Cell(*values)
-
-
-# what torch.compile is measured for: torch takes no memory with negative strides, unaligned or byte-swapped, and
-# computes with few dtypes of unsigned integers
-_TORCH = {
-    "format": ("int8", "uint8", "int16", NO_FORMAT),
-    "dtype": (*FLOATS, "int8", "uint8", "int16", "int32", "int64"),
-    "layout": ("c", "fortran", "transposed", "permuted", "gaps", "broadcast"),
-}
-
-
-def torch_takes(cell: Cell) -> bool:
-    """Whether torch has the dtypes of a cell and takes its memory, and codes are integers of whole bytes."""
-    return all(getattr(cell, axis) in values for axis, values in _TORCH.items())
 
 
 # where the scan that made us look found cliffs, and one usual call of each kind: what the gate measures again

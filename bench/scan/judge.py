@@ -24,7 +24,13 @@ RIVALS = {
     "a plain parallel loop": "loop",
     "numpy.copyto": "copyto",
     "torch.compile": "torch",
+    "jax.jit": "jax",
+    "ONNX Runtime": "onnxruntime",
+    "ggml": "ggml",
+    "the best peer": "best_peer",  # the fastest of all of these but the copy
 }
+BEST = "the best peer"
+EACH_TARGET, MEAN_TARGET = 1.0, 6.0  # times as fast as the best peer: every cell, and the geometric mean of all
 
 
 class Finding(NamedTuple):
@@ -125,6 +131,32 @@ def mean_over(scan: Scan, rival: str) -> float | None:
     """Geometric mean over all sizes of cells of how many times as fast as a rival they are; None if it runs nowhere."""
     theirs = [(getattr(rung, RIVALS[rival]), rung.ours) for _, _, rung in _judged(scan)]
     return geometric_mean([their / ours for their, ours in theirs if their is not None])
+
+
+class Verdict(NamedTuple):
+    """A target over the whole grid: what must reach how many times the best peer, how many it reaches, and whether."""
+
+    what: str
+    wanted: float
+    reached: float
+    met: bool
+
+
+def verdicts(scan: Scan) -> list[Verdict]:
+    """The targets over the best peer; none where no cell has one."""
+    mean = mean_over(scan, BEST)
+    if mean is None:
+        return []
+    of, found = CRITERIA[f"slower than {BEST}"].cells(scan), slower(scan, BEST)
+    below, worst = len({each.cell for each in found}), min(_times_of_best(scan))
+    return [
+        Verdict(f"every cell and size; {below} of {of} cells are below", EACH_TARGET, worst, worst >= EACH_TARGET),
+        Verdict(f"geometric mean of {of} cells", MEAN_TARGET, mean, mean >= MEAN_TARGET),
+    ]
+
+
+def _times_of_best(scan: Scan) -> Iterator[float]:
+    return (rung.best_peer / rung.ours for _, _, rung in _judged(scan) if rung.best_peer is not None)
 
 
 def _judged(scan: Scan) -> Iterator[tuple[Cell, int, Rung]]:

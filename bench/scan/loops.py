@@ -303,6 +303,18 @@ def unpack_pairs(packed, sign, codes):
                 codes[i, j, codes.shape[2] - 1] = (packed[i, j, codes.shape[2] // 2] & 15 ^ sign) - sign
 
 
+@njit(parallel=True)
+def keep_signs(x, nothing, packed):
+    for i in prange(packed.shape[0]):
+        for j in range(packed.shape[1]):
+            for k in range(packed.shape[2]):
+                octet = nothing
+                for bit in range(min(8, x.shape[2] - 8 * k)):
+                    if x[i, j, 8 * k + bit] > 0:
+                        octet += 128 >> bit
+                packed[i, j, k] = octet
+
+
 # function -> what becomes of an element
 ELEMENTS = {
     "quantize": encode,
@@ -427,12 +439,16 @@ class Work(NamedTuple):
         out = self.operands.out
         return np.ones(self.operands.shape, dtype) if out is None else np.ones_like(out, dtype)
 
-    def given(self, view: Seen) -> list[Array]:
-        """Scales and zero points."""
-        p = self.operands.qparams
+    @property
+    def beside(self) -> tuple[Array, Array]:
+        """Scales and zero points that are given, with the axes of the operand."""
+        p, shape = self.operands.qparams, self.shape_of_parameters
         assert p is not None
-        both = (view.parameters(each, self.shape_of_parameters) for each in (p.scale, p.zero_point.astype(self.real)))
-        return view.repeated(*both)
+        return p.scale.reshape(shape), p.zero_point.astype(self.real).reshape(shape)
+
+    def given(self, view: Seen) -> list[Array]:
+        """The same as loops take them."""
+        return view.repeated(*(view.parameters(each, self.shape_of_parameters) for each in self.beside))
 
 
 class Ranges:
@@ -544,6 +560,12 @@ def _compare(work: Work) -> Call:
     return lambda: MEASURE_CODES(*arrays, *given, *limits)
 
 
+def _binarize(work: Work) -> Call:
+    out, shape = work.operands.out, work.operands.shape
+    packed = np.ones((*shape[:-1], -(-shape[-1] // 8)), work.qtype.storage) if out is None else np.ones_like(out)
+    return lambda: keep_signs(work.operands.first, work.qtype.qmin, packed) or packed
+
+
 def _pack(work: Work) -> Call:
     codes, shape = work.operands.first.view(np.uint8), work.operands.shape
     packed = np.ones((*shape[:-1], -(-shape[-1] // 2)), np.uint8)
@@ -561,6 +583,7 @@ _LOOPS: dict[str, Callable[[Work], Call]] = {
     "choose_qparams": _choose_qparams,
     "minmax": _minmax,
     "compare": _compare,
+    "binarize": _binarize,
     "pack": _pack,
     "unpack": _unpack,
 }
@@ -569,7 +592,8 @@ _LOOPS: dict[str, Callable[[Work], Call]] = {
 def _numba_takes(cell: Cell, first: Array) -> bool:
     """Whether all operands and results have dtypes and memory that Numba takes, and codes are whole bytes or halves."""
     work = WORKS[cell.work]
-    if work.function not in _LOOPS or cell.dtype in HALVES or not (first.flags.aligned and first.dtype.isnative):
+    takes_memory = first.flags.aligned and first.dtype.isnative
+    if work.function not in _LOOPS or cell.dtype in HALVES or not (takes_memory and cell.is_plain):
         return False
     if work.function in ("pack", "unpack"):
         return cell.format in FOUR_BITS
@@ -579,9 +603,9 @@ def _numba_takes(cell: Cell, first: Array) -> bool:
     return not (qtype.element or qtype.block_size) and (qtype.fills_storage or not moves & {"codes", "bytes"})
 
 
-def work_of(cell: Cell, o: Operands) -> Work | None:
+def work_of(cell: Cell, o: Operands, first: Array | None = None) -> Work | None:
     """What a plain way to do the work of a cell is called with; None where blocks are ragged."""
-    view = grouped(cell, o.first)
+    view = grouped(cell, o.first if first is None else first)
     real = np.result_type(o.first, np.float32) if o.qparams is None else o.qparams.scale.dtype
     return view and Work(cell, *view, o, real)
 

@@ -14,8 +14,10 @@ from ..data import ALIGNMENT, room
 from ..peers import own_threads
 from ..roofline.moves import PARALLEL_FROM, kernel, lines
 from ..worker import sampled, settle
-from .calls import call_of, ready
+from .agreement import disagreement
+from .calls import call_of, ready, with_results
 from .grid import LAYOUTS, PIECE, Cell, cell_of
+from .peers import PEERS
 from .plain import RIVALS
 
 TURNS = 2  # of the call, the copy and the rivals, so that what drifts in the machine drifts for all
@@ -85,27 +87,26 @@ def _least(call: Callable[[], Any], seconds: float) -> float:
     return once if once > seconds else min(sampled(call, seconds))
 
 
-def compiled_by_torch(cell: str, log2: int) -> None:
-    """Have torch.compile compile the work of a cell at a size."""
-    _of_torch(cell, log2)
+def compiled_by_peer(peer: str, cell: str, log2: int) -> None:
+    """Have a peer compile the work of a cell at a size, in its own process."""
+    _of_peer(peer, cell_of(cell), log2)
 
 
-def timed_by_torch(cell: str, log2: int, seconds: float) -> float | None:
-    """Seconds of what torch.compile makes of the work of a cell; None where blocks are ragged."""
-    call = _of_torch(cell, log2)
-    if call is None:
-        return None
+def timed_by_peer(peer: str, cell: str, log2: int, seconds: float) -> dict[str, Any]:
+    """Seconds of a call of a peer, in its own process; what is wrong instead, nothing where it does not do the work."""
+    call, wrong = _of_peer(peer, cell_of(cell), log2)
+    if call is None or wrong:
+        return {"wrong": f"2^{log2}: {wrong}"} if wrong else {}
     least = min(_least(call, SHARE_OF_OTHERS * seconds / TURNS) for _ in range(TURNS))
     settle()
-    return least
+    return {"seconds": least}
 
 
-def _of_torch(name: str, log2: int) -> Callable[[], Any] | None:
-    """The call, made once."""
-    from . import torch_functions
-
-    cell = cell_of(name)
-    call = torch_functions.compiled(cell, ready(cell, log2)[0])
-    if call:
-        call()
-    return call
+def _of_peer(peer: str, cell: Cell, log2: int) -> tuple[Callable[[], Any] | None, str]:
+    """The call, made once, and how its results differ from the reference's."""
+    o, right = with_results(cell, log2)
+    made = PEERS[peer].prepared(cell, o)
+    if made is None:
+        return None, ""
+    made.call()
+    return made.call, disagreement(cell, right, log2, made.results(), PEERS[peer].ties)

@@ -18,7 +18,7 @@ from .store import Scan
 
 PAGE = Path("docs/performance-scan.md")
 TEMPLATE = Path(__file__).parent / "page.md"
-MAPPED = ("work", "granularity", "layout", "dtype", "format", "out", "threads")
+MAPPED = ("work", "granularity", "layout", "dtype", "format", "out", "threads", "convention", "nan")
 SOURCE = "Source"  # the entry of the PNG that names what it was made from
 DOTS, COLOURS = 70, 64  # dots an inch
 LEAST, MOST = 0.01, 1.0  # of the copy's speed: the ends of the colours
@@ -40,6 +40,7 @@ def section(scan: Scan, path: Path) -> str:
         f"## {cpu_name(scan.machine)}",
         f"Made from `bench/scan/results/{path.name}`: {settings}; {took}. {have} of {there} pairs of values are in it.",
         markdown(*show.summary(scan)),
+        *([markdown(*verdicts)] if (verdicts := show.verdicts(scan))[1] else []),
         f"![Share of the speed of a copy]({picture_of(path).name})",
         f"### Gelem/s of the works\n\n{markdown(*show.families(scan))}",
     ]
@@ -49,6 +50,8 @@ def section(scan: Scan, path: Path) -> str:
             parts.append(f"### The worst: {name}\n\n{markdown(show.FINDING, rows) if rows else NOTHING}")
     failed = show.failures(scan)
     parts.append(f"### Failed\n\n{markdown(['cell', 'why'], failed) if failed else NOTHING}")
+    if refused := show.refused(scan):
+        parts.append(f"### Peers that were wrong, and left out\n\n{markdown(['peer, cell', 'how'], refused)}")
     return "\n\n".join(parts)
 
 

@@ -85,6 +85,12 @@ def _compare(cell: Cell, o: Operands, view: Array, axes: tuple[int, ...]) -> Cal
     return lambda: _errors(view, (codes.astype(F32) - zero) * scale)
 
 
+def _binarize(cell: Cell, o: Operands, view: Array, axes: tuple[int, ...]) -> Call:
+    if QTYPES[cell.format].signed:
+        return lambda: (np.packbits(view > 0, axis=-1) ^ np.uint8(128)).view(np.int8)
+    return lambda: np.packbits(view > 0, axis=-1)
+
+
 def _pack(cell: Cell, o: Operands, view: Array, axes: tuple[int, ...]) -> Call | None:
     if cell.format not in FOUR_BITS or view.shape[-1] % 2:
         return None
@@ -113,6 +119,7 @@ _EXPRESSIONS: dict[str, Callable[..., Call | None]] = {
     "choose_qparams": _choose_qparams,
     "minmax": _minmax,
     "compare": _compare,
+    "binarize": _binarize,
     "pack": _pack,
     "unpack": _unpack,
 }
@@ -123,7 +130,8 @@ def numpy_expression(cell: Cell, o: Operands) -> Call | None:
     function = WORKS[cell.work].function
     known = cell.format not in QTYPES or (QTYPES[cell.format].fills_storage and not QTYPES[cell.format].element)
     packs = function in ("pack", "unpack")
-    if function not in _EXPRESSIONS or cell.dtype == "bfloat16" or not (packs or (known and not _prescribed(cell))):
+    has = cell.is_plain and function in _EXPRESSIONS and cell.dtype != "bfloat16"
+    if not (has and (packs or (known and not _prescribed(cell)))):
         return None
     view = (o.first, ()) if packs else grouped(cell, o.first)
     return view and _EXPRESSIONS[function](cell, o, *view)

@@ -19,14 +19,14 @@ from ..machine import available_memory, cores
 from ..peers import OURS
 from ..worker import Absent, Worker
 from . import judge
-from .grid import Cell, torch_takes
+from .grid import Cell
+from .peers import PEERS
 from .store import Rung, Scan
 
 TURN = 0.03  # seconds of our turns at a size
 BATCH = 24  # cells that are compiled side by side
 # requests to a worker, of which one compiles the kernels of a cell, and some six load them
-RESTART_AFTER = {"compiled": 100, "timed": 600, "compiled_by_torch": 100, "timed_by_torch": 600}
-TORCH = "torch_compile"
+RESTART_AFTER = {"compiled": 100, "timed": 600, "compiled_by_peer": 100, "timed_by_peer": 600}
 MEMORY_FACTOR = 6  # of what a cell holds with its rivals' temporaries, over the bytes of its call
 WIDEST = 16  # bytes of an element at most, input and result
 
@@ -50,14 +50,14 @@ class Pool:
         """How many threads a cell has."""
         return self.threads if cell.threads == "all" else 1
 
-    def ask(self, name: str, threads: int, part: str, peer: str = OURS, **request: Any) -> Any:
+    def ask(self, name: str, threads: int, part: str, process: str = OURS, **request: Any) -> Any:
         """Ask the worker of a name for a part, a new one where it has died or has been asked often enough."""
         worker, asked = self.of.pop(name, (None, 0))
         if worker is not None and (not worker.alive or asked >= RESTART_AFTER[part]):
             worker.close()
             worker = None
         if worker is None:
-            worker, asked = Worker(peer, threads), 0
+            worker, asked = Worker(process, threads), 0
         self.of[name] = worker, asked + 1
         return worker.ask(do="scan", part=part, **request)
 
@@ -85,8 +85,9 @@ def scanned(
         while batch := list(islice(missing, BATCH)):
             doing("compiling")
             _compile(pool, scan, batch, deadline)
-            taken = [cell for cell in batch if torch_takes(cell) and cell not in scan.failed]
-            _compile_by_torch(pool.threads, taken, deadline, sizes)
+            for peer in (name for name, row in PEERS.items() if row.compiles):
+                taken = [cell for cell in batch if PEERS[peer].accepts(cell) and cell not in scan.failed]
+                _compile_by_peer(peer, pool.threads, taken, deadline, sizes)
             for cell in batch:
                 if time.perf_counter() > deadline:
                     return
@@ -111,14 +112,13 @@ def _compile(pool: Pool, scan: Scan, batch: list[Cell], deadline: float) -> None
     _side_by_side(compile_one, batch, deadline)
 
 
-def _compile_by_torch(threads: int, batch: list[Cell], deadline: float, sizes: tuple[int, ...]) -> None:
-    """Have torch.compile compile the cells at all their sizes, by workers that end then; it keeps its code on disk."""
+def _compile_by_peer(peer: str, threads: int, batch: list[Cell], deadline: float, sizes: tuple[int, ...]) -> None:
+    """Have a peer compile the cells at all their sizes, by workers that end then; it keeps its code on disk."""
 
     def compile_one(cell: Cell, compiler: str) -> None:
         for log2 in filter(_fits, sizes or cell.ladder):
             with suppress(Absent):  # a cell is timed without it then
-                name, threads_ = f"{compiler}, {cell.threads}", pool.threads_of(cell)
-                pool.ask(name, threads_, part="compiled_by_torch", peer=TORCH, cell=cell.name, log2=log2)
+                _ask_peer(pool, peer, f"{compiler}, {cell.threads}", cell, part="compiled_by_peer", log2=log2)
 
     with Pool(threads) as pool:
         _side_by_side(compile_one, batch, deadline)
@@ -151,30 +151,42 @@ def _fits(log2: int) -> bool:
 def _measure(pool: Pool, scan: Scan, cell: Cell, ladder: tuple[int, ...]) -> None:
     """Time a cell at its sizes, and what looks slow a second time."""
     try:
-        rungs = dict(_rungs(pool, cell, ladder))
-        for log2, again in _rungs(pool, cell, tuple(sorted(judge.suspicious(cell, rungs)))):
+        rungs = dict(_rungs(pool, scan, cell, ladder))
+        for log2, again in _rungs(pool, scan, cell, tuple(sorted(judge.suspicious(cell, rungs)))):
             rungs[log2] = rungs[log2].least(again)
         scan.rungs[cell] = rungs
     except Absent as reason:
         scan.failed[cell] = str(reason)
 
 
-def _rungs(pool: Pool, cell: Cell, ladder: tuple[int, ...]) -> Iterator[tuple[int, Rung]]:
+def _rungs(pool: Pool, scan: Scan, cell: Cell, ladder: tuple[int, ...]) -> Iterator[tuple[int, Rung]]:
     threads = pool.threads_of(cell)
     for log2 in filter(_fits, ladder):
         found = pool.ask(cell.threads, threads, part="timed", cell=cell.name, log2=log2, seconds=TURN)
         if "wrong" in found:
             raise Absent(found["wrong"])
-        found |= _of_torch(pool, cell, threads, log2) if torch_takes(cell) else {}
+        for peer in (name for name, row in PEERS.items() if row.accepts(cell)):
+            found |= _of_peer(pool, scan, peer, cell, log2)
         elements = cell.elements(log2)
         yield log2, Rung(**{name: seconds / elements for name, seconds in found.items()})
 
 
-def _of_torch(pool: Pool, cell: Cell, threads: int, log2: int) -> dict[str, float]:
-    """Seconds of a call of what torch.compile makes, in a process of its own; nothing where it does not do the work."""
+def _of_peer(pool: Pool, scan: Scan, peer: str, cell: Cell, log2: int) -> dict[str, float]:
+    """Seconds of a call of a peer, nothing where it does not do the work; one that does it wrong is named and left out.
+
+    One that is not installed, or that ends or hangs, is left out without a word.
+    """
     try:
-        name = f"torch, {cell.threads}"
-        seconds = pool.ask(name, threads, part="timed_by_torch", peer=TORCH, cell=cell.name, log2=log2, seconds=TURN)
+        name = f"{peer}, {cell.threads}"
+        answer = _ask_peer(pool, peer, name, cell, part="timed_by_peer", log2=log2, seconds=TURN)
     except Absent:
         return {}
-    return {} if seconds is None else {"torch": seconds}
+    if "wrong" in answer:
+        scan.refused[f"{peer}, {cell.name}"] = answer["wrong"]
+    return {peer: answer["seconds"]} if "seconds" in answer else {}
+
+
+def _ask_peer(pool: Pool, peer: str, name: str, cell: Cell, **request: Any) -> Any:
+    """Ask the worker of a name, which is a process of a peer."""
+    process = PEERS[peer].process
+    return pool.ask(name, pool.threads_of(cell), process=process, peer=peer, cell=cell.name, **request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from statistics import median
 
+from . import judge
 from .grid import Cell
 from .judge import CRITERIA, RIVALS, Finding, mean_over
 from .sample import pairs_of, possible
@@ -38,6 +39,15 @@ def summary(scan: Scan) -> tuple[Row, list[Row]]:
     return ["what", "cells", "of", "sizes of cells", "worst, times as slow", "all, times as fast"], rows
 
 
+def verdicts(scan: Scan) -> tuple[Row, list[Row]]:
+    """The targets over the best peer."""
+    rows = [
+        [each.what, f">= {each.wanted:g} x", f"{each.reached:.2f} x", "yes" if each.met else "**no**"]
+        for each in judge.verdicts(scan)
+    ]
+    return ["beside the best peer", "wanted", "reached", "met"], rows
+
+
 FINDING = [
     "work",
     "format",
@@ -46,6 +56,8 @@ FINDING = [
     "layout",
     "out=",
     "threads",
+    "convention",
+    "nan=",
     "elements",
     "Gelem/s",
     "times as slow",
@@ -64,6 +76,11 @@ def findings(found: Iterable[Finding]) -> list[Row]:
 def failures(scan: Scan) -> list[Row]:
     """The cells that were wrong or could not be measured."""
     return [[cell.name, why] for cell, why in scan.failed.items()]
+
+
+def refused(scan: Scan) -> list[Row]:
+    """The peers that were wrong, by cell."""
+    return [[name, why] for name, why in scan.refused.items()]
 
 
 def by(scan: Scan, axis: str, value: Callable[[Rung], float]) -> dict[str, dict[int, list[float]]]:

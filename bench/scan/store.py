@@ -9,19 +9,20 @@ from typing import Any, NamedTuple
 
 from .. import compressed
 from .grid import AXES, Cell
+from .peers import PEERS
 
-FORMAT = 1
+FORMAT = 2
 STORED = Path(__file__).parent / "results"
 DIGITS = 3
 PICO = 1e12
-COLUMNS = ("ours", "copy", "copyto", "numpy", "loop", "c_order", "torch")
+SAME_WORK = ("numpy", "loop", *PEERS)  # columns of what does the work of a cell
 
 
 class Rung(NamedTuple):
     """Seconds of one element at a size: of our call, of a copy of as many bytes, and of what else does the work.
 
-    What else: a copy of the operand by NumPy, an expression of NumPy, a loop, our call on memory in C order, and a
-    function that torch.compile has compiled.
+    What else: a copy of the operand by NumPy, an expression of NumPy, a loop, our call on memory in C order, and the
+    libraries of `peers.PEERS`.
     """
 
     ours: float
@@ -31,11 +32,22 @@ class Rung(NamedTuple):
     loop: float | None = None
     c_order: float | None = None
     torch: float | None = None
+    jax: float | None = None
+    onnxruntime: float | None = None
+    ggml: float | None = None
+
+    @property
+    def best_peer(self) -> float | None:
+        """The least time of all that does the same work, None where nothing else does."""
+        return min(filter(None, (getattr(self, name) for name in SAME_WORK)), default=None)
 
     def least(self, other: Rung) -> Rung:
         """The lesser time of two measurements, one by one."""
         both = zip(self, other, strict=True)
         return Rung(*(min(filter(None, pair), default=None) for pair in both))  # type: ignore[arg-type,type-var]
+
+
+COLUMNS = Rung._fields
 
 
 @dataclass
@@ -56,6 +68,8 @@ class Scan:
         For each cell its rungs by log2 of the elements.
     failed : dict
         Why a cell could not be measured: wrong results, an exception, a process that ended.
+    refused : dict
+        How the results of a peer differ from the reference's, by its name and the cell's: it is not timed there.
     """
 
     machine: dict[str, Any]
@@ -65,6 +79,7 @@ class Scan:
     seconds: float = 0.0
     rungs: dict[Cell, dict[int, Rung]] = field(default_factory=dict)
     failed: dict[Cell, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def __contains__(self, cell: Cell) -> bool:
         """Whether the cell is finished."""
@@ -77,7 +92,7 @@ class Scan:
     def write(self, path: Path) -> None:
         """Write to a temporary name in the same folder, and rename; a line for each cell, compressed for .json.gz."""
         whole = {"format": FORMAT, "axes": {axis: list(values) for axis, values in AXES.items()}, "columns": COLUMNS}
-        whole |= {key: getattr(self, key) for key in ("machine", "versions", "settings", "started")}
+        whole |= {key: getattr(self, key) for key in ("machine", "versions", "settings", "started", "refused")}
         whole |= {"seconds": round(self.seconds), "failed": {cell.name: why for cell, why in self.failed.items()}}
         lines = [f"{_compact(key)}:{_compact(value)}" for key, value in whole.items()]
         cells = ",\n".join(_compact([_places(cell), *_stored(rungs)]) for cell, rungs in self.rungs.items())

@@ -1,0 +1,75 @@
+"""The same work as formulas of arrays, for every library that has NumPy's names: `xp` is torch or jax.numpy.
+
+Parameters have the axes of the operand, blocks being an axis of their own, and length 1 where it shares them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .grid import NO_FORMAT
+from .loops import Work
+
+MEASURES = 8  # sums, maxima and counts of `measures_of`
+Tensor = Any
+
+
+class Rule(NamedTuple):
+    """The axes that share parameters, whether zero points are the middle, the first and the last code."""
+
+    axes: tuple[int, ...]
+    symmetric: bool
+    lowest: int = 0
+    highest: int = 0
+
+
+def rule_of(work: Work) -> Rule:
+    """The rule of a work; codes that are floats have a symmetric scheme."""
+    if work.cell.format == NO_FORMAT:
+        return Rule(work.shared, False)
+    symmetric = work.symmetric or bool(work.qtype.element)
+    return Rule(work.shared, symmetric, *map(int, work.qtype.code_range(symmetric)))
+
+
+def ranges_of(xp: Any, x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+    return xp.amin(x, axis=rule.axes, keepdims=True), xp.amax(x, axis=rule.axes, keepdims=True)
+
+
+def parameters_of(xp: Any, x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+    steps = rule.highest - rule.lowest
+    if rule.symmetric:
+        scale = xp.amax(xp.abs(x), axis=rule.axes, keepdims=True) / (steps / 2)
+        return xp.where(scale == 0, 1, scale), xp.full_like(scale, (rule.lowest + rule.highest) / 2)
+    lo, hi = ranges_of(xp, x, rule)
+    lo, hi = xp.clip(lo, max=0), xp.clip(hi, min=0)
+    scale = xp.where(hi == lo, 1, (hi - lo) / steps)
+    return scale, xp.clip(xp.round(rule.lowest - lo / scale), rule.lowest, rule.highest)
+
+
+def encode(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
+    return xp.clip(xp.round(x / scale) + zero, rule.lowest, rule.highest)
+
+
+def decode(xp: Any, codes: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
+    return (codes - zero) * scale
+
+
+def encode_and_decode(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
+    return decode(xp, encode(xp, x, scale, zero, rule), scale, zero, rule)
+
+
+def is_clipped(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
+    code = xp.round(x / scale) + zero
+    return (code < rule.lowest) | (code > rule.highest)
+
+
+def measures_of(xp: Any, exact: Tensor, values: Tensor, clipped: Tensor | None) -> Tensor:
+    """Sums of an approximation's errors, of arrays of float64."""
+    error, size = xp.abs(exact - values), xp.abs(exact)
+    relative = xp.where(size > 0, error / size, 0)
+    counted = xp.sum(size > 0)
+    outside = xp.zeros_like(counted) if clipped is None else xp.sum(clipped)
+    squares, power = xp.sum(error * error), xp.sum(exact * exact)
+    return xp.stack(
+        (squares, xp.sum(error), xp.sum(relative), power, xp.max(error), xp.max(relative), counted, outside)
+    )

@@ -296,7 +296,7 @@ def reply(child: Child, request: dict[str, Any]) -> dict[str, Any]:
         return {"absent": str(error)}
     except ModuleNotFoundError as error:
         name = error.name or ""
-        return {"absent": NOT_INSTALLED if name == child.peer.module else f"needs {name}, which is not installed"}
+        return {"absent": NOT_INSTALLED if name == child.peer.module else f"needs {name}, which is {NOT_INSTALLED}"}
     except Exception as error:
         return {"absent": _words(error)}
 

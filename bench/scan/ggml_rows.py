@@ -19,4 +19,4 @@ def prepared(cell: Cell, o: Operands) -> Prepared:
     out = empty(of_codes, np.uint8, aligned=True) if encodes else empty(o.shape, np.float32, aligned=True)
     run = function("quantize" if encodes else "dequantize", cell.format)
     call = spread(run, o.first, out, int(np.prod(o.shape)) // form.size)
-    return Prepared(call, lambda: (out,))
+    return Prepared(call, lambda: (out,), keep=(o.first, out))

@@ -17,7 +17,7 @@ from ..worker import sampled, settle
 from .agreement import disagreement
 from .calls import call_of, ready, with_results
 from .grid import LAYOUTS, PIECE, Cell, cell_of
-from .peers import PEERS
+from .peers import PEERS, Prepared
 from .plain import RIVALS
 
 TURNS = 2  # of the call, the copy and the rivals, so that what drifts in the machine drifts for all
@@ -94,19 +94,19 @@ def compiled_by_peer(peer: str, cell: str, log2: int) -> None:
 
 def timed_by_peer(peer: str, cell: str, log2: int, seconds: float) -> dict[str, Any]:
     """Seconds of a call of a peer, in its own process; what is wrong instead, nothing where it does not do the work."""
-    call, wrong = _of_peer(peer, cell_of(cell), log2)
-    if call is None or wrong:
+    made, wrong = _of_peer(peer, cell_of(cell), log2)
+    if made is None or wrong:
         return {"wrong": f"2^{log2}: {wrong}"} if wrong else {}
-    least = min(_least(call, SHARE_OF_OTHERS * seconds / TURNS) for _ in range(TURNS))
+    least = min(_least(made.call, SHARE_OF_OTHERS * seconds / TURNS) for _ in range(TURNS))
     settle()
     return {"seconds": least}
 
 
-def _of_peer(peer: str, cell: Cell, log2: int) -> tuple[Callable[[], Any] | None, str]:
-    """The call, made once, and how its results differ from the reference's."""
+def _of_peer(peer: str, cell: Cell, log2: int) -> tuple[Prepared | None, str]:
+    """The work of a peer, done once, and how its results differ from the reference's."""
     o, right = with_results(cell, log2)
     made = PEERS[peer].prepared(cell, o)
     if made is None:
         return None, ""
     made.call()
-    return made.call, disagreement(cell, right, log2, made.results(), PEERS[peer].ties)
+    return made, disagreement(cell, right, log2, made.results(), PEERS[peer].ties)

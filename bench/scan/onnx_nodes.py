@@ -60,7 +60,7 @@ def _dynamic(cell: Cell, o: Operands) -> Prepared | None:
     parameters = {"scale": np.zeros((), np.float32), "zero_point": np.zeros((), np.uint8)}
     outputs = {name: plain(array) for name, array in ({"codes": codes} | parameters).items()}
     made = bound("DynamicQuantizeLinear", plain(o.first), outputs, [], VERSION)
-    return Prepared(made.call, lambda: (codes,))
+    return Prepared(made.call, lambda: (codes,), keep=made)
 
 
 def prepared(cell: Cell, o: Operands) -> Prepared | None:
@@ -77,9 +77,9 @@ def prepared(cell: Cell, o: Operands) -> Prepared | None:
         values = empty(o.shape, dtype_of(cell.dtype), aligned=True)
         x, y = packed(cell, o.first, shape), Bound(values, element(cell.dtype), shape)
         made = bound("DequantizeLinear", x, {"values": y}, given, VERSION, output_dtype=y.element, **attributes)
-        return Prepared(made.call, lambda: (values,))
+        return Prepared(made.call, lambda: (values,), keep=made)
     bits = o.shape[-1] * qtype.bits // 8 if qtype.packed else o.shape[-1]
     codes = empty((*o.shape[:-1], bits), np.uint8 if qtype.packed else qtype.storage, aligned=True)
     x, y = Bound(o.first, element(cell.dtype), shape), packed(cell, codes, shape)
     made = bound("QuantizeLinear", x, {"codes": y}, given, VERSION, output_dtype=y.element, **attributes)
-    return Prepared(made.call, lambda: (codes,))
+    return Prepared(made.call, lambda: (codes,), keep=made)

@@ -51,7 +51,7 @@ def section(scan: Scan, path: Path) -> str:
     failed = show.failures(scan)
     parts.append(f"### Failed\n\n{markdown(['cell', 'why'], failed) if failed else NOTHING}")
     if refused := show.refused(scan):
-        parts.append(f"### Peers that were wrong, and left out\n\n{markdown(['peer, cell', 'how'], refused)}")
+        parts.append(f"### Peers that were wrong or failed\n\n{markdown(['peer, cell', 'why'], refused)}")
     return "\n\n".join(parts)
 
 

@@ -27,11 +27,13 @@ class Prepared(NamedTuple):
     """A work made ready: `call` does it once, `results` has what it made.
 
     These are codes or values in the shape of the result, or of scales and zero points, or of both ends of ranges, each
-    in the shape of the operand with length 1 where it is shared, or the sums of measures.
+    in the shape of the operand with length 1 where it is shared, or the sums of measures. `keep` holds memory that a
+    call reaches by address only.
     """
 
     call: Callable[[], Any]
     results: Callable[[], tuple[Array, ...]]
+    keep: Any = None
 
 
 class Peer(NamedTuple):

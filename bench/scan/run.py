@@ -17,7 +17,7 @@ from typing import Any
 
 from ..machine import available_memory, cores
 from ..peers import OURS
-from ..worker import Absent, Worker
+from ..worker import NOT_INSTALLED, Absent, Worker
 from . import judge
 from .grid import Cell
 from .peers import PEERS
@@ -172,15 +172,15 @@ def _rungs(pool: Pool, scan: Scan, cell: Cell, ladder: tuple[int, ...]) -> Itera
 
 
 def _of_peer(pool: Pool, scan: Scan, peer: str, cell: Cell, log2: int) -> dict[str, float]:
-    """Seconds of a call of a peer, nothing where it does not do the work; one that does it wrong is named and left out.
+    """Seconds of a call of a peer, nothing where it does not do the work; one that does it wrong is named.
 
-    One that is not installed, or that ends or hangs, is left out without a word.
+    One that is not installed is left out without a word, one that fails with its last words.
     """
     try:
         name = f"{peer}, {cell.threads}"
         answer = _ask_peer(pool, peer, name, cell, part="timed_by_peer", log2=log2, seconds=TURN)
-    except Absent:
-        return {}
+    except Absent as reason:
+        answer = {} if NOT_INSTALLED in str(reason) else {"wrong": f"2^{log2}: {reason}"}
     if "wrong" in answer:
         scan.refused[f"{peer}, {cell.name}"] = answer["wrong"]
     return {peer: answer["seconds"]} if "seconds" in answer else {}

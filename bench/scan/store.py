@@ -69,7 +69,8 @@ class Scan:
     failed : dict
         Why a cell could not be measured: wrong results, an exception, a process that ended.
     refused : dict
-        How the results of a peer differ from the reference's, by its name and the cell's: it is not timed there.
+        How the results of a peer differ from the reference's, or how it failed, by its name and the cell's: it has no
+        time there.
     """
 
     machine: dict[str, Any]

@@ -253,12 +253,12 @@ def _swappable(layout: str, work: str, dtype: str, format_: str) -> bool:
 
 
 def _follows(convention: str, format_: str, work: str) -> bool:
-    """Whether a convention has the format, and the scheme of the work; codes that are floats are of one alone."""
-    row, qtype, symmetric = CONVENTIONS[convention], QTYPES.get(format_), WORKS[work].parameters == "symmetric"
+    """Whether a convention has the format, which for codes that are floats it has to name, and the work's scheme."""
+    row, qtype = CONVENTIONS[convention], QTYPES.get(format_)
     if convention == DEFAULT or qtype is None:
         return convention == DEFAULT
     has = qtype.name in row.formats if row.formats or qtype.element else True
-    return has and ("symmetric" if symmetric else "asymmetric") in row.schemes
+    return has and ("symmetric" if WORKS[work].parameters == "symmetric" else "asymmetric") in row.schemes
 
 
 def _keeps_nan(nan: str, format_: str) -> bool:

@@ -242,6 +242,8 @@ def _by_parameters(spec, operands, args, p, i, end):
 
 # --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
 
+SHORT_RUN = 16  # registers at most: 32 are as fast by themselves
+
 
 @specialize
 def short_runs(spec, operands, args, p, i, line):
@@ -261,10 +263,11 @@ def runs_at_a_time(spec, operands):
 def _short_runs(spec, operands, args, p, i, line):
     """Convert whole runs with indices p on, up to some of which one needs a division.
 
-    One register, or two, which may overlap, are all that a run takes.
+    A run takes one register, or two, which may overlap, or some whole ones.
     """
-    src, dst, vec, size, done, status = operands.src, operands.dst, register_lanes(operands), args.block, 0, 0
-    if size < count(vec) or size > 2 * count(vec) or size % (group_of(src) * group_of(dst)):
+    src, dst, n, size, done, status = operands.src, operands.dst, count(register_lanes(operands)), args.block, 0, 0
+    is_whole = size % n == 0 and size <= SHORT_RUN * n
+    if size < n or not (is_whole or size <= 2 * n) or size % (group_of(src) * group_of(dst)):
         return 0, 0
     memory = scratch(PREPARED, compute_type(spec, operands.scale))
     while i + size <= line:
@@ -280,6 +283,8 @@ def _short_runs(spec, operands, args, p, i, line):
 def _convert_runs(spec, operands, args, p, i, runs, memory):
     """Convert runs from i on by the prepared scales in memory; return whether there was a NaN to report."""
     dst, size, vec, nan = operands.dst, args.block, register_lanes(operands), False
+    if size > 2 * count(vec):
+        return _convert_runs_of_registers(spec, operands, args, p, i, runs, memory)
     ahead = _ahead_of_runs(spec, operands, size)
     for k in range(runs):
         context = spec, operands, _prepared(spec, operands, args, p, k, memory), ahead
@@ -291,6 +296,24 @@ def _convert_runs(spec, operands, args, p, i, runs, memory):
             nans = nans | nans2
         store_elements(dst, first, y)
         nan |= any_lane(nans)
+    return nan
+
+
+@njit
+def _convert_runs_of_registers(spec, operands, args, p, i, runs, memory):
+    """Convert runs of some whole registers as `_convert_runs` does, whose two registers are slower in such a loop."""
+    size, vec, nan = args.block, register_lanes(operands), False
+    ahead = _ahead_of_runs(spec, operands, size)
+    for k in range(runs):
+        context = spec, operands, _prepared(spec, operands, args, p, k, memory), ahead
+        y, nans = _convert_lanes(context, i, vec)
+        store_elements(operands.dst, i, y)
+        for j in range(i + count(vec), i + size, count(vec)):
+            y, more = _convert_lanes(context, j, vec)
+            store_elements(operands.dst, j, y)
+            nans = nans | more
+        nan |= any_lane(nans)
+        i += size
     return nan
 
 

@@ -18,7 +18,7 @@ from fastq.system import tuning
 # where a scale needs a division, in every place beside those that need none
 SCALES = np.array([0.02, 3.0, 2.0**-130, 0.5, 2.0**110, 1e-3, 1e-3, 2.0**-149, 0.25], np.float32)
 UNEVEN = {"int8": 1, "uint16": 1, "float8_e4m3fn": 1, "int4": 2, "uint3": 8}  # codes that fill whole bytes
-LENGTHS = (8, 15, 16, 17, 23, 24, 31, 32, 33, 48)
+LENGTHS = (8, 15, 16, 17, 23, 24, 31, 32, 33, 48, 64, 240, 256, 272)
 
 
 def parameters(code, runs, length, **where):
@@ -32,7 +32,7 @@ def parameters(code, runs, length, **where):
 @pytest.mark.slow("compiles 6 kernels a case", quick=lambda code, **_: code in ("int8", "int4"))
 @pytest.mark.parametrize("code", UNEVEN)
 @pytest.mark.parametrize("nan", ["zero", "raise"])
-def test_runs_of_one_and_two_registers(code, nan, threads, monkeypatch):
+def test_runs_of_a_few_registers(code, nan, threads, monkeypatch):
     monkeypatch.setattr(threadpool, "CHUNK", (320, 320))  # within rows
     group = UNEVEN[code]
     for length, n in itertools.product([each for each in LENGTHS if each % group == 0], (1, 3)):
@@ -51,18 +51,19 @@ def test_runs_of_one_and_two_registers(code, nan, threads, monkeypatch):
             same_bytes(fake, reference.fake_quantize(data, qparams=p, nan=nan))
 
 
-@pytest.mark.parametrize("place", [0, 15, 16, 31, 32 * 5 + 20, 32 * 79, 32 * 80 - 1])
-def test_nan_is_reported_wherever_it_is_in_short_runs(place):
-    x = np.ones(32 * 80, np.float32)
+@pytest.mark.parametrize("length", [32, 48, 64, 256])
+@pytest.mark.parametrize("place", [0, 15, 16, 31, 47, 32 * 5 + 20, 32 * 79, 32 * 80 - 1, -1])
+def test_nan_is_reported_wherever_it_is_in_short_runs(place, length):
+    x = np.ones(length * 80, np.float32)
     x[place] = np.nan
-    p = parameters("int8", 80, 32, axis=0, block_size=32)
+    p = parameters("int8", 80, length, axis=0, block_size=length)
     for call in (fastq.quantize, fastq.fake_quantize):
         with pytest.raises(ValueError, match="x has 1 NaN"):
             call(x, qparams=p)
 
 
 def test_short_runs_write_nothing_beside_their_result():
-    for length, offset in itertools.product((16, 24, 32), range(4)):
+    for length, offset in itertools.product((16, 24, 32, 48, 256), range(4)):
         q = reference.quantize(values("float32", 9 * length, 3).reshape(9, length), "int8", axis=0)
         memory = np.full(9 * length + 64, 7, np.float32)
         out = memory[offset : offset + 9 * length].reshape(9, length)
@@ -185,7 +186,7 @@ def uneven(length, rows, nan):
 def test_runs_of_a_few_registers_by_their_ranges(code, nan, threads, monkeypatch):
     monkeypatch.setattr(threadpool, "CHUNK", (320, 320))  # within rows
     group = UNEVEN[code]
-    lengths = [each for each in (*LENGTHS, 63, 64, 65, 96, 127, 128, 129, 136) if each % group == 0]
+    lengths = [each for each in (*LENGTHS, 63, 65, 96, 127, 128, 129, 136) if each % group == 0]
     for length, n in itertools.product(lengths, (1, 3)):
         threads(n)
         x = uneven(length, 80, nan == "zero")

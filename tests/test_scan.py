@@ -357,8 +357,8 @@ def test_plain_loops_do_the_same_work(work, interpreted):
 
 
 def test_plain_loops_of_the_sample_do_the_same_work(interpreted):
+    """Those of which a loop does the work: of each work some are in the test before this one."""
     have = [cell for cell in COVERING if check_loop(interpreted, cell)]
-    assert len({cell.work for cell in have}) >= len(LOOP_WORKS) - 2
     assert len(have) > 0.05 * len(COVERING)
 
 
@@ -717,7 +717,7 @@ def test_a_scan_goes_on_where_it_was(tmp_path, monkeypatch):
     assert again.rungs[CELL] == {12: pytest.approx((1e-9, 1e-9, None, 2e-9, None, None, 3e-9, *nothing))} | {
         14: again.rungs[CELL][14]
     }
-    assert again.refused[f"jax, {CELL.name}"] == "not the reference's"
+    assert again.refused[f"jax, {CELL.name}, 2^12"] == "not the reference's"
     assert again.seconds > 60
     assert scanned(again, cells) == []
 

@@ -95,8 +95,13 @@ def timed(name):
 @pytest.mark.parametrize(
     ("name", "every"),
     [
-        *(pytest.param(name, 3 if name == "jax" else 1, marks=pytest.mark.slow("half a minute")) for name in MODULES),
-        *((name, every) for name, every in (("torch", 11), ("jax", 41), ("onnxruntime", 3), ("ggml", 1))),
+        pytest.param("torch", 1, marks=pytest.mark.slow("half a minute")),
+        pytest.param("jax", 3, marks=pytest.mark.slow("half a minute")),
+        pytest.param("onnxruntime", 1, marks=pytest.mark.slow("half a minute")),
+        ("torch", 11),
+        ("jax", 41),
+        ("onnxruntime", 3),
+        ("ggml", 1),
     ],
 )
 def test_peers_do_the_same_work(name, every):
@@ -141,6 +146,8 @@ def test_a_wrong_peer_is_refused(cell, name, log2):
     last = np.moveaxis(spoiled, axis, 0)[-right[name].shape[axis] :]  # the last piece
     last[...] = np.roll(last, 1, -1)
     assert agreement.disagreement(cell, right, log2, [spoiled]) == "not the reference's"
+    if made.dtype.kind == "f":
+        assert agreement.disagreement(cell, right, log2, [np.full_like(made, np.nan)]) == "not the reference's"
     assert "of shape" in agreement.disagreement(cell, right, log2, [made[..., :-1]])
     assert "of shape" in agreement.disagreement(cell, right, log2, [made.astype(np.complex64)])
 
@@ -188,7 +195,7 @@ def test_a_peer_that_is_wrong_is_not_timed(monkeypatch):
         return peers.Prepared(lambda: None, lambda: (values.reshape(o.shape),))
 
     monkeypatch.setattr(peers.Peer, "prepared", made)
-    assert measure.timed_by_peer("ggml", cell.name, 12, 0.01) == {"wrong": "2^12: not the reference's"}
+    assert measure.timed_by_peer("ggml", cell.name, 12, 0.01) == {"wrong": "not the reference's"}
     right = peers.PEERS["ggml"]._replace(process="right")
     monkeypatch.setattr(measure, "PEERS", {"right": right})
     assert measure.timed_by_peer("right", cell.name, 12, 0.01).keys() == {"seconds"}

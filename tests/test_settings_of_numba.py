@@ -20,6 +20,7 @@ SETTINGS = (
     "NUMBA_DISABLE_JIT=1",
     "NUMBA_ENABLE_AVX=0",
     "NUMBA_CPU_NAME=generic",
+    "NUMBA_CPU_NAME=haswell",
     "NUMBA_CPU_FEATURES=+sse2",
     "NUMBA_ENABLE_PROFILING=1",
     "NUMBA_USE_LLVMLITE_MEMORY_MANAGER=1",
@@ -33,6 +34,7 @@ CODE = dedent("""
     x = np.random.default_rng(0).standard_normal((8, 96), np.float32)
     x[0, :8] = np.arange(-4, 4) + 0.5
     for dtype, options in (
+        ("mxfp4", {}),
         ("uint8", {}),
         ("int4", {"axis": -1, "block_size": 32, "symmetric": True}),
         ("float8_e4m3fn", {"axis": 1}),
@@ -41,6 +43,7 @@ CODE = dedent("""
         q = fastq.quantize(x, dtype, **options)
         assert_same_codes(q, expected)
         assert q.dequantize().tobytes() == reference.dequantize(expected).tobytes()
+        np.testing.assert_allclose(fastq.compare(x, q).mse, reference.compare(x, q).mse, 1e-6)
     assert fastq.gguf.quantize(x, "Q8_0").tobytes() == reference.gguf.quantize(x, "Q8_0").tobytes()
 """)
 

@@ -94,16 +94,37 @@ def test_a_read_behind_a_matrix_is_found():
 @pytest.mark.parametrize("channels", [2, 3, 4, 7, 20])
 @pytest.mark.parametrize("dtype", ["float32", "uint8", ">i2"])
 def test_channels_of_pixels(threads, dtype, channels):
-    """Images whose channels come last in memory, and first for the caller; more than a tile of them."""
+    """Images whose channels come last in memory and first for the caller, of which a tile has not all pixels."""
     rng = np.random.default_rng(5)
-    x = (rng.standard_normal((2, 61, 67, channels)) * 50).astype(dtype).transpose(0, 3, 1, 2)
+    x = (rng.standard_normal((2, 120, 160, channels)) * 50).astype(dtype).transpose(0, 3, 1, 2)
     for count in (1, 2):
         threads(count)
         for options in ({}, {"axis": 1}, {"axis": 3, "block_size": 32}):
             expected = reference.quantize(x, "int8", **options)
-            same_quantized(fastq.quantize(x, "int8", **options), expected)
-            out = np.zeros((2, 61, 67, channels), np.int8).transpose(0, 3, 1, 2)
-            same_bytes(fastq.quantize(x, qparams=expected.qparams, out=out).codes.copy(), expected.codes)
+            for out in (np.zeros(x.shape, np.int8), np.zeros_like(x, np.int8)):
+                same_bytes(fastq.quantize(x, "int8", **options, out=out).codes.copy(), expected.codes)
+                same_bytes(fastq.quantize(x, qparams=expected.qparams, out=out).codes.copy(), expected.codes)
+            found, right = (module.compare(x, expected) for module in (fastq, reference))
+            np.testing.assert_allclose((found.mse, found.max_abs_error), (right.mse, right.max_abs_error), 1e-6)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: np.broadcast_to(x[:, None], (900, 64)),
+        lambda x: np.lib.stride_tricks.sliding_window_view(x, 64),
+        lambda x: np.lib.stride_tricks.as_strided(x, (60, 64), (-4, 8)),
+    ],
+    ids=["repeated", "windows", "every other"],
+)
+def test_rows_that_share_memory(threads, view):
+    """Elements that are seen several times: no square is made of them."""
+    x = view(np.random.default_rng(6).standard_normal(1000).astype(np.float32)[100:])
+    expected = reference.quantize(x, "int8", axis=0)
+    for count in (1, 2):
+        threads(count)
+        same_quantized(fastq.quantize(x, "int8", axis=0), expected)
+        np.testing.assert_allclose(fastq.compare(x, expected).mse, reference.compare(x, expected).mse, 1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f8", "bfloat16"])

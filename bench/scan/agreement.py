@@ -20,6 +20,7 @@ from .calls import Results
 from .grid import GRANULARITIES, WORKS, Cell
 
 AGREE = 1e-6  # of parameters and values, but at ties
+NOT_ROUNDED = ("dequantize", "dequantize_linear", "gguf.dequantize", "minmax")  # which have no ties
 
 
 def disagreement(cell: Cell, right: Results, log2: int, results: Sequence[Array], ties: float = TIES_AT_MOST) -> str:
@@ -28,6 +29,7 @@ def disagreement(cell: Cell, right: Results, log2: int, results: Sequence[Array]
     Of the elements a share of `ties` may have the next code.
     """
     function, times = WORKS[cell.work].function, GRANULARITIES[cell.granularity].times(log2)
+    ties = 0.0 if function in NOT_ROUNDED else ties
     if function == "compare":
         return _of_measures(cell.elements(log2), right, times, results[0], ties)
     if function in ("choose_qparams", "minmax"):
@@ -90,5 +92,6 @@ def _agree(got: Array, right: Array, ties: float) -> bool:
         return bool((got == right).all())
     wanted = right.astype(np.float64)
     far = np.abs(got.astype(np.float64) - wanted)
-    few = np.mean(far > AGREE * np.maximum(np.abs(wanted), AGREE)) <= ties
+    near = far <= AGREE * np.maximum(np.abs(wanted), AGREE)  # not of NaN
+    few = np.mean(~near) <= ties
     return bool(few and (right.dtype.kind not in "iu" or far.max() <= 1))

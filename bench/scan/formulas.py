@@ -46,8 +46,12 @@ def parameters_of(xp: Any, x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
     return scale, xp.clip(xp.round(rule.lowest - lo / scale), rule.lowest, rule.highest)
 
 
+def unclamped_code(xp: Any, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    return xp.round(x / scale) + zero
+
+
 def encode(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
-    return xp.clip(xp.round(x / scale) + zero, rule.lowest, rule.highest)
+    return xp.clip(unclamped_code(xp, x, scale, zero), rule.lowest, rule.highest)
 
 
 def decode(xp: Any, codes: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
@@ -59,7 +63,7 @@ def encode_and_decode(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rul
 
 
 def is_clipped(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> Tensor:
-    code = xp.round(x / scale) + zero
+    code = unclamped_code(xp, x, scale, zero)
     return (code < rule.lowest) | (code > rule.highest)
 
 

@@ -405,4 +405,6 @@ GATE = (
     Cell("quantize_linear", "int8", "rows", layout="swapped"),
     Cell("compare", "int8", "blocks 32", out="none"),
     Cell("compare", "float8_e4m3fn", "array", out="none"),
+    Cell("gguf.quantize", "Q8_0", "blocks 32"),
+    Cell("gguf.dequantize", "Q4_0", "blocks 32"),
 )

@@ -96,7 +96,7 @@ def timed_by_peer(peer: str, cell: str, log2: int, seconds: float) -> dict[str, 
     """Seconds of a call of a peer, in its own process; what is wrong instead, nothing where it does not do the work."""
     made, wrong = _of_peer(peer, cell_of(cell), log2)
     if made is None or wrong:
-        return {"wrong": f"2^{log2}: {wrong}"} if wrong else {}
+        return {"wrong": wrong} if wrong else {}
     least = min(_least(made.call, SHARE_OF_OTHERS * seconds / TURNS) for _ in range(TURNS))
     settle()
     return {"seconds": least}

@@ -78,8 +78,8 @@ def prepared(cell: Cell, o: Operands) -> Prepared | None:
         x, y = packed(cell, o.first, shape), Bound(values, element(cell.dtype), shape)
         made = bound("DequantizeLinear", x, {"values": y}, given, VERSION, output_dtype=y.element, **attributes)
         return Prepared(made.call, lambda: (values,), keep=made)
-    bits = o.shape[-1] * qtype.bits // 8 if qtype.packed else o.shape[-1]
-    codes = empty((*o.shape[:-1], bits), np.uint8 if qtype.packed else qtype.storage, aligned=True)
+    stored = o.shape[-1] * qtype.bits // 8 if qtype.packed else o.shape[-1]
+    codes = empty((*o.shape[:-1], stored), np.uint8 if qtype.packed else qtype.storage, aligned=True)
     x, y = Bound(o.first, element(cell.dtype), shape), packed(cell, codes, shape)
     made = bound("QuantizeLinear", x, {"codes": y}, given, VERSION, output_dtype=y.element, **attributes)
     return Prepared(made.call, lambda: (codes,), keep=made)

@@ -51,7 +51,7 @@ def section(scan: Scan, path: Path) -> str:
     failed = show.failures(scan)
     parts.append(f"### Failed\n\n{markdown(['cell', 'why'], failed) if failed else NOTHING}")
     if refused := show.refused(scan):
-        parts.append(f"### Peers that were wrong or failed\n\n{markdown(['peer, cell', 'why'], refused)}")
+        parts.append(f"### Peers that were wrong or failed\n\n{markdown(['peer, cell, elements', 'why'], refused)}")
     return "\n\n".join(parts)
 
 
@@ -77,7 +77,7 @@ def picture(scan: Scan) -> bytes:
     heights = [len(AXES[axis]) for axis in MAPPED]
     height = 0.17 * sum(heights) + 0.5 * len(MAPPED)
     figure = Figure(figsize=(11, height), dpi=DOTS)
-    figure.subplots_adjust(0.14, 0.3 / height, 0.91, 1 - 0.3 / height, wspace=0.42, hspace=0.3)
+    figure.subplots_adjust(0.22, 0.3 / height, 0.91, 1 - 0.3 / height, wspace=0.72, hspace=0.3)
     grid = figure.subplots(len(MAPPED), 2, height_ratios=heights)
     for row, axis in zip(grid, MAPPED, strict=True):
         shares = show.by(scan, axis, lambda rung: rung.copy / rung.ours)

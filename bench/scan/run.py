@@ -180,9 +180,9 @@ def _of_peer(pool: Pool, scan: Scan, peer: str, cell: Cell, log2: int) -> dict[s
         name = f"{peer}, {cell.threads}"
         answer = _ask_peer(pool, peer, name, cell, part="timed_by_peer", log2=log2, seconds=TURN)
     except Absent as reason:
-        answer = {} if NOT_INSTALLED in str(reason) else {"wrong": f"2^{log2}: {reason}"}
+        answer = {} if str(reason) == NOT_INSTALLED else {"wrong": str(reason)}
     if "wrong" in answer:
-        scan.refused[f"{peer}, {cell.name}"] = answer["wrong"]
+        scan.refused[f"{peer}, {cell.name}, 2^{log2}"] = answer["wrong"]
     return {peer: answer["seconds"]} if "seconds" in answer else {}
 
 

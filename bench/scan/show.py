@@ -79,7 +79,7 @@ def failures(scan: Scan) -> list[Row]:
 
 
 def refused(scan: Scan) -> list[Row]:
-    """The peers that were wrong or failed, by cell."""
+    """The peers that were wrong or failed, by cell and size."""
     return [[name, why] for name, why in scan.refused.items()]
 
 

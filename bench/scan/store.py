@@ -69,8 +69,8 @@ class Scan:
     failed : dict
         Why a cell could not be measured: wrong results, an exception, a process that ended.
     refused : dict
-        How the results of a peer differ from the reference's, or how it failed, by its name and the cell's: it has no
-        time there.
+        How the results of a peer differ from the reference's, or how it failed, by its name, the cell's and the size,
+        where it has no time but that of a second measurement.
     """
 
     machine: dict[str, Any]

@@ -64,7 +64,7 @@ class FloatFormat:
         return self.emax - self.mantissa
 
     def number(self, code: int) -> float:
-        """Return the number of a code that is neither infinity nor NaN."""
+        """Return the number of a code that is neither infinity nor NaN, of a format with a sign."""
         exponent, fraction = divmod(code & ((1 << self.exponent + self.mantissa) - 1), 1 << self.mantissa)
         size = 2.0 ** (max(exponent, 1) - self.bias) * ((exponent > 0) + fraction / (1 << self.mantissa))
         return -size if code >> self.exponent + self.mantissa else size

@@ -90,7 +90,7 @@ def _levels(row: Codebook) -> list[tuple[int, ...]]:
 
 @functools.cache
 def value_of_code(table: tuple[int, ...]):
-    """Make an intrinsic that looks up the float32 numbers of int32 codes, of whose bits there is a table."""
+    """Make an intrinsic that looks up the float32 numbers of int32 codes in a table of their bits."""
 
     def value_of(typingctx, codes):
         result = Vec(types.float32, codes.n)

@@ -117,7 +117,7 @@ def _word(bits):
 
 
 def _decode_by_look_up(bits, kind):
-    """Look numbers up that registers hold: for one instruction of AVX-512, where fields take seven."""
+    """Look up numbers in registers: one instruction of AVX-512, where fields take seven."""
     row = _format(kind).row
     codes = 1 << row.bits
     value_of = value_of_code(words(list(map(row.number, range(codes)))))

@@ -7,8 +7,8 @@ back. What it needs to know stands in the words of a descriptor, whose address i
 Two tilers visit the elements of an array in C order:
 
 - `tile_runs` goes along the last axes, a piece of as many elements as fit the buffers at a time.
-- `tile_squares` takes some columns of as many rows as one cache line of a transposed array has elements, so that each
-  line is read, or written, once.
+- `tile_squares` takes some columns of as many rows as one cache line of a transposed array has elements, or of all that
+  there are, so that each line is read, or written, once.
 """
 
 from __future__ import annotations
@@ -256,7 +256,9 @@ def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, 
         for r in range(0, rows - n + 1, n):
             for c in range(0, whole, n):
                 _transpose(kind, src + r * src_row + c * src_step, dst + r * dst_row + c * dst_step, src_row, dst_step)
-    _copy_rest(kind, src + whole * src_step, dst + whole * dst_step, rows, columns - whole, src_row, dst_row, dst_step)
+    if whole < columns:
+        rest_src, rest_dst = src + whole * src_step, dst + whole * dst_step
+        _copy_rest(kind, rest_src, rest_dst, rows, columns - whole, src_row, dst_row, dst_step)
     done = rows - rows % n
     src, dst = src + done * src_row, dst + done * dst_row
     _copy(kind, src, dst, rows - done, whole, src_row, src_step, dst_row, dst_step)

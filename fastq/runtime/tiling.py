@@ -237,7 +237,7 @@ def _across(sizes: list[int], *strides: list[int]) -> tuple[int, int] | None:
         steps = [abs(step) for step in each]
         if any(steps) and sizes[-1] >= WHOLE_BYTES:
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
-            if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE:
+            if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE and steps[axis] < steps[-1]:
                 return axis, steps[axis]
     return None
 

@@ -79,11 +79,8 @@ def emit_columns(builder, values):
 
 def _emit_column(builder, values, places):
     """Emit a vector of the lanes at some places, counted from the first vector on: one more vector at a time."""
-    n, column, found = (
-        values[0].type.count,
-        values[0],
-        [place if place < values[0].type.count else 0 for place in places],
-    )
+    n, column = values[0].type.count, values[0]
+    found = [place if place < n else 0 for place in places]
     for k, vector in enumerate(values[1:], 1):
         lanes = [n + place % n if place // n == k else at for place, at in zip(places, found, strict=True)]
         column, found = emit_shuffle(builder, column, lanes, vector), list(range(n))

@@ -242,7 +242,7 @@ def _by_parameters(spec, operands, args, p, i, end):
 
 # --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
 
-SHORT_RUN = 16  # registers at most: 32 are as fast by themselves
+SHORT_RUN = 16  # registers at most: on a Zen 4 32 are as fast one by one
 
 
 @specialize
@@ -301,7 +301,10 @@ def _convert_runs(spec, operands, args, p, i, runs, memory):
 
 @njit
 def _convert_runs_of_registers(spec, operands, args, p, i, runs, memory):
-    """Convert runs of some whole registers as `_convert_runs` does, whose two registers are slower in such a loop."""
+    """Convert runs of some whole registers.
+
+    A loop of its own: for runs of one or two registers `_convert_runs` is 1.1 to 1.2 times as fast.
+    """
     size, vec, nan = args.block, register_lanes(operands), False
     ahead = _ahead_of_runs(spec, operands, size)
     for k in range(runs):

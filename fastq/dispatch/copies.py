@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.planner import StridedOperands, plan_copy
 from fastq.dispatch.strides import memory_of
 from fastq.runtime import result_pool
-from fastq.runtime.driver import run
+from fastq.runtime.driver import bind
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -22,11 +21,11 @@ def copy_from(x: Array) -> Callable[[Array], Array] | None:
     memory, shape, dtype = memory_of(x), x.shape, native(x.dtype)
     if memory is None:
         return None
-    plan = plan_copy(shape, dtype, StridedOperands(x=memory))
+    launch = bind(plan_copy(shape, dtype, StridedOperands(x=memory)))
 
     def gather(x: Array) -> Array:
         result = result_pool.empty(shape, dtype)
-        run(plan, x, result)
+        launch(x, result)
         return result
 
     return gather
@@ -37,4 +36,4 @@ def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
     memory = memory_of(target)
     if memory is None:
         return None
-    return functools.partial(run, plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))
+    return bind(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))

@@ -21,7 +21,7 @@ from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_c
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray, without_checks
 from fastq.results.storage import check_stored_codes
-from fastq.runtime.driver import UNFIT, bind, never_fits
+from fastq.runtime.driver import UNFIT, never_fits
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out, native
 
@@ -60,9 +60,9 @@ class ElementwiseLaunch:
         self.strides = x.strides
         self.launcher = self.launcher_for(x, target) if x.size else None
         self.launch: Callable[..., int] = never_fits
-        direct = self.launcher.direct if self.launcher else None
-        if direct and not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given):
-            self.launch = bind(direct.checked(rules.checks(x, target, result.nbytes, given)))
+        passes = not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given)
+        if self.launcher and passes:
+            self.launch = self.launcher.bound(rules.checks(x, target, result.nbytes, given))
 
     @property
     def bound(self) -> BoundCall:

@@ -91,8 +91,10 @@ class ErrorsLaunch:
 
     Attributes
     ----------
-    direct : LaunchPlan or None
-        What can be launched with the caller's arrays as they are.
+    launcher : DirectLauncher
+        Of codes that are not packed, or can be read as they are.
+    unpacked : OpSpec or None
+        For codes that are to be unpacked first.
     """
 
     def __init__(self, spec: OpSpec, x: Array, q: Array, given: Parameters) -> None:
@@ -110,7 +112,6 @@ class ErrorsLaunch:
         seen = (self.unpacked or spec).with_axes(arrangement.axes)
         plan, chunks = plan_errors(seen, view.shape, *dtypes, memory=memory)
         self.launcher, self.shape = DirectLauncher(plan, arrangement), (chunks, SUMS, SUM_LANES)
-        self.direct = None if self.unpacked else self.launcher.direct
 
     def new_sums(self) -> Array:
         """Return sums of nothing."""
@@ -135,7 +136,8 @@ def compare_codes(
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     errors = ErrorsLaunch(spec_with("compare", params, x.ndim), x, codes, given.as_bits)
     passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    launch = bind(errors.direct.checked(rules.checks(x, None, 0, given))) if errors.direct and passes else never_fits
+    passes = passes and errors.unpacked is None
+    launch = errors.launcher.bound(rules.checks(x, None, 0, given)) if passes else never_fits
 
     def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
         sums = errors.new_sums()
@@ -157,8 +159,7 @@ def compare_values(x: Array, values: Array, *_: object) -> BoundCall:
     _check_shapes(x, values.shape)
     given = Parameters(np.ones((), validation.compute_dtype(x.dtype)), np.zeros((), np.int8))
     errors = ErrorsLaunch(_VALUES, x, values, given)
-    assert errors.direct is not None
-    launch = bind(errors.direct)
+    launch = bind(errors.launcher.plan)
 
     def measure(x: Array, values: Array, *_: object) -> Comparison:
         sums = errors.new_sums()

@@ -16,21 +16,23 @@ from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result
 from fastq.dispatch.subbyte import packer, unpacker
 from fastq.runtime import result_pool
-from fastq.runtime.driver import LaunchPlan, run
+from fastq.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, run
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
 
 class Launcher(Protocol):
-    """A way to run an operation on valid arrays, with parameters in the dtypes that its kernel reads."""
+    """A way to run an operation, with parameters in the dtypes that its kernel reads."""
 
-    @property
-    def direct(self) -> LaunchPlan | None:
-        """The plan, where it can be launched with the caller's arrays as they are."""
+    def bound(self, checks: Checks) -> Callable[..., int]:
+        """Return what runs on x, result, scale and zero point as callers give them, once they pass checks.
+
+        It returns the status, or `UNFIT` where they do not pass and nothing was written.
+        """
 
     def execute(self, x: Array, out: Array, given: Parameters) -> int:
-        """Run; return the status."""
+        """Run on valid arrays; return the status."""
 
 
 class DirectLauncher(NamedTuple):
@@ -39,10 +41,16 @@ class DirectLauncher(NamedTuple):
     plan: LaunchPlan
     arrangement: Arrangement
 
-    @property
-    def direct(self) -> LaunchPlan | None:
-        """The plan, unless parameters have to be transposed first."""
-        return None if self.arrangement.parameter_order else self.plan
+    def bound(self, checks: Checks) -> Callable[..., int]:
+        """Return what runs on operands as callers give them, parameters transposed if they must be."""
+        launch, arranged = bind(self.plan.checked(checks)), self.arrangement.to_kernel
+        if not self.arrangement.parameter_order:
+            return launch
+
+        def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Array) -> int:
+            return launch(x, out, arranged(scale), arranged(zero_point), *sums)
+
+        return launch_arranged
 
     def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
         """Run; return the status."""
@@ -61,14 +69,34 @@ class UnpackedLauncher(NamedTuple):
     packs: bool
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    direct: None = None
+    raises_nan: bool  # so that codes of x that has any are not packed
+
+    def bound(self, checks: Checks) -> Callable[..., int]:
+        """Return what runs on operands as callers give them; codes one in a byte share memory with none of them."""
+        new, move, raises_nan = functools.partial(result_pool.empty, self.shape, self.dtype), self.move, self.raises_nan
+        run = self.through.bound(checks.with_new(OUT if self.packs else X, math.prod(self.shape)))
+
+        def pack(x: Array, out: Array, scale: Any, zero_point: Any) -> int:
+            codes = new()
+            status = run(x, codes, scale, zero_point)
+            if status != UNFIT and not (status and raises_nan):
+                move(codes, out)
+            return status
+
+        def unpack(x: Array, out: Array, scale: Any, zero_point: Any) -> int:
+            codes = new()
+            move(x, codes)
+            return run(codes, out, scale, zero_point)
+
+        return pack if self.packs else unpack
 
     def execute(self, x: Array, out: Array, given: Parameters) -> int:
-        """Run; return the status."""
+        """Run on valid arrays; return the status."""
         codes = result_pool.empty(self.shape, self.dtype)
         if self.packs:
             status = self.through.execute(x, codes, given)
-            self.move(codes, out)
+            if not (status and self.raises_nan):
+                self.move(codes, out)
             return status
         self.move(x, codes)
         return self.through.execute(codes, out, given)
@@ -86,9 +114,11 @@ def _unpacked_launcher(
     codes = np.empty(shape, code_format.unpacked_dtype)
     if packs:
         through = launcher(spec.unpacked, x, codes, shape, (source, codes.dtype, *others))
-        return UnpackedLauncher(through, packer(codes, out, code_format), packs, shape, codes.dtype)
+        return UnpackedLauncher(
+            through, packer(codes, out, code_format), packs, shape, codes.dtype, spec.nan == "raise"
+        )
     through = launcher(spec.unpacked, codes, out, shape, (codes.dtype, result, *others))
-    return UnpackedLauncher(through, unpacker(x, codes, code_format), packs, shape, codes.dtype)
+    return UnpackedLauncher(through, unpacker(x, codes, code_format), packs, shape, codes.dtype, False)
 
 
 def launcher(

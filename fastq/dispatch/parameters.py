@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch import validation
 from fastq.dispatch.spec import Parameters, as_bits
-from fastq.dispatch.strides import extent_of, memory_order
+from fastq.dispatch.strides import extent_of, inverse, memory_order
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.results.storage import packed_shape
@@ -45,15 +45,16 @@ def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Arra
     if out is not None:
         validation.check_out(out, shape, dtype)
     if like is not None and not like.flags.c_contiguous:
-        return Result(shape, dtype, functools.partial(_empty_in_order, shape, dtype, memory_order(like)))
+        order = memory_order(like)
+        in_memory = tuple(shape[axis] for axis in order)
+        return Result(shape, dtype, functools.partial(_empty_in_order, in_memory, dtype, inverse(order)))
     large = math.prod(shape) * dtype.itemsize >= result_pool.LARGE
     return Result(shape, dtype, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
 
 
-def _empty_in_order(shape: tuple[int, ...], dtype: np.dtype[Any], order: tuple[int, ...]) -> Array:
-    """Return an array of anything whose axes follow each other in memory in this order."""
-    memory = result_pool.empty(tuple(shape[axis] for axis in order), dtype)
-    return memory.transpose(np.argsort(order))
+def _empty_in_order(in_memory: tuple[int, ...], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Array:
+    """Return an array of anything, of a shape in memory, with its axes in another order."""
+    return result_pool.empty(in_memory, dtype).transpose(axes)
 
 
 def codes_result(x: Array, qtype: QType, out: Any) -> Result:

@@ -268,6 +268,8 @@ class ParameterChoice:
             self.search = None if request.search is None else RangeSearch(x, spec, request.compute, request.search)
             held = self.reduce.dtype if self.search is None else request.compute
             self.plan = plan_parameters(spec, held, self.reduce.arrangement.layout.parameters)
+            both = self.tensor_scale is None and self.search is None  # nothing is between the two
+            self.launch = bind(self.reduce.plan.plan.then(self.plan)) if both else None
             scale_format = spec.arithmetic.scale_format
             marks = request.nan == "keep" and scale_format is not None and validation.is_real(x.dtype)
             self.nan_parts = NanParts(x, request.axes, request.block_size) if marks else None
@@ -279,20 +281,29 @@ class ParameterChoice:
         if self.shape is not None:
             one = np.ones((), np.float32) if self.template.params.dtype.has_tensor_scale else None
             return Parameters(np.empty(self.shape, scale_dtype), np.empty(self.shape, zero_point_dtype)), 0, one
-        tensor_scale, status = None, 0
-        if self.tensor_scale is not None:
-            tensor_scale, status = self.tensor_scale(x)
-        factor = 0.0 if tensor_scale is None else float(tensor_scale)
-        lo, hi, seen = self.reduce(x)
-        status |= seen
-        if self.search is not None and not status:
-            lo, hi = self._shrunk(x, lo, hi, factor)
-        scale, zero_point = np.empty(lo.shape, scale_dtype), np.zeros(lo.shape, zero_point_dtype)
-        status |= run(self.plan.with_tensor(factor), None, None, scale, zero_point, None, lo, hi)
+        scale, zero_point = (
+            np.empty(self.reduce.plan.shape, scale_dtype),
+            np.zeros(self.reduce.plan.shape, zero_point_dtype),
+        )
+        tensor_scale, factor = None, 0.0
+        if self.launch is not None:
+            status = self.launch(x, None, scale, zero_point, None, *self.reduce.plan.begin())
+        else:
+            tensor_scale, status = (None, 0) if self.tensor_scale is None else self.tensor_scale(x)
+            factor = 0.0 if tensor_scale is None else float(tensor_scale)
+            status |= self._launch_apart(x, scale, zero_point, factor, status)
         if self.nan_parts is not None:
             scale[self.nan_parts(x)] = self.nan_scale
         arranged = self.reduce.arrangement.from_kernel
         return Parameters(arranged(scale), arranged(zero_point), factor), status, tensor_scale
+
+    def _launch_apart(self, x: Array, scale: Array, zero_point: Array, tensor_scale: float, status: int) -> int:
+        """Launch with the scale of the whole array, or with ranges that are searched for unless x is refused."""
+        lo, hi, seen = self.reduce(x)
+        status |= seen
+        if self.search is not None and not status:
+            lo, hi = self._shrunk(x, lo, hi, tensor_scale)
+        return status | run(self.plan.with_tensor(tensor_scale), None, None, scale, zero_point, None, lo, hi)
 
     def _shrunk(self, x: Array, lo: Array, hi: Array, tensor_scale: float) -> tuple[Array, Array]:
         """Return the ends of the ranges with the least error, in the order of kernels."""

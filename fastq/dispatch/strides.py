@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,20 @@ class Arrangement(NamedTuple):
         parameters = parameters.reshape(self.layout.shape)
         if not self.parameter_order or parameters.size == 1:
             return parameters
-        return parameters.transpose(np.argsort(self.parameter_order))
+        return parameters.transpose(inverse(self.parameter_order))
+
+
+@functools.lru_cache(4096)
+def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the order of axes that undoes a transposition."""
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+@functools.lru_cache(4096)
+def with_last(axis: int, ndim: int) -> tuple[int, ...]:
+    """Return the order of axes in which one of them comes after the others; `moveaxis` takes 2 us to find it."""
+    axis %= ndim
+    return (*(other for other in range(ndim) if other != axis), axis)
 
 
 def arrange(

@@ -15,7 +15,7 @@ from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import StridedOperands, plan_repack
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import as_bits
-from fastq.dispatch.strides import is_plain, memory_of
+from fastq.dispatch.strides import is_plain, memory_of, with_last
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat
@@ -163,8 +163,8 @@ def packer(
     """
     if not codes.size:
         return lambda codes, packed: 0
-    rows, source = np.moveaxis(codes, axis, -1), native(codes.dtype)
-    where = None if packed is None else np.moveaxis(packed, axis, -1)
+    order, source = with_last(axis, codes.ndim), native(codes.dtype)
+    rows, where = codes.transpose(order), None if packed is None else packed.transpose(order)
     plan = plan_repack(rows.shape, code_format, source, code_format, StridedOperands(x=memory_of(rows)), op, nan)
     if copies := plan is None:
         plan = plan_repack(rows.shape, code_format, source, code_format, op=op, nan=nan)
@@ -174,11 +174,13 @@ def packer(
     gather, spread = copy_from(rows) if copies else None, None if where is None else copy_to(where)
 
     def pack_rows(codes: Array, packed: Array) -> int:
-        rows, where = np.moveaxis(codes, axis, -1), np.moveaxis(packed, axis, -1)
-        result = where if spread is None else np.empty(where.shape, np.uint8)
-        status = launch(rows if gather is None else gather(rows), result)
-        if spread is not None:
-            spread(result, where)
+        rows = codes if gather is None else gather(codes.transpose(order))
+        if spread is None:
+            return launch(rows, packed)
+        where = packed.transpose(order)
+        result = np.empty(where.shape, np.uint8)
+        status = launch(rows, result)
+        spread(result, where)
         return status
 
     return pack_rows
@@ -190,7 +192,8 @@ def unpacker(
     """Return what writes packed codes along an axis one in a byte, for arrays of the same dtype, shape and strides."""
     if not codes.size:
         return lambda packed, codes: None
-    where, rows, target = np.moveaxis(packed, axis, -1), np.moveaxis(codes, axis, -1), native(codes.dtype)
+    order, target = with_last(axis, codes.ndim), native(codes.dtype)
+    where, rows = packed.transpose(order), codes.transpose(order)
     plan = plan_repack(rows.shape, code_format, code_format, target, StridedOperands(out=memory_of(rows)))
     if copies := plan is None:
         plan = plan_repack(rows.shape, code_format, code_format, target)
@@ -200,11 +203,14 @@ def unpacker(
         return launch
 
     def unpack_rows(packed: Array, codes: Array) -> None:
-        where, rows = np.moveaxis(packed, axis, -1), np.moveaxis(codes.view(target), axis, -1)
-        result = rows if spread is None else np.empty(rows.shape, target)
-        launch(where if gather is None else gather(where), result)
-        if spread is not None:
-            spread(result, rows)
+        where = packed if gather is None else gather(packed.transpose(order))
+        if spread is None:
+            launch(where, codes)
+            return
+        rows = codes.view(target).transpose(order)
+        result = np.empty(rows.shape, target)
+        launch(where, result)
+        spread(result, rows)
 
     return unpack_rows
 

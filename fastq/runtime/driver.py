@@ -91,6 +91,12 @@ class Checks(NamedTuple):
     lowest: tuple[int, int] = (0, 0)
     zero: bool = False
 
+    def with_new(self, operand: int, nbytes: int) -> Checks:
+        """Return checks in which one of x and out is new memory without gaps."""
+        sizes, lowest = list(self.nbytes), list(self.lowest)
+        sizes[operand], lowest[operand] = nbytes, 0
+        return self._replace(nbytes=tuple(sizes), lowest=tuple(lowest))  # type: ignore[arg-type]
+
     @property
     def words(self) -> tuple[int, ...]:
         """The words of a plan from `NBYTES` on."""

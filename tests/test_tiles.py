@@ -12,10 +12,11 @@ from subprocesses import run
 
 import fastq
 from fastq import reference
+from fastq.dispatch import strides
 from fastq.dispatch.cache import plans
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
-from fastq.runtime import tiles, tiling
+from fastq.runtime import driver, tiles, tiling
 
 DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
 # rows, columns: squares of lanes with and without a rest, one row, one column, few columns
@@ -31,13 +32,21 @@ def copied(x, dtype, result, transposed=False, copies_isnan=False):
     return result
 
 
+def apart(x, step):
+    """The same matrix with other elements between its rows and columns."""
+    memory = np.full((2 * len(x), step * x.shape[1]), 119, x.dtype)
+    memory[::2, ::step] = x
+    return memory[::2, ::step]
+
+
 def memories(x):
     """The same matrix in many kinds of memory."""
     yield x.copy()
     yield x.copy("F")
     yield x[:, ::-1].copy()[:, ::-1]
-    yield np.repeat(np.repeat(x, 2, 0), 3, 1)[::2, ::3]
-    yield np.repeat(x.T, 2, 1)[:, ::2].T
+    for step in (2, 3, 4, 5):
+        yield apart(x, step)
+    yield apart(x.T, 2).T
     unaligned = np.ndarray(x.shape, x.dtype, np.zeros(x.nbytes + 1, np.uint8).data, 1)
     unaligned[...] = x
     yield unaligned
@@ -76,12 +85,35 @@ def copied(rows, columns, step, dtype, beyond):
 
 """
 MATRICES = [(2, 2), (3, 3), (4, 4), (5, 5), (3, 4), (15, 15), (19, 19)]
+# Rows of elements that lie apart, the last of which ends there
+ROWS_AT_A_PAGE = (
+    AT_A_PAGE
+    + """
+def picked(columns, step, dtype):
+    size, result = np.dtype(dtype).itemsize, np.zeros(columns, dtype)
+    begin = end - ((columns - 1) * step + 1) * size
+    source = np.frombuffer(memory, dtype, (end - begin) // size, begin - end + 15 * page)[::step]
+    source[...] = np.arange(1, columns + 1)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(tiles.address_of_copy(np.dtype(dtype), False))
+    function(0, source.ctypes.data, result.ctypes.data, 1, columns, 0, step * size, 0, size)
+    np.testing.assert_array_equal(result, source)
+
+"""
+)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
 def test_nothing_behind_a_matrix_is_read():
     """Vecs that reach into the rows behind, of whole squares of rows."""
     run(AT_A_PAGE + f"for d in ('u1', 'u2', 'u4', 'u8'):\n    for c, s in {MATRICES}: copied(48, c, s, d, 0)")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
+def test_nothing_behind_a_row_with_gaps_is_read():
+    run(
+        ROWS_AT_A_PAGE
+        + "for d in ('u1', 'u2', 'u4', 'u8'):\n  for s in range(1, 6):\n    for n in range(1, 70): picked(n, s, d)"
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
@@ -207,6 +239,24 @@ def test_blocks_of_transposed_memory(threads, code, options, length, order):
             )
 
 
+@pytest.mark.parametrize(("order", "rows", "period"), [((2, 1, 0), 16, 4), ((2, 0, 1), 16, tiling._ALL)])
+def test_rows_of_two_axes(threads, order, rows, period):
+    """A line of memory has elements of two axes: the rows of a square are of both, so that it is read once."""
+    shape = (4, 36, 512)
+    x = in_order(np.random.default_rng(8).standard_normal(shape).astype(np.float32), order)
+    launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
+    tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8))
+    (words,) = tiled.descriptors
+    assert words[tiles.ROWS] == rows
+    assert words[tiles.PERIOD] == period
+    for count in (1, 2):
+        threads(count)
+        for options in ({}, {"axis": (0, 1)}, {"axis": 2, "block_size": 32}):
+            expected = reference.quantize(x, "int8", **options)
+            found = fastq.quantize(x, qparams=expected.qparams, out=np.empty(shape, np.int8))
+            same_bytes(found.codes, expected.codes)
+
+
 # Every format, in arrays of more than a tile
 
 WRITABLE = {
@@ -323,8 +373,8 @@ def test_a_wrong_stride_is_found(monkeypatch, threads):
     right = tiling._joined
 
     def wrong(shape, *strides):
-        sizes, x, y = right(shape, *strides)
-        return sizes, [step + 4 * (k == 0) for k, step in enumerate(x)], y
+        axes = right(shape, *strides)
+        return axes._replace(x=[step + 4 * (k == 0) for k, step in enumerate(axes.x)])
 
     monkeypatch.setattr(tiling, "_joined", wrong)
     plans.clear()

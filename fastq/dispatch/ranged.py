@@ -281,16 +281,15 @@ class ParameterChoice:
         if self.shape is not None:
             one = np.ones((), np.float32) if self.template.params.dtype.has_tensor_scale else None
             return Parameters(np.empty(self.shape, scale_dtype), np.empty(self.shape, zero_point_dtype)), 0, one
-        scale, zero_point = (
-            np.empty(self.reduce.plan.shape, scale_dtype),
-            np.zeros(self.reduce.plan.shape, zero_point_dtype),
-        )
-        tensor_scale, factor = None, 0.0
+        shape = self.reduce.plan.shape
+        scale, zero_point = np.empty(shape, scale_dtype), np.zeros(shape, zero_point_dtype)
+        tensor_scale, factor, status = None, 0.0, 0
+        if self.tensor_scale is not None:
+            tensor_scale, status = self.tensor_scale(x)
+            factor = float(tensor_scale)
         if self.launch is not None:
             status = self.launch(x, None, scale, zero_point, None, *self.reduce.plan.begin())
         else:
-            tensor_scale, status = (None, 0) if self.tensor_scale is None else self.tensor_scale(x)
-            factor = 0.0 if tensor_scale is None else float(tensor_scale)
             status |= self._launch_apart(x, scale, zero_point, factor, status)
         if self.nan_parts is not None:
             scale[self.nan_parts(x)] = self.nan_scale

@@ -58,7 +58,8 @@ DOWN, ALONG = 12, 13  # how many squares lie along that axis, and along the last
 SUM_BYTES = 14  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
 UNIT_BITS_X, UNIT_BITS_Y = 15, 16  # of a unit of the kernel, in operands that are not copied
 ORIGIN_UNIT = 17  # elements of what the kernel counts its origin in
-NDIM, AXES = 18, 19  # how many axes there are; then the words of each:
+PERIOD, PERIOD_STRIDE = 18, 19  # rows of the axis of rows before it goes on with another axis; elements to the next
+NDIM, AXES = 20, 21  # how many axes there are; then the words of each:
 LENGTH, STRIDE_X, STRIDE_Y, STRIDE = range(4)  # strides of the operands in bytes, and of the kernel in elements
 AXIS = 4  # words of an axis
 
@@ -276,9 +277,54 @@ def copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  
     return 0
 
 
+def _pick_every(step: int) -> Any:
+    """Make a function that copies the first of every so many elements, through registers of all of them.
+
+    It returns how many, which are not all. One core of a Zen 4, minima of every second element, 2**18 elements, beside
+    loads one by one: bytes 4.8 times as fast, int16 2.6, float32 1.5, float64 1.0.
+    """
+
+    @specialize
+    def pick(kind, src, dst, columns):  # type: ignore[no-untyped-def]
+        element = kind.element
+
+        def picked(kind, src, dst, columns):  # type: ignore[no-untyped-def]
+            n, size, c = count(_lanes(kind)), _itemsizes(kind)[0], 0
+            while c + n < columns:  # what lies behind the last element may not be memory
+                parted = load_columns(pointer(src + c * step * size, element), _lanes(kind), step)
+                store(pointer(dst, element), c, parted[0])
+                c += n
+            return c
+
+        none = kind.swapped or kind.infinity
+        return (lambda kind, src, dst, columns: 0) if none else picked
+
+    return pick
+
+
+_pick_every_second, _pick_every_third, _pick_every_fourth = map(_pick_every, (2, 3, 4))
+
+
+@njit
+def _copy_with_gaps(kind, src, dst, columns, src_step):  # type: ignore[no-untyped-def]
+    """Copy elements that lie apart to neighbours."""
+    size, done = _itemsizes(kind)[0], 0
+    if src_step == 2 * size:
+        done = _pick_every_second(kind, src, dst, columns)
+    elif src_step == 3 * size:
+        done = _pick_every_third(kind, src, dst, columns)
+    elif src_step == 4 * size:
+        done = _pick_every_fourth(kind, src, dst, columns)
+    for c in range(done, columns):
+        _store_result(kind, dst, c, _load_converted(kind, src + c * src_step, 0))
+
+
 @njit
 def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
     size, result_size = _itemsizes(kind)
+    if dst_step < 0:  # from the other end, so that loops that store to neighbours are vectorized
+        src, dst = src + (columns - 1) * src_step, dst + (columns - 1) * dst_step
+        src_step, dst_step = -src_step, -dst_step
     for r in range(rows):
         s, d = src + r * src_row, dst + r * dst_row
         if dst_step == result_size and src_step == size:
@@ -292,8 +338,7 @@ def _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step): 
             for c in range(columns):
                 _store_result(kind, d, c, _load_converted(kind, s, -c))
         elif dst_step == result_size:
-            for c in range(columns):
-                _store_result(kind, d, c, _load_converted(kind, s + c * src_step, 0))
+            _copy_with_gaps(kind, s, d, columns, src_step)
         else:
             for c in range(columns):
                 _store_result(kind, d + c * dst_step, 0, _load_converted(kind, s + c * src_step, 0))
@@ -411,7 +456,7 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
         columns, rows = min(words[COLUMNS], words[last + LENGTH] - j), min(words[ROWS], words[down + LENGTH] - i)
         x = a + j * words[last + STRIDE_X] + i * words[down + STRIDE_X]
         y = b + j * words[last + STRIDE_Y] + i * words[down + STRIDE_Y]
-        first, axis = j + i * words[down + STRIDE], last
+        first, axis = j, last
         while rest > 0:
             axis -= AXIS
             if axis != down:
@@ -423,8 +468,12 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
             _move_square(words, fill_x, STRIDE_X, True, x, x_buffer, bits_x >> 3, pitch_x, rows, columns)
         if fill_y:
             _move_square(words, fill_y, STRIDE_Y, True, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
+        period, r_in_period = i // words[PERIOD], i % words[PERIOD]
         for r in range(rows):
-            k = first + r * words[down + STRIDE]
+            k = first + r_in_period * words[down + STRIDE] + period * words[PERIOD_STRIDE]
+            r_in_period += 1
+            if r_in_period == words[PERIOD]:
+                period, r_in_period = period + 1, 0
             unit = k // words[UNIT]
             at_x = x_buffer + r * pitch_x if fill_x else a + (unit * words[UNIT_BITS_X] >> 3)
             at_y = y_buffer + r * pitch_y if fill_y or empty_y else b + (unit * words[UNIT_BITS_Y] >> 3)

@@ -75,6 +75,28 @@ class Operand(NamedTuple):
         return 0 if self.dtype is None else address_of_copy(self.dtype, self.copies_isnan)
 
 
+class Axes(NamedTuple):
+    """The axes of a launch, whose elements kernels see in C order.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Elements along each.
+    x, y : list of int
+        Strides of the first two operands in bytes, 0 of those that kernels can work on.
+    elements : list of int
+        Strides of the kernel in elements.
+    period : tuple of int
+        After how many rows of a square one axis ends and another goes on, and the stride of that one in elements.
+    """
+
+    sizes: list[int]
+    x: list[int]
+    y: list[int]
+    elements: list[int]
+    period: tuple[int, int] = (_ALL, 0)
+
+
 class Cut(NamedTuple):
     """How a launch is cut into tiles: the tiler, its units, and the words of its descriptor that tell.
 
@@ -159,29 +181,32 @@ def in_tiles(
     once : bool
         Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
     """
-    sizes, strides_x, strides_y = _joined(shape, x.strides, y.strides)
+    axes = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
-    across = _across(sizes, strides_x, strides_y)
-    cut = _squares(sizes, *across, bits_x, bits_y, math.lcm(whole, chunk_multiple)) if across else None
-    if not (across and once):
-        cut = cut or _pieces(math.prod(sizes), bits_x, bits_y, math.lcm(WHOLE_BYTES, whole), chunk_multiple)
+    across, cut = _across(axes), None
+    if across:
+        folded, axis = _folded(axes, *across)
+        cut = _squares(folded.sizes, axis, across[1], bits_x, bits_y, math.lcm(whole, chunk_multiple))
+        axes = folded if cut else axes
+    if cut is None and not (across and once):
+        cut = _pieces(math.prod(shape), bits_x, bits_y, math.lcm(WHOLE_BYTES, whole), chunk_multiple)
     if cut is None:
         return None
     (launch,) = plan.launches
-    words = _descriptor(sizes, strides_x, strides_y)
+    words = _descriptor(axes)
     fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
     words[INNER : BITS_Y + 1] = launch[LAUNCH_KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
     words[Y_BUFFER : Y_BUFFER + len(cut.words)], words[SUM_BYTES] = cut.words, sum_bytes
-    words[UNIT_BITS_X:NDIM] = *(unit_bits or (x.bits * unit, y.bits * unit)), unit if unit_bits else 1
+    units = *(unit_bits or (x.bits * unit, y.bits * unit)), unit if unit_bits else 1
+    words[UNIT_BITS_X:NDIM] = *units, *axes.period
     return _replanned(launch, cut, words)
 
 
-def _descriptor(sizes: list[int], strides_x: list[int], strides_y: list[int]) -> Array:
+def _descriptor(axes: Axes) -> Array:
     """Return the words of a descriptor, of which those of the axes are set."""
-    elements = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
-    axes = np.array([sizes, strides_x, strides_y, elements], np.int64).T
-    words = np.zeros(AXES + axes.size, np.int64)
-    words[AXES:], words[NDIM] = axes.reshape(-1), len(sizes)
+    columns = np.array([axes.sizes, axes.x, axes.y, axes.elements], np.int64).T
+    words = np.zeros(AXES + columns.size, np.int64)
+    words[AXES:], words[NDIM] = columns.reshape(-1), len(axes.sizes)
     return words
 
 
@@ -209,7 +234,7 @@ def _replanned(launch: Array, cut: Cut, descriptor: Array) -> LaunchPlan:
     )
 
 
-def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> Axes:
     """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
     sizes, steps = [1], [[0, 0]]
     for axis, size in enumerate(shape):
@@ -225,21 +250,37 @@ def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> tuple[list[int
     if len(sizes) == 1:
         sizes, steps = [1, *sizes], [[0, 0], *steps]
     x, y = zip(*steps, strict=True)
-    return sizes, list(x), list(y)
+    return Axes(sizes, list(x), list(y), [math.prod(sizes[k + 1 :]) for k in range(len(sizes))])
 
 
-def _across(sizes: list[int], *strides: list[int]) -> tuple[int, int] | None:
+def _across(axes: Axes) -> tuple[int, int] | None:
     """Return the axis along which an array is almost contiguous and the step there, if that is not the last axis.
 
     None where no array is transposed so, or its last axis is too short for rows of their own.
     """
-    for each in strides:
+    for each in (axes.x, axes.y):
         steps = [abs(step) for step in each]
-        if any(steps) and sizes[-1] >= WHOLE_BYTES:
+        if any(steps) and axes.sizes[-1] >= WHOLE_BYTES:
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
-            if axis != len(sizes) - 1 and steps[axis] * 4 <= LINE and steps[axis] < steps[-1]:
+            if axis != len(steps) - 1 and steps[axis] * 4 <= LINE and steps[axis] < steps[-1]:
                 return axis, steps[axis]
     return None
+
+
+def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
+    """Join an axis that fills no line with the one that goes on where it ends, in all arrays; return its index, too.
+
+    Two threads, Fortran order to C order, shapes (4, 250, 250) and (4, 4096, 256), beside rows of the one axis: bytes
+    1.6 and 3.3 to 6 times as fast, uint16 1.7 and 3, float32 1.3 to 1.8 and 1.5 to 2.4, float64 1 to 1.3 and 1.7.
+    """
+    size, go_on = axes.sizes[axis], range(len(axes.sizes) - 1)
+    other = next((k for k in go_on if all(each[k] == size * each[axis] for each in (axes.x, axes.y))), None)
+    if other is None or size * step >= LINE:
+        return axes, axis
+    sizes = [each * axes.sizes[other] if k == axis else each for k, each in enumerate(axes.sizes)]
+    kept = [k for k in range(len(sizes)) if k != other]
+    sizes, x, y, elements = ([each[k] for k in kept] for each in (sizes, axes.x, axes.y, axes.elements))
+    return Axes(sizes, x, y, elements, (size, axes.elements[other])), axis - (other < axis)
 
 
 @functools.cache

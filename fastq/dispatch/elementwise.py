@@ -53,6 +53,9 @@ class ElementwiseLaunch:
     ) -> None:
         self.spec, self.rules, self.new = spec, rules, result.new
         self.zero_point = given.zero_point if zero_point is None else None
+        self.storage = validation.storage_of(zero_point)
+        if self.storage is not None:
+            zero_point = given.zero_point
         ready = given.as_bits
         dtypes = x.dtype, result.dtype, ready.scale.dtype, ready.zero_point.dtype
         target = None if out is None else np.asarray(out)
@@ -68,7 +71,7 @@ class ElementwiseLaunch:
     def bound(self) -> BoundCall:
         """What the plan cache keeps: a closure, which takes half the time of a method."""
         new, launch, launch_validated = self.new, self.launch, self._launch_validated
-        zeros, nan = self.zero_point, self.spec.nan
+        zeros, nan, storage = self.zero_point, self.spec.nan, self.storage
 
         def call(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None) -> Array:
             result = new() if out is None else out
@@ -79,7 +82,10 @@ class ElementwiseLaunch:
                 refuse_nan(status, nan, x)
             return result
 
-        return call
+        def call_in_storage(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams | None) -> Array:
+            return call(x, out, scale, zero_point.astype(storage), qparams)
+
+        return call if storage is None else call_in_storage
 
     @in_standard_mode
     def _launch_validated(self, x: Array, out: Array, scale: Any, zero_point: Any, tensor_scale: Any) -> None:

@@ -222,10 +222,18 @@ def as_zero_point(zero_point: Any, qtype: QType, shape: tuple[int, ...]) -> NDAr
     return given.astype(qtype.storage, copy=False)
 
 
+def storage_of(integers: Any) -> np.dtype[Any] | None:
+    """Return the dtype of a byte for an array of integers of fewer than 8 bits of ml_dtypes, None for anything else."""
+    if not isinstance(integers, np.ndarray) or integers.dtype.kind != "V":
+        return None
+    row = QTYPES.get(integers.dtype.name)
+    return None if row is None or row.element else row.storage
+
+
 def _in_storage(integers: NDArray[Any]) -> NDArray[Any]:
     """Return integers of fewer than 8 bits of ml_dtypes in a byte each, others as they are."""
-    row = QTYPES.get(integers.dtype.name) if integers.dtype.kind == "V" else None
-    return integers if row is None or row.element else integers.astype(row.storage)
+    storage = storage_of(integers)
+    return integers if storage is None else integers.astype(storage)
 
 
 def _check_beside_scale(zero_point: NDArray[Any], shape: tuple[int, ...]) -> None:

@@ -611,18 +611,25 @@ def test_what_is_less_than_half_as_fast_as_in_c_order():
 
 
 @pytest.mark.parametrize(
-    ("log2", "row", "limit"),
+    ("log2", "row", "threads", "limit"),
     [
-        (22, (1.0, 0.86, None, None, None, 0.1), "memory"),
-        (22, (1.0, 0.84), "instructions"),
-        (12, (1.0, 0.84, None, None, None, 0.1), "the cost of a call"),  # 4 us
-        (22, (1.0, 0.84, None, None, None, 0.4), "the order of memory"),
-        (22, (1.0, 0.84, None, None, None, 0.6), "instructions"),
+        (22, (1.0, 0.86, 3.0), "all", "memory"),
+        (22, (1.0, 0.84), "all", "instructions"),
+        (12, (1.0, 0.84, 3.0), "all", "the cost of a call"),  # 4 us
+        (22, (1.0, 0.84, 2.1), "all", "the order of memory"),
+        (22, (1.0, 0.84, 1.9), "all", "instructions"),
+        (22, (1.0, 0.84, 1.1), "one", "the order of memory"),
     ],
 )
-def test_limits_of_what_is_slow(log2, row, limit):
-    rung = made_up({CELL: {log2: row}}).rungs[CELL][log2]
-    assert judge.Finding("outlier", CELL, log2, 2.0, rung).limit == limit
+def test_limits_of_what_is_slow(log2, row, threads, limit):
+    cell = CELL._replace(layout="fortran", threads=threads)
+    scan = made_up({cell: {log2: (*row, *[None] * (5 - len(row)), 0.4)}})
+    (found,) = judge.behind_c_order(scan)
+    assert found.limit(scan.settings["threads"]) == limit
+    header, rows = show.limits(scan)
+    assert ["less than 0.5 x C order", "1"] in rows
+    assert header[1:] == [limit]
+    assert judge.slower(scan, "numpy.copyto") == []  # which is no rival of another order
 
 
 def test_calls_in_c_order_are_timed_beside_those_in_another():

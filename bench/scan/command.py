@@ -139,7 +139,7 @@ def print_scan(kept: Scan) -> None:
         out.print(table(*verdicts, "Targets over the whole grid"))
     out.print(table(*show.families(kept), "Gelem/s of an operation: median and slowest cell"))
     for name, criterion in judge.CRITERIA.items():
-        if rows := show.findings(criterion.find(kept)):
+        if rows := show.findings(criterion.find(kept), kept.settings["threads"]):
             out.print(table(show.FINDING, rows, f"The worst: {name}"))
     for cell, why in (*show.failures(kept), *show.refused(kept)):
         out.print(f"- {cell}: {why}", highlight=False, markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..limits import CALL, ROOFLINE_SHARE
 from ..results import geometric_mean
-from .grid import Cell
+from .grid import LAYOUTS, Cell
 from .store import Rung, Scan
 
 CLIFF = OUTLIER = 4.0  # times as slow
@@ -42,19 +42,19 @@ class Finding(NamedTuple):
     times: float
     rung: Rung
 
-    @property
-    def limit(self) -> str:
-        """What keeps it from being faster, as far as the measurement says it.
+    def limit(self, threads: int) -> str:
+        """What keeps it from being faster, as far as the measurement says it; `threads` are those of the scan.
 
         Memory, where the bytes move nearly as fast as in the copy; a call, where the array takes less than it; the
-        order of memory, where the same call in C order takes half of the time; else instructions.
+        order of memory, where NumPy takes as long to copy the operand into C order, if it did so with as many threads;
+        else instructions.
         """
-        ours, copy, c_order = self.rung.ours, self.rung.copy, self.rung.c_order
-        if ours * ROOFLINE_SHARE <= copy:
+        ours, copyto = self.rung.ours, self.rung.copyto
+        if ours * ROOFLINE_SHARE <= self.rung.copy:
             return "memory"
         if ours * self.cell.elements(self.log2) < CALL:
             return "the cost of a call"
-        if c_order is not None and ours * C_ORDER_SHARE > c_order:
+        if copyto is not None and ours * (1 if self.cell.threads == "one" else threads) <= copyto:
             return "the order of memory"
         return "instructions"
 
@@ -92,12 +92,19 @@ def outliers(scan: Scan) -> list[Finding]:
 
 def slower(scan: Scan, rival: str) -> list[Finding]:
     """Cells that take longer than a plain way to do the same, by its name in `RIVALS`."""
-    found = []
+    return [
+        Finding(f"slower than {rival}", cell, log2, rung.ours / theirs, rung)
+        for cell, log2, rung, theirs in _beside(scan, RIVALS[rival])
+        if rung.ours > theirs
+    ]
+
+
+def _beside(scan: Scan, column: str) -> Iterator[tuple[Cell, int, Rung, float]]:
+    """All that is judged beside a column, and its seconds; what has another order of axes is not beside `copyto`."""
     for cell, log2, rung in _judged(scan):
-        theirs = getattr(rung, RIVALS[rival])
-        if theirs is not None and rung.ours > theirs:
-            found.append(Finding(f"slower than {rival}", cell, log2, rung.ours / theirs, rung))
-    return found
+        theirs = getattr(rung, column)
+        if theirs is not None and not (column == "copyto" and LAYOUTS[cell.layout].dense):
+            yield cell, log2, rung, theirs
 
 
 def behind_c_order(scan: Scan) -> list[Finding]:
@@ -129,8 +136,7 @@ def _is_behind_loop(rung: Rung) -> bool:
 
 def mean_over(scan: Scan, rival: str) -> float | None:
     """Geometric mean over all sizes of cells of how many times as fast as a rival they are; None if it runs nowhere."""
-    theirs = [(getattr(rung, RIVALS[rival]), rung.ours) for _, _, rung in _judged(scan)]
-    return geometric_mean([their / ours for their, ours in theirs if their is not None])
+    return geometric_mean([theirs / rung.ours for _, _, rung, theirs in _beside(scan, RIVALS[rival])])
 
 
 class Verdict(NamedTuple):
@@ -156,7 +162,7 @@ def verdicts(scan: Scan) -> list[Verdict]:
 
 
 def _times_of_best(scan: Scan) -> Iterator[float]:
-    return (rung.best_peer / rung.ours for _, _, rung in _judged(scan) if rung.best_peer is not None)
+    return (theirs / rung.ours for _, _, rung, theirs in _beside(scan, RIVALS[BEST]))
 
 
 def _judged(scan: Scan) -> Iterator[tuple[Cell, int, Rung]]:
@@ -172,7 +178,7 @@ class Criterion(NamedTuple):
 
     def cells(self, scan: Scan) -> int:
         """How many cells have such a column: of earlier scans none has some."""
-        return len({cell for cell, _, rung in _judged(scan) if getattr(rung, self.column) is not None})
+        return len({cell for cell, *_ in _beside(scan, self.column)})
 
 
 CRITERIA = {

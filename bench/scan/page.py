@@ -40,13 +40,13 @@ def section(scan: Scan, path: Path) -> str:
         f"## {cpu_name(scan.machine)}",
         f"Made from `bench/scan/results/{path.name}`: {settings}; {took}. {have} of {there} pairs of values are in it.",
         markdown(*show.summary(scan)),
-        *([markdown(*verdicts)] if (verdicts := show.verdicts(scan))[1] else []),
+        *(markdown(*table) for table in (show.verdicts(scan), show.limits(scan)) if table[1]),
         f"![Share of the speed of a copy]({picture_of(path).name})",
         f"### Gelem/s of the works\n\n{markdown(*show.families(scan))}",
     ]
     for name, criterion in CRITERIA.items():
         if criterion.cells(scan):
-            rows = show.findings(criterion.find(scan))
+            rows = show.findings(criterion.find(scan), scan.settings["threads"])
             parts.append(f"### The worst: {name}\n\n{markdown(show.FINDING, rows) if rows else NOTHING}")
     failed = show.failures(scan)
     parts.append(f"### Failed\n\n{markdown(['cell', 'why'], failed) if failed else NOTHING}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from statistics import median
 
@@ -65,12 +66,24 @@ FINDING = [
 ]
 
 
-def findings(found: Iterable[Finding]) -> list[Row]:
-    """The worst of some findings."""
+def findings(found: Iterable[Finding], threads: int) -> list[Row]:
+    """The worst of some findings of a scan with so many threads."""
     worst = sorted(found, key=lambda each: -each.times)[:WORST]
     return [
-        [*each.cell[:-1], f"2^{each.log2}", speed(each.rung.ours), f"{each.times:.1f}", each.limit] for each in worst
+        [*each.cell[:-1], f"2^{each.log2}", speed(each.rung.ours), f"{each.times:.1f}", each.limit(threads)]
+        for each in worst
     ]
+
+
+def limits(scan: Scan) -> tuple[Row, list[Row]]:
+    """What keeps the sizes of cells that fall short of a target from being faster: how many by each limit."""
+    threads = scan.settings["threads"]
+    counted = {
+        name: Counter(each.limit(threads) for each in criterion.find(scan)) for name, criterion in CRITERIA.items()
+    }
+    kinds = sorted(set().union(*counted.values()))
+    rows = [[name, *(str(found[kind]) for kind in kinds)] for name, found in counted.items() if found]
+    return ["sizes of cells, by limit", *kinds], rows
 
 
 def failures(scan: Scan) -> list[Row]:

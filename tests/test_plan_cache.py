@@ -432,6 +432,83 @@ def test_more_calls_than_are_kept_in_several_threads():
     run(code)
 
 
+TRANSPOSED = (6, 64, 40)
+BLOCKS = {"axis": 1, "block_size": 32}
+
+
+def transposed():
+    """An array in Fortran order, and scales and zero points of its blocks, which kernels take in that order, too."""
+    rng = np.random.default_rng(9)
+    x, scale = rng.standard_normal(TRANSPOSED).astype(np.float32), rng.uniform(0.1, 1, (6, 2, 40)).astype(np.float32)
+    return x.copy("F"), scale, rng.integers(-5, 6, scale.shape, np.int8)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_bad_scales_of_transposed_memory(bad):
+    x, scale, zero_point = transposed()
+    fastq.quantize_linear(x, scale, zero_point, **BLOCKS)
+    scale[3, 1, 7] = bad
+    for _ in range(2):
+        with pytest.raises(ValueError, match="scale must be positive and finite"):
+            fastq.quantize_linear(x, scale, zero_point, **BLOCKS)
+
+
+def test_nan_in_transposed_memory():
+    x, scale, zero_point = transposed()
+    fastq.quantize_linear(x, scale, zero_point, **BLOCKS)
+    x[1, 2, 3] = np.nan
+    for _ in range(2):
+        with pytest.raises(ValueError, match="1 NaN"):
+            fastq.quantize_linear(x, scale, zero_point, **BLOCKS)
+
+
+def test_scales_in_the_memory_of_a_transposed_result():
+    x, scale, zero_point = transposed()
+    right = reference.quantize_linear(x, scale, zero_point, **BLOCKS)
+    memory = np.zeros(x.size, np.uint8)
+    out, shared = memory.view(np.int8).reshape(x.T.shape).T, memory[: scale.nbytes].view(np.float32)
+    for _ in range(2):
+        shared[...] = scale.reshape(-1)
+        fastq.quantize_linear(x, shared.reshape(scale.shape), zero_point, **BLOCKS, out=out)
+        np.testing.assert_array_equal(out, right)
+
+
+@pytest.mark.parametrize("code", ["int4", "uint3"])
+def test_packed_rows_in_the_memory_of_the_array(code):
+    """Rows of 33 codes end within a byte and go through codes one in a byte; NaN is counted before they are written."""
+    x = np.random.default_rng(9).standard_normal((5, 33)).astype(np.float32)
+    q = reference.quantize(x, code, axis=0)
+    memory = np.zeros(x.nbytes, np.uint8)
+    values, packed = memory.view(np.float32).reshape(x.shape), memory[: q.codes.nbytes].reshape(q.codes.shape)
+    for _ in range(2):
+        values[...] = x
+        same_bytes(fastq.quantize(values, qparams=q.qparams, out=packed).codes.copy(), q.codes)
+        np.testing.assert_array_equal(
+            fastq.QuantizedArray(packed, q.qparams, x.shape).dequantize(out=values), reference.dequantize(q)
+        )
+        values[...] = x
+        values[2, 3] = np.nan
+        with pytest.raises(ValueError, match="1 NaN"):
+            fastq.quantize(values, qparams=q.qparams, out=packed)
+
+
+@pytest.mark.parametrize("convention", ["onnx", "textbook", "faiss"])
+def test_small_integers_for_zero_points(convention, only_kept):
+    """Of conventions with floats for zero points, too."""
+    x, scale, _ = transposed()
+    rng = np.random.default_rng(9)
+    codes, zeros = (rng.integers(0, 16, shape).astype(ml_dtypes.uint4) for shape in (TRANSPOSED, scale.shape))
+    named = {"convention": convention, **BLOCKS} if convention != "faiss" else {"convention": convention}
+    scale, zeros = (scale, zeros) if convention != "faiss" else (scale[0, 0, 0], zeros[0, 0, 0])
+    calls = [("quantize_linear", x, {"dtype": "uint4"}), ("dequantize_linear", codes, {})]
+    for name, array, more in calls:
+        getattr(fastq, name)(array, scale, zeros, **named, **more)
+    only_kept()
+    for name, array, more in calls:
+        found, right = (getattr(api, name)(array, scale, zeros, **named, **more) for api in (fastq, reference))
+        same_bytes(found.copy(), right.copy())
+
+
 def test_other_threads_need_other_plans(threads):
     threads(1)
     fastq.minmax(X)

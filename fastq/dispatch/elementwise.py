@@ -53,7 +53,8 @@ class ElementwiseLaunch:
     ) -> None:
         self.spec, self.rules, self.new = spec, rules, result.new
         self.zero_point = given.zero_point if zero_point is None else None
-        self.storage = validation.storage_of(zero_point)
+        storage = validation.storage_of(zero_point)
+        self.storage = storage if given.zero_point.dtype == storage else None  # of some conventions they become floats
         if self.storage is not None:
             zero_point = given.zero_point
         ready = given.as_bits

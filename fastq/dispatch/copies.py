@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.planner import StridedOperands, plan_copy
 from fastq.dispatch.strides import memory_of
 from fastq.runtime import result_pool
-from fastq.runtime.driver import bind
+from fastq.runtime.driver import UNFIT, LaunchPlan, bind
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -21,11 +21,11 @@ def copy_from(x: Array) -> Callable[[Array], Array] | None:
     memory, shape, dtype = memory_of(x), x.shape, native(x.dtype)
     if memory is None:
         return None
-    launch = bind(plan_copy(shape, dtype, StridedOperands(x=memory)))
+    copy = _copy(plan_copy(shape, dtype, StridedOperands(x=memory)))
 
     def gather(x: Array) -> Array:
         result = result_pool.empty(shape, dtype)
-        launch(x, result)
+        copy(x, result)
         return result
 
     return gather
@@ -36,4 +36,16 @@ def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
     memory = memory_of(target)
     if memory is None:
         return None
-    return bind(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))
+    return _copy(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))
+
+
+def _copy(plan: LaunchPlan) -> Callable[[Array, Array], int]:
+    """Return what launches a plan again and again, on arrays that fit it."""
+    launch = bind(plan)
+
+    def copy(source: Array, target: Array) -> int:
+        status = launch(source, target)
+        assert status != UNFIT
+        return status
+
+    return copy

@@ -125,7 +125,7 @@ def arrange(
     With `by_width` as x lies where that has the wider elements: to transpose the others moves fewer bytes. With `reads`
     there is no result of its shape, and what is repeated along an axis is read in the rows that it has. Blocks along
     the last axis are seen in C order unless all memory is contiguous in another one, with rows that are long enough;
-    so is what would be in rows that fill no register.
+    so are rows of a few elements with parameters of their own.
     """
     natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, axes, block_size)
     leads = out is None or (by_width and x.itemsize > out.itemsize and _has_long_rows(x))

@@ -509,6 +509,25 @@ def test_small_integers_for_zero_points(convention, only_kept):
         same_bytes(found.copy(), right.copy())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "convention"), [("int16", "onnx"), ("uint8", "onnx"), ("uint8", "sentence-transformers"), ("int16", "cf")]
+)
+def test_small_integers_for_zero_points_of_other_codes(dtype, convention):
+    """Kernels read codes of 16 bits, codes without a sign, or floats: a later zero point is no code of them."""
+    x = np.random.default_rng(9).standard_normal((64, 40)).astype(np.float32)
+    scale, zeros = np.full(64, 0.1, np.float32), np.arange(64) % 8
+    named = {"axis": 0, "convention": convention} | ({"dtype": dtype} if convention == "onnx" else {})
+    for each in (zeros, zeros[::-1].copy(), zeros - 8):
+        results = []
+        for api in (fastq, reference):
+            try:
+                results.append(api.quantize_linear(x, scale, each.astype(ml_dtypes.int4), **named))
+            except (TypeError, ValueError) as error:
+                results.append(type(error))
+        assert isinstance(results[0], type) == isinstance(results[1], type)
+        assert np.array_equal(results[0], results[1]) if not isinstance(results[0], type) else results[0] is results[1]
+
+
 def test_other_threads_need_other_plans(threads):
     threads(1)
     fastq.minmax(X)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..limits import CALL, ROOFLINE_SHARE
 from ..results import geometric_mean
+from ..roofline.moves import PARALLEL_FROM
 from .grid import LAYOUTS, Cell
 from .store import Rung, Scan
 
@@ -46,15 +47,16 @@ class Finding(NamedTuple):
         """What keeps it from being faster, as far as the measurement says it; `threads` are those of the scan.
 
         Memory, where the bytes move nearly as fast as in the copy; a call, where the array takes less than it; the
-        order of memory, where NumPy takes as long to copy the operand into C order, if it did so with as many threads;
-        else instructions.
+        order of memory, where the operand has its axes in another one, and NumPy takes as long to copy it into C order,
+        if it did so with as many threads; else instructions.
         """
         ours, copyto = self.rung.ours, self.rung.copyto
+        alone = self.cell.threads == "one" or self.cell.bytes_moved(self.log2) < PARALLEL_FROM
         if ours * ROOFLINE_SHARE <= self.rung.copy:
             return "memory"
         if ours * self.cell.elements(self.log2) < CALL:
             return "the cost of a call"
-        if copyto is not None and ours * (1 if self.cell.threads == "one" else threads) <= copyto:
+        if LAYOUTS[self.cell.layout].dense and copyto is not None and ours * (1 if alone else threads) <= copyto:
             return "the order of memory"
         return "instructions"
 
@@ -103,8 +105,12 @@ def _beside(scan: Scan, column: str) -> Iterator[tuple[Cell, int, Rung, float]]:
     """All that is judged beside a column, and its seconds; what has another order of axes is not beside `copyto`."""
     for cell, log2, rung in _judged(scan):
         theirs = getattr(rung, column)
-        if theirs is not None and not (column == "copyto" and LAYOUTS[cell.layout].dense):
+        if theirs is not None and _is_rival(cell, column):
             yield cell, log2, rung, theirs
+
+
+def _is_rival(cell: Cell, column: str) -> bool:
+    return column != "copyto" or not LAYOUTS[cell.layout].dense
 
 
 def behind_c_order(scan: Scan) -> list[Finding]:
@@ -194,11 +200,11 @@ def suspicious(cell: Cell, rungs: dict[int, Rung]) -> set[int]:
     """Sizes that are worth a second look before they are believed: those with findings, and the ones before cliffs."""
     sizes = sorted(rungs)
     high = {found.log2 for found in cliffs_of(cell, rungs)}
-    return high | {a for a, b in pairwise(sizes) if b in high} | {k for k in sizes if _loses(rungs[k])}
+    return high | {a for a, b in pairwise(sizes) if b in high} | {k for k in sizes if _loses(cell, rungs[k])}
 
 
-def _loses(rung: Rung) -> bool:
-    theirs = filter(None, (getattr(rung, name) for name in RIVALS.values()))
+def _loses(cell: Cell, rung: Rung) -> bool:
+    theirs = filter(None, (getattr(rung, name) for name in RIVALS.values() if _is_rival(cell, name)))
     return _is_behind_loop(rung) or _is_behind_c_order(rung) or any(rung.ours > each for each in theirs)
 
 

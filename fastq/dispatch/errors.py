@@ -92,7 +92,7 @@ class ErrorsLaunch:
     Attributes
     ----------
     launcher : DirectLauncher
-        Of codes that are not packed, or can be read as they are.
+        Of the array and its codes, which were unpacked first where kernels cannot read them as they are.
     unpacked : OpSpec or None
         For codes that are to be unpacked first.
     """

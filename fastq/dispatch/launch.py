@@ -69,7 +69,7 @@ class UnpackedLauncher(NamedTuple):
     packs: bool
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    raises_nan: bool  # so that codes of x that has any are not packed
+    raises_nan: bool  # whether NaN is refused; codes are then not written
 
     def bound(self, checks: Checks) -> Callable[..., int]:
         """Return what runs on operands as callers give them; codes one in a byte share memory with none of them."""

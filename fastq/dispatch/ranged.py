@@ -290,14 +290,17 @@ class ParameterChoice:
         if self.launch is not None:
             status = self.launch(x, None, scale, zero_point, None, *self.reduce.plan.begin())
         else:
-            status |= self._launch_apart(x, scale, zero_point, factor, status)
+            status = self._launch_in_steps(x, scale, zero_point, factor, status)
         if self.nan_parts is not None:
             scale[self.nan_parts(x)] = self.nan_scale
         arranged = self.reduce.arrangement.from_kernel
         return Parameters(arranged(scale), arranged(zero_point), factor), status, tensor_scale
 
-    def _launch_apart(self, x: Array, scale: Array, zero_point: Array, tensor_scale: float, status: int) -> int:
-        """Launch with the scale of the whole array, or with ranges that are searched for unless x is refused."""
+    def _launch_in_steps(self, x: Array, scale: Array, zero_point: Array, tensor_scale: float, status: int) -> int:
+        """Launch with the scale of the whole array, or with ranges that are searched for unless x is refused.
+
+        `status` is that of a reduction before; return it with what was found now.
+        """
         lo, hi, seen = self.reduce(x)
         status |= seen
         if self.search is not None and not status:

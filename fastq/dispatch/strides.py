@@ -164,7 +164,7 @@ def _is_faster(layout: Layout, in_c_order: Layout, itemsize: int, in_runs: bool,
 def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
     """Whether neighbours have parameters of their own in rows too short for a loop over them, and not to be joined.
 
-    Rows of 8 float32 or of 4 float64 are long enough to be converted, twice as many to be reduced.
+    Rows of 8 elements, or of fewer in 32 bytes, are long enough to be converted, twice as many to be reduced.
     """
     least = 16 if reads else 8
     apart = layout.outer > 1 or layout.blocks > 1

@@ -73,21 +73,22 @@ def quarter_lanes(operands, vec):
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 _MOST_JOINED = 2 * tuning.current().narrow_row  # elements of rows taken as one: of shorter ones as many as fill it
+_ROOM = _MOST_JOINED * 8  # bytes of their scales, or zero points
 
 
 @specialize
-def with_rows_of_parameters(operands, args):
-    """Operands with the parameters of a row side by side on the stack, where several rows are taken as one."""
+def with_rows_of_parameters(operands, args, scales, zero_points):
+    """Operands with the parameters of a row side by side in some room, where several rows are taken as one."""
     pointers = pointer_types(operands)
     if not {"scale", "zero_point"} <= pointers.keys():
-        return lambda operands, args: operands
+        return lambda operands, args, scales, zero_points: operands
     scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
     scale_bits, zero_bits = (types.Integer.from_bitwidth(each.bitwidth, False) for each in (scale_type, zero_type))
 
-    def joined(operands, args):
+    def joined(operands, args, scales, zero_points):
         if args.repeat == 1:
             return operands
-        scale, zero_point = scratch(_MOST_JOINED, scale_bits), scratch(_MOST_JOINED, zero_bits)
+        scale, zero_point = cast_pointer(scales, scale_bits), cast_pointer(zero_points, zero_bits)
         of_row = cast_pointer(operands.scale, scale_bits), cast_pointer(operands.zero_point, zero_bits)
         n = args.inner // args.repeat
         for row in range(args.repeat):
@@ -102,7 +103,9 @@ def with_rows_of_parameters(operands, args):
 @njit
 def columns(spec, operands, args, units):
     """Visit elements start..stop, row by row; src and dst hold the elements from `origin` on."""
-    operands = with_rows_of_parameters(rebase(operands, args, units), args)
+    # on the stack of this function, which outlives a callee that LLVM does not inline: with NUMBA_DEBUGINFO=1 none is
+    scales, zero_points = scratch(_ROOM, types.uint8), scratch(_ROOM, types.uint8)
+    operands = with_rows_of_parameters(rebase(operands, args, units), args, scales, zero_points)
     i, stop, status = units.start, units.stop, 0
     while i < stop:
         row = i // args.inner

@@ -61,9 +61,9 @@ def test_memory_that_somebody_sees_is_not_handed_out(view):
 
 def test_memory_that_is_handed_out_too_early_is_found(monkeypatch):
     class Early(result_pool._Loan):
-        def __init__(self, memory, nbytes):
-            super().__init__(memory, nbytes)
-            self.pool.put(memory)
+        def __init__(self, block, nbytes):
+            super().__init__(block, nbytes)
+            self.pool.put(block)
 
         def __del__(self):
             pass

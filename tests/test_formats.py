@@ -514,6 +514,14 @@ def test_unpacked_codes(dtype):
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "int1", "uint1", *SMALL])
 def test_narrow_arrays_of_ml_dtypes_are_dequantized(name):
     codes = any_codes(name, (5, 33)).astype(dtype_of(name))
+    junk = codes.view(np.uint8) | 0xFF << QTYPES[name].bits & 0xFF  # what it has in a byte beside its bits is not read
+    same_bytes(fastq.dequantize_linear(junk.view(codes.dtype), 0.5), reference.dequantize_linear(codes, 0.5))
+    for many in (any_codes(name, (3, 36, 512)).astype(codes.dtype), any_codes(name, (4099,)).astype(codes.dtype)):
+        for source in (many, np.asfortranarray(many), np.flip(many), many[::2]):
+            expected = reference.dequantize_linear(np.ascontiguousarray(source), 0.5)
+            same_bytes(fastq.dequantize_linear(source, 0.5), expected)
+            if not QTYPES[name].element:
+                same_bytes(fastq.pack(source, name), reference.pack(np.ascontiguousarray(source), name))
     scale = np.random.default_rng(14).uniform(0.1, 2, 5).astype(np.float32)
     zero_point = np.zeros(5, codes.dtype)
     for options in ({"axis": 0}, {"axis": 0, "dtype": "bfloat16"}):

@@ -97,9 +97,9 @@ def test_large_results_that_share_memory_are_found():
     """A loan that ends with the result, and not with the last view of it."""
     early = """
     class Early(result_pool._Loan):
-        def __init__(self, memory, nbytes):
-            super().__init__(memory, nbytes)
-            self.pool.put(memory)
+        def __init__(self, block, nbytes):
+            super().__init__(block, nbytes)
+            self.pool.put(block)
 
         def __del__(self):
             pass

@@ -257,6 +257,41 @@ def test_rows_of_two_axes(threads, order, rows, period):
             same_bytes(found.codes, expected.codes)
 
 
+@pytest.mark.parametrize("out", ["c", "like x", "reversed", "apart"])
+@pytest.mark.parametrize("x", ["whole", "reversed", "apart"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_rows_of_two_axes_that_lie_backwards_or_apart(threads, dtype, x, out):
+    """Of one array or of both, whose axes are joined only where both go on."""
+    shape, kinds = (
+        (4, 36, 80),
+        {
+            "whole": lambda a: np.asfortranarray(a),
+            "like x": lambda a: np.asfortranarray(a),
+            "c": lambda a: a.copy(),
+            "reversed": lambda a: np.flip(np.asfortranarray(np.flip(a, (0, 1))), (0, 1)),
+            "apart": lambda a: apart_along_the_first(a),
+        },
+    )
+    values = np.random.default_rng(9).integers(0, 99, shape).astype(dtype)
+    source = kinds[x](values)
+    same_bytes(source, values)
+    for count, options in itertools.product((1, 2), ({}, {"axis": 2, "block_size": 16})):
+        threads(count)
+        expected = reference.quantize(values, "int8", **options)
+        target = kinds[out](np.zeros(shape, np.int8))
+        same_bytes(fastq.quantize(source, qparams=expected.qparams, out=target).codes, expected.codes)
+        target = kinds[out](np.zeros(shape, np.float32))
+        codes = kinds[x](expected.codes)
+        same_bytes(fastq.QuantizedArray(codes, expected.qparams, shape).dequantize(out=target), expected.dequantize())
+
+
+def apart_along_the_first(x):
+    """The same array in Fortran order, with other elements between those along the second axis."""
+    memory = np.full((x.shape[0], 2 * x.shape[1], x.shape[2]), 119, x.dtype, order="F")
+    memory[:, ::2] = x
+    return memory[:, ::2]
+
+
 # Every format, in arrays of more than a tile
 
 WRITABLE = {

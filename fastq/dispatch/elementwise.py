@@ -35,8 +35,8 @@ class ElementwiseLaunch:
     ----------
     launch : callable
         The compiled driver on x, result, scale and zero point as callers give them; it returns the status.
-    zero_point : ndarray
-        For callers who give none.
+    zero_point : ndarray or None
+        For callers who give none: zeros in one row.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ElementwiseLaunch:
         shape: tuple[int, ...] | None = None,
     ) -> None:
         self.spec, self.rules, self.new = spec, rules, result.new
-        self.zero_point = given.zero_point if zero_point is None else None
+        self.zero_point = given.zero_point.reshape(-1) if zero_point is None else None
         storage = validation.storage_of(zero_point)
         self.storage = (
             storage if given.zero_point.dtype == storage else None
@@ -205,14 +205,11 @@ def dequantize_linear(
     *_: None,
 ) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
-    stored, qtype = validation.as_codes(codes)
-    resolved, wanted = resolve_dequantize(stored, qtype, out, scale, zero_point, dtype, convention, axis, block_size)
-    spec, rules, given = resolved
-    spec, result = spec.unpacked if qtype.packed else spec, result_of(stored.shape, wanted, out, like=stored)
-    bound = ElementwiseLaunch(spec, stored, out, scale, zero_point, given, rules, result).bound
-    if stored is codes:
-        return bound
-    return lambda codes, *operands: bound(codes.astype(qtype.storage), *operands)
+    codes, qtype = validation.as_codes(codes)
+    resolved, wanted = resolve_dequantize(codes, qtype, out, scale, zero_point, dtype, convention, axis, block_size)
+    spec, result = resolved.spec, result_of(codes.shape, wanted, out, like=codes)
+    spec = spec.in_bytes if qtype.packed else spec
+    return ElementwiseLaunch(spec, codes, out, scale, zero_point, resolved.given, resolved.rules, result).bound
 
 
 def resolve_dequantize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.launch import DirectLauncher, arrangement_of_packed
+from fastq.dispatch.launch import DirectLauncher, Launcher, arrangement_of_packed, through_unpacked
 from fastq.dispatch.planner import (
     ERRORS_CHUNK,
     NOT_STRIDED,
@@ -24,8 +25,7 @@ from fastq.dispatch.planner import (
 )
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import arrange, memory_of
-from fastq.dispatch.subbyte import unpacker
+from fastq.dispatch.strides import Arrangement, arrange, memory_of
 from fastq.kernels.build import element_type
 from fastq.kernels.loops.compare import SUM_LANES, SUMS
 from fastq.kernels.operands import ErrorOperands
@@ -39,9 +39,9 @@ from fastq.runtime.driver import (
     SCALE,
     UNFIT,
     ZERO,
+    Checks,
     LaunchPlan,
     X,
-    bind,
     never_fits,
     plan_launch,
 )
@@ -91,38 +91,31 @@ class ErrorsLaunch:
 
     Attributes
     ----------
-    launcher : DirectLauncher
-        Of the array and its codes, which were unpacked first where kernels cannot read them as they are.
-    unpacked : OpSpec or None
-        For codes that are to be unpacked first.
+    launcher : Launcher
+        Of the array, its codes, their parameters and the sums.
     """
 
     def __init__(self, spec: OpSpec, x: Array, q: Array, given: Parameters) -> None:
-        arrangement, self.unpacked = None, None
-        if spec.packs:
-            arrangement = arrangement_of_packed(spec, x.shape, q)
-            if arrangement is None:
-                assert spec.arithmetic.code_format is not None
-                self.unpacked, self.code_format = spec.unpacked, spec.arithmetic.code_format
-                q = np.empty(x.shape, self.code_format.unpacked_dtype)
+        self.shape: tuple[int, ...] = ()
+        packed = arrangement_of_packed(spec, x.shape, q) if spec.packs else None
+        if spec.packs and packed is None:
+            on_codes = functools.partial(self._direct, x, given, None)
+            self.launcher: Launcher = through_unpacked(spec, q, x.shape, on_codes)
+        else:
+            self.launcher = self._direct(x, given, packed, spec, q)
+
+    def _direct(self, x: Array, given: Parameters, arrangement: Arrangement | None, spec: OpSpec, q: Array) -> Launcher:
         arrangement = arrangement or arrange(x, q, spec.axes, spec.block_size)
         view = arrangement.view(x)
         memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))
         dtypes = map(native, (x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype))
-        seen = (self.unpacked or spec).with_axes(arrangement.axes)
-        plan, chunks = plan_errors(seen, view.shape, *dtypes, memory=memory)
-        self.launcher, self.shape = DirectLauncher(plan, arrangement), (chunks, SUMS, SUM_LANES)
+        plan, chunks = plan_errors(spec.with_axes(arrangement.axes), view.shape, *dtypes, memory=memory)
+        self.shape = (chunks, SUMS, SUM_LANES)
+        return DirectLauncher(plan, arrangement)
 
     def new_sums(self) -> Array:
         """Return sums of nothing."""
         return np.zeros(self.shape)
-
-    def execute(self, x: Array, q: Array, given: Parameters, sums: Array) -> int:
-        """Add up errors; return the status."""
-        if self.unpacked is not None:
-            packed, q = q, np.empty(x.shape, self.code_format.unpacked_dtype)
-            unpacker(packed, q, self.code_format)(packed, q)
-        return self.launcher.execute(x, q, given, sums)
 
 
 def compare_codes(
@@ -136,7 +129,6 @@ def compare_codes(
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     errors = ErrorsLaunch(spec_with("compare", params, x.ndim), x, codes, given.as_bits)
     passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    passes = passes and errors.unpacked is None
     launch = errors.launcher.bound(rules.checks(x, None, 0, given)) if passes else never_fits
 
     def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
@@ -144,7 +136,7 @@ def compare_codes(
         status = launch(x, codes, scale, zero_point, sums)
         if status == UNFIT:
             given = in_standard_mode(rules.ready)(scale, zero_point, qparams.tensor_scale)
-            status = errors.execute(x, np.asarray(codes), given.as_bits, sums)
+            status = errors.launcher.execute(x, np.asarray(codes), given.as_bits, sums)
         refuse_nan_in_compare(status, x)
         return _comparison(sums, x.size, has_codes=True)
 
@@ -159,7 +151,7 @@ def compare_values(x: Array, values: Array, *_: object) -> BoundCall:
     _check_shapes(x, values.shape)
     given = Parameters(np.ones((), validation.compute_dtype(x.dtype)), np.zeros((), np.int8))
     errors = ErrorsLaunch(_VALUES, x, values, given)
-    launch = bind(errors.launcher.plan)
+    launch = errors.launcher.bound(Checks((0, 0, 0, 0)))
 
     def measure(x: Array, values: Array, *_: object) -> Comparison:
         sums = errors.new_sums()
@@ -179,7 +171,7 @@ def _check_shapes(x: Array, shape: tuple[int, ...]) -> None:
 
 @in_standard_mode
 def _comparison(sums: Array, size: int, has_codes: bool) -> Comparison:
-    columns = sums.transpose(1, 0, 2).reshape(SUMS, -1).tolist()
+    columns = (sums[0] if len(sums) == 1 else sums.transpose(1, 0, 2).reshape(SUMS, -1)).tolist()
     noise, signal, total, relative, zeros, clipped = (_sum(columns[k]) for k in (0, 1, 2, 3, 6, 7))
     nonzero = size - zeros
     return Comparison(

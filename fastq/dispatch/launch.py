@@ -26,12 +26,12 @@ class Launcher(Protocol):
     """A way to run an operation, with parameters in the dtypes that its kernel reads."""
 
     def bound(self, checks: Checks) -> Callable[..., int]:
-        """Return what runs on x, result, scale and zero point as callers give them, once they pass checks.
+        """Return what runs on x, result, scale, zero point and sums as callers give them, once they pass checks.
 
         It returns the status, or `UNFIT` where they do not pass and nothing was written.
         """
 
-    def execute(self, x: Array, out: Array, given: Parameters) -> int:
+    def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
         """Run on valid arrays; return the status."""
 
 
@@ -66,6 +66,7 @@ class UnpackedLauncher(NamedTuple):
 
     through: Launcher
     move: Callable[[Array, Array], object]  # packs or unpacks
+    operand: int  # which one is codes
     packs: bool
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -73,52 +74,56 @@ class UnpackedLauncher(NamedTuple):
 
     def bound(self, checks: Checks) -> Callable[..., int]:
         """Return what runs on operands as callers give them; codes one in a byte share memory with none of them."""
-        new, move, raises_nan = functools.partial(result_pool.empty, self.shape, self.dtype), self.move, self.raises_nan
-        run = self.through.bound(checks.with_new(OUT if self.packs else X, math.prod(self.shape)))
+        return self._through(self.through.bound(checks.with_new(self.operand, math.prod(self.shape))))
 
-        def pack(x: Array, out: Array, scale: Any, zero_point: Any) -> int:
+    def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
+        """Run on valid arrays; return the status."""
+        return self._through(lambda x, out: self.through.execute(x, out, given, sums))(x, out)
+
+    def _through(self, run: Callable[..., int]) -> Callable[..., int]:
+        """Return what runs on packed codes, given what runs on codes one in a byte."""
+        new, move, raises_nan = functools.partial(result_pool.empty, self.shape, self.dtype), self.move, self.raises_nan
+
+        def pack(x: Array, out: Array, *others: Any) -> int:
             codes = new()
-            status = run(x, codes, scale, zero_point)
+            status = run(x, codes, *others)
             if status != UNFIT and not (status and raises_nan):
                 move(codes, out)
             return status
 
-        def unpack(x: Array, out: Array, scale: Any, zero_point: Any) -> int:
+        def unpack(packed: Array, out: Array, *others: Any) -> int:
             codes = new()
-            move(x, codes)
-            return run(codes, out, scale, zero_point)
+            move(packed, codes)
+            return run(codes, out, *others)
 
-        return pack if self.packs else unpack
+        def unpack_second(x: Array, packed: Array, *others: Any) -> int:
+            codes = new()
+            move(packed, codes)
+            return run(x, codes, *others)
 
-    def execute(self, x: Array, out: Array, given: Parameters) -> int:
-        """Run on valid arrays; return the status."""
-        codes = result_pool.empty(self.shape, self.dtype)
         if self.packs:
-            status = self.through.execute(x, codes, given)
-            if not (status and self.raises_nan):
-                self.move(codes, out)
-            return status
-        self.move(x, codes)
-        return self.through.execute(codes, out, given)
+            return pack
+        return unpack if self.operand == X else unpack_second
 
 
-def _unpacked_launcher(
-    spec: OpSpec,
-    x: Array,
-    out: Array | None,
-    shape: tuple[int, ...],
-    dtypes: tuple[np.dtype[Any], ...],
+def through_unpacked(
+    spec: OpSpec, packed: Array | None, shape: tuple[int, ...], launcher_of: Callable[[OpSpec, Array], Launcher]
 ) -> UnpackedLauncher:
-    packs, code_format, (source, result, *others) = spec.op == "quantize", spec.arithmetic.code_format, dtypes
+    """Return a launcher on packed codes, given what makes one of a spec and codes one in a byte."""
+    code_format = spec.arithmetic.code_format
     assert code_format is not None
     codes = np.empty(shape, code_format.unpacked_dtype)
+    through, packs, operand = (
+        launcher_of(spec.unpacked, codes),
+        spec.op == "quantize",
+        X if spec.op == "dequantize" else OUT,
+    )
     if packs:
-        through = launcher(spec.unpacked, x, codes, shape, (source, codes.dtype, *others))
-        return UnpackedLauncher(
-            through, packer(codes, out, code_format), packs, shape, codes.dtype, spec.nan == "raise"
-        )
-    through = launcher(spec.unpacked, codes, out, shape, (codes.dtype, result, *others))
-    return UnpackedLauncher(through, unpacker(x, codes, code_format), packs, shape, codes.dtype, False)
+        move: Callable[[Array, Array], object] = packer(codes, packed, code_format)
+    else:
+        assert packed is not None
+        move = unpacker(packed, codes, code_format)
+    return UnpackedLauncher(through, move, operand, packs, shape, codes.dtype, packs and spec.nan == "raise")
 
 
 def launcher(
@@ -146,9 +151,17 @@ def launcher(
     """
     dtypes = tuple(map(native, dtypes))
     if spec.packs:
-        packed = arrangement_of_packed(spec, shape, out if spec.op == "quantize" else x)
+        packs, (source, result, *others) = spec.op == "quantize", dtypes
+        codes = out if packs else x
+        packed = arrangement_of_packed(spec, shape, codes)
         if packed is None:
-            return _unpacked_launcher(spec, x, out, shape, dtypes)
+
+            def on(unpacked: OpSpec, codes: Array) -> Launcher:
+                if packs:
+                    return launcher(unpacked, x, codes, shape, (source, codes.dtype, *others))
+                return launcher(unpacked, codes, out, shape, (codes.dtype, result, *others))
+
+            return through_unpacked(spec, codes, shape, on)
         arrangement = packed
     else:
         arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)

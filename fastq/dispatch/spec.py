@@ -99,10 +99,17 @@ class OpSpec:
         return self.arithmetic.packed and self.op != "fake"
 
     @cached_property
+    def in_bytes(self) -> OpSpec:
+        """The same for codes in the lowest bits of a byte each."""
+        return self._with_codes(self.arithmetic.code_format and self.arithmetic.code_format.in_bytes)
+
+    @cached_property
     def unpacked(self) -> OpSpec:
-        """The same for codes one in a byte."""
-        code_format = self.arithmetic.code_format
-        return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format and code_format.unpacked))
+        """The same for codes one in a byte, as integers or the bits of floats."""
+        return self._with_codes(self.arithmetic.code_format and self.arithmetic.code_format.unpacked)
+
+    def _with_codes(self, code_format: StorageFormat | None) -> OpSpec:
+        return replace(self, arithmetic=self.arithmetic._replace(code_format=code_format))
 
     @cached_property
     def given(self) -> OpSpec:

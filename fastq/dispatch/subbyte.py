@@ -37,12 +37,10 @@ def pack(
     axis, code_format = _axis(axis, len(shape), "codes"), _storage(qtype, bitorder)
     is_small_integer = codes.dtype.kind not in "iu" and not qtype.element  # int4 and its like of ml_dtypes
     new = result_of(packed_shape(shape, qtype, axis), np.dtype(np.uint8), None).new
-    like = np.empty(shape, qtype.storage) if is_small_integer else as_bits(codes).reshape(shape)
-    execute = packer(like, np.empty(packed_shape(shape, qtype, axis), np.uint8), code_format, axis)
+    like, source = as_bits(codes).reshape(shape), code_format.in_bytes if is_small_integer else None
+    execute = packer(like, np.empty(packed_shape(shape, qtype, axis), np.uint8), code_format, axis, source)
 
     def launch(codes: Array, *_: object) -> Array:
-        if is_small_integer:
-            codes = codes.astype(qtype.storage, order="C")
         result = new()
         if execute(as_bits(codes), result) & OUT_OF_RANGE:
             extremes = f"{codes.min()}..{codes.max()}"
@@ -106,13 +104,15 @@ def binarize(
     stored = _dtype_of_bytes(dtype)
     new = result_of(packed_shape(shape, bit, axis), stored, out).new
     like = np.empty(packed_shape(shape, bit, axis), stored) if out is None else out
-    execute = packer(x.reshape(shape), like, code_format, axis, "binarize", nan)
+    execute = packer(x.reshape(shape), like, code_format, axis, op="binarize", nan=nan)
 
     def launch(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
         target = np.asarray(result)  # the driver takes no subclass, as of mapped files
         (source,) = validation.copy_if_overlapping(target, x)
-        run = execute if source is x else packer(source.reshape(shape), target, code_format, axis, "binarize", nan)
+        run = execute
+        if source is not x:
+            run = packer(source.reshape(shape), target, code_format, axis, op="binarize", nan=nan)
         refuse_nan(run(source, target), nan, source)
         if stored == np.int8:
             np.bitwise_xor(target, np.int8(-128), out=target)
@@ -154,20 +154,22 @@ def packer(
     packed: Array | None,
     code_format: StorageFormat,
     axis: int = -1,
+    source: StorageFormat | None = None,
     op: str = "repack",
     nan: str = "raise",
 ) -> Callable[[Array, Array], int]:
     """Return what packs codes, or values of which one bit is kept, along an axis, and returns the status.
 
-    It takes arrays of the same dtype, shape and strides as these; without `packed` one in C order.
+    It takes arrays of the same dtype, shape and strides as these; without `packed` one in C order. Codes lie in memory
+    as `source` says, None: as their dtype does.
     """
     if not codes.size:
         return lambda codes, packed: 0
-    order, source = with_last(axis, codes.ndim), native(codes.dtype)
+    order, kind = with_last(axis, codes.ndim), source or native(codes.dtype)
     rows, where = codes.transpose(order), None if packed is None else packed.transpose(order)
-    plan = plan_repack(rows.shape, code_format, source, code_format, StridedOperands(x=memory_of(rows)), op, nan)
+    plan = plan_repack(rows.shape, code_format, kind, code_format, StridedOperands(x=memory_of(rows)), op, nan)
     if copies := plan is None:
-        plan = plan_repack(rows.shape, code_format, source, code_format, op=op, nan=nan)
+        plan = plan_repack(rows.shape, code_format, kind, code_format, op=op, nan=nan)
     launch = bind(_planned(plan))
     if is_plain(where) and not copies:
         return launch

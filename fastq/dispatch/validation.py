@@ -67,7 +67,7 @@ def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
-    """Return codes as an ndarray with one code an element, and their format.
+    """Return codes as an ndarray with one code an element, of ml_dtypes as they are, and their format.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
     if dtype not in CODES and dtype.name not in QTYPES:
         raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {array.dtype}")
     qtype = as_qtype(dtype)
-    return (array.astype(qtype.storage) if qtype.storage != dtype else array), qtype
+    return array, qtype
 
 
 def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:

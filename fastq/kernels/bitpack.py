@@ -68,7 +68,39 @@ class Bits(Element):
         return sum(((1 << width) - 1) << at for at in range(0, self.word.bitwidth, field))
 
 
+class LowBits(Element):
+    """Type of integers of 1 to 7 bits in the lowest bits of a byte each, as ml_dtypes has them.
+
+    Parameters
+    ----------
+    bits : int
+        Width of a code.
+    signed : bool
+        Whether codes are two's complement.
+    """
+
+    def __init__(self, bits: int, signed: bool) -> None:
+        self.bits, self.signed = bits, signed
+        super().__init__(f"LowBits({bits}, {signed})", 8)
+
+
 register_model(Bits)(ElementModel)
+register_model(LowBits)(ElementModel)
+
+
+@specialize
+def from_low_bits(value, kind):
+    """Return the codes in the lowest bits of bytes."""
+    form = kind.instance_type
+    mask, sign = (1 << form.bits) - 1, 1 << (form.bits - 1)
+    if not form.signed:
+        return lambda value, kind: value & constant(mask, value)
+
+    def extended(value, kind):
+        code = convert(value & constant(mask, value), types.int8)
+        return (code ^ constant(sign, code)) - constant(sign, code)
+
+    return extended
 
 
 # --- many codes -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from fastq import jit
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.jit import intrinsic, specialize
-from fastq.kernels.bitpack import Bits
+from fastq.kernels.bitpack import Bits, LowBits
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo
 from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_types
@@ -107,7 +107,7 @@ def compile_kernel(loop: Callable[..., Any], operands: Any, spec: types.Type) ->
 def element_type(kind: ElementType) -> types.Type:
     """Return the Numba type of what a kernel's pointer points to."""
     if isinstance(kind, StorageFormat) and not kind.element:
-        return Bits(kind.bits, kind.signed, kind.highest_first)
+        return Bits(kind.bits, kind.signed, kind.highest_first) if kind.dense else LowBits(kind.bits, kind.signed)
     name = kind.element if isinstance(kind, StorageFormat) else kind.name
     if isinstance(kind, StorageFormat) and name in CODEBOOKS:
         return Minifloat(CODEBOOKS[name], kind.saturate, kind.dense)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from numba import types
 
 from fastq.jit import specialize
-from fastq.kernels.bitpack import Bits, load_code, pack_lanes, store_code, unpack_lanes
+from fastq.kernels.bitpack import (
+    Bits,
+    LowBits,
+    from_low_bits,
+    load_code,
+    pack_lanes,
+    store_code,
+    unpack_lanes,
+)
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
 from fastq.simd import (
     LINE,
@@ -73,6 +81,9 @@ def load_bits(where, index, kind):
         )
     if packed is not None:
         return lambda where, index, kind: load_code(cast_pointer(where, types.uint8), index, packed)
+    if isinstance(dtype, LowBits):
+        lanes = Vec(types.uint8, n) if n else types.uint8
+        return lambda where, index, kind: from_low_bits(load(cast_pointer(where, types.uint8), index, lanes), dtype)
     if isinstance(dtype, Minifloat | PowerOfTwo):
         word = dtype.bits
         words = Vec(word, n) if n else word

@@ -53,9 +53,14 @@ class StorageFormat(NamedTuple):
         return codes_in_group(self.bits)
 
     @property
+    def in_bytes(self) -> StorageFormat:
+        """The same codes, one in a byte, whose higher bits mean nothing."""
+        return self._replace(dense=self.bits >= 8)
+
+    @property
     def unpacked(self) -> StorageFormat | None:
-        """The same codes, one in a byte; None where a dtype says all of that."""
-        return self._replace(dense=self.bits >= 8) if self.element else None
+        """The same codes as `unpacked_dtype` has them; None where that says all of it."""
+        return self.in_bytes if self.element else None
 
     @property
     def unpacked_dtype(self) -> np.dtype[Any]:

@@ -1,0 +1,59 @@
+"""In which order of axes kernels see an array, and in how many passes: what decides speed, never results."""
+
+import numpy as np
+import pytest
+from catalogue import same_bytes, same_quantized
+
+import fastq
+from fastq import reference
+from fastq.dispatch import planner, ranged
+from fastq.dispatch.strides import arrange
+from fastq.system import tuning
+
+
+def in_order(shape, order):
+    """Return numbers whose axes lie in some order in memory, the last the fastest."""
+    x = np.random.default_rng(0).standard_normal([shape[axis] for axis in order]).astype(np.float32)
+    return x.transpose(np.argsort(order))
+
+
+BLOCKS = {"axes": (2,), "block_size": 32}
+INNER_BLOCKS = {"axes": (1,), "block_size": 32}
+PLANES = {"axes": (1,), "block_size": 0}
+# shape, order in memory, granularity, out in C order: the order that kernels see, and whether in place
+SEEN = {
+    "C order": ((64, 128, 64), (0, 1, 2), BLOCKS, False, None, True),
+    "blocks of neighbours in place": ((64, 128, 64), (1, 0, 2), BLOCKS, False, (1, 0, 2), True),
+    "blocks across long rows in place": ((64, 128, 64), (2, 0, 1), BLOCKS, False, (2, 0, 1), True),
+    "blocks across short rows in C order": ((64, 8, 64), (0, 2, 1), BLOCKS, False, None, False),
+    "short rows in C order": ((4, 256, 256), (2, 1, 0), INNER_BLOCKS, False, None, False),
+    "rows long enough in place": ((16, 256, 256), (2, 1, 0), INNER_BLOCKS, False, (2, 1, 0), True),
+    "long rows of channels": ((16, 256, 256), (2, 1, 0), PLANES, False, (2, 1, 0), True),
+    "to C order": ((64, 8, 64), (2, 1, 0), BLOCKS, True, None, False),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_the_order_that_kernels_see(name):
+    shape, order, where, to_c_order, seen, direct = SEEN[name]
+    x = in_order(shape, order)
+    out = np.empty(shape, np.int8) if to_c_order else None
+    arrangement = arrange(x, out, **where, by_width=False)
+    assert (arrangement.order if arrangement.order != (0, 1, 2) else None, arrangement.direct) == (seen, direct)
+    options = {"axis": where["axes"], "block_size": where["block_size"]}
+    options["axis"] = options["axis"][0]
+    expected = reference.quantize(x, "int8", **options)
+    same_quantized(fastq.quantize(x, "int8", **options), expected)
+    for found, wanted in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
+        same_bytes(found, wanted)
+    same_bytes(fastq.dequantize(expected), reference.dequantize(expected))
+
+
+@pytest.mark.parametrize(("columns", "passes"), [(3, 2), (16, 1), (64, 1)])
+def test_rows_that_fill_no_register_take_two_passes(columns, passes):
+    """They are joined in the second pass, and in the first if there are enough of them."""
+    assert tuning.current().narrow_row > 64
+    x = np.zeros((4096 // columns, columns), np.float32)
+    spec = ranged.request_of(x, "int8", 1, 0, False, "onnx", "raise", None).spec("quantize")
+    plan = planner.plan_ranged(spec, x.shape, x.dtype, np.dtype(np.int8))
+    assert 1 + (plan.reduction is not None) == passes

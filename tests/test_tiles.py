@@ -285,6 +285,56 @@ def test_rows_of_two_axes_that_lie_backwards_or_apart(threads, dtype, x, out):
         same_bytes(fastq.QuantizedArray(codes, expected.qparams, shape).dequantize(out=target), expected.dequantize())
 
 
+# shape; whether the columns of a square are of two axes, and its rows follow each other; with a rest along each axis
+SQUARES = {
+    "rows of one axis": ((700, 64), (False, True)),
+    "rows of two axes": ((70, 12, 40), (True, True)),
+    "some of the last axis but one": ((70, 136, 24), (True, False)),
+    "long rows": ((70, 1100), (False, False)),
+}
+
+
+@pytest.mark.parametrize("name", SQUARES)
+def test_rows_of_squares_that_are_short(name):
+    """They are of two axes, and the kernel gets those that follow each other at once."""
+    shape, expected = SQUARES[name]
+    x = np.zeros(shape, np.float32, order="F")
+    launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
+    tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8))
+    (words,) = tiled.descriptors
+    assert (words[tiles.GROUP] > 0, words[tiles.DENSE] > 0) == expected
+    assert words[tiles.ROWS] * words[tiles.COLUMNS] * 4 <= tiles.BUFFER
+
+
+@pytest.mark.slow("compiles 30 kernels a format", quick=lambda code, dtype: (code, dtype) == ("uint4", "float32"))
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "float64"])
+@pytest.mark.parametrize("code", ["int8", "uint4", "int16", "mxfp4"])
+def test_results_by_squares_of_short_rows(threads, code, dtype):
+    for name, (shape, _) in SQUARES.items():
+        x = values("float32", np.prod(shape), 6).clip(0, 250).reshape(shape).astype(dtype)
+        last = {"axis": -1, "block_size": 32 if code == "mxfp4" else 8}
+        for options, memory in itertools.product(
+            (last,) if code == "mxfp4" else ({}, {"axis": 0}, {"axis": -1}, last), ("fortran", "permuted", "reversed")
+        ):
+            source = np.asfortranarray(x) if memory == "permuted" and x.ndim == 2 else WRITABLE[memory](x)
+            expected = reference.quantize(x, code, **options)
+            fake, of_codes = reference.fake_quantize(x, code, **options), reference.dequantize(expected)
+            errors = reference.compare(x, expected)
+            for count, to_c_order in itertools.product((1, 2), (True, False)):
+                threads(count)
+                target = (lambda a: a) if to_c_order else WRITABLE["reversed"]
+                out = used(expected.codes) if to_c_order else target(used(expected.codes))
+                same_quantized(fastq.quantize(source, qparams=expected.qparams, out=out), expected)
+                same_bytes(fastq.fake_quantize(source, qparams=expected.qparams, out=target(used(fake))), fake)
+                same_quantized(fastq.quantize(source, code, **options, out=target(used(expected.codes))), expected)
+                for lo, hi in zip(fastq.minmax(source, **options), reference.minmax(x, **options), strict=True):
+                    same_bytes(lo, hi)
+            assert fastq.compare(source, expected).clipped == errors.clipped, name
+            out = np.empty_like(of_codes, order="F")
+            same_bytes(expected.dequantize(out=out), of_codes)
+            same_bytes(fastq.QuantizedArray(expected.codes, expected.qparams, shape).dequantize(out=out), of_codes)
+
+
 def apart_along_the_first(x):
     """The same array in Fortran order, with other elements between those along the second axis."""
     memory = np.full((x.shape[0], 2 * x.shape[1], x.shape[2]), 119, x.dtype, order="F")

@@ -8,7 +8,8 @@ Two tilers visit the elements of an array in C order:
 
 - `tile_runs` goes along the last axes, a piece of as many elements as fit the buffers at a time.
 - `tile_squares` takes some columns of as many rows as one cache line of a transposed array has elements, or of all that
-  there are, so that each line is read, or written, once.
+  there are, so that each line is read, or written, once. Where the last axis is short, columns are of two axes; where
+  all that follows the rows is, the kernel gets the rows of a square at once.
 """
 
 from __future__ import annotations
@@ -55,11 +56,13 @@ Y_BUFFER = 7  # bytes before the second buffer
 PIECE = 8  # elements of a piece
 ACROSS, ROWS, COLUMNS = 9, 10, 11  # the axis of the rows of a square, its rows and its columns
 DOWN, ALONG = 12, 13  # how many squares lie along that axis, and along the last one
-SUM_BYTES = 14  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
-UNIT_BITS_X, UNIT_BITS_Y = 15, 16  # of a unit of the kernel, in operands that are not copied
-ORIGIN_UNIT = 17  # elements of what the kernel counts its origin in
-PERIOD, PERIOD_STRIDE = 18, 19  # rows of the axis of rows before it goes on with another axis; elements to the next
-NDIM, AXES = 20, 21  # how many axes there are; then the words of each:
+GROUP = 14  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
+DENSE = 15  # whether the rows of a square follow each other in C order
+SUM_BYTES = 16  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
+UNIT_BITS_X, UNIT_BITS_Y = 17, 18  # of a unit of the kernel, in operands that are not copied
+ORIGIN_UNIT = 19  # elements of what the kernel counts its origin in
+PERIOD, PERIOD_STRIDE = 20, 21  # rows of the axis of rows before it goes on with another axis; elements to the next
+NDIM, AXES = 22, 23  # how many axes there are; then the words of each:
 LENGTH, STRIDE_X, STRIDE_Y, STRIDE = range(4)  # strides of the operands in bytes, and of the kernel in elements
 AXIS = 4  # words of an axis
 
@@ -167,7 +170,7 @@ def _store_result(kind, where, index, value):  # type: ignore[no-untyped-def]
 
 @njit
 def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Transpose as many columns as there are lanes, line by line.
+    """Transpose as many columns as there are lanes, and at least as many rows, line by line.
 
     One core of a Zen 4, bytes, 2**24 and 2**18, Gelem/s: stores of 16 bytes 4.2 and 14, of lines 8.4 and 13.
     """
@@ -180,7 +183,8 @@ def _transpose_lines(kind, src, dst, rows, src_row, dst_row, dst_step):  # type:
             whole = load(pointer(lines + c * LINE, types.uint8), 0, _LINE)
             store(pointer(dst + r * dst_row + c * dst_step, types.uint8), 0, whole)
         r += line
-    while r <= rows - n:
+    while r < rows:
+        r = min(r, rows - n)
         _transpose(kind, src + r * src_row, dst + r * dst_row, src_row, dst_step)
         r += n
 
@@ -239,7 +243,7 @@ def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
 
 
 @njit
-def _copy_rest(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
+def _copy_few(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Copy rows of fewer columns than there are lanes, to contiguous columns."""
     done = _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
     src, dst = src + done * src_row, dst + done * dst_row
@@ -248,21 +252,25 @@ def _copy_rest(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # ty
 
 @njit
 def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Copy a matrix whose rows are contiguous to one whose columns are, but for what is less than a square of lanes."""
-    n, whole = count(_lanes(kind)), columns - columns % count(_lanes(kind))
-    if abs(src_row) < abs(dst_step):  # to the lines of an array
-        for c in range(0, whole, n):
+    """Copy a matrix whose rows are contiguous to one whose columns are, by squares of lanes.
+
+    The last square of a row or column may overlap the one before.
+    """
+    n = count(_lanes(kind))
+    if columns < n:
+        _copy_few(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
+    elif rows < n:
+        _copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step)
+    elif abs(src_row) < abs(dst_step):  # to the lines of an array
+        for k in range(0, columns, n):
+            c = min(k, columns - n)
             _transpose_lines(kind, src + c * src_step, dst + c * dst_step, rows, src_row, dst_row, dst_step)
     else:
-        for r in range(0, rows - n + 1, n):
-            for c in range(0, whole, n):
+        for j in range(0, rows, n):
+            r = min(j, rows - n)
+            for k in range(0, columns, n):
+                c = min(k, columns - n)
                 _transpose(kind, src + r * src_row + c * src_step, dst + r * dst_row + c * dst_step, src_row, dst_step)
-    if whole < columns:
-        rest_src, rest_dst = src + whole * src_step, dst + whole * dst_step
-        _copy_rest(kind, rest_src, rest_dst, rows, columns - whole, src_row, dst_row, dst_step)
-    done = rows - rows % n
-    src, dst = src + done * src_row, dst + done * dst_row
-    _copy(kind, src, dst, rows - done, whole, src_row, src_step, dst_row, dst_step)
 
 
 def copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
@@ -428,38 +436,44 @@ def tile_runs(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignor
 @njit
 def _move_square(words, function, which, fills, array, buffer, size, pitch, rows, columns):  # type: ignore[no-untyped-def]
     """Copy some columns of some rows of a strided array to a buffer, or from there, along the lines of the array."""
-    down = words[AXES + words[ACROSS] * AXIS + which]
-    along = words[AXES + (words[NDIM] - 1) * AXIS + which]
-    if abs(down) < abs(along):
-        _copy_as_it_is(function, fills, array, buffer, columns, rows, along, down, size, pitch)
-    else:
-        _copy_as_it_is(function, fills, array, buffer, rows, columns, down, along, pitch, size)
+    last = AXES + (words[NDIM] - 1) * AXIS
+    down, along, step = words[AXES + words[ACROSS] * AXIS + which], words[last + which], words[last - AXIS + which]
+    width = words[last + LENGTH] if words[GROUP] else columns
+    for _ in range(columns // width):
+        if abs(down) < abs(along):
+            _copy_as_it_is(function, fills, array, buffer, width, rows, along, down, size, pitch)
+        else:
+            _copy_as_it_is(function, fills, array, buffer, rows, width, down, along, pitch, size)
+        array, buffer = array + step, buffer + width * size
 
 
 def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
-    """Run a kernel on squares start..stop, row by row of each: what C calls."""
+    """Run a kernel on squares start..stop, row by row of each unless they follow each other: what C calls."""
     words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + words[Y_BUFFER]
     fill_x, fill_y, empty_y, bits_x, bits_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y], words[BITS_X], words[BITS_Y]
     e += start // TOGETHER * words[SUM_BYTES]
     down, last = AXES + words[ACROSS] * AXIS, AXES + (words[NDIM] - 1) * AXIS
-    pitch_x, pitch_y = (words[COLUMNS] * bits_x >> 3) + LINE, (words[COLUMNS] * bits_y >> 3) + LINE
+    group, dense = words[GROUP], words[DENSE]
+    along, step, width = (last - AXIS, group, words[last + LENGTH]) if group else (last, words[COLUMNS], 1)
+    gap = 0 if dense else LINE
+    pitch_x, pitch_y = (words[COLUMNS] * bits_x >> 3) + gap, (words[COLUMNS] * bits_y >> 3) + gap
     status = 0
     for square in range(start, stop):
         if fill_x:
             i, rest = square % words[DOWN] * words[ROWS], square // words[DOWN]
-            j, rest = rest % words[ALONG] * words[COLUMNS], rest // words[ALONG]
+            j, rest = rest % words[ALONG] * step, rest // words[ALONG]
         else:  # which kernels prefetch along its rows
-            j, rest = square % words[ALONG] * words[COLUMNS], square // words[ALONG]
+            j, rest = square % words[ALONG] * step, square // words[ALONG]
             i, rest = rest % words[DOWN] * words[ROWS], rest // words[DOWN]
-        columns, rows = min(words[COLUMNS], words[last + LENGTH] - j), min(words[ROWS], words[down + LENGTH] - i)
-        x = a + j * words[last + STRIDE_X] + i * words[down + STRIDE_X]
-        y = b + j * words[last + STRIDE_Y] + i * words[down + STRIDE_Y]
-        first, axis = j, last
+        columns, rows = min(step, words[along + LENGTH] - j) * width, min(words[ROWS], words[down + LENGTH] - i)
+        x = a + j * words[along + STRIDE_X] + i * words[down + STRIDE_X]
+        y = b + j * words[along + STRIDE_Y] + i * words[down + STRIDE_Y]
+        first, axis = j * width, last
         while rest > 0:
             axis -= AXIS
-            if axis != down:
+            if axis != down and axis != along:
                 k, rest = rest % words[axis + LENGTH], rest // words[axis + LENGTH]
                 x += k * words[axis + STRIDE_X]
                 y += k * words[axis + STRIDE_Y]
@@ -469,7 +483,8 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
         if fill_y:
             _move_square(words, fill_y, STRIDE_Y, True, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
         period, r_in_period = i // words[PERIOD], i % words[PERIOD]
-        for r in range(rows):
+        calls, count = (1, rows * columns) if dense else (rows, columns)
+        for r in range(calls):
             k = first + r_in_period * words[down + STRIDE] + period * words[PERIOD_STRIDE]
             r_in_period += 1
             if r_in_period == words[PERIOD]:
@@ -477,7 +492,7 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
             unit = k // words[UNIT]
             at_x = x_buffer + r * pitch_x if fill_x else a + (unit * words[UNIT_BITS_X] >> 3)
             at_y = y_buffer + r * pitch_y if fill_y or empty_y else b + (unit * words[UNIT_BITS_Y] >> 3)
-            status |= _run(words, at_x, at_y, (c, d, e), args, k, columns, slot)
+            status |= _run(words, at_x, at_y, (c, d, e), args, k, count, slot)
         if empty_y:
             _move_square(words, empty_y, STRIDE_Y, False, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
     return status

@@ -38,7 +38,7 @@ def test_the_order_that_kernels_see(name):
     shape, order, where, to_c_order, seen, direct = SEEN[name]
     x = in_order(shape, order)
     out = np.empty(shape, np.int8) if to_c_order else None
-    arrangement = arrange(x, out, **where, by_width=False)
+    arrangement = arrange(x, out, **where)
     assert (arrangement.order if arrangement.order != (0, 1, 2) else None, arrangement.direct) == (seen, direct)
     options = {"axis": where["axes"], "block_size": where["block_size"]}
     options["axis"] = options["axis"][0]

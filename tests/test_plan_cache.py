@@ -12,7 +12,7 @@ from subprocesses import run
 
 import fastq
 from fastq import reference
-from fastq.dispatch import cache
+from fastq.dispatch import cache, elementwise
 from fastq.formats.qtypes import QTYPES
 
 SHAPE = 48, 64
@@ -416,7 +416,7 @@ def test_plans_in_use_outlive_the_others(monkeypatch, only_kept):
 @pytest.mark.slow("thousands of calls")
 def test_more_calls_than_are_kept_in_several_threads():
     code = """
-    from fastq.dispatch import cache
+    from fastq.dispatch import cache, elementwise
     sys.setswitchinterval(1e-6)
     cache.plans.size = 8
     arrays = [np.linspace(-1, 1, size, dtype=np.float32) for size in range(1, 60)]
@@ -436,16 +436,28 @@ TRANSPOSED = (6, 64, 40)
 BLOCKS = {"axis": 1, "block_size": 32}
 
 
-def transposed():
-    """An array in Fortran order, and scales and zero points of its blocks, which kernels take in that order, too."""
-    rng = np.random.default_rng(9)
+def transposed(memory="F C"):
+    """An array, and scales and zero points of its blocks, which kernels take in the order of the array.
+
+    Each in some memory: C or Fortran order, or apart from each other.
+    """
+    rng, (of_x, of_scale) = np.random.default_rng(9), memory.split()
     x, scale = rng.standard_normal(TRANSPOSED).astype(np.float32), rng.uniform(0.1, 1, (6, 2, 40)).astype(np.float32)
-    return x.copy("F"), scale, rng.integers(-5, 6, scale.shape, np.int8)
+    zero_point = rng.integers(-5, 6, scale.shape, np.int8)
+    return x.copy(of_x), in_memory(scale, of_scale), in_memory(zero_point, of_scale)
 
 
+def in_memory(array, kind):
+    return np.repeat(array, 2, -1)[..., ::2] if kind == "apart" else array.copy(kind)
+
+
+MEMORIES = ["F C", "F F", "F apart", "C F", "C apart"]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
-def test_bad_scales_of_transposed_memory(bad):
-    x, scale, zero_point = transposed()
+def test_bad_scales_of_transposed_memory(bad, memory):
+    x, scale, zero_point = transposed(memory)
     fastq.quantize_linear(x, scale, zero_point, **BLOCKS)
     scale[3, 1, 7] = bad
     for _ in range(2):
@@ -453,8 +465,27 @@ def test_bad_scales_of_transposed_memory(bad):
             fastq.quantize_linear(x, scale, zero_point, **BLOCKS)
 
 
-def test_nan_in_transposed_memory():
-    x, scale, zero_point = transposed()
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_parameters_in_any_memory_are_read_as_they_are(memory, monkeypatch):
+    """By the driver, which validation does not prepare them for; those of a result in Fortran order are not in C."""
+    cache.plans.clear()
+    monkeypatch.setattr(elementwise.ElementwiseLaunch, "_launch_validated", None)
+    x, scale, zero_point = transposed(memory)
+    own = fastq.quantize(x, "int8", **BLOCKS)
+    calls = [
+        lambda api: api.quantize_linear(x, scale, zero_point, **BLOCKS),
+        lambda api: api.dequantize_linear(own.codes, scale, zero_point, **BLOCKS),
+        lambda api: api.dequantize(own),
+    ]
+    for call in calls:
+        same_bytes(call(fastq).copy(), call(reference).copy())
+    cache.plans.clear()
+    assert fastq.compare(x, own).clipped == reference.compare(x, own).clipped
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_nan_in_transposed_memory(memory):
+    x, scale, zero_point = transposed(memory)
     fastq.quantize_linear(x, scale, zero_point, **BLOCKS)
     x[1, 2, 3] = np.nan
     for _ in range(2):
@@ -462,14 +493,20 @@ def test_nan_in_transposed_memory():
             fastq.quantize_linear(x, scale, zero_point, **BLOCKS)
 
 
-def test_scales_in_the_memory_of_a_transposed_result():
-    x, scale, zero_point = transposed()
+@pytest.mark.parametrize("where", MEMORIES)
+def test_scales_in_the_memory_of_a_transposed_result(where):
+    x, scale, zero_point = transposed(where)
     right = reference.quantize_linear(x, scale, zero_point, **BLOCKS)
     memory = np.zeros(x.size, np.uint8)
-    out, shared = memory.view(np.int8).reshape(x.T.shape).T, memory[: scale.nbytes].view(np.float32)
+    out = memory.view(np.int8).reshape(x.T.shape).T if where[0] == "F" else memory.view(np.int8).reshape(x.shape)
+    shared = memory[: scale.nbytes * 2].view(np.float32)
+    if where.endswith("apart"):
+        shared = shared[::2].reshape(scale.shape)
+    else:
+        shared = shared[: scale.size].reshape(scale.shape, order=where[-1])
     for _ in range(2):
-        shared[...] = scale.reshape(-1)
-        fastq.quantize_linear(x, shared.reshape(scale.shape), zero_point, **BLOCKS, out=out)
+        shared[...] = scale
+        fastq.quantize_linear(x, shared, zero_point, **BLOCKS, out=out)
         np.testing.assert_array_equal(out, right)
 
 
@@ -553,7 +590,7 @@ def test_a_plan_that_became_outdated_while_it_was_made_is_not_kept(monkeypatch):
 
 def test_a_child_has_no_plans_of_its_parent():
     code = """
-    from fastq.dispatch import cache
+    from fastq.dispatch import cache, elementwise
     x = np.linspace(-3, 3, 1 << 18, dtype=np.float32)
     expected = reference.quantize(x, "int8").codes.tobytes()
     for k in range(3):

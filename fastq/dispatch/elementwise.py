@@ -62,13 +62,15 @@ class ElementwiseLaunch:
         ready = given.as_bits
         dtypes = x.dtype, result.dtype, ready.scale.dtype, ready.zero_point.dtype
         target = None if out is None else np.asarray(out)
-        self.launcher_for = functools.partial(launcher, spec, shape=x.shape if shape is None else shape, dtypes=dtypes)
+        self.launcher_for = functools.partial(
+            launcher, spec, shape=x.shape if shape is None else shape, dtypes=dtypes, scale=ready.scale
+        )
         self.strides = x.strides
         self.launcher = self.launcher_for(x, target) if x.size else None
         self.launch: Callable[..., int] = never_fits
         passes = not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given)
         if self.launcher and passes:
-            self.launch = self.launcher.bound(rules.checks(x, target, result.nbytes, given))
+            self.launch = self.launcher.bound(rules.checks(x, target, result.nbytes, given), given.are_dense)
 
     @property
     def bound(self) -> BoundCall:

@@ -105,7 +105,7 @@ class ErrorsLaunch:
             self.launcher = self._direct(x, given, packed, spec, q)
 
     def _direct(self, x: Array, given: Parameters, arrangement: Arrangement | None, spec: OpSpec, q: Array) -> Launcher:
-        arrangement = arrangement or arrange(x, q, spec.axes, spec.block_size)
+        arrangement = arrangement or arrange(x, q, spec.axes, spec.block_size, given=True, scale=given.scale)
         view = arrangement.view(x)
         memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))
         dtypes = map(native, (x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype))
@@ -129,7 +129,7 @@ def compare_codes(
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     errors = ErrorsLaunch(spec_with("compare", params, x.ndim), x, codes, given.as_bits)
     passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    launch = errors.launcher.bound(rules.checks(x, None, 0, given)) if passes else never_fits
+    launch = errors.launcher.bound(rules.checks(x, None, 0, given), given.are_dense) if passes else never_fits
 
     def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
         sums = errors.new_sums()

@@ -25,10 +25,11 @@ Array = NDArray[Any]
 class Launcher(Protocol):
     """A way to run an operation, with parameters in the dtypes that its kernel reads."""
 
-    def bound(self, checks: Checks) -> Callable[..., int]:
+    def bound(self, checks: Checks, dense: bool = True) -> Callable[..., int]:
         """Return what runs on x, result, scale, zero point and sums as callers give them, once they pass checks.
 
-        It returns the status, or `UNFIT` where they do not pass and nothing was written.
+        It returns the status, or `UNFIT` where they do not pass and nothing was written. Without `dense` parameters are
+        not contiguous.
         """
 
     def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
@@ -41,10 +42,10 @@ class DirectLauncher(NamedTuple):
     plan: LaunchPlan
     arrangement: Arrangement
 
-    def bound(self, checks: Checks) -> Callable[..., int]:
+    def bound(self, checks: Checks, dense: bool = True) -> Callable[..., int]:
         """Return what runs on operands as callers give them, parameters transposed if they must be."""
         launch, arranged = bind(self.plan.checked(checks)), self.arrangement.to_kernel
-        if not self.arrangement.parameter_order:
+        if dense and not self.arrangement.parameter_order:
             return launch
 
         def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Array) -> int:
@@ -72,9 +73,9 @@ class UnpackedLauncher(NamedTuple):
     dtype: np.dtype[Any]
     raises_nan: bool  # whether NaN is refused; codes are then not written
 
-    def bound(self, checks: Checks) -> Callable[..., int]:
+    def bound(self, checks: Checks, dense: bool = True) -> Callable[..., int]:
         """Return what runs on operands as callers give them; codes one in a byte share memory with none of them."""
-        return self._through(self.through.bound(checks.with_new(self.operand, math.prod(self.shape))))
+        return self._through(self.through.bound(checks.with_new(self.operand, math.prod(self.shape)), dense))
 
     def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
         """Run on valid arrays; return the status."""
@@ -133,6 +134,7 @@ def launcher(
     shape: tuple[int, ...],
     dtypes: tuple[np.dtype[Any], ...],
     backward: bool = False,
+    scale: Array | None = None,
 ) -> Launcher:
     """Choose how to run an operation.
 
@@ -148,6 +150,8 @@ def launcher(
         Of source, result, scale and zero point.
     backward : bool
         Whether to begin with the end of the array, which the pass before has left in the cache.
+    scale : ndarray, optional
+        Whose memory decides, too.
     """
     dtypes = tuple(map(native, dtypes))
     if spec.packs:
@@ -158,13 +162,13 @@ def launcher(
 
             def on(unpacked: OpSpec, codes: Array) -> Launcher:
                 if packs:
-                    return launcher(unpacked, x, codes, shape, (source, codes.dtype, *others))
-                return launcher(unpacked, codes, out, shape, (codes.dtype, result, *others))
+                    return launcher(unpacked, x, codes, shape, (source, codes.dtype, *others), scale=scale)
+                return launcher(unpacked, codes, out, shape, (codes.dtype, result, *others), scale=scale)
 
             return through_unpacked(spec, codes, shape, on)
         arrangement = packed
     else:
-        arrangement = arrange(x, out, spec.axes, spec.block_size, by_width=True)
+        arrangement = arrange(x, out, spec.axes, spec.block_size, given=True, scale=scale)
         shape = arrangement.view(x).shape
     memory = strided_operands(arrangement, x, out, dtypes[1], spec.packs)
     seen = spec.with_axes(arrangement.axes)

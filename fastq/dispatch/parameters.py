@@ -142,7 +142,10 @@ class ParameterRules(NamedTuple):
         )
 
     def pass_as_they_are(self, scale: Any, zero_point: Any, given: Parameters) -> bool:
-        """Whether the driver can read parameters as the caller gave them, `given` being the same made ready."""
+        """Whether the driver can read parameters as the caller gave them once they are contiguous.
+
+        `given` are the same made ready.
+        """
         if not _passes(scale, given.scale, (float, np.float64)):
             return False
         if zero_point is None:
@@ -159,6 +162,6 @@ _KEPT_ZEROS = 1 << 16  # bytes of zero points that a plan may keep for callers w
 
 def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:
     if given is ready:
-        return ready.flags.c_contiguous and ready.flags.aligned and ready.dtype.isnative
+        return ready.flags.aligned and ready.dtype.isnative
     kind = type(given)
     return not ready.shape and (kind in numbers or (kind is ready.dtype.type and keeps_value(ready.dtype)))

@@ -135,6 +135,11 @@ class Parameters(NamedTuple):
     tensor_scale: float = 0.0
 
     @property
+    def are_dense(self) -> bool:
+        """Whether both lie in memory as kernels read them."""
+        return self.scale.flags.c_contiguous and self.zero_point.flags.c_contiguous
+
+    @property
     def as_bits(self) -> Parameters:
         """The same as kernels can read them."""
         return self._replace(scale=as_bits(self.scale), zero_point=as_bits(self.zero_point))

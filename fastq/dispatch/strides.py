@@ -120,18 +120,20 @@ def arrange(
     out: Array | None,
     axes: tuple[int, ...] | None,
     block_size: int,
-    by_width: bool = False,
+    given: bool = False,
     reads: bool = False,
+    scale: Array | None = None,
 ) -> Arrangement:
     """Return how kernels see x, and out if it is given: as out lies in memory, else as x does, where that can be.
 
-    With `by_width` as x lies where that has the wider elements: to transpose the others moves fewer bytes. With `reads`
-    there is no result of its shape, and what is repeated along an axis is read in the rows that it has. Blocks along
-    the last axis are seen in C order unless all memory is contiguous in another one, with rows that are long enough;
-    so are rows of a few elements with parameters of their own.
+    With `given` parameters as x lies where that has the wider elements: to transpose the others moves fewer bytes. With
+    `reads` there is no result of its shape, and what is repeated along an axis is read in the rows that it has. Blocks
+    along the last axis are seen in C order unless all memory is contiguous in another one, with rows that are long
+    enough, or blocks that are contiguous and a given `scale` in the same order; so are rows of a few elements with
+    parameters of their own.
     """
     natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, axes, block_size)
-    leads = out is None or (by_width and x.itemsize > out.itemsize and _has_long_rows(x))
+    leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
     order = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out, reads)
     arrangement = None
     for seen in (order, natural, tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))):
@@ -142,8 +144,13 @@ def arrange(
         if seen == natural or in_c_order is None:
             break
         in_runs = block_size > 0 and in_c_order.inner == 1
-        faster = _is_faster(arrangement.layout, in_c_order, x.itemsize, in_runs, reads)
-        if faster and (direct or by_width or not in_runs):
+        if in_runs and arrangement.layout.inner == 1:
+            # to transpose given parameters takes as long as to copy runs to tiles
+            follows = scale is not None and is_plain(scale.transpose(arrangement.parameter_order))
+            faster = direct and (follows or not given)
+        else:
+            faster = _is_faster(arrangement.layout, in_c_order, x.itemsize, in_runs, reads)
+        if faster and (direct or given or not in_runs):
             break
     assert arrangement is not None  # kept axes in front always have a layout
     return arrangement
@@ -160,7 +167,7 @@ def _is_faster(layout: Layout, in_c_order: Layout, itemsize: int, in_runs: bool,
     ranges 4 (float32) to 17 (int8) times as fast, by own ranges 1.7 to 3.5, by given ones 1.8 to 2, decoded 1.1 to 1.4.
     """
     if in_runs:
-        return layout.inner == 1 or layout.inner >= SHORT
+        return layout.inner >= SHORT
     return not _has_short_rows(layout, itemsize, reads) or _has_short_rows(in_c_order, itemsize, reads)
 
 

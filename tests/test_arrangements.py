@@ -7,7 +7,7 @@ from catalogue import same_bytes, same_quantized
 import fastq
 from fastq import reference
 from fastq.dispatch import planner, ranged
-from fastq.dispatch.strides import arrange
+from fastq.dispatch.strides import arrange, order_without_gaps
 from fastq.system import tuning
 
 
@@ -39,14 +39,27 @@ def test_the_order_that_kernels_see(name):
     x = in_order(shape, order)
     out = np.empty(shape, np.int8) if to_c_order else None
     arrangement = arrange(x, out, **where)
-    assert (arrangement.order if arrangement.order != (0, 1, 2) else None, arrangement.direct) == (seen, direct)
-    options = {"axis": where["axes"], "block_size": where["block_size"]}
-    options["axis"] = options["axis"][0]
-    expected = reference.quantize(x, "int8", **options)
-    same_quantized(fastq.quantize(x, "int8", **options), expected)
+    assert (arrangement.order, arrangement.direct) == (seen, direct)
+    options = {"axis": where["axes"][0], "block_size": where["block_size"]}
+    expected, own = reference.quantize(x, "int8", **options), fastq.quantize(x, "int8", **options, out=out)
+    same_quantized(own, expected)
     for found, wanted in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
         same_bytes(found, wanted)
-    same_bytes(fastq.dequantize(expected), reference.dequantize(expected))
+    for q in (own, expected):
+        same_bytes(fastq.quantize(x, qparams=q.qparams, out=out).codes.copy(), expected.codes.copy())
+        same_bytes(fastq.dequantize(q).copy(), reference.dequantize(expected).copy())
+        assert fastq.compare(x, q).max_abs_error == reference.compare(x, expected).max_abs_error
+
+
+@pytest.mark.parametrize(
+    ("scale_order", "seen"), [(None, None), ((0, 1, 2), None), ((2, 0, 1), None), ((1, 0, 2), (1, 0, 2))]
+)
+def test_blocks_whose_scales_lie_as_they_do_are_seen_in_place(scale_order, seen):
+    """Others would have to be transposed, as those of a result in C order are."""
+    x = in_order((64, 128, 64), (1, 0, 2))
+    arrangement = arrange(x, None, **BLOCKS, given=True, scale_order=scale_order)
+    assert (arrangement.order, arrangement.direct) == (seen, seen is not None)
+    assert order_without_gaps(fastq.quantize(x, "int8", axis=2, block_size=32).scale) == (1, 0, 2)
 
 
 @pytest.mark.parametrize(("columns", "passes"), [(3, 2), (16, 1), (64, 1)])

@@ -44,6 +44,18 @@ def test_gguf_upon_what_it_is_made_of(rows, gap):
     same_bytes(fastq.gguf.dequantize(data, "Q8_0", out=out), reference.gguf.dequantize(blocks, "Q8_0"))
 
 
+@pytest.mark.parametrize("code", ["mxfp8_e4m3", "mxfp4"])
+def test_a_copy_without_gaps_that_fits_no_tile(code):
+    """The input shares memory with the result and is copied; that has no gaps, so tiles are of other rows."""
+    rng = np.random.default_rng(0)
+    memory = rng.standard_normal((1001, 16, 9)).astype(np.float16)
+    x = memory[:, :, :8].T
+    x[3, 4, 5] = np.nan
+    expected = reference.fake_quantize(x.copy(), code, nan="keep")
+    out = memory.reshape(-1)[: x.size].reshape(x.shape)
+    same_bytes(fastq.fake_quantize(x, code, nan="keep", out=out), expected)
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((0, 3), 0), ((0, 3), 1), ((3, 0, 2), (0, 1)), ((0,), None)])
 def test_a_calibrator_of_nothing(shape, axis):
     """Of no channels, or of channels without elements, whose ranges a later part brings."""

@@ -416,7 +416,7 @@ def test_plans_in_use_outlive_the_others(monkeypatch, only_kept):
 @pytest.mark.slow("thousands of calls")
 def test_more_calls_than_are_kept_in_several_threads():
     code = """
-    from fastq.dispatch import cache, elementwise
+    from fastq.dispatch import cache
     sys.setswitchinterval(1e-6)
     cache.plans.size = 8
     arrays = [np.linspace(-1, 1, size, dtype=np.float32) for size in range(1, 60)]
@@ -590,7 +590,7 @@ def test_a_plan_that_became_outdated_while_it_was_made_is_not_kept(monkeypatch):
 
 def test_a_child_has_no_plans_of_its_parent():
     code = """
-    from fastq.dispatch import cache, elementwise
+    from fastq.dispatch import cache
     x = np.linspace(-3, 3, 1 << 18, dtype=np.float32)
     expected = reference.quantize(x, "int8").codes.tobytes()
     for k in range(3):

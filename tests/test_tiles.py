@@ -302,8 +302,57 @@ def test_rows_of_squares_that_are_short(name):
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
     tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8))
     (words,) = tiled.descriptors
-    assert (words[tiles.GROUP] > 0, words[tiles.DENSE] > 0) == expected
-    assert words[tiles.ROWS] * words[tiles.COLUMNS] * 4 <= tiles.BUFFER
+    assert (words[tiles.SPAN] > 0, words[tiles.FOLLOWING] > 0) == expected
+
+
+def test_squares_fit_their_buffers():
+    """Of one operand or both, each in an order of its own, of any width, in shapes of any remainder."""
+    rng = np.random.default_rng(3)
+    launch, squares = driver.plan_launch(0, driver.VALUES, None, 1, 1), 0
+    for _ in range(4000):
+        shape = tuple(rng.integers(1, rng.choice([5, 70, 2000], rng.integers(2, 5))).tolist())
+        both = [operand(shape, rng.permutation(len(shape)), rng.choice([1, 2, 4, 8])) for _ in range(2)]
+        operands = [both, [both[0], tiling.Operand(8)], [tiling.Operand(8), both[1]]][rng.integers(3)]
+        tiled = tiling.in_tiles(launch, shape, *operands, whole=int(rng.choice([1, 32, shape[-1]])))
+        if tiled is None or not tiled.descriptors[0][tiles.ROWS]:
+            continue
+        words, squares = tiled.descriptors[0], squares + 1
+        x_bytes, y_bytes = (int(words[tiles.ROWS] * words[pitch]) for pitch in (tiles.PITCH_X, tiles.PITCH_Y))
+        assert x_bytes <= words[tiles.Y_BUFFER]
+        assert words[tiles.Y_BUFFER] + y_bytes <= tiles.BUFFER
+        assert all(
+            words[pitch] > 0 for pitch, each in zip((tiles.PITCH_X, tiles.PITCH_Y), operands, strict=True) if each.dtype
+        )
+    assert squares > 500
+
+
+def operand(shape, order, itemsize):
+    """An array in an order of axes in memory."""
+    strides = [0] * len(shape)
+    for k, axis in enumerate(order):
+        strides[axis] = int(itemsize * np.prod([shape[other] for other in order[k + 1 :]]))
+    return tiling.Operand(8 * int(itemsize), tuple(strides), np.dtype(f"u{itemsize}"))
+
+
+@pytest.mark.parametrize(
+    "order", [(1, 3, 2, 0), (3, 0, 2, 1), (3, 2, 1, 0), (1, 0, 3, 2), (2, 0, 3, 1), (3, 1, 0, 2), (0, 3, 2, 1)]
+)
+@pytest.mark.parametrize("shape", [(4, 3, 5, 64), (3, 64, 5, 4), (20, 6, 7, 17), (40, 5, 3, 33), (2, 70, 9, 24)])
+def test_squares_of_four_axes(threads, shape, order):
+    """Where rows are of two axes, the last axis but one may be among them, and another one is in its place."""
+    x = in_order(np.random.default_rng(4).standard_normal(shape).astype(np.float32), order)
+    for count, options in itertools.product((1, 2), ({}, {"axis": 3}, {"axis": -1, "block_size": 16})):
+        threads(count)
+        expected = reference.quantize(x, "int8", **options)
+        for out in (None, np.empty(shape, np.int8)):
+            same_quantized(fastq.quantize(x, "int8", **options, out=out), expected)
+            found = fastq.quantize(x, qparams=expected.qparams, out=out)
+            same_bytes(found.codes.copy(), expected.codes.copy())
+        values = np.empty(shape, np.float32)
+        same_bytes(fastq.fake_quantize(x, "int8", **options, out=values), reference.fake_quantize(x, "int8", **options))
+        assert fastq.compare(x, expected).max_abs_error == reference.compare(x, expected).max_abs_error
+        for found, wanted in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
+            same_bytes(found, wanted)
 
 
 @pytest.mark.slow("compiles 30 kernels a format", quick=lambda code, dtype: (code, dtype) == ("uint4", "float32"))

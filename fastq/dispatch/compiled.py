@@ -120,9 +120,9 @@ def _dequantize_linear(
 ) -> Callable[..., Any]:
     """Choose the implementation of `fastq.dequantize_linear`."""
     options = _constants(dtype=dtype, convention=convention, axis=axis, block_size=block_size)
-    stored, qtype = _resolved(validation.as_codes, _sample(codes, "codes"))
+    array, qtype = _resolved(validation.as_codes, _sample(codes, "codes"))
     samples = _sample(out, "out"), *_numbers(scale, zero_point)
-    resolved, wanted = _resolved(resolve_dequantize, stored, qtype, *samples, *options)
+    resolved, wanted = _resolved(resolve_dequantize, array, qtype, *samples, *options)
     conversion = _with_parameters(resolved, _values_type(wanted), "codes")
     _check_out(out, codes, conversion)
 

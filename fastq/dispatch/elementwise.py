@@ -17,6 +17,7 @@ from fastq.dispatch.launch import launcher
 from fastq.dispatch.parameters import ParameterRules, Result, codes_result, result_of, values_result
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
+from fastq.dispatch.strides import order_without_gaps
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, granularity_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray, without_checks
@@ -63,14 +64,18 @@ class ElementwiseLaunch:
         dtypes = x.dtype, result.dtype, ready.scale.dtype, ready.zero_point.dtype
         target = None if out is None else np.asarray(out)
         self.launcher_for = functools.partial(
-            launcher, spec, shape=x.shape if shape is None else shape, dtypes=dtypes, scale=ready.scale
+            launcher,
+            spec,
+            shape=x.shape if shape is None else shape,
+            dtypes=dtypes,
+            scale_order=order_without_gaps(ready.scale),
         )
         self.strides = x.strides
         self.launcher = self.launcher_for(x, target) if x.size else None
         self.launch: Callable[..., int] = never_fits
         passes = not given.tensor_scale and target is out and rules.pass_as_they_are(scale, zero_point, given)
         if self.launcher and passes:
-            self.launch = self.launcher.bound(rules.checks(x, target, result.nbytes, given), given.are_dense)
+            self.launch = self.launcher.bound(rules.checks(x, target, result.nbytes, given), given.are_in_c_order)
 
     @property
     def bound(self) -> BoundCall:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.launch import DirectLauncher, Launcher, arrangement_of_packed, through_unpacked
+from fastq.dispatch.launch import DirectLauncher, Launcher, arrangement_of_packed, empty_codes, through_codes
 from fastq.dispatch.planner import (
     ERRORS_CHUNK,
     NOT_STRIDED,
@@ -25,7 +24,7 @@ from fastq.dispatch.planner import (
 )
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import Arrangement, arrange, memory_of
+from fastq.dispatch.strides import Arrangement, arrange, memory_of, order_without_gaps
 from fastq.kernels.build import element_type
 from fastq.kernels.loops.compare import SUM_LANES, SUMS
 from fastq.kernels.operands import ErrorOperands
@@ -96,26 +95,32 @@ class ErrorsLaunch:
     """
 
     def __init__(self, spec: OpSpec, x: Array, q: Array, given: Parameters) -> None:
-        self.shape: tuple[int, ...] = ()
         packed = arrangement_of_packed(spec, x.shape, q) if spec.packs else None
         if spec.packs and packed is None:
-            on_codes = functools.partial(self._direct, x, given, None)
-            self.launcher: Launcher = through_unpacked(spec, q, x.shape, on_codes)
+            codes = empty_codes(spec, x.shape)
+            direct, chunks = _direct(spec.unpacked, x, codes, given)
+            self.launcher: Launcher = through_codes(spec, q, codes, direct)
         else:
-            self.launcher = self._direct(x, given, packed, spec, q)
-
-    def _direct(self, x: Array, given: Parameters, arrangement: Arrangement | None, spec: OpSpec, q: Array) -> Launcher:
-        arrangement = arrangement or arrange(x, q, spec.axes, spec.block_size, given=True, scale=given.scale)
-        view = arrangement.view(x)
-        memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))
-        dtypes = map(native, (x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype))
-        plan, chunks = plan_errors(spec.with_axes(arrangement.axes), view.shape, *dtypes, memory=memory)
-        self.shape = (chunks, SUMS, SUM_LANES)
-        return DirectLauncher(plan, arrangement)
+            self.launcher, chunks = _direct(spec, x, q, given, packed)
+        self.shape = chunks, SUMS, SUM_LANES
 
     def new_sums(self) -> Array:
         """Return sums of nothing."""
         return np.zeros(self.shape)
+
+
+def _direct(
+    spec: OpSpec, x: Array, q: Array, parameters: Parameters, arrangement: Arrangement | None = None
+) -> tuple[DirectLauncher, int]:
+    """Return a launcher on an array and its codes, or another array, and how many chunks have sums of their own."""
+    if arrangement is None:
+        order = order_without_gaps(parameters.scale)
+        arrangement = arrange(x, q, spec.axes, spec.block_size, given=True, scale_order=order)
+    view = arrangement.view(x)
+    memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))
+    dtypes = map(native, (x.dtype, q.dtype, parameters.scale.dtype, parameters.zero_point.dtype))
+    plan, chunks = plan_errors(spec.with_axes(arrangement.axes), view.shape, *dtypes, memory=memory)
+    return DirectLauncher(plan, arrangement), chunks
 
 
 def compare_codes(
@@ -129,7 +134,7 @@ def compare_codes(
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     errors = ErrorsLaunch(spec_with("compare", params, x.ndim), x, codes, given.as_bits)
     passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    launch = errors.launcher.bound(rules.checks(x, None, 0, given), given.are_dense) if passes else never_fits
+    launch = errors.launcher.bound(rules.checks(x, None, 0, given), given.are_in_c_order) if passes else never_fits
 
     def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
         sums = errors.new_sums()

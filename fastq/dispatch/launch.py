@@ -25,11 +25,11 @@ Array = NDArray[Any]
 class Launcher(Protocol):
     """A way to run an operation, with parameters in the dtypes that its kernel reads."""
 
-    def bound(self, checks: Checks, dense: bool = True) -> Callable[..., int]:
+    def bound(self, checks: Checks, in_c_order: bool = True) -> Callable[..., int]:
         """Return what runs on x, result, scale, zero point and sums as callers give them, once they pass checks.
 
-        It returns the status, or `UNFIT` where they do not pass and nothing was written. Without `dense` parameters are
-        not contiguous.
+        It returns the status, or `UNFIT` where they do not pass and nothing was written. Without `in_c_order` it copies
+        parameters that are not.
         """
 
     def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
@@ -42,10 +42,10 @@ class DirectLauncher(NamedTuple):
     plan: LaunchPlan
     arrangement: Arrangement
 
-    def bound(self, checks: Checks, dense: bool = True) -> Callable[..., int]:
+    def bound(self, checks: Checks, in_c_order: bool = True) -> Callable[..., int]:
         """Return what runs on operands as callers give them, parameters transposed if they must be."""
         launch, arranged = bind(self.plan.checked(checks)), self.arrangement.to_kernel
-        if dense and not self.arrangement.parameter_order:
+        if in_c_order and not self.arrangement.parameter_order:
             return launch
 
         def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Array) -> int:
@@ -73,9 +73,9 @@ class UnpackedLauncher(NamedTuple):
     dtype: np.dtype[Any]
     raises_nan: bool  # whether NaN is refused; codes are then not written
 
-    def bound(self, checks: Checks, dense: bool = True) -> Callable[..., int]:
+    def bound(self, checks: Checks, in_c_order: bool = True) -> Callable[..., int]:
         """Return what runs on operands as callers give them; codes one in a byte share memory with none of them."""
-        return self._through(self.through.bound(checks.with_new(self.operand, math.prod(self.shape)), dense))
+        return self._through(self.through.bound(checks.with_new(self.operand, math.prod(self.shape)), in_c_order))
 
     def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
         """Run on valid arrays; return the status."""
@@ -107,24 +107,23 @@ class UnpackedLauncher(NamedTuple):
         return unpack if self.operand == X else unpack_second
 
 
-def through_unpacked(
-    spec: OpSpec, packed: Array | None, shape: tuple[int, ...], launcher_of: Callable[[OpSpec, Array], Launcher]
-) -> UnpackedLauncher:
-    """Return a launcher on packed codes, given what makes one of a spec and codes one in a byte."""
-    code_format = spec.arithmetic.code_format
+def empty_codes(spec: OpSpec, shape: tuple[int, ...]) -> Array:
+    """Return memory for the codes of an operation, one in a byte."""
+    assert spec.arithmetic.code_format is not None
+    return np.empty(shape, spec.arithmetic.code_format.unpacked_dtype)
+
+
+def through_codes(spec: OpSpec, packed: Array | None, codes: Array, through: Launcher) -> UnpackedLauncher:
+    """Return a launcher on packed codes, given one on codes one in a byte."""
+    code_format, packs = spec.arithmetic.code_format, spec.op == "quantize"
     assert code_format is not None
-    codes = np.empty(shape, code_format.unpacked_dtype)
-    through, packs, operand = (
-        launcher_of(spec.unpacked, codes),
-        spec.op == "quantize",
-        X if spec.op == "dequantize" else OUT,
-    )
     if packs:
         move: Callable[[Array, Array], object] = packer(codes, packed, code_format)
     else:
         assert packed is not None
         move = unpacker(packed, codes, code_format)
-    return UnpackedLauncher(through, move, operand, packs, shape, codes.dtype, packs and spec.nan == "raise")
+    operand = X if spec.op == "dequantize" else OUT
+    return UnpackedLauncher(through, move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
 
 
 def launcher(
@@ -134,7 +133,7 @@ def launcher(
     shape: tuple[int, ...],
     dtypes: tuple[np.dtype[Any], ...],
     backward: bool = False,
-    scale: Array | None = None,
+    scale_order: tuple[int, ...] | None = None,
 ) -> Launcher:
     """Choose how to run an operation.
 
@@ -150,25 +149,25 @@ def launcher(
         Of source, result, scale and zero point.
     backward : bool
         Whether to begin with the end of the array, which the pass before has left in the cache.
-    scale : ndarray, optional
-        Whose memory decides, too.
+    scale_order : tuple of int, optional
+        Axes of scales from the slowest to the fastest in memory, where that is contiguous.
     """
     dtypes = tuple(map(native, dtypes))
     if spec.packs:
         packs, (source, result, *others) = spec.op == "quantize", dtypes
-        codes = out if packs else x
-        packed = arrangement_of_packed(spec, shape, codes)
+        packed = arrangement_of_packed(spec, shape, out if packs else x)
         if packed is None:
-
-            def on(unpacked: OpSpec, codes: Array) -> Launcher:
-                if packs:
-                    return launcher(unpacked, x, codes, shape, (source, codes.dtype, *others), scale=scale)
-                return launcher(unpacked, codes, out, shape, (codes.dtype, result, *others), scale=scale)
-
-            return through_unpacked(spec, codes, shape, on)
+            codes = empty_codes(spec, shape)
+            if packs:
+                kinds = source, codes.dtype, *others
+                through = launcher(spec.unpacked, x, codes, shape, kinds, scale_order=scale_order)
+                return through_codes(spec, out, codes, through)
+            kinds = codes.dtype, result, *others
+            through = launcher(spec.unpacked, codes, out, shape, kinds, scale_order=scale_order)
+            return through_codes(spec, x, codes, through)
         arrangement = packed
     else:
-        arrangement = arrange(x, out, spec.axes, spec.block_size, given=True, scale=scale)
+        arrangement = arrange(x, out, spec.axes, spec.block_size, given=True, scale_order=scale_order)
         shape = arrangement.view(x).shape
     memory = strided_operands(arrangement, x, out, dtypes[1], spec.packs)
     seen = spec.with_axes(arrangement.axes)

@@ -381,12 +381,17 @@ class RangedLaunch:
 
         `status` is that of a reduction before.
         """
-        out = np.asarray(out)
+        out = target = np.asarray(out)
         (source,) = validation.copy_if_overlapping(out, x)
         ranged = self.ranged if source.strides == x.strides else self.plan_for(source, out)
-        assert ranged is not None  # of memory without gaps there is a plan wherever there is one with them
+        if ranged is None:  # a copy without gaps may have longer rows, too long for a tile
+            source, target = self.arrangement.in_order(source), self.arrangement.in_order(np.empty_like(out))
+            ranged = self.plan_for(source, target)
+            assert ranged is not None  # of memory that goes through no tiles
         plan = ranged.plan.with_tensor(0.0 if tensor_scale is None else float(tensor_scale))
-        status |= run(plan, source, out, scale, zero_point, None, *ranged.begin())
+        status |= run(plan, source, target, scale, zero_point, None, *ranged.begin())
+        if target is not out:
+            out[...] = target
         refuse(status, self.request.nan, source)
 
     def _launch_with_tensor_scale(self, x: Array, out: Any) -> Quantized:
@@ -410,7 +415,10 @@ class SteppedLaunch:
         self.new, self.nan, self.choose = result.new, request.nan, ParameterChoice(x, request, spec)
         self.anew = functools.partial(SteppedLaunch, request=request, spec=spec, result=result)
         dtypes = x.dtype, result.dtype, spec.range_scheme.scale_dtype, spec.range_scheme.zero_point_dtype
-        self.launcher = launcher(spec.given, x, out, x.shape, dtypes, backward=True) if x.size else None
+        self.launcher = None
+        if x.size:
+            order = self.choose.reduce.arrangement.parameter_order or tuple(range(x.ndim))
+            self.launcher = launcher(spec.given, x, out, x.shape, dtypes, backward=True, scale_order=order)
 
     def launch(self, x: Array, out: Any) -> Quantized:
         """Launch; return codes or values, and their parameters."""

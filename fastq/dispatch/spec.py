@@ -135,8 +135,8 @@ class Parameters(NamedTuple):
     tensor_scale: float = 0.0
 
     @property
-    def are_dense(self) -> bool:
-        """Whether both lie in memory as kernels read them."""
+    def are_in_c_order(self) -> bool:
+        """Whether both are in C order without gaps."""
         return self.scale.flags.c_contiguous and self.zero_point.flags.c_contiguous
 
     @property

@@ -85,10 +85,15 @@ class Arrangement(NamedTuple):
         """Return an array with its axes in the order of this view."""
         return x if self.order is None else x.transpose(self.order)
 
+    def in_order(self, x: Array) -> Array:
+        """Return an array on which kernels can work in place in this view: as it is, or a copy."""
+        seen = np.ascontiguousarray(self.view(x))
+        return seen if self.order is None else seen.transpose(inverse(self.order))
+
     def to_kernel(self, parameters: Array) -> Array:
         """Return parameters of the caller's shape as kernels take them: C-contiguous in the order of this view.
 
-        Those that are alike are in any order, and may come in one row.
+        What comes in one row is alike: zeros for callers who give no zero point.
         """
         if not self.parameter_order or parameters.size == 1 or parameters.ndim == 1:
             return np.ascontiguousarray(parameters)
@@ -122,15 +127,15 @@ def arrange(
     block_size: int,
     given: bool = False,
     reads: bool = False,
-    scale: Array | None = None,
+    scale_order: tuple[int, ...] | None = None,
 ) -> Arrangement:
     """Return how kernels see x, and out if it is given: as out lies in memory, else as x does, where that can be.
 
     With `given` parameters as x lies where that has the wider elements: to transpose the others moves fewer bytes. With
     `reads` there is no result of its shape, and what is repeated along an axis is read in the rows that it has. Blocks
-    along the last axis are seen in C order unless all memory is contiguous in another one, with rows that are long
-    enough, or blocks that are contiguous and a given `scale` in the same order; so are rows of a few elements with
-    parameters of their own.
+    along the last axis are seen in C order, unless another one has long rows and, where parameters are not given, lets
+    kernels work in place; or it does, elements of a block follow each other, and given scales lie in that order, too
+    (`scale_order`). Rows of a few elements with parameters of their own are seen in C order.
     """
     natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, axes, block_size)
     leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
@@ -145,9 +150,8 @@ def arrange(
             break
         in_runs = block_size > 0 and in_c_order.inner == 1
         if in_runs and arrangement.layout.inner == 1:
-            # to transpose given parameters takes as long as to copy runs to tiles
-            follows = scale is not None and is_plain(scale.transpose(arrangement.parameter_order))
-            faster = direct and (follows or not given)
+            # to transpose given parameters of blocks of 32 takes as long as to copy their runs to tiles
+            faster = direct and (not given or scale_order == arrangement.parameter_order)
         else:
             faster = _is_faster(arrangement.layout, in_c_order, x.itemsize, in_runs, reads)
         if faster and (direct or given or not in_runs):
@@ -193,6 +197,12 @@ def memory_order(x: Array, reads: bool = False) -> tuple[int, ...]:
     """
     strides = [abs(stride) for stride in x.strides]
     return tuple(sorted(range(x.ndim), key=lambda axis: (bool(strides[axis]) and reads, -strides[axis])))
+
+
+def order_without_gaps(x: Array) -> tuple[int, ...] | None:
+    """Return axes from the slowest to the fastest in memory, None where that has gaps."""
+    order = memory_order(x)
+    return order if is_plain(x.transpose(order)) else None
 
 
 def _arranged(

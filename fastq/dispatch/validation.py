@@ -78,8 +78,7 @@ def as_codes(codes: Any) -> tuple[NDArray[Any], QType]:
     dtype = native(array.dtype)
     if dtype not in CODES and dtype.name not in QTYPES:
         raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {array.dtype}")
-    qtype = as_qtype(dtype)
-    return array, qtype
+    return array, as_qtype(dtype)
 
 
 def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:

@@ -80,7 +80,7 @@ class LowBits(Element):
     """
 
     def __init__(self, bits: int, signed: bool) -> None:
-        self.bits, self.signed = bits, signed
+        self.code_bits, self.signed = bits, signed
         super().__init__(f"LowBits({bits}, {signed})", 8)
 
 
@@ -92,7 +92,7 @@ register_model(LowBits)(ElementModel)
 def from_low_bits(value, kind):
     """Return the codes in the lowest bits of bytes."""
     form = kind.instance_type
-    mask, sign = (1 << form.bits) - 1, 1 << (form.bits - 1)
+    mask, sign = (1 << form.code_bits) - 1, 1 << (form.code_bits - 1)
     if not form.signed:
         return lambda value, kind: value & constant(mask, value)
 

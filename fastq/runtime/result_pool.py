@@ -47,7 +47,6 @@ class _Pool:
                     found, most = block, block.nbytes - 1
             if found is not None:
                 self.blocks.remove(found)
-                self.kept -= found.nbytes
             return found
         finally:
             self.lock.release()
@@ -58,7 +57,6 @@ class _Pool:
             return
         try:
             self.blocks.append(block)
-            self.kept += block.nbytes
             self._drop()
         finally:
             self.lock.release()
@@ -73,13 +71,16 @@ class _Pool:
                 self.lock.release()
 
     def _drop(self) -> None:
-        while self.kept > self.limit:
-            self.kept -= self.blocks.pop(0).nbytes
+        kept = 0
+        for block in self.blocks:
+            kept += block.nbytes
+        while kept > self.limit:
+            kept -= self.blocks.pop(0).nbytes
 
     def forget(self) -> None:
         """Begin anew, as in a forked child, where nobody would release a lock that another thread held."""
         self.blocks: list[_Block] = []
-        self.kept, self.lock = 0, threading.Lock()
+        self.lock = threading.Lock()
 
 
 def _limit_at_start() -> int:

@@ -7,9 +7,9 @@ back. What it needs to know stands in the words of a descriptor, whose address i
 Two tilers visit the elements of an array in C order:
 
 - `tile_runs` goes along the last axes, a piece of as many elements as fit the buffers at a time.
-- `tile_squares` takes some columns of as many rows as one cache line of a transposed array has elements, or of all that
-  there are, so that each line is read, or written, once. Where the last axis is short, columns are of two axes; where
-  all that follows the rows is, the kernel gets the rows of a square at once.
+- `tile_squares` takes some columns of as many rows as cache lines of a transposed array have elements, or of all that
+  there are, so that each line is read, or written, once. Where the last axis is short, columns are of two axes; rows
+  that follow each other go to the kernel at once.
 """
 
 from __future__ import annotations
@@ -55,14 +55,15 @@ BITS_X, BITS_Y = 5, 6  # of elements as the kernel has them
 Y_BUFFER = 7  # bytes before the second buffer
 PIECE = 8  # elements of a piece
 ACROSS, ROWS, COLUMNS = 9, 10, 11  # the axis of the rows of a square, its rows and its columns
-DOWN, ALONG = 12, 13  # how many squares lie along that axis, and along the last one
-GROUP = 14  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
-DENSE = 15  # whether the rows of a square follow each other in C order
-SUM_BYTES = 16  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
-UNIT_BITS_X, UNIT_BITS_Y = 17, 18  # of a unit of the kernel, in operands that are not copied
-ORIGIN_UNIT = 19  # elements of what the kernel counts its origin in
-PERIOD, PERIOD_STRIDE = 20, 21  # rows of the axis of rows before it goes on with another axis; elements to the next
-NDIM, AXES = 22, 23  # how many axes there are; then the words of each:
+DOWN, ALONG = 12, 13  # how many squares lie along that axis, and along the last one, or that before it: see SPAN
+SPAN = 14  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
+FOLLOWING = 15  # whether the rows of a square follow each other in C order
+PITCH_X, PITCH_Y = 16, 17  # bytes from row to row of a square in the buffers
+SUM_BYTES = 18  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
+UNIT_BITS_X, UNIT_BITS_Y = 19, 20  # of a unit of the kernel, in operands that are not copied
+ORIGIN_UNIT = 21  # elements of what the kernel counts its origin in
+PERIOD, PERIOD_STRIDE = 22, 23  # rows of the axis of rows before it goes on with another axis; elements to the next
+NDIM, AXES = 24, 25  # how many axes there are; then the words of each:
 LENGTH, STRIDE_X, STRIDE_Y, STRIDE = range(4)  # strides of the operands in bytes, and of the kernel in elements
 AXIS = 4  # words of an axis
 
@@ -437,14 +438,14 @@ def tile_runs(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignor
 def _move_square(words, function, which, fills, array, buffer, size, pitch, rows, columns):  # type: ignore[no-untyped-def]
     """Copy some columns of some rows of a strided array to a buffer, or from there, along the lines of the array."""
     last = AXES + (words[NDIM] - 1) * AXIS
-    down, along, step = words[AXES + words[ACROSS] * AXIS + which], words[last + which], words[last - AXIS + which]
-    width = words[last + LENGTH] if words[GROUP] else columns
-    for _ in range(columns // width):
+    down, along, next_span = words[AXES + words[ACROSS] * AXIS + which], words[last + which], words[last - AXIS + which]
+    length = words[last + LENGTH] if words[SPAN] else columns
+    for _ in range(columns // length):
         if abs(down) < abs(along):
-            _copy_as_it_is(function, fills, array, buffer, width, rows, along, down, size, pitch)
+            _copy_as_it_is(function, fills, array, buffer, length, rows, along, down, size, pitch)
         else:
-            _copy_as_it_is(function, fills, array, buffer, rows, width, down, along, pitch, size)
-        array, buffer = array + step, buffer + width * size
+            _copy_as_it_is(function, fills, array, buffer, rows, length, down, along, pitch, size)
+        array, buffer = array + next_span, buffer + length * size
 
 
 def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
@@ -455,11 +456,9 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
     fill_x, fill_y, empty_y, bits_x, bits_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y], words[BITS_X], words[BITS_Y]
     e += start // TOGETHER * words[SUM_BYTES]
     down, last = AXES + words[ACROSS] * AXIS, AXES + (words[NDIM] - 1) * AXIS
-    group, dense = words[GROUP], words[DENSE]
-    along, step, width = (last - AXIS, group, words[last + LENGTH]) if group else (last, words[COLUMNS], 1)
-    gap = 0 if dense else LINE
-    pitch_x, pitch_y = (words[COLUMNS] * bits_x >> 3) + gap, (words[COLUMNS] * bits_y >> 3) + gap
-    status = 0
+    span, following = words[SPAN], words[FOLLOWING]
+    along, step, width = (last - AXIS, span, words[last + LENGTH]) if span else (last, words[COLUMNS], 1)
+    pitch_x, pitch_y, status = words[PITCH_X], words[PITCH_Y], 0
     for square in range(start, stop):
         if fill_x:
             i, rest = square % words[DOWN] * words[ROWS], square // words[DOWN]
@@ -483,7 +482,7 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
         if fill_y:
             _move_square(words, fill_y, STRIDE_Y, True, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
         period, r_in_period = i // words[PERIOD], i % words[PERIOD]
-        calls, count = (1, rows * columns) if dense else (rows, columns)
+        calls, count = (1, rows * columns) if following else (rows, columns)
         for r in range(calls):
             k = first + r_in_period * words[down + STRIDE] + period * words[PERIOD_STRIDE]
             r_in_period += 1

@@ -44,8 +44,9 @@ from fastq.simd import LINE
 
 Array = NDArray[Any]
 _ALL = 1 << 62  # elements, which are more than any array has
+_LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
 _SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
-_SQUARE = BUFFER // 2  # bytes of a square at most whose rows are short
+_LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
 class Operand(NamedTuple):
@@ -132,35 +133,47 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
 def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, multiple: int) -> Cut | None:
     """Cut into squares of as many rows along an axis as a line has elements at most, each `step` bytes from the next.
 
-    None where `multiple` elements, which follow each other in C order, would be in several squares.
+    Of as many as several lines have where they follow each other and are short. None where `multiple` elements, which
+    follow each other in C order, would be in several squares, and where the kernel would be called for too few.
 
     Two threads of a Zen 5, 2**20 float32 in Fortran order to C order, beside rows of the last axis that the kernel gets
     one by one: rows of 64 5 times as fast, of 128 3.7, of 256 2.3; shape (N, 12, 64) 3.8, (N, 128, 24) 2.8.
     """
     sizes, last = axes.sizes, axes.sizes[-1]
-    rows = min(LINE // step, sizes[axis])
-    room = (BUFFER // rows - 2 * LINE) * 8 // (bits_x + bits_y)
-    group, width, least = 0, last, math.lcm(WHOLE_BYTES, multiple)
-    if last < _SHORT_ROW and axis < len(sizes) - 2:
-        group = _share(sizes[-2], room // last, math.lcm(least, last) // last)
-    if group:
-        width, columns = sizes[-2] * last, group * last
+    rows, copied = min(LINE // step, sizes[axis]), sum(bits > 0 for bits in (bits_x, bits_y))
+    room = ((BUFFER - LINE) // rows - 2 * LINE * copied) * 8 // (bits_x + bits_y)
+    span, width = 0, last
+    if last < _SHORT_ROW and axis < len(sizes) - 2 and axes.elements[-2] == last:
+        span = _share(sizes[-2], room // last, math.lcm(multiple, last) // last)
+    if span:
+        width, columns = sizes[-2] * last, span * last
     else:
-        columns = _share(last, room, least)
-    if not columns or width % multiple:
+        columns = _share(last, room, math.lcm(WHOLE_BYTES, multiple))
+    following = axes.elements[axis] == columns and axes.period[0] == _ALL
+    if not columns or width % multiple or (columns < WHOLE_BYTES and not following):
         return None
-    dense = axes.elements[axis] == columns and axes.period[0] == _ALL
-    if dense:  # of several lines
-        rows *= max(1, min(sizes[axis] // rows, 8 * _SQUARE // (rows * columns * (bits_x + bits_y))))
+    if following:
+        rows *= max(1, min(sizes[axis] // rows, 8 * _LINES_TOGETHER // (rows * columns * (bits_x + bits_y))))
+    pitches = [columns * bits >> 3 for bits in (bits_x, bits_y)]
+    if not following:
+        pitches = [_padded(pitch) for pitch in pitches]
     down, along = -(-sizes[axis] // rows), -(-width // columns)
-    buffer = rows * (columns * bits_x >> 3) + (LINE if dense else rows * LINE) if bits_x else 0
     units = math.prod(sizes) // sizes[axis] // width * down * along
-    words = buffer, 0, axis, rows, columns, down, along, group, dense
+    buffer = -(-rows * pitches[0] // LINE) * LINE if bits_x else 0
+    words = buffer, 0, axis, rows, columns, down, along, span, following, *pitches
     return Cut(tile_squares, units, rows * columns, 1, words)
 
 
+def _padded(nbytes: int) -> int:
+    """Return bytes from row to row of a buffer, 0 of none: a line more, as caches hold few lines some KiB apart."""
+    return -(-nbytes // LINE) * LINE + LINE if nbytes else 0
+
+
 def _share(size: int, most: int, multiple: int) -> int:
-    """Return how large equal parts of a size are, each a multiple of so many, at most `most`; 0 where none is."""
+    """Return a size, or if it is larger than `most` a multiple of so many in which it has few and about equal parts.
+
+    0 where `multiple` is too many.
+    """
     if size <= most:
         return size
     parts = -(-size // max(most - most % multiple, 1))
@@ -287,7 +300,8 @@ def _across(axes: Axes) -> tuple[int, int] | None:
         if any(steps):
             axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
             step, last = steps[axis], sizes[-1]
-            follow = last if axis == len(sizes) - 2 or sizes[axis] * step < LINE else sizes[-2] * last
+            alone = axis == len(sizes) - 2 or sizes[axis] * step < LINE or last < min(_LANES, LINE // step)
+            follow = last if alone else sizes[-2] * last
             if axis != len(sizes) - 1 and step * 4 <= LINE and step < steps[-1] and follow >= WHOLE_BYTES:
                 return axis, step
     return None

@@ -55,9 +55,8 @@ class ElementwiseLaunch:
         self.spec, self.rules, self.new = spec, rules, result.new
         self.zero_point = given.zero_point.reshape(-1) if zero_point is None else None
         storage = validation.storage_of(zero_point)
-        self.storage = (
-            storage if given.zero_point.dtype == storage else None
-        )  # kernels read others of int16, of other signs, or floats
+        # kernels read others of int16, of other signs, or floats
+        self.storage = storage if given.zero_point.dtype == storage else None
         if self.storage is not None:
             zero_point = given.zero_point
         ready = given.as_bits

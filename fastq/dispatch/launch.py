@@ -83,7 +83,8 @@ class UnpackedLauncher(NamedTuple):
 
     def _through(self, run: Callable[..., int]) -> Callable[..., int]:
         """Return what runs on packed codes, given what runs on codes one in a byte."""
-        new, move, raises_nan = functools.partial(result_pool.empty, self.shape, self.dtype), self.move, self.raises_nan
+        new = functools.partial(result_pool.empty, self.shape, self.dtype)
+        move, at, raises_nan = self.move, self.operand, self.raises_nan
 
         def pack(x: Array, out: Array, *others: Any) -> int:
             codes = new()
@@ -92,19 +93,12 @@ class UnpackedLauncher(NamedTuple):
                 move(codes, out)
             return status
 
-        def unpack(packed: Array, out: Array, *others: Any) -> int:
+        def unpack(*operands: Any) -> int:
             codes = new()
-            move(packed, codes)
-            return run(codes, out, *others)
+            move(operands[at], codes)
+            return run(*operands[:at], codes, *operands[at + 1 :])
 
-        def unpack_second(x: Array, packed: Array, *others: Any) -> int:
-            codes = new()
-            move(packed, codes)
-            return run(x, codes, *others)
-
-        if self.packs:
-            return pack
-        return unpack if self.operand == X else unpack_second
+        return pack if self.packs else unpack
 
 
 def empty_codes(spec: OpSpec, shape: tuple[int, ...]) -> Array:

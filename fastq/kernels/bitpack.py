@@ -81,6 +81,7 @@ class LowBits(Element):
 
     def __init__(self, bits: int, signed: bool) -> None:
         self.code_bits, self.signed = bits, signed
+        self.code_type = types.int8 if signed else types.uint8
         super().__init__(f"LowBits({bits}, {signed})", 8)
 
 
@@ -88,19 +89,20 @@ register_model(Bits)(ElementModel)
 register_model(LowBits)(ElementModel)
 
 
+def _extending(bits: int, signed: bool):
+    """Make the function that gives codes in the lowest bits of bytes their sign, if they have one."""
+    sign = 1 << (bits - 1)
+    if not signed:
+        return njit(lambda codes: codes)
+    return njit(lambda codes: (codes ^ constant(sign, codes)) - constant(sign, codes))
+
+
 @specialize
 def from_low_bits(value, kind):
     """Return the codes in the lowest bits of bytes."""
     form = kind.instance_type
-    mask, sign = (1 << form.code_bits) - 1, 1 << (form.code_bits - 1)
-    if not form.signed:
-        return lambda value, kind: value & constant(mask, value)
-
-    def extended(value, kind):
-        code = convert(value & constant(mask, value), types.int8)
-        return (code ^ constant(sign, code)) - constant(sign, code)
-
-    return extended
+    mask, extend, code_type = (1 << form.code_bits) - 1, _extending(form.code_bits, form.signed), form.code_type
+    return lambda value, kind: extend(convert(value & constant(mask, value), code_type))
 
 
 # --- many codes -------------------------------------------------------------------------------------------------------
@@ -196,15 +198,10 @@ def unpack_lanes(packed, kind):
     """Unpack codes into 8 bit lanes."""
     form = kind.instance_type
     word, split, code_type = form.word, _splitting(form.merges), form.code_type
-    sign = -(1 << (form.bitwidth - 1))
-    if not form.signed:
-        return lambda packed, kind: _ordered(bitcast(split(bitcast(_scattered(packed, kind), word)), code_type), kind)
-
-    def unpacked(packed, kind):
-        codes = _ordered(bitcast(split(bitcast(_scattered(packed, kind), word)), code_type), kind)
-        return (codes ^ constant(-sign, codes)) + constant(sign, codes)
-
-    return unpacked
+    extend = _extending(form.bitwidth, form.signed)
+    return lambda packed, kind: extend(
+        _ordered(bitcast(split(bitcast(_scattered(packed, kind), word)), code_type), kind)
+    )
 
 
 # --- one code ---------------------------------------------------------------------------------------------------------

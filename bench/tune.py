@@ -100,7 +100,6 @@ WORKS: dict[str, Callable[[], Callable[[], Any]]] = {
     "minmax of 2**18": lambda: _minmax(1 << 18),
     "minmax of 8 x 2**18 by columns": lambda: _minmax(8, 1 << 18, axis=1),
     "minmax of 2**15 x 64 by columns": lambda: _minmax(1 << 15, 64, axis=1),
-    "minmax of 2**10 x 16 by columns": lambda: _minmax(1 << 10, 16, axis=1),
     "minmax of 2**14 x 2**11 by columns": lambda: _minmax(1 << 14, 1 << 11, axis=1),
     "minmax of 2**13 x 2**12 by columns": lambda: _minmax(1 << 13, 1 << 12, axis=1),
     "quantize 2**25": lambda: _quantize_linear(1 << 25),
@@ -162,7 +161,6 @@ TRIALS = [
         (128, 256, 512, 1024, 2048),
         ("dequantize 16 columns of 2**12", "dequantize 64 columns of 2**14", "dequantize 2**8 columns of 2**16"),
     ),
-    Trial("narrow_rows", (2, 8, 32), ("minmax of 2**10 x 16 by columns",)),
     Trial(
         "wide_row",
         (1 << 12, 12 << 10, 1 << 14, 1 << 40),

@@ -19,14 +19,17 @@ def in_order(shape, order):
 
 BLOCKS = {"axes": (2,), "block_size": 32}
 INNER_BLOCKS = {"axes": (1,), "block_size": 32}
+SMALL_BLOCKS = {"axes": (1,), "block_size": 8}
 PLANES = {"axes": (1,), "block_size": 0}
 # shape, order in memory, granularity, out in C order: the order that kernels see, and whether in place
 SEEN = {
     "C order": ((64, 128, 64), (0, 1, 2), BLOCKS, False, None, True),
     "blocks of neighbours in place": ((64, 128, 64), (1, 0, 2), BLOCKS, False, (1, 0, 2), True),
     "blocks across long rows in place": ((64, 128, 64), (2, 0, 1), BLOCKS, False, (2, 0, 1), True),
-    "blocks across short rows in C order": ((64, 8, 64), (0, 2, 1), BLOCKS, False, None, False),
-    "short rows in C order": ((4, 256, 256), (2, 1, 0), INNER_BLOCKS, False, None, False),
+    "blocks across short rows in place": ((64, 8, 64), (0, 2, 1), BLOCKS, False, (0, 2, 1), True),
+    "blocks across the shortest rows in C order": ((64, 4, 64), (0, 2, 1), BLOCKS, False, None, False),
+    "many short rows alike in place": ((4, 256, 256), (2, 1, 0), INNER_BLOCKS, False, (2, 1, 0), True),
+    "few short rows alike in C order": ((4, 256, 256), (2, 1, 0), SMALL_BLOCKS, False, None, False),
     "rows long enough in place": ((16, 256, 256), (2, 1, 0), INNER_BLOCKS, False, (2, 1, 0), True),
     "long rows of channels": ((16, 256, 256), (2, 1, 0), PLANES, False, (2, 1, 0), True),
     "to C order": ((64, 8, 64), (2, 1, 0), BLOCKS, True, None, False),
@@ -64,7 +67,7 @@ def test_blocks_whose_scales_lie_as_they_do_are_seen_in_place(scale_order, seen)
 
 @pytest.mark.parametrize(("columns", "passes"), [(3, 2), (16, 1), (64, 1)])
 def test_rows_that_fill_no_register_take_two_passes(columns, passes):
-    """They are joined in the second pass, and in the first if there are enough of them."""
+    """Several are taken as one in both."""
     assert tuning.current().narrow_row > 64
     x = np.zeros((4096 // columns, columns), np.float32)
     spec = ranged.request_of(x, "int8", 1, 0, False, "onnx", "raise", None).spec("quantize")

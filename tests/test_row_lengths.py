@@ -2,10 +2,12 @@
 
 import dataclasses
 import itertools
+import sys
 
 import numpy as np
 import pytest
 from catalogue import same_bytes, same_quantized, values
+from subprocesses import run
 
 import fastq
 from fastq import reference
@@ -76,9 +78,9 @@ def test_short_runs_write_nothing_beside_their_result():
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 @pytest.mark.parametrize("columns", [1, 2, 3, 5, 16, 40])
 def test_rows_that_are_taken_as_one(dtype, columns, threads):
-    """As many rows as it pays for to reduce, one row less, and rows with some that are left over; few rows."""
-    reducing, joined = tuning.current().narrow_rows * (columns + 16), -(-tuning.current().narrow_row // columns)
-    for rows, n in itertools.product((2, joined - 1, joined + 1, reducing - 1, reducing, 5 * joined + 7), (1, 2)):
+    """Few rows, as many as are taken as one at most, one less and one more, and rows with some that are left over."""
+    joined = -(-tuning.current().narrow_row // columns)
+    for rows, n in itertools.product((2, 16, 33, joined - 1, joined + 1, 20 * joined + 7), (1, 2)):
         threads(n)
         x = values(dtype, rows * columns, 21).reshape(rows, columns)
         q = fastq.quantize(x, "int8", axis=1)
@@ -89,6 +91,70 @@ def test_rows_that_are_taken_as_one(dtype, columns, threads):
         for actual, expected in zip(fastq.minmax(x, axis=1), reference.minmax(x, axis=1), strict=True):
             same_bytes(actual, expected)
         assert fastq.compare(other, q).clipped == reference.compare(other, q).clipped
+
+
+# code, elements of rows: packed ones fill whole bytes
+NARROW = [("int8", n) for n in (2, 3, 5, 8, 17, 40)] + [("uint4", 2), ("uint4", 6), ("int3", 8), ("float8_e4m3fn", 3)]
+NARROW += [("mxfp8_e4m3", 3), ("mxfp4", 2), ("mxint8", 12), ("nvfp4", 4), ("uint16", 3)]
+
+
+@pytest.mark.slow("compiles 12 kernels a case", quick=lambda code, n, **_: (code, n) in (("int8", 3), ("uint4", 2)))
+@pytest.mark.parametrize(("code", "n"), NARROW)
+@pytest.mark.parametrize("nan", ["raise", "zero"])
+def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan, threads, monkeypatch):
+    """Runs of rows with the same parameters, the last ones shorter; chunks of threads end within them."""
+    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
+    own = QTYPES[code].block_size
+    for rows, block in itertools.product((own or 7, 40, 64, 1500), (own,) if own else (0, 2, 16, 48)):
+        threads(1 + rows % 3)
+        x = values("float32", 5 * rows * n, rows).clip(-900, 900).reshape(5, rows, n)
+        if nan == "zero":
+            x[1, ::7, 0] = x[:, -1, -1] = x[3, 0, 1:] = np.nan
+        where = {"axis": 1, "block_size": block} if block else {"axis": (0, 2)}
+        q = reference.quantize(x, code, nan=nan, **where)
+        same_quantized(fastq.quantize(x, code, nan=nan, **where), q)
+        same_quantized(fastq.quantize(x, qparams=q.qparams, nan=nan), reference.quantize(x, qparams=q.qparams, nan=nan))
+        same_bytes(fastq.dequantize(q), reference.dequantize(q))
+        fake = fastq.fake_quantize(x, qparams=q.qparams, nan=nan)
+        same_bytes(fake, reference.fake_quantize(x, qparams=q.qparams, nan=nan))
+        found, expected = fastq.minmax(x, nan=nan, **where), reference.minmax(x, nan=nan, **where)
+        for actual, wanted in zip(found, expected, strict=True):
+            same_bytes(actual, wanted)
+        if nan == "raise":
+            assert fastq.compare(x, q).clipped == reference.compare(x, q).clipped
+            x[4, rows // 2, n - 1] = np.nan
+            for call in (fastq.minmax, fastq.quantize):
+                with pytest.raises(ValueError, match="x has 1 NaN"):
+                    call(x, **where) if call is fastq.minmax else call(x, qparams=q.qparams)
+
+
+# Scales and zero points that end before a page that nothing may read
+PARAMETERS_AT_A_PAGE = """
+import ctypes, mmap
+libc, page = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE
+
+def before_a_page(array):
+    memory = mmap.mmap(-1, 2 * page)
+    end = np.frombuffer(memory, np.uint8).ctypes.data + page
+    assert libc.mprotect(ctypes.c_void_p(end), page, 0) == 0
+    placed = np.frombuffer(memory, array.dtype, array.size, page - array.nbytes).reshape(array.shape)
+    placed[...] = array
+    return placed
+
+for n in (2, 3, 8, 15, 16, 17, 31, 40):
+    x = np.random.default_rng(n).standard_normal((3, 64, n))
+    q = reference.quantize(x.astype(np.float32), "int8", axis=(0, 2))
+    scale, zero_point = before_a_page(q.scale), before_a_page(q.zero_point)
+    expected = reference.dequantize_linear(q.codes, q.scale, q.zero_point, axis=(0, 2))
+    found = fastq.dequantize_linear(q.codes, scale, zero_point, axis=(0, 2))
+    np.testing.assert_array_equal(found, expected)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
+def test_nothing_behind_parameters_is_read():
+    """They are copied some at a time, for rows that are taken as one."""
+    run(PARAMETERS_AT_A_PAGE)
 
 
 @pytest.mark.slow("compiles 2 kernels a case", quick=lambda dtype: dtype == "float32")

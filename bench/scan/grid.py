@@ -88,6 +88,7 @@ GRANULARITIES = {
     "axes 0 1": Granularity((0, 1), 0, (0, 12, 64)),
     "axes 0 2": Granularity((0, 2), 0, (0, 32, 48)),
     "axes 1 2": Granularity((1, 2), 0, (0, 12, 64), twice=True),
+    "pixels": Granularity((0, 2), 0, (16, 0, 3), twice=True),
     "blocks 32": Granularity(2, 32, (0, 4, 1024)),
     "blocks 64": Granularity(2, 64, (0, 4, 1024)),
     "blocks 128": Granularity(2, 128, (0, 4, 1024)),
@@ -95,6 +96,7 @@ GRANULARITIES = {
     "inner blocks": Granularity(1, 32, (0, 128, 24)),
     "inner blocks, long": Granularity(1, 64, (4, 0, 256)),
     "first blocks": Granularity(0, 32, (0, 8, 128)),
+    "first blocks, few": Granularity(0, 32, (0, 1, 4)),
 }
 PLAIN_SHAPES = ("array", "rows", "odd rows", "short rows")  # for works that know no granularity
 IN_BLOCKS = tuple(name for name, row in GRANULARITIES.items() if row.block_size == BLOCK)

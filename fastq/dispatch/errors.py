@@ -21,6 +21,7 @@ from fastq.dispatch.planner import (
     kernel_args,
     kernel_for,
     loop_of,
+    rows_as_one,
 )
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, Parameters
@@ -47,7 +48,6 @@ from fastq.runtime.driver import (
 from fastq.runtime.driver import SUMS as ERRORS
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.runtime.tiling import Operand, in_tiles
-from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -68,11 +68,13 @@ def plan_errors(
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    layout, repeat = layout.joined_rows(tuning.current())
     held = np.dtype(np.float64)
     kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, held), "compare", spec.arithmetic)
     operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(shape)
-    args, threads = kernel_args(layout, spec.code_range, repeat=repeat), threadpool.threads_for(size)
+    args, threads = (
+        kernel_args(layout, spec.code_range, repeat=rows_as_one(layout, "compare", *kinds[:3])),
+        threadpool.threads_for(size),
+    )
     plan = plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     if memory != NOT_STRIDED:
         x, q = (

@@ -7,12 +7,9 @@ import math
 import operator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastq.system.arguments import as_axis, within_array
-
-if TYPE_CHECKING:
-    from fastq.system.tuning import Tuning
 
 NEVER = 1 << 62  # a cycle that no outer index reaches
 
@@ -54,19 +51,6 @@ class Layout:
     def owned(self) -> bool:
         """Whether each parameter belongs to one block of one outer index, and to no other part of the array."""
         return self.kept == self.outer
-
-    def joined_rows(self, tuned: Tuning, reduces: bool = False) -> tuple[Layout, int]:
-        """Join short rows, for a loop that converts or reduces; return how often that repeats the parameters, too.
-
-        A loop over rows of three elements would spend its time between rows. Only where every row has the same
-        parameters, and to reduce only where there are many rows for each of their elements and 16 more.
-        """
-        repeat = min(-(-tuned.narrow_row // self.inner), self.length)
-        few = reduces and self.length < tuned.narrow_rows * (self.inner + 16)
-        if few or self.inner == 1 or repeat <= 1 or self.outer > 1 or self.blocks > 1:
-            return self, 1
-        length, inner = -(-self.length // repeat), self.inner * repeat
-        return Layout(1, length, inner, length, 1, NEVER, 1, (inner,)), repeat
 
 
 def kept_axes(axis: Any, ndim: int, array: str = "x") -> tuple[int, ...] | None:

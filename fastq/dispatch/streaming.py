@@ -26,7 +26,7 @@ def bytes_of(size: int, *kinds: ElementType) -> int:
 
 
 def store_mode(
-    size: int, src: ElementType, dst: ElementType, layout: Layout | None = None, unit: int = WHOLE_BYTES
+    size: int, src: ElementType, dst: ElementType, layout: Layout | None = None, unit: int = WHOLE_BYTES, rows: int = 1
 ) -> int:
     """Return how results of so many elements are stored: 0 into the cache, past it `STRAIGHT`, `STAGED`, `WHOLE_ROWS`.
 
@@ -47,13 +47,15 @@ def store_mode(
         lines.
     unit : int
         Elements that the kernel needs together.
+    rows : int
+        How many rows of a layout with `inner` > 1 the kernel takes as one.
     """
     if not outgrows_cache(bytes_of(size, src, dst)):
         return 0
     if layout is None:
         return STRAIGHT
     bits, tuned = element_type(dst).bitwidth, tuning.current()
-    run = layout.inner if layout.inner > 1 else layout.block if layout.parameters > 1 else size
+    run = layout.inner * rows if layout.inner > 1 else layout.block if layout.parameters > 1 else size
     can_stage = layout.inner == 1 and unit * bits <= 8 * PIECE_BYTES
     if run * bits >= 8 * (tuned.staged_run if can_stage else tuned.stream_run):
         return STRAIGHT

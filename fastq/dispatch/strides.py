@@ -13,7 +13,9 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 
-SHORT = 32  # elements of a row, below which a loop over rows takes longer than to transpose them
+SHORT = 32  # elements of a row, below which a loop over rows takes longer than to transpose them, unless
+SHORT_TOGETHER, TOGETHER = 8, 256  # it takes some as one: then of a row, and of all that have the same parameters
+MANY = 16  # rows with the same parameters, from which on even the shortest ones are taken as one
 
 
 class Memory(NamedTuple):
@@ -148,31 +150,40 @@ def arrange(
             continue
         if seen == natural or in_c_order is None:
             break
-        in_runs = block_size > 0 and in_c_order.inner == 1
-        if in_runs and arrangement.layout.inner == 1:
-            # to transpose given parameters of blocks of 32 takes as long as to copy their runs to tiles
-            faster = direct and (not given or scale_order == arrangement.parameter_order)
-        else:
-            faster = _is_faster(arrangement.layout, in_c_order, x.itemsize, in_runs, reads)
-        if faster and (direct or given or not in_runs):
+        if _is_faster(arrangement, in_c_order, block_size, x.itemsize, given, reads, scale_order):
             break
     assert arrangement is not None  # kept axes in front always have a layout
     return arrangement
 
 
-def _is_faster(layout: Layout, in_c_order: Layout, itemsize: int, in_runs: bool, reads: bool) -> bool:
+def _is_faster(
+    seen: Arrangement,
+    in_c_order: Layout,
+    block_size: int,
+    itemsize: int,
+    given: bool,
+    reads: bool,
+    scale_order: tuple[int, ...] | None,
+) -> bool:
     """Whether a loop over a layout is faster than one in C order, both tile by tile if not direct.
 
-    Two threads, 2**22 float32 in a permuted order, blocks of 32 along the last axis (`in_runs` in C order), in C order
-    beside this one: ranges and int8 codes in C order 1.8 to 2.8 times as fast, rows of 8 elements 3 to 9; in place 0.3
-    to 0.6, blocks whose elements follow each other in place too 0.5 to 0.6, given parameters 0.7 to 1.0.
+    Two threads, float32 and uint8 in a permuted order, beside C order. 2**20 elements, blocks along the last axis, rows
+    of 2, 4, 8, 16 elements in place: blocks of 32 0.3 to 0.6, 0.5 to 1.2, 1.0 to 2.7, 1.3 to 3.2 times as fast, blocks
+    of 16 0.2 to 0.4, 0.3 to 0.8, 0.6 to 1.7, 1.2 to 3.2, blocks of 128 0.5 to 1.7, 0.7 to 2.9, 1.8 to 4.4, 1.7 to 3.5.
+    Blocks whose elements follow each other in place 1.7 to 2, by given parameters 1.0 to 1.4.
 
-    Two threads, shape (4, 256, 256) in Fortran order, blocks of 32 along axis 1, in C order beside rows of 4 elements:
-    ranges 4 (float32) to 17 (int8) times as fast, by own ranges 1.7 to 3.5, by given ones 1.8 to 2, decoded 1.1 to 1.4.
+    Shapes (2, 2048, 256), (4, 1024, 256) and (6, 700, 256) in Fortran order, blocks along axis 1, rows of 2, 4, 6: 8
+    rows alike 0.3 to 1.4, 0.6 to 2.1, 0.4 to 1.2, 16 alike 0.5 to 1.9, 1.0 to 3.8, 0.6 to 2.0, 32 alike 0.8 to 3.8,
+    1.6 to 6.9, 1.0 to 3.1.
     """
-    if in_runs:
-        return layout.inner >= SHORT
-    return not _has_short_rows(layout, itemsize, reads) or _has_short_rows(in_c_order, itemsize, reads)
+    layout = seen.layout
+    if not block_size or in_c_order.inner > 1:
+        return not _has_short_rows(layout, itemsize, reads) or _has_short_rows(in_c_order, itemsize, reads)
+    if layout.inner == 1:  # to transpose given parameters of blocks of 32 takes as long as to copy their runs to tiles
+        return seen.direct and (not given or scale_order == seen.parameter_order)
+    together = layout.inner * min(layout.block, layout.length)
+    long = layout.inner >= SHORT or (layout.inner >= SHORT_TOGETHER and together >= TOGETHER)
+    return long and (seen.direct or given)
 
 
 def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
@@ -182,7 +193,8 @@ def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
     """
     least = 16 if reads else 8
     apart = layout.outer > 1 or layout.blocks > 1
-    return apart and 1 < layout.inner < least and layout.inner * itemsize < 4 * least
+    few = min(layout.block, layout.length) < MANY
+    return few and apart and 1 < layout.inner < least and layout.inner * itemsize < 4 * least
 
 
 def _has_long_rows(x: Array) -> bool:

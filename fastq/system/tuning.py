@@ -74,12 +74,10 @@ class Tuning:
         Gelem/s in one pass and in two on Zen 5: 1024 rows of 4096 float32 5.9 and 6.8, of 4000 11.2 and 6.5, of 2048
         9.7 and 6.9; 512 rows of 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4.
     narrow_row : int
-        Elements of a row, below which several rows are taken as one where they can be; kernels repeat the parameters.
+        Elements of rows that are taken as one where many have the same parameters, which kernels repeat: see
+        `rows_as_one` in fastq/dispatch/planner.py.
         int8 by 16 columns to float32, one thread, beside parameters repeated in Python: 2**15 elements 4.9 times as
         fast, 2**16 3.9, 2**18 1.9, 2**20 1.1 to 1.3; by 64 and more as fast.
-    narrow_rows : int
-        Rows for each element of a row and 16 more, from which on it pays to take several as one where minima and maxima
-        have to be merged afterwards: 64 rows of 16 to 256 elements 1.5 times as fast, 1024 of 3 0.26, of 16 0.72.
     wide_row : int
         Bytes of the scales of a row, or of its values for minima and maxima, from which on several rows are visited at
         a time though the array outgrows the cache.
@@ -144,7 +142,6 @@ class Tuning:
     aliased_rows: int = 512
     aliased_stride: int = 1 << 14
     narrow_row: int = 512
-    narrow_rows: int = 8
     wide_row: int = 12 << 10
     tile_bytes: int = 1 << 16
     reduction_cost: int = 8

@@ -19,7 +19,7 @@ from fastq.kernels.load_store import (
 from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, streams_row, to_line
 from fastq.kernels.loops.row_group import converted, rows_at_a_time, visit_group
-from fastq.kernels.operands import pointer_types, rebase, register_lanes, with_parameters
+from fastq.kernels.operands import ReductionOperands, pointer_types, rebase, register_lanes, with_parameters
 from fastq.kernels.parameters import (
     count_nan_as_zero,
     load_scale,
@@ -34,9 +34,13 @@ from fastq.simd import (
     LINE,
     REGISTER_BITS,
     Vec,
+    address_of,
+    advance,
     any_lane,
+    bits_of,
     cast_pointer,
     count,
+    dtype_of,
     lane_count,
     lanes_like,
     load,
@@ -73,55 +77,148 @@ def quarter_lanes(operands, vec):
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 _MOST_JOINED = 2 * tuning.current().narrow_row  # elements of rows taken as one: of shorter ones as many as fill it
-_ROOM = _MOST_JOINED * 8  # bytes of their scales, or zero points
-
-
-@specialize
-def with_rows_of_parameters(operands, args, scales, zero_points):
-    """Operands with the parameters of a row side by side in some room, where several rows are taken as one."""
-    pointers = pointer_types(operands)
-    if not {"scale", "zero_point"} <= pointers.keys():
-        return lambda operands, args, scales, zero_points: operands
-    scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
-    scale_bits, zero_bits = (types.Integer.from_bitwidth(each.bitwidth, False) for each in (scale_type, zero_type))
-
-    def joined(operands, args, scales, zero_points):
-        if args.repeat == 1:
-            return operands
-        scale, zero_point = cast_pointer(scales, scale_bits), cast_pointer(zero_points, zero_bits)
-        of_row = cast_pointer(operands.scale, scale_bits), cast_pointer(operands.zero_point, zero_bits)
-        n = args.inner // args.repeat
-        for row in range(args.repeat):
-            for k in range(n):
-                store(scale, row * n + k, load(of_row[0], k, scale_bits))
-                store(zero_point, row * n + k, load(of_row[1], k, zero_bits))
-        return with_parameters(operands, cast_pointer(scale, scale_type), cast_pointer(zero_point, zero_type))
-
-    return joined
+_COPIED = 16  # parameters that are copied at a time, up to so many too many
+_PAGE = 4096  # bytes
+_ROOM = (_MOST_JOINED + _COPIED) * 8  # bytes of their scales, or zero points, or minima, or maxima
+_MEMORY = _PAGE + 2 * _ROOM
 
 
 @njit
 def columns(spec, operands, args, units):
-    """Visit elements start..stop, row by row; src and dst hold the elements from `origin` on."""
+    """Visit elements start..stop, row by row; src and dst hold the elements from `origin` on.
+
+    Rows of a few elements that have the same parameters are taken as one, of as many as `args.repeat` says.
+    """
     # on the stack of this function, which outlives a callee that LLVM does not inline: with NUMBA_DEBUGINFO=1 none is
-    scales, zero_points = scratch(_ROOM, types.uint8), scratch(_ROOM, types.uint8)
-    operands = with_rows_of_parameters(rebase(operands, args, units), args, scales, zero_points)
+    memory = scratch(_MEMORY, types.uint8)
+    page = advance(memory, -address_of(memory) % _PAGE)
+    room = page, advance(page, _ROOM)
+    operands = rebase(operands, args, units)
     i, stop, status = units.start, units.stop, 0
-    while i < stop:
+    width = args.repeat * args.inner
+    while i < stop:  # rows with the same parameters: the divisions below take as long as a row of 24 elements
         row = i // args.inner
-        p, alike, end = _first_parameter(args, row), rows_alike(args, row), (row + 1) * args.inner
-        last = min((row + alike) * args.inner, stop)
-        whole = (last - i) // args.inner
-        while i < last:  # rows with the same parameters: the divisions above take as long as a row of 24 elements
-            rows = rows_at_a_time(spec, operands, args, whole, end - i)
-            if rows > 1 and end - i == args.inner:
-                status |= status_of(visit_group(spec, operands, args, p, i, end, rows), False)
-            else:
-                rows, end = 1, min(end, last)
-                status |= visit(spec, operands, args, p, i, end)
-            i, end = end + (rows - 1) * args.inner, end + rows * args.inner
-            p, whole = p - rows * args.inner, whole - rows
+        first = row * args.inner
+        p, last = _first_parameter(args, row), min(first + rows_alike(args, row) * args.inner, stop)
+        beside = side_by_side(spec, operands, args, p + first, room)
+        status |= _visit_rows(spec, beside, args, p if args.repeat == 1 else -first, i, first, last, width)
+        merge_rows(spec, operands, args, p + first, beside)
+        i = last
     return status
+
+
+@njit
+def _visit_rows(spec, operands, args, p, i, first, last, width):
+    """Visit i..last, rows of so many elements, of which the one with i begins at `first`; j has parameter p + j."""
+    end, whole, status = first + width, (last - i) // width, 0
+    while i < last:
+        rows = rows_at_a_time(spec, operands, args, whole, end - i)
+        if rows > 1 and end - i == width:
+            status |= status_of(visit_group(spec, operands, args, p, i, end, width, rows), False)
+        else:
+            rows, end = 1, min(end, last)
+            status |= visit(spec, operands, args, p, i, end)
+        i, end = end + (rows - 1) * width, end + rows * width
+        p, whole = p - rows * width, whole - rows
+    return status
+
+
+@specialize
+def side_by_side(spec, operands, args, p, room):
+    """Operands with what belongs to the columns, parameters from p on, side by side in some room for rows taken as one.
+
+    Minima and maxima begin with those of nothing there, see `merge_rows`.
+    """
+    if spec.op == "minmax":
+        return _minima_side_by_side
+    pointers = pointer_types(operands)
+    scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
+    scale_bits, zero_bits = (types.Integer.from_bitwidth(each.bitwidth, False) for each in (scale_type, zero_type))
+
+    def repeated(spec, operands, args, p, room):
+        if args.repeat == 1:
+            return operands
+        scale, zero_point = cast_pointer(room[0], scale_bits), cast_pointer(room[1], zero_bits)
+        _repeat(advance(cast_pointer(operands.scale, scale_bits), p), scale, args.inner, args.repeat)
+        _repeat(advance(cast_pointer(operands.zero_point, zero_bits), p), zero_point, args.inner, args.repeat)
+        return with_parameters(operands, cast_pointer(scale, scale_type), cast_pointer(zero_point, zero_type))
+
+    return repeated
+
+
+@njit
+def _repeat(src, dst, n, rows):
+    """Write n elements so many times side by side, and a few more after them."""
+    vec, at = _copied(dst), src
+    if _leaves_page(src, n):
+        for k in range(n):
+            dst[k] = src[k]
+        at = dst
+    if n <= _COPIED:  # of 3 elements from a register for 64 rows, 2.5 times as fast
+        some = load(at, 0, vec)
+        for row in range(rows):
+            store(dst, row * n, some)
+        return
+    for row in range(rows):
+        for k in range(0, n, _COPIED):
+            store(dst, row * n + k, load(at, k, vec))
+
+
+@njit
+def _leaves_page(where, n):
+    """Whether what is copied of n elements lies on one page of memory more than these, which may not be readable."""
+    size = bits_of(where) // 8
+    end, whole = address_of(where) + n * size, address_of(where) + -(-n // _COPIED) * _COPIED * size
+    return (end - 1) // _PAGE != (whole - 1) // _PAGE
+
+
+@specialize
+def _copied(where):
+    """Vec type of as many elements of a pointer as are copied at a time."""
+    vec = Vec(where.dtype, _COPIED)
+    return lambda where: vec
+
+
+@njit
+def _minima_side_by_side(spec, operands, args, p, room):
+    if args.repeat == 1:
+        return operands
+    lo, hi = cast_pointer(room[0], dtype_of(operands.lo)), cast_pointer(room[1], dtype_of(operands.lo))
+    least, most = min_max_identities(load(lo, 0, _copied(lo)))
+    for k in range(0, args.repeat * args.inner, _COPIED):
+        store(lo, k, least)
+        store(hi, k, most)
+    return ReductionOperands(operands.src, lo, hi)
+
+
+@specialize
+def merge_rows(spec, operands, args, p, beside):
+    """Merge minima and maxima of rows side by side into those from p on."""
+    if spec.op != "minmax":
+        return lambda spec, operands, args, p, beside: None
+
+    def merge(spec, operands, args, p, beside):
+        rows, n, lo, hi = args.repeat, args.inner, beside.lo, beside.hi
+        if rows == 1:
+            return
+        half = rows // 2
+        vec = _copied(lo)
+        while rows == 2 * half and half * n % _COPIED == 0:
+            for k in range(0, half * n, _COPIED):
+                store(lo, k, minimum(load(lo, half * n + k, vec), load(lo, k, vec)))
+                store(hi, k, maximum(load(hi, half * n + k, vec), load(hi, k, vec)))
+            rows, half = half, half // 2
+        for k in range(0, n, _COPIED):
+            los, his = load(lo, k, vec), load(hi, k, vec)
+            for row in range(1, rows):
+                los, his = minimum(load(lo, row * n + k, vec), los), maximum(load(hi, row * n + k, vec), his)
+            store(lo, k, los)
+            store(hi, k, his)
+        for k in range(n):
+            operands.lo[p + k] = minimum(lo[k], operands.lo[p + k])
+            operands.hi[p + k] = maximum(hi[k], operands.hi[p + k])
+
+    return merge
 
 
 @njit
@@ -148,7 +245,7 @@ def column_ranges(spec, operands, args, units):
         p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
         rows = rows_at_a_time(spec, operands, args, rows_alike(args, row), stop - start)
         if rows > 1:
-            status |= status_of(visit_group(spec, operands, args, p, i, end, rows), False)
+            status |= status_of(visit_group(spec, operands, args, p, i, end, args.inner, rows), False)
         else:
             status |= visit(spec, operands, args, p, i, end)
         row += rows

@@ -42,6 +42,22 @@ def test_codes_values_and_errors_are_those_of_the_reference(name):
     assert fastq.compare(x, fast).clipped == fastq.reference.compare(x, slow).clipped
 
 
+@pytest.mark.slow("compiles a kernel a codebook", quick=lambda name: name == "nf4")
+@pytest.mark.parametrize("name", NAMES)
+def test_float64_beside_thresholds_of_float32(name):
+    """Numbers that round to a threshold, and those that no float32 holds."""
+    thresholds = np.array(CODEBOOKS[name].thresholds)
+    huge, tiny = np.float64(3e38), np.float64(2.0**-149)
+    least = [0.0, tiny / 4, tiny / 2, tiny, tiny * 3 / 4, 2.0**-1074]
+    ends = [huge, 2 * huge, 1e300, np.finfo(np.float64).max]
+    beside = [np.nextafter(thresholds, towards) for towards in (-2, 2)]
+    x = np.concatenate([thresholds, *beside, least, np.negative(least), ends, np.negative(ends)])
+    for scale in (1.0, 0.25):  # powers of two, by which numbers stay beside
+        params = fastq.QParams(np.float64(scale), 0, name)
+        fast, slow = (module.quantize(scale * x, qparams=params) for module in (fastq, fastq.reference))
+        same_bytes(fast.codes, slow.codes)
+
+
 @pytest.mark.parametrize("name", ["nf4", "float4_e2m1fn"])
 def test_scales_that_a_convention_keeps_in_float64_are_used_in_float32(name):
     """Where they are infinite or 0: then 0 times the scale is NaN, and what is beyond the numbers has the last one."""

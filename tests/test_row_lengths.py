@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 from catalogue import same_bytes, same_quantized, values
@@ -65,7 +66,7 @@ def test_nan_is_reported_wherever_it_is_in_short_runs(place, length):
 
 
 def test_short_runs_write_nothing_beside_their_result():
-    for length, offset in itertools.product((16, 24, 32, 48, 256), range(4)):
+    for length, offset in itertools.product((2, 3, 7, 12, 16, 24, 32, 48, 256), range(4)):
         q = reference.quantize(values("float32", 9 * length, 3).reshape(9, length), "int8", axis=0)
         memory = np.full(9 * length + 64, 7, np.float32)
         out = memory[offset : offset + 9 * length].reshape(9, length)
@@ -91,6 +92,72 @@ def test_rows_that_are_taken_as_one(dtype, columns, threads):
         for actual, expected in zip(fastq.minmax(x, axis=1), reference.minmax(x, axis=1), strict=True):
             same_bytes(actual, expected)
         assert fastq.compare(other, q).clipped == reference.compare(other, q).clipped
+
+
+# code: elements of runs, of which packed ones fill whole bytes
+FEW = {"int8": (2, 3, 5, 8, 12, 15), "uint16": (2, 7), "uint4": (2, 6, 14), "int3": (8,), "float8_e4m3fn": (3, 10)}
+
+
+@pytest.mark.slow("compiles 12 kernels a case", quick=lambda code, **_: code in ("int8", "uint4"))
+@pytest.mark.parametrize("code", FEW)
+@pytest.mark.parametrize("nan", ["raise", "zero"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_runs_of_a_few_elements(code, nan, streams, threads, monkeypatch):
+    """Parameters are spread over elements; threads end within runs, and the last run may be shorter."""
+    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
+    if streams:
+        small_cache = dataclasses.replace(tuning.current(), stream_from=1, stream_codes=True)
+        monkeypatch.setattr(tuning, "current", lambda: small_cache)
+        for forget in (build.kernel_address.cache_clear, cache.plans.clear):
+            forget()
+    for length, n in itertools.product(FEW[code], (1, 3)):
+        threads(n)
+        x = values("float32", 301 * length, length).clip(-900, 900)
+        if nan == "zero":
+            x[::7] = x[-1] = np.nan
+        works = [(x.reshape(301, length), {"axis": 0}), (x.reshape(7, 43, length), {"axis": (0, 1)})]
+        works.append((x.reshape(43, 7 * length), {"axis": 1, "block_size": length}))
+        if code in ("int8", "uint16"):
+            works.append((x[:-1], {"axis": 0, "block_size": length}))
+        for data, where in works:
+            q = reference.quantize(data, code, nan=nan, **where)
+            other = np.asfortranarray(data)
+            for source in (data, other, np.repeat(data, 2, axis=-1)[..., ::2]):
+                same_quantized(fastq.quantize(source, code, nan=nan, **where), q)
+                same_quantized(fastq.quantize(source, qparams=q.qparams, nan=nan), q)
+            same_bytes(fastq.dequantize(q), reference.dequantize(q))
+            values_of = fastq.fake_quantize(data, qparams=q.qparams, nan=nan)
+            same_bytes(values_of, reference.fake_quantize(data, qparams=q.qparams, nan=nan))
+            if nan == "raise":
+                own, right = fastq.compare(data, q), reference.compare(data, q)
+                assert (own.clipped, own.max_abs_error) == (right.clipped, right.max_abs_error)
+                assert own.mean_abs_error == pytest.approx(right.mean_abs_error, rel=1e-9)
+    cache.plans.clear()
+    build.kernel_address.cache_clear()
+
+
+@pytest.mark.slow("compiles a kernel a case", quick=lambda dtype: dtype in ("float32", "uint8"))
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "uint8", "int16", "int64"])
+def test_minima_of_runs_of_a_few_elements(dtype, threads, monkeypatch):
+    """Squares of runs are transposed, two that overlap where a run has more elements than a square, and those left."""
+    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
+    for length, runs, n in itertools.product((2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64), (1, 17, 130), (1, 3)):
+        threads(n)
+        x = values("float32", runs * length, length + runs).clip(-100, 100).reshape(runs, length)
+        x = (np.abs(x) if dtype == "uint8" else x).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+        cases = [(x, {"axis": 0}), (x.T, {"axis": 1}), (x.reshape(-1)[:-1], {"axis": 0, "block_size": length})]
+        for (data, where), nan in itertools.product(cases, ("raise", "zero")):
+            if data.dtype.kind not in "iu":
+                data = data.copy("K")
+                if nan == "zero":
+                    data[..., -1] = np.nan
+            found, expected = (module.minmax(data, nan=nan, **where) for module in (fastq, reference))
+            for actual, wanted in zip(found, expected, strict=True):
+                same_bytes(actual, wanted)
+        if x.dtype.kind not in "iu":
+            x[runs // 2, length // 2] = np.nan
+            with pytest.raises(ValueError, match="x has 1 NaN"):
+                fastq.minmax(x, axis=0)
 
 
 # code, elements of rows: packed ones fill whole bytes

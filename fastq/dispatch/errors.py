@@ -13,6 +13,7 @@ from fastq.dispatch.cache import BoundCall
 from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.launch import DirectLauncher, Launcher, arrangement_of_packed, empty_codes, through_codes
+from fastq.dispatch.loops import loop_of
 from fastq.dispatch.planner import (
     ERRORS_CHUNK,
     NOT_STRIDED,
@@ -20,8 +21,6 @@ from fastq.dispatch.planner import (
     element_types,
     kernel_args,
     kernel_for,
-    loop_of,
-    rows_as_one,
 )
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, Parameters
@@ -69,10 +68,11 @@ def plan_errors(
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
     held = np.dtype(np.float64)
-    kernel = kernel_for(loop_of(layout), ErrorOperands(*kinds, held), "compare", spec.arithmetic)
+    loop = loop_of(layout, "compare", *kinds[:3])
+    kernel = kernel_for(loop.function, ErrorOperands(*kinds, held), "compare", spec.arithmetic)
     operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(shape)
     args, threads = (
-        kernel_args(layout, spec.code_range, repeat=rows_as_one(layout, "compare", *kinds[:3])),
+        kernel_args(layout, spec.code_range, repeat=loop.repeat),
         threadpool.threads_for(size),
     )
     plan = plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import plans
 from fastq.dispatch.granularity import NEVER, Layout, make_layout
+from fastq.dispatch.loops import FEWEST, has_short_runs, loop_of
 from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
 from fastq.dispatch.streaming import bytes_of, outgrows_cache, store_mode
 from fastq.dispatch.strides import Memory
@@ -38,7 +39,6 @@ from fastq.runtime import threadpool
 from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
 from fastq.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
 from fastq.runtime.tiling import Operand, in_tiles
-from fastq.simd import REGISTER_BITS
 from fastq.system import tuning
 
 Array = NDArray[Any]
@@ -86,37 +86,6 @@ def kernel_for(loop: Any, operands: Any, op: str, arithmetic: Arithmetic = PLAIN
 _NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
 
 
-def loop_of(layout: Layout) -> Any:
-    """Return the loop for a view."""
-    return runs if layout.inner == 1 else columns.columns
-
-
-# registers that a row fills, from which on the rows of an operation are not taken as one; and how many rows with the
-# same parameters there are to be if it fills one
-_TOO_WIDE, _MANY = {"minmax": 2, "dequantize": 1}, {"minmax": 32}
-_FEWEST = 64  # elements of rows that are taken as one
-
-
-def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
-    """Return how many short rows with the same parameters a loop had better take as one, from what its pointers are to.
-
-    Over rows of three elements it would spend its time between rows. As many as fill whole registers, if possible, and
-    few beside all: parameters are repeated for each of them, minima and maxima merged. One thread of a Zen 5, beside
-    rows one by one: rows of 2 float32, 16 of them alike, minima 2.1 times as fast, decoded 2.3, by own ranges 0.94; 64
-    alike 5.6, 5.0 and 1.9; rows of 4, 512 alike 15, 6.6 and 7.3, of uint8 44, 6.3 and 8.3; rows of 32, 512 alike
-    decoded 0.8, minima of uint8 6; rows of 100 quantized 1.1, minima of uint8 2.3; rows of 16, 4 alike minima 0.57.
-    """
-    rows, lanes = min(layout.block, layout.length), REGISTER_BITS // max(element_type(kind).bitwidth for kind in kinds)
-    width = min(tuning.current().narrow_row, max(_FEWEST, rows * layout.inner // 16))
-    if layout.inner == 1 or 2 * layout.inner > width or layout.inner >= _TOO_WIDE.get(op, 8) * lanes:
-        return 1
-    if layout.inner >= lanes and rows < _MANY.get(op, 16):
-        return 1
-    step = math.lcm(layout.inner, _FEWEST) // layout.inner
-    step = step if step * layout.inner <= width else 1
-    return min(-(-width // (step * layout.inner)) * step, rows)
-
-
 def element_types(
     spec: OpSpec, src: np.dtype[Any], dst: np.dtype[Any], scale: np.dtype[Any], zero_point: np.dtype[Any]
 ) -> ElementOperands:
@@ -154,14 +123,14 @@ def plan_elementwise(
     kinds, size = element_types(spec, *dtypes), math.prod(shape)
     layout = make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    repeat, threads = rows_as_one(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
-    kernel = kernel_for(loop_of(layout), kinds, spec.op, spec.arithmetic, nan=spec.nan)
+    loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
+    kernel = kernel_for(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(
         layout,
         spec.code_range,
-        streaming=store_mode(size, *kinds[:2], layout, rows=repeat),
+        streaming=store_mode(size, *kinds[:2], layout, row=loop.row),
         outgrows_cache=outgrows_cache(bytes_of(size, *kinds[:2])),
-        repeat=repeat,
+        repeat=loop.repeat,
     )
     status_mask = ALL_STATUS if spec.op != "dequantize" else 0  # codes may be NaN
     plan = plan_launch(
@@ -315,20 +284,22 @@ def plan_minmax(
     wanted = layout.shape
     tuned = tuning.current()
     held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
-    repeat, count, chunk_multiple = rows_as_one(layout, "minmax", dtype, held), layout.parameters, owned_units(layout)
+    loop, count, chunk_multiple = loop_of(layout, "minmax", dtype, held), layout.parameters, owned_units(layout)
     alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
-    by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and repeat == 1
+    by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and memory is None
-    loop = columns.column_ranges if wide else loop_of(layout)
-    kernel = kernel_for(loop, ReductionOperands(dtype, held, held), "minmax")
+    kernel = kernel_for(
+        columns.column_ranges if wide else loop.function, ReductionOperands(dtype, held, held), "minmax"
+    )
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
-    args = kernel_args(layout, outgrows_cache=large, repeat=repeat, partial_stride=stride)
+    args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
     operands, status_mask = (X, LO, HI, NONE, NONE), ALL_STATUS if nan == "raise" else ~HAS_NAN
-    unit, chunk_multiple, chunk = size // units, chunk_multiple if alone else 1, chunk if threads > 1 else 0
+    unit, chunk = size // units, chunk if threads > 1 else 0
+    chunk_multiple = chunk_multiple if alone and threads > 1 else 1
     reduce = plan_launch(
         kernel,
         operands,
@@ -476,8 +447,8 @@ def _plan_fused(
     width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
     few = threads > 1 and layout.parameters < 4 * threads
     # rows that fill no register are joined in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in two
-    narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= _FEWEST // 2
-    if few or narrow or not layout.owned or layout.block * width > tuned.fused_block:
+    narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
+    if few or narrow or has_short_runs(layout) or not layout.owned or layout.block * width > tuned.fused_block:
         return None
     apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
     aliased = layout.block > tuned.aliased_rows and apart % tuned.aliased_stride == 0

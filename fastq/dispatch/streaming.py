@@ -26,7 +26,7 @@ def bytes_of(size: int, *kinds: ElementType) -> int:
 
 
 def store_mode(
-    size: int, src: ElementType, dst: ElementType, layout: Layout | None = None, unit: int = WHOLE_BYTES, rows: int = 1
+    size: int, src: ElementType, dst: ElementType, layout: Layout | None = None, unit: int = WHOLE_BYTES, row: int = 0
 ) -> int:
     """Return how results of so many elements are stored: 0 into the cache, past it `STRAIGHT`, `STAGED`, `WHOLE_ROWS`.
 
@@ -47,16 +47,16 @@ def store_mode(
         lines.
     unit : int
         Elements that the kernel needs together.
-    rows : int
-        How many rows of a layout with `inner` > 1 the kernel takes as one.
+    row : int
+        Elements that the kernel visits as a row of columns, 0: it visits runs.
     """
     if not outgrows_cache(bytes_of(size, src, dst)):
         return 0
     if layout is None:
         return STRAIGHT
     bits, tuned = element_type(dst).bitwidth, tuning.current()
-    run = layout.inner * rows if layout.inner > 1 else layout.block if layout.parameters > 1 else size
-    can_stage = layout.inner == 1 and unit * bits <= 8 * PIECE_BYTES
+    run = row or (layout.block if layout.parameters > 1 else size)
+    can_stage = not row and unit * bits <= 8 * PIECE_BYTES
     if run * bits >= 8 * (tuned.staged_run if can_stage else tuned.stream_run):
         return STRAIGHT
-    return STAGED if can_stage else WHOLE_ROWS if layout.inner > 1 else 0
+    return STAGED if can_stage else WHOLE_ROWS if row else 0

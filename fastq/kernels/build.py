@@ -25,6 +25,7 @@ from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_t
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat
+from fastq.simd import REGISTER_BITS
 from fastq.system import tuning
 
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used
@@ -117,6 +118,11 @@ def element_type(kind: ElementType) -> types.Type:
     if not row.sign:
         return PowerOfTwo(row.bias + (kind.exponent if isinstance(kind, StorageFormat) else 0))
     return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, StorageFormat) else Minifloat(row)
+
+
+def register_elements(*kinds: ElementType) -> int:
+    """Return how many elements a register holds of the widest of these types."""
+    return REGISTER_BITS // int(max(element_type(kind).bitwidth for kind in kinds))
 
 
 def is_wide(kind: ElementType) -> bool:

@@ -72,6 +72,19 @@ def user(x):
 ones = np.ones(1 << 16)
 """
 
+# memory before a page that nothing may read
+BEFORE_A_PAGE = """
+import ctypes, mmap
+libc, page = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE
+
+def pages_before(pages):
+    "Memory of so many pages and one that nothing may read, and the address where that begins."
+    memory = mmap.mmap(-1, (pages + 1) * page)
+    end = np.frombuffer(memory, np.uint8).ctypes.data + pages * page
+    assert libc.mprotect(ctypes.c_void_p(end), page, 0) == 0
+    return memory, end
+"""
+
 # after it, `compiled` has each kernel and driver that was compiled or loaded, and `hits` says which were loaded
 HITS = """
 from fastq.jit import compile as jit

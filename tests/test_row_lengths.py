@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from catalogue import same_bytes, same_quantized, values
-from subprocesses import run
+from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
 from fastq import reference
@@ -196,14 +196,11 @@ def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan
 
 
 # Scales and zero points that end before a page that nothing may read
-PARAMETERS_AT_A_PAGE = """
-import ctypes, mmap
-libc, page = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE
-
+PARAMETERS_AT_A_PAGE = (
+    BEFORE_A_PAGE
+    + """
 def before_a_page(array):
-    memory = mmap.mmap(-1, 2 * page)
-    end = np.frombuffer(memory, np.uint8).ctypes.data + page
-    assert libc.mprotect(ctypes.c_void_p(end), page, 0) == 0
+    memory, _ = pages_before(1)
     placed = np.frombuffer(memory, array.dtype, array.size, page - array.nbytes).reshape(array.shape)
     placed[...] = array
     return placed
@@ -216,6 +213,7 @@ for n in (2, 3, 8, 15, 16, 17, 31, 40):
     found = fastq.dequantize_linear(q.codes, scale, zero_point, axis=(0, 2))
     np.testing.assert_array_equal(found, expected)
 """
+)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")

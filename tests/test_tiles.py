@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes, same_quantized, values
-from subprocesses import run
+from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
 from fastq import reference
@@ -64,13 +64,11 @@ def test_copy(dtype):
 
 
 # Matrices before a page that nothing may read, in C order, copied column by column
-AT_A_PAGE = """
-import ctypes, mmap
+AT_A_PAGE = (
+    BEFORE_A_PAGE
+    + """
 from fastq.runtime import tiles
-libc, page = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE
-memory = mmap.mmap(-1, 16 * page)
-end = np.frombuffer(memory, np.uint8).ctypes.data + 15 * page
-assert libc.mprotect(ctypes.c_void_p(end), page, 0) == 0
+memory, end = pages_before(15)
 
 def copied(rows, columns, step, dtype, beyond):
     size, result = np.dtype(dtype).itemsize, np.zeros((columns, rows + beyond), dtype)
@@ -84,6 +82,7 @@ def copied(rows, columns, step, dtype, beyond):
     np.testing.assert_array_equal(result, source.T)
 
 """
+)
 MATRICES = [(2, 2), (3, 3), (4, 4), (5, 5), (3, 4), (15, 15), (19, 19)]
 # Rows of elements that lie apart, the last of which ends there
 ROWS_AT_A_PAGE = (

@@ -71,10 +71,7 @@ def plan_errors(
     loop = loop_of(layout, "compare", *kinds[:3])
     kernel = kernel_for(loop.function, ErrorOperands(*kinds, held), "compare", spec.arithmetic)
     operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(shape)
-    args, threads = (
-        kernel_args(layout, spec.code_range, repeat=loop.repeat),
-        threadpool.threads_for(size),
-    )
+    args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
     plan = plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
     if memory != NOT_STRIDED:
         x, q = (

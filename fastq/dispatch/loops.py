@@ -36,9 +36,9 @@ def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
         rows = rows_as_one(layout, op, *kinds)
         return Loop(columns.columns, rows, rows * layout.inner)
     longest = LONGEST if op != "minmax" else LONGEST_BYTES if element_type(kinds[0]).bitwidth == 8 else LONGEST_REDUCED
-    return (
-        Loop(short_runs, RUNS_TOGETHER, RUNS_TOGETHER * layout.block) if has_short_runs(layout, longest) else Loop(runs)
-    )
+    if has_short_runs(layout, longest):
+        return Loop(short_runs, RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
+    return Loop(runs)
 
 
 def has_short_runs(layout: Layout, longest: int = LONGEST) -> bool:
@@ -56,7 +56,7 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
     alike 5.6, 5.0 and 1.9; rows of 4, 512 alike 15, 6.6 and 7.3, of uint8 44, 6.3 and 8.3; rows of 32, 512 alike
     decoded 0.8, minima of uint8 6; rows of 100 quantized 1.1, minima of uint8 2.3; rows of 16, 4 alike minima 0.57.
     """
-    rows, lanes = min(layout.block, layout.length), register_elements(*kinds)
+    rows, lanes = layout.block, register_elements(*kinds)
     width = min(tuning.current().narrow_row, max(FEWEST, rows * layout.inner // 16))
     if layout.inner == 1 or 2 * layout.inner > width or layout.inner >= _TOO_WIDE.get(op, 8) * lanes:
         return 1

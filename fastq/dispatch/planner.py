@@ -281,49 +281,54 @@ def plan_minmax(
     layout, size = make_layout(shape, axes, block_size), math.prod(shape)
     assert layout is not None
     threads = _threads_to_reduce(size)
-    wanted = layout.shape
     tuned = tuning.current()
     held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
-    loop, count, chunk_multiple = loop_of(layout, "minmax", dtype, held), layout.parameters, owned_units(layout)
-    alone = layout.owned and size // chunk_multiple >= 4 * threads  # each thread has blocks of its own
+    loop, count, owned = loop_of(layout, "minmax", dtype, held), layout.parameters, owned_units(layout)
+    alone = layout.owned and size // owned >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and memory is None
-    kernel = kernel_for(
-        columns.column_ranges if wide else loop.function, ReductionOperands(dtype, held, held), "minmax"
-    )
+    function = columns.column_ranges if wide else loop.function
+    kernel = kernel_for(function, ReductionOperands(dtype, held, held), "minmax")
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
-    operands, status_mask = (X, LO, HI, NONE, NONE), ALL_STATUS if nan == "raise" else ~HAS_NAN
-    unit, chunk = size // units, chunk if threads > 1 else 0
-    chunk_multiple = chunk_multiple if alone and threads > 1 else 1
+    operands, mask = (X, LO, HI, NONE, NONE), ALL_STATUS if nan == "raise" else ~HAS_NAN
+    unit, chunk, together = size // units, chunk if threads > 1 else 0, owned if alone and threads > 1 else 1
     reduce = plan_launch(
-        kernel,
-        operands,
-        args,
-        units,
-        threads,
-        size=unit,
-        chunk_multiple=chunk_multiple,
-        chunk=chunk,
-        status_mask=status_mask,
+        kernel, operands, args, units, threads, size=unit, chunk_multiple=together, chunk=chunk, status_mask=mask
     )
-    if memory is not None:
-        x = Operand(element_type(dtype).bitwidth, *memory, copies_isnan=copies_isnan)
-        tiled = in_tiles(reduce, shape, x, Operand(0), chunk_multiple=chunk_multiple)
-        assert tiled is not None
-        reduce = tiled
-    plan, merge = reduce, None
-    if slots > 1:
-        kernel = kernel_for(columns.merge_partials, PartialOperands(held, held), "minmax")
-        args = kernel_args(layout, partials=slots, partial_stride=count)
-        merge = plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)
-        plan = reduce.then(merge)
-    identities = _identities(held, slots * count, wanted) if slots * count <= tuned.narrow_row else None
-    return MinMaxReduction(plan, reduce, merge, held, identities, slots * count, wanted)
+    reduce = _read_in_tiles(reduce, shape, dtype, memory, together, copies_isnan)
+    merge = _plan_merge(held, slots, count) if slots > 1 else None
+    plan = reduce.then(merge) if merge else reduce
+    identities = _identities(held, slots * count, layout.shape) if slots * count <= tuned.narrow_row else None
+    return MinMaxReduction(plan, reduce, merge, held, identities, slots * count, layout.shape)
+
+
+def _plan_merge(held: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
+    """Plan to merge the partial results of slots, so many minima and maxima each."""
+    kernel = kernel_for(columns.merge_partials, PartialOperands(held, held), "minmax")
+    args = kernel_args(_NO_LAYOUT, partials=slots, partial_stride=count)
+    return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)
+
+
+def _read_in_tiles(
+    plan: LaunchPlan,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    memory: Memory | None,
+    chunk_multiple: int,
+    copies_isnan: bool = False,
+) -> LaunchPlan:
+    """Return the plan of a reduction for an array in this memory."""
+    if memory is None:
+        return plan
+    x = Operand(element_type(dtype).bitwidth, *memory, copies_isnan=copies_isnan)
+    tiled = in_tiles(plan, shape, x, Operand(0), chunk_multiple=chunk_multiple)
+    assert tiled is not None
+    return tiled
 
 
 class HistogramReduction(NamedTuple):
@@ -374,11 +379,7 @@ def plan_histogram(
     plan = plan_launch(
         kernel, (X, LO, HI, SUMS, NONE), args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
     )
-    if memory is not None:
-        x = Operand(element_type(dtype).bitwidth, *memory)
-        tiled = in_tiles(plan, shape, x, Operand(0), chunk_multiple=chunk_multiple)
-        assert tiled is not None
-        plan = tiled
+    plan = _read_in_tiles(plan, shape, dtype, memory, chunk_multiple)
     return HistogramReduction(plan, slots, parts, partials, width, held)
 
 

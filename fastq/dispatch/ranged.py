@@ -385,7 +385,8 @@ class RangedLaunch:
         (source,) = validation.copy_if_overlapping(out, x)
         ranged = self.ranged if source.strides == x.strides else self.plan_for(source, out)
         if ranged is None:  # a copy without gaps may have longer rows, too long for a tile
-            source, target = self.arrangement.in_order(source), self.arrangement.in_order(np.empty_like(out))
+            source = self.arrangement.in_order(source)
+            target = np.empty_like(source, out.dtype, shape=out.shape)  # in the order of memory of that
             ranged = self.plan_for(source, target)
             assert ranged is not None  # of memory that goes through no tiles
         plan = ranged.plan.with_tensor(0.0 if tensor_scale is None else float(tensor_scale))

@@ -181,8 +181,7 @@ def _is_faster(
         return not _has_short_rows(layout, itemsize, reads) or _has_short_rows(in_c_order, itemsize, reads)
     if layout.inner == 1:  # to transpose given parameters of blocks of 32 takes as long as to copy their runs to tiles
         return seen.direct and (not given or scale_order == seen.parameter_order)
-    together = layout.inner * min(layout.block, layout.length)
-    long = layout.inner >= SHORT or (layout.inner >= SHORT_TOGETHER and together >= TOGETHER)
+    long = layout.inner >= SHORT or (layout.inner >= SHORT_TOGETHER and layout.inner * layout.block >= TOGETHER)
     return long and (seen.direct or given)
 
 
@@ -193,8 +192,7 @@ def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
     """
     least = 16 if reads else 8
     apart = layout.outer > 1 or layout.blocks > 1
-    few = min(layout.block, layout.length) < MANY
-    return few and apart and 1 < layout.inner < least and layout.inner * itemsize < 4 * least
+    return layout.block < MANY and apart and 1 < layout.inner < least and layout.inner * itemsize < 4 * least
 
 
 def _has_long_rows(x: Array) -> bool:

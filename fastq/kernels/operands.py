@@ -8,7 +8,7 @@ from numba import from_dtype, types
 
 from fastq.jit import njit, specialize
 from fastq.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
-from fastq.simd import REGISTER_BITS, Vec, advance, convert
+from fastq.simd import REGISTER_BITS, Vec, advance, cast_pointer, convert
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
 
@@ -214,6 +214,16 @@ _REBASED = {
 }
 
 
+@specialize
+def parameter_bits(operands):
+    """Return pointers to the bits of scales and of zero points."""
+    pointers = pointer_types(operands)
+    scale, zero_point = (
+        types.Integer.from_bitwidth(pointers[name].dtype.bitwidth, False) for name in ("scale", "zero_point")
+    )
+    return lambda operands: (cast_pointer(operands.scale, scale), cast_pointer(operands.zero_point, zero_point))
+
+
 _WITH_PARAMETERS = {
     ElementOperands: lambda operands, scale, zero_point: ElementOperands(operands.src, operands.dst, scale, zero_point),
     ErrorOperands: lambda operands, scale, zero_point: ErrorOperands(
@@ -224,8 +234,12 @@ _WITH_PARAMETERS = {
 
 @specialize
 def with_parameters(operands, scale, zero_point):
-    """Return the operands with other parameters, in memory of the same types."""
-    return _WITH_PARAMETERS[operands.instance_class]
+    """Return the operands with parameters of the same types in other memory."""
+    pointers, replaced = pointer_types(operands), njit(_WITH_PARAMETERS[operands.instance_class])
+    scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
+    return lambda operands, scale, zero_point: replaced(
+        operands, cast_pointer(scale, scale_type), cast_pointer(zero_point, zero_type)
+    )
 
 
 def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:

@@ -37,6 +37,7 @@ from fastq.simd import (
     pointer,
     prefetch,
     scratch,
+    square_lanes,
     store,
     store_rows,
     transpose,
@@ -135,8 +136,8 @@ def _itemsizes(kind):  # type: ignore[no-untyped-def]
 
 @specialize
 def _lanes(kind):  # type: ignore[no-untyped-def]
-    """Vec type of elements of which as many are transposed in registers, at most a cache line."""
-    vec = Vec(kind.element, min(16, LINE * 8 // kind.element.bitwidth))
+    """Vec type of elements of which as many are transposed in registers."""
+    vec = square_lanes(kind.element)
     return lambda kind: vec
 
 

@@ -83,6 +83,7 @@ from fastq.simd.vector import (
     lanes,
     lanes_like,
     lanes_of_line,
+    square_lanes,
 )
 
 __all__ = [
@@ -151,6 +152,7 @@ __all__ = [
     "scratch",
     "select",
     "sqrt",
+    "square_lanes",
     "store",
     "store_rows",
     "stream",

@@ -113,6 +113,11 @@ def llvm_suffix(kind: types.Type) -> str:
     return f"v{kind.n}{element}" if isinstance(kind, Vec) else element
 
 
+def square_lanes(element: types.Type) -> types.Type:
+    """Return the Vec type of elements of which as many are transposed in registers, at most a cache line."""
+    return Vec(element, min(16, LINE * 8 // element.bitwidth))
+
+
 def is_float(kind: types.Type) -> bool:
     """Return whether lanes are floats."""
     return isinstance(lane_type(kind), types.Float)

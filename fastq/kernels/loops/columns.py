@@ -19,7 +19,14 @@ from fastq.kernels.load_store import (
 from fastq.kernels.loops.compare import add_errors
 from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, streams_row, to_line
 from fastq.kernels.loops.row_group import converted, rows_at_a_time, visit_group
-from fastq.kernels.operands import ReductionOperands, pointer_types, rebase, register_lanes, with_parameters
+from fastq.kernels.operands import (
+    ReductionOperands,
+    parameter_bits,
+    pointer_types,
+    rebase,
+    register_lanes,
+    with_parameters,
+)
 from fastq.kernels.parameters import (
     count_nan_as_zero,
     load_scale,
@@ -129,27 +136,23 @@ def side_by_side(spec, operands, args, p, room):
 
     Minima and maxima begin with those of nothing there, see `merge_rows`.
     """
-    if spec.op == "minmax":
-        return _minima_side_by_side
-    pointers = pointer_types(operands)
-    scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
-    scale_bits, zero_bits = (types.Integer.from_bitwidth(each.bitwidth, False) for each in (scale_type, zero_type))
-
-    def repeated(spec, operands, args, p, room):
-        if args.repeat == 1:
-            return operands
-        scale, zero_point = cast_pointer(room[0], scale_bits), cast_pointer(room[1], zero_bits)
-        _repeat(advance(cast_pointer(operands.scale, scale_bits), p), scale, args.inner, args.repeat)
-        _repeat(advance(cast_pointer(operands.zero_point, zero_bits), p), zero_point, args.inner, args.repeat)
-        return with_parameters(operands, cast_pointer(scale, scale_type), cast_pointer(zero_point, zero_type))
-
-    return repeated
+    return _minima_side_by_side if spec.op == "minmax" else _parameters_side_by_side
 
 
 @njit
-def _repeat(src, dst, n, rows):
+def _parameters_side_by_side(spec, operands, args, p, room):
+    if args.repeat == 1:
+        return operands
+    scale, zero_point = parameter_bits(operands)
+    _repeat(advance(scale, p), room[0], args.inner, args.repeat)
+    _repeat(advance(zero_point, p), room[1], args.inner, args.repeat)
+    return with_parameters(operands, room[0], room[1])
+
+
+@njit
+def _repeat(src, room, n, rows):
     """Write n elements so many times side by side, and a few more after them."""
-    vec, at = _copied(dst), src
+    vec, at, dst = _copied(src), src, cast_pointer(room, dtype_of(src))
     if _leaves_page(src, n):
         for k in range(n):
             dst[k] = src[k]

@@ -7,7 +7,7 @@ from numba import types
 from fastq.jit import njit, specialize
 from fastq.kernels.load_store import PREFETCH, load_elements
 from fastq.kernels.loops import columns, runs
-from fastq.kernels.operands import pointer_types, rebase, with_parameters
+from fastq.kernels.operands import parameter_bits, rebase, with_parameters
 from fastq.kernels.parameters import store_min_max
 from fastq.kernels.spec import nan_mask, status_of
 from fastq.simd import (
@@ -18,6 +18,7 @@ from fastq.simd import (
     bits_of,
     cast_pointer,
     count,
+    dtype_of,
     full,
     lanes_like,
     load,
@@ -26,6 +27,7 @@ from fastq.simd import (
     minimum,
     prefetch,
     scratch,
+    square_lanes,
     store,
     store_rows,
     transpose,
@@ -41,7 +43,6 @@ LONGEST_REDUCED, LONGEST_BYTES = 32, 63
 RUNS_TOGETHER = 64  # whose elements are visited as a row: whole lines of any type
 _SPREAD = LONGEST + 1  # parameters that are written at a time, up to so many too many
 _ROOM = 8 * (RUNS_TOGETHER * LONGEST + _SPREAD)  # bytes of the scales, or zero points, of so many elements
-_SQUARE = 16 * LINE  # bytes
 
 
 @njit
@@ -68,29 +69,28 @@ def _convert(spec, operands, args, i, stop, memory):
         run = i // size
         first = run * size
         end = min(first + args.repeat * size, stop)
-        beside = _spread(spec, operands, args, run, (end - first + size - 1) // size, memory)
+        beside = _spread(operands, size, run, (end - first + size - 1) // size, memory)
         status |= columns.visit(spec, beside, args, -first, i, end)
         i = end
     return status
 
 
-@specialize
-def _spread(spec, operands, args, p, many, memory):
+@njit
+def _spread(operands, size, p, many, memory):
     """Operands with the parameters of so many runs from p on, each as often as a run has elements."""
-    pointers = pointer_types(operands)
-    scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
-    scale_bits, zero_bits = (types.Integer.from_bitwidth(each.bitwidth, False) for each in (scale_type, zero_type))
-    scales, zero_points = Vec(scale_bits, _SPREAD), Vec(zero_bits, _SPREAD)
+    scale, zero_point = parameter_bits(operands)
+    scales, zero_points = cast_pointer(memory[0], dtype_of(scale)), cast_pointer(memory[1], dtype_of(zero_point))
+    for k in range(many):  # what is written too much, the next run writes over
+        store(scales, k * size, full(scale[p + k], _spread_lanes(scale)))
+        store(zero_points, k * size, full(zero_point[p + k], _spread_lanes(zero_point)))
+    return with_parameters(operands, scales, zero_points)
 
-    def spread(spec, operands, args, p, many, memory):
-        scale, zero_point = cast_pointer(memory[0], scale_bits), cast_pointer(memory[1], zero_bits)
-        of_runs = cast_pointer(operands.scale, scale_bits), cast_pointer(operands.zero_point, zero_bits)
-        for k in range(many):  # what is written too much, the next run writes over
-            store(scale, k * args.block, full(of_runs[0][p + k], scales))
-            store(zero_point, k * args.block, full(of_runs[1][p + k], zero_points))
-        return with_parameters(operands, cast_pointer(scale, scale_type), cast_pointer(zero_point, zero_type))
 
-    return spread
+@specialize
+def _spread_lanes(where):
+    """Vec type of as many elements of a pointer as are written at a time."""
+    vec = Vec(where.dtype, _SPREAD)
+    return lambda where: vec
 
 
 # --- minimum and maximum ----------------------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ def _reduce(spec, operands, args, i, stop, memory):
 
 @specialize
 def _lanes_of_square(src):
-    """Vec type of elements of which as many are transposed in registers, at most a line."""
-    vec = Vec(src.dtype, min(16, LINE * 8 // src.dtype.bitwidth))
+    """Vec type of elements of which as many are transposed in registers."""
+    vec = square_lanes(src.dtype)
     return lambda src: vec
 
 

@@ -249,8 +249,13 @@ def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
 
 @specialize
 def register_lanes(operands):
-    """Vec type of elements of the first operand: of the widest of it, results and scales a register is full."""
+    """Vec type of elements of the first operand: of the widest of it, results and scales a register is full.
+
+    Scales of fewer bits count as the float32 that they are decoded to: a block of 16 or 32 has no more lanes.
+    """
     pointers = pointer_types(operands)
-    widest = max(pointers[name].dtype.bitwidth for name in ("src", "dst", "scale", "lo") if name in pointers)
-    vec = Vec(operands.types[0].dtype, REGISTER_BITS // widest)
+    bits = [pointers[name].dtype.bitwidth for name in ("src", "dst", "lo") if name in pointers]
+    if "scale" in pointers:
+        bits.append(max(pointers["scale"].dtype.bitwidth, 32))
+    vec = Vec(operands.types[0].dtype, REGISTER_BITS // max(bits))
     return lambda operands: vec

@@ -83,6 +83,14 @@ def pages_before(pages):
     end = np.frombuffer(memory, np.uint8).ctypes.data + pages * page
     assert libc.mprotect(ctypes.c_void_p(end), page, 0) == 0
     return memory, end
+
+def before_a_page(array):
+    "A copy of an array that ends there."
+    pages = -(-array.nbytes // page)
+    memory, _ = pages_before(pages)
+    placed = np.frombuffer(memory, array.dtype, array.size, pages * page - array.nbytes).reshape(array.shape)
+    placed[...] = array
+    return placed
 """
 
 # after it, `compiled` has each kernel and driver that was compiled or loaded, and `hits` says which were loaded

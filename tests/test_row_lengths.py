@@ -199,12 +199,6 @@ def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan
 PARAMETERS_AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
-def before_a_page(array):
-    memory, _ = pages_before(1)
-    placed = np.frombuffer(memory, array.dtype, array.size, page - array.nbytes).reshape(array.shape)
-    placed[...] = array
-    return placed
-
 for n in (2, 3, 8, 15, 16, 17, 31, 40):
     x = np.random.default_rng(n).standard_normal((3, 64, n))
     q = reference.quantize(x.astype(np.float32), "int8", axis=(0, 2))
@@ -417,3 +411,69 @@ def test_blocks_of_memory_with_gaps_beside_their_result(code):
     x, out = base.reshape(1000, 64, 8)[:, :, 0].T, base[:64_000].reshape(64, 1000)
     right = reference.fake_quantize(x.copy(), code, nan="keep")
     same_bytes(fastq.fake_quantize(x, code, nan="keep", out=out), right)
+
+
+# --- packed rows that end within a byte, several of which are copied as one -------------------------------------------
+
+PACKED = ("uint1", "int2", "uint3", "int3", "int4", "uint5", "int6", "float6_e3m2fn", "uint7")
+
+
+def packed_rows(codes, bits):
+    """Rows packed by NumPy alone, each in bytes of its own."""
+    every = np.unpackbits(codes.view(np.uint8)[..., None], axis=-1, bitorder="little")
+    return np.packbits(every[..., :bits].reshape(len(codes), -1), axis=-1, bitorder="little")
+
+
+@pytest.mark.slow("compiles 3 kernels a case", quick=lambda code: code in ("int4", "uint3"))
+@pytest.mark.parametrize("code", PACKED)
+def test_packed_rows_that_end_within_a_byte(code, threads, monkeypatch):
+    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
+    qtype, random = QTYPES[code], np.random.default_rng(9)
+    for length, n in itertools.product((1, 2, 3, 5, 7, 9, 15, 17, 33, 63, 65, 127, 129), (1, 2)):
+        threads(n)
+        for rows in (1, 2, 70, 1001):
+            codes = random.integers(qtype.qmin, qtype.qmax + 1, (rows, length)).astype(qtype.storage)
+            packed = packed_rows(codes, qtype.bits)
+            same_bytes(fastq.pack(codes, code), packed)
+            same_bytes(fastq.unpack(packed, code, shape=codes.shape), codes)
+        if not qtype.element:
+            same_bytes(fastq.pack(codes.astype(np.int64), code), packed)
+            for place in (0, codes.size // 2, -1):
+                wrong = codes.astype(np.int16)
+                wrong.reshape(-1)[place] = qtype.qmax + 1
+                with pytest.raises(ValueError, match="codes must be from"):
+                    fastq.pack(wrong, code)
+
+
+@pytest.mark.slow("compiles 2 kernels a case", quick=lambda dtype: dtype == "float64")
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+def test_signs_of_rows_that_end_within_a_byte(dtype, threads, monkeypatch):
+    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
+    for length, n in itertools.product((1, 2, 3, 5, 7, 9, 17, 33, 65, 127), (1, 2)):
+        threads(n)
+        x = np.random.default_rng(length).integers(-1, 2, (701, length)).astype(dtype)
+        same_bytes(fastq.binarize(x), np.packbits(x > 0, axis=-1))
+        for place in () if dtype == "int8" else (0, x.size // 2, -1):
+            bad = x.copy()
+            bad.reshape(-1)[place] = np.nan
+            with pytest.raises(ValueError, match="x has 1 NaN"):
+                fastq.binarize(bad)
+
+
+# Rows of codes, packed and one a byte, that end before a page that nothing may read
+ROWS_AT_A_PAGE = (
+    BEFORE_A_PAGE
+    + """
+for code, bits in (("int4", 4), ("uint3", 3), ("uint1", 1)):
+    for n in (1, 3, 5, 17, 33, 127):
+        codes = np.random.default_rng(n).integers(0, 1 << bits - (code[0] == "i"), (31, n)).astype(f"{code[:-1]}8")
+        packed = reference.pack(codes, code)
+        np.testing.assert_array_equal(fastq.pack(before_a_page(codes), code), packed)
+        np.testing.assert_array_equal(fastq.unpack(before_a_page(packed), code, shape=codes.shape), codes)
+"""
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
+def test_nothing_behind_rows_of_codes_is_read():
+    run(ROWS_AT_A_PAGE)

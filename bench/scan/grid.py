@@ -15,6 +15,8 @@ from fastq.formats.conventions import CONVENTIONS, DEFAULT
 from fastq.formats.gguf import BLOCK, ScaledFormat
 from fastq.formats.qtypes import QTYPES
 
+from ..cases import Pass
+
 PIECE = 16  # log2 of the elements that larger arrays repeat
 ROWS_AT_LEAST = 4
 NO_FORMAT, OF_CODES = "none", "codes"
@@ -347,13 +349,17 @@ class Cell(NamedTuple):
         touched = {first: LAYOUTS[self.layout].touched} if what.split()[:1] == [first] else {}
         return sum(sizes[name] * touched.pop(name, 1.0) for name in what.split())
 
-    def bytes_moved(self, log2: int) -> float:
-        """Bytes that the call must move, its input twice where the range ends only with the array."""
+    def moved(self, log2: int) -> Pass:
+        """Bytes that the call must read, its input twice where the range ends only with the array, and write."""
         work = WORKS[self.work]
         read, written = self.nbytes(work.reads, log2), sum(self._sizes(log2)[name] for name in work.writes.split())
         twice = GRANULARITIES[self.granularity].twice and work.parameters in ("own", "symmetric")
         again = twice and work.writes not in ("", "parameters") and self.format not in BLOCK_FORMATS
-        return read * (1 + again) + written
+        return Pass(int(read * (1 + again)), int(written))
+
+    def bytes_moved(self, log2: int) -> int:
+        """Bytes that the call must read and write."""
+        return sum(self.moved(log2))
 
     def _sizes(self, log2: int) -> dict[str, float]:
         elements, granularity = self.elements(log2), GRANULARITIES[self.granularity]

@@ -12,7 +12,7 @@ import fastq
 from ..cases import Pass
 from ..data import ALIGNMENT, room
 from ..peers import own_threads
-from ..roofline.moves import PARALLEL_FROM, kernel, lines
+from ..roofline.moves import PARALLEL_FROM, READS_ALONE, kernel
 from ..worker import sampled, settle
 from .agreement import disagreement
 from .calls import call_of, ready, with_results
@@ -47,7 +47,7 @@ def timed(cell: str, log2: int, seconds: float) -> dict[str, Any]:
         return {"wrong": f"2^{log2}: {wrong}"}
     of = cell_of(cell)
     rivals = {name: rival for name, make in RIVALS.items() if (rival := make(of, operands))}
-    calls = {"ours": call} | _copies(int(of.bytes_moved(log2))) | rivals | _in_c_order(of, log2)
+    calls = {"ours": call} | _copies(of.moved(log2)) | rivals | _in_c_order(of, log2)
     least = dict.fromkeys(calls, float("inf"))
     for _ in range(TURNS):
         for name, each in calls.items():
@@ -67,13 +67,16 @@ def _in_c_order(cell: Cell, log2: int) -> dict[str, Callable[[], Any]]:
 
 
 COPIES = {"copy store": False, "copy stream": True}
+# lines that a copy reads and writes in turn: the nearest to those of the call, since each is compiled in each process
+LINES = ((READS_ALONE, 0), (4, 1), (2, 1), (1, 1), (1, 2), (1, 4))
 
 
-def _copies(nbytes: int) -> dict[str, Callable[[], Any]]:
+def _copies(moved: Pass) -> dict[str, Callable[[], Any]]:
     """The bytes of a call as a plain copy with as many threads, whose stores go into or past the cache."""
-    half = max(nbytes // 2, ALIGNMENT)
-    reads, writes, steps = lines(Pass(half, half))
-    source, target = (room(steps * ALIGNMENT, name) for name in ("source", "target"))
+    nbytes = max(sum(moved), ALIGNMENT)
+    reads, writes = min(LINES, key=lambda pair: abs(pair[1] / sum(pair) - moved.written / nbytes))
+    steps = -(-nbytes // ((reads + writes) * ALIGNMENT))
+    source, target = (room(steps * ALIGNMENT * each, name) for each, name in ((reads, "source"), (writes, "target")))
     threads = own_threads() if nbytes >= PARALLEL_FROM else 1
     where = source.ctypes.data, target.ctypes.data, steps, threads
     return {name: partial(kernel(reads, writes, past_cache), *where) for name, past_cache in COPIES.items()}

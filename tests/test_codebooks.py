@@ -31,7 +31,7 @@ def hard_values(name, rows=40, columns=512, seed=0):
     return x
 
 
-@pytest.mark.slow("compiles 4 kernels a codebook", quick=lambda name: name == "nf4")
+@pytest.mark.slow("compiles 4 kernels a codebook", quick=lambda name: name in ("nf4", "dynamic8"))
 @pytest.mark.parametrize("name", NAMES)
 def test_codes_values_and_errors_are_those_of_the_reference(name):
     x = hard_values(name)

@@ -12,9 +12,11 @@ from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
 from fastq import reference
-from fastq.dispatch import cache
+from fastq.dispatch import cache, loops, streaming
+from fastq.dispatch.granularity import make_layout
 from fastq.formats.qtypes import QTYPES
 from fastq.kernels import build
+from fastq.kernels.loops import columns as rows_of_columns
 from fastq.runtime import threadpool
 from fastq.system import tuning
 
@@ -22,6 +24,30 @@ from fastq.system import tuning
 SCALES = np.array([0.02, 3.0, 2.0**-130, 0.5, 2.0**110, 1e-3, 1e-3, 2.0**-149, 0.25], np.float32)
 UNEVEN = {"int8": 1, "uint16": 1, "float8_e4m3fn": 1, "int4": 2, "uint3": 8}  # codes that fill whole bytes
 LENGTHS = (8, 15, 16, 17, 23, 24, 31, 32, 33, 48, 64, 240, 256, 272)
+
+
+@pytest.fixture
+def small_cache(monkeypatch):
+    """Results go past the cache however few they are; what was planned so is forgotten again."""
+
+    def use(**settings):
+        tuned = dataclasses.replace(tuning.current(), **settings)
+        monkeypatch.setattr(tuning, "current", lambda: tuned)
+        forget()
+
+    def forget():
+        build.kernel_address.cache_clear()
+        cache.plans.clear()
+
+    yield use
+    forget()
+
+
+def same_measures(actual, expected):
+    """Sums are taken in another order."""
+    assert (actual.clipped, actual.max_abs_error) == (expected.clipped, expected.max_abs_error)
+    assert actual.mean_abs_error == pytest.approx(expected.mean_abs_error, rel=1e-9)
+    assert actual.mse == pytest.approx(expected.mse, rel=1e-9)
 
 
 def parameters(code, runs, length, **where):
@@ -91,7 +117,7 @@ def test_rows_that_are_taken_as_one(dtype, columns, threads):
         same_quantized(fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=q.qparams))
         for actual, expected in zip(fastq.minmax(x, axis=1), reference.minmax(x, axis=1), strict=True):
             same_bytes(actual, expected)
-        assert fastq.compare(other, q).clipped == reference.compare(other, q).clipped
+        same_measures(fastq.compare(other, q), reference.compare(other, q))
 
 
 # code: elements of runs, of which packed ones fill whole bytes
@@ -102,14 +128,12 @@ FEW = {"int8": (2, 3, 5, 8, 12, 15), "uint16": (2, 7), "uint4": (2, 6, 14), "int
 @pytest.mark.parametrize("code", FEW)
 @pytest.mark.parametrize("nan", ["raise", "zero"])
 @pytest.mark.parametrize("streams", [False, True])
-def test_runs_of_a_few_elements(code, nan, streams, threads, monkeypatch):
+def test_runs_of_a_few_elements(code, nan, streams, threads, monkeypatch, small_cache):
     """Parameters are spread over elements; threads end within runs, and the last run may be shorter."""
     monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
     if streams:
-        small_cache = dataclasses.replace(tuning.current(), stream_from=1, stream_codes=True)
-        monkeypatch.setattr(tuning, "current", lambda: small_cache)
-        for forget in (build.kernel_address.cache_clear, cache.plans.clear):
-            forget()
+        small_cache(stream_from=1, stream_codes=True)
+        assert streaming.store_mode(64, np.dtype("f4"), np.dtype("i1"))
     for length, n in itertools.product(FEW[code], (1, 3)):
         threads(n)
         x = values("float32", 301 * length, length).clip(-900, 900)
@@ -129,11 +153,7 @@ def test_runs_of_a_few_elements(code, nan, streams, threads, monkeypatch):
             values_of = fastq.fake_quantize(data, qparams=q.qparams, nan=nan)
             same_bytes(values_of, reference.fake_quantize(data, qparams=q.qparams, nan=nan))
             if nan == "raise":
-                own, right = fastq.compare(data, q), reference.compare(data, q)
-                assert (own.clipped, own.max_abs_error) == (right.clipped, right.max_abs_error)
-                assert own.mean_abs_error == pytest.approx(right.mean_abs_error, rel=1e-9)
-    cache.plans.clear()
-    build.kernel_address.cache_clear()
+                same_measures(fastq.compare(data, q), reference.compare(data, q))
 
 
 @pytest.mark.slow("compiles a kernel a case", quick=lambda dtype: dtype in ("float32", "uint8"))
@@ -170,10 +190,10 @@ NARROW += [("mxfp8_e4m3", 3), ("mxfp4", 2), ("mxint8", 12), ("nvfp4", 4), ("uint
 @pytest.mark.parametrize("nan", ["raise", "zero"])
 def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan, threads, monkeypatch):
     """Runs of rows with the same parameters, the last ones shorter; chunks of threads end within them."""
-    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
+    monkeypatch.setattr(threadpool, "CHUNK", (64, 64))
     own = QTYPES[code].block_size
     for rows, block in itertools.product((own or 7, 40, 64, 1500), (own,) if own else (0, 2, 16, 48)):
-        threads(1 + rows % 3)
+        threads({64: 2, 1500: 3}.get(rows, 1))
         x = values("float32", 5 * rows * n, rows).clip(-900, 900).reshape(5, rows, n)
         if nan == "zero":
             x[1, ::7, 0] = x[:, -1, -1] = x[3, 0, 1:] = np.nan
@@ -188,7 +208,7 @@ def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan
         for actual, wanted in zip(found, expected, strict=True):
             same_bytes(actual, wanted)
         if nan == "raise":
-            assert fastq.compare(x, q).clipped == reference.compare(x, q).clipped
+            same_measures(fastq.compare(x, q), reference.compare(x, q))
             x[4, rows // 2, n - 1] = np.nan
             for call in (fastq.minmax, fastq.quantize):
                 with pytest.raises(ValueError, match="x has 1 NaN"):
@@ -199,6 +219,10 @@ def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan
 PARAMETERS_AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
+from fastq.dispatch.granularity import make_layout
+from fastq.dispatch.loops import rows_as_one
+
+joined = 0
 for n in (2, 3, 8, 15, 16, 17, 31, 40):
     x = np.random.default_rng(n).standard_normal((3, 64, n))
     q = reference.quantize(x.astype(np.float32), "int8", axis=(0, 2))
@@ -206,23 +230,59 @@ for n in (2, 3, 8, 15, 16, 17, 31, 40):
     expected = reference.dequantize_linear(q.codes, q.scale, q.zero_point, axis=(0, 2))
     found = fastq.dequantize_linear(q.codes, scale, zero_point, axis=(0, 2))
     np.testing.assert_array_equal(found, expected)
+    for dtype in (np.float32, np.float64):
+        x = x.astype(dtype)
+        layout, kinds = make_layout(x.shape, (0, 2), 0), (x.dtype, np.dtype("i1"), x.dtype)
+        joined += rows_as_one(layout, "quantize", *kinds) > 1 and n > 16
+        q = reference.quantize(x, "int8", axis=(0, 2))
+        scale, zero_point = before_a_page(q.scale), before_a_page(q.zero_point)
+        found = fastq.quantize_linear(x, scale, zero_point, axis=(0, 2))
+        np.testing.assert_array_equal(found, q.codes)
+assert joined == 6, joined
+"""
+)
+
+
+# Runs of a few elements that end there, and their parameters
+RUNS_AT_A_PAGE = (
+    BEFORE_A_PAGE
+    + """
+for dtype in ("uint8", "int16", "float32", "float64"):
+    for n in (2, 3, 7, 8, 15, 17, 31, 63):
+        x = np.random.default_rng(n).integers(0, 99, (73, n)).astype(dtype)
+        q = reference.quantize(x, "int8", axis=0)
+        at_end = before_a_page(x)
+        for found, expected in zip(fastq.minmax(at_end, axis=0), reference.minmax(x, axis=0)):
+            np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(fastq.quantize(at_end, "int8", axis=0).codes, q.codes)
+        scale, zero_point = before_a_page(q.scale), before_a_page(q.zero_point)
+        np.testing.assert_array_equal(fastq.quantize_linear(at_end, scale, zero_point, axis=0), q.codes)
 """
 )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
-def test_nothing_behind_parameters_is_read():
-    """They are copied some at a time, for rows that are taken as one."""
-    run(PARAMETERS_AT_A_PAGE)
+@pytest.mark.parametrize("code", [PARAMETERS_AT_A_PAGE, RUNS_AT_A_PAGE], ids=["rows", "runs"])
+def test_nothing_behind_an_operand_is_read(code):
+    """Parameters are copied some at a time, for rows that are taken as one; runs are read by squares of registers."""
+    run(code)
+
+
+@pytest.mark.parametrize("op", ["minmax", "dequantize", "quantize", "compare"])
+def test_rows_taken_as_one_fit_their_memory(op):
+    for dtype, inner, rows in itertools.product(
+        ("int8", "float32", "float64"), range(2, 1100), (2, 15, 16, 100, 10**6)
+    ):
+        layout = make_layout((rows, inner), (1,), 0)
+        joined = loops.rows_as_one(layout, op, np.dtype(dtype), np.dtype("f4"), np.dtype("f4"))
+        assert joined == 1 or joined * inner <= rows_of_columns._MOST_JOINED, (dtype, inner, rows)
 
 
 @pytest.mark.slow("compiles 2 kernels a case", quick=lambda dtype: dtype == "float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16"])
-def test_minima_of_wide_rows_that_outgrow_the_cache(dtype, threads, monkeypatch):
+def test_minima_of_wide_rows_that_outgrow_the_cache(dtype, threads, small_cache):
     """Eight rows at a time, those that are left, and rows that are not wide enough; each column has its own ends."""
-    small_cache = dataclasses.replace(tuning.current(), stream_from=1)
-    monkeypatch.setattr(tuning, "current", lambda: small_cache)
-    cache.plans.clear()
+    small_cache(stream_from=1)
     bits = np.dtype(dtype).itemsize * 8
     wide = -(-tuning.current().wide_row * 8 // bits)
     for (rows, columns), n in itertools.product([(8, wide), (23, wide + 3), (16, wide - 1), (31, wide)], (1, 3)):
@@ -237,7 +297,6 @@ def test_minima_of_wide_rows_that_outgrow_the_cache(dtype, threads, monkeypatch)
                 same_bytes(actual, expected)
             with pytest.raises(ValueError, match=f"x has {np.isnan(x).sum()} NaN"):
                 fastq.minmax(x, axis=1)
-    cache.plans.clear()
 
 
 WIDE = [("float32", code) for code in ("int8", "uint4", "int3", "float8_e4m3fn", "nf4", "mxfp4", "mxint8", "nvfp4")]
@@ -247,17 +306,12 @@ WIDE += [("float16", "int8"), ("float64", "uint8"), ("int16", "int8")]
 @pytest.mark.slow("compiles 3 kernels a case", quick=lambda dtype, code, streams: (dtype, code) == ("float32", "int8"))
 @pytest.mark.parametrize(("dtype", "code"), WIDE)
 @pytest.mark.parametrize("streams", [False, True])
-def test_codes_and_values_of_wide_rows_that_outgrow_the_cache(dtype, code, streams, threads, monkeypatch):
+def test_codes_and_values_of_wide_rows_that_outgrow_the_cache(dtype, code, streams, threads, small_cache):
     """Four rows at a time where the scales of a row outgrow the first cache, unless rows are streamed."""
-    run = 1 if streams else 1 << 40
-    small_cache = dataclasses.replace(tuning.current(), stream_from=1, stream_run=run, stream_codes=False)
-    monkeypatch.setattr(tuning, "current", lambda: small_cache)
-    prepared = build.kernel_address.cache_clear, cache.plans.clear
-    for forget in prepared:
-        forget()
+    small_cache(stream_from=1, stream_run=1 if streams else 1 << 40, stream_codes=False)
     blocks = QTYPES[code].block_size
     scale = reference.quantize(np.ones((1, blocks or 1), dtype), code).scale
-    wide = small_cache.wide_row // scale.itemsize
+    wide = tuning.current().wide_row // scale.itemsize
     for (rows, columns), n in itertools.product([(8, wide), (7, wide + 3), (9, wide - 1), (13, 40)], (1, 3)):
         threads(n)
         x = values("float32", rows * columns, 25).clip(-100, 100).reshape(rows, columns).astype(dtype)
@@ -279,20 +333,15 @@ def test_codes_and_values_of_wide_rows_that_outgrow_the_cache(dtype, code, strea
                 with pytest.raises(ValueError, match="x has 1 NaN"):
                     fastq.quantize(holey, qparams=q.qparams)
                 same_quantized(*(i.quantize(holey, qparams=q.qparams, nan="zero") for i in (fastq, reference)))
-    for forget in prepared:
-        forget()
 
 
 @pytest.mark.slow("compiles 2 kernels")
-def test_floats_of_wide_rows_that_do_not_saturate(monkeypatch):
-    small_cache = dataclasses.replace(tuning.current(), stream_from=1, stream_run=1 << 40)
-    monkeypatch.setattr(tuning, "current", lambda: small_cache)
-    cache.plans.clear()
+def test_floats_of_wide_rows_that_do_not_saturate(small_cache):
+    small_cache(stream_from=1, stream_run=1 << 40)
     x = values("float32", 9 * 3100, 26).reshape(9, 3100)
     qparams = fastq.QParams(np.full(3100, 0.25, np.float32), np.zeros(3100, np.int8), "float8_e4m3fn", axis=1)
     same_quantized(*(i.quantize(x, qparams=qparams, saturate=False) for i in (fastq, reference)))
     same_bytes(*(i.fake_quantize(x, qparams=qparams, saturate=False) for i in (fastq, reference)))
-    cache.plans.clear()
 
 
 def uneven(length, rows, nan):

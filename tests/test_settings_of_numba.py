@@ -35,6 +35,7 @@ CODE = dedent("""
     x[0, :8] = np.arange(-4, 4) + 0.5
     for dtype, options in (
         ("mxfp4", {}),
+        ("dynamic8", {"axis": -1, "block_size": 32}),
         ("uint8", {}),
         ("int4", {"axis": -1, "block_size": 32, "symmetric": True}),
         ("float8_e4m3fn", {"axis": 1}),

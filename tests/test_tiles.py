@@ -518,7 +518,7 @@ def test_a_wrong_stride_is_found(monkeypatch, threads):
 
 def test_squares_that_part_blocks_are_found(monkeypatch, threads):
     right = tiling._squares
-    monkeypatch.setattr(tiling, "_squares", lambda *where: right(*where[:-1], 1))
+    monkeypatch.setattr(tiling, "_squares", lambda *where: right(*where[:-2], 1, where[-1]))
     plans.clear()
     with pytest.raises((AssertionError, ValueError)):
         test_blocks_of_transposed_memory(threads, "int8", {"axis": (0, 1)}, 2080, (0, 2, 1))

@@ -389,7 +389,8 @@ def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> LaunchPlan
     kinds = RangeOperands(held, held, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype)
     loop = columns.many_ranges if count >= tuning.current().batched_blocks else columns.ranges
     kernel = kernel_for(loop, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
-    return plan_launch(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(_NO_LAYOUT, spec.code_range), count, 1)
+    threads = threadpool.threads_for(count)
+    return plan_launch(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(_NO_LAYOUT, spec.code_range), count, threads)
 
 
 class RangedPlan(NamedTuple):
@@ -449,7 +450,13 @@ def _plan_fused(
     few = threads > 1 and layout.parameters < 4 * threads
     # rows that fill no register are joined in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in two
     narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
-    if few or narrow or has_short_runs(layout) or not layout.owned or layout.block * width > tuned.fused_block:
+    if (
+        few
+        or narrow
+        or has_short_runs(layout, op, *kinds[:3])
+        or not layout.owned
+        or layout.block * width > tuned.fused_block
+    ):
         return None
     apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
     aliased = layout.block > tuned.aliased_rows and apart % tuned.aliased_stride == 0

@@ -21,7 +21,7 @@ from fastq.jit import intrinsic, specialize
 from fastq.kernels.bitpack import Bits, LowBits
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo
-from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_types
+from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_types, widest_bits
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat
@@ -120,9 +120,9 @@ def element_type(kind: ElementType) -> types.Type:
     return Minifloat(row, kind.saturate, kind.dense) if isinstance(kind, StorageFormat) else Minifloat(row)
 
 
-def register_elements(*kinds: ElementType) -> int:
+def register_elements(src: ElementType, dst: ElementType, scale: ElementType | None = None) -> int:
     """Return how many elements a register holds of the widest of these types."""
-    return REGISTER_BITS // int(max(element_type(kind).bitwidth for kind in kinds))
+    return REGISTER_BITS // widest_bits(map(element_type, (src, dst)), None if scale is None else element_type(scale))
 
 
 def is_wide(kind: ElementType) -> bool:

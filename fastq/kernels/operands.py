@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from numba import from_dtype, types
@@ -247,15 +248,19 @@ def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:
     return dict(zip(operands.fields, operands.types, strict=True))
 
 
+def widest_bits(elements: Iterable[types.Type], scale: types.Type | None = None) -> int:
+    """Return the bits of the widest of these types.
+
+    A scale of fewer bits counts as the float32 that it is decoded to: blocks of 16 and 32 fill registers of no more.
+    """
+    widest: int = max(each.bitwidth for each in elements)
+    return widest if scale is None else max(widest, scale.bitwidth, 32)
+
+
 @specialize
 def register_lanes(operands):
-    """Vec type of elements of the first operand: of the widest of it, results and scales a register is full.
-
-    Scales of fewer bits count as the float32 that they are decoded to: a block of 16 or 32 has no more lanes.
-    """
-    pointers = pointer_types(operands)
-    bits = [pointers[name].dtype.bitwidth for name in ("src", "dst", "lo") if name in pointers]
-    if "scale" in pointers:
-        bits.append(max(pointers["scale"].dtype.bitwidth, 32))
-    vec = Vec(operands.types[0].dtype, REGISTER_BITS // max(bits))
+    """Vec type of elements of the first operand: of the widest of it, results and scales a register is full."""
+    dtypes = {name: pointer.dtype for name, pointer in pointer_types(operands).items()}
+    widest = widest_bits([dtypes[name] for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale"))
+    vec = Vec(operands.types[0].dtype, REGISTER_BITS // widest)
     return lambda operands: vec

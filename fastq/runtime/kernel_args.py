@@ -24,7 +24,7 @@ KERNEL_ARGS = np.dtype(
         ("tensor", np.float64),  # scale of the whole array, which scales of blocks are in units of
         ("streaming", np.int64),  # how results go past the cache, 0 if they do not
         ("outgrows_cache", np.int64),  # whether what is read and written does: then only wide rows are visited together
-        ("repeat", np.int64),  # of the parameters of a row side by side: of so many rows that are taken as one
+        ("repeat", np.int64),  # rows, or short runs, that are taken as one
         ("chunk", np.int64),  # elements whose errors are summed together
         ("size", np.int64),  # codes in all, where rows are repacked
         ("partials", np.int64),  # partial minima and maxima to merge, and how many numbers one lies after another

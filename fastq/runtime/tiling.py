@@ -46,6 +46,7 @@ Array = NDArray[Any]
 _ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
 _SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
+_SIDE_BY_SIDE = 16  # units that a kernel computes side by side: blocks of 32 in rows of such 1.2 to 1.4 times as fast
 _LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
 
 
@@ -130,7 +131,7 @@ def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: 
     return Cut(tile_runs, size, 1, math.lcm(multiple, chunk_multiple), words) if piece else None
 
 
-def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, multiple: int) -> Cut | None:
+def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, multiple: int, unit: int) -> Cut | None:
     """Cut into squares of as many rows along an axis as a line has elements at most, each `step` bytes from the next.
 
     Of as many as several lines have where they follow each other and are short. None where `multiple` elements, which
@@ -148,7 +149,8 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, multipl
     if span:
         width, columns = sizes[-2] * last, span * last
     else:
-        columns = _share(last, room, math.lcm(WHOLE_BYTES, multiple))
+        least = math.lcm(WHOLE_BYTES, multiple)
+        columns = _share(last, room, math.lcm(least, _SIDE_BY_SIDE * unit)) or _share(last, room, least)
     following = axes.elements[axis] == columns and axes.period[0] == _ALL
     if not columns or width % multiple or (columns < WHOLE_BYTES and not following):
         return None
@@ -222,7 +224,7 @@ def in_tiles(
     across, cut = _across(axes), None
     if across:
         folded, axis = _folded(axes, *across)
-        cut = _squares(folded, axis, across[1], bits_x, bits_y, math.lcm(whole, chunk_multiple))
+        cut = _squares(folded, axis, across[1], bits_x, bits_y, math.lcm(whole, chunk_multiple), unit)
         axes = folded if cut else axes
     if cut is None and not (across and once):
         cut = _pieces(math.prod(shape), bits_x, bits_y, math.lcm(WHOLE_BYTES, whole), chunk_multiple)

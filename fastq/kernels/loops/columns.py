@@ -101,15 +101,18 @@ def columns(spec, operands, args, units):
     page = advance(memory, -address_of(memory) % _PAGE)
     room = page, advance(page, _ROOM)
     operands = rebase(operands, args, units)
-    i, stop, status = units.start, units.stop, 0
-    width = args.repeat * args.inner
+    i, stop, status, most = units.start, units.stop, 0, args.repeat * args.inner
     while i < stop:  # rows with the same parameters: the divisions below take as long as a row of 24 elements
         row = i // args.inner
         first = row * args.inner
         p, last = _first_parameter(args, row), min(first + rows_alike(args, row) * args.inner, stop)
-        beside = side_by_side(spec, operands, args, p + first, room)
+        rows, width = args.repeat, most
+        if last - first < most:
+            rows = -(-(last - first) // args.inner)
+            width = rows * args.inner
+        beside = side_by_side(spec, operands, args, p + first, rows, room)
         status |= _visit_rows(spec, beside, args, p if args.repeat == 1 else -first, i, first, last, width)
-        merge_rows(spec, operands, args, p + first, beside)
+        merge_rows(spec, operands, args, p + first, rows, beside)
         i = last
     return status
 
@@ -131,7 +134,7 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
 
 
 @specialize
-def side_by_side(spec, operands, args, p, room):
+def side_by_side(spec, operands, args, p, rows, room):
     """Operands with what belongs to the columns, parameters from p on, side by side in some room for rows taken as one.
 
     Minima and maxima begin with those of nothing there, see `merge_rows`.
@@ -140,12 +143,12 @@ def side_by_side(spec, operands, args, p, room):
 
 
 @njit
-def _parameters_side_by_side(spec, operands, args, p, room):
+def _parameters_side_by_side(spec, operands, args, p, rows, room):
     if args.repeat == 1:
         return operands
     scale, zero_point = parameter_bits(operands)
-    _repeat(advance(scale, p), room[0], args.inner, args.repeat)
-    _repeat(advance(zero_point, p), room[1], args.inner, args.repeat)
+    _repeat(advance(scale, p), room[0], args.inner, rows)
+    _repeat(advance(zero_point, p), room[1], args.inner, rows)
     return with_parameters(operands, room[0], room[1])
 
 
@@ -183,27 +186,27 @@ def _copied(where):
 
 
 @njit
-def _minima_side_by_side(spec, operands, args, p, room):
+def _minima_side_by_side(spec, operands, args, p, rows, room):
     if args.repeat == 1:
         return operands
     lo, hi = cast_pointer(room[0], dtype_of(operands.lo)), cast_pointer(room[1], dtype_of(operands.lo))
-    least, most = min_max_identities(load(lo, 0, _copied(lo)))
-    for k in range(0, args.repeat * args.inner, _COPIED):
-        store(lo, k, least)
-        store(hi, k, most)
+    lo_of_none, hi_of_none = min_max_identities(load(lo, 0, _copied(lo)))
+    for k in range(0, rows * args.inner, _COPIED):
+        store(lo, k, lo_of_none)
+        store(hi, k, hi_of_none)
     return ReductionOperands(operands.src, lo, hi)
 
 
 @specialize
-def merge_rows(spec, operands, args, p, beside):
+def merge_rows(spec, operands, args, p, rows, beside):
     """Merge minima and maxima of rows side by side into those from p on."""
     if spec.op != "minmax":
-        return lambda spec, operands, args, p, beside: None
+        return lambda spec, operands, args, p, rows, beside: None
 
-    def merge(spec, operands, args, p, beside):
-        rows, n, lo, hi = args.repeat, args.inner, beside.lo, beside.hi
-        if rows == 1:
+    def merge(spec, operands, args, p, rows, beside):
+        if args.repeat == 1:
             return
+        n, lo, hi = args.inner, beside.lo, beside.hi
         half = rows // 2
         vec = _copied(lo)
         while rows == 2 * half and half * n % _COPIED == 0:

@@ -33,9 +33,9 @@ from fastq.simd import (
     transpose,
 )
 
-# Elements of a run at most, 15 where a register has 16. One thread of a Zen 5, 2**20 elements, beside runs one by one:
-# float32 of 2, 4, 8, 12 elements by given parameters 2.9, 3.4, 1.7, 2.4 times as fast, decoded 2.3, 2.8, 1.6, 2.0,
-# `compare` 9, 10, 0.92, 4.7, by own ranges in two passes 3.2, 4.2, 2.8, 4.2.
+# Elements of a run at most, which fill no register, but for `compare`. One thread of a Zen 5, 2**20 elements, beside
+# runs one by one: float32 of 2, 4, 8, 12 elements by given parameters 2.9, 3.4, 1.7, 2.4 times as fast, decoded 2.3,
+# 2.8, 1.6, 2.0, `compare` 9, 10, 0.92, 4.7, by own ranges in two passes 3.2, 4.2, 2.8, 4.2.
 LONGEST = 15
 # and of minima, which need no whole register: float32 of 4, 12, 16, 32 elements 2.8, 3.5, 2.4, 1.6 times as fast, bytes
 # 4.3, 12, 6, 3.5, of 48 2.4, of 64 0.8; float64 of 16 to 24 1.2 to 1.4

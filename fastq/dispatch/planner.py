@@ -448,7 +448,8 @@ def _plan_fused(
     threads = threadpool.threads_for(size)
     width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
     few = threads > 1 and layout.parameters < 4 * threads
-    # rows that fill no register are joined in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in two
+    # rows that fill no register are taken as one in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in
+    # two; not fewer elements in all than half a row of such
     narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
     if (
         few

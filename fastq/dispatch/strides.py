@@ -13,8 +13,9 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 
-SHORT = 32  # elements of a row, below which a loop over rows takes longer than to transpose them, unless
-SHORT_TOGETHER, TOGETHER = 8, 256  # it takes some as one: then of a row, and of all that have the same parameters
+SHORT = 32  # elements of a row, below which a loop over rows takes longer than to transpose them
+# the same of rows of which it takes some as one; and elements that have the same parameters, from which on it does
+SHORT_TOGETHER, TOGETHER = 8, 256
 MANY = 16  # rows with the same parameters, from which on even the shortest ones are taken as one
 
 
@@ -186,7 +187,7 @@ def _is_faster(
 
 
 def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
-    """Whether neighbours have parameters of their own in rows too short for a loop over them, and not to be joined.
+    """Whether neighbours have parameters of their own in rows too short for a loop over them, few of them alike.
 
     Rows of 8 elements, or of fewer in 32 bytes, are long enough to be converted, twice as many to be reduced.
     """

@@ -185,7 +185,7 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
     x = Operand(bits, *memory) if memory else Operand(bits)
     y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)
     shape, unit = (data.shape, task.width) if target is None or memory else (target.shape, task.result_width)
-    whole = task.together(data) * unit
+    whole = task.together(data) * unit if task.needs_rows else unit
     unit_bits = bits * task.width, result_bits * task.result_width
     return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits)
 

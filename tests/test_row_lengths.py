@@ -192,8 +192,9 @@ def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan
     """Runs of rows with the same parameters, the last ones shorter; chunks of threads end within them."""
     monkeypatch.setattr(threadpool, "CHUNK", (64, 64))
     own = QTYPES[code].block_size
-    for rows, block in itertools.product((own or 7, 40, 64, 1500), (own,) if own else (0, 2, 16, 48)):
-        threads({64: 2, 1500: 3}.get(rows, 1))
+    counts = (own or 7, 2), (40, 2), (64, 2), (1500, 1), (1500, 3)
+    for (rows, n_threads), block in itertools.product(counts, (own,) if own else (0, 2, 16, 48)):
+        threads(n_threads)
         x = values("float32", 5 * rows * n, rows).clip(-900, 900).reshape(5, rows, n)
         if nan == "zero":
             x[1, ::7, 0] = x[:, -1, -1] = x[3, 0, 1:] = np.nan
@@ -259,13 +260,6 @@ for dtype in ("uint8", "int16", "float32", "float64"):
         np.testing.assert_array_equal(fastq.quantize_linear(at_end, scale, zero_point, axis=0), q.codes)
 """
 )
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
-@pytest.mark.parametrize("code", [PARAMETERS_AT_A_PAGE, RUNS_AT_A_PAGE], ids=["rows", "runs"])
-def test_nothing_behind_an_operand_is_read(code):
-    """Parameters are copied some at a time, for rows that are taken as one; runs are read by squares of registers."""
-    run(code)
 
 
 @pytest.mark.parametrize("op", ["minmax", "dequantize", "quantize", "compare"])
@@ -523,6 +517,11 @@ for code, bits in (("int4", 4), ("uint3", 3), ("uint1", 1)):
 )
 
 
+AT_A_PAGE = {"parameters": PARAMETERS_AT_A_PAGE, "runs": RUNS_AT_A_PAGE, "codes": ROWS_AT_A_PAGE}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
-def test_nothing_behind_rows_of_codes_is_read():
-    run(ROWS_AT_A_PAGE)
+@pytest.mark.parametrize("name", AT_A_PAGE)
+def test_nothing_behind_an_operand_is_read(name):
+    """Parameters are copied some at a time for rows taken as one, runs read by squares, rows of codes by registers."""
+    run(AT_A_PAGE[name])

@@ -142,6 +142,7 @@ def test_bytes_moved_are_those_of_the_arrays(cell):
     read = o.first.nbytes + (o.qparams.nbytes if o.qparams else 0)
     written = sum(np.asarray(each).nbytes for each in made) if cell.work != "minmax" else 0
     assert cell.moved(12) == pytest.approx((read, written), rel=0.02)
+    assert cell.bytes_moved(12) == pytest.approx(read + written, rel=0.01)
 
 
 def test_bytes_of_gaps_and_of_what_is_read_twice():

@@ -12,7 +12,7 @@ import fastq
 from ..cases import Pass
 from ..data import ALIGNMENT, room
 from ..peers import own_threads
-from ..roofline.moves import PARALLEL_FROM, READS_ALONE, kernel
+from ..roofline.moves import PARALLEL_FROM, kernel, nearest_lines
 from ..worker import sampled, settle
 from .agreement import disagreement
 from .calls import call_of, ready, with_results
@@ -67,17 +67,13 @@ def _in_c_order(cell: Cell, log2: int) -> dict[str, Callable[[], Any]]:
 
 
 COPIES = {"copy store": False, "copy stream": True}
-# lines that a copy reads and writes in turn: the nearest to those of the call, since each is compiled in each process
-LINES = ((READS_ALONE, 0), (4, 1), (2, 1), (1, 1), (1, 2), (1, 4))
 
 
 def _copies(moved: Pass) -> dict[str, Callable[[], Any]]:
     """The bytes of a call as a plain copy with as many threads, whose stores go into or past the cache."""
-    nbytes = max(sum(moved), ALIGNMENT)
-    reads, writes = min(LINES, key=lambda pair: abs(pair[1] / sum(pair) - moved.written / nbytes))
-    steps = -(-nbytes // ((reads + writes) * ALIGNMENT))
+    reads, writes, steps = nearest_lines(moved)
     source, target = (room(steps * ALIGNMENT * each, name) for each, name in ((reads, "source"), (writes, "target")))
-    threads = own_threads() if nbytes >= PARALLEL_FROM else 1
+    threads = own_threads() if sum(moved) >= PARALLEL_FROM else 1
     where = source.ctypes.data, target.ctypes.data, steps, threads
     return {name: partial(kernel(reads, writes, past_cache), *where) for name, past_cache in COPIES.items()}
 

@@ -59,9 +59,13 @@ class _Task(NamedTuple):
         """Whether a block depends on all of its row."""
         return self.weighted and self.row.of_rows
 
+    def dependent(self, data: Array) -> int:
+        """Return how many blocks depend on each other: those of a row, or one alone."""
+        return data.shape[-1] // self.row.size if self.needs_rows else 1
+
     def together(self, data: Array) -> int:
         """Return how many blocks a thread gets together."""
-        return data.shape[-1] // self.row.size if self.needs_rows else GROUP
+        return self.dependent(data) if self.needs_rows else GROUP
 
 
 def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype: object, *_: None) -> BoundCall:
@@ -185,7 +189,7 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
     x = Operand(bits, *memory) if memory else Operand(bits)
     y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)
     shape, unit = (data.shape, task.width) if target is None or memory else (target.shape, task.result_width)
-    whole = task.together(data) * unit if task.needs_rows else unit
+    whole = task.dependent(data) * unit
     unit_bits = bits * task.width, result_bits * task.result_width
     return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from typing import Any, NamedTuple
 
 from fastq.dispatch.granularity import Layout
@@ -17,7 +16,8 @@ from fastq.system import tuning
 
 # registers that a row fills, from which on the rows of an operation are not taken as one; and how many rows with the
 # same parameters there are to be if it fills one
-_TOO_WIDE, _MANY = defaultdict(lambda: 8, minmax=2, dequantize=1), defaultdict(lambda: 16, minmax=32)
+_TOO_WIDE = {"minmax": 2, "dequantize": 1, "quantize": 8, "fake": 8, "compare": 8}
+_MANY = {"minmax": 32, "dequantize": 16, "quantize": 16, "fake": 16, "compare": 16}
 FEWEST = 64  # elements of rows that are taken as one
 
 

@@ -447,17 +447,11 @@ def _plan_fused(
     assert layout is not None
     threads = threadpool.threads_for(size)
     width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
-    few = threads > 1 and layout.parameters < 4 * threads
+    few, large = threads > 1 and layout.parameters < 4 * threads, layout.block * width > tuned.fused_block
     # rows that fill no register are taken as one in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in
     # two; not fewer elements in all than half a row of such
     narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
-    if (
-        few
-        or narrow
-        or has_short_runs(layout, op, *kinds[:3])
-        or not layout.owned
-        or layout.block * width > tuned.fused_block
-    ):
+    if few or large or narrow or has_short_runs(layout, op, *kinds[:3]) or not layout.owned:
         return None
     apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
     aliased = layout.block > tuned.aliased_rows and apart % tuned.aliased_stride == 0

@@ -145,11 +145,12 @@ def _squares(
     one by one: rows of 64 5 times as fast, of 128 3.7, of 256 2.3; shape (N, 12, 64) 3.8, (N, 128, 24) 2.8.
     """
     sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))
-    rows, span, width, columns = 2 * min(LINE // step, sizes[axis]), 0, 0, 0
-    while not columns and rows > 1:
-        rows //= 2
+    most = min(LINE // step, sizes[axis])
+    for rows in (most >> k for k in range(most.bit_length())):
         room = ((BUFFER - LINE) // rows - 2 * LINE * copied) * 8 // bits
         span, width, columns = _columns(axes, axis, room, packed, multiple, unit)
+        if columns:
+            break
     following = axes.elements[axis] == columns and axes.period[0] == _ALL
     if not columns or width % multiple or (columns < WHOLE_BYTES and not following):
         return None

@@ -193,7 +193,7 @@ def _repack_lanes(context, k, size, vec):
 
 # --- short rows, which are copied as one ------------------------------------------------------------------------------
 
-SHORT = 128  # elements of a row: 3 12 times as fast as one by one, 33 3, 65 0.8 to 1.2, 127 2 to 3, 129 0.7
+SHORT = 128  # elements of a row: of 3 8 times as fast as one by one, of 33 3, 65 0.7 to 1.2, 127 2 to 4; of 129 0.6
 _QUARTER, _WHOLE = Vec(types.uint8, LINE // 4), Vec(types.uint8, LINE)
 _ROOM = 1 << 12  # bytes of rows that are copied at a time: what holds them stays in the L1 cache
 _STACK = _ROOM + LINE

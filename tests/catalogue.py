@@ -1,6 +1,7 @@
 """Arrays that break quantizers, and the memory layouts that they come in."""
 
 import numpy as np
+import pytest
 
 INPUTS = ["float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 CODES = ["int8", "uint8", "int16", "uint16"]
@@ -93,6 +94,13 @@ def same_bytes(actual, expected):
         raise AssertionError(
             f"different at {where}: {actual[actual != expected][:3]}, {expected[actual != expected][:3]}"
         )
+
+
+def same_measures(actual, expected):
+    """Sums are taken in another order."""
+    assert (actual.clipped, actual.max_abs_error) == (expected.clipped, expected.max_abs_error)
+    assert actual.mean_abs_error == pytest.approx(expected.mean_abs_error, rel=1e-9)
+    assert actual.mse == pytest.approx(expected.mse, rel=1e-9)
 
 
 def same_quantized(actual, expected):

@@ -7,7 +7,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from catalogue import same_bytes, same_quantized, values
+from catalogue import same_bytes, same_measures, same_quantized, values
 from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
@@ -41,13 +41,6 @@ def small_cache(monkeypatch):
 
     yield use
     forget()
-
-
-def same_measures(actual, expected):
-    """Sums are taken in another order."""
-    assert (actual.clipped, actual.max_abs_error) == (expected.clipped, expected.max_abs_error)
-    assert actual.mean_abs_error == pytest.approx(expected.mean_abs_error, rel=1e-9)
-    assert actual.mse == pytest.approx(expected.mse, rel=1e-9)
 
 
 def parameters(code, runs, length, **where):

@@ -456,6 +456,24 @@ def test_masks_as_bits_of_an_integer(n):
     np.testing.assert_array_equal(chosen, np.where(x < 0, x, 1))
 
 
+@pytest.mark.parametrize(
+    "kind", [Vec(types.int8, 64), Vec(types.int16, 8), Vec(types.float32, 16), Vec(types.int64, 4)]
+)
+def test_lanes_from_a_number_on(kind):
+    n, dtype = lane_count(kind), lane_type(kind)
+    body = "store(pointer(b, dtype), 0, select(lanes_from(k, load(pointer(a, dtype), 0, kind)), constant(1, x), x))"
+    kernel = compiled(
+        ["k = load(pointer(a, int64), 0, int64)", "x = full(constant(0, pointer(b, dtype)), kind)", body],
+        "ab",
+        dtype=dtype,
+        kind=kind,
+    )
+    for k in range(n + 1):
+        number, out = np.full(8, k, np.int64), np.zeros(n, NUMPY[dtype])
+        kernel.ctypes(number.ctypes.data, out.ctypes.data)
+        np.testing.assert_array_equal(out, np.arange(n) >= k)
+
+
 def test_lane_types():
     kernel = compiled(
         [

@@ -16,6 +16,7 @@ from fastq.simd import (
     lanes_like,
     maximum,
     minimum,
+    scratch,
     select,
     store,
 )
@@ -88,6 +89,21 @@ def store_parameters(spec, operands, p, scales, zero_points):
         store(operands.zero_point, p, _as_stored(zero_points, operands.zero_point))
 
     return store_both
+
+
+@specialize
+def store_first_parameters(spec, operands, p, scales, zero_points, many):
+    """Store those of the first `many` lanes, where the operation returns them: others may belong to other threads."""
+    lanes, kinds = scales.n, (scales.dtype, zero_points.dtype)
+
+    def store_each(spec, operands, p, scales, zero_points, many):
+        each_scale, each_zero_point = scratch(lanes, kinds[0]), scratch(lanes, kinds[1])
+        store(each_scale, 0, scales)
+        store(each_zero_point, 0, zero_points)
+        for k in range(many):
+            store_parameters(spec, operands, p + k, each_scale[k], each_zero_point[k])
+
+    return store_each
 
 
 @specialize

@@ -63,6 +63,18 @@ def constant(typingctx, value, like):
     return dtype(dtype, like), emit
 
 
+@intrinsic
+def lanes_from(typingctx, k, like):
+    """Mask of the lanes of `like` from number k, an int64, on."""
+
+    def emit(context, builder, sig, args):
+        integers = ir.VectorType(ir.IntType(lane_type(like).bitwidth), like.n)
+        numbers = ir.Constant(integers, list(range(like.n)))
+        return builder.icmp_unsigned(">=", numbers, splat(builder, builder.trunc(args[0], integers.element), integers))
+
+    return with_lane_type(like, types.boolean)(types.int64, like), emit
+
+
 Emit = Callable[[Any, Any, list[Any]], Any]  # (builder, type of the lanes, LLVM values) to an LLVM value
 
 

@@ -15,13 +15,16 @@ from fastq.simd import (
     count,
     dtype_of,
     either_nan,
+    full_like,
     is_float,
+    lanes_from,
     lower,
     maximum,
     minimum,
     misalignment,
     reduce_max,
     reduce_min,
+    select,
     upper,
 )
 
@@ -37,6 +40,13 @@ def loaded_lanes(registers, src):
 
 
 @specialize
+def few_lanes(src):
+    """Vec type of as many elements of src as a register holds of float32, or of elements that are wider."""
+    vec = Vec(src.dtype, REGISTER_BITS // max(src.dtype.bitwidth, 32))
+    return lambda src: vec
+
+
+@specialize
 def nan_in_halves(x):
     """Mask, half as long, of the lanes that may be NaN: one comparison looks at two registers."""
     if is_float(x):
@@ -47,12 +57,14 @@ def nan_in_halves(x):
 @njit
 def min_max(src, i, end):
     """Reduce src[i:end] to its minimum and maximum, NaN passed over, and whether there was one."""
-    wide, narrow = loaded_lanes(4, src), loaded_lanes(1, src)
+    wide, narrow, few = loaded_lanes(4, src), loaded_lanes(1, src), few_lanes(src)
     # four registers are enough independent chains to hide the latency of a minimum
     if end - i >= count(wide):
         return _min_max(src, i, end, wide)
     if end - i >= count(narrow):
         return _min_max(src, i, end, narrow)
+    if end - i >= count(few):
+        return _min_max(src, i, end, few)
     lo, hi = min_max_identities(load_elements(src, i, dtype_of(src)))
     nan = False
     while i < end:
@@ -78,3 +90,17 @@ def _min_max(src, i, end, vec):
         if i == last:
             return reduce_min(los), reduce_max(his), any_lane(nans)
         i = min(i + n, last)
+
+
+@njit
+def min_max_of_run(src, i, end, vec):
+    """Reduce src[i:end] as `min_max` does; what does not fill a register is read as the end of one that begins before.
+
+    Where there is NaN, minimum and maximum are any.
+    """
+    skipped = count(vec) - (end - i)
+    if skipped <= 0:
+        return min_max(src, i, end)
+    x = load_elements(src, end - count(vec), vec)
+    x = select(lanes_from(skipped, x), x, full_like(load_elements(src, i, dtype_of(src)), x))
+    return reduce_min(x), reduce_max(x), any_lane(x != x)

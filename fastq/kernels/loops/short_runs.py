@@ -38,7 +38,7 @@ from fastq.simd import (
 # 2.8, 1.6, 2.0, `compare` 9, 10, 0.92, 4.7, by own ranges in two passes 3.2, 4.2, 2.8, 4.2.
 LONGEST = 15
 # and of minima, which need no whole register: float32 of 4, 12, 16, 32 elements 2.8, 3.5, 2.4, 1.6 times as fast, bytes
-# 4.3, 12, 6, 3.5, of 48 2.4, of 64 0.8; float64 of 16 to 24 1.2 to 1.4
+# of 16, 32, 48, 63 3.5, 1.8, 1.3, 1.2, of 64 0.8; float64 of 16 to 24 1.2 to 1.4
 LONGEST_REDUCED, LONGEST_BYTES = 32, 63
 RUNS_TOGETHER = 64  # whose elements are visited as a row: whole lines of any type
 _SPREAD = LONGEST + 1  # parameters that are written at a time, up to so many too many

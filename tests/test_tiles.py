@@ -16,7 +16,7 @@ from fastq.dispatch import strides
 from fastq.dispatch.cache import plans
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
-from fastq.runtime import driver, tiles, tiling
+from fastq.runtime import driver, matrix_copies, tiles, tiling
 
 DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
 # rows, columns: squares of lanes with and without a rest, one row, one column, few columns
@@ -25,7 +25,9 @@ SHAPES = [(1, 1), (1, 40), (40, 1), (16, 16), (33, 70), (70, 33), (128, 64), (3,
 
 def copied(x, dtype, result, transposed=False, copies_isnan=False):
     """Copy a matrix to another one of the same shape by `copy`, along rows or along columns."""
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(tiles.address_of_copy(dtype, copies_isnan))
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(
+        matrix_copies.address_of_copy(dtype, copies_isnan)
+    )
     src, dst = (x.T, result.T) if transposed else (x, result)
     where = (each.__array_interface__["data"][0] for each in (src, dst))
     function(0, *where, *src.shape, *src.strides, *dst.strides)
@@ -67,7 +69,7 @@ def test_copy(dtype):
 AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
-from fastq.runtime import tiles
+from fastq.runtime.matrix_copies import address_of_copy
 memory, end = pages_before(15)
 
 def copied(rows, columns, step, dtype, beyond):
@@ -76,7 +78,7 @@ def copied(rows, columns, step, dtype, beyond):
     first = np.frombuffer(memory, dtype, 1, begin - end + 15 * page)
     source = np.lib.stride_tricks.as_strided(first, (rows, columns), (step * size, size))
     source[...] = np.arange(1, source.size + 1).reshape(source.shape)
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(tiles.address_of_copy(np.dtype(dtype), False))
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(address_of_copy(np.dtype(dtype), False))
     where = source.ctypes.data, result.ctypes.data
     function(0, *where, rows + beyond, columns, step * size, size, size, result.strides[0])
     np.testing.assert_array_equal(result, source.T)
@@ -93,7 +95,7 @@ def picked(columns, step, dtype):
     begin = end - ((columns - 1) * step + 1) * size
     source = np.frombuffer(memory, dtype, (end - begin) // size, begin - end + 15 * page)[::step]
     source[...] = np.arange(1, columns + 1)
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(tiles.address_of_copy(np.dtype(dtype), False))
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)(address_of_copy(np.dtype(dtype), False))
     function(0, source.ctypes.data, result.ctypes.data, 1, columns, 0, step * size, 0, size)
     np.testing.assert_array_equal(result, source)
 
@@ -171,8 +173,8 @@ def test_marks_of_nan(dtype):
 
 def test_a_copy_of_other_bytes_is_found(monkeypatch):
     """Elements whose bytes are not in this CPU's order, copied as if they were."""
-    right = tiles.address_of_copy
-    monkeypatch.setattr(tiles, "address_of_copy", lambda dtype, *marks: right(dtype.newbyteorder("="), *marks))
+    right = matrix_copies.address_of_copy
+    monkeypatch.setattr(matrix_copies, "address_of_copy", lambda dtype, *marks: right(dtype.newbyteorder("="), *marks))
     with pytest.raises(AssertionError):
         test_copy(np.dtype(">u4"))
 
@@ -518,7 +520,7 @@ def test_a_wrong_stride_is_found(monkeypatch, threads):
 
 def test_squares_that_part_blocks_are_found(monkeypatch, threads):
     right = tiling._squares
-    monkeypatch.setattr(tiling, "_squares", lambda *where: right(*where[:-2], 1, where[-1]))
+    monkeypatch.setattr(tiling, "_squares", lambda *where: right(*where[:-1], where[-1]._replace(multiple=1)))
     plans.clear()
     with pytest.raises((AssertionError, ValueError)):
         test_blocks_of_transposed_memory(threads, "int8", {"axis": (0, 1)}, 2080, (0, 2, 1))

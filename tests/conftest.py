@@ -1,5 +1,6 @@
 """Settings that must stand before Numba is imported, which tests are slow, and the fixtures that all tests share."""
 
+import dataclasses
 import os
 import zlib
 from pathlib import Path
@@ -13,7 +14,10 @@ os.environ.pop("COLUMNS", None)  # set in workers of xdist: tables are as wide a
 import pytest
 import refusals
 
+from fastq.dispatch import cache
+from fastq.kernels import build
 from fastq.runtime import threadpool
+from fastq.system import tuning
 
 # Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of
 # them take two hours; CI takes a 60th, --rest --part K/60, another one at each commit
@@ -92,3 +96,20 @@ def threads():
     yield use
     threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = bounds
     threadpool.set_num_threads(before)
+
+
+@pytest.fixture
+def small_cache(monkeypatch):
+    """Results go past the cache however few they are; what was planned so is forgotten again."""
+
+    def use(**settings):
+        tuned = dataclasses.replace(tuning.current(), **settings)
+        monkeypatch.setattr(tuning, "current", lambda: tuned)
+        forget()
+
+    def forget():
+        build.kernel_address.cache_clear()
+        cache.plans.clear()
+
+    yield use
+    forget()

@@ -45,6 +45,19 @@ def works(code):
 @pytest.mark.parametrize("code", FORMATS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_operation(code, dtype, threads, monkeypatch):
+    check_every_operation(code, dtype, threads, monkeypatch)
+
+
+@pytest.mark.slow("compiles 8 kernels a case", quick=lambda code, dtype: (code, dtype) == ("int8", "float64"))
+@pytest.mark.parametrize(("code", "dtype"), [("int8", "float32"), ("int8", "float64"), ("int4", "float32")])
+def test_results_that_go_past_the_cache(code, dtype, threads, monkeypatch, small_cache):
+    """By way of the stack, where pieces of results end within rows and runs."""
+    small_cache(stream_from=1, stream_codes=True)
+    check_every_operation(code, dtype, threads, monkeypatch)
+
+
+def check_every_operation(code, dtype, threads, monkeypatch):
+    """Compare what has blocks and rests with the reference."""
     monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
     for length, block, n in works(code):
         threads(n)

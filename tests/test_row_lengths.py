@@ -1,6 +1,5 @@
 """Runs of one or two registers, narrow rows of which several are taken as one, and wide rows that are read together."""
 
-import dataclasses
 import itertools
 import sys
 
@@ -12,10 +11,9 @@ from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
 from fastq import reference
-from fastq.dispatch import cache, loops, streaming
+from fastq.dispatch import loops, streaming
 from fastq.dispatch.granularity import make_layout
 from fastq.formats.qtypes import QTYPES
-from fastq.kernels import build
 from fastq.kernels.loops import columns as rows_of_columns
 from fastq.runtime import threadpool
 from fastq.system import tuning
@@ -24,23 +22,6 @@ from fastq.system import tuning
 SCALES = np.array([0.02, 3.0, 2.0**-130, 0.5, 2.0**110, 1e-3, 1e-3, 2.0**-149, 0.25], np.float32)
 UNEVEN = {"int8": 1, "uint16": 1, "float8_e4m3fn": 1, "int4": 2, "uint3": 8}  # codes that fill whole bytes
 LENGTHS = (8, 15, 16, 17, 23, 24, 31, 32, 33, 48, 64, 240, 256, 272)
-
-
-@pytest.fixture
-def small_cache(monkeypatch):
-    """Results go past the cache however few they are; what was planned so is forgotten again."""
-
-    def use(**settings):
-        tuned = dataclasses.replace(tuning.current(), **settings)
-        monkeypatch.setattr(tuning, "current", lambda: tuned)
-        forget()
-
-    def forget():
-        build.kernel_address.cache_clear()
-        cache.plans.clear()
-
-    yield use
-    forget()
 
 
 def parameters(code, runs, length, **where):

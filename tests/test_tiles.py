@@ -110,6 +110,13 @@ def test_nothing_behind_a_matrix_is_read():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
+def test_nothing_behind_a_few_rows_is_read():
+    """Squares of a granule, of fewer rows than there are lanes."""
+    rows = "for r in range(1, 16): copied(r, 41, 41, d, 0), copied(r, 40, 43, d, 0)"
+    run(AT_A_PAGE + f"for d in ('u1', 'u2', 'u4', 'u8'):\n    {rows}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected as on Linux")
 def test_nothing_behind_a_row_with_gaps_is_read():
     run(
         ROWS_AT_A_PAGE

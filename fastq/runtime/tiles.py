@@ -8,8 +8,9 @@ Two tilers visit the elements of an array in C order:
 
 - `tile_runs` goes along the last axes, a piece of as many elements as fit the buffers at a time.
 - `tile_squares` takes some columns of as many rows as cache lines of a transposed array have elements, or of all that
-  there are, so that each line is read, or written, once. Where the last axis is short, columns are of two axes; rows
-  that follow each other go to the kernel at once.
+  there are, so that each line is read, or written, once: where there are many squares, they begin with lines of the
+  array, so that the first one has fewer rows, and the last one may have none. Where the last axis is short, columns are
+  of two axes; rows that follow each other go to the kernel at once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BITS_X, BITS_Y = 5, 6  # of elements as the kernel has them
 Y_BUFFER = 7  # bytes before the second buffer
 PIECE = 8  # elements of a piece
 ACROSS, ROWS, COLUMNS = 9, 10, 11  # the axis of the rows of a square, its rows and its columns
-DOWN, ALONG = 12, 13  # how many squares lie along that axis, and along the last one, or that before it: see SPAN
+DOWN, ALONG = 12, 13  # how many squares, at most, lie along that axis, and along the last one or that before it: SPAN
 SPAN = 14  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
 FOLLOWING = 15  # whether the rows of a square follow each other in C order
 PITCH_X, PITCH_Y = 16, 17  # bytes from row to row of a square in the buffers

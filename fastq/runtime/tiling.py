@@ -137,7 +137,7 @@ class Demands(NamedTuple):
     packed : bool
         Whether it has elements of an operand packed in bytes.
     adds : bool
-        Whether it adds to sums, whose order must not depend on where in memory an operand begins.
+        Whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins.
     """
 
     unit: int
@@ -200,15 +200,15 @@ def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
     if axes.sizes[axis] < _MANY_SQUARES * rows or axes.period[0] != _ALL:
         return 0, 0
     step_x, step_y = (
-        steps[axis] if steps[axis] > 0 and not any(step % LINE for step in _between_squares(steps, axis, rows)) else 0
-        for steps in (axes.x, axes.y)
+        steps[axis] if steps[axis] > 0 and _in_lines(steps, axis, rows) else 0 for steps in (axes.x, axes.y)
     )
     return step_x, 0 if step_x else step_y
 
 
-def _between_squares(steps: list[int], axis: int, rows: int) -> list[int]:
-    """Return the bytes from a square of so many rows to its neighbours, and from column to column."""
-    return [step * rows if k == axis else step for k, step in enumerate(steps)]
+def _in_lines(steps: list[int], axis: int, rows: int) -> bool:
+    """Whether rows along an axis fill lines, and squares of so many, and columns, are whole lines apart."""
+    apart = [step * rows if k == axis else step for k, step in enumerate(steps)]
+    return LINE % steps[axis] == 0 and not any(step % LINE for step in apart)
 
 
 def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, int, int]:

@@ -65,7 +65,7 @@ def constant(typingctx, value, like):
 
 @intrinsic
 def lanes_from(typingctx, k, like):
-    """Mask of the lanes of `like` from number k, an int64, on."""
+    """Mask of the lanes of `like` from number k on, an int64 from 0 to how many there are."""
 
     def emit(context, builder, sig, args):
         integers = ir.VectorType(ir.IntType(lane_type(like).bitwidth), like.n)

@@ -11,7 +11,14 @@ from fastq.jit import njit, specialize, target
 from fastq.kernels.apply import float_ratio
 from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
-from fastq.kernels.loops.lines import end_of_line, runs_after, runs_before, runs_left, size_of_run
+from fastq.kernels.loops.lines import (
+    end_of_line,
+    left_after_run,
+    rest_of_line,
+    runs_left,
+    runs_until,
+    size_of_run,
+)
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.parameters import load_scale, load_zero_point
 from fastq.kernels.spec import status_of
@@ -261,20 +268,22 @@ def _add_vecs(spec, operands, args, parameters, i, end, total):
 
 @njit
 def add_errors_of_blocks(spec, operands, args, p, i, line, limit):
-    """Add the errors of whole runs from i on, with parameters from p on, to `limit`; see `runs.short_runs`.
+    """Add the errors of runs from i on, with parameters from p on, to `limit`; see `runs.short_runs`.
 
-    Sums stay in registers from run to run, if these are whole Vecs.
+    Sums stay in registers from run to run, as long as these are whole Vecs.
     """
-    if args.block % AT_A_TIME or args.length % AT_A_TIME:
+    if args.block % AT_A_TIME:
         return 0, i, line, 0
+    if args.length % AT_A_TIME:
+        limit = min(limit, line - rest_of_line(args))
     left = runs_left(args, i, line)
-    many = runs_before(args, i, left, limit)
+    many = runs_until(args, i, left, limit)
     one, sums = dtype_of(operands.scale), _sums_of(operands, args, i)
     total = _load_total(sums, _SUM)
     for k in range(p, p + many):
         parameters = _parameters_at(spec, operands, args, k, 0, one)
         total, i = _add_vecs(spec, operands, args, parameters, i, i + size_of_run(args, left), total)
-        left = runs_after(args, left)
+        left = left_after_run(args, left)
     _store_total(sums, total)
     return many, i, end_of_line(args, i, left), status_of(_has_nan(total), False)
 

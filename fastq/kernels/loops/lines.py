@@ -10,7 +10,7 @@ from fastq.jit import njit
 
 @njit
 def line_behind(args, i, line):
-    """Return where the line of element i ends, which is in a line or the first one behind it."""
+    """Return where the line of element i ends: i lies in a line of which the end is given, or is that end."""
     return line + args.length if i == line else line
 
 
@@ -39,14 +39,14 @@ def size_of_run(args, left):
 
 
 @njit
-def runs_after(args, left):
-    """Return `left` of the run behind one."""
+def left_after_run(args, left):
+    """Return how many runs the line of the next run has left from there on."""
     return left - 1 if left > 1 else args.blocks
 
 
 @njit
-def runs_before(args, i, left, limit):
-    """Return how many runs, from the one that begins at i on, end before `limit`."""
+def runs_until(args, i, left, limit):
+    """Return how many runs, from the one that begins at i on, end at `limit` or before."""
     line = end_of_line(args, i, left)
     lines = (limit - line) // args.length  # -1 if it lies within this one
     return left + lines * args.blocks + (limit - line - lines * args.length) // args.block
@@ -54,7 +54,7 @@ def runs_before(args, i, left, limit):
 
 @njit
 def runs_together(args, left, runs, most):
-    """Return how many of so many runs to take together: `most`, unless a shorter one would come next."""
+    """Return how many of so many runs to convert together: `most`, or one fewer where a shorter one would come next."""
     if runs <= most:
         return runs
     return most - 1 if rest_of_line(args) < args.block and (left - most) % args.blocks == 1 else most

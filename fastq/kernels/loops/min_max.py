@@ -96,7 +96,7 @@ def _min_max(src, i, end, vec):
 def min_max_of_run(src, i, end, vec):
     """Reduce src[i:end] as `min_max` does; what does not fill a register is read as the end of one that begins before.
 
-    Where there is NaN, minimum and maximum are any.
+    Where there is NaN, minimum and maximum are meaningless.
     """
     skipped = count(vec) - (end - i)
     if skipped <= 0:

@@ -18,12 +18,12 @@ from fastq.kernels.loops.compare import add_errors, add_errors_of_blocks
 from fastq.kernels.loops.histogram import count_run
 from fastq.kernels.loops.lines import (
     end_of_line,
+    left_after_run,
     line_behind,
     rest_of_line,
-    runs_after,
-    runs_before,
     runs_left,
     runs_together,
+    runs_until,
     size_of_run,
 )
 from fastq.kernels.loops.min_max import min_max, min_max_of_run
@@ -123,7 +123,7 @@ def _visit_runs(spec, operands, args, start, stop):
         first = outer * args.length
         block = (i - first) // args.block
         p = (outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block
-        # where a line ends is kept, not how many runs it has left: so minima of bytes took 3.5 times as long
+        # kept is where a line ends, not how many runs it has left: with that, minima of bytes took 3.5 times as long
         line, end = first + args.length, first + (block + 1) * args.block
         limit = min(first + (args.kept - outer % args.kept) * args.length, stop)  # so far parameters follow each other
         again = p  # where it may pay to take short runs together again: not at once after some of which one refused
@@ -271,14 +271,18 @@ def short_runs(spec, operands, args, p, i, line, limit):
 
 @specialize
 def runs_at_a_time(spec, operands):
-    """Return how many runs are prepared together: as many as a register has lanes, any where nothing is computed."""
-    n = 1 << 62 if spec.op == "dequantize" else REGISTER_BITS // computes_in(spec, operands.types[2]).bitwidth
+    """Return how many runs are prepared together: as many as a register has lanes, any where nothing is computed.
+
+    One for `compare`, which prepares none.
+    """
+    lanes = REGISTER_BITS // computes_in(spec, operands.types[2]).bitwidth
+    n = {"dequantize": 1 << 62, "compare": 1}.get(spec.op, lanes)
     return lambda spec, operands: n
 
 
 @njit
 def _short_runs(spec, operands, args, p, i, line, limit):
-    """Convert whole runs with indices p on, up to some of which one needs a division.
+    """Convert runs, blocks and rests, with indices p on, up to some of which one needs a division.
 
     If packed runs are more than one, all of them fill whole bytes (see `arrangement_of_packed`).
     """
@@ -287,11 +291,11 @@ def _short_runs(spec, operands, args, p, i, line, limit):
         return 0, i, line, 0
     memory = scratch(PREPARED, compute_type(spec, operands.scale))
     left = runs_left(args, i, line)
-    many = runs_before(args, i, left, limit)
+    many, most = runs_until(args, i, left, limit), runs_at_a_time(spec, operands)
     while done < many:
-        runs = runs_together(args, left, many - done, runs_at_a_time(spec, operands))
-        if not _prepare_runs(spec, operands, args, p + done, i, left, runs, memory):
+        if not _prepare_runs(spec, operands, args, p + done, i, left, min(many - done, most), memory):
             break
+        runs = runs_together(args, left, many - done, most)
         if args.block <= 2 * n:
             i, left, nan = _convert_runs_of_two(spec, operands, args, p + done, i, left, runs, memory)
         else:
@@ -317,12 +321,11 @@ def _convert_two(context, i, end, vec):
 def _convert_more(context, i, end, vec):
     """Convert a run of some registers, the last of which may overlap; return which lanes have a NaN to report."""
     dst, last = context[1].dst, end - count(vec)
-    y, nans = _convert_lanes(context, i, vec)
-    store_elements(dst, i, y)
-    while i < last:
-        i = min(i + count(vec), last)
-        y, more = _convert_lanes(context, i, vec)
-        store_elements(dst, i, y)
+    y, nans = _convert_lanes(context, last, vec)
+    store_elements(dst, last, y)
+    for j in range(i, last, count(vec)):
+        y, more = _convert_lanes(context, j, vec)
+        store_elements(dst, j, y)
         nans = nans | more
     return nans
 
@@ -331,7 +334,8 @@ def _run_by_run(convert):
     """Return what converts runs from i on by their prepared scales, each by `convert`.
 
     It returns where the next run begins, how many its line has from there on, and whether there was a NaN to report.
-    What is left of a line goes before its blocks: if it fills no register it ends one, which begins within a block.
+    The rest of a line is written before its blocks: if it fills no register, it is the end of one that begins in the
+    block before, which then overwrites what is its own.
     """
 
     @njit
@@ -421,7 +425,7 @@ def in_lanes(value, like):
 
 @njit
 def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
-    """Take parameters from ranges and store them, unless a run has NaN."""
+    """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
     scale, n, found = operands.scale, runs_at_a_time(spec, operands), False
     vec, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
     los, his = scratch(FIELD, dtype), scratch(FIELD, dtype)
@@ -429,7 +433,7 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
         end = i + size_of_run(args, left)
         lo, hi, nan = min_max_of_run(operands.src, i, end, register_lanes(operands))
         los[k], his[k], found = to_compute(spec, lo, scale), to_compute(spec, hi, scale), found | nan
-        i, left = end, runs_after(args, left)
+        i, left = end, left_after_run(args, left)
     for k in range(runs, n):
         los[k], his[k] = los[runs - 1], his[runs - 1]
     scales, zero_points = range_parameters(spec, load(los, 0, vec), load(his, 0, vec), args, scale)

@@ -202,7 +202,7 @@ def _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
 
 
 @njit
-def _copy_few(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
+def _copy_few_columns(kind, src, dst, rows, columns, src_row, dst_row, dst_step):  # type: ignore[no-untyped-def]
     """Copy rows of fewer columns than there are lanes, to contiguous columns."""
     done = _transpose_narrow(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
     src, dst = src + done * src_row, dst + done * dst_row
@@ -244,7 +244,7 @@ def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, 
     """
     n = count(_lanes(kind))
     if columns < n:
-        _copy_few(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
+        _copy_few_columns(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
     elif rows < n:
         _copy_few_rows(kind, src, dst, rows, columns, src_row, dst_row, dst_step)
     elif abs(src_row) < abs(dst_step):  # to the lines of an array

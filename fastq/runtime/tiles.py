@@ -142,6 +142,15 @@ def _rows_before_line(words, a, b):  # type: ignore[no-untyped-def]
     return b % LINE // words[LINE_STEP_Y] if words[LINE_STEP_Y] else 0
 
 
+@njit
+def _place_of(words, square):  # type: ignore[no-untyped-def]
+    """Return which square this is along the axis of rows and along that of columns, and its index along the others."""
+    if words[FILL_X]:
+        return square % words[DOWN], square // words[DOWN] % words[ALONG], square // words[DOWN] // words[ALONG]
+    # columns first, as kernels prefetch along the rows of what is not copied
+    return square // words[ALONG] % words[DOWN], square % words[ALONG], square // words[ALONG] // words[DOWN]
+
+
 def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on squares start..stop, row by row of each unless they follow each other: what C calls."""
     words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
@@ -154,14 +163,10 @@ def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ig
     along, step, width = (last - AXIS, span, words[last + LENGTH]) if span else (last, words[COLUMNS], 1)
     pitch_x, pitch_y, before, status = words[PITCH_X], words[PITCH_Y], _rows_before_line(words, a, b), 0
     for square in range(start, stop):
-        if fill_x:
-            i, rest = square % words[DOWN] * words[ROWS], square // words[DOWN]
-            j, rest = rest % words[ALONG] * step, rest // words[ALONG]
-        else:  # which kernels prefetch along its rows
-            j, rest = square % words[ALONG] * step, square // words[ALONG]
-            i, rest = rest % words[DOWN] * words[ROWS], rest // words[DOWN]
+        i, j, rest = _place_of(words, square)
+        i, j = i * words[ROWS] - before, j * step
         columns = min(step, words[along + LENGTH] - j) * width
-        i, end = max(i - before, 0), min(i - before + words[ROWS], words[down + LENGTH])
+        i, end = max(i, 0), min(i + words[ROWS], words[down + LENGTH])
         rows = end - i
         if rows <= 0:
             continue

@@ -6,7 +6,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from catalogue import same_bytes, same_measures, same_quantized, values
+from catalogue import LAYOUTS, same_bytes, same_measures, same_quantized, values
 from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
@@ -438,7 +438,7 @@ PACKED = ("uint1", "int2", "uint3", "int3", "int4", "uint5", "int6", "float6_e3m
 def packed_rows(codes, bits):
     """Rows packed by NumPy alone, each in bytes of its own."""
     every = np.unpackbits(codes.view(np.uint8)[..., None], axis=-1, bitorder="little")
-    return np.packbits(every[..., :bits].reshape(len(codes), -1), axis=-1, bitorder="little")
+    return np.packbits(every[..., :bits].reshape(*codes.shape[:-1], -1), axis=-1, bitorder="little")
 
 
 @pytest.mark.slow("compiles 3 kernels a case", quick=lambda code: code in ("int4", "uint3"))
@@ -475,6 +475,34 @@ def test_signs_of_rows_that_end_within_a_byte(dtype, threads, monkeypatch):
             bad.reshape(-1)[place] = np.nan
             with pytest.raises(ValueError, match="x has 1 NaN"):
                 fastq.binarize(bad)
+
+
+LONG = 8 * tuning.current().tile_bytes + 3  # elements of a row, of which no buffer has room for one
+
+
+@pytest.mark.parametrize(
+    "layout", ["fortran", "transposed", "strided", "negative", "broadcast", "unaligned", "swapped"]
+)
+@pytest.mark.parametrize("shape", [(1001, 3), (70, 33), (40, 129), (9, 5, 3), (64, 1999), (3, LONG), (2, 2, LONG)])
+def test_rows_that_end_within_a_byte_in_memory_with_gaps(layout, shape, threads, monkeypatch):
+    """Rows go through buffers, one by one where these have no room for one; packed along the first axis, too."""
+    monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
+    x = LAYOUTS[layout](np.random.default_rng(10).integers(-2, 2, shape).astype(np.float64))
+    codes = LAYOUTS[layout](np.ascontiguousarray(x).astype(np.int8))
+    axes = (-1,) if LONG in shape else (-1, 0)
+    for axis, n in itertools.product(axes, (1, 2)):
+        threads(n)
+        same_bytes(fastq.binarize(x, axis=axis), np.packbits(x > 0, axis=axis))
+        packed = np.moveaxis(packed_rows(np.moveaxis(codes, axis, -1), 3), -1, axis)
+        same_bytes(fastq.pack(codes, "int3", axis=axis), packed)
+        same_bytes(fastq.unpack(packed, "int3", axis=axis, shape=shape), np.ascontiguousarray(codes))
+    bad, place = np.ascontiguousarray(x), (0,) + (-1,) * (len(shape) - 1)
+    bad[place] = 4
+    with pytest.raises(ValueError, match="codes must be from -4 to 3 for int3, not"):
+        fastq.pack(LAYOUTS[layout](bad.astype(np.int8)), "int3")
+    bad[place] = np.nan
+    with pytest.raises(ValueError, match=r"x has \d+ NaN"):
+        fastq.binarize(LAYOUTS[layout](bad))
 
 
 # Rows of codes, packed and one a byte, that end before a page that nothing may read

@@ -18,7 +18,7 @@ from fastq.system import tuning
 # same parameters there are to be if it fills one
 _TOO_WIDE = {"minmax": 2, "dequantize": 1, "quantize": 8, "fake": 8, "compare": 8}
 _MANY = {"minmax": 32, "dequantize": 16, "quantize": 16, "fake": 16, "compare": 16}
-FEWEST = 64  # elements of rows that are taken as one
+FEWEST = 32  # elements of rows that are taken as one
 
 
 class Loop(NamedTuple):
@@ -64,9 +64,10 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
     rows one by one: rows of 2 float32, 16 of them alike, minima 2.1 times as fast, decoded 2.3, by own ranges 0.94; 64
     alike 5.6, 5.0 and 1.9; rows of 4, 512 alike 15, 6.6 and 7.3, of uint8 44, 6.3 and 8.3; rows of 32, 512 alike
     decoded 0.8, minima of uint8 6; rows of 100 quantized 1.1, minima of uint8 2.3; rows of 16, 4 alike minima 0.57.
+    A row of 32 elements beside one of 64, rows of 4, 32 alike: minima 1.5, decoded 1.5; 128 alike given 0.85.
     """
-    rows, lanes = layout.block, register_elements(*kinds)
-    width = min(tuning.current().narrow_row, max(FEWEST, rows * layout.inner // 16))
+    rows, lanes, alike = layout.block, register_elements(*kinds), layout.block * layout.inner
+    width = min(tuning.current().narrow_row, max(FEWEST, min(64, alike // 4), alike // 16))
     if layout.inner == 1 or 2 * layout.inner > width or layout.inner >= _TOO_WIDE[op] * lanes:
         return 1
     if layout.inner >= lanes and rows < _MANY[op]:

@@ -163,7 +163,7 @@ def plan_repack(
 ) -> LaunchPlan | None:
     """Plan to copy codes from one form in memory to the other, or to binarize values.
 
-    None for strided rows that end within a byte.
+    None for strided rows that end within a byte and are too long for a buffer.
     """
     size, length = math.prod(shape), shape[-1] if shape else 1
     kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
@@ -172,16 +172,15 @@ def plan_repack(
     args = kernel_args(
         Layout(1, length, 1, length, 1, 1, 1, ()),
         streaming=store_mode(size, src, dst) if memory == NOT_STRIDED else 0,
-        size=size,
     )
     if dense:
         kernel = kernel_for(repack_elements, kinds, op, nan=nan)
         plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
         return _tiled_if_strided(plan, shape, kinds, memory)
-    if memory != NOT_STRIDED:
-        return None
     kernel = kernel_for(repack, kinds, op, nan=nan)
-    return plan_launch(kernel, COPY, args, size // length, threads, size=length)
+    plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
+    bits_x, bits_y = (-(-length * element_type(kind).bitwidth // 8) * 8 for kind in kinds)
+    return _tiled_if_strided(plan, shape, kinds, memory, unit=length, whole=length, unit_bits=(bits_x, bits_y))
 
 
 def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:

@@ -167,19 +167,19 @@ def packer(
         return lambda codes, packed: 0
     order, kind = with_last(axis, codes.ndim), source or native(codes.dtype)
     rows, where = codes.transpose(order), None if packed is None else packed.transpose(order)
-    plan = plan_repack(rows.shape, code_format, kind, code_format, StridedOperands(x=memory_of(rows)), op, nan)
-    if copies := plan is None:
-        plan = plan_repack(rows.shape, code_format, kind, code_format, op=op, nan=nan)
-    launch = bind(_planned(plan))
-    if is_plain(where) and not copies:
+
+    def plan(part: Array) -> LaunchPlan | None:
+        return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
+
+    launch, by_rows = _launcher(rows, plan)
+    if is_plain(where) and not by_rows:
         return launch
-    gather, spread = copy_from(rows) if copies else None, None if where is None else copy_to(where)
+    spread = None if where is None else copy_to(where)
 
     def pack_rows(codes: Array, packed: Array) -> int:
-        rows = codes if gather is None else gather(codes.transpose(order))
+        rows, where = codes.transpose(order) if by_rows else codes, packed.transpose(order)
         if spread is None:
-            return launch(rows, packed)
-        where = packed.transpose(order)
+            return launch(rows, where)
         result = np.empty(where.shape, np.uint8)
         status = launch(rows, result)
         spread(result, where)
@@ -196,27 +196,38 @@ def unpacker(
         return lambda packed, codes: None
     order, target = with_last(axis, codes.ndim), native(codes.dtype)
     where, rows = packed.transpose(order), codes.transpose(order)
-    plan = plan_repack(rows.shape, code_format, code_format, target, StridedOperands(out=memory_of(rows)))
-    if copies := plan is None:
-        plan = plan_repack(rows.shape, code_format, code_format, target)
-    launch = bind(_planned(plan))
-    gather, spread = copy_from(where), copy_to(rows) if copies else None
-    if gather is None and spread is None:
+
+    def plan(part: Array) -> LaunchPlan | None:
+        return plan_repack(part.shape, code_format, code_format, target, StridedOperands(out=memory_of(part)))
+
+    launch, by_rows = _launcher(rows, plan)
+    gather = copy_from(where)
+    if gather is None and not by_rows:
         return launch
 
     def unpack_rows(packed: Array, codes: Array) -> None:
-        where = packed if gather is None else gather(packed.transpose(order))
-        if spread is None:
-            launch(where, codes)
-            return
-        rows = codes.view(target).transpose(order)
-        result = np.empty(rows.shape, target)
-        launch(where, result)
-        spread(result, rows)
+        where = packed.transpose(order)
+        launch(where if gather is None else gather(where), codes.transpose(order) if by_rows else codes)
 
     return unpack_rows
 
 
-def _planned(plan: LaunchPlan | None) -> LaunchPlan:
-    assert plan is not None  # for memory without gaps there always is one
-    return plan
+def _launcher(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
+    """Return what takes operands like these rows and returns the status, and whether it takes them row by row.
+
+    So it does where rows are too long for a plan of all.
+    """
+    whole = plan(rows)
+    if whole is not None:
+        return bind(whole), False
+    of_row = plan(rows[(0,) * (rows.ndim - 1)])
+    assert of_row is not None  # one row alone ends where the array does
+    launch, indices = bind(of_row), list(np.ndindex(rows.shape[:-1]))
+
+    def launch_rows(x: Array, y: Array) -> int:
+        status = 0
+        for index in indices:
+            status |= launch(x[index], y[index])
+        return status
+
+    return launch_rows, True

@@ -277,8 +277,8 @@ def in_tiles(
     sum_bytes : int
         Bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none.
     unit_bits : tuple of int, optional
-        Bits of a unit in each operand where they have not as many elements, and the kernel counts its origin in units;
-        then only one of the operands is strided, whose elements all others are.
+        Bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
+        origin in units; then only one of the operands is strided, whose elements all others are.
     once : bool
         Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
         Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
@@ -294,7 +294,8 @@ def in_tiles(
         cut = _squares(folded, axis, across[1], bits_x, bits_y, demands)
         axes = folded if cut else axes
     if cut is None and not (across and once):
-        cut = _pieces(math.prod(shape), bits_x, bits_y, math.lcm(WHOLE_BYTES, whole), chunk_multiple)
+        together = whole if unit_bits else math.lcm(WHOLE_BYTES, whole)
+        cut = _pieces(math.prod(shape), bits_x, bits_y, together, chunk_multiple)
     if cut is None:
         return None
     (launch,) = plan.launches

@@ -102,34 +102,37 @@ def columns(spec, operands, args, units):
     room = page, advance(page, _ROOM)
     operands = rebase(operands, args, units)
     i, stop, status, most = units.start, units.stop, 0, args.repeat * args.inner
-    while i < stop:  # rows with the same parameters: the divisions below take as long as a row of 24 elements
-        row = i // args.inner
-        first = row * args.inner
-        p, last = _first_parameter(args, row), min(first + rows_alike(args, row) * args.inner, stop)
-        rows, width = args.repeat, most
-        if last - first < most:
-            rows = -(-(last - first) // args.inner)
-            width = rows * args.inner
-        beside = side_by_side(spec, operands, args, p + first, rows, room)
-        status |= _visit_rows(spec, beside, args, p if args.repeat == 1 else -first, i, first, last, width)
-        merge_rows(spec, operands, args, p + first, rows, beside)
-        i = last
+    row = i // args.inner
+    first = row * args.inner
+    while i < stop:  # lines, for each of which indices are divided: it takes as long as a row of 24 elements
+        p, alike, left = _first_parameter(args, row) + first, rows_alike(args, row), args.length - row % args.length
+        while left > 0 and i < stop:  # rows with the same parameters, from element `first` and parameter p on
+            last = min(first + alike * args.inner, stop)
+            rows, width = args.repeat, most
+            if last - first < most:
+                rows = -(-(last - first) // args.inner)
+                width = rows * args.inner
+            beside = side_by_side(spec, operands, args, p, rows, room)
+            status |= _visit_rows(spec, beside, args, (p if args.repeat == 1 else 0) - first, i, first, last, width)
+            merge_rows(spec, operands, args, p, rows, beside)
+            i, first, p, row, left = last, last, p + args.inner, row + alike, left - alike
+            alike = min(args.block, left)
     return status
 
 
 @njit
 def _visit_rows(spec, operands, args, p, i, first, last, width):
     """Visit i..last, rows of so many elements, of which the one with i begins at `first`; j has parameter p + j."""
-    end, whole, status = first + width, (last - i) // width, 0
+    end, status = first + width, 0
     while i < last:
-        rows = rows_at_a_time(spec, operands, args, whole, end - i)
+        rows = rows_at_a_time(spec, operands, args, last - i, end - i)
         if rows > 1 and end - i == width:
             status |= status_of(visit_group(spec, operands, args, p, i, end, width, rows), False)
         else:
             rows, end = 1, min(end, last)
             status |= visit(spec, operands, args, p, i, end)
         i, end = end + (rows - 1) * width, end + rows * width
-        p, whole = p - rows * width, whole - rows
+        p -= rows * width
     return status
 
 
@@ -249,7 +252,7 @@ def column_ranges(spec, operands, args, units):
     start, stop = units.start, units.stop
     while row < args.outer * args.length:
         p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
-        rows = rows_at_a_time(spec, operands, args, rows_alike(args, row), stop - start)
+        rows = rows_at_a_time(spec, operands, args, rows_alike(args, row) * (stop - start), stop - start)
         if rows > 1:
             status |= status_of(visit_group(spec, operands, args, p, i, end, args.inner, rows), False)
         else:

@@ -45,15 +45,15 @@ from fastq.simd import (
 def repack(spec, operands, args, units):
     """Copy rows start..stop of `args.length` elements, each of which begins on a whole byte.
 
-    The last row ends where there are `args.size` elements in all.
+    src and dst hold those from row `origin` on.
     """
-    length, first, found = args.length, units.start, False
+    length, row, stop, found = args.length, units.start - units.origin, units.stop - units.origin, False
     if length <= SHORT:
-        first, found = _repack_together(spec, operands, args, units)
-    for row in range(first, units.stop):
-        n = min(length, args.size - row * length)
+        row, found = _repack_together(spec, operands, length, row, stop)
+    while row < stop:
         src, dst = row_at(operands.src, row, length), row_at(operands.dst, row, length)
-        found |= _repack_row(spec, src, dst, n, args.streaming)
+        found |= _repack_row(spec, src, dst, length, args.streaming)
+        row += 1
     return _status_of(spec, found)
 
 
@@ -200,18 +200,18 @@ _STACK = _ROOM + LINE
 
 
 @njit
-def _repack_together(spec, operands, args, units):
-    """Copy rows from start on, several as one, in memory where each has whole groups of codes.
+def _repack_together(spec, operands, length, row, stop):
+    """Copy rows from this one on, several as one, in memory where each has whole groups of codes.
 
     Rows are moved in registers that reach over their ends, so those before other threads' rows are left. Return where
     they begin, and whether an element was found to be reported.
     """
-    src, dst, length, row, found = operands.src, operands.dst, args.length, units.start, False
+    src, dst, found = operands.src, operands.dst, False
     group = group_of(src) * group_of(dst)
     padded = -(-length // group) * group
     in_bytes, in_padded = row_bytes(src, length), row_bytes(src, padded)
     out_bytes, out_padded = row_bytes(dst, length), row_bytes(dst, padded)
-    stop = units.stop - LINE // min(in_bytes, out_bytes) - 1
+    stop -= LINE // min(in_bytes, out_bytes) + 1
     sources, results = scratch(_STACK, types.uint8), scratch(_STACK, types.uint8)
     given, made = cast_pointer(sources, dtype_of(src)), cast_pointer(results, dtype_of(dst))
     while row < stop:

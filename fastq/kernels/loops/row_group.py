@@ -20,24 +20,24 @@ _WIDE_ROW = tuning.current().wide_row
 
 
 @specialize
-def rows_at_a_time(spec, operands, args, alike, width):
-    """Return how many rows of `alike` to visit at a time, `width` elements of each: those of a group, or 1.
+def rows_at_a_time(spec, operands, args, elements, width):
+    """Return how many of the rows that hold so many elements to visit at a time, `width` of each: a group's, or 1.
 
     In cache several pay where the CPU would wait for loads, which is not so where it divides. Memory gives rows one by
     one faster, but for so many columns that their scales, or minima and maxima, outgrow a cache of the first level:
     these are read once for a group. Rows that are streamed come one by one.
     """
     if spec.op == "compare":
-        return lambda spec, operands, args, alike, width: 1
+        return lambda spec, operands, args, elements, width: 1
     in_cache = _GROUP_ROWS if spec.op in ("minmax", "dequantize") else 1
     wide, kept = (_WIDE_GROUP_ROWS, "src") if spec.op == "minmax" else (_GROUP_ROWS, "scale")
     bits = pointer_types(operands)[kept].dtype.bitwidth
 
-    def rows(spec, operands, args, alike, width):
+    def rows(spec, operands, args, elements, width):
         group = in_cache
         if args.outgrows_cache:
             group = wide if width * bits >= 8 * _WIDE_ROW and not streams_row(spec, operands, args, 0, width) else 1
-        return group if alike >= group and width >= count(register_lanes(operands)) else 1
+        return group if elements >= group * width and width >= count(register_lanes(operands)) else 1
 
     return rows
 

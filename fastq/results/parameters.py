@@ -124,7 +124,9 @@ class QParams:
             Unchecked.
         """
         params = object.__new__(QParams)
-        params.__dict__.update(self.__dict__, scale=scale, zero_point=zero_point)
+        values = params.__dict__
+        values.update(self.__dict__)
+        values["scale"], values["zero_point"] = scale, zero_point
         return params
 
     @property

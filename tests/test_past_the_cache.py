@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from catalogue import same_bytes, same_quantized, values
+from catalogue import LAYOUTS, same_bytes, same_quantized, values
 from ml_dtypes import bfloat16
 from test_mutants import check_refused, copy_of_package, run_oracle
 
@@ -125,8 +125,9 @@ def expected_of(x, code, options):
 
 
 def check(expected, code, options, place):
-    """Every operation that writes codes or values, at so many elements after a line."""
+    """Every operation that writes codes or values, at so many elements after a line; some from an odd address."""
     x, q, of_codes, fake = expected
+    x = LAYOUTS["unaligned"](x) if place[0] % 2 else x
     out, ends = in_between(q.codes.dtype, q.codes.shape, place[1])
     for given in ({"dtype": code, **options}, {"qparams": q.qparams}):
         out.view(np.uint8)[...] = 0xEE  # the bits after the last code become 0

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fastq.dispatch.planner import StridedOperands, plan_copy
-from fastq.dispatch.strides import memory_of
+from fastq.dispatch.strides import memory_of, memory_of_out
 from fastq.runtime import result_pool
 from fastq.runtime.driver import UNFIT, LaunchPlan, bind
 from fastq.system.arguments import native
@@ -33,7 +33,7 @@ def copy_from(x: Array) -> Callable[[Array], Array] | None:
 
 def copy_to(target: Array) -> Callable[[Array, Array], int] | None:
     """Return what copies contiguous memory to arrays like this one; None where kernels can work on them as they are."""
-    memory = memory_of(target)
+    memory = memory_of_out(target)
     if memory is None:
         return None
     return _copy(plan_copy(target.shape, native(target.dtype), StridedOperands(out=memory)))

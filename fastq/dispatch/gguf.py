@@ -15,7 +15,7 @@ from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
 from fastq.dispatch.streaming import outgrows_cache
-from fastq.dispatch.strides import is_plain, memory_of
+from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type, stores_past_cache
 from fastq.kernels.loops import block_values, gguf, superblocks
@@ -122,7 +122,7 @@ def _launch(
     blocks, target = data.size // task.width, None if out is None else np.asarray(out)
     if not blocks:
         return lambda data, out, importance: (result.new() if out is None else out, -1, data)
-    plain, strides = is_plain(data) and is_plain(target), data.strides
+    plain, strides = is_plain(data) and is_plain_out(target), data.strides
     plan = _plan(task, data, blocks, task.streams and plain and outgrows_cache(data.nbytes + result.nbytes))
     checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, importance_bytes, 0))))
     tiled = None if plain else _in_tiles(task, plan, data, target)
@@ -184,7 +184,7 @@ def _in_tiles(
 
 def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | None) -> LaunchPlan | None:
     """Return a plan for the one array that is strided."""
-    memory, out_memory = memory_of(data), None if target is None else memory_of(target)
+    memory, out_memory = memory_of(data), None if target is None else memory_of_out(target)
     bits, result_bits = 8 * data.itemsize, 8 * task.dtype.itemsize
     x = Operand(bits, *memory) if memory else Operand(bits)
     y = Operand(result_bits, *out_memory, is_result=True) if out_memory else Operand(result_bits)
@@ -228,7 +228,7 @@ def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], stop:
     data, result, importance = operands
     assert data is not None
     assert result is not None
-    operands = _plain(data), result if is_plain(result) else np.empty(result.shape, result.dtype), importance
+    operands = _plain(data), result if is_plain_out(result) else np.empty(result.shape, result.dtype), importance
     start = 0
     while stop - start > 1:
         middle = (start + stop) // 2

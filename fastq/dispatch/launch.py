@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.planner import StridedOperands, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_result
+from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_out, memory_of_result
 from fastq.dispatch.subbyte import packer, unpacker
 from fastq.runtime import result_pool
 from fastq.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, run
@@ -186,10 +186,10 @@ def strided_operands(
     Packed codes are made in C order.
     """
     if out is not None:
-        memory_of_out = memory_of(arrangement.view(out))
+        out_memory = memory_of_out(arrangement.view(out))
     else:
-        memory_of_out = None if packs else memory_of_result(x, dtype, arrangement.order)
-    return StridedOperands(memory_of(arrangement.view(x)), memory_of_out)
+        out_memory = None if packs else memory_of_result(x, dtype, arrangement.order)
+    return StridedOperands(memory_of(arrangement.view(x)), out_memory)
 
 
 @functools.lru_cache(4096)

@@ -15,7 +15,7 @@ from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import StridedOperands, plan_repack
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import as_bits
-from fastq.dispatch.strides import is_plain, memory_of, with_last
+from fastq.dispatch.strides import is_plain, memory_of, memory_of_out, with_last
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat
@@ -198,7 +198,7 @@ def unpacker(
     where, rows = packed.transpose(order), codes.transpose(order)
 
     def plan(part: Array) -> LaunchPlan | None:
-        return plan_repack(part.shape, code_format, code_format, target, StridedOperands(out=memory_of(part)))
+        return plan_repack(part.shape, code_format, code_format, target, StridedOperands(out=memory_of_out(part)))
 
     launch, by_rows = _launcher(rows, plan)
     gather = copy_from(where)

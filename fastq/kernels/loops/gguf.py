@@ -78,7 +78,7 @@ def quantize_blocks(spec, operands, args, units):
         if blocks < GROUP:  # by way of a group on the stack
             x, y = values_of_few, bytes_of_few
             for i in range(blocks * BLOCK):
-                x[i] = src[p * BLOCK + i]
+                store(x, i, load(src, p * BLOCK + i, dtype_of(src)))  # at any address
             for i in range(blocks * BLOCK, _STAGED):
                 x[i] = 0
         refused |= _quantize_group(spec, x, y)

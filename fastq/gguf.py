@@ -70,7 +70,7 @@ def quantize(
     >>> blocks[0, :6]
     array([  8,  32, 129, 133, 137, 141], dtype=uint8)
     """
-    result: NDArray[np.uint8] = call("gguf_quantize", data, out, imatrix, None, None, (qtype,))
+    result: NDArray[np.uint8] = call("gguf_quantize", data, out, imatrix, None, None, (qtype,), (type(qtype),))
     return result
 
 
@@ -105,5 +105,5 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
     >>> fastq.gguf.dequantize(blocks, "Q4_0")[:4]
     array([-1.   , -0.875, -0.875, -0.75 ], dtype=float32)
     """
-    result: NDArray[np.float32] = call("gguf_dequantize", data, out, None, None, None, (qtype,))
+    result: NDArray[np.float32] = call("gguf_dequantize", data, out, None, None, None, (qtype,), (type(qtype),))
     return result

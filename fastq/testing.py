@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastq.formats.conventions import as_convention
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_array, is_a, shown
+from fastq.system.arguments import as_array, is_a, native, shown
 
 
 def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
@@ -19,8 +19,8 @@ def assert_same_codes(actual: QuantizedArray, desired: QuantizedArray) -> None:
     ----------
     actual, desired : QuantizedArray
         Which are compared: shape, format, granularity, scheme and convention, then the bytes of codes, scale, zero
-        point and, in formats with two levels of scales, that of the array. Memory order is no difference, -0.0 beside
-        0.0 is one.
+        point and, in formats with two levels of scales, that of the array. Memory and byte order are no difference,
+        -0.0 beside 0.0 is one.
 
     Raises
     ------
@@ -70,7 +70,8 @@ def _arrays(q: QuantizedArray) -> dict[str, NDArray[Any]]:
 
 
 def _difference(actual: NDArray[Any], desired: NDArray[Any]) -> str:
-    """Return how two arrays of numbers differ in their bits; nothing where they do not."""
+    """Return how two arrays of numbers differ in their bits, in whatever byte order; nothing where they do not."""
+    actual, desired = (each.astype(native(each.dtype), copy=False) for each in (actual, desired))
     for part, a, b in (("dtype", actual.dtype, desired.dtype), ("shape", actual.shape, desired.shape)):
         if a != b:
             return f"{part} {a}, not {b}"

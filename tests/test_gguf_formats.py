@@ -190,6 +190,17 @@ def test_a_row_for_each_row_or_each_index(name, threads):
             same_bytes(fastq.gguf.quantize(LAYOUTS[layout](x), name, imatrix=LAYOUTS[layout](each)), expected)
 
 
+@pytest.mark.parametrize("api", [fastq, reference])
+def test_weights_in_any_memory_and_numbers_of_python(api):
+    x, weights = rows_of("normal", 2), importance()
+    expected = reference.gguf.quantize(x, "Q6_K", imatrix=weights)
+    for layout in ("strided", "unaligned", "swapped"):
+        same_bytes(api.gguf.quantize(x, "Q6_K", imatrix=LAYOUTS[layout](weights)), expected)
+    same_bytes(api.gguf.quantize(x, "Q6_K", imatrix=weights.tolist()), expected)
+    with pytest.raises(ValueError, match="imatrix must be finite"):
+        api.gguf.quantize(x, "Q6_K", imatrix=[1e300] * x.shape[1])
+
+
 def test_formats_without_weights_take_any():
     x = rows_of("normal", 2)
     for name in (name for name, row in BLOCK_FORMATS.items() if not row.weighted):

@@ -177,6 +177,9 @@ def test_arrays_of_the_array_api():
         ("float4", "float4_e2m1fn"),
         ("INT8", "int8"),
         ("u4", "uint4"),
+        ("i1", "int8"),
+        ("i2", "int16"),
+        ("u1", "uint8"),
         ("mxfp8", "mxfp8_e4m3"),
         ("nvfp_4", "nvfp4"),
         ("float8_e4m3", "float8_e4m3fn"),
@@ -187,7 +190,7 @@ def test_a_format_that_was_meant_is_named(given, meant):
         as_qtype(given)
 
 
-@pytest.mark.parametrize("given", ["float32", "uint32", "xyz", np.int64])
+@pytest.mark.parametrize("given", ["float32", "uint32", "xyz", np.int64, "f4"])
 def test_nothing_is_named_that_was_hardly_meant(given):
     with pytest.raises(TypeError) as raised:
         as_qtype(given)

@@ -162,6 +162,10 @@ def test_conventions_that_tell_arrays_from_channels_stay_what_they_were():
     ("take", "error", "message"),
     [
         (lambda q: q[6], IndexError, "index 6 is out of bounds for axis 0 with size 6"),
+        (lambda q: q[-(10**30)], IndexError, "index -10+ is out of bounds for axis 0 with size 6"),
+        (lambda q: q[1.5:], TypeError, r"index slice\(1.5, None, None\): slice indices must be integers"),
+        (lambda q: q[::0], ValueError, r"index slice\(None, None, 0\): slice step cannot be zero"),
+        (lambda q: q.reshape((1,) * 62 + q.shape), ValueError, "shape must be of 64 axes at most"),
         (lambda q: q[0, 0, 0, 0], IndexError, "q has 3 axes, but the index is for 4"),
         (lambda q: q[..., ...], IndexError, "one '...' at most"),
         (lambda q: q[None], TypeError, "q takes an index of ints, slices.*not None; q.dequantize"),
@@ -433,6 +437,31 @@ def test_an_explanation_refuses_scales_that_are_none_in_the_compute_type(dtype, 
     assert np.isfinite(q.explain((1, 0)).value)
     with pytest.raises(ValueError, match="scale"):
         q.dequantize()
+
+
+def test_parameters_that_do_not_fit_are_refused_wherever_they_are_read():
+    p = fastq.QParams([1.0, 2, 3], [0] * 3, "int8", axis=0)
+    q = fastq.QuantizedArray(np.ones((4, 12), np.int8), p, (4, 12))
+    for read in (
+        q.dequantize,
+        lambda: reference.dequantize(q),
+        lambda: q.explain((3, 0)),
+        lambda: q[0],
+        lambda: q.reshape(2, 2, 12),
+    ):
+        with pytest.raises(ValueError, match=r"scale has shape \(3,\), but"):
+            read()
+
+
+def test_numbers_of_the_whole_array_in_another_byte_order():
+    q = reference.quantize(X[0], "nvfp4")
+    swapped = replace(q.qparams, tensor_scale=q.tensor_scale.astype(">f4"), computed=">f4")
+    other = fastq.QuantizedArray(q.codes, swapped, q.shape)
+    assert_same_codes(other, q)
+    assert_same_codes(reference.quantize(X[0], qparams=swapped), q)
+    assert_same_codes(fastq.quantize(X[0], qparams=swapped), q)
+    for values in (other.dequantize(), reference.dequantize(other)):
+        np.testing.assert_array_equal(values, reference.dequantize(q), strict=True)
 
 
 @pytest.mark.parametrize("convention", ["textbook", "torch-pt2e", "tflite"])

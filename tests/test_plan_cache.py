@@ -310,6 +310,15 @@ def test_qparams_of_float_formats(dtype):
     assert len(kept()) == 2
 
 
+def test_a_number_of_a_gguf_format_is_an_integer():
+    for _ in range(2):
+        data = fastq.gguf.quantize(X.reshape(-1)[:64], 2)
+        fastq.gguf.dequantize(data, 2)
+        for call, operand in ((fastq.gguf.quantize, X.reshape(-1)[:64]), (fastq.gguf.dequantize, data)):
+            with pytest.raises(TypeError, match=r"qtype must be a name, a number .*, not 2\.0"):
+                call(operand, 2.0)
+
+
 def test_big_endian_codes_are_packed():
     codes = np.array([1, -1, 7, 3], ">i2")
     for _ in range(4):

@@ -89,6 +89,7 @@ def _minmax(seen: Histogram, *_: object) -> Ends:
     return seen.lo, seen.hi
 
 
+@np.errstate(over="ignore", under="ignore")  # values may be infinite
 def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Options) -> Ends:
     """Return the ranges, shrunk to so many of `grid` parts, that have the least squared error; of equals the largest.
 
@@ -103,9 +104,8 @@ def _mse(seen: Histogram, scheme: Scheme, compute: np.dtype[Any], options: Optio
         ratio = part / options.grid
         ends = (seen.lo * ratio).astype(compute), (seen.hi * ratio).astype(compute)
         values = scheme.values_of(middles, *ends)
-        with np.errstate(over="ignore"):  # values may be infinite
-            error = np.where(seen.counts, (middles.astype(np.float64) - values) / largest, 0.0)
-            total = (error * error * seen.counts).sum(axis=-1)
+        error = np.where(seen.counts, (middles.astype(np.float64) - values) / largest, 0.0)
+        total = (error * error * seen.counts).sum(axis=-1)
         better = total < least
         least = np.where(better, total, least)
         lo, hi = np.where(better, ends[0], lo), np.where(better, ends[1], hi)

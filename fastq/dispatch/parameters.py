@@ -41,14 +41,25 @@ class Result(NamedTuple):
 
 
 def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Array | None = None) -> Result:
-    """Return shape, dtype and allocator of a result in C order, or in the memory order of an array; check out."""
+    """Return shape, dtype and allocator of a result in C order, or in the memory order of an array; check out.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If out is not as described.
+    MemoryError
+        If the result has more bytes than an array of NumPy can have, as that of a broadcast array may.
+    """
+    nbytes = math.prod(shape) * dtype.itemsize
     if out is not None:
         validation.check_out(out, shape, dtype)
+    elif nbytes > np.iinfo(np.intp).max:
+        raise MemoryError(f"a result of shape {shape} and dtype {dtype} has {nbytes} bytes, more than any memory")
     if like is not None and not like.flags.c_contiguous:
         order = memory_order(like)
         in_memory = tuple(shape[axis] for axis in order)
         return Result(shape, dtype, functools.partial(_empty_in_order, in_memory, dtype, inverse(order)))
-    large = math.prod(shape) * dtype.itemsize >= result_pool.LARGE
+    large = nbytes >= result_pool.LARGE
     return Result(shape, dtype, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
 
 

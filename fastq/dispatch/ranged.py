@@ -247,6 +247,7 @@ class TensorScale:
         self.reduce = Extremes(x, None, 0, request.nan)
 
     @in_standard_mode
+    @np.errstate(under="ignore")
     def __call__(self, x: Array) -> tuple[NDArray[np.float32], int]:
         """Return the scale and the status."""
         lo, hi, status = self.reduce(x)

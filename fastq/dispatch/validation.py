@@ -292,7 +292,7 @@ def check_tensor_scale(tensor_scale: Any, qtype: QType) -> float:
     scale = as_array(tensor_scale, "tensor_scale")
     if not qtype.has_tensor_scale:
         raise ValueError(f"tensor_scale must be None for {qtype}")
-    if scale.dtype != np.float32:
+    if native(scale.dtype) != np.float32:
         raise TypeError(f"tensor_scale must be float32, not {scale.dtype}")
     if scale.shape:
         raise ValueError(f"tensor_scale has shape {scale.shape}, but it is one number: shape ()")

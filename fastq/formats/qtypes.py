@@ -194,6 +194,9 @@ _SPELLINGS = {
     for prefix, kind in (("i", "int"), ("s", "int"), ("u", "uint"))
     for bits in (4, 8, 16)
 }
+# NumPy counts bytes where others count bits: what its codes of dtypes mean that look like formats of one or two bits,
+# or, as nothing, like others
+_OF_NUMPY = {"i1": "int8", "u1": "uint8", "i2": "int16", "u2": "uint16", "f2": "", "f4": "", "f8": ""}
 
 
 # what callers write most often: np.dtype(...).name takes longer than all else in a call on a small array
@@ -223,7 +226,7 @@ def as_qtype(dtype: object, name: str = "dtype") -> QType:
     wanted = f"one of the formats {FAMILIES}"
     given = as_str(dtype, name) if issubclass(type(dtype), str) else as_dtype(dtype, name, wanted).name
     if given not in QTYPES:
-        meant = "" if hasattr(np, given) else did_you_mean(given, QTYPES, _SPELLINGS)
+        meant = "" if hasattr(np, given) else did_you_mean(given, QTYPES, _SPELLINGS | _OF_NUMPY)
         raise TypeError(f"{name} must be {wanted}, not {shown(given)}{meant}")
     return QTYPES[given]
 

@@ -62,7 +62,7 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     """Compute scale and zero point of ``lo..hi`` by the rule; `compute` is the type of the values."""
     ranged, within = spec.rule.range, lane_type(lo)
     widened, more, in_compute = ranged.widened, ranged.divisor, ranged.span_in_compute
-    half = bool(spec.rule.half)
+    half, has_offset = bool(spec.rule.half), spec.rule.zero == "offset"
 
     def of_range(spec, lo, hi, lowest, highest, compute):
         zero, divisor = constant(0, lo), highest - lowest + constant(more, lowest)
@@ -79,7 +79,10 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
         if not widened:  # such a range may have two infinite ends, and their difference is NaN
             scale = select(is_infinite(lo) | is_infinite(hi), constant(float("inf"), lo), scale)
         scale, usable = _usable(spec, scale, lo, compute)
-        return scale, zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
+        zero_point = zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
+        if has_offset:  # that of the widest ranges of float64 may be infinite where the scale is not
+            scale = select(is_infinite(zero_point), constant(float("inf"), scale), scale)
+        return scale, zero_point
 
     return of_range
 

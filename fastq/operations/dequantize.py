@@ -74,7 +74,7 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     dtype : float16, bfloat16, float32 or float64, optional
         Output dtype; that of `out`, else the compute type of the parameters by default.
     out : ndarray, optional
-        Where to write; shape ``q.shape``, not overlapping the codes.
+        Where to write; shape ``q.shape``.
 
     Returns
     -------

@@ -22,7 +22,7 @@ from fastq.reference.arguments import (
 )
 from fastq.reference.granularity import normalized, parameter_shape
 from fastq.results import Axis, QParams
-from fastq.system.arguments import as_array, as_axis, as_block_size, is_python
+from fastq.system.arguments import as_array, as_axis, as_block_size, is_python, native
 
 Array = NDArray[Any]
 
@@ -115,7 +115,7 @@ def _own_scale(p: QParams, qtype: QType) -> Array:
 
 def _check_tensor_scale(scale: Array) -> None:
     least, most = blocks.NVFP4_TENSOR_SCALES
-    if scale.dtype != np.float32:
+    if native(scale.dtype) != np.float32:
         raise TypeError(f"tensor_scale must be float32, not {scale.dtype}")
     check_shape(scale, "tensor_scale", ())
     if not least <= scale <= most:

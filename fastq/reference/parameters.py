@@ -78,7 +78,7 @@ def from_range(
         return scale, np.where(degenerate & (row.degenerate_zero_point == "zero"), ptype(0), middle)
     if row.zero_point == "offset":
         offset = lo if row.offset_code == "lowest" else in_half(lo - in_half(first * scale, half), half)
-        return scale, np.asarray(offset)
+        return np.where(np.isinf(offset), ptype(np.inf), scale), np.asarray(offset)
     beside = first if row.degenerate_zero_point == "lowest" and row.zero_point == "integer" else ptype(0)
     if row.degenerate_zero_point == "end" and row.zero_point == "integer":
         beside = np.where(lo < 0, last, ptype(0))

@@ -65,6 +65,7 @@ class RangeParameters:
         return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
 
 
+@np.errstate(under="ignore")
 def least_error(x: Array, lo: Array, hi: Array, parameters: RangeParameters, method: MSERange) -> tuple[Array, Array]:
     """Return the parts of the ranges lo..hi of `x` that have the least error; of equal ones the largest."""
     if x.size == 0:

@@ -18,7 +18,7 @@ from fastq.results.selection import (
     Pick,
     as_new_shape,
     axis_like,
-    granularity,
+    granularity_of_parameters,
     packed_picks,
     part_at,
     reshaped,
@@ -179,10 +179,10 @@ class QuantizedArray:
 
         Parameters
         ----------
-        dtype : float32 or float64, optional
+        dtype : float16, bfloat16, float32 or float64, optional
             Output dtype; the scale's by default.
         out : ndarray, optional
-            Where to write; shape `shape`, float32 or float64, not overlapping the codes.
+            Where to write; shape `shape`, one of these dtypes.
 
         Returns
         -------
@@ -249,9 +249,7 @@ class QuantizedArray:
     @property
     def _granularity(self) -> Granularity:
         """What parameters belong to: the whole array, where there is one for several channels."""
-        where = granularity(self.shape, self.axis, self.block_size)
-        one_for_all = not self.block_size and self.scale.shape != where.parameter_shape
-        return Granularity(self.shape, (), 0) if one_for_all else where
+        return granularity_of_parameters(self.scale.shape, self.shape, self.axis, self.block_size)
 
     def _codes_of(self, picks: tuple[Pick, ...], shape: tuple[int, ...]) -> NDArray[Any]:
         """Return the codes of a part, packed anew where its rows don't begin and end with whole bytes."""

@@ -16,7 +16,7 @@ from fastq.formats.conventions import as_convention, granularity_of
 from fastq.formats.describe import format_value_formula, value_formula
 from fastq.formats.qtypes import QType
 from fastq.results.parameters import QParams
-from fastq.results.selection import granularity
+from fastq.results.selection import granularity_of_parameters
 from fastq.system.arguments import as_array
 
 Array = NDArray[Any]
@@ -42,7 +42,7 @@ def codes_at(codes: Array, qtype: QType, places: Places) -> Array:
 
 def parameter_places(p: QParams, shape: tuple[int, ...], places: Places) -> Places:
     """Return where the parameters of the elements at some places are."""
-    where = granularity(shape, p.axis, p.block_size)
+    where = granularity_of_parameters(p.scale.shape, shape, p.axis, p.block_size)
     if p.scale.shape != where.parameter_shape:  # one number for all
         return (0,) * p.scale.ndim
     if not p.block_size:

@@ -13,7 +13,17 @@ from fastq.formats.conventions import DEFAULT, Convention, as_convention, granul
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.system import lazy
-from fastq.system.arguments import as_array, as_axis, as_block_size, as_bool, as_dtype, is_lazy, is_python, shown
+from fastq.system.arguments import (
+    as_array,
+    as_axis,
+    as_block_size,
+    as_bool,
+    as_dtype,
+    is_lazy,
+    is_python,
+    native,
+    shown,
+)
 
 Axis = int | tuple[int, ...] | None
 
@@ -28,7 +38,7 @@ def _as_numbers(name: str, given: object) -> NDArray[Any]:
 
 def _as_compute(computed: DTypeLike) -> np.dtype[Any]:
     """Return the compute type that was asked for, if it is one."""
-    dtype = as_dtype(computed, "computed", "float32 or float64")
+    dtype = native(as_dtype(computed, "computed", "float32 or float64"))
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"computed must be float32 or float64, not {dtype}")
     return dtype

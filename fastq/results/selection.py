@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastq.formats.qtypes import QType
 from fastq.results.parameters import Axis
 from fastq.results.storage import packed_length
-from fastq.system.arguments import as_array, as_int, is_a, shown, within_array
+from fastq.system.arguments import MOST_AXES, as_array, as_int, is_a, shown, within_array
 
 Pick = int | slice | NDArray[Any]  # what is taken of an axis
 
@@ -54,6 +54,25 @@ def granularity(shape: tuple[int, ...], axis: Axis, block_size: int) -> Granular
     """Return the granularity that an axis and a block size name."""
     axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
     return Granularity(shape, within_array(axes, len(shape), "q"), block_size)
+
+
+def granularity_of_parameters(
+    parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int
+) -> Granularity:
+    """Return what parameters of a shape belong to: to the whole array, where one stands for several channels.
+
+    Raises
+    ------
+    ValueError
+        If they have another shape than the axis and the block size need.
+    """
+    where = granularity(shape, axis, block_size)
+    if parameters == where.parameter_shape:
+        return where
+    if math.prod(parameters) != 1:
+        needed = where.parameter_shape
+        raise ValueError(f"qparams.scale has shape {parameters}, but this axis and block_size need shape {needed}")
+    return where if block_size else Granularity(shape, (), 0)
 
 
 def axis_like(axis: Axis, axes: tuple[int, ...]) -> Axis:
@@ -128,6 +147,10 @@ def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
 def _pick(item: Any, axis: int, n: int) -> Pick:
     """Return what an item of an index takes of an axis of n elements."""
     if is_a(item, slice):
+        try:
+            item.indices(n)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"index {shown(item)}: {error}") from error
         return item
     if is_a(item, list) or (is_a(item, np.ndarray) and item.ndim):
         return _as_mask_or_places(as_array(item, "index"), axis, n)
@@ -136,8 +159,10 @@ def _pick(item: Any, axis: int, n: int) -> Pick:
     except TypeError as error:
         wanted = "ints, slices, '...' and one list or array of bools or ints for an axis"
         raise TypeError(f"q takes an index of {wanted}, not {shown(item)}; q.dequantize() takes any") from error
+    except ValueError:  # of more than 64 bits
+        place = n
     if not -n <= place < n:
-        raise IndexError(f"index {place} is out of bounds for axis {axis} with size {n}")
+        raise IndexError(f"index {shown(item)} is out of bounds for axis {axis} with size {n}")
     return place % n
 
 
@@ -208,6 +233,8 @@ def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
     if wanted.count(-1) == 1:
         others = math.prod(n for n in wanted if n != -1)
         wanted[wanted.index(-1)] = size // others if others else -1
+    if len(wanted) > MOST_AXES:
+        raise ValueError(f"shape must be of {MOST_AXES} axes at most, as NumPy has them, not of {len(wanted)}")
     if min(wanted, default=0) < 0 or math.prod(wanted) != size:
         raise ValueError(f"shape must be of {size} elements, not {shown(given)}")
     return tuple(wanted)

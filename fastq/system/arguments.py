@@ -373,13 +373,15 @@ def as_importance(imatrix: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], i
     Raises
     ------
     TypeError
-        If it is not of float32.
+        If it is not of float32, nor of numbers of Python.
     ValueError
         If it has another shape, or is anywhere negative, infinite or NaN.
     """
     weights = as_array(imatrix, "imatrix")
-    if native(weights.dtype) != np.float32:
+    if native(weights.dtype) != np.float32 and not (is_python(imatrix) and weights.dtype.kind in "iuf"):
         raise TypeError(f"imatrix must be float32, not {weights.dtype}")
+    with np.errstate(over="ignore", under="ignore"):  # what float32 has no number for is refused below
+        weights = np.require(weights, np.float32, "A")
     rows = shape[:-1]
     kept = next(
         (k for k in range(len(rows), -1, -1) if weights.shape == (*rows[:k], *(1,) * (len(rows) - k), *shape[-1:])), -1
@@ -435,8 +437,8 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def is_out(out: object) -> TypeGuard[NDArray[Any]]:
-    """Return whether a result can be written to this as it is: an ndarray without a mask."""
-    return type(out) is np.ndarray or (is_a(out, np.ndarray) and not is_a(out, np.ma.MaskedArray))
+    """Return whether a result can be written to this and be indexed there: an ndarray, no masked one and no matrix."""
+    return type(out) is np.ndarray or (is_a(out, np.ndarray) and not is_a(out, (np.ma.MaskedArray, np.matrix)))
 
 
 def reason(error: Exception) -> str:

@@ -200,7 +200,7 @@ def _out(case: Case, what: str, aligned: bool) -> Array:
 
 @lru_cache(maxsize=2)
 def room(nbytes: int, name: str) -> Array:
-    """Aligned bytes for any use."""
+    """Aligned bytes for any use; `name` keeps buffers of one size apart in the cache."""
     return empty(nbytes, np.uint8, aligned=True)
 
 

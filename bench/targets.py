@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from .cases import Case, Work, case_of, cases
 from .limits import ROOFLINE_SHARE, in_words, limit, of_threads, speeds_in_cache
-from .peers import CONTENDERS
 from .results import Measurement, Results, Rival, geometric_mean
 
 LARGE, SMALL = 26, 18
@@ -59,7 +58,7 @@ class Verdict(NamedTuple):
 
 QUANTIZE_LINEAR, DEQUANTIZE_LINEAR = Work("quantize_linear"), Work("dequantize_linear")
 MINMAX, RANGE, COMPARE = Work("minmax"), Work("quantize", code="uint8"), Work("compare", code="uint8")
-FAKE, FAKE_RANGE = Work("fake_quantize"), Work("fake_quantize_range", code="uint8")
+FAKE = Work("fake_quantize")
 ROWS, COLUMNS, BLOCKS = (Work("quantize", granularity=name) for name in ("rows", "columns", "blocks32"))
 HALF = Work("quantize_linear", "float16")
 INT4_BLOCKS = Work("quantize", code="int4", granularity="blocks32")
@@ -140,11 +139,6 @@ def needed() -> list[Case]:
     return list(
         dict.fromkeys([*(target.case for target in TARGETS), *besides, *cases(SCALES_GIVEN, (LARGE, SMALL, 12))])
     )
-
-
-def rivals_of(target: Target) -> set[str]:
-    """Peers that the target is about."""
-    return {row.peer for row in CONTENDERS if any(fnmatchcase(row.name, rival) for rival in target.rivals)}
 
 
 def verdicts(results: Results) -> Iterator[Verdict]:

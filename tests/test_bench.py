@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
@@ -653,7 +654,7 @@ WITH_SCALES = "scales of rows, columns, blocks given, out="
 def test_every_target_has_a_case_and_a_rival():
     for target in targets.TARGETS:
         assert target.work in cases.WORKS
-        assert targets.rivals_of(target)
+        assert any(fnmatchcase(row.name, rival) for row in peers.CONTENDERS for rival in target.rivals)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 0}', '{"format": 1}', '{"format": 2}'])

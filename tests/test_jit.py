@@ -11,7 +11,7 @@ from subprocesses import run
 
 import fastq
 from fastq import jit
-from fastq.jit.options import SHORT, jit_enabled
+from fastq.jit.options import SHORT, Target, jit_enabled
 from fastq.simd import rint
 
 
@@ -194,3 +194,14 @@ def test_kernels_of_several_launches_come_once_each():
     assert len(names) == len(set(names)) or names.count("runs.runs") == 2
     assert 1 < len(names) <= 4
     assert fastq.kernels.inspect(lambda: None) == ()
+
+
+def test_a_feature_is_not_another_whose_name_begins_like_it():
+    assert not Target("x86_64", "x", "-fma,+fma4").has("fma")
+    assert Target("x86_64", "x", "+avx2,+fma").has("fma")
+
+
+def test_arm_is_told_by_the_triple():
+    assert Target("aarch64-unknown-linux-gnu", "generic", "").is_arm
+    assert Target("arm64-apple-darwin22", "apple-m1", "").is_arm
+    assert not Target("x86_64-unknown-linux-gnu", "znver4", "").is_arm

@@ -371,8 +371,10 @@ STREAMED_MUTANTS = {
         ("loops/nontemporal.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")
     ],
     "a line too many": [("loops/nontemporal.py", "while i <= end - count(line):", "while i < end:")],
-    "a staged piece lost": [("loops/runs.py", "stage = grown(stage,", "grown(stage,")],
-    "what is left of staged pieces": [("loops/runs.py", "    finish(stage)\n    return status", "    return status")],
+    "a staged piece lost": [("loops/runs.py", "stage = advanced(stage,", "advanced(stage,")],
+    "what is left of staged pieces": [
+        ("loops/runs.py", "    store_tail(stage)\n    return status", "    return status")
+    ],
     "staged beside where it belongs": [("loops/runs.py", "advance(dst, start))", "advance(dst, start + 1))")],
     "NaN passed over": [("loops/nontemporal.py", "found |= any_lane(reported)", "pass")],
     "NaN of a row that ends with a line passed over": [

@@ -407,7 +407,7 @@ MUTANTS = {  # for each the large arrays that meet it
     ),
     "what is left on the stage": (
         "rows",
-        [("runs.py", "        i = end\n    finish(stage)", "        i = end\n    pass")],
+        [("runs.py", "        i = end\n    store_tail(stage)", "        i = end\n    pass")],
     ),
     "staged values of a group": (
         "Q4_K",

@@ -139,7 +139,7 @@ WRONG = [
 @pytest.mark.parametrize("log2", [12, grid.PIECE + 1])
 def test_a_wrong_peer_is_refused(cell, name, log2):
     right = calls.with_results(cell, log2)[1]
-    axis, times = grid.GRANULARITIES[cell.granularity].rest, grid.GRANULARITIES[cell.granularity].times(log2)
+    axis, times = grid.GRANULARITIES[cell.granularity].growing_axis, grid.GRANULARITIES[cell.granularity].times(log2)
     made = part("scan.arrays").repeated(right[name], times, axis)
     assert agreement.disagreement(cell, right, log2, [made]) == ""
     spoiled = made.copy()

@@ -151,12 +151,11 @@ def test_where_squares_begin(offset):
     assert firsts == [0, *range((LINE - offset - 1) % LINE + 1, 272 * 4, LINE)]
 
 
-@pytest.mark.parametrize(("once", "rows"), [(False, 2), (True, None)])
-def test_rows_that_are_to_be_read_once(once, rows):
+@pytest.mark.parametrize(("refuse_rereads", "rows"), [(False, 2), (True, None)])
+def test_rows_that_are_to_be_read_once(refuse_rereads, rows):
     """Two rows of 4096 elements fit a buffer, which are an eighth of the lines that they lie in."""
     x = np.zeros((4096, 1024), np.float32).T
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
-    tiled = tiling.in_tiles(
-        launch, x.shape, tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8), whole=4096, once=once
-    )
+    operands = tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8)
+    tiled = tiling.in_tiles(launch, x.shape, *operands, whole=4096, refuse_rereads=refuse_rereads)
     assert (tiled and tiled.descriptors[0][tiles.ROWS]) == rows

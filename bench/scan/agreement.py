@@ -33,7 +33,7 @@ def disagreement(cell: Cell, right: Results, log2: int, results: Sequence[Array]
     if function == "compare":
         return _of_measures(cell.elements(log2), right, times, results[0], ties)
     if function in ("choose_qparams", "minmax"):
-        axis = GRANULARITIES[cell.granularity].rest_of_parameters
+        axis = GRANULARITIES[cell.granularity].growing_axis_of_parameters
         pairs = zip(results, right.items(), strict=True)
         return next(filter(None, (_of_parameters(got, *named, times, axis, ties) for got, named in pairs)), "")
     return _of_elements(cell, results[0], right.get("codes", right.get("result")), times, ties)
@@ -58,7 +58,7 @@ def _of_measures(n: int, right: Results, times: int, sums: Array, ties: float) -
 
 
 def _of_elements(cell: Cell, got: Array, right: Array, times: int, ties: float) -> str:
-    shape, axis = list(right.shape), GRANULARITIES[cell.granularity].rest
+    shape, axis = list(right.shape), GRANULARITIES[cell.granularity].growing_axis
     shape[axis] *= times
     if (got.dtype, list(got.shape)) != (right.dtype, shape):
         return f"{got.dtype} of shape {got.shape}, not {right.dtype} of {tuple(shape)}"
@@ -68,13 +68,13 @@ def _of_elements(cell: Cell, got: Array, right: Array, times: int, ties: float) 
 
 
 def _ends(array: Array, n: int, axis: int) -> Iterator[Array]:
-    """The first piece and the last."""
+    """Yield the first piece and the last."""
     for part in (slice(0, n), slice(array.shape[axis] - n, None)):
         yield array[(slice(None),) * axis + (part,)]
 
 
 def _codes(cell: Cell, array: Array) -> Array:
-    """Integers of which neighbours are the next codes; other results as they are, octets as single bits."""
+    """Return integers of which neighbours are the next codes; other results as they are, octets as single bits."""
     work, qtype = WORKS[cell.work], QTYPES.get(cell.format)
     if "values" in work.writes or work.function == "unpack":
         return array
@@ -87,7 +87,7 @@ def _codes(cell: Cell, array: Array) -> Array:
 
 
 def _agree(got: Array, right: Array, ties: float) -> bool:
-    """Whether all but a few are the same, and integers are the next ones there; bits are all the same."""
+    """Return whether all but a few are the same, and integers are the next ones there; bits are all the same."""
     if right.dtype == np.bool_:
         return bool((got == right).all())
     wanted = right.astype(np.float64)

@@ -92,12 +92,12 @@ class Operands:
 
 
 def repeated(piece: Array, times: int, axis: int | None) -> Array:
-    """The piece so many times along an axis; itself where it has none."""
+    """Return the piece so many times along an axis; itself where it has none."""
     return piece if axis is None or times == 1 else np.concatenate([piece] * times, axis)
 
 
 def values(dtype: str, shape: tuple[int, ...], nan: bool = False) -> Array:
-    """Normal deviates, some of them NaN, or integers from most of a small dtype's range and some of a wide one's."""
+    """Return normal deviates, some of them NaN, or integers of most of a small dtype's range, some of a wide one's."""
     random, made = np.random.default_rng(SEED), dtype_of(dtype)
     if made.kind not in "iu":
         x = random.standard_normal(shape, np.float32)
@@ -108,20 +108,20 @@ def values(dtype: str, shape: tuple[int, ...], nan: bool = False) -> Array:
     return random.integers(max(info.min, -WIDEST), min(info.max, WIDEST), shape, made)
 
 
-def said(cell: Cell, *axes: str) -> dict[str, str]:
-    """Arguments that a call names, where they are others than what it takes by itself."""
+def non_default_arguments(cell: Cell, *axes: str) -> dict[str, str]:
+    """Return the arguments that a call names, where they are others than what it takes by itself."""
     return {axis: value for axis in axes if (value := getattr(cell, axis)) != Cell._field_defaults[axis]}
 
 
 def granularity(cell: Cell) -> dict[str, Any]:
-    """Arguments axis and block_size; formats that prescribe blocks have a size of their own."""
+    """Return the arguments axis and block_size; formats that prescribe blocks have a size of their own."""
     row = GRANULARITIES[cell.granularity]
     prescribed = cell.format in QTYPES and QTYPES[cell.format].block_size
     return {"axis": row.axis, "block_size": prescribed or row.block_size}
 
 
 def grouped(cell: Cell, x: Array) -> tuple[Array, tuple[int, ...]] | None:
-    """A view in which whole axes share a scale, and these axes; None where blocks are ragged."""
+    """Return a view in which whole axes share a scale, and these axes; None where blocks are ragged."""
     row = GRANULARITIES[cell.granularity]
     if not row.block_size:
         return x, tuple(a for a in range(x.ndim) if a not in row.kept)
@@ -134,7 +134,7 @@ def grouped(cell: Cell, x: Array) -> tuple[Array, tuple[int, ...]] | None:
 
 @lru_cache(maxsize=2)
 def piece(cell: Cell, log2: int) -> Operands:
-    """The operands of the piece in C order, whatever the layout, with the values that the layout leaves."""
+    """Return the operands of the piece in C order, whatever the layout, with the values that the layout leaves."""
     shape = cell.shape(min(log2, PIECE))
     if cell.work in OF_CODES_WORKS:
         return _piece_of_codes(cell, shape)
@@ -145,7 +145,7 @@ def piece(cell: Cell, log2: int) -> Operands:
         return replace(made, approximation=(x.astype(np.float32) * np.float32(1.01)))
     if WORKS[cell.work].parameters != "given":
         return made
-    named = granularity(cell) | said(cell, "convention", "nan")
+    named = granularity(cell) | non_default_arguments(cell, "convention", "nan")
     made = replace(made, qparams=reference.choose_qparams(x, cell.format, **named))
     if cell.work == "compare":
         made = replace(made, approximation=reference.quantize(x, qparams=made.qparams).codes)
@@ -156,7 +156,9 @@ def _piece_of_codes(cell: Cell, shape: tuple[int, ...]) -> Operands:
     x = values("float32", shape)
     if cell.format in BLOCK_FORMATS:
         return _laid_out(cell, Operands(reference.gguf.quantize(x, cell.format), shape))
-    named = granularity(cell) | said(cell, "convention") if WORKS[cell.work].parameters == "given" else {}
+    named = (
+        granularity(cell) | non_default_arguments(cell, "convention") if WORKS[cell.work].parameters == "given" else {}
+    )
     q = reference.quantize(x, cell.format, **named)
     if "bytes" in WORKS[cell.work].reads:
         return _laid_out(cell, Operands(_one_each(cell, q), shape, q.qparams))
@@ -164,7 +166,7 @@ def _piece_of_codes(cell: Cell, shape: tuple[int, ...]) -> Operands:
 
 
 def _one_each(cell: Cell, q: QuantizedArray) -> Array:
-    """Codes one an element, for a function that is told no format in a dtype that tells it."""
+    """Return the codes one an element, for a function that is told no format in a dtype that tells it."""
     codes = reference.unpack(q.codes, q.dtype, shape=q.shape) if q.dtype.packed else q.codes
     return codes.astype(dtype_of(cell.format)) if WORKS[cell.work].function == "dequantize_linear" else codes
 
@@ -174,27 +176,27 @@ def _laid_out(cell: Cell, made: Operands) -> Operands:
 
 
 def operands(cell: Cell, log2: int) -> Operands:
-    """The operands of an array of about 2**log2 elements; `out` is made when the shape of the result is known."""
+    """Return the operands of an array of about 2**log2 elements; `out` is made when the result's shape is known."""
     row, small = GRANULARITIES[cell.granularity], piece(cell, log2)
     times = row.times(log2)
     p = small.qparams
     if p is not None and p.scale.ndim:
-        scale, zero_point = (repeated(each, times, row.rest_of_parameters) for each in (p.scale, p.zero_point))
+        scale, zero_point = (repeated(each, times, row.growing_axis_of_parameters) for each in (p.scale, p.zero_point))
         p = p.with_values(scale, zero_point)
     second = small.approximation
     return Operands(
-        LAYOUTS[cell.layout](repeated(small.first, times, row.rest)),
+        LAYOUTS[cell.layout](repeated(small.first, times, row.growing_axis)),
         cell.shape(log2),
         p,
-        None if second is None else repeated(second, times, row.rest),
+        None if second is None else repeated(second, times, row.growing_axis),
     )
 
 
 def out_like(cell: Cell, first: Array, result: Array, times: int) -> Array | None:
-    """Memory for the results of so many pieces, given the result of one; None where none is given."""
+    """Return memory for the results of so many pieces, given the result of one; None where none is given."""
     if cell.out == "none":
         return None
     shape = list(result.shape)
-    shape[GRANULARITIES[cell.granularity].rest] *= times
+    shape[GRANULARITIES[cell.granularity].growing_axis] *= times
     order = tuple(np.argsort([-abs(n) for n in first.strides], kind="stable")) if cell.out == "like x" else (0, 1, 2)
     return empty(tuple(shape[k] for k in order), result.dtype).transpose(np.argsort(order))

@@ -15,7 +15,7 @@ from fastq import QuantizedArray, reference
 from fastq.results import Comparison, QParams
 
 from ..verify import MEASURES, MEASURES_AGREE
-from .arrays import Array, Operands, dtype_of, granularity, operands, out_like, piece, said
+from .arrays import Array, Operands, dtype_of, granularity, non_default_arguments, operands, out_like, piece
 from .grid import GRANULARITIES, WORKS, Cell
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -25,11 +25,11 @@ PARAMETERS = ("scale", "zero_point", "lo", "hi")  # results that have the shape 
 
 def _chosen(cell: Cell, o: Operands) -> Arguments:
     symmetric = {"symmetric": True} if WORKS[cell.work].parameters == "symmetric" else {}
-    return (o.first, cell.format), granularity(cell) | symmetric | said(cell, "convention", "nan")
+    return (o.first, cell.format), granularity(cell) | symmetric | non_default_arguments(cell, "convention", "nan")
 
 
 def _quantize(cell: Cell, o: Operands) -> Arguments:
-    return ((o.first,), {"qparams": o.qparams} | said(cell, "nan")) if o.qparams else _chosen(cell, o)
+    return ((o.first,), {"qparams": o.qparams} | non_default_arguments(cell, "nan")) if o.qparams else _chosen(cell, o)
 
 
 def _raw(o: Operands) -> tuple[Any, ...]:
@@ -38,13 +38,15 @@ def _raw(o: Operands) -> tuple[Any, ...]:
 
 
 def _quantize_linear(cell: Cell, o: Operands) -> Arguments:
-    return _raw(o), {"dtype": cell.format} | granularity(cell) | said(cell, "convention", "nan")
+    return _raw(o), {"dtype": cell.format} | granularity(cell) | non_default_arguments(cell, "convention", "nan")
 
 
 def _dequantize_linear(cell: Cell, o: Operands) -> Arguments:
     codes, scale, zero_point = _raw(o)
     zero = zero_point.astype(codes.dtype) if zero_point is not None and zero_point.dtype.kind in "iu" else zero_point
-    return (codes, scale, zero), {"dtype": dtype_of(cell.dtype)} | granularity(cell) | said(cell, "convention")
+    return (codes, scale, zero), {"dtype": dtype_of(cell.dtype)} | granularity(cell) | non_default_arguments(
+        cell, "convention"
+    )
 
 
 def _dequantize(cell: Cell, o: Operands) -> Arguments:
@@ -52,7 +54,7 @@ def _dequantize(cell: Cell, o: Operands) -> Arguments:
 
 
 def _minmax(cell: Cell, o: Operands) -> Arguments:
-    return (o.first,), granularity(cell) | said(cell, "nan")
+    return (o.first,), granularity(cell) | non_default_arguments(cell, "nan")
 
 
 def _compare(cell: Cell, o: Operands) -> Arguments:
@@ -61,7 +63,7 @@ def _compare(cell: Cell, o: Operands) -> Arguments:
 
 
 def _binarize(cell: Cell, o: Operands) -> Arguments:
-    return (o.first,), {"dtype": cell.format} | said(cell, "nan")
+    return (o.first,), {"dtype": cell.format} | non_default_arguments(cell, "nan")
 
 
 def _unpack(cell: Cell, o: Operands) -> Arguments:
@@ -91,7 +93,7 @@ ARGUMENTS: dict[str, Callable[[Cell, Operands], Arguments]] = {
 
 
 def call_of(api: Any, cell: Cell, o: Operands) -> Callable[[], Any]:
-    """The call with all its arguments; `api` is fastq or its reference."""
+    """Return the call with all its arguments; `api` is fastq or its reference."""
     name = WORKS[cell.work].function
     positional, named = ARGUMENTS[name](cell, o)
     named |= {} if o.out is None else {"out": o.out}
@@ -101,7 +103,7 @@ def call_of(api: Any, cell: Cell, o: Operands) -> Callable[[], Any]:
 
 
 def results_of(result: Any) -> Results:
-    """What a call returned, by name."""
+    """Return what a call returned, by name."""
     if isinstance(result, QuantizedArray):
         return {"codes": result.codes} | results_of(result.qparams)
     if isinstance(result, QParams):
@@ -113,12 +115,12 @@ def results_of(result: Any) -> Results:
 
 
 def expected(cell: Cell, log2: int) -> Results:
-    """The right results of the piece."""
+    """Return the right results of the piece."""
     return results_of(call_of(reference, cell, piece(cell, log2))())
 
 
 def with_results(cell: Cell, log2: int) -> tuple[Operands, Results]:
-    """The operands of a size with memory for the result, and the right results of the piece."""
+    """Return the operands of a size with memory for the result, and the right results of the piece."""
     right, o = expected(cell, log2), operands(cell, log2)
     array = next((value for name, value in right.items() if name in ("codes", "result")), None)
     if array is not None:
@@ -127,7 +129,7 @@ def with_results(cell: Cell, log2: int) -> tuple[Operands, Results]:
 
 
 def ready(cell: Cell, log2: int) -> tuple[Operands, Callable[[Any], str]]:
-    """The operands of a size, and what says how a result differs from the right one."""
+    """Return the operands of a size, and what says how a result differs from the right one."""
     o, right = with_results(cell, log2)
     return o, partial(differences, cell, right, GRANULARITIES[cell.granularity].times(log2))
 
@@ -147,12 +149,14 @@ def _difference(cell: Cell, name: str, got: Any, right: Any, times: int) -> str:
     if name == "measures":  # sums, which are taken in another order
         return "" if np.allclose(got, right, MEASURES_AGREE, 0, equal_nan=True) else f"measures: {got}, not {right}"
     row = GRANULARITIES[cell.granularity]
-    axis = row.rest_of_parameters if name in PARAMETERS else None if name == "tensor_scale" else row.rest
+    axis = (
+        row.growing_axis_of_parameters if name in PARAMETERS else None if name == "tensor_scale" else row.growing_axis
+    )
     return "" if _repeats(np.asarray(got), np.asarray(right), times, axis) else f"{name}: not the reference's"
 
 
 def _repeats(got: Array, right: Array, times: int, axis: int | None) -> bool:
-    """Whether an array is another so many times along an axis, bit for bit."""
+    """Return whether an array is another so many times along an axis, bit for bit."""
     shape = list(right.shape)
     if axis is not None and shape:
         shape[axis] *= times

@@ -29,7 +29,7 @@ FELL = 0.5  # of the share of the copy's speed: less would be noise
 
 
 def new_scan(settings: dict[str, Any]) -> Scan:
-    """A scan of this machine in which nothing was measured yet."""
+    """Return a scan of this machine in which nothing was measured yet."""
     started = time.strftime("%Y-%m-%d %H:%M:%S")
     versions = {name: number for name, number in config.versions().items() if name != "cache"}  # a folder of ours
     for peer in PEERS.values():
@@ -39,7 +39,7 @@ def new_scan(settings: dict[str, Any]) -> Scan:
 
 
 def scan_of(path: Path, settings: dict[str, Any]) -> Scan:
-    """The scan to go on with: that of the file, a new one where there is none.
+    """Return the scan to go on with: that of the file, a new one where there is none.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def print_scan(kept: Scan) -> None:
             out.print(table(show.FINDING, rows, f"The worst: {name}"))
     for cell, why in (*show.failures(kept), *show.refused(kept)):
         out.print(f"- {cell}: {why}", highlight=False, markup=False, soft_wrap=True)
-    have, there = show.covered(kept.rungs)
+    have, there = show.covered(kept.timings)
     out.print(f"{have} of {there} pairs of values are measured", highlight=False)
 
 
@@ -159,5 +159,5 @@ def gate(threads: int) -> bool:
     for name, why in show.failures(now):
         click.echo(f"{name}: {why}")
     against = "no scan of such a CPU is stored" if before is None else f"compared with that of {before.started}"
-    click.echo(f"{len(now.rungs)} cells of the scan ({against}), {len(found)} are slow, {len(now.failed)} failed")
+    click.echo(f"{len(now.timings)} cells of the scan ({against}), {len(found)} are slow, {len(now.failed)} failed")
     return not (found or now.failed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .grid import NO_FORMAT
-from .loops import Work
+from .views import PlainInputs
 
 MEASURES = 8  # sums, maxima and counts of `measures_of`
 Tensor = Any
@@ -23,12 +23,12 @@ class Rule(NamedTuple):
     highest: int = 0
 
 
-def rule_of(work: Work) -> Rule:
-    """The rule of a work; codes that are floats have a symmetric scheme."""
-    if work.cell.format == NO_FORMAT:
-        return Rule(work.shared, False)
-    symmetric = work.symmetric or bool(work.qtype.element)
-    return Rule(work.shared, symmetric, *map(int, work.qtype.code_range(symmetric)))
+def rule_of(inputs: PlainInputs) -> Rule:
+    """Return the rule of a work; codes that are floats have a symmetric scheme."""
+    if inputs.cell.format == NO_FORMAT:
+        return Rule(inputs.shared, False)
+    symmetric = inputs.symmetric or bool(inputs.qtype.element)
+    return Rule(inputs.shared, symmetric, *map(int, inputs.qtype.code_range(symmetric)))
 
 
 def ranges_of(xp: Any, x: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ def is_clipped(xp: Any, x: Tensor, scale: Tensor, zero: Tensor, rule: Rule) -> T
 
 
 def measures_of(xp: Any, exact: Tensor, values: Tensor, clipped: Tensor | None) -> Tensor:
-    """Sums of an approximation's errors, of arrays of float64."""
+    """Return the sums of an approximation's errors, of arrays of float64."""
     error, size = xp.abs(exact - values), xp.abs(exact)
     relative = xp.where(size > 0, error / size, 0)
     counted = xp.sum(size > 0)

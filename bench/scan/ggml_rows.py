@@ -12,7 +12,7 @@ from .peers import Prepared
 
 
 def prepared(cell: Cell, o: Operands) -> Prepared:
-    """The work of a cell by ggml, into memory that is there."""
+    """Prepare the work of a cell by ggml, into memory that is there."""
     form, rows = BLOCK_FORMATS[cell.format], o.shape[:-1]
     encodes = WORKS[cell.work].function == "gguf.quantize"
     of_codes = (*rows, o.shape[-1] // form.size * form.nbytes)

@@ -1,6 +1,6 @@
 """The grid: what a call may be made of, an axis a table, and which values of the axes go together.
 
-A `Cell` takes one value of each axis. Its arrays have three axes, of which one, the `rest` of its granularity, grows
+A `Cell` takes one value of each axis. Its arrays have three axes, of which the `growing_axis` of its granularity grows
 with the size; the others keep their lengths from `PIECE` elements on. So a large array repeats a small one exactly.
 """
 
@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fastq.formats import gguf
 from fastq.formats.conventions import CONVENTIONS, DEFAULT
 from fastq.formats.gguf import BLOCK, ScaledFormat
 from fastq.formats.qtypes import QTYPES
 
+from .. import cases
 from ..cases import Pass
 
 PIECE = 16  # log2 of the elements that larger arrays repeat
@@ -24,42 +27,40 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 # those that take their scale from extremes: a search for it takes longer than memory does
 BLOCK_FORMATS = {name: row for name, row in gguf.BLOCK_FORMATS.items() if isinstance(row, ScaledFormat)}
-ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8} | {
-    name: int(name.lstrip("uint")) // 8 for name in INTEGERS
-}
+ITEMSIZES = cases.ITEMSIZES | {name: np.dtype(name).itemsize for name in INTEGERS}
 
 
 class Granularity(NamedTuple):
     """What shares a scale, and the lengths of the array's axes; 0 stands for the axis that grows.
 
-    Ranges that end only with the array are read `twice`, once for the range and once for the codes.
+    Ranges that end only with the array are `read_twice`, once for the range and once for the codes.
     """
 
     axis: int | tuple[int, ...] | None
     block_size: int
     lengths: tuple[int, int, int]
-    twice: bool = False
+    read_twice: bool = False
 
     @property
-    def rest(self) -> int:
+    def growing_axis(self) -> int:
         """The axis that grows."""
         return self.lengths.index(0)
 
     def shape(self, log2: int) -> tuple[int, int, int]:
-        """Shape of about 2**log2 elements; in small arrays the longest axis is shortened until some rows are left."""
+        """Return the shape of about 2**log2 elements; the longest axis of small ones is cut until some rows remain."""
         lengths, small = list(self.lengths), 1 << min(log2, PIECE)
         while prod(filter(None, lengths)) > small // ROWS_AT_LEAST:
             lengths[lengths.index(max(lengths))] //= 2
         fixed = prod(filter(None, lengths))
-        lengths[self.rest] = small // fixed * ((1 << log2) // (small // fixed * fixed))
+        lengths[self.growing_axis] = small // fixed * ((1 << log2) // (small // fixed * fixed))
         return lengths[0], lengths[1], lengths[2]
 
     def times(self, log2: int) -> int:
-        """How often an array of so many elements repeats its piece."""
-        return self.shape(log2)[self.rest] // self.shape(min(log2, PIECE))[self.rest]
+        """Return how often an array of so many elements repeats its piece."""
+        return self.shape(log2)[self.growing_axis] // self.shape(min(log2, PIECE))[self.growing_axis]
 
     def count(self, shape: tuple[int, ...]) -> int:
-        """Number of scales of an array."""
+        """Return the number of scales of an array."""
         if self.block_size:
             return prod(-(-n // self.block_size) if a == self.axis else n for a, n in enumerate(shape))
         return prod(shape[a] for a in self.kept)
@@ -70,27 +71,27 @@ class Granularity(NamedTuple):
         return () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
 
     @property
-    def rest_of_parameters(self) -> int | None:
+    def growing_axis_of_parameters(self) -> int | None:
         """The axis of the scales that grows with the array; None where their number stays."""
         if self.block_size:
-            return self.rest
-        return self.kept.index(self.rest) if self.rest in self.kept else None
+            return self.growing_axis
+        return self.kept.index(self.growing_axis) if self.growing_axis in self.kept else None
 
 
 # "odd" lengths have no line, vector or byte of packed codes in which a row would end
 GRANULARITIES = {
-    "array": Granularity(None, 0, (0, 8, 512), twice=True),
+    "array": Granularity(None, 0, (0, 8, 512), read_twice=True),
     "rows": Granularity(0, 0, (0, 8, 512)),
     "odd rows": Granularity(0, 0, (0, 1, 999)),
     "short rows": Granularity(0, 0, (0, 1, 24)),
-    "long rows": Granularity(0, 0, (16, 1, 0), twice=True),
-    "columns": Granularity(2, 0, (0, 1, 4096), twice=True),
-    "few columns": Granularity(2, 0, (0, 1, 24), twice=True),
-    "channels": Granularity(1, 0, (0, 16, 196), twice=True),
+    "long rows": Granularity(0, 0, (16, 1, 0), read_twice=True),
+    "columns": Granularity(2, 0, (0, 1, 4096), read_twice=True),
+    "few columns": Granularity(2, 0, (0, 1, 24), read_twice=True),
+    "channels": Granularity(1, 0, (0, 16, 196), read_twice=True),
     "axes 0 1": Granularity((0, 1), 0, (0, 12, 64)),
     "axes 0 2": Granularity((0, 2), 0, (0, 32, 48)),
-    "axes 1 2": Granularity((1, 2), 0, (0, 12, 64), twice=True),
-    "pixels": Granularity((0, 2), 0, (16, 0, 3), twice=True),
+    "axes 1 2": Granularity((1, 2), 0, (0, 12, 64), read_twice=True),
+    "pixels": Granularity((0, 2), 0, (16, 0, 3), read_twice=True),
     "blocks 32": Granularity(2, 32, (0, 4, 1024)),
     "blocks 64": Granularity(2, 64, (0, 4, 1024)),
     "blocks 128": Granularity(2, 128, (0, 4, 1024)),
@@ -239,7 +240,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "threads": ("all", "one"),
     "convention": tuple(CONVENTIONS),
     "nan": ("raise", "zero", "keep"),
-    "sizes": ("10,20", "14,24", "16,26"),  # beside those of the ladder
+    "sizes": ("10,20", "14,24", "16,26"),  # beside those of `LADDER`
 }
 
 
@@ -251,13 +252,13 @@ class Rule(NamedTuple):
 
 
 def _swappable(layout: str, work: str, dtype: str, format_: str) -> bool:
-    """Only what NumPy itself defines has a byte order, and only from two bytes on."""
+    """Return whether an operand can be swapped: what NumPy itself defines has a byte order, from two bytes on."""
     operand = format_ if work in OF_CODES_WORKS else dtype
     return layout != "swapped" or (operand != "bfloat16" and ITEMSIZES.get(operand, 1) > 1)
 
 
 def _follows(convention: str, format_: str, work: str) -> bool:
-    """Whether a convention has the format, which for codes that are floats it has to name, and the work's scheme."""
+    """Return whether a convention has the work's scheme and the format, which it names if codes are floats."""
     row, qtype = CONVENTIONS[convention], QTYPES.get(format_)
     if convention == DEFAULT or qtype is None:
         return convention == DEFAULT
@@ -266,7 +267,7 @@ def _follows(convention: str, format_: str, work: str) -> bool:
 
 
 def _keeps_nan(nan: str, format_: str) -> bool:
-    """Whether codes, or scales of blocks, have a NaN where it is kept."""
+    """Return whether codes, or scales of blocks, have a NaN where it is kept."""
     qtype = QTYPES.get(format_)
     if nan != "keep" or qtype is None:
         return nan != "keep"
@@ -292,7 +293,7 @@ RULES = (
 
 
 def allowed(values: Mapping[str, str], axis: str) -> bool:
-    """Whether the value of an axis goes with all others that are known."""
+    """Return whether the value of an axis goes with all others that are known."""
     return all(
         rule.holds(*(values[each] for each in rule.axes))
         for rule in RULES
@@ -327,38 +328,41 @@ class Cell(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether no other convention is followed nor NaN taken; signs are those of a comparison, which takes it."""
+        """Return whether plain peers do the same: ONNX's convention and no NaN taken.
+
+        `binarize` compares with 0, to which NaN is a value like any other.
+        """
         return self.convention == DEFAULT and (self.nan == "raise" or WORKS[self.work].function == "binarize")
 
     @property
-    def ladder(self) -> tuple[int, ...]:
+    def sizes_measured(self) -> tuple[int, ...]:
         """The sizes at which the cell is measured, as log2."""
         return tuple(sorted({*LADDER, *map(int, self.sizes.split(","))}))
 
     def shape(self, log2: int) -> tuple[int, int, int]:
-        """Shape of the array of values."""
+        """Return the shape of the array of values."""
         return GRANULARITIES[self.granularity].shape(log2)
 
     def elements(self, log2: int) -> int:
-        """Elements of the array of values, about 2**log2."""
+        """Return the elements of the array of values, about 2**log2."""
         return prod(self.shape(log2))
 
     def nbytes(self, what: str, log2: int) -> float:
-        """Bytes of what is named, as in `Work.reads`; of the array that has the layout, those that are touched."""
+        """Return the bytes of what is named, as in `Work.reads`; of the array with the layout what is touched."""
         sizes, first = self._sizes(log2), WORKS[self.work].reads.split()[0]
         touched = {first: LAYOUTS[self.layout].touched} if what.split()[:1] == [first] else {}
         return sum(sizes[name] * touched.pop(name, 1.0) for name in what.split())
 
     def moved(self, log2: int) -> Pass:
-        """Bytes that the call must read, its input twice where the range ends only with the array, and write."""
+        """Return the bytes that the call must read, twice where the range ends only with the array, and write."""
         work = WORKS[self.work]
         read, written = self.nbytes(work.reads, log2), sum(self._sizes(log2)[name] for name in work.writes.split())
-        twice = GRANULARITIES[self.granularity].twice and work.parameters in ("own", "symmetric")
+        twice = GRANULARITIES[self.granularity].read_twice and work.parameters in ("own", "symmetric")
         again = twice and work.writes not in ("", "parameters") and self.format not in BLOCK_FORMATS
         return Pass(int(read * (1 + again)), int(written))
 
     def bytes_moved(self, log2: int) -> int:
-        """Bytes that the call must read and write."""
+        """Return the bytes that the call must read and write."""
         return sum(self.moved(log2))
 
     def _sizes(self, log2: int) -> dict[str, float]:
@@ -374,7 +378,7 @@ class Cell(NamedTuple):
         }
 
     def _of_parameters(self) -> int:
-        """Bytes of a scale and its zero point."""
+        """Return the bytes of a scale and its zero point."""
         qtype, convention = QTYPES.get(self.format), CONVENTIONS[self.convention]
         if qtype is None or qtype.scale_element:
             return 0 if qtype is None else 1
@@ -383,7 +387,7 @@ class Cell(NamedTuple):
 
 
 def cell_of(name: str) -> Cell:
-    """The cell of a name.
+    """Return the cell of a name.
 
     Raises
     ------

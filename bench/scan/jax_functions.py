@@ -16,8 +16,8 @@ from . import formulas
 from .arrays import Array, Operands, dtype_of
 from .formulas import Rule, rule_of
 from .grid import WORKS, Cell
-from .loops import Work, work_of
 from .peers import Prepared
+from .views import PlainInputs, plain_inputs
 
 jax.config.update("jax_enable_x64", True)
 
@@ -26,7 +26,7 @@ Function = Callable[..., jax.Array]
 
 
 def stored(codes: jax.Array, qtype: QType, shape: tuple[int, ...]) -> jax.Array:
-    """Codes in their storage, those of 4 bits two a byte."""
+    """Return the codes in their storage, those of 4 bits two a byte."""
     if not qtype.packed:
         return codes.astype(qtype.storage).reshape(shape)
     pairs = codes.astype(qtype.storage).astype(jnp.uint8).reshape(-1, 2)
@@ -34,7 +34,7 @@ def stored(codes: jax.Array, qtype: QType, shape: tuple[int, ...]) -> jax.Array:
 
 
 def read(codes: jax.Array, qtype: QType) -> jax.Array:
-    """Codes one an element, whichever way they are stored."""
+    """Return the codes one an element, whichever way they are stored."""
     is_packed = qtype.packed and codes.dtype == jnp.uint8
     return jax.lax.bitcast_convert_type(codes, dtype_of(qtype.name)) if is_packed else codes
 
@@ -43,19 +43,19 @@ def read(codes: jax.Array, qtype: QType) -> jax.Array:
 
 
 def encode(x: jax.Array, scale: jax.Array, zero: jax.Array, rule: Rule, qtype: QType) -> jax.Array:
-    """Codes that their storage holds; the conversion rounds those that are floats."""
+    """Return the codes that their storage holds; the conversion rounds those that are floats."""
     if qtype.element:
         return jnp.clip(x / scale, rule.lowest, rule.highest).astype(qtype.storage)
     return formulas.encode(jnp, x, scale, zero, rule)
 
 
-def _elements(work: Work) -> tuple[Function, list[Array]]:
-    rule, qtype, real = rule_of(work), work.qtype, work.real
-    function, shape, dtype = WORKS[work.cell.work].function, work.operands.shape, work.result().dtype
+def _elements(inputs: PlainInputs) -> tuple[Function, list[Array]]:
+    rule, qtype, real = rule_of(inputs), inputs.qtype, inputs.real
+    function, shape, dtype = WORKS[inputs.cell.work].function, inputs.operands.shape, inputs.result().dtype
 
     def made(first: jax.Array, *given: jax.Array) -> jax.Array:
         decodes = function.startswith("dequantize")
-        x = (read(first, qtype) if decodes else first).reshape(work.first.shape).astype(real)
+        x = (read(first, qtype) if decodes else first).reshape(inputs.first.shape).astype(real)
         if decodes:
             return formulas.decode(jnp, x, *given, rule).astype(dtype).reshape(shape)
         parameters = given or formulas.parameters_of(jnp, x, rule)
@@ -64,24 +64,24 @@ def _elements(work: Work) -> tuple[Function, list[Array]]:
             return formulas.decode(jnp, codes.astype(real), *parameters, rule).astype(dtype).reshape(shape)
         return stored(codes, qtype, shape)
 
-    return made, [work.operands.first, *(work.beside if work.operands.qparams else ())]
+    return made, [inputs.operands.first, *(inputs.beside if inputs.operands.qparams else ())]
 
 
-def _choose_qparams(work: Work) -> tuple[Function, list[Array]]:
-    rule = rule_of(work)
-    return lambda x: formulas.parameters_of(jnp, x.astype(work.real), rule), [work.first]
+def _choose_qparams(inputs: PlainInputs) -> tuple[Function, list[Array]]:
+    rule = rule_of(inputs)
+    return lambda x: formulas.parameters_of(jnp, x.astype(inputs.real), rule), [inputs.first]
 
 
-def _minmax(work: Work) -> tuple[Function, list[Array]]:
-    return partial(_ranges, rule_of(work)), [work.first]
+def _minmax(inputs: PlainInputs) -> tuple[Function, list[Array]]:
+    return partial(_ranges, rule_of(inputs)), [inputs.first]
 
 
 def _ranges(rule: Rule, x: jax.Array) -> tuple[jax.Array, ...]:
     return formulas.ranges_of(jnp, x, rule)
 
 
-def _compare(work: Work) -> tuple[Function, list[Array]]:
-    rule, real, other = rule_of(work), work.real, work.operands.approximation
+def _compare(inputs: PlainInputs) -> tuple[Function, list[Array]]:
+    rule, real, other = rule_of(inputs), inputs.real, inputs.operands.approximation
     assert other is not None
 
     def measured(x: jax.Array, values: jax.Array, *given: jax.Array) -> jax.Array:
@@ -89,19 +89,19 @@ def _compare(work: Work) -> tuple[Function, list[Array]]:
         values = formulas.decode(jnp, values.astype(real), *given, rule) if given else values
         return formulas.measures_of(jnp, x.astype(jnp.float64), values.astype(jnp.float64), clipped)
 
-    given = work.beside if work.operands.qparams else ()
-    return measured, [work.first, other.reshape(work.first.shape), *given]
+    given = inputs.beside if inputs.operands.qparams else ()
+    return measured, [inputs.first, other.reshape(inputs.first.shape), *given]
 
 
-def _binarize(work: Work) -> tuple[Function, list[Array]]:
+def _binarize(inputs: PlainInputs) -> tuple[Function, list[Array]]:
     def made(x: jax.Array) -> jax.Array:
         octets = jnp.packbits(x > 0, axis=-1)
-        return jax.lax.bitcast_convert_type(octets ^ 128, jnp.int8) if work.qtype.signed else octets
+        return jax.lax.bitcast_convert_type(octets ^ 128, jnp.int8) if inputs.qtype.signed else octets
 
-    return made, [work.first]
+    return made, [inputs.first]
 
 
-_FUNCTIONS: dict[str, Callable[[Work], tuple[Function, list[Array]]]] = {
+_FUNCTIONS: dict[str, Callable[[PlainInputs], tuple[Function, list[Array]]]] = {
     "choose_qparams": _choose_qparams,
     "minmax": _minmax,
     "compare": _compare,
@@ -111,7 +111,7 @@ _SMALL = ("choose_qparams", "minmax", "compare")  # whose results are allocated
 
 
 def _does(cell: Cell, o: Operands) -> bool:
-    """Whether bytes of codes are whole, and what is clipped is a matter of codes."""
+    """Return whether bytes of codes are whole, and what is clipped is a matter of codes."""
     qtype, function = QTYPES.get(cell.format), WORKS[cell.work].function
     if qtype is None:
         return True
@@ -121,20 +121,20 @@ def _does(cell: Cell, o: Operands) -> bool:
 
 
 def prepared(cell: Cell, o: Operands) -> Prepared | None:
-    """The work as a function of jax; None where blocks are ragged or rows end within a byte."""
+    """Prepare the work as a function of jax; None where blocks are ragged or rows end within a byte."""
     # what has the shape of the codes where two of them are a byte of the operand
     shaped = o.first if o.first.shape == o.shape else np.broadcast_to(np.zeros((), o.first.dtype), o.shape)
-    work = work_of(cell, o, shaped) if _does(cell, o) else None
-    if work is None:
+    inputs = plain_inputs(cell, o, shaped) if _does(cell, o) else None
+    if inputs is None:
         return None
     name = WORKS[cell.work].function
-    function, arrays = _FUNCTIONS.get(name, _elements)(work)
-    inputs = [jax.device_put(array) for array in arrays]
+    function, arrays = _FUNCTIONS.get(name, _elements)(inputs)
+    on_device = [jax.device_put(array) for array in arrays]
     if name not in _SMALL:
-        call, last = in_place(function, inputs)
+        call, last = in_place(function, on_device)
         return Prepared(call, lambda: (np.asarray(last[0]),))
     compiled = jax.jit(function)
     return Prepared(
-        lambda: jax.block_until_ready(compiled(*inputs)),
-        lambda: tuple(map(np.asarray, results)) if isinstance(results := compiled(*inputs), tuple) else (results,),
+        lambda: jax.block_until_ready(compiled(*on_device)),
+        lambda: tuple(map(np.asarray, results)) if isinstance(results := compiled(*on_device), tuple) else (results,),
     )

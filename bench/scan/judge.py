@@ -12,7 +12,7 @@ from ..limits import CALL, ROOFLINE_SHARE
 from ..results import geometric_mean
 from ..roofline.moves import PARALLEL_FROM
 from .grid import LAYOUTS, Cell
-from .store import Rung, Scan
+from .store import Scan, Timings
 
 CLIFF = OUTLIER = 4.0  # times as slow
 FAMILY_AT_LEAST = 5  # cells, of which a median says something
@@ -41,18 +41,18 @@ class Finding(NamedTuple):
     cell: Cell
     log2: int
     times: float
-    rung: Rung
+    timings: Timings
 
     def limit(self, threads: int) -> str:
-        """What keeps it from being faster, as far as the measurement says it; `threads` are those of the scan.
+        """Return what keeps it from being faster, as far as the measurement says it; `threads` are those of the scan.
 
         Memory, where the bytes move nearly as fast as in the copy; a call, where the array takes less than it; the
         order of memory, where the operand has its axes in another one, and NumPy takes as long to copy it into C order,
         if it did so with as many threads; else instructions.
         """
-        ours, copyto = self.rung.ours, self.rung.copyto
+        ours, copyto = self.timings.ours, self.timings.copyto
         alone = self.cell.threads == "one" or self.cell.bytes_moved(self.log2) < PARALLEL_FROM
-        if ours * ROOFLINE_SHARE <= self.rung.copy:
+        if ours * ROOFLINE_SHARE <= self.timings.copy:
             return "memory"
         if ours * self.cell.elements(self.log2) < CALL:
             return "the cost of a call"
@@ -61,52 +61,52 @@ class Finding(NamedTuple):
         return "instructions"
 
 
-def cliffs_of(cell: Cell, rungs: dict[int, Rung]) -> Iterator[Finding]:
-    """Sizes at which an element takes four times as long as one size down, or as its bytes do in a plain copy.
+def cliffs_of(cell: Cell, by_size: dict[int, Timings]) -> Iterator[Finding]:
+    """Yield the sizes at which an element takes four times as long as one size down, or as its bytes in a plain copy.
 
     The copy is what the roofline explains: a cell may slow down as far as memory does.
     """
-    for (_, before), (log2, now) in pairwise(sorted(rungs.items())):
+    for (_, before), (log2, now) in pairwise(sorted(by_size.items())):
         times = now.ours / max(before.ours, now.copy)
         if times > CLIFF:
             yield Finding("cliff", cell, log2, times, now)
 
 
 def cliffs(scan: Scan) -> list[Finding]:
-    """The cliffs of all cells."""
-    return [found for cell, rungs in scan.rungs.items() for found in cliffs_of(cell, rungs)]
+    """Return the cliffs of all cells."""
+    return [found for cell, by_size in scan.timings.items() for found in cliffs_of(cell, by_size)]
 
 
 def outliers(scan: Scan) -> list[Finding]:
-    """Cells that take four times as long for their bytes as the median of their family, size and threads."""
-    families: dict[tuple[str, str, int], list[tuple[Cell, Rung, float]]] = {}
-    for cell, log2, rung in _judged(scan):
+    """Return the cells that take four times as long for their bytes as the median of their family, size and threads."""
+    families: dict[tuple[str, str, int], list[tuple[Cell, Timings, float]]] = {}
+    for cell, log2, timings in _judged(scan):
         bytes_of = cell.bytes_moved(log2) / cell.elements(log2)
-        families.setdefault((cell.work, cell.threads, log2), []).append((cell, rung, rung.ours / bytes_of))
+        families.setdefault((cell.work, cell.threads, log2), []).append((cell, timings, timings.ours / bytes_of))
     found = []
     for (*_, log2), rows in families.items():
         usual = median(seconds for *_, seconds in rows)
         if len(rows) >= FAMILY_AT_LEAST:
-            far = [(cell, rung, seconds / usual) for cell, rung, seconds in rows if seconds > OUTLIER * usual]
-            found += [Finding("outlier", cell, log2, times, rung) for cell, rung, times in far]
+            far = [(cell, timings, seconds / usual) for cell, timings, seconds in rows if seconds > OUTLIER * usual]
+            found += [Finding("outlier", cell, log2, times, timings) for cell, timings, times in far]
     return found
 
 
 def slower(scan: Scan, rival: str) -> list[Finding]:
-    """Cells that take longer than a plain way to do the same, by its name in `RIVALS`."""
+    """Return the cells that take longer than a plain way to do the same, by its name in `RIVALS`."""
     return [
-        Finding(f"slower than {rival}", cell, log2, rung.ours / theirs, rung)
-        for cell, log2, rung, theirs in _beside(scan, RIVALS[rival])
-        if rung.ours > theirs
+        Finding(f"slower than {rival}", cell, log2, timings.ours / theirs, timings)
+        for cell, log2, timings, theirs in _beside(scan, RIVALS[rival])
+        if timings.ours > theirs
     ]
 
 
-def _beside(scan: Scan, column: str) -> Iterator[tuple[Cell, int, Rung, float]]:
-    """All that is judged beside a column, and its seconds; what has another order of axes is not beside `copyto`."""
-    for cell, log2, rung in _judged(scan):
-        theirs = getattr(rung, column)
+def _beside(scan: Scan, column: str) -> Iterator[tuple[Cell, int, Timings, float]]:
+    """Yield all that is judged beside a column, and its seconds; another order of axes is not beside `copyto`."""
+    for cell, log2, timings in _judged(scan):
+        theirs = getattr(timings, column)
         if theirs is not None and _is_rival(cell, column):
-            yield cell, log2, rung, theirs
+            yield cell, log2, timings, theirs
 
 
 def _is_rival(cell: Cell, column: str) -> bool:
@@ -114,35 +114,41 @@ def _is_rival(cell: Cell, column: str) -> bool:
 
 
 def behind_c_order(scan: Scan) -> list[Finding]:
-    """Cells that take more than twice the time of the same call on the same elements in C order."""
-    return _behind(scan, "C order", _is_behind_c_order, lambda rung: C_ORDER_SHARE * rung.ours / rung.c_order)
+    """Return the cells that take more than twice the time of the same call on the same elements in C order."""
+    return _behind(scan, "C order", _is_behind_c_order, lambda timings: C_ORDER_SHARE * timings.ours / timings.c_order)
 
 
-def _is_behind_c_order(rung: Rung) -> bool:
-    return rung.c_order is not None and rung.c_order < C_ORDER_SHARE * rung.ours
+def _is_behind_c_order(timings: Timings) -> bool:
+    return timings.c_order is not None and timings.c_order < C_ORDER_SHARE * timings.ours
 
 
 def behind_loop(scan: Scan) -> list[Finding]:
-    """Cells that are less than `LOOP_TARGET` times as fast as a plain parallel loop, though memory is not the limit."""
-    return _behind(scan, "a loop", _is_behind_loop, lambda rung: LOOP_TARGET * rung.ours / rung.loop)
+    """Return the cells less than `LOOP_TARGET` times as fast as a plain loop, though memory is not the limit."""
+    return _behind(scan, "a loop", _is_behind_loop, lambda timings: LOOP_TARGET * timings.ours / timings.loop)
 
 
-def _behind(scan: Scan, what: str, is_behind: Callable[[Rung], bool], times: Callable[[Any], float]) -> list[Finding]:
-    """All that is behind something, and how many times as slow as it should be."""
+def _behind(
+    scan: Scan, what: str, is_behind: Callable[[Timings], bool], times: Callable[[Any], float]
+) -> list[Finding]:
+    """Return all that is behind something, and how many times as slow as it should be."""
     return [
-        Finding(f"behind {what}", cell, log2, times(rung), rung)
-        for cell, log2, rung in _judged(scan)
-        if is_behind(rung)
+        Finding(f"behind {what}", cell, log2, times(timings), timings)
+        for cell, log2, timings in _judged(scan)
+        if is_behind(timings)
     ]
 
 
-def _is_behind_loop(rung: Rung) -> bool:
-    return rung.loop is not None and rung.loop < LOOP_TARGET * rung.ours and rung.ours > MEMORY_LIMIT * rung.copy
+def _is_behind_loop(timings: Timings) -> bool:
+    return (
+        timings.loop is not None
+        and timings.loop < LOOP_TARGET * timings.ours
+        and timings.ours > MEMORY_LIMIT * timings.copy
+    )
 
 
 def mean_over(scan: Scan, rival: str) -> float | None:
-    """Geometric mean over all sizes of cells of how many times as fast as a rival they are; None if it runs nowhere."""
-    return geometric_mean([theirs / rung.ours for _, _, rung, theirs in _beside(scan, RIVALS[rival])])
+    """Return how many times as fast as a rival all sizes of cells are, the geometric mean; None if it runs nowhere."""
+    return geometric_mean([theirs / timings.ours for _, _, timings, theirs in _beside(scan, RIVALS[rival])])
 
 
 class Verdict(NamedTuple):
@@ -155,7 +161,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(scan: Scan) -> list[Verdict]:
-    """The targets over the best peer; none where no cell has one."""
+    """Return the targets over the best peer; none where no cell has one."""
     mean = mean_over(scan, BEST)
     if mean is None:
         return []
@@ -168,22 +174,22 @@ def verdicts(scan: Scan) -> list[Verdict]:
 
 
 def _times_of_best(scan: Scan) -> Iterator[float]:
-    return (theirs / rung.ours for _, _, rung, theirs in _beside(scan, RIVALS[BEST]))
+    return (theirs / timings.ours for _, _, timings, theirs in _beside(scan, RIVALS[BEST]))
 
 
-def _judged(scan: Scan) -> Iterator[tuple[Cell, int, Rung]]:
-    for cell, rungs in scan.rungs.items():
-        yield from ((cell, log2, rung) for log2, rung in rungs.items() if log2 >= JUDGED_FROM)
+def _judged(scan: Scan) -> Iterator[tuple[Cell, int, Timings]]:
+    for cell, by_size in scan.timings.items():
+        yield from ((cell, log2, timings) for log2, timings in by_size.items() if log2 >= JUDGED_FROM)
 
 
 class Criterion(NamedTuple):
-    """What finds all that is wrong in one way, and the column of rungs that it compares with."""
+    """What finds all that is wrong in one way, and the column of timings that it compares with."""
 
     find: Callable[[Scan], list[Finding]]
     column: str = "copy"
 
     def cells(self, scan: Scan) -> int:
-        """How many cells have such a column: of earlier scans none has some."""
+        """Return how many cells have this column; none in a scan that was stored before there was one."""
         return len({cell for cell, *_ in _beside(scan, self.column)})
 
 
@@ -196,25 +202,29 @@ CRITERIA = {
 }
 
 
-def suspicious(cell: Cell, rungs: dict[int, Rung]) -> set[int]:
-    """Sizes that are worth a second look before they are believed: those with findings, and the ones before cliffs."""
-    sizes = sorted(rungs)
-    high = {found.log2 for found in cliffs_of(cell, rungs)}
-    return high | {a for a, b in pairwise(sizes) if b in high} | {k for k in sizes if _loses(cell, rungs[k])}
+def suspicious(cell: Cell, by_size: dict[int, Timings]) -> set[int]:
+    """Return the sizes to measure again before they are believed.
+
+    They are cliffs and the size before each, and all that is slower than a rival, a loop or C order. Outliers are not
+    among them, since a family is known only when the scan has ended.
+    """
+    sizes = sorted(by_size)
+    high = {found.log2 for found in cliffs_of(cell, by_size)}
+    return high | {a for a, b in pairwise(sizes) if b in high} | {k for k in sizes if _loses(cell, by_size[k])}
 
 
-def _loses(cell: Cell, rung: Rung) -> bool:
-    theirs = filter(None, (getattr(rung, name) for name in RIVALS.values() if _is_rival(cell, name)))
-    return _is_behind_loop(rung) or _is_behind_c_order(rung) or any(rung.ours > each for each in theirs)
+def _loses(cell: Cell, timings: Timings) -> bool:
+    theirs = filter(None, (getattr(timings, name) for name in RIVALS.values() if _is_rival(cell, name)))
+    return _is_behind_loop(timings) or _is_behind_c_order(timings) or any(timings.ours > each for each in theirs)
 
 
 def fallen(before: Scan, now: Scan, tolerance: float) -> list[Finding]:
-    """Cells whose share of the copy's speed fell by more than the tolerance against an earlier scan."""
+    """Return the cells whose share of the copy's speed fell by more than the tolerance against an earlier scan."""
     found = []
-    for cell, log2, rung in _judged(now):
-        earlier = before.rungs.get(cell, {}).get(log2)
+    for cell, log2, timings in _judged(now):
+        earlier = before.timings.get(cell, {}).get(log2)
         if earlier is not None:
-            times = (rung.ours / rung.copy) / (earlier.ours / earlier.copy)
+            times = (timings.ours / timings.copy) / (earlier.ours / earlier.copy)
             if times > 1 / (1 - tolerance):
-                found.append(Finding("fallen", cell, log2, times, rung))
+                found.append(Finding("fallen", cell, log2, times, timings))
     return found

@@ -1,27 +1,15 @@
 """The same work as plain parallel loops of Numba, as one would write them: in the memory order of the operand.
 
 Where neighbours in memory share parameters, arrays are seen as groups of these. Elsewhere they are seen with four axes;
-those that share parameters have length 1 in arrays of parameters. Numba takes neither float16 nor the dtypes of
-ml_dtypes, nor memory that is unaligned or byte-swapped.
+those that share parameters have length 1 in arrays of parameters (views.py). What calls the loops is in loop_calls.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba import get_num_threads, njit, prange
-
-from fastq.formats.qtypes import QTYPES, QType
-
-from .arrays import Array, Operands, dtype_of, grouped
-from .grid import NO_FORMAT, WORKS, Cell
-
-Call = Callable[[], Any]
-AXES = 4
-FOUR_BITS = ("int4", "uint4")
-HALVES = ("float16", "bfloat16")
+from numba import njit, prange
 
 # --- an element -------------------------------------------------------------------------------------------------------
 
@@ -71,7 +59,7 @@ def from_range(lo, hi, symmetric, lowest, highest):
 
 
 def groups_with_given(element: Any) -> Any:
-    """A loop that computes each element of a result with the parameters of its group."""
+    """Make a loop that computes each element of a result with the parameters of its group."""
 
     @njit(parallel=True)
     def loop(x, scale, zero, lowest, highest, result):
@@ -85,7 +73,7 @@ def groups_with_given(element: Any) -> Any:
 
 
 def groups_with_own(element: Any) -> Any:
-    """A loop that takes the parameters of each group from its range, and computes its elements with them."""
+    """Make a loop that takes the parameters of each group from its range, and computes its elements with them."""
 
     @njit(parallel=True)
     def loop(x, low, high, symmetric, lowest, highest, scale, zero, result):
@@ -163,7 +151,7 @@ def choose(i, lows, highs, symmetric, lowest, highest, scale, zero):
 
 
 def each(element: Any) -> Any:
-    """A loop that computes each element of a result."""
+    """Make a loop that computes each element of a result."""
 
     @njit
     def part(first, end, x, scale, zero, lowest, highest, result):
@@ -211,7 +199,7 @@ def find_parameters(x, low, high, symmetric, lowest, highest, lows, highs, scale
 
 
 def with_given(element: Any) -> Any:
-    """A loop that computes each element of a result with given parameters."""
+    """Make a loop that computes each element of a result with given parameters."""
     part = each(element)
 
     @njit(parallel=True)
@@ -223,7 +211,7 @@ def with_given(element: Any) -> Any:
 
 
 def with_own(element: Any) -> Any:
-    """A loop that computes each element of a result with parameters of ranges that end within the first axis."""
+    """Make a loop that computes each element of a result with parameters of ranges that end within the first axis."""
     part = each(element)
 
     @njit(parallel=True)
@@ -238,7 +226,7 @@ def with_own(element: Any) -> Any:
 
 
 def measured(value: Any, outside: Any) -> Any:
-    """A loop that sums the errors of an approximation in float64, and counts what is outside the range of the codes."""
+    """Make a loop that sums the errors of an approximation in float64, and counts what no code reaches."""
 
     @njit
     def part(first, end, x, other, scale, zero, lowest, highest):
@@ -328,289 +316,3 @@ WITH_OWN = {element: with_own(element) for element in (encode, encode_and_decode
 GROUPS_WITH_GIVEN = {element: groups_with_given(element) for element in WITH_GIVEN}
 GROUPS_WITH_OWN = {element: groups_with_own(element) for element in WITH_OWN}
 MEASURE_CODES, MEASURE_VALUES = measured(decode, is_clipped), measured(keep, never)
-
-# --- how arrays are seen ----------------------------------------------------------------------------------------------
-
-
-class Seen(NamedTuple):
-    """How arrays of the shape of the operand are seen: axes in this order, then this shape.
-
-    Attributes
-    ----------
-    order : tuple of int
-        The axes, blocks being an axis of their own, from the slowest in memory to the fastest.
-    shape : tuple of int
-        Of `AXES` axes: neighbouring ones that share parameters, or have their own, are one where no copy is needed.
-    own : tuple of int
-        The shape of parameters, 1 where they are shared.
-    """
-
-    order: tuple[int, ...]
-    shape: tuple[int, ...]
-    own: tuple[int, ...]
-
-    def all(self, array: Array) -> Array:
-        """The whole array, without a copy."""
-        return array.transpose(self.order).reshape(self.shape)
-
-    @property
-    def in_groups(self) -> bool:
-        """Whether neighbours share parameters, and nothing else has an axis but the groups of them."""
-        return self.shape[1:-1] == self.own[1:-1] and self.own[1:] == (1,) * (AXES - 1)
-
-    def parameters(self, array: Array, shape: list[int]) -> Array:
-        """A copy of parameters, which have this shape beside the operand."""
-        return np.ascontiguousarray(array.reshape(shape).transpose(self.order)).reshape(self.own)
-
-    def repeated(self, *parameters: Array) -> list[Array]:
-        """Parameters along the whole first axis, also where it shares them."""
-        return [np.broadcast_to(each, (self.shape[0], *self.own[1:])) for each in parameters]
-
-
-def seen(arrays: list[Array], shared: tuple[int, ...]) -> Seen:
-    """How to see arrays of one shape, of which the first one decides about the order; the axes share parameters."""
-    first = arrays[0]
-    order = sorted(range(first.ndim), key=lambda a: (first.strides[a] != 0, -abs(first.strides[a])))
-    axes = [([a], first.shape[a]) for a in order if first.shape[a] > 1]
-    for place in reversed(range(1, len(axes))):
-        (before, outer), (here, inner) = axes[place - 1 : place + 1]
-        alike = (before[-1] in shared) == (here[0] in shared)
-        joined = all(x.strides[before[-1]] == x.strides[here[0]] * x.shape[here[0]] for x in arrays)
-        if len(axes) > 2 and alike and joined:
-            axes[place - 1 : place + 1] = [([*before, *here], outer * inner)]
-    kept = [1 if among[0] in shared else n for among, n in axes]
-    between = [1] * (AXES - len(axes))
-    shape = [axes[0][1], *between, *(n for _, n in axes[1:])]
-    return Seen(tuple(order), tuple(shape), (kept[0], *between, *kept[1:]))
-
-
-class Work(NamedTuple):
-    """What the loops of a cell are called with.
-
-    Attributes
-    ----------
-    cell : Cell
-        The cell.
-    first : ndarray
-        The operand, blocks being an axis of their own.
-    shared : tuple of int
-        The axes of it that share parameters.
-    operands : Operands
-        What the cell is called with.
-    real : dtype
-        What is computed in.
-    """
-
-    cell: Cell
-    first: Array
-    shared: tuple[int, ...]
-    operands: Operands
-    real: np.dtype[Any]
-
-    @property
-    def qtype(self) -> QType:
-        """The format of the codes."""
-        return QTYPES[self.cell.format]
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether zero points are the middle."""
-        return WORKS[self.cell.work].parameters == "symmetric"
-
-    @property
-    def limits(self) -> tuple[Any, ...]:
-        """The first and the last code; none without a format."""
-        if self.cell.format == NO_FORMAT:
-            return ()
-        return tuple(map(self.real.type, self.qtype.code_range(self.symmetric)))
-
-    @property
-    def shape_of_parameters(self) -> list[int]:
-        """The shape of parameters beside that of the operand."""
-        return [1 if a in self.shared else n for a, n in enumerate(self.first.shape)]
-
-    def result(self) -> Array:
-        """Memory for codes or values, in the order of `out` where one is given."""
-        floats = self.real if self.first.dtype.kind in "iu" else self.first.dtype
-        name = WORKS[self.cell.work].function
-        dtype = {"quantize": self.qtype.storage, "quantize_linear": self.qtype.storage, "fake_quantize": floats}.get(
-            name, dtype_of(self.cell.dtype)
-        )
-        out = self.operands.out
-        return np.ones(self.operands.shape, dtype) if out is None else np.ones_like(out, dtype)
-
-    @property
-    def beside(self) -> tuple[Array, Array]:
-        """Scales and zero points that are given, with the axes of the operand."""
-        p, shape = self.operands.qparams, self.shape_of_parameters
-        assert p is not None
-        return p.scale.reshape(shape), p.zero_point.astype(self.real).reshape(shape)
-
-    def given(self, view: Seen) -> list[Array]:
-        """The same as loops take them."""
-        return view.repeated(*(view.parameters(each, self.shape_of_parameters) for each in self.beside))
-
-
-class Ranges:
-    """Memory for ranges and parameters, and the calls that fill it.
-
-    Attributes
-    ----------
-    lows, highs, scale, zero : ndarray
-        Of the shape of parameters.
-    end_within : bool
-        Whether ranges end within the first axis.
-    """
-
-    def __init__(self, work: Work, x: Array, view: Seen, low: Any, high: Any) -> None:
-        self.x, self.view, self.start = x, view, (x.dtype.type(low), x.dtype.type(high))
-        self.lows, self.highs = np.ones(view.own, x.dtype), np.ones(view.own, x.dtype)
-        self.scale, self.zero = np.ones(view.own, work.real), np.ones(view.own, work.real)
-        self.end_within = view.own[0] == len(x)
-        self.rule = work.symmetric, *work.limits
-        self.starts = _slices(len(x))
-        self.of_slices = [np.ones((len(self.starts) - 1, *view.own[1:]), x.dtype) for _ in self.start]
-
-    def find(self) -> tuple[Array, Array]:
-        """Find the ranges."""
-        if self.end_within and self.view.in_groups:
-            find_ranges_of_groups(_groups(self.x), *self.start, self.lows.ravel(), self.highs.ravel())
-        elif self.end_within:
-            find_ranges(self.x, *self.start, self.lows, self.highs)
-        else:
-            find_ranges_of_slices(self.x, self.starts, *self.start, *self.of_slices)
-            np.min(self.of_slices[0], 0, keepdims=True, out=self.lows)
-            np.max(self.of_slices[1], 0, keepdims=True, out=self.highs)
-        return self.lows, self.highs
-
-    def choose(self) -> tuple[Array, Array]:
-        """Find the ranges, and take parameters from them."""
-        if self.end_within and self.view.in_groups:
-            parameters = self.scale.ravel(), self.zero.ravel()
-            find_parameters_of_groups(_groups(self.x), *self.start, *self.rule, *parameters)
-        elif self.end_within:
-            find_parameters(self.x, *self.start, *self.rule, self.lows, self.highs, self.scale, self.zero)
-        else:
-            choose(0, *self.find(), *self.rule, self.scale, self.zero)
-        return self.scale, self.zero
-
-    def use(self, element: Any, result: Array) -> None:
-        """Compute all elements with parameters of their ranges."""
-        if self.end_within and self.view.in_groups:
-            loop, parameters = GROUPS_WITH_OWN[element], (self.scale.ravel(), self.zero.ravel())
-            loop(_groups(self.x), *self.start, *self.rule, *parameters, _groups(result))
-        elif self.end_within:
-            memory = self.lows, self.highs, self.scale, self.zero
-            WITH_OWN[element](self.x, *self.start, *self.rule, *memory, result)
-        else:
-            use_given(element, self.x, self.view, self.view.repeated(*self.choose()), self.rule[1:], result)
-
-
-def use_given(element: Any, x: Array, view: Seen, given: list[Array], limits: tuple[Any, ...], result: Array) -> None:
-    """Compute all elements with given parameters."""
-    if view.in_groups:
-        GROUPS_WITH_GIVEN[element](_groups(x), *(each[:, 0, 0, 0] for each in given), *limits, _groups(result))
-    else:
-        WITH_GIVEN[element](_slices(len(x)), x, *given, *limits, result)
-
-
-def _groups(array: Array) -> Array:
-    return array[:, 0, 0, :]
-
-
-def _slices(length: int) -> Array:
-    """The first index of each thread's part, and the end."""
-    parts = min(get_num_threads(), length)
-    return np.arange(parts + 1) * length // parts
-
-
-def _elements(work: Work) -> Call:
-    element, result = ELEMENTS[WORKS[work.cell.work].function], work.result()
-    beside = result.reshape(work.first.shape)
-    view = seen([work.first, beside], work.shared)
-    x, made = view.all(work.first), view.all(beside)
-    if work.operands.qparams is None:
-        ranges = Ranges(work, x, view, 0, 0)
-        return lambda: ranges.use(element, made) or result
-    given = work.given(view)
-    return lambda: use_given(element, x, view, given, work.limits, made) or result
-
-
-def _choose_qparams(work: Work) -> Call:
-    view = seen([work.first], work.shared)
-    return Ranges(work, view.all(work.first), view, 0, 0).choose
-
-
-def _minmax(work: Work) -> Call:
-    view, dtype = seen([work.first], work.shared), work.first.dtype
-    nothing = (np.iinfo(dtype).max, np.iinfo(dtype).min) if dtype.kind in "iu" else (np.inf, -np.inf)
-    return Ranges(work, view.all(work.first), view, *nothing).find
-
-
-def _compare(work: Work) -> Call:
-    other = work.operands.approximation
-    assert other is not None
-    other = other.reshape(work.first.shape)
-    view = seen([work.first, other], work.shared)
-    arrays = _slices(view.shape[0]), view.all(work.first), view.all(other)
-    if work.operands.qparams is None:
-        nothing = np.ones((view.shape[0], 1, 1, 1))
-        return lambda: MEASURE_VALUES(*arrays, nothing, nothing, 0.0, 0.0)
-    given, limits = work.given(view), work.limits
-    return lambda: MEASURE_CODES(*arrays, *given, *limits)
-
-
-def _binarize(work: Work) -> Call:
-    out, shape = work.operands.out, work.operands.shape
-    packed = np.ones((*shape[:-1], -(-shape[-1] // 8)), work.qtype.storage) if out is None else np.ones_like(out)
-    return lambda: keep_signs(work.operands.first, work.qtype.qmin, packed) or packed
-
-
-def _pack(work: Work) -> Call:
-    codes, shape = work.operands.first.view(np.uint8), work.operands.shape
-    packed = np.ones((*shape[:-1], -(-shape[-1] // 2)), np.uint8)
-    return lambda: pack_pairs(codes, packed) or packed
-
-
-def _unpack(work: Work) -> Call:
-    codes, sign = np.ones(work.operands.shape, work.qtype.storage), 8 if work.qtype.signed else 0
-    packed = work.operands.first.view(codes.dtype)
-    return lambda: unpack_pairs(packed, sign, codes) or codes
-
-
-_LOOPS: dict[str, Callable[[Work], Call]] = {
-    **dict.fromkeys(ELEMENTS, _elements),
-    "choose_qparams": _choose_qparams,
-    "minmax": _minmax,
-    "compare": _compare,
-    "binarize": _binarize,
-    "pack": _pack,
-    "unpack": _unpack,
-}
-
-
-def _numba_takes(cell: Cell, first: Array) -> bool:
-    """Whether all operands and results have dtypes and memory that Numba takes, and codes are whole bytes or halves."""
-    work = WORKS[cell.work]
-    takes_memory = first.flags.aligned and first.dtype.isnative
-    if work.function not in _LOOPS or cell.dtype in HALVES or not (takes_memory and cell.is_plain):
-        return False
-    if work.function in ("pack", "unpack"):
-        return cell.format in FOUR_BITS
-    if cell.format == NO_FORMAT:
-        return True
-    qtype, moves = QTYPES[cell.format], {*work.reads.split(), *work.writes.split()}
-    return not (qtype.element or qtype.block_size) and (qtype.fills_storage or not moves & {"codes", "bytes"})
-
-
-def work_of(cell: Cell, o: Operands, first: Array | None = None) -> Work | None:
-    """What a plain way to do the work of a cell is called with; None where blocks are ragged."""
-    view = grouped(cell, o.first if first is None else first)
-    real = np.result_type(o.first, np.float32) if o.qparams is None else o.qparams.scale.dtype
-    return view and Work(cell, *view, o, real)
-
-
-def numba_loop(cell: Cell, o: Operands) -> Call | None:
-    """The work as parallel loops; None where Numba does not take it, or blocks are ragged."""
-    work = work_of(cell, o) if _numba_takes(cell, o.first) else None
-    return work and _LOOPS[WORKS[cell.work].function](work)

@@ -18,7 +18,7 @@ from .agreement import disagreement
 from .calls import call_of, ready, with_results
 from .grid import LAYOUTS, PIECE, Cell, cell_of
 from .peers import PEERS, Prepared
-from .plain import RIVALS
+from .plain import BASELINES
 
 TURNS = 2  # of the call, the copy and the rivals, so that what drifts in the machine drifts for all
 SHARE_OF_OTHERS = 0.4  # of the time of our own turn, that each other one takes
@@ -41,12 +41,12 @@ def _called(name: str, log2: int) -> tuple[Callable[[], Any], str, Any]:
 
 
 def timed(cell: str, log2: int, seconds: float) -> dict[str, Any]:
-    """Seconds of a call and of what is timed beside it, each the least of all turns; what is wrong instead."""
+    """Measure the seconds of a call and of what is timed beside it, the least of all turns; what is wrong instead."""
     call, wrong, operands = _called(cell, log2)
     if wrong:
         return {"wrong": f"2^{log2}: {wrong}"}
     of = cell_of(cell)
-    rivals = {name: rival for name, make in RIVALS.items() if (rival := make(of, operands))}
+    rivals = {name: rival for name, make in BASELINES.items() if (rival := make(of, operands))}
     calls = {"ours": call} | _copies(of.moved(log2)) | rivals | _in_c_order(of, log2)
     least = dict.fromkeys(calls, float("inf"))
     for _ in range(TURNS):
@@ -59,7 +59,7 @@ def timed(cell: str, log2: int, seconds: float) -> dict[str, Any]:
 
 
 def _in_c_order(cell: Cell, log2: int) -> dict[str, Callable[[], Any]]:
-    """The same call on memory in C order, where the cell has its elements in another order."""
+    """Return the same call on memory in C order, where the cell has its elements in another order."""
     if not LAYOUTS[cell.layout].dense:
         return {}
     plain = cell._replace(layout="c")
@@ -70,7 +70,7 @@ COPIES = {"copy store": False, "copy stream": True}
 
 
 def _copies(moved: Pass) -> dict[str, Callable[[], Any]]:
-    """The bytes of a call as a plain copy with as many threads, whose stores go into or past the cache."""
+    """Return the bytes of a call as a plain copy with as many threads, whose stores go into or past the cache."""
     reads, writes, steps = nearest_lines(moved)
     source, target = (room(steps * ALIGNMENT * each, name) for each, name in ((reads, "source"), (writes, "target")))
     threads = own_threads() if sum(moved) >= PARALLEL_FROM else 1
@@ -79,7 +79,7 @@ def _copies(moved: Pass) -> dict[str, Callable[[], Any]]:
 
 
 def _least(call: Callable[[], Any], seconds: float) -> float:
-    """The least time of a call, once where it takes longer than that."""
+    """Measure the least time of a call, once where it takes longer than that."""
     start = time.perf_counter()
     call()
     once = time.perf_counter() - start
@@ -92,7 +92,7 @@ def compiled_by_peer(peer: str, cell: str, log2: int) -> None:
 
 
 def timed_by_peer(peer: str, cell: str, log2: int, seconds: float) -> dict[str, Any]:
-    """Seconds of a call of a peer, in its own process; what is wrong instead, nothing where it does not do the work."""
+    """Measure the seconds of a call of a peer, in its process; what is wrong instead, nothing if it does other work."""
     made, wrong = _of_peer(peer, cell_of(cell), log2)
     if made is None or wrong:
         return {"wrong": wrong} if wrong else {}
@@ -102,7 +102,7 @@ def timed_by_peer(peer: str, cell: str, log2: int, seconds: float) -> dict[str, 
 
 
 def _of_peer(peer: str, cell: Cell, log2: int) -> tuple[Prepared | None, str]:
-    """The work of a peer, done once, and how its results differ from the reference's."""
+    """Return the work of a peer, done once, and how its results differ from the reference's."""
     o, right = with_results(cell, log2)
     made = PEERS[peer].prepared(cell, o)
     if made is None:

@@ -21,12 +21,12 @@ VERSION = 25, 13  # of the operators, for codes of 2 bits and scales of another 
 
 
 def element(name: str) -> int:
-    """ONNX's number of a dtype."""
+    """Return ONNX's number of a dtype."""
     return int(helper.np_dtype_to_tensor_dtype(dtype_of(name)))
 
 
-def seen(cell: Cell, shape: tuple[int, ...]) -> tuple[tuple[int, ...], dict[str, int]] | None:
-    """The shape in which neighbouring axes with parameters are one, and the attributes; None where they are apart."""
+def shape_and_attributes(cell: Cell, shape: tuple[int, ...]) -> tuple[tuple[int, ...], dict[str, int]] | None:
+    """Return the shape in which adjacent axes with parameters are one, and the attributes; None if they are apart."""
     row = GRANULARITIES[cell.granularity]
     if row.block_size:
         return shape, {"axis": row.kept[0], "block_size": row.block_size}
@@ -38,8 +38,8 @@ def seen(cell: Cell, shape: tuple[int, ...]) -> tuple[tuple[int, ...], dict[str,
     return (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :]), {"axis": first}
 
 
-def constants(cell: Cell, o: Operands, shape: tuple[int, ...], blocked: bool) -> Iterator[Any]:
-    """Scales and zero points; codes that are floats have none."""
+def constants(cell: Cell, o: Operands, blocked: bool) -> Iterator[Any]:
+    """Yield scales and zero points; codes that are floats have none."""
     p = o.qparams
     assert p is not None
     beside = p.scale.shape if blocked else (p.scale.size,) if p.scale.ndim else ()
@@ -49,7 +49,7 @@ def constants(cell: Cell, o: Operands, shape: tuple[int, ...], blocked: bool) ->
 
 
 def packed(cell: Cell, array: Array, shape: tuple[int, ...]) -> Bound:
-    """Codes as ONNX Runtime has them."""
+    """Return codes as ONNX Runtime has them."""
     return Bound(array, element(cell.format), shape)
 
 
@@ -64,15 +64,15 @@ def _dynamic(cell: Cell, o: Operands) -> Prepared | None:
 
 
 def prepared(cell: Cell, o: Operands) -> Prepared | None:
-    """The work of a cell; None where an operator has no such parameters, or rows of codes end within a byte."""
-    work, qtype, view = WORKS[cell.work], QTYPES[cell.format], seen(cell, o.shape)
+    """Prepare the work of a cell; None where an operator has no such parameters, or rows of codes end within a byte."""
+    work, qtype, view = WORKS[cell.work], QTYPES[cell.format], shape_and_attributes(cell, o.shape)
     if o.qparams is None:
         return _dynamic(cell, o)
     whole_bytes = not qtype.packed or ("bytes" not in work.reads and o.shape[-1] * qtype.bits % 8 == 0)
     if view is None or not whole_bytes or o.qparams.scale.dtype != np.float32:
         return None
     shape, attributes = view
-    given = list(constants(cell, o, shape, "block_size" in attributes))
+    given = list(constants(cell, o, "block_size" in attributes))
     if work.writes == "values":
         values = empty(o.shape, dtype_of(cell.dtype), aligned=True)
         x, y = packed(cell, o.first, shape), Bound(values, element(cell.dtype), shape)

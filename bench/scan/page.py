@@ -26,15 +26,15 @@ NOTHING = "None."
 
 
 def text(scans: dict[Path, Scan]) -> str:
-    """The page: what is said of all scans, and a section for each."""
+    """Return the page: what is said of all scans, and a section for each."""
     sections = "\n\n".join(section(scan, path) for path, scan in scans.items())
     return TEMPLATE.read_text(encoding="utf-8").format(sections=sections)
 
 
 def section(scan: Scan, path: Path) -> str:
-    """The part of one machine."""
+    """Return the part of one machine."""
     settings = ", ".join(f"{name} {value}" for name, value in scan.settings.items() if value)
-    have, there = show.covered(scan.rungs)
+    have, there = show.covered(scan.timings)
     took = f"begun {scan.started}, {scan.seconds / 60:.0f} minutes"
     parts = [
         f"## {cpu_name(scan.machine)}",
@@ -56,22 +56,22 @@ def section(scan: Scan, path: Path) -> str:
 
 
 def picture_of(path: Path) -> Path:
-    """Where the heat maps of a stored scan are."""
+    """Return where the heat maps of a stored scan are."""
     return PAGE.with_name(f"{PAGE.stem}-{path.name.partition('.')[0]}.png")
 
 
 def source(scan: Scan) -> str:
-    """What a picture says that it was made from."""
-    return f"{scan.started}, {len(scan.rungs)} cells, {scan.seconds:.0f} s"
+    """Return what a picture says that it was made from."""
+    return f"{scan.started}, {len(scan.timings)} cells, {scan.seconds:.0f} s"
 
 
 def is_of(path: Path, scan: Scan) -> bool:
-    """Whether a file is the picture of a scan, as it says itself: its bytes depend on the version of matplotlib."""
+    """Return whether a file says that it is the picture of a scan: its bytes depend on the version of matplotlib."""
     return path.exists() and f"{SOURCE}\0{source(scan)}".encode() in path.read_bytes()
 
 
 def picture(scan: Scan) -> bytes:
-    """The heat maps as a PNG: for each value of each axis and each size the share of the speed of a copy."""
+    """Return the heat maps as a PNG: for each value of each axis and each size the share of the speed of a copy."""
     from matplotlib.figure import Figure
 
     heights = [len(AXES[axis]) for axis in MAPPED]
@@ -80,7 +80,7 @@ def picture(scan: Scan) -> bytes:
     figure.subplots_adjust(0.22, 0.3 / height, 0.91, 1 - 0.3 / height, wspace=0.72, hspace=0.3)
     grid = figure.subplots(len(MAPPED), 2, height_ratios=heights)
     for row, axis in zip(grid, MAPPED, strict=True):
-        shares = show.by(scan, axis, lambda rung: rung.copy / rung.ours)
+        shares = show.by(scan, axis, lambda timings: timings.copy / timings.ours)
         for place, name, reduce in zip(row, ("median", "slowest"), (median, min), strict=True):
             image = _map(place, shares, reduce, f"{axis}, {name}")
     bar = figure.add_axes((0.935, 0.4, 0.015, 0.2))
@@ -90,7 +90,7 @@ def picture(scan: Scan) -> bytes:
 
 
 def _compressed(figure: Any, scan: Scan) -> bytes:
-    """The figure in few colours, a third of the bytes."""
+    """Return the figure in few colours, a third of the bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image, PngImagePlugin
 

@@ -55,11 +55,11 @@ class Peer(NamedTuple):
         return LIBRARIES[self.process].distribution
 
     def accepts(self, cell: Cell) -> bool:
-        """Whether it is asked for the work of a cell."""
+        """Return whether it is asked for the work of a cell."""
         return cell.is_plain and all(getattr(cell, axis) in values for axis, values in self.takes.items())
 
     def prepared(self, cell: Cell, o: Operands) -> Prepared | None:
-        """The work made ready, in the process of the peer; None where it does not do it."""
+        """Prepare the work of a cell, in the process of the peer; None where it does not do it."""
         made: Prepared | None = import_module(f".{self.module}", __package__).prepared(cell, o)
         return made
 

@@ -15,7 +15,7 @@ from fastq.formats.qtypes import QTYPES
 
 from .arrays import Array, Operands, dtype_of, empty, grouped
 from .grid import OF_CODES_WORKS, WORKS, Cell
-from .loops import FOUR_BITS, numba_loop
+from .loop_calls import FOUR_BITS, numba_loop
 
 Call = Callable[[], Any]
 F32 = np.float32
@@ -126,7 +126,7 @@ _EXPRESSIONS: dict[str, Callable[..., Call | None]] = {
 
 
 def numpy_expression(cell: Cell, o: Operands) -> Call | None:
-    """The work as an expression of NumPy; None where it takes more than one, or dtypes that are not NumPy's own."""
+    """Return the work as an expression of NumPy; None where it takes more than one, or other dtypes than NumPy's."""
     function = WORKS[cell.work].function
     known = cell.format not in QTYPES or (QTYPES[cell.format].fills_storage and not QTYPES[cell.format].element)
     packs = function in ("pack", "unpack")
@@ -145,14 +145,14 @@ def _prescribed(cell: Cell) -> bool:
 
 
 def copyto(cell: Cell, o: Operands) -> Call | None:
-    """The values copied into C order, where they have another layout; codes are too few bytes to compare with."""
+    """Return a copy of the values into C order, if their layout is another; codes are too few bytes to compare with."""
     if cell.layout == "c" or cell.work in OF_CODES_WORKS:
         return None
     target = empty(o.first.shape, o.first.dtype.newbyteorder("="))
     return lambda: np.copyto(target, o.first)
 
 
-RIVALS: dict[str, Callable[[Cell, Operands], Call | None]] = {
+BASELINES: dict[str, Callable[[Cell, Operands], Call | None]] = {
     "copyto": copyto,
     "numpy": numpy_expression,
     "loop": numba_loop,

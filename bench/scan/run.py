@@ -21,7 +21,7 @@ from ..worker import NOT_INSTALLED, Absent, Worker
 from . import judge
 from .grid import Cell
 from .peers import PEERS
-from .store import Rung, Scan
+from .store import Scan, Timings
 
 TURN = 0.03  # seconds of our turns at a size
 BATCH = 24  # cells that are compiled side by side
@@ -47,7 +47,7 @@ class Pool:
     of: dict[str, tuple[Worker, int]] = field(default_factory=dict)
 
     def threads_of(self, cell: Cell) -> int:
-        """How many threads a cell has."""
+        """Return how many threads a cell has."""
         return self.threads if cell.threads == "all" else 1
 
     def ask(self, name: str, threads: int, part: str, process: str = OURS, **request: Any) -> Any:
@@ -93,7 +93,7 @@ def scanned(
                     return
                 if cell not in scan.failed:
                     doing(cell.name)
-                    _measure(pool, scan, cell, sizes or cell.ladder)
+                    _measure(pool, scan, cell, sizes or cell.sizes_measured)
                 scan.seconds = before + time.perf_counter() - begun
                 done(cell)
 
@@ -116,7 +116,7 @@ def _compile_by_peer(peer: str, threads: int, batch: list[Cell], deadline: float
     """Have a peer compile the cells at all their sizes, by workers that end then; it keeps its code on disk."""
 
     def compile_one(cell: Cell, compiler: str) -> None:
-        for log2 in filter(_fits, sizes or cell.ladder):
+        for log2 in filter(_fits, sizes or cell.sizes_measured):
             with suppress(Absent):  # a cell is timed without it then
                 _ask_peer(pool, peer, f"{compiler}, {cell.threads}", cell, part="compiled_by_peer", log2=log2)
 
@@ -143,36 +143,36 @@ def _side_by_side(work: Callable[[Cell, str], None], batch: list[Cell], deadline
 
 
 def _fits(log2: int) -> bool:
-    """Whether memory holds a cell of that size; where nobody knows, it does."""
+    """Return whether memory holds a cell of that size; where nobody knows, it does."""
     available = available_memory()
     return available <= 0 or available >= MEMORY_FACTOR * WIDEST << log2
 
 
-def _measure(pool: Pool, scan: Scan, cell: Cell, ladder: tuple[int, ...]) -> None:
+def _measure(pool: Pool, scan: Scan, cell: Cell, sizes: tuple[int, ...]) -> None:
     """Time a cell at its sizes, and what looks slow a second time."""
     try:
-        rungs = dict(_rungs(pool, scan, cell, ladder))
-        for log2, again in _rungs(pool, scan, cell, tuple(sorted(judge.suspicious(cell, rungs)))):
-            rungs[log2] = rungs[log2].least(again)
-        scan.rungs[cell] = rungs
+        by_size = dict(_timed(pool, scan, cell, sizes))
+        for log2, again in _timed(pool, scan, cell, tuple(sorted(judge.suspicious(cell, by_size)))):
+            by_size[log2] = by_size[log2].least(again)
+        scan.timings[cell] = by_size
     except Absent as reason:
         scan.failed[cell] = str(reason)
 
 
-def _rungs(pool: Pool, scan: Scan, cell: Cell, ladder: tuple[int, ...]) -> Iterator[tuple[int, Rung]]:
+def _timed(pool: Pool, scan: Scan, cell: Cell, sizes: tuple[int, ...]) -> Iterator[tuple[int, Timings]]:
     threads = pool.threads_of(cell)
-    for log2 in filter(_fits, ladder):
+    for log2 in filter(_fits, sizes):
         found = pool.ask(cell.threads, threads, part="timed", cell=cell.name, log2=log2, seconds=TURN)
         if "wrong" in found:
             raise Absent(found["wrong"])
         for peer in (name for name, row in PEERS.items() if row.accepts(cell)):
             found |= _of_peer(pool, scan, peer, cell, log2)
         elements = cell.elements(log2)
-        yield log2, Rung(**{name: seconds / elements for name, seconds in found.items()})
+        yield log2, Timings(**{name: seconds / elements for name, seconds in found.items()})
 
 
 def _of_peer(pool: Pool, scan: Scan, peer: str, cell: Cell, log2: int) -> dict[str, float]:
-    """Seconds of a call of a peer, nothing where it does not do the work; one that does it wrong is named.
+    """Measure the seconds of a call of a peer, nothing where it does not do the work; one that does it wrong is named.
 
     One that is not installed is left out without a word, one that fails with its last words.
     """

@@ -19,23 +19,23 @@ LONGEST = 2500  # twice what an hour is enough for
 
 
 def pairs_of(cell: Cell) -> set[Pair]:
-    """The pairs of values that a cell has."""
+    """Return the pairs of values that a cell has."""
     return set(combinations(cell._asdict().items(), 2))
 
 
 def all_pairs() -> list[Pair]:
-    """Every pair of values of two axes, those included that no call can have."""
+    """Return every pair of values of two axes, those included that no call can have."""
     return [((a, x), (b, y)) for a, b in combinations(AXES, 2) for x in AXES[a] for y in AXES[b]]
 
 
 @cache
 def possible() -> frozenset[Pair]:
-    """Every pair of values of two axes that any call can have."""
+    """Return every pair of values of two axes that any call can have."""
     return frozenset().union(*map(pairs_of, covering(Random(0), [])))
 
 
 def sample(seed: int) -> Iterator[Cell]:
-    """The cells in order, each once, `LONGEST` of them."""
+    """Yield the cells in order, each once, `LONGEST` of them."""
     random, seen = Random(seed), set()
     for cell in chain(GATE, covering(random, list(GATE)), fill(random)):
         if cell not in seen:
@@ -46,13 +46,13 @@ def sample(seed: int) -> Iterator[Cell]:
 
 
 def chosen(seed: int, patterns: Iterable[str]) -> Iterator[Cell]:
-    """The cells of the sample whose work or name fits one of the shell patterns; all where there is none."""
+    """Return the cells of the sample whose work or name fits one of the shell patterns; all where there is none."""
     patterns = list(patterns) or ["*"]
     return (cell for cell in sample(seed) if any(fnmatchcase(n, p) for p in patterns for n in (cell.work, cell.name)))
 
 
 def covering(random: Random, before: list[Cell]) -> Iterator[Cell]:
-    """Cells that together with those before have every pair that there is."""
+    """Yield cells that together with those before have every pair that there is."""
     wanted = all_pairs()
     random.shuffle(wanted)
     missing = set(wanted).difference(*map(pairs_of, before))
@@ -66,7 +66,7 @@ def covering(random: Random, before: list[Cell]) -> Iterator[Cell]:
 
 
 def fill(random: Random) -> Iterator[Cell]:
-    """Random cells, without end."""
+    """Yield random cells, without end."""
     while True:
         cell = completed({}, random, set())
         assert cell is not None
@@ -74,7 +74,7 @@ def fill(random: Random) -> Iterator[Cell]:
 
 
 def completed(known: dict[str, str], random: Random, missing: set[Pair]) -> Cell | None:
-    """A cell with the values that are known and many missing pairs, None where no call has these values."""
+    """Return a cell with the values that are known and many missing pairs, None where no call has these values."""
     if not all(allowed(known, axis) for axis in known):
         return None
     order = [axis for axis in AXES if axis not in known]  # the work first, which most rules are about
@@ -102,7 +102,7 @@ _PLACE = {axis: k for k, axis in enumerate(AXES)}
 
 
 def _gain(known: dict[str, str], axis: str, value: str, missing: set[Pair]) -> int:
-    """How many missing pairs a value makes with those that are known."""
+    """Return how many missing pairs a value makes with those that are known."""
     new = (axis, value)
     both = (((old, new) if _PLACE[old[0]] < _PLACE[axis] else (new, old)) for old in known.items())
     return sum(pair in missing for pair in both)

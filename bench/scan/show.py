@@ -10,7 +10,7 @@ from . import judge
 from .grid import Cell
 from .judge import CRITERIA, RIVALS, Finding, mean_over
 from .sample import pairs_of, possible
-from .store import Rung, Scan
+from .store import Scan, Timings
 
 Row = list[str]
 WORST = 20  # of a kind, that tables show
@@ -18,14 +18,14 @@ NOT_MEASURED = "not measured"
 
 
 def speed(seconds: float) -> str:
-    """Elements a nanosecond, of the seconds of one."""
+    """Return the elements a nanosecond, of the seconds of one."""
     return f"{1e-9 / seconds:.3g}"
 
 
 def summary(scan: Scan) -> tuple[Row, list[Row]]:
-    """How many cells and sizes were found by each criterion, of how many, and how fast all are beside each rival."""
-    sizes = sum(map(len, scan.rungs.values()))
-    cells, failed = (str(len(each)) for each in (scan.rungs, scan.failed))
+    """Return how many cells and sizes each criterion found, of how many, and all compared with each rival."""
+    sizes = sum(map(len, scan.timings.values()))
+    cells, failed = (str(len(each)) for each in (scan.timings, scan.failed))
     rows = [["cells", cells, cells, str(sizes), "-", "-"], ["failed", failed, cells, "-", "-", "-"]]
     means = {f"slower than {rival}": mean_over(scan, rival) for rival in RIVALS}
     for name, criterion in CRITERIA.items():
@@ -41,7 +41,7 @@ def summary(scan: Scan) -> tuple[Row, list[Row]]:
 
 
 def verdicts(scan: Scan) -> tuple[Row, list[Row]]:
-    """The targets over the best peer."""
+    """Return the targets over the best peer."""
     rows = [
         [each.what, f">= {each.wanted:g} x", f"{each.reached:.2f} x", "yes" if each.met else "**no**"]
         for each in judge.verdicts(scan)
@@ -67,16 +67,16 @@ FINDING = [
 
 
 def findings(found: Iterable[Finding], threads: int) -> list[Row]:
-    """The worst of some findings of a scan with so many threads."""
+    """Return the worst of some findings of a scan with so many threads."""
     worst = sorted(found, key=lambda each: -each.times)[:WORST]
     return [
-        [*each.cell[:-1], f"2^{each.log2}", speed(each.rung.ours), f"{each.times:.1f}", each.limit(threads)]
+        [*each.cell[:-1], f"2^{each.log2}", speed(each.timings.ours), f"{each.times:.1f}", each.limit(threads)]
         for each in worst
     ]
 
 
 def limits(scan: Scan) -> tuple[Row, list[Row]]:
-    """What keeps the sizes of cells that fall short of a target from being faster: how many by each limit."""
+    """Return what keeps the sizes of cells that fall short of a target from being faster: how many by each limit."""
     threads = scan.settings["threads"]
     counted = {
         name: Counter(each.limit(threads) for each in criterion.find(scan)) for name, criterion in CRITERIA.items()
@@ -87,27 +87,27 @@ def limits(scan: Scan) -> tuple[Row, list[Row]]:
 
 
 def failures(scan: Scan) -> list[Row]:
-    """The cells that were wrong or could not be measured."""
+    """Return the cells that were wrong or could not be measured."""
     return [[cell.name, why] for cell, why in scan.failed.items()]
 
 
 def refused(scan: Scan) -> list[Row]:
-    """The peers that were wrong or failed, by cell and size."""
+    """Return the peers that were wrong or failed, by cell and size."""
     return [[name, why] for name, why in scan.refused.items()]
 
 
-def by(scan: Scan, axis: str, value: Callable[[Rung], float]) -> dict[str, dict[int, list[float]]]:
-    """A number of every rung, by the value of an axis and by size."""
+def by(scan: Scan, axis: str, value: Callable[[Timings], float]) -> dict[str, dict[int, list[float]]]:
+    """Return a number of all timings, by the value of an axis and by size."""
     found: dict[str, dict[int, list[float]]] = {}
-    for cell, rungs in scan.rungs.items():
-        for log2, rung in rungs.items():
-            found.setdefault(getattr(cell, axis), {}).setdefault(log2, []).append(value(rung))
+    for cell, by_size in scan.timings.items():
+        for log2, timings in by_size.items():
+            found.setdefault(getattr(cell, axis), {}).setdefault(log2, []).append(value(timings))
     return found
 
 
 def families(scan: Scan) -> tuple[Row, list[Row]]:
-    """For each work and size the median of all cells and the slowest, in elements a nanosecond."""
-    found = by(scan, "work", lambda rung: rung.ours)
+    """Return for each work and size the median of all cells and the slowest, in elements a nanosecond."""
+    found = by(scan, "work", lambda timings: timings.ours)
     sizes = sorted({log2 for each in found.values() for log2 in each})
     rows = [
         [work, *(f"{speed(median(each[k]))} / {speed(max(each[k]))}" if k in each else "-" for k in sizes)]
@@ -117,5 +117,5 @@ def families(scan: Scan) -> tuple[Row, list[Row]]:
 
 
 def covered(cells: Iterable[Cell]) -> tuple[int, int]:
-    """How many pairs of values of two axes some cells have, and how many there are."""
+    """Return how many pairs of values of two axes some cells have, and how many there are."""
     return len(possible() & set().union(*map(pairs_of, cells))), len(possible())

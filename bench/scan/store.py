@@ -18,7 +18,7 @@ PICO = 1e12
 SAME_WORK = ("numpy", "loop", *PEERS)  # columns of what does the work of a cell
 
 
-class Rung(NamedTuple):
+class Timings(NamedTuple):
     """Seconds of one element at a size: of our call, of a copy of as many bytes, and of what else does the work.
 
     What else: a copy of the operand by NumPy, an expression of NumPy, a loop, our call on memory in C order, and the
@@ -41,13 +41,13 @@ class Rung(NamedTuple):
         """The least time of all that does the same work, None where nothing else does."""
         return min(filter(None, (getattr(self, name) for name in SAME_WORK)), default=None)
 
-    def least(self, other: Rung) -> Rung:
-        """The lesser time of two measurements, one by one."""
+    def least(self, other: Timings) -> Timings:
+        """Return the lesser time of two measurements, one by one."""
         both = zip(self, other, strict=True)
-        return Rung(*(min(filter(None, pair), default=None) for pair in both))  # type: ignore[arg-type,type-var]
+        return Timings(*(min(filter(None, pair), default=None) for pair in both))  # type: ignore[arg-type,type-var]
 
 
-COLUMNS = Rung._fields
+COLUMNS = Timings._fields
 
 
 @dataclass
@@ -59,13 +59,14 @@ class Scan:
     machine, versions : dict
         As in results of the benchmark.
     settings : dict
-        What decides about the cells and their sizes: `seed`, `threads`, and `sizes` where they are not the ladder's.
+        What decides about cells and sizes: `seed`, `threads`, `sizes` (empty: `LADDER` and two more) and `only` (shell
+        patterns; empty: all cells).
     started : str
         When it was begun.
     seconds : float
         How long it took, all sittings together.
-    rungs : dict
-        For each cell its rungs by log2 of the elements.
+    timings : dict
+        For each cell its timings by log2 of the elements.
     failed : dict
         Why a cell could not be measured: wrong results, an exception, a process that ended.
     refused : dict
@@ -78,17 +79,17 @@ class Scan:
     settings: dict[str, Any]
     started: str
     seconds: float = 0.0
-    rungs: dict[Cell, dict[int, Rung]] = field(default_factory=dict)
+    timings: dict[Cell, dict[int, Timings]] = field(default_factory=dict)
     failed: dict[Cell, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
     def __contains__(self, cell: Cell) -> bool:
-        """Whether the cell is finished."""
-        return cell in self.rungs or cell in self.failed
+        """Return whether the cell is finished."""
+        return cell in self.timings or cell in self.failed
 
     def __len__(self) -> int:
-        """Number of finished cells."""
-        return len(self.rungs) + len(self.failed)
+        """Return the number of finished cells."""
+        return len(self.timings) + len(self.failed)
 
     def write(self, path: Path) -> None:
         """Write to a temporary name in the same folder, and rename; a line for each cell, compressed for .json.gz."""
@@ -96,7 +97,7 @@ class Scan:
         whole |= {key: getattr(self, key) for key in ("machine", "versions", "settings", "started", "refused")}
         whole |= {"seconds": round(self.seconds), "failed": {cell.name: why for cell, why in self.failed.items()}}
         lines = [f"{_compact(key)}:{_compact(value)}" for key, value in whole.items()]
-        cells = ",\n".join(_compact([_places(cell), *_stored(rungs)]) for cell, rungs in self.rungs.items())
+        cells = ",\n".join(_compact([_places(cell), *_stored(timings)]) for cell, timings in self.timings.items())
         text = ("{" + ",\n".join([*lines, f'"cells":[\n{cells}\n]']) + "}\n").encode()
         path.parent.mkdir(parents=True, exist_ok=True)
         compressed.write(path, text)
@@ -116,12 +117,12 @@ def read(path: Path) -> Scan:
         if content.pop("format") != FORMAT or columns != list(COLUMNS[: len(columns)]):
             raise ValueError(f"its format is not {FORMAT}")
         axes = list(content.pop("axes").values())
-        rungs = {}
+        timings = {}
         for places, *rows in content.pop("cells"):
             cell = Cell(*(values[k] for values, k in zip(axes, places, strict=True)))
-            rungs[cell] = {log2: Rung(*(None if ps is None else ps / PICO for ps in row)) for log2, *row in rows}
+            timings[cell] = {log2: Timings(*(None if ps is None else ps / PICO for ps in row)) for log2, *row in rows}
         failed = {Cell(*name.split("/")): why for name, why in content.pop("failed").items()}
-        return Scan(rungs=rungs, failed=failed, **content)
+        return Scan(timings=timings, failed=failed, **content)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError) as error:
         raise ValueError(f"{path.name} holds no results of a scan: {error}") from error
 
@@ -131,13 +132,13 @@ def _compact(value: Any) -> str:
 
 
 def _places(cell: Cell) -> list[int]:
-    """The cell as the places of its values in the axes, which a file lists: names would be half of the file."""
+    """Return the cell as the places of its values in the axes, which a file lists: names would be half of the file."""
     return [values.index(value) for values, value in zip(AXES.values(), cell, strict=True)]
 
 
-def _stored(rungs: dict[int, Rung]) -> list[list[float | None]]:
-    """For each size its log2 and picoseconds of an element, without what is missing at the end."""
-    rows: list[list[float | None]] = [[log2, *map(_picoseconds, rung)] for log2, rung in sorted(rungs.items())]
+def _stored(timings: dict[int, Timings]) -> list[list[float | None]]:
+    """Return for each size its log2 and picoseconds of an element, without what is missing at the end."""
+    rows: list[list[float | None]] = [[log2, *map(_picoseconds, timings)] for log2, timings in sorted(timings.items())]
     for row in rows:
         while row[-1] is None:
             row.pop()
@@ -152,6 +153,6 @@ def _picoseconds(seconds: float | None) -> float | None:
 
 
 def stored() -> dict[Path, Scan]:
-    """The scans kept beside this file, those that were begun last first."""
+    """Return the scans kept beside this file, those that were begun last first."""
     found = {path: read(path) for path in STORED.glob("*.json*")}
     return dict(sorted(found.items(), key=lambda item: item[1].started, reverse=True))

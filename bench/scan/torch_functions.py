@@ -15,8 +15,8 @@ from . import formulas, loops
 from .arrays import Array, Operands
 from .formulas import MEASURES, Rule, rule_of
 from .grid import WORKS, Cell
-from .loops import Work, work_of
 from .peers import Prepared
+from .views import PlainInputs, plain_inputs
 
 Made = tuple[Callable[..., None], tuple[Any, ...], tuple[Array, ...]]  # a function, its arguments, and what it fills
 
@@ -60,38 +60,38 @@ _ELEMENTS = {
 }
 
 
-def _own(work: Work, dtype: Any) -> tuple[Array, Array]:
-    return np.ones(work.shape_of_parameters, dtype), np.ones(work.shape_of_parameters, dtype)
+def _own(inputs: PlainInputs, dtype: Any) -> tuple[Array, Array]:
+    return np.ones(inputs.shape_of_parameters, dtype), np.ones(inputs.shape_of_parameters, dtype)
 
 
-def _elements(work: Work) -> Made:
-    element, result = _ELEMENTS[loops.ELEMENTS[WORKS[work.cell.work].function]], work.result()
-    own = work.operands.qparams is None
-    parameters = _own(work, work.real) if own else work.beside
-    arrays = map(tensor, (work.first, *parameters, result.reshape(work.first.shape)))
-    return use_own if own else use_given, (element, rule_of(work), *arrays), (result,)
+def _elements(inputs: PlainInputs) -> Made:
+    element, result = _ELEMENTS[loops.ELEMENTS[WORKS[inputs.cell.work].function]], inputs.result()
+    own = inputs.operands.qparams is None
+    parameters = _own(inputs, inputs.real) if own else inputs.beside
+    arrays = map(tensor, (inputs.first, *parameters, result.reshape(inputs.first.shape)))
+    return use_own if own else use_given, (element, rule_of(inputs), *arrays), (result,)
 
 
-def _choose_qparams(work: Work) -> Made:
-    made = _own(work, work.real)
-    return choose, (rule_of(work), *map(tensor, (work.first, *made))), made
+def _choose_qparams(inputs: PlainInputs) -> Made:
+    made = _own(inputs, inputs.real)
+    return choose, (rule_of(inputs), *map(tensor, (inputs.first, *made))), made
 
 
-def _minmax(work: Work) -> Made:
-    made = _own(work, work.first.dtype)
-    return find_ranges, (rule_of(work), *map(tensor, (work.first, *made))), made
+def _minmax(inputs: PlainInputs) -> Made:
+    made = _own(inputs, inputs.first.dtype)
+    return find_ranges, (rule_of(inputs), *map(tensor, (inputs.first, *made))), made
 
 
-def _compare(work: Work) -> Made:
-    other, sums = work.operands.approximation, np.ones(MEASURES)
+def _compare(inputs: PlainInputs) -> Made:
+    other, sums = inputs.operands.approximation, np.ones(MEASURES)
     assert other is not None
-    both = tensor(work.first), tensor(other.reshape(work.first.shape))
-    if work.operands.qparams is None:
+    both = tensor(inputs.first), tensor(other.reshape(inputs.first.shape))
+    if inputs.operands.qparams is None:
         return measure_values, (*both, None, tensor(sums)), (sums,)
-    return measure_codes, (rule_of(work), *both, *map(tensor, work.beside), tensor(sums)), (sums,)
+    return measure_codes, (rule_of(inputs), *both, *map(tensor, inputs.beside), tensor(sums)), (sums,)
 
 
-_FUNCTIONS: dict[str, Callable[[Work], Made]] = {
+_FUNCTIONS: dict[str, Callable[[PlainInputs], Made]] = {
     **dict.fromkeys(loops.ELEMENTS, _elements),
     "choose_qparams": _choose_qparams,
     "minmax": _minmax,
@@ -103,9 +103,9 @@ COMPILED = partial(torch.compile, dynamic=False)
 
 
 def prepared(cell: Cell, o: Operands, compiled: Callable[[Any], Any] = COMPILED) -> Prepared | None:
-    """The work as a function of torch that is compiled; None where blocks are ragged."""
-    work = work_of(cell, o)
-    if work is None:
+    """Prepare the work as a function of torch that is compiled; None where blocks are ragged."""
+    inputs = plain_inputs(cell, o)
+    if inputs is None:
         return None
-    function, arguments, results = _FUNCTIONS[WORKS[cell.work].function](work)
+    function, arguments, results = _FUNCTIONS[WORKS[cell.work].function](inputs)
     return Prepared(partial(compiled(function), *arguments), lambda: results)

@@ -43,7 +43,7 @@ class Scheme(NamedTuple):
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
-        """Return what is left of arrays, one for each range along the last axis, that are quantized by their ranges."""
+        """Fake quantize x, whose leading axes are those of the ranges, each row of the last axis by its own range."""
         params = self.of_ranges(lo, hi)
         if self.axis is not None:
             params = replace(params, axis=0 if isinstance(self.axis, int) else tuple(range(lo.ndim)))

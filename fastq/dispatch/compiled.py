@@ -236,12 +236,12 @@ def _is_none(kind: object) -> bool:
 
 def _numbers(scale: Any, zero_point: Any) -> tuple[Any, Any]:
     """Return samples of scale and zero point, which are one number each: a double is a Python float, as in Numba."""
-    one = _number(_sample(scale, "scale"), scale, "scale")
-    zero = _number(_sample(zero_point, "zero_point"), zero_point, "zero_point")
+    one = _number(_sample(scale, "scale"), scale)
+    zero = _number(_sample(zero_point, "zero_point"), zero_point)
     return one, None if zero is None else zero * 0
 
 
-def _number(sample: Any, kind: Any, name: str) -> Any:
+def _number(sample: Any, kind: Any) -> Any:
     if sample is None:
         return None
     if isinstance(kind, types.Array):
@@ -294,7 +294,7 @@ def _values_type(dtype: np.dtype[Any]) -> types.Type:
 
 
 def _check_out(out: Any, x: Any, conversion: Conversion) -> None:
-    """Pass if a result can be written to out."""
+    """Raise TypingError unless a result can be written to out."""
     if _is_none(out):
         return
     if not isinstance(x, types.Array):

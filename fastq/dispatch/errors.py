@@ -67,9 +67,9 @@ def plan_errors(
     """Plan sums of the errors of an approximation, in place or in tiles."""
     kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
     assert layout is not None
-    held = np.dtype(np.float64)
+    accumulator = np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
-    kernel = kernel_for(loop.function, ErrorOperands(*kinds, held), "compare", spec.arithmetic)
+    kernel = kernel_for(loop.function, ErrorOperands(*kinds, accumulator), "compare", spec.arithmetic)
     operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(shape)
     args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
     plan = plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
@@ -77,7 +77,7 @@ def plan_errors(
         x, q = (
             Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], memory, strict=True)
         )
-        tiled = in_tiles(plan, shape, x, q, sum_bytes=SUMS * SUM_LANES * held.itemsize)
+        tiled = in_tiles(plan, shape, x, q, sum_bytes=SUMS * SUM_LANES * accumulator.itemsize)
         assert tiled is not None
         plan = tiled
     (launch,) = plan.launches

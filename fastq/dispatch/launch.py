@@ -154,10 +154,10 @@ def launcher(
             codes = empty_codes(spec, shape)
             if packs:
                 kinds = source, codes.dtype, *others
-                through = launcher(spec.unpacked, x, codes, shape, kinds, scale_order=scale_order)
+                through = launcher(spec.unpacked, x, codes, shape, kinds, backward=backward, scale_order=scale_order)
                 return through_codes(spec, out, codes, through)
             kinds = codes.dtype, result, *others
-            through = launcher(spec.unpacked, codes, out, shape, kinds, scale_order=scale_order)
+            through = launcher(spec.unpacked, codes, out, shape, kinds, backward=backward, scale_order=scale_order)
             return through_codes(spec, x, codes, through)
         arrangement = packed
     else:

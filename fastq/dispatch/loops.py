@@ -14,11 +14,31 @@ from fastq.kernels.loops.short_runs import LONGEST, LONGEST_BYTES, LONGEST_REDUC
 from fastq.kernels.storage import ElementType
 from fastq.system import tuning
 
-# registers that a row fills, from which on the rows of an operation are not taken as one; and how many rows with the
-# same parameters there are to be if it fills one
-_TOO_WIDE = {"minmax": 2, "dequantize": 1, "quantize": 8, "fake": 8, "compare": 8}
-_MANY = {"minmax": 32, "dequantize": 16, "quantize": 16, "fake": 16, "compare": 16}
 FEWEST = 32  # elements of rows that are taken as one
+
+
+class RowLimits(NamedTuple):
+    """When the rows of an operation are taken as one.
+
+    Attributes
+    ----------
+    too_wide : int
+        Registers that a row fills, from which on it is not.
+    many : int
+        Rows with the same parameters that there are at least if a row fills a register.
+    """
+
+    too_wide: int
+    many: int
+
+
+_ROWS = {
+    "minmax": RowLimits(too_wide=2, many=32),
+    "dequantize": RowLimits(too_wide=1, many=16),
+    "quantize": RowLimits(too_wide=8, many=16),
+    "fake": RowLimits(too_wide=8, many=16),
+    "compare": RowLimits(too_wide=8, many=16),
+}
 
 
 class Loop(NamedTuple):
@@ -67,10 +87,11 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
     A row of 32 elements beside one of 64, rows of 4, 32 alike: minima 1.5, decoded 1.5; 128 alike given 0.85.
     """
     rows, lanes, alike = layout.block, register_elements(*kinds), layout.block * layout.inner
+    limits = _ROWS[op]
     width = min(tuning.current().narrow_row, max(FEWEST, min(64, alike // 4), alike // 16))
-    if layout.inner == 1 or 2 * layout.inner > width or layout.inner >= _TOO_WIDE[op] * lanes:
+    if layout.inner == 1 or 2 * layout.inner > width or layout.inner >= limits.too_wide * lanes:
         return 1
-    if layout.inner >= lanes and rows < _MANY[op]:
+    if layout.inner >= lanes and rows < limits.many:
         return 1
     step = math.lcm(layout.inner, FEWEST) // layout.inner
     step = step if step * layout.inner <= width else 1

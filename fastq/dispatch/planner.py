@@ -23,6 +23,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.build import element_type, is_wide, kernel_address
 from fastq.kernels.loops import columns
 from fastq.kernels.loops.blocks import BLOCK_SIZES, blocks
+from fastq.kernels.loops.histogram import PARTIALS
 from fastq.kernels.loops.repack import repack, repack_elements
 from fastq.kernels.loops.runs import runs
 from fastq.kernels.operands import (
@@ -44,13 +45,11 @@ from fastq.system import tuning
 Array = NDArray[Any]
 COPY = X, OUT, NONE, NONE, NONE  # operands of kernels without parameters
 
-# Bits depend on these, so no CPU sets them.
-# elements over which errors are added up before sums are added, so that the order does not depend on threads
+# elements over which errors are added up before sums are added, so that the order does not depend on threads; results
+# depend on this number, so it is no tuning constant
 ERRORS_CHUNK = 1 << 16
-# chunks of codes that are packed are multiples of so many: cache lines of any format
+# elements of which chunks of copied codes are multiples: whole cache lines in any format
 REPACKED = 1 << 14
-# neighbouring elements that are counted apart, so that no addition waits for one to the same bin; the kernel has four
-PARTIALS = 4
 
 threadpool.when_changed(plans.clear)
 
@@ -202,14 +201,12 @@ def _as_integers(kind: ElementType) -> ElementType:
 
 
 class MinMaxReduction(NamedTuple):
-    """A reduction to minima and maxima: partial results of `slots` threads, side by side, then `merge_partials`.
+    """A reduction to minima and maxima: partial results of `slots` threads, side by side, which are then merged.
 
     Attributes
     ----------
     plan : LaunchPlan
         All launches.
-    reduce, merge_partials : LaunchPlan
-        The first and, where there are several slots, the second one alone.
     dtype : dtype
         In which minima and maxima are held.
     identities : tuple of ndarray or None
@@ -221,8 +218,6 @@ class MinMaxReduction(NamedTuple):
     """
 
     plan: LaunchPlan
-    reduce: LaunchPlan
-    merge_partials: LaunchPlan | None
     dtype: np.dtype[Any]
     identities: tuple[Array, Array] | None
     size: int
@@ -281,14 +276,14 @@ def plan_minmax(
     assert layout is not None
     threads = _threads_to_reduce(size)
     tuned = tuning.current()
-    held = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
-    loop, count, owned = loop_of(layout, "minmax", dtype, held), layout.parameters, owned_units(layout)
+    accumulator = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
+    loop, count, owned = loop_of(layout, "minmax", dtype, accumulator), layout.parameters, owned_units(layout)
     alone = layout.owned and size // owned >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and memory is None
     function = columns.column_ranges if wide else loop.function
-    kernel = kernel_for(function, ReductionOperands(dtype, held, held), "minmax")
+    kernel = kernel_for(function, ReductionOperands(dtype, accumulator, accumulator), "minmax")
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
@@ -300,15 +295,15 @@ def plan_minmax(
         kernel, operands, args, units, threads, size=unit, chunk_multiple=together, chunk=chunk, status_mask=mask
     )
     reduce = _read_in_tiles(reduce, shape, dtype, memory, together, copies_isnan)
-    merge = _plan_merge(held, slots, count) if slots > 1 else None
+    merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
     plan = reduce.then(merge) if merge else reduce
-    identities = _identities(held, slots * count, layout.shape) if slots * count <= tuned.narrow_row else None
-    return MinMaxReduction(plan, reduce, merge, held, identities, slots * count, layout.shape)
+    identities = _identities(accumulator, slots * count, layout.shape) if slots * count <= tuned.narrow_row else None
+    return MinMaxReduction(plan, accumulator, identities, slots * count, layout.shape)
 
 
-def _plan_merge(held: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
+def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
     """Plan to merge the partial results of slots, so many minima and maxima each."""
-    kernel = kernel_for(columns.merge_partials, PartialOperands(held, held), "minmax")
+    kernel = kernel_for(columns.merge_partials, PartialOperands(accumulator, accumulator), "minmax")
     args = kernel_args(_NO_LAYOUT, partials=slots, partial_stride=count)
     return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)
 
@@ -363,13 +358,13 @@ def plan_histogram(
     size = math.prod(shape)
     length, width, threads = size // parts, 2 * bins, threadpool.threads_for(size)
     alone = parts >= 4 * threads  # each thread has parts of its own
-    held = np.dtype(np.int32 if size < 1 << 31 else np.int64)
-    nbytes, tuned = parts * width * held.itemsize, tuning.current()
+    accumulator = np.dtype(np.int32 if size < 1 << 31 else np.int64)
+    nbytes, tuned = parts * width * accumulator.itemsize, tuning.current()
     threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
     slots = 1 if alone else threads
     partials = PARTIALS if slots * nbytes * PARTIALS <= tuned.partial_histograms else 1
     kernel = kernel_for(
-        runs, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), held), "histogram", nan=nan
+        runs, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), accumulator), "histogram", nan=nan
     )
     layout = Layout(1, size, 1, length, parts, NEVER, 1, (parts,))
     stride = parts if slots > 1 else 0
@@ -379,13 +374,15 @@ def plan_histogram(
         kernel, (X, LO, HI, SUMS, NONE), args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
     )
     plan = _read_in_tiles(plan, shape, dtype, memory, chunk_multiple)
-    return HistogramReduction(plan, slots, parts, partials, width, held)
+    return HistogramReduction(plan, slots, parts, partials, width, accumulator)
 
 
-def plan_parameters(spec: OpSpec, held: np.dtype[Any], count: int) -> LaunchPlan:
+def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> LaunchPlan:
     """Plan to turn so many ranges into scale and zero point."""
     scheme = spec.range_scheme
-    kinds = RangeOperands(held, held, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype)
+    kinds = RangeOperands(
+        accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
+    )
     loop = columns.many_ranges if count >= tuning.current().batched_blocks else columns.ranges
     kernel = kernel_for(loop, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
     threads = threadpool.threads_for(count)
@@ -437,9 +434,14 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
 
 
 def _plan_fused(
-    spec: OpSpec, shape: tuple[int, ...], src: np.dtype[Any], dst: np.dtype[Any], memory: StridedOperands, once: bool
+    spec: OpSpec,
+    shape: tuple[int, ...],
+    src: np.dtype[Any],
+    dst: np.dtype[Any],
+    memory: StridedOperands,
+    refuse_rereads: bool,
 ) -> LaunchPlan | None:
-    """Plan one pass, reading lines `once` if asked; None where blocks leave the cache or are too few for threads."""
+    """Plan one pass, rereads refused as in `in_tiles`; None where blocks leave the cache or are too few for threads."""
     op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
     kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
     layout, size, tuned = make_layout(shape, spec.axes, spec.block_size), math.prod(shape), tuning.current()
@@ -452,8 +454,8 @@ def _plan_fused(
     narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
     if few or large or narrow or has_short_runs(layout, op, *kinds[:3]) or not layout.owned:
         return None
-    apart = layout.inner * element_type(kinds.src).bitwidth // 8  # bytes from row to row
-    aliased = layout.block > tuned.aliased_rows and apart % tuned.aliased_stride == 0
+    row_bytes = layout.inner * element_type(kinds.src).bitwidth // 8
+    aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
     if layout.inner > 1 and (aliased or (layout.block > tuned.fused_rows and outgrows_cache(4 * bytes_of(size, src)))):
         return None
     args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
@@ -468,9 +470,11 @@ def _plan_fused(
     if batched and layout.parameters >= tuned.batched_blocks:
         kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
         plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
-        return _tiled_if_strided(plan, shape, kinds, memory, unit=layout.block, whole=layout.block, once=once)
+        return _tiled_if_strided(
+            plan, shape, kinds, memory, unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads
+        )
     kernel = kernel_for(runs, kinds, op, arithmetic, **options)
     unit = owned_units(layout)
     args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2], layout, unit))
     plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=unit)
-    return _tiled_if_strided(plan, shape, kinds, memory, whole=unit, once=once)
+    return _tiled_if_strided(plan, shape, kinds, memory, whole=unit, refuse_rereads=refuse_rereads)

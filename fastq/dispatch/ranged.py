@@ -269,8 +269,8 @@ class ParameterChoice:
         if x.size:
             self.reduce = Extremes(x, request.axes, request.block_size, request.nan)
             self.search = None if request.search is None else RangeSearch(x, spec, request.compute, request.search)
-            held = self.reduce.dtype if self.search is None else request.compute
-            self.plan = plan_parameters(spec, held, self.reduce.arrangement.layout.parameters)
+            accumulator = self.reduce.dtype if self.search is None else request.compute
+            self.plan = plan_parameters(spec, accumulator, self.reduce.arrangement.layout.parameters)
             both = self.tensor_scale is None and self.search is None  # nothing is between the two
             self.launch = bind(self.reduce.plan.plan.then(self.plan)) if both else None
             scale_format = spec.arithmetic.scale_format
@@ -375,7 +375,7 @@ class RangedLaunch:
             result, scale, zero_point = new() if out is None else out, new_scale(), new_zero_point()
             status = launch(x, result, scale, zero_point, None, *begin())
             if status == UNFIT:
-                self._launch_apart(x, result, scale, zero_point)
+                self._launch_on_copies(x, result, scale, zero_point)
             elif status:
                 refuse(status, nan, x)
             if arranged is not None:
@@ -384,7 +384,7 @@ class RangedLaunch:
 
         return call if self.tensor_scale is None else self._launch_with_tensor_scale
 
-    def _launch_apart(
+    def _launch_on_copies(
         self,
         x: Array,
         out: Any,
@@ -417,7 +417,7 @@ class RangedLaunch:
         result, shape = self.new() if out is None else out, self.arrangement.layout.shape
         scale, zero_point = np.empty(shape, self.scheme.scale_dtype), np.zeros(shape, self.scheme.zero_point_dtype)
         tensor_scale, status = self.tensor_scale(x)
-        self._launch_apart(x, result, scale, zero_point, tensor_scale, status)
+        self._launch_on_copies(x, result, scale, zero_point, tensor_scale, status)
         arranged = self.arrangement.from_kernel
         return result, self.template.filled(arranged(scale), arranged(zero_point), tensor_scale)
 

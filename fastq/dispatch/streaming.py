@@ -1,6 +1,6 @@
 """Decide whether results are stored past the cache, and how, by what the runs of a call look like in memory.
 
-The one place for all loops. Formats that a kernel can store so are those of `goes_in_lines` in
+The one place for all loops. Formats that a kernel can store so are those of `can_stream` in
 fastq/kernels/loops/nontemporal.py; whether codes go past it at all says `stores_past_cache` in fastq/kernels/build.py.
 The numbers are those of fastq/system/tuning.py, each with its measurement.
 """

@@ -13,7 +13,7 @@ from fastq.system import tuning
 
 Array = NDArray[Any]
 
-SHORT = 32  # elements of a row, below which a loop over rows takes longer than to transpose them
+SHORT_ROW = 32  # elements of a row, below which a loop over rows takes longer than to transpose them
 # the same of rows of which it takes some as one; and elements that have the same parameters, from which on it does
 SHORT_TOGETHER, TOGETHER = 8, 256
 MANY = 16  # rows with the same parameters, from which on even the shortest ones are taken as one
@@ -36,15 +36,15 @@ def memory_of_out(out: Array) -> Memory | None:
     return None if is_plain_out(out) else Memory(out.strides, out.dtype)
 
 
-def memory_of_result(like: Array, dtype: np.dtype[Any], seen: tuple[int, ...] | None) -> Memory | None:
-    """Return the memory, with axes in the order `seen`, of a result to be made in the memory order of an array."""
+def memory_of_result(like: Array, dtype: np.dtype[Any], view_order: tuple[int, ...] | None) -> Memory | None:
+    """Return the memory, with axes in `view_order`, of a result to be made in the memory order of an array."""
     order = tuple(range(like.ndim)) if is_plain(like) else memory_order(like)
-    if order == (seen or tuple(range(like.ndim))):
+    if order == (view_order or tuple(range(like.ndim))):
         return None
     strides, step = [0] * like.ndim, dtype.itemsize
     for axis in reversed(order):
         strides[axis], step = step, step * like.shape[axis]
-    return Memory(tuple(strides[axis] for axis in seen or range(like.ndim)), dtype)
+    return Memory(tuple(strides[axis] for axis in view_order or range(like.ndim)), dtype)
 
 
 def extent_of(x: Array) -> tuple[int, int]:
@@ -63,7 +63,11 @@ def is_plain(x: Array | None) -> bool:
 
 
 def is_plain_out(out: Array | None) -> bool:
-    """Whether kernels can write an array in C order as it is: past the cache elements have to begin with its lines."""
+    """Return whether kernels can write an array in C order in place.
+
+    Elements must be aligned: a streaming store faults at an address between granules, and kernels count whole elements
+    up to the next cache line.
+    """
     return is_plain(out) and (out is None or out.flags.aligned)
 
 
@@ -146,24 +150,36 @@ def arrange(
     reads: bool = False,
     scale_order: tuple[int, ...] | None = None,
 ) -> Arrangement:
-    """Return how kernels see x, and out if it is given: as out lies in memory, else as x does, where that can be.
+    """Choose the order of axes in which kernels visit x, and out if there is one.
 
-    With `given` parameters as x lies where that has the wider elements: to transpose the others moves fewer bytes. With
-    `reads` there is no result of its shape, and what is repeated along an axis is read in the rows that it has. Blocks
-    along the last axis are seen in C order, unless another one has long rows and, where parameters are not given, lets
-    kernels work in place; or it does, elements of a block follow each other, and given scales lie in that order, too
-    (`scale_order`). Rows of a few elements with parameters of their own are seen in C order.
+    The first order that fits is taken: the memory order of out (of x if there is no out, or if given parameters go with
+    wider elements of x in long rows, so that the narrower array is transposed), C order, kept axes first. The memory
+    order is passed over where a loop in C order is faster: see `_is_faster`.
+
+    Parameters
+    ----------
+    x, out : ndarray
+        Only their memory counts; out may be None.
+    axes, block_size : tuple of int or None, int
+        The granularity in the caller's order.
+    given : bool
+        Whether scale and zero point are given.
+    reads : bool
+        Whether there is no result of x's shape; a repeated axis is then the slowest, so that x is read in the rows that
+        it has.
+    scale_order : tuple of int, optional
+        Axes of contiguous given scales, slowest first.
     """
     natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, axes, block_size)
     leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
-    order = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out, reads)
+    in_memory = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out, reads)
     arrangement = None
-    for seen in (order, natural, tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))):
-        direct = is_plain(x.transpose(seen)) and (out is None or is_plain(out.transpose(seen)))
-        arrangement = _arranged(x.shape, axes, block_size, seen, direct)
+    for order in (in_memory, natural, tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))):
+        direct = is_plain(x.transpose(order)) and (out is None or is_plain_out(out.transpose(order)))
+        arrangement = _arranged(x.shape, axes, block_size, order, direct)
         if arrangement is None:
             continue
-        if seen == natural or in_c_order is None:
+        if order == natural or in_c_order is None:
             break
         if _is_faster(arrangement, in_c_order, block_size, x.itemsize, given, reads, scale_order):
             break
@@ -172,7 +188,7 @@ def arrange(
 
 
 def _is_faster(
-    seen: Arrangement,
+    arrangement: Arrangement,
     in_c_order: Layout,
     block_size: int,
     itemsize: int,
@@ -181,6 +197,10 @@ def _is_faster(
     scale_order: tuple[int, ...] | None,
 ) -> bool:
     """Whether a loop over a layout is faster than one in C order, both tile by tile if not direct.
+
+    Blocks along the last axis are visited in C order, unless another one has long rows and, where parameters are not
+    given, lets kernels work in place; or it does, elements of a block follow each other, and given scales lie in that
+    order, too (`scale_order`). Rows of a few elements with parameters of their own are visited in C order.
 
     Two threads, float32 and uint8 in a permuted order, beside C order. 2**20 elements, blocks along the last axis, rows
     of 2, 4, 8, 16 elements in place: blocks of 32 0.3 to 0.6, 0.5 to 1.2, 1.0 to 2.7, 1.3 to 3.2 times as fast, blocks
@@ -191,13 +211,13 @@ def _is_faster(
     rows alike 0.3 to 1.4, 0.6 to 2.1, 0.4 to 1.2, 16 alike 0.5 to 1.9, 1.0 to 3.8, 0.6 to 2.0, 32 alike 0.8 to 3.8,
     1.6 to 6.9, 1.0 to 3.1.
     """
-    layout = seen.layout
+    layout = arrangement.layout
     if not block_size or in_c_order.inner > 1:
         return not _has_short_rows(layout, itemsize, reads) or _has_short_rows(in_c_order, itemsize, reads)
     if layout.inner == 1:  # to transpose given parameters of blocks of 32 takes as long as to copy their runs to tiles
-        return seen.direct and (not given or scale_order == seen.parameter_order)
-    long = layout.inner >= SHORT or (layout.inner >= SHORT_TOGETHER and layout.inner * layout.block >= TOGETHER)
-    return long and (seen.direct or given)
+        return arrangement.direct and (not given or scale_order == arrangement.parameter_order)
+    long = layout.inner >= SHORT_ROW or (layout.inner >= SHORT_TOGETHER and layout.inner * layout.block >= TOGETHER)
+    return long and (arrangement.direct or given)
 
 
 def _has_short_rows(layout: Layout, itemsize: int, reads: bool) -> bool:
@@ -236,11 +256,11 @@ def _arranged(
     if order == tuple(range(len(shape))):
         layout = make_layout(shape, axes, block_size)
         return None if layout is None else Arrangement(None, direct, axes, layout, ())
-    seen = None if axes is None else tuple(sorted(order.index(axis) for axis in axes))
-    layout = make_layout(tuple(shape[axis] for axis in order), seen, block_size)
+    kept = None if axes is None else tuple(sorted(order.index(axis) for axis in axes))
+    layout = make_layout(tuple(shape[axis] for axis in order), kept, block_size)
     if layout is None:
         return None
     parameter_order: tuple[int, ...] = ()
     if axes is not None and len(layout.shape) > 1:
         parameter_order = order if block_size else tuple(axes.index(axis) for axis in order if axis in axes)
-    return Arrangement(order, direct, seen, layout, parameter_order)
+    return Arrangement(order, direct, kept, layout, parameter_order)

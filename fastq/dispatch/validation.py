@@ -185,7 +185,7 @@ def _scale_in(scale: Any, compute: np.dtype[Any]) -> tuple[NDArray[Any], NDArray
 
 
 def _all_positive_finite(scale: NDArray[Any]) -> bool:
-    """Piece by piece, so that the temporaries stay in the cache however many blocks there are."""
+    """Return whether all scales are positive and finite, in pieces that keep temporaries in the cache."""
     flat = scale.reshape(-1)  # a copy if strided; scales are
     return all(
         bool(np.min(piece) > 0 and np.max(piece) < np.inf)  # false for NaN too, which both propagate
@@ -324,7 +324,7 @@ def as_float_zero_point(zero_point: Any, dtype: np.dtype[Any], shape: tuple[int,
 
 
 def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:
-    """Pass if parameters have the shape wanted, or are one number.
+    """Raise ValueError unless parameters have the shape wanted, or are one number.
 
     Raises
     ------

@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 from numba.core import config
@@ -22,9 +22,26 @@ OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundschec
 hold_at_fork(global_compiler_lock, global_compiler_lock.is_locked)
 
 
-def target() -> tuple[Any, ...]:
-    """Return what machine code is made for: triple, CPU and its features."""
-    return tuple(cpu_target.target_context.codegen().magic_tuple())
+class Target(NamedTuple):
+    """What machine code is made for: target triple, LLVM's name of the CPU, and its features as one string."""
+
+    triple: str
+    cpu: str
+    features: str
+
+    def has(self, feature: str) -> bool:
+        """Return whether the CPU has an instruction set extension, by LLVM's name."""
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def is_arm(self) -> bool:
+        """Return whether this is AArch64, whose base instructions include FMA and half conversions."""
+        return self.triple.startswith(("aarch64", "arm64"))
+
+
+def target() -> Target:
+    """Return what machine code is made for."""
+    return Target(*cpu_target.target_context.codegen().magic_tuple())
 
 
 def _is_short() -> bool:

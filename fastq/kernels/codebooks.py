@@ -14,15 +14,14 @@ from fastq.jit import intrinsic, njit, specialize, target
 from fastq.simd import Vec, bitcast, constant, convert, emit_shuffle, lane_type, maximum, select
 from fastq.simd.vector import call_llvm, llvm_type
 
-_TRIPLE, _CPU, _FEATURES = target()
 _I32 = ir.IntType(32)
 
 # instructions that look lanes up in a register of 32-bit words, or in two, which LLVM does not find by itself
 _PERMUTE, _PERMUTE_TWO, _WORDS = "", "", 0
-if "+avx512f" in _FEATURES:
+if target().has("avx512f"):
     _PERMUTE, _PERMUTE_TWO = "llvm.x86.avx512.permvar.si.512", "llvm.x86.avx512.vpermi2var.d.512"
     _WORDS = 16
-elif "+avx2" in _FEATURES:
+elif target().has("avx2"):
     _PERMUTE, _WORDS = "llvm.x86.avx2.permd", 8
 
 LOOK_UP_BITS = _WORDS.bit_length()  # of codes whose numbers fill two registers at most

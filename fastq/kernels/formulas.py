@@ -36,10 +36,8 @@ from fastq.simd import (
     trunc,
 )
 
-_TRIPLE, _CPU, _FEATURES = target()
-
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
-HAS_FMA = "+fma" in _FEATURES or "aarch64" in _TRIPLE
+HAS_FMA = target().has("fma") or target().is_arm
 
 
 # --- rounding ---------------------------------------------------------------------------------------------------------

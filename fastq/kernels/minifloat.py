@@ -28,10 +28,8 @@ from fastq.simd import (
     select,
 )
 
-_TRIPLE, _CPU, _FEATURES = target()
-
 # without the instructions LLVM calls C functions, which are not linked
-HAS_HALF = "+f16c" in _FEATURES or "aarch64" in _TRIPLE
+HAS_HALF = target().has("f16c") or target().is_arm
 
 
 class Minifloat(Element):

@@ -22,7 +22,8 @@ class KernelSpec(types.Opaque):
         "minmax", "histogram", "quantize", "dequantize", "fake" (quantize and dequantize), "compare", "repack" or
         "binarize".
     nan : str
-        "raise": report NaN; "zero": take it for 0.0; "keep": give it the code of NaN.
+        "raise": report NaN; "zero": take it for 0.0; "keep": give it the code of NaN, or its block
+        a scale of NaN (see `keeps_nan_in_scale`).
     range_scheme : str
         "": parameters are given; "asymmetric", "symmetric", "microscaling" or "nvfp4": taken from the range of what
         they belong to.

@@ -46,7 +46,7 @@ def keeps_value(dtype: np.dtype[Any]) -> bool:
 
 
 def check_abi() -> None:
-    """Pass if fields are where compiled code reads them.
+    """Raise ImportError unless fields are where compiled code reads them.
 
     Raises
     ------

@@ -40,7 +40,7 @@ X, OUT, SCALE, ZERO, SUMS, LO, HI, NONE = range(8)
 VALUES = X, OUT, SCALE, ZERO, NONE  # what most kernels get
 
 # words of a launch plan: how many launches; what operands have to be (see `Checks`); then the launches
-LAUNCHES, NBYTES, SCALE_SIZE, SIGNED, SCALE_TYPE = 0, 1, 5, 6, 7
+LAUNCHES, NBYTES, SCALE_SIZE, SCALE_FLAGS, SCALE_TYPE = 0, 1, 5, 6, 7
 ZERO_SIZE, ZERO_IS_FLOAT, LEAST_ZERO, MOST_ZERO, ZERO_TYPE = range(8, 13)
 LOWEST = 13  # of x and out: bytes from its first element to its lowest one
 ARRAY, FLOAT, DOUBLE, INT, NOTHING = range(15, 20)  # addresses of types and None, which only this process knows
@@ -132,15 +132,11 @@ class LaunchPlan(NamedTuple):
         descriptors = tuple(descriptor for plan in plans for descriptor in plan.descriptors)
         return LaunchPlan(words, max(plan.threads for plan in plans), descriptors)
 
-    def restricted_to(self, start: int, stop: int, origin: int = 0, chunk: int = 0) -> LaunchPlan:
-        """Return this plan of one launch for a part that stays in the cache: some units, operands from `origin` on.
-
-        Threads share it where a chunk of it has fewer units.
-        """
+    def restricted_to(self, start: int, stop: int) -> LaunchPlan:
+        """Return this plan of one launch for a part that stays in the cache: units start..stop."""
         words = self.words.copy()
         words[HEAD + LAUNCH_ARGS : HEAD + LAUNCH_DESCRIPTOR].view(KERNEL_ARGS)["streaming"] = 0
-        words[HEAD + LAUNCH_ORIGIN : HEAD + LAUNCH_CHUNK] = origin, start, stop
-        words[HEAD + LAUNCH_CHUNK] = chunk or words[HEAD + LAUNCH_CHUNK]
+        words[HEAD + LAUNCH_ORIGIN : HEAD + LAUNCH_CHUNK] = 0, start, stop
         return self._replace(words=words)
 
     def with_tensor(self, tensor: float) -> LaunchPlan:
@@ -287,24 +283,32 @@ def _find_all(objects, operands, plan, stack, base):  # type: ignore[no-untyped-
     return found
 
 
+def _finite_check(word: types.Type, magnitude: int, infinity: int) -> Callable[..., bool]:
+    """Make the loop of `_are_finite` for floats whose bits are of an integer type."""
+
+    @njit
+    def check(where, count, above, signed):  # type: ignore[no-untyped-def]
+        good, mask, words = True, magnitude if signed else -1, pointer(where, word)
+        for k in range(count):
+            good &= above < words[k] & mask < infinity
+        return good
+
+    return check  # type: ignore[no-any-return]
+
+
+_are_finite_singles = _finite_check(types.int32, 0x7FFFFFFF, 0x7F800000)
+_are_finite_doubles = _finite_check(types.int64, 0x7FFFFFFFFFFFFFFF, 0x7FF << 52)
+
+
 @njit
 def _are_finite(where, size, nbytes, above, signed):  # type: ignore[no-untyped-def]
     """Return whether floats are finite and above 0, or from 0 on, which their bits as an integer tell.
 
     `above` is 0 or -1; with `signed` their magnitudes are meant.
     """
-    good = True
     if size == 4:
-        sign = 0x7FFFFFFF if signed else -1
-        words = pointer(where, types.int32)
-        for k in range(nbytes >> 2):
-            good &= above < words[k] & sign < 0x7F800000
-        return good
-    sign = 0x7FFFFFFFFFFFFFFF if signed else -1
-    longs = words_at(where)
-    for k in range(nbytes >> 3):
-        good &= above < longs[k] & sign < 0x7FF << 52
-    return good
+        return _are_finite_singles(where, nbytes >> 2, above, signed)
+    return _are_finite_doubles(where, nbytes >> 3, above, signed)
 
 
 @njit
@@ -325,8 +329,8 @@ def _pass(plan, stack):  # type: ignore[no-untyped-def]
         first = stack[k] + (plan[LOWEST] if k == X else 0)
         if first < stop and start < first + plan[NBYTES + k]:
             return False
-    size = plan[SCALE_SIZE]
-    if size and not _are_finite(stack[SCALE], size, plan[NBYTES + SCALE], -(plan[SIGNED] >> 1), plan[SIGNED] & 1):
+    size, flags = plan[SCALE_SIZE], plan[SCALE_FLAGS]
+    if size and not _are_finite(stack[SCALE], size, plan[NBYTES + SCALE], -(flags >> 1), flags & 1):
         return False
     size = plan[ZERO_SIZE]
     if plan[ZERO_IS_FLOAT]:

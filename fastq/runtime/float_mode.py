@@ -11,16 +11,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from fastq.jit import intrinsic, njit
+from fastq.jit import intrinsic, njit, target
 from fastq.runtime.cpython import int_value, local, new_int, python_function, words_at
 from fastq.simd.vector import call_llvm
 
-_IS_X86 = binding.get_process_triple().startswith("x86_64")
-_IS_ARM = binding.get_process_triple().startswith(("aarch64", "arm64"))
+_IS_X86, _IS_ARM = target().triple.startswith("x86_64"), target().is_arm
 # bits that choose how operations work, and their values in the mode of IEEE 754; x86 has flags of what happened beside
 CONTROL, STANDARD = (0xFFC0, 0x1F80) if _IS_X86 else (-1, 0)
 

@@ -260,7 +260,7 @@ def _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, 
 
 
 def copy(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step):  # type: ignore[no-untyped-def]
-    """Copy a matrix between addresses, strides in bytes: what C calls."""
+    """Copy a matrix between addresses, strides in bytes; a C entry point."""
     size, result_size = _itemsizes(kind)
     if src_step == size and dst_row == result_size and dst_step != result_size:
         _copy_transposed(kind, src, dst, rows, columns, src_row, src_step, dst_row, dst_step)

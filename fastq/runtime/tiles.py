@@ -97,7 +97,7 @@ def _run(words, x, y, others, args, origin, count, slot):  # type: ignore[no-unt
 
 
 def tile_runs(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
-    """Run a kernel on elements start..stop, piece by piece: what C calls."""
+    """Run a kernel on elements start..stop, piece by piece; a C entry point."""
     words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + words[Y_BUFFER]
@@ -152,7 +152,7 @@ def _place_of(words, square):  # type: ignore[no-untyped-def]
 
 
 def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
-    """Run a kernel on squares start..stop, row by row of each unless they follow each other: what C calls."""
+    """Run a kernel on squares start..stop, row by row of each unless they follow each other; a C entry point."""
     words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
     y_buffer = x_buffer + words[Y_BUFFER]

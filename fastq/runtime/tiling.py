@@ -35,6 +35,7 @@ from fastq.runtime.tiles import (
     NDIM,
     SUM_BYTES,
     TOGETHER,
+    UNIT,
     UNIT_BITS_X,
     Y_BUFFER,
     tile_runs,
@@ -136,7 +137,7 @@ class Demands(NamedTuple):
         Elements that follow each other in C order of which it, and a thread, has to get a multiple.
     packed : bool
         Whether it has elements of an operand packed in bytes.
-    once : bool
+    refuse_rereads : bool
         Whether lines of transposed memory are to be read once.
     adds : bool
         Whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins.
@@ -145,7 +146,7 @@ class Demands(NamedTuple):
     unit: int
     multiple: int
     packed: bool
-    once: bool
+    refuse_rereads: bool
     adds: bool
 
 
@@ -169,7 +170,7 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     """
     sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))
     most = min(LINE // step, sizes[axis])
-    for rows in (most >> k for k in range(1 if demands.once else most.bit_length())):
+    for rows in (most >> k for k in range(1 if demands.refuse_rereads else most.bit_length())):
         room = ((BUFFER - LINE) // rows - 2 * LINE * copied) * 8 // bits
         span, width, columns = _columns(axes, axis, room, demands)
         if columns:
@@ -203,30 +204,37 @@ def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
     if axes.sizes[axis] < _MANY_SQUARES * rows or axes.period[0] != _ALL:
         return 0, 0
     step_x, step_y = (
-        steps[axis] if steps[axis] > 0 and _in_lines(steps, axis, rows) else 0 for steps in (axes.x, axes.y)
+        steps[axis] if steps[axis] > 0 and _fills_lines(steps, axis, rows) else 0 for steps in (axes.x, axes.y)
     )
     return step_x, 0 if step_x else step_y
 
 
-def _in_lines(steps: list[int], axis: int, rows: int) -> bool:
+def _fills_lines(steps: list[int], axis: int, rows: int) -> bool:
     """Whether rows along an axis fill lines, and squares of so many, and columns, are whole lines apart."""
     apart = [step * rows if k == axis else step for k, step in enumerate(steps)]
     return LINE % steps[axis] == 0 and not any(step % LINE for step in apart)
 
 
 def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, int, int]:
-    """Return how many elements the rows of a square have that have room for so many; 0 where `multiple` are too many.
+    """Choose the row of a square, which has room for `room` elements.
 
-    Before it how many rows of the last axis those are, 0 where they are of one, and of how many they are a part.
+    Returns
+    -------
+    span : int
+        Indices of the last axis but one that a row covers, 0 if it is part of the last axis.
+    width : int
+        Elements that rows are cut from.
+    columns : int
+        Elements of a row, 0 where `demands.multiple` does not fit.
     """
     multiple, sizes, last = demands.multiple, axes.sizes, axes.sizes[-1]
     if last < _SHORT_ROW and axis < len(sizes) - 2 and axes.elements[-2] == last:
-        span = _share(sizes[-2], room // last, math.lcm(multiple, last) // last)
+        span = _even_part(sizes[-2], room // last, math.lcm(multiple, last) // last)
         if span:
             return span, sizes[-2] * last, span * last
     lines = math.lcm(WHOLE_BYTES, multiple)
     several = math.lcm(lines, _SIDE_BY_SIDE * demands.unit), lines, lines if demands.packed else multiple
-    return 0, last, next(filter(None, (_share(last, room, each) for each in several)), 0)
+    return 0, last, next(filter(None, (_even_part(last, room, each) for each in several)), 0)
 
 
 def _padded(nbytes: int) -> int:
@@ -234,10 +242,11 @@ def _padded(nbytes: int) -> int:
     return -(-nbytes // LINE) * LINE + LINE if nbytes else 0
 
 
-def _share(size: int, most: int, multiple: int) -> int:
-    """Return a size, or if it is larger than `most` a multiple of so many in which it has few and about equal parts.
+def _even_part(size: int, most: int, multiple: int) -> int:
+    """Return the size of a part when `size` is cut into the fewest about equal parts of at most `most`.
 
-    0 where `multiple` is too many.
+    What is not cut has any size. Else parts are a multiple of `multiple`, but for the last one, which may be smaller;
+    0 where `multiple` exceeds `most`.
     """
     if size <= most:
         return size
@@ -256,7 +265,7 @@ def in_tiles(
     chunk_multiple: int = 1,
     sum_bytes: int = 0,
     unit_bits: tuple[int, int] | None = None,
-    once: bool = False,
+    refuse_rereads: bool = False,
 ) -> LaunchPlan | None:
     """Return a plan of one launch for strided arrays; None where a buffer is too small.
 
@@ -279,40 +288,55 @@ def in_tiles(
     unit_bits : tuple of int, optional
         Bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
         origin in units; then only one of the operands is strided, whose elements all others are.
-    once : bool
+    refuse_rereads : bool
         Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
         Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
         rows 0.2 Gelem/s, minima in the order of memory first 3.5.
     """
     axes = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
-    across, cut = _across(axes), None
-    if across:
-        folded, axis = _folded(axes, *across)
-        packed, multiple = any(each.bits % 8 for each in (x, y)), math.lcm(whole, chunk_multiple)
-        demands = Demands(unit, multiple, packed, once, adds=sum_bytes > 0)
-        cut = _squares(folded, axis, across[1], bits_x, bits_y, demands)
-        axes = folded if cut else axes
-    if cut is None and not (across and once):
-        together = whole if unit_bits else math.lcm(WHOLE_BYTES, whole)
-        cut = _pieces(math.prod(shape), bits_x, bits_y, together, chunk_multiple)
+    packed, multiple = any(each.bits % 8 for each in (x, y)), math.lcm(whole, chunk_multiple)
+    demands = Demands(unit, multiple, packed, refuse_rereads, adds=sum_bytes > 0)
+    together = whole if unit_bits else math.lcm(WHOLE_BYTES, whole)
+    axes, cut = _cut(axes, math.prod(shape), bits_x, bits_y, demands, together, chunk_multiple)
     if cut is None:
         return None
     (launch,) = plan.launches
-    words = _descriptor(axes)
-    fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
-    words[INNER : BITS_Y + 1] = launch[LAUNCH_KERNEL], unit, x.copy, fill_y, empty_y, x.bits, y.bits
-    words[Y_BUFFER : Y_BUFFER + len(cut.words)], words[SUM_BYTES] = cut.words, sum_bytes
-    units = *(unit_bits or (x.bits * unit, y.bits * unit)), unit if unit_bits else 1
-    words[UNIT_BITS_X:NDIM] = *units, *axes.period
+    words = _descriptor(axes, cut, x, y, unit, unit_bits)
+    words[INNER], words[SUM_BYTES] = launch[LAUNCH_KERNEL], sum_bytes
     return _replanned(launch, cut, words)
 
 
-def _descriptor(axes: Axes) -> Array:
-    """Return the words of a descriptor, of which those of the axes are set."""
+def _cut(
+    axes: Axes, size: int, bits_x: int, bits_y: int, demands: Demands, together: int, chunk_multiple: int
+) -> tuple[Axes, Cut | None]:
+    """Choose between squares, where an array is transposed and they fit, and pieces of multiples of `together`.
+
+    Return the axes that the cut is of, too: squares may have two of them as one. None where buffers are too small for
+    either, or for squares alone if rereads are refused.
+    """
+    transposed = _transposed_axis(axes)
+    if transposed:
+        folded, axis = _folded(axes, *transposed)
+        squares = _squares(folded, axis, transposed[1], bits_x, bits_y, demands)
+        if squares or demands.refuse_rereads:
+            return folded, squares
+    return axes, _pieces(size, bits_x, bits_y, together, chunk_multiple)
+
+
+def _descriptor(axes: Axes, cut: Cut, x: Operand, y: Operand, unit: int, unit_bits: tuple[int, int] | None) -> Array:
+    """Return the words of a descriptor, but those of the kernel and of its sums.
+
+    They tell what a unit of the kernel is, how operands are copied, how the launch is cut, and the axes.
+    """
     columns = np.array([axes.sizes, axes.x, axes.y, axes.elements], np.int64).T
     words = np.zeros(AXES + columns.size, np.int64)
     words[AXES:], words[NDIM] = columns.reshape(-1), len(axes.sizes)
+    fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
+    words[UNIT : BITS_Y + 1] = unit, x.copy, fill_y, empty_y, x.bits, y.bits
+    words[Y_BUFFER : Y_BUFFER + len(cut.words)] = cut.words
+    units = *(unit_bits or (x.bits * unit, y.bits * unit)), unit if unit_bits else 1
+    words[UNIT_BITS_X:NDIM] = *units, *axes.period
     return words
 
 
@@ -359,10 +383,10 @@ def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> Axes:
     return Axes(sizes, list(x), list(y), [math.prod(sizes[k + 1 :]) for k in range(len(sizes))])
 
 
-def _across(axes: Axes) -> tuple[int, int] | None:
-    """Return the axis along which an array is almost contiguous and the step there, if that is not the last axis.
+def _transposed_axis(axes: Axes) -> tuple[int, int] | None:
+    """Find the axis other than the last along which an array is nearly contiguous; return it and its step in bytes.
 
-    None where no array is transposed so, or what follows that axis is too short for rows of their own.
+    None where neither array has one, or what follows that axis is too short for rows of their own.
     """
     sizes = axes.sizes
     for each in (axes.x, axes.y):

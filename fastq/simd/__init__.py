@@ -1,4 +1,4 @@
-"""A portable vector type for Numba: every operation for a Vec and, under the same name, for a scalar.
+"""A portable vector type for Numba. Every operation but the shuffles exists for a scalar under the same name.
 
 A ``Vec(dtype, n)`` is n lanes held in registers, an LLVM vector that code generation splits or joins to fit the CPU.
 Memory is reached through typed pointers. A formula written with these names is one function for both::
@@ -9,8 +9,8 @@ Memory is reached through typed pointers. A formula written with these names is 
 
 Operators ``+ - * / & | ^ ~ << >> < <= > >= == !=`` act lane by lane where LLVM has them for the lane type (no ``/``
 for integers, no ``&`` for floats), and a scalar operand is broadcast. Comparisons give a mask, ``Vec(boolean, n)``.
-Shuffles (`lower`, `upper`, `even`, `odd`, `join`, `interleave`) take a Vec only. Nothing here has fast-math flags: each
-operation is the IEEE one, with the NaN rules stated.
+Shuffles (`first`, `lower`, `upper`, `even`, `odd`, `join`, `interleave`, `transpose`, `mask_to_bits`) take a Vec only.
+Nothing here has fast-math flags: each operation is the IEEE one, with the NaN rules stated.
 """
 
 from fastq.simd.arithmetic import (
@@ -63,7 +63,6 @@ from fastq.simd.shuffles import (
     odd,
     reduce_max,
     reduce_min,
-    reduce_sum,
     transpose,
     upper,
 )
@@ -148,7 +147,6 @@ __all__ = [
     "prefetch",
     "reduce_max",
     "reduce_min",
-    "reduce_sum",
     "rint",
     "round_to_int32",
     "scratch",

@@ -208,9 +208,6 @@ def _arithmetic(on_float: str, on_integer: str) -> Emit:
     return lambda builder, kind, v: getattr(builder, on_float if is_float(kind) else on_integer)(*v)
 
 
-emit_sum = _arithmetic("fadd", "add")
-
-
 def _comparison(symbol: str) -> Emit:
     return lambda builder, kind, v: _compare(builder, symbol, kind, *v)
 
@@ -220,7 +217,7 @@ def _shift_right(builder, kind, values: list[Any]):
 
 
 _OPERATORS: dict[Any, tuple[Emit, Callable[[Any], Any]]] = {
-    operator.add: (emit_sum, _same_type),
+    operator.add: (_arithmetic("fadd", "add"), _same_type),
     operator.sub: (_arithmetic("fsub", "sub"), _same_type),
     operator.mul: (_arithmetic("fmul", "mul"), _same_type),
     operator.truediv: (lambda builder, kind, v: builder.fdiv(*v), _same_type),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 
-from fastq.jit import intrinsic
+from fastq.jit import intrinsic, target
 from fastq.simd.vector import call_llvm
 
 _WORD = types.CPointer(types.int64)
@@ -58,12 +58,12 @@ def compare_exchange(typingctx, where, expected, value):
     return types.boolean(_WORD, types.int64, types.int64), emit
 
 
-# LLVM's intrinsic for a spin loop and its operands, by the architecture in the target triple
-_PAUSE: dict[str, tuple[str, list[int]]] = {
-    "x86_64": ("llvm.x86.sse2.pause", []),
-    "aarch64": ("llvm.aarch64.hint", [1]),
-    "arm64": ("llvm.aarch64.hint", [1]),
-}
+# LLVM's intrinsic for a spin loop, "" of none, and its operands
+_PAUSE: tuple[str, list[int]] = ("", [])
+if target().is_arm:
+    _PAUSE = "llvm.aarch64.hint", [1]
+elif target().triple.startswith("x86_64"):
+    _PAUSE = "llvm.x86.sse2.pause", []
 
 
 @intrinsic
@@ -71,7 +71,7 @@ def pause(typingctx):
     """Tell the CPU that this thread spins, where it has an instruction for that."""
 
     def emit(context, builder, sig, args):
-        name, operands = _PAUSE.get(builder.module.triple.partition("-")[0], ("", []))
+        name, operands = _PAUSE
         if name:
             call_llvm(builder, name, ir.VoidType(), [ir.IntType(32)(operand) for operand in operands])
         return context.get_dummy_value()

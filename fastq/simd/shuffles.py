@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.jit import intrinsic
-from fastq.simd.arithmetic import Emit, emit_extreme, emit_sum
+from fastq.simd.arithmetic import Emit, emit_extreme
 from fastq.simd.vector import Vec, emit_shuffle, is_value, lane_count, lane_type, llvm_type
 
 
@@ -136,7 +136,6 @@ def _reduction(name: str, combine: Emit, doc: str):
 
 reduce_min = _reduction("reduce_min", emit_extreme("<"), "Smallest lane; any lane where one is NaN.")
 reduce_max = _reduction("reduce_max", emit_extreme(">"), "Largest lane; any lane where one is NaN.")
-reduce_sum = _reduction("reduce_sum", emit_sum, "Sum of the lanes, halves added pairwise: the same order on every CPU.")
 
 
 @intrinsic

@@ -20,6 +20,7 @@ from fastq.kernels.loops.scale_search import (
     SUBS,
     VALUES,
     codebook_index,
+    first_largest,
     fit_codebook,
     fit_signed,
     nearest,
@@ -27,7 +28,6 @@ from fastq.kernels.loops.scale_search import (
     signed_code,
 )
 from fastq.simd import (
-    absolute,
     advance,
     bounded_to_integer,
     constant,
@@ -135,11 +135,7 @@ def codebook_inverses(spec, scales, rows):
     def of_eight(spec, scales, rows):
         zero = full(0.0, F32)
         codes = scratch(SUBS, types.uint8)
-        largest, size = zero, zero
-        for j in range(8):
-            scale = load(scales, j * LANES, F32)
-            above = absolute(scale) > size
-            largest, size = select(above, scale, largest), select(above, absolute(scale), size)
+        largest, _ = first_largest(scales, 8)
         d = -largest / constant(32, zero)
         inverse = inverse_of(d)
         for j in range(8):

@@ -17,7 +17,7 @@ from fastq.formats.gguf import (
 )
 from fastq.jit import intrinsic, njit, specialize, target
 from fastq.kernels.loops.block_spec import from_half, nbytes, scale_beside, size, streams
-from fastq.kernels.loops.nontemporal import finish, flush, place, stage_at
+from fastq.kernels.loops.nontemporal import flush, stage_at, store_tail, write_pointer
 from fastq.simd import (
     LINE,
     Vec,
@@ -55,10 +55,10 @@ def dequantize_groups(spec, operands, args, units):
             prefetch(src, p * nbytes(spec) + _AHEAD)
             for k in range(blocks):
                 x = advance(src, (p + k) * nbytes(spec))
-                decode_block(spec, x, advance(cast_pointer(place(stage), types.float32), k * size(spec)))
+                decode_block(spec, x, advance(cast_pointer(write_pointer(stage), types.float32), k * size(spec)))
             stage = flush(stage, blocks * size(spec) * 4)
             p += blocks
-        finish(stage)
+        store_tail(stage)
         return 0
     for p in range(units.start, units.stop):
         decode_block(spec, advance(src, p * nbytes(spec)), advance(dst, p * size(spec)))
@@ -210,9 +210,8 @@ def _six_bits(low, high, shift):
 
 
 # the instruction that looks 16 bytes up in 16 others, which LLVM does not find by itself
-_TRIPLE, _CPU, _FEATURES = target()
-_LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if "+ssse3" in _FEATURES else ""
-_LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if "aarch64" in _TRIPLE else _LOOK_UP
+_LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if target().has("ssse3") else ""
+_LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if target().is_arm else _LOOK_UP
 
 
 def _looked_up(name: str, table: tuple[int, ...], doc: str):

@@ -13,7 +13,7 @@ from fastq.kernels.formulas import (
 )
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
 from fastq.kernels.loops.block_extremes import ends_of, magnitudes_of, side_by_side
-from fastq.kernels.loops.nontemporal import finish, flush, in_lines_if, place, stage_at
+from fastq.kernels.loops.nontemporal import flush, stage_at, store_tail, streams_if, write_pointer
 from fastq.kernels.loops.prepared import PREPARED, load_prepared, prepare_lanes
 from fastq.kernels.loops.runs import convert_run
 from fastq.kernels.operands import ElementOperands, rebase, without_streaming
@@ -55,7 +55,7 @@ def blocks(spec, operands, args, units):
     src, dst, scale, zero_point = operands.src, operands.dst, operands.scale, operands.zero_point
     n, size = count(compute_lanes(spec, scale, 1)), count(block_lanes(spec, src))
     now, following = scratch(PREPARED, compute_type(spec, scale)), scratch(PREPARED, compute_type(spec, scale))
-    streaming, args = in_lines_if(spec, dst, args.streaming), without_streaming(args)
+    streaming, args = streams_if(spec, dst, args.streaming), without_streaming(args)
     stage = stage_at(scratch(_STAGED, types.uint8), advance(dst, units.start * size))
     p, stop, status, ready, out = units.start, units.stop, 0, False, operands
     if p <= stop - n:
@@ -66,7 +66,7 @@ def blocks(spec, operands, args, units):
             ready, reported = _prepare_blocks(spec, operands, args, p + n, following)
             status |= reported
         if streaming:
-            staged = advance(cast_pointer(place(stage), dtype_of(dst)), -p * size)
+            staged = advance(cast_pointer(write_pointer(stage), dtype_of(dst)), -p * size)
             out = ElementOperands(src, staged, scale, zero_point)
         if now_ready:
             _convert_blocks(spec, out, p, now)
@@ -77,7 +77,7 @@ def blocks(spec, operands, args, units):
             stage = flush(stage, n * size * bits_of(dst) >> 3)
         now, following = following, now
         p += n
-    finish(stage)
+    store_tail(stage)
     while p < stop:
         status |= _one_block(spec, operands, args, p)
         p += 1

@@ -17,7 +17,7 @@ from fastq.kernels.load_store import (
     stream_elements,
 )
 from fastq.kernels.loops.compare import add_errors
-from fastq.kernels.loops.nontemporal import goes_in_lines, in_lines, streams_row, to_line
+from fastq.kernels.loops.nontemporal import can_stream, elements_to_line, stream_by_lines, streams_row
 from fastq.kernels.loops.row_group import converted, rows_at_a_time, visit_group
 from fastq.kernels.operands import (
     ReductionOperands,
@@ -104,7 +104,7 @@ def columns(spec, operands, args, units):
     i, stop, status, most = units.start, units.stop, 0, args.repeat * args.inner
     row = i // args.inner
     first = row * args.inner
-    while i < stop:  # lines, for each of which indices are divided: it takes as long as a row of 24 elements
+    while i < stop:  # outer indices; the divisions for each take as long as a row of 24 elements
         p, alike, left = _first_parameter(args, row) + first, rows_alike(args, row), args.length - row % args.length
         while left > 0 and i < stop:  # rows with the same parameters, from element `first` and parameter p on
             last = min(first + alike * args.inner, stop)
@@ -122,7 +122,10 @@ def columns(spec, operands, args, units):
 
 @njit
 def _visit_rows(spec, operands, args, p, i, first, last, width):
-    """Visit i..last, rows of so many elements, of which the one with i begins at `first`; j has parameter p + j."""
+    """Visit elements i..last, in rows of `width`; return the status.
+
+    The row of i begins at `first`, and element j of it has parameter p + j.
+    """
     end, status = first + width, 0
     while i < last:
         rows = rows_at_a_time(spec, operands, args, last - i, end - i)
@@ -157,9 +160,9 @@ def _parameters_side_by_side(spec, operands, args, p, rows, room):
 
 @njit
 def _repeat(src, room, n, rows):
-    """Write n elements so many times side by side, and a few more after them."""
+    """Store the n elements of src `rows` times in succession; up to `_COPIED` more may be written after them."""
     vec, at, dst = _copied(src), src, cast_pointer(room, dtype_of(src))
-    if _leaves_page(src, n):
+    if _reads_next_page(src, n):
         for k in range(n):
             dst[k] = src[k]
         at = dst
@@ -174,8 +177,11 @@ def _repeat(src, room, n, rows):
 
 
 @njit
-def _leaves_page(where, n):
-    """Whether what is copied of n elements lies on one page of memory more than these, which may not be readable."""
+def _reads_next_page(where, n):
+    """Return whether loading n elements in groups of `_COPIED` touches a page after the last element's.
+
+    That page may be unmapped.
+    """
     size = bits_of(where) // 8
     end, whole = address_of(where) + n * size, address_of(where) + -(-n // _COPIED) * _COPIED * size
     return (end - 1) // _PAGE != (whole - 1) // _PAGE
@@ -335,7 +341,7 @@ def _convert_lanes(context, i, vec):
     return converted(spec, operands, args, x, scale, zero_point)
 
 
-_stream_lines = in_lines(_convert_lanes)
+_stream_lines = stream_by_lines(_convert_lanes)
 
 
 @specialize
@@ -403,7 +409,7 @@ def _quantize_piece(spec, operands, args, p, first, rows, column, end, vec):
 @specialize
 def store_piece(spec, dst, i, y, streaming):
     """Store y to dst[i] onwards, past the cache if asked for and they are whole lines of their own."""
-    if not goes_in_lines(spec, dst) or y.n * dst.dtype.bitwidth % (8 * LINE):
+    if not can_stream(spec, dst) or y.n * dst.dtype.bitwidth % (8 * LINE):
         return lambda spec, dst, i, y, streaming: store_elements(dst, i, y)
 
     def store_either(spec, dst, i, y, streaming):
@@ -435,7 +441,7 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     i = first * args.inner + column
     nans = nan_mask(spec, x)
     # two rows on lines: then all are
-    streaming = args.streaming and to_line(dst, i) == 0 and to_line(dst, i + args.inner) == 0
+    streaming = args.streaming and elements_to_line(dst, i) == 0 and elements_to_line(dst, i + args.inner) == 0
     for _ in range(rows):
         x = load_elements(src, i, vec)
         prefetch_lanes(src, i + count(vec), vec)  # the columns of the next unit: else memory idles meanwhile

@@ -11,13 +11,13 @@ from fastq.jit import njit, specialize, target
 from fastq.kernels.apply import float_ratio
 from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
-from fastq.kernels.loops.lines import (
-    end_of_line,
+from fastq.kernels.loops.row_blocks import (
+    blocks_left,
     left_after_run,
-    rest_of_line,
-    runs_left,
+    row_end_of,
     runs_until,
     size_of_run,
+    tail_size,
 )
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.parameters import load_scale, load_zero_point
@@ -46,10 +46,9 @@ from fastq.simd import (
 # numbers of one chunk: sums of error**2, x**2, |error|, |error| / |x|; largest |error| and |error| / |x|; how many x
 # are 0, how many codes were clamped; each of them lane by lane, so that short runs need not add up lanes
 SUMS = 8
-_TRIPLE, _CPU, _FEATURES = target()
 # all stay in registers, 16 of AVX2, 32 of AVX-512: on a Zen 4 8 lanes are 1.3 times as fast as 4, compiled for a Zen 3
 # 0.85 times
-SUM_LANES = 8 if "+avx512f" in _FEATURES else 4
+SUM_LANES = 8 if target().has("avx512f") else 4
 AT_A_TIME = 8  # elements, which sums of either number of lanes take as one Vec or two
 
 _SUM = Vec(types.float64, SUM_LANES)
@@ -267,16 +266,16 @@ def _add_vecs(spec, operands, args, parameters, i, end, total):
 
 
 @njit
-def add_errors_of_blocks(spec, operands, args, p, i, line, limit):
-    """Add the errors of runs from i on, with parameters from p on, to `limit`; see `runs.short_runs`.
+def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
+    """Add the errors of runs from i on, with parameters from p on, to `limit`; see `runs.visit_batch`.
 
     Sums stay in registers from run to run, as long as these are whole Vecs.
     """
     if args.block % AT_A_TIME:
-        return 0, i, line, 0
+        return 0, i, row_end, 0
     if args.length % AT_A_TIME:
-        limit = min(limit, line - rest_of_line(args))
-    left = runs_left(args, i, line)
+        limit = min(limit, row_end - tail_size(args))
+    left = blocks_left(args, i, row_end)
     many = runs_until(args, i, left, limit)
     one, sums = dtype_of(operands.scale), _sums_of(operands, args, i)
     total = _load_total(sums, _SUM)
@@ -285,7 +284,7 @@ def add_errors_of_blocks(spec, operands, args, p, i, line, limit):
         total, i = _add_vecs(spec, operands, args, parameters, i, i + size_of_run(args, left), total)
         left = left_after_run(args, left)
     _store_total(sums, total)
-    return many, i, end_of_line(args, i, left), status_of(_has_nan(total), False)
+    return many, i, row_end_of(args, i, left), status_of(_has_nan(total), False)
 
 
 @njit

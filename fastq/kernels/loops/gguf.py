@@ -19,7 +19,7 @@ from fastq.kernels.loops.block_spec import (
     streams,
     values_from,
 )
-from fastq.kernels.loops.nontemporal import finish, flush, place, stage_at
+from fastq.kernels.loops.nontemporal import flush, stage_at, store_tail, write_pointer
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.simd import (
     LINE,
@@ -74,7 +74,7 @@ def quantize_blocks(spec, operands, args, units):
     while p < stop:
         x, y, blocks = advance(src, p * BLOCK), advance(dst, p * nbytes(spec)), stop - p
         if streams(spec):
-            y = place(stage)
+            y = write_pointer(stage)
         if blocks < GROUP:  # by way of a group on the stack
             x, y = values_of_few, bytes_of_few
             for i in range(blocks * BLOCK):
@@ -89,7 +89,7 @@ def quantize_blocks(spec, operands, args, units):
             stage = flush(stage, GROUP * nbytes(spec))
         p += GROUP
     if streams(spec):
-        finish(stage)
+        store_tail(stage)
     return HAS_INFINITE_RANGE * refused
 
 
@@ -375,10 +375,10 @@ def stream_groups(spec, src, dst, start, stop):
 def _stream_groups(spec, src, dst, start, stop):
     stage, p = stage_at(scratch(_ROOM, types.uint8), advance(dst, start * BLOCK)), start
     while p <= stop - GROUP:
-        values_of_group = cast_pointer(place(stage), types.float32)
+        values_of_group = cast_pointer(write_pointer(stage), types.float32)
         for k in range(GROUP):
             store_values(spec, src, p + k, values_of_group, k * BLOCK)
         stage = flush(stage, _STAGED * 4)
         p += GROUP
-    finish(stage)
+    store_tail(stage)
     return p

@@ -41,6 +41,9 @@ PIECE = 1 << 12
 LEAST_EXPONENT = -1022
 # Indices that are computed before counts are raised: as many independent additions are under way.
 INDICES = 64
+# Histograms in which neighbours are counted, so that no addition waits for one to the same bin: `_count_in` is unrolled
+# for so many.
+PARTIALS = 4
 
 
 @njit

@@ -15,10 +15,12 @@ from fastq.kernels.loops.scale_search import (
     LANES,
     PART,
     SUBS,
+    TINY,
     U8,
     VALUES,
     RangeFit,
     SignedFit,
+    first_largest,
     fit_positive,
     fit_signed,
     fit_signed_in_turn,
@@ -28,7 +30,6 @@ from fastq.kernels.loops.scale_search import (
     sum_of,
 )
 from fastq.simd import (
-    absolute,
     advance,
     any_lane,
     bounded_to_integer,
@@ -44,9 +45,6 @@ from fastq.simd import (
     store,
     upper,
 )
-
-_TINY = 1e-15
-
 
 # --- with a smallest value --------------------------------------------------------------------------------------------
 
@@ -261,7 +259,7 @@ def signed_super(spec, group, rows):
                 store(codes, i, convert(code, types.uint8))
         pack(spec, codes, rows)
         if not six_bits:
-            clear(rows, size < constant(_TINY, size))
+            clear(rows, size < constant(TINY, size))
         return is_special(spec, d)
 
     return signed
@@ -292,11 +290,7 @@ def shared_signed(spec, scales, sums):
 
     def over_largest(spec, scales, sums):
         zero = full(0.0, F32)
-        largest, size = zero, zero
-        for j in range(16):
-            scale = load(scales, j * LANES, F32)
-            above = absolute(scale) > size
-            largest, size = select(above, scale, largest), select(above, absolute(scale), size)
+        largest, size = first_largest(scales, 16)
         inverse, none = constant(-steps, zero) / largest, largest == zero
         for j in range(16):
             code = nearest(inverse * load(scales, j * LANES, F32))

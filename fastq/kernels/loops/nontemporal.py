@@ -27,21 +27,24 @@ from fastq.simd import (
 )
 
 
-def goes_in_lines(spec, dst) -> bool:
-    """Return whether results may go past the cache: a line is not whole elements of 3 bits, and too many of 1 or 2."""
+def can_stream(spec, dst) -> bool:
+    """Return whether results of this width can be streamed.
+
+    Codes of 3, 5, 6 and 7 bits do not fill a cache line, and of 1 or 2 bits a line has more than fit in registers.
+    """
     return spec.streams and dst.dtype.bitwidth in (4, 8, 16, 32, 64)
 
 
 @specialize
-def in_lines_if(spec, dst, streaming):
+def streams_if(spec, dst, streaming):
     """Return `streaming`, whether the call is large enough, where its results may go past the cache; else False."""
-    if goes_in_lines(spec, dst):
+    if can_stream(spec, dst):
         return lambda spec, dst, streaming: streaming
     return lambda spec, dst, streaming: False
 
 
 @njit
-def to_line(where, index):
+def elements_to_line(where, index):
     """Return how many elements ``where[index]`` is before the beginning of a cache line."""
     return -address_of(advance(where, index)) % LINE * 8 // bits_of(where)
 
@@ -64,7 +67,7 @@ def is_whole_lines(src, dst, i, end):
 def streams_row(spec, operands, args, i, end):
     """Return whether results of a row of columns go past the cache straight from registers."""
     dst = pointer_types(operands).get("dst")
-    if dst is None or not goes_in_lines(spec, dst):
+    if dst is None or not can_stream(spec, dst):
         return lambda spec, operands, args, i, end: False
     return lambda spec, operands, args, i, end: (
         args.streaming or (args.whole_rows and is_whole_lines(operands.src, operands.dst, i, end))
@@ -74,7 +77,7 @@ def streams_row(spec, operands, args, i, end):
 # --- straight from registers ------------------------------------------------------------------------------------------
 
 
-def in_lines(piece: Callable[..., Any]):
+def stream_by_lines(piece: Callable[..., Any]):
     """Make the loop that writes past the cache what ``piece(context, i, vec)`` gives for the lanes from i on.
 
     A piece is the lanes as `store_elements` takes them, and a mask of those that have something to report. `vec` must
@@ -84,7 +87,7 @@ def in_lines(piece: Callable[..., Any]):
     @njit
     def stream_all(spec, context, src, dst, i, end, vec):
         line = lanes_of_line(src, dst)
-        first = i if is_whole_lines(src, dst, i, end) else i + to_line(dst, i)
+        first = i if is_whole_lines(src, dst, i, end) else i + elements_to_line(dst, i)
         if first + count(line) > end or first % group_of(src) != 0:  # packed codes are read from whole bytes on
             return i, False
         found = False
@@ -104,7 +107,7 @@ def in_lines(piece: Callable[..., Any]):
     @specialize
     def stream_lines(spec, context, src, dst, i, end, vec):
         """Write i..end, or up to the last whole line; return where that ended, and whether a lane was reported."""
-        if goes_in_lines(spec, dst):
+        if can_stream(spec, dst):
             return stream_all
         return lambda spec, context, src, dst, i, end, vec: (i, False)
 
@@ -118,10 +121,10 @@ def in_lines(piece: Callable[..., Any]):
 # 2**25 int8 to float32 in blocks of 32 and Q8_0 on one thread of a Zen 4, beside whole lines: 1.6 and 2.4 times as
 # fast.
 _LINE, _GRANULE = Vec(types.uint8, LINE), Vec(types.uint8, GRANULE)
-ENOUGH = 16 * LINE  # bytes that are written at a time
+FLUSH_BYTES = 16 * LINE  # bytes that are written at a time
 
 
-class Stage(NamedTuple):
+class StagingBuffer(NamedTuple):
     """Buffer of what goes to `target`, the beginning of a granule; bytes `first` to `filled` of it are written."""
 
     memory: Any
@@ -132,21 +135,21 @@ class Stage(NamedTuple):
 
 @njit
 def stage_at(memory, dst):
-    """Return an empty stage for what goes to dst; memory has room for two lines more than are staged at a time."""
+    """Return an empty buffer for what goes to dst; memory has room for two lines more than are staged at a time."""
     target = cast_pointer(dst, types.uint8)
     past = address_of(target) % GRANULE
-    return Stage(memory, advance(target, -past), past, past)
+    return StagingBuffer(memory, advance(target, -past), past, past)
 
 
 @njit
-def place(stage):
+def write_pointer(stage):
     """Return where the next bytes are to be written."""
     return advance(stage.memory, stage.filled)
 
 
 @njit
 def flush(stage, added):
-    """Write whole granules, after `added` bytes, at least one, were written to `place`; return what is left."""
+    """Write whole granules, after `added` bytes, at least one, were written to `write_pointer`; return what is left."""
     memory, target, first, filled = stage.memory, stage.target, stage.first, stage.filled + added
     k = 0
     if first > 0:  # the first granule is not all ours
@@ -159,20 +162,20 @@ def flush(stage, added):
         stream_granules(target, k, load(memory, k, _GRANULE))
         k += GRANULE
     store(memory, 0, load(memory, k, _GRANULE))
-    return Stage(memory, advance(target, k), 0, filled - k)
+    return StagingBuffer(memory, advance(target, k), 0, filled - k)
 
 
 @njit
-def grown(stage, added):
-    """Return a stage after so many bytes were written to `place`, whole granules of it written if it has `ENOUGH`."""
+def advanced(stage, added):
+    """Return the stage after bytes were written to `write_pointer`, flushed if it has `FLUSH_BYTES` of them."""
     memory, target, first, filled = stage
-    if filled + added >= ENOUGH:
+    if filled + added >= FLUSH_BYTES:
         return flush(stage, added)
-    return Stage(memory, target, first, filled + added)
+    return StagingBuffer(memory, target, first, filled + added)
 
 
 @njit
-def finish(stage):
+def store_tail(stage):
     """Write what is left."""
     for k in range(stage.first, stage.filled):
         stage.target[k] = stage.memory[k]

@@ -15,7 +15,7 @@ from fastq.kernels.load_store import (
     prefetch_lanes,
     store_elements,
 )
-from fastq.kernels.loops.nontemporal import in_lines
+from fastq.kernels.loops.nontemporal import stream_by_lines
 from fastq.kernels.operands import rebase
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
@@ -48,7 +48,7 @@ def repack(spec, operands, args, units):
     src and dst hold those from row `origin` on.
     """
     length, row, stop, found = args.length, units.start - units.origin, units.stop - units.origin, False
-    if length <= SHORT:
+    if length <= MAX_GROUPED_ROW:
         row, found = _repack_together(spec, operands, length, row, stop)
     while row < stop:
         src, dst = row_at(operands.src, row, length), row_at(operands.dst, row, length)
@@ -139,7 +139,7 @@ def _prefetched_codes_at(context, i, vec):
     return _codes_at(context, i, vec)
 
 
-_stream_lines = in_lines(_prefetched_codes_at)
+_stream_lines = stream_by_lines(_prefetched_codes_at)
 
 
 @specialize
@@ -193,7 +193,8 @@ def _repack_lanes(context, k, size, vec):
 
 # --- short rows, which are copied as one ------------------------------------------------------------------------------
 
-SHORT = 128  # elements of a row: of 3 8 times as fast as one by one, of 33 3, 65 0.7 to 1.2, 127 2 to 4; of 129 0.6
+# elements of a row: of 3 8 times as fast as one by one, of 33 3, 65 0.7 to 1.2, 127 2 to 4; of 129 0.6
+MAX_GROUPED_ROW = 128
 _QUARTER, _WHOLE = Vec(types.uint8, LINE // 4), Vec(types.uint8, LINE)
 _ROOM = 1 << 12  # bytes of rows that are copied at a time: what holds them stays in the L1 cache
 _STACK = _ROOM + LINE
@@ -201,10 +202,10 @@ _STACK = _ROOM + LINE
 
 @njit
 def _repack_together(spec, operands, length, row, stop):
-    """Copy rows from this one on, several as one, in memory where each has whole groups of codes.
+    """Copy several short rows at a time, through buffers in which each row is padded to whole groups of codes.
 
-    Rows are moved in registers that reach over their ends, so those before other threads' rows are left. Return where
-    they begin, and whether an element was found to be reported.
+    Registers reach past the end of a row, so the last rows before `stop` are left to the caller. Return the first row
+    not copied, and whether an element was reported.
     """
     src, dst, found = operands.src, operands.dst, False
     group = group_of(src) * group_of(dst)

@@ -21,7 +21,9 @@ _WIDE_ROW = tuning.current().wide_row
 
 @specialize
 def rows_at_a_time(spec, operands, args, elements, width):
-    """Return how many of the rows that hold so many elements to visit at a time, `width` of each: a group's, or 1.
+    """Return how many rows to visit together, 1 or the size of a group.
+
+    The rows have `elements` elements in all, and `width` of each are visited.
 
     In cache several pay where the CPU would wait for loads, which is not so where it divides. Memory gives rows one by
     one faster, but for so many columns that their scales, or minima and maxima, outgrow a cache of the first level:

@@ -16,20 +16,28 @@ from fastq.kernels.load_store import (
 )
 from fastq.kernels.loops.compare import add_errors, add_errors_of_blocks
 from fastq.kernels.loops.histogram import count_run
-from fastq.kernels.loops.lines import (
-    end_of_line,
-    left_after_run,
-    line_behind,
-    rest_of_line,
-    runs_left,
-    runs_together,
-    runs_until,
-    size_of_run,
-)
 from fastq.kernels.loops.min_max import min_max, min_max_of_run
-from fastq.kernels.loops.nontemporal import ENOUGH, finish, goes_in_lines, grown, in_lines, place, stage_at
+from fastq.kernels.loops.nontemporal import (
+    FLUSH_BYTES,
+    advanced,
+    can_stream,
+    stage_at,
+    store_tail,
+    stream_by_lines,
+    write_pointer,
+)
 from fastq.kernels.loops.prepared import FIELD, PREPARED, load_prepared, prepare_lanes
 from fastq.kernels.loops.range_search import add_candidates, shrink_range
+from fastq.kernels.loops.row_blocks import (
+    batch_length,
+    blocks_left,
+    left_after_run,
+    next_row_end,
+    row_end_of,
+    runs_until,
+    size_of_run,
+    tail_size,
+)
 from fastq.kernels.operands import (
     CandidateOperands,
     ElementOperands,
@@ -72,7 +80,7 @@ from fastq.system import tuning
 
 PREFETCH_ROW = tuning.current().prefetch_row
 PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the smallest L1 cache
-_STAGE_BYTES = PIECE_BYTES + ENOUGH + 2 * LINE
+_STAGE_BYTES = PIECE_BYTES + FLUSH_BYTES + 2 * LINE
 
 
 @njit
@@ -84,7 +92,7 @@ def runs(spec, operands, args, units):
 @specialize
 def staged_or_not(spec, operands, args, start, stop):
     """Visit the runs of elements start..stop, by way of the stack where results may go past the cache so."""
-    can_stage = operands.instance_class is ElementOperands and goes_in_lines(spec, operands.types[1])
+    can_stage = operands.instance_class is ElementOperands and can_stream(spec, operands.types[1])
     return _by_way_of_the_stack if can_stage else _visit_runs
 
 
@@ -98,11 +106,11 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
     stage = stage_at(scratch(_STAGE_BYTES, types.uint8), advance(dst, start))
     while i < stop:
         end = min(i + piece, stop)
-        staged = advance(cast_pointer(place(stage), dtype_of(dst)), -i)
+        staged = advance(cast_pointer(write_pointer(stage), dtype_of(dst)), -i)
         status |= _visit_runs(spec, ElementOperands(src, staged, scale, zero_point), args, i, end)
-        stage = grown(stage, (end - i) * bits_of(dst) + 7 >> 3)  # of an odd number of codes the last byte too
+        stage = advanced(stage, (end - i) * bits_of(dst) + 7 >> 3)  # of an odd number of codes the last byte too
         i = end
-    finish(stage)
+    store_tail(stage)
     return status
 
 
@@ -123,21 +131,21 @@ def _visit_runs(spec, operands, args, start, stop):
         first = outer * args.length
         block = (i - first) // args.block
         p = (outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block
-        # kept is where a line ends, not how many runs it has left: with that, minima of bytes took 3.5 times as long
-        line, end = first + args.length, first + (block + 1) * args.block
+        # kept is where a row ends, not how many blocks it has left: with that, minima of bytes took 3.5 times as long
+        row_end, end = first + args.length, first + (block + 1) * args.block
         limit = min(first + (args.kept - outer % args.kept) * args.length, stop)  # so far parameters follow each other
         again = p  # where it may pay to take short runs together again: not at once after some of which one refused
         while i < limit:
-            end = min(end, line, limit)
+            end = min(end, row_end, limit)
             if p >= again and end - i == args.block:
-                done, i, line, reported = short_runs(spec, operands, args, p, i, line, limit)
+                done, i, row_end, reported = visit_batch(spec, operands, args, p, i, row_end, limit)
                 p, end, status = p + done, i + args.block, status | reported
-                again = p + runs_at_a_time(spec, operands)
+                again = p + batch_size(spec, operands)
                 if done:
                     continue
             status |= visit(spec, operands, args, p, i, end)
             i, end, p = end, end + args.block, p + 1
-            line = line_behind(args, i, line)
+            row_end = next_row_end(args, i, row_end)
     return status
 
 
@@ -186,7 +194,7 @@ def _convert_lanes(context, i, vec):
     return apply_op_prepared(spec, to_compute(spec, x, operands.scale), s, operands.dst), nan_mask(spec, x)
 
 
-_stream_lines = in_lines(_convert_lanes)
+_stream_lines = stream_by_lines(_convert_lanes)
 
 
 @njit
@@ -256,21 +264,21 @@ def _by_parameters(spec, operands, args, p, i, end):
 
 # --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
 
-SHORT_RUN = 16  # registers at most: on a Zen 4 32 are as fast one by one
+BATCHED_REGISTERS = 16  # registers at most: on a Zen 4 32 are as fast one by one
 
 
 @specialize
-def short_runs(spec, operands, args, p, i, line, limit):
-    """Visit runs to `limit` if they are short enough, from i on, where a whole block begins; its line ends at `line`.
+def visit_batch(spec, operands, args, p, i, row_end, limit):
+    """Visit runs to `limit` if they are short enough, from i on, where a whole block begins; its row ends at `row_end`.
 
-    Return how many, where the next one begins and its line ends, and the status.
+    Return how many, where the next one begins and its row ends, and the status.
     """
-    together = {ElementOperands: _short_runs, ErrorOperands: add_errors_of_blocks}
-    return together.get(operands.instance_class, lambda spec, operands, args, p, i, line, limit: (0, i, line, 0))
+    together = {ElementOperands: _convert_batch, ErrorOperands: add_errors_of_blocks}
+    return together.get(operands.instance_class, lambda spec, operands, args, p, i, row_end, limit: (0, i, row_end, 0))
 
 
 @specialize
-def runs_at_a_time(spec, operands):
+def batch_size(spec, operands):
     """Return how many runs are prepared together: as many as a register has lanes, any where nothing is computed.
 
     One for `compare`, which prepares none.
@@ -281,27 +289,27 @@ def runs_at_a_time(spec, operands):
 
 
 @njit
-def _short_runs(spec, operands, args, p, i, line, limit):
+def _convert_batch(spec, operands, args, p, i, row_end, limit):
     """Convert runs, blocks and rests, with indices p on, up to some of which one needs a division.
 
     If packed runs are more than one, all of them fill whole bytes (see `arrangement_of_packed`).
     """
     src, dst, n, done, status = operands.src, operands.dst, count(register_lanes(operands)), 0, 0
-    if args.block < n or args.block > SHORT_RUN * n or args.block % (group_of(src) * group_of(dst)):
-        return 0, i, line, 0
+    if args.block < n or args.block > BATCHED_REGISTERS * n or args.block % (group_of(src) * group_of(dst)):
+        return 0, i, row_end, 0
     memory = scratch(PREPARED, compute_type(spec, operands.scale))
-    left = runs_left(args, i, line)
-    many, most = runs_until(args, i, left, limit), runs_at_a_time(spec, operands)
+    left = blocks_left(args, i, row_end)
+    many, most = runs_until(args, i, left, limit), batch_size(spec, operands)
     while done < many:
         if not _prepare_runs(spec, operands, args, p + done, i, left, min(many - done, most), memory):
             break
-        runs = runs_together(args, left, many - done, most)
+        runs = batch_length(args, left, many - done, most)
         if args.block <= 2 * n:
             i, left, nan = _convert_runs_of_two(spec, operands, args, p + done, i, left, runs, memory)
         else:
             i, left, nan = _convert_runs_of_more(spec, operands, args, p + done, i, left, runs, memory)
         done, status = done + runs, status | status_of(nan, False)
-    return done, i, end_of_line(args, i, left), status
+    return done, i, row_end_of(args, i, left), status
 
 
 @njit
@@ -331,17 +339,17 @@ def _convert_more(context, i, end, vec):
 
 
 def _run_by_run(convert):
-    """Return what converts runs from i on by their prepared scales, each by `convert`.
+    """Make the loop that converts consecutive runs, each by `convert` with its prepared scale.
 
-    It returns where the next run begins, how many its line has from there on, and whether there was a NaN to report.
-    The rest of a line is written before its blocks: if it fills no register, it is the end of one that begins in the
-    block before, which then overwrites what is its own.
+    It returns where the next run begins, the blocks left in its row, and whether there was a NaN to report. The tail of
+    a row is written before its blocks: if it fills no register, the register begins in the block before, which then
+    overwrites its own part.
     """
 
     @njit
     def convert_runs(spec, operands, args, p, i, left, runs, memory):
         vec, ahead = register_lanes(operands), _ahead_of_runs(spec, operands, args.block)
-        rest, k, nan = rest_of_line(args), 0, False
+        rest, k, nan = tail_size(args), 0, False
         while k < runs:
             whole = left if rest == args.block else left - 1
             blocks = min(whole, runs - k)
@@ -372,7 +380,7 @@ def _prepared(spec, operands, args, p, k, memory):
     """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
 
     def stored(spec, operands, args, p, k, memory):
-        return load_prepared(memory, runs_at_a_time(spec, operands), k)
+        return load_prepared(memory, batch_size(spec, operands), k)
 
     def given(spec, operands, args, p, k, memory):
         one = dtype_of(operands.scale)
@@ -394,13 +402,13 @@ def _prepare_runs(spec, operands, args, p, i, left, runs, memory):
 def _ahead_of_runs(spec, operands, size):
     """Return how far ahead of what is converted to prefetch: where ranges were taken, beyond the runs of this turn."""
     if spec.range_scheme:
-        return lambda spec, operands, size: size * runs_at_a_time(spec, operands)
+        return lambda spec, operands, size: size * batch_size(spec, operands)
     return lambda spec, operands, size: prefetch_distance(operands.src)
 
 
 @njit
 def _prepare_given(spec, operands, args, p, i, left, runs, memory):
-    n, many = runs_at_a_time(spec, operands), compute_lanes(spec, operands.scale, 1)
+    n, many = batch_size(spec, operands), compute_lanes(spec, operands.scale, 1)
     if runs == n:
         scales = load_scale(spec, operands, p, many)
         zero_points = in_lanes(load_zero_point(spec, operands, args, p, many), scales)
@@ -426,7 +434,7 @@ def in_lanes(value, like):
 @njit
 def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
-    scale, n, found = operands.scale, runs_at_a_time(spec, operands), False
+    scale, n, found = operands.scale, batch_size(spec, operands), False
     vec, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
     los, his = scratch(FIELD, dtype), scratch(FIELD, dtype)
     for k in range(runs):

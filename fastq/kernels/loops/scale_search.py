@@ -47,7 +47,7 @@ I32 = Vec(types.int32, LANES)
 U8 = Vec(types.uint8, LANES)
 TWO = Vec(types.float32, 2 * LANES)
 
-_TINY = 1e-15  # blocks whose largest magnitude is below this are zero
+TINY = 1e-15  # blocks whose largest magnitude is below this are zero
 _MAGIC = 12582912.0  # 1.5 * 2**23: the sum's last bits are the nearest integer
 _MOST_EXACT = 4194303.0  # beyond this the bits of that sum are those of another integer
 
@@ -252,7 +252,7 @@ def fit_signed(x, w, products, count, steps):
             fitted = sum_xl / sum_l2
             scale, best = select(better, fitted, scale), select(better, fitted * sum_xl, best)
             chosen = select(better, inverse, chosen)
-    is_zero = size < constant(_TINY, size)
+    is_zero = size < constant(TINY, size)
     return SignedFit(select(is_zero, zero, scale), chosen, is_zero)
 
 
@@ -314,7 +314,7 @@ def fit_signed_in_turn(x, codes, count, steps):
             changed = changed | better
         if not any_lane(changed):
             break
-    is_zero = size < constant(_TINY, size)
+    is_zero = size < constant(TINY, size)
     for i in range(count):
         code = load_two(codes, i, count) + constant(steps, zero)
         store_two(codes, i, count, select(is_zero, zero, code))
@@ -386,7 +386,7 @@ def fit_positive(x, w, codes, count, steps):
             changed = changed | better
         if not any_lane(changed):
             break
-    is_zero = largest < constant(_TINY, largest)
+    is_zero = largest < constant(TINY, largest)
     for i in range(count):
         store(codes, i * LANES, select(is_zero, zero, load(codes, i * LANES, F32)))
     return select(is_zero | ~(sum_l2 > zero), zero, sum_xl / sum_l2)
@@ -435,7 +435,7 @@ def fit_codebook(x, w, count):
         better = (sum_q2 > zero) & (sum_xq * sum_xq > best * sum_q2)
         fitted = sum_xq / sum_q2
         scale, best = select(better, fitted, scale), select(better, fitted * sum_xq, best)
-    return select(size < constant(_TINY, size), zero, scale)
+    return select(size < constant(TINY, size), zero, scale)
 
 
 @njit

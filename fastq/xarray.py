@@ -26,6 +26,8 @@ Array = NDArray[Any]
 FORMATS = ("int8", "uint8", "int16", "uint16")
 # what a file that was read has noted about its packing, and limits in units of its codes
 _OF_PACKING = ("dtype", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+# encodings for floats: of a zarr store, and of a netCDF file that rounds them
+_OF_FLOATS = ("filters", "fill_value", "serializer", "least_significant_digit", "significant_digits", "quantize_mode")
 _IN_CODES = ("valid_min", "valid_max", "valid_range")
 
 
@@ -190,7 +192,7 @@ def _from_range(extremes: Array, qtype: QType) -> _Packing:
     """Return the packing of a range; one without extent, or too small to divide, is the offset, with code 0."""
     p, fill = choose_qparams(extremes, qtype, convention="cf"), qtype.qmin if qtype.signed else qtype.qmax
     scale, extent = p.scale[()], float(extremes[1]) - float(extremes[0])
-    if extent < scale:
+    if extent < float(scale):
         return _Packing(qtype, scale, scale.dtype.type(extremes[0]), fill, extent)
     return _Packing(qtype, scale, p.zero_point[()], fill, float(scale) / 2)
 
@@ -205,7 +207,7 @@ def _variable(xarray: Any, variable: Variable, packing: _Packing) -> Variable:
     else:
         data = _codes(np.asarray(data), packing)
     attributes = {key: value for key, value in variable.attrs.items() if key not in (*_OF_PACKING, *_IN_CODES)}
-    encoding = {key: value for key, value in variable.encoding.items() if key not in _OF_PACKING}
+    encoding = {key: value for key, value in variable.encoding.items() if key not in (*_OF_PACKING, *_OF_FLOATS)}
     packed: Variable = xarray.Variable(variable.dims, data, attributes | packing.attributes, encoding)
     return packed
 

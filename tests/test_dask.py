@@ -141,9 +141,30 @@ def test_unknown_sizes_and_empty_chunks():
     lazy = da.from_array(X, chunks=(20, 160))[da.from_array(rows, chunks=20)]
     q = fastq.quantize(lazy, "int8", axis=1)
     same_result(q.compute(), reference.quantize(X[rows], "int8", axis=1))
+    packed = fastq.quantize(lazy, "int4", axis=1, block_size=32).compute()
+    same_result(packed, reference.quantize(X[rows], "int4", axis=1, block_size=32))
+    assert packed.shape == X[rows].shape
     empty = chunked(chunks=((40, 0, 56), (160,)))
     same_result(fastq.quantize(empty, "int8").compute(), reference.quantize(X, "int8"))
     same_result(dask.compute(*fastq.minmax(empty.astype("int32"))), reference.minmax(X.astype("int32")))
+
+
+@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}])
+def test_parts_and_other_shapes(options):
+    q, right = fastq.quantize(chunked(), "int8", **options), reference.quantize(X, "int8", **options)
+    for part in (
+        lambda q: q[8:40],
+        lambda q: q[::2],
+        lambda q: q[:, 32:96],
+        lambda q: q[3],
+        lambda q: q.reshape(q.shape[0] // 2, 2, q.shape[1]),
+        lambda q: q.copy(),
+    ):
+        expected = reference.dequantize(part(right))
+        same_bytes(np.asarray(part(q).dequantize()), expected)
+        found = part(q).compute()
+        assert type(found.scale) is np.ndarray
+        same_bytes(found.dequantize(), expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": 1}, {"axis": (0, 1)}, {"split_every": 2**63 - 1}])

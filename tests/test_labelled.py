@@ -83,6 +83,8 @@ def test_refused(x):
         fastq.quantize(x, "int4")
     q = fastq.quantize(x, "int8", bits=4)
     same_labels(q.codes, x)
+    with pytest.raises(TypeError, match="q has codes with named axes"):
+        q.reshape(-1)
 
 
 def test_what_is_lazy_is_not_loaded():

@@ -28,6 +28,12 @@ def shares(ax):
     return np.where(heights > 0.5, heights, 0), edges
 
 
+def test_names_of_schemes_are_no_mathematics():
+    ax = fastq.plot.compare(X, {"$x_{$": reference.quantize(X, "int8")})
+    ax.figure.canvas.draw()
+    assert [label.get_text() for label in ax.get_yticklabels()] == [r"\$x_{\$"]
+
+
 def test_a_histogram_of_values_counts_all_and_shades_what_is_clipped():
     q = fastq.quantize(X, qparams=CLIPPING)
     ax = fastq.plot.histogram(X, q)
@@ -177,6 +183,7 @@ def test_no_picture_has_colours_that_its_ground_hides(style):
     [
         (lambda: fastq.plot.histogram(X, X), TypeError, "q must be a QuantizedArray"),
         (lambda: fastq.plot.histogram(X, reference.quantize(X, "int8"), ax=3), TypeError, "ax must be an Axes, not 3"),
+        (lambda: fastq.plot.channels(X[:0]), ValueError, r"x has shape \(0, .*: there is no channel to draw"),
         (lambda: fastq.plot.channels(X, X), TypeError, "q must be a QuantizedArray or None"),
         (lambda: fastq.plot.channels(X, reference.quantize(X[:2], "int8")), ValueError, "x has shape .* and q has"),
         (lambda: fastq.plot.sqnr(X[:0]), ValueError, "x has no elements to quantize"),

@@ -107,6 +107,20 @@ def test_files(engine, tmp_path):
     check(ds, packed, read)
 
 
+def test_encodings_for_floats_are_left_out():
+    ds = seasons()
+    ds.t.encoding = {"filters": ("some",), "fill_value": np.float32(np.nan), "quantize_mode": "BitGroom", "zlib": True}
+    ds.t.encoding |= {"serializer": "auto", "significant_digits": 3, "least_significant_digit": 2}
+    assert fastq.xarray.pack(ds).t.encoding == {"zlib": True}
+
+
+def test_numbers_at_the_ends_of_float32_give_no_warning():
+    x = xarray.Dataset({"t": ("n", np.array([-3.4e38, 0, 3.4e38], np.float32))})
+    packed = fastq.xarray.pack(x).t
+    assert packed.values.tolist() == [-32767, 0, 32767]
+    assert packed.attrs["scale_factor"] == np.float32(2 * 3.4e38 / 65534)
+
+
 @pytest.mark.parametrize("code", ["int16", "uint16"])
 @pytest.mark.parametrize("value", [0.0, 1e-3, 5e-5, 1e-9, 273.15, -1e30, np.nan])
 def test_fields_of_one_value_are_exact(value, code):

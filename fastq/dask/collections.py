@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -185,8 +185,20 @@ class QuantizedArray(_Collection, results.QuantizedArray):
             params = params._with_parts({name: part for name, part in parts.items() if name != "codes"})
         if is_lazy(codes):
             return without_checks(QuantizedArray, codes, params, self.shape)
-        shape = self.shape if params.dtype.packed else codes.shape
-        return without_checks(results.QuantizedArray, codes, params, shape)
+        row = (
+            self.shape[-1:] if params.dtype.packed else codes.shape[-1:]
+        )  # lengths of other axes may be known only now
+        return without_checks(results.QuantizedArray, codes, params, (*codes.shape[: len(self.shape) - 1], *row))
+
+    def copy(self) -> Self:
+        """Return an array of the same graphs, which nothing changes.
+
+        Returns
+        -------
+        QuantizedArray
+            Of dask.
+        """
+        return without_checks(type(self), self.codes, self.qparams, self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         raise TypeError("a QuantizedArray of dask is not loaded unasked: call its compute() or dequantize()")

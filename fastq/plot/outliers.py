@@ -69,6 +69,8 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     if q is not None and q.shape != x.shape:
         raise ValueError(f"x has shape {x.shape} and q has shape {q.shape}")
     along = _axis(x, q, axis)
+    if not x.size:
+        raise ValueError(f"x has shape {x.shape}: there is no channel to draw")
     lo, hi = (np.asarray(end, np.float64) for end in minmax(x, axis=along))
     largest = np.maximum(-lo, hi)
     errors = None if q is None else _errors(x, q, along)

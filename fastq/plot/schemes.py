@@ -135,7 +135,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     bars = a.barh(range(len(rows)), drawn, color=BLUE, alpha=0.85, height=0.6)
     texts = [f"{row.sqnr_db:.1f} dB, {bits:.3g} bits, errors up to {row.max_abs_error:.3g}" for _, row, bits in rows]
     a.bar_label(bars, texts, padding=4, fontsize="small")
-    a.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    a.set_yticks(range(len(rows)), [str(name).replace("$", r"\$") for name, *_ in rows])  # else it is mathematics
     a.invert_yaxis()
     a.set_xlim(min(0.0, *drawn), max(most, 1.0) * 1.9)
     a.set_xlabel("SQNR, dB")

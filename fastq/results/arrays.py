@@ -278,7 +278,7 @@ class QuantizedArray:
         Raises
         ------
         TypeError, ValueError
-            If the shape is not as described.
+            If the shape is not as described, or codes have names for their axes, as those of xarray do.
 
         Examples
         --------
@@ -287,6 +287,10 @@ class QuantizedArray:
         >>> q.reshape(2, 3, 2).axis
         (0, 1)
         """
+        if not hasattr(self.codes, "reshape"):
+            raise TypeError(
+                "q has codes with named axes, which no other shape has: give those of q.codes.data another one"
+            )
         new = reshaped(as_new_shape(shape, self.size), self._granularity)
         return self._with(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -120,7 +120,7 @@ class QParams:
         given = self.computed or self.scale.dtype
         return np.dtype(np.float64 if given.type is np.float64 else np.float32)  # in any byte order
 
-    def with_values(self, scale: NDArray[Any], zero_point: NDArray[Any]) -> QParams:
+    def with_values(self, scale: NDArray[Any], zero_point: NDArray[Any]) -> Self:
         """Return these parameters with other numbers, in a fifth of the time of `dataclasses.replace`.
 
         Parameters
@@ -133,7 +133,7 @@ class QParams:
         QParams
             Unchecked.
         """
-        params = object.__new__(QParams)
+        params = object.__new__(type(self))
         values = params.__dict__
         values.update(self.__dict__)
         values["scale"], values["zero_point"] = scale, zero_point

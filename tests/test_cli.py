@@ -171,6 +171,16 @@ def test_nan_zero(model):
 # Errors
 
 
+def test_names_send_no_commands_to_terminals(model):
+    save_file({"a\x1b[31m": model["layer.weight"]}, "in.safetensors")
+    output = run("quantize", "in.safetensors", "q.safetensors")
+    assert "\x1b" not in output
+    assert "a?[31m" in output
+    save_file({"a\x1b[31m": model["layer.bias"]}, "short.safetensors")
+    output = run("compare", "in.safetensors", "short.safetensors", exit_code=1)
+    assert output == "Error: short.safetensors: a?[31m has shape 160, but 160 x 128 in in.safetensors\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

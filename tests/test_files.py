@@ -24,6 +24,7 @@ from fastq.io.dequantizing import dequantize_file
 from fastq.io.quantizing import Choice, quantize_file
 from fastq.io.records import KEY, Record, decoded, encoded, from_metadata, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
+from fastq.io.tensors import tensors_of
 from fastq.system.atomic import replacing
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -731,6 +732,8 @@ def test_scale_of_a_block_that_is_none(tmp_path, fours, byte):
         {"axis": [1]},
         {"axis": False},
         {"convention": "faiss"},
+        {"symmetric": None},
+        {"dtype": "nf4"},
     ],
     ids=str,
 )
@@ -746,6 +749,8 @@ def test_metadata_that_makes_no_sense(tmp_path, fours, change):
     with pytest.raises(ValueError, match=r"metadata|can.t be dequantized"):
         dequantize_file(open_source(fours), tmp_path / "out.safetensors", progress=ignore)
     assert names(tmp_path) == ["q.safetensors", "w.safetensors"]
+    with pytest.raises(ValueError, match=r"metadata|can.t be dequantized|is missing"):
+        tensors_of(fours)["w"].values()
 
 
 def test_npy_holds_one_array(tmp_path, quantized):

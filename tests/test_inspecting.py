@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -122,6 +123,9 @@ def test_a_folder_is_inspected(tmp_path):
     save_file({"a": W}, "sub/c.safetensors")
     assert "two files have a tensor 'a'" in CliRunner().invoke(cli, ["inspect", "sub"]).stderr
     (tmp_path / "empty").mkdir()
+    os.link("in.safetensors", "twice.safetensors")
+    result = CliRunner().invoke(cli, ["inspect", "."])
+    assert result.stderr.startswith("Error: .: two files have a tensor 'ids'"), result.stderr
     result = CliRunner().invoke(cli, ["inspect", "empty"])
     assert (result.exit_code, result.stderr) == (1, "Error: empty: there is no .npy or .safetensors file in it\n")
 
@@ -157,9 +161,43 @@ def test_extents_of_pieces(monkeypatch, piece, shape, spoiled):
     assert max(seen) <= piece
 
 
+@pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8), (2, 3, 2, 4)])
+def test_extents_in_fortran_order_are_not_copied(monkeypatch, shape):
+    x = np.asfortranarray(W[:6, :8].reshape(-1)[: np.prod(shape)].reshape(shape))
+    x[1] *= 100
+    shared = []
+    monkeypatch.setattr(
+        "fastq.io.tensors._row_ends", lambda rows: shared.append(np.shares_memory(rows, x)) or row_ends(rows)
+    )
+    extent = extent_of(x)
+    assert shared
+    assert all(shared)
+    assert (extent.lo, extent.hi) == (x.min(), x.max())
+    largest = np.abs(x).max(axis=tuple(range(1, x.ndim)))
+    assert extent.outliers == tuple(np.flatnonzero(largest >= 6 * np.median(largest)))
+
+
 def test_extents_without_numbers():
     assert extent_of(np.full((3, 2), np.nan)).lo is None
     assert extent_of(np.full((3, 2), np.nan)).nan == 6
+
+
+@pytest.mark.parametrize("value", [None, -9, 10**30, 1.5, "x", [1], {}], ids=repr)
+@pytest.mark.parametrize("key", ["axis", "block_size", "shape", "dtype", "convention", "symmetric"])
+def test_damaged_records_are_one_line(tmp_path, key, value):
+    run("quantize", "w.npy", "q.safetensors", "--block-size", "32")
+    data = (tmp_path / "q.safetensors").read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    records = json.loads(header["__metadata__"]["fastq"])
+    assert key in records["tensors"]["w"]
+    records["tensors"]["w"][key] = value
+    header["__metadata__"]["fastq"] = json.dumps(records)
+    text = json.dumps(header).encode()
+    (tmp_path / "q.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+    for command in (["inspect", "q.safetensors"], ["compare", "w.npy", "q.safetensors"]):
+        result = CliRunner().invoke(cli, command)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1), (result.exception, result.stderr)
 
 
 # compare
@@ -206,6 +244,70 @@ def test_exit_codes():
     assert result.stderr == "Error: short.npy: w has shape 3 x 64, but 96 x 64 in w.npy\n"
     save_file({"x": W}, "x.safetensors")
     assert run("compare", "w.npy", "x.safetensors", exit_code=1) == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_what_is_read_is_not_replaced_by_a_page():
+    os.link("w.npy", "same.html")
+    os.symlink("near.npy", "link.html")
+    os.mkfifo("pipe.html")
+    os.mkdir("folder.html")
+    before = {name: os.lstat(name) for name in os.listdir()}
+    for page_path, told in (
+        ("w.npy", "'w.npy' does not end in .html"),
+        ("near.npy", "'near.npy' does not end in .html"),
+        ("same.html", "'same.html' is A itself"),
+        ("link.html", "'link.html' is B itself"),
+        ("pipe.html", "'pipe.html' is not a file"),
+        ("folder.html", "File 'folder.html' is a directory."),
+        ("no/page.html", "there is no folder 'no'"),
+    ):
+        result = CliRunner().invoke(cli, ["compare", "w.npy", "near.npy", "--html", page_path])
+        assert result.exit_code == 2, page_path
+        assert f"Invalid value for '--html': {told}" in " ".join(result.stderr.split())
+    assert {name: os.lstat(name) for name in os.listdir()} == before
+    run("compare", "w.npy", "near.npy", "--html", "page.html")
+    run("compare", "w.npy", "near.npy", "--html", "page.html")  # that of an earlier run is replaced
+
+
+def test_tensors_that_can_not_be_measured_are_named_and_their_bytes_compared():
+    same = {"w": W, "u": np.arange(4, dtype=np.uint32), "flags": np.array([True, False]), "e": np.zeros(0, np.uint64)}
+    save_file(same, "a.safetensors")
+    save_file(same | {"u": same["u"] + 1, "flags": np.array([1, 0], np.int8)}, "b.safetensors")
+    alike = "not measured: U32, the same bytes in both\n"
+    result = CliRunner().invoke(cli, ["compare", "a.safetensors", "a.safetensors", "--at-least", "99"])
+    assert (result.exit_code, alike in result.stderr) == (0, True)
+    result = CliRunner().invoke(cli, ["compare", "a.safetensors", "b.safetensors", "--at-least", "99"])
+    assert (result.exit_code, "inf" in result.stdout) == (3, True)
+    assert "u: not measured: U32, and the bytes differ\n" in result.stderr
+    assert "flags: not measured: BOOL in a.safetensors and I8 in b.safetensors\n" in result.stderr
+    assert "e: not measured: U64, the same bytes in both\n" in result.stderr
+    for name, tensors in (("one", {"u": same["u"]}), ("two", {"w": W})):  # and in folders
+        os.makedirs("folder", exist_ok=True)
+        save_file(tensors, f"folder/{name}.safetensors")
+    result = CliRunner().invoke(cli, ["compare", "folder", "b.safetensors", "--at-least", "99"])
+    assert (result.exit_code, "u: not measured: U32, and the bytes differ\n" in result.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(("change", "code", "told"), [(0, 0, "the same bytes in both"), (1, 3, "and the bytes differ")])
+def test_arrays_without_numbers_are_compared_by_bytes(change, code, told):
+    np.save("a.npy", np.array([True, False]))
+    np.save("b.npy", np.array([True, bool(change)]))
+    result = CliRunner().invoke(cli, ["compare", "a.npy", "b.npy", "--at-least", "9"])
+    assert (result.exit_code, result.stderr) == (code, f"a: not measured: bool, {told}\n")
+
+
+@pytest.mark.parametrize("command", [("suggest", "w.npy", "--sqnr"), ("compare", "w.npy", "near.npy", "--at-least")])
+def test_nan_is_no_number_of_decibels(command):
+    result = CliRunner().invoke(cli, [*command, "nan"])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{command[-1]}': 'nan' is not a number of decibels" in result.stderr
+
+
+def test_no_option_is_advised_that_commands_lack():
+    save_file({"a": np.full((4, 4), np.nan, np.float32)}, "nan.safetensors")
+    result = CliRunner().invoke(cli, ["suggest", "nan.safetensors"])
+    assert (result.exit_code, result.stderr) == (1, "Error: nan.safetensors: tensor 'a': x has 16 NaN\n")
 
 
 class Table(HTMLParser):
@@ -275,6 +377,7 @@ def test_tables_of_files_are_written_in_one_way():
     text = json_text({"tensors": entries})
     assert json.loads(text)["tensors"][0] == {"name": 'a "b",', "sqnr_db": None, "clipped": None}
     assert text.endswith("}\n")
+    assert json.loads(json_text({"pair": (np.inf, [np.nan])}), parse_constant=pytest.fail) == {"pair": [None, [None]]}
 
 
 # GGUF
@@ -301,6 +404,20 @@ def test_gguf_files_are_compared():
     assert (w["shape"], w["a"], w["b"], w["bytes_b"]) == ("96 x 64", "F32", "Q4_0", 96 * 2 * 18)
     assert (w["max_abs_error"], w["clipped"]) == (errors.max_abs_error, None)
     assert w["sqnr_db"] == pytest.approx(errors.sqnr_db)
+
+
+def test_metadata_of_gguf_files_is_json():
+    writer = gguf.GGUFWriter("m.gguf", "llama")
+    writer.add_float32("scale", float("nan"))
+    writer.add_array("ends", [1.5, float("inf")])
+    writer.add_tensor("w", W)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = json.loads(run("inspect", "m.gguf", "--json"), parse_constant=pytest.fail)
+    assert (found["metadata"]["scale"]["value"], found["metadata"]["ends"]["value"]) == (None, [1.5, None])
+    assert found["tensors"][0]["shape"] == [96, 64]
 
 
 def test_schemes_are_suggested_for_gguf_files():

@@ -11,7 +11,10 @@ import time
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from subprocesses import run
+
+from fastq.io.checkpoints.converting import JOURNAL
 
 pytest.importorskip("termios", reason="no terminals of POSIX")
 import fcntl
@@ -126,20 +129,56 @@ def test_ctrl_c_ends_a_command_with_one_line(name, tmp_path):
     assert sorted(os.listdir()) == ["big.npy"]
 
 
-def test_a_conversion_that_is_interrupted_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_conversion_that_is_interrupted_says_how_it_goes_on(tmp_path, monkeypatch, capsys, begun):
     from fastq.cli import convert
     from fastq.cli.app import cli
 
     (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    save_file({"a.weight": np.ones((4, 128), np.float32)}, "model/model.safetensors")
 
-    def interrupted(*arguments):
+    def interrupted(conversion, out, **options):
+        if begun:
+            out.mkdir()
+            (out / JOURNAL).write_text("{}")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(convert, "ModelFolder", interrupted)
+    monkeypatch.setattr(convert, "convert", interrupted)
     with pytest.raises(SystemExit) as ended:
         cli(["convert", "model", "out", "--scheme", "W4A16"])
     assert ended.value.code == 130
-    assert capsys.readouterr().err == "Interrupted; what is finished stays, and the same command goes on from there\n"
+    more = "; what is finished stays, and the same command goes on from there" if begun else ""
+    assert capsys.readouterr().err == f"Interrupted{more}\n"
+
+
+WHILE_IMPORTING = """
+import os, signal
+
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Press())
+from fastq.cli.app import main
+"""
+
+
+def test_ctrl_c_while_commands_are_imported_is_one_line_too():
+    done = subprocess.run([sys.executable, "-c", f"import sys{WHILE_IMPORTING}"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "Interrupted\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_characters_that_an_encoding_lacks_are_replaced(encoding):
+    save_file({"\u0394": np.ones((4, 4), np.float32)}, "odd.safetensors")
+    for arguments in (["inspect"], ["compare", "odd.safetensors"], ["suggest"]):
+        command = [sys.executable, "-c", FASTQ, *arguments, "odd.safetensors"]
+        done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding})
+        assert (done.returncode, done.stderr) == (0, b""), arguments
+        assert b" ? " in done.stdout
 
 
 DROPPED = """

@@ -6,6 +6,7 @@ import _thread
 import contextlib
 import importlib
 import importlib.util
+import io
 import os
 import signal
 import sys
@@ -55,8 +56,16 @@ def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(dropped)
 
 
+def _replace_what_streams_lack() -> None:
+    """Let characters that an encoding lacks be written as question marks, where they would be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
+            stream.reconfigure(errors="replace")
+
+
 def main() -> None:
     """Run the command line; a request to terminate unwinds it, so that no temporary file stays."""
+    _replace_what_streams_lack()
     sys.unraisablehook = _interrupt_again
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, signal.SIGTERM)

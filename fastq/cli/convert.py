@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from fastq.cli.convert_report import REPORTS, write_report
-from fastq.cli.files import in_one_line, progress_bar, range_option
+from fastq.cli.files import check_replaceable, in_one_line, progress_bar, range_option, with_suffix
 from fastq.cli.report import Column, number_text, print_table, printable
-from fastq.io.checkpoints.converting import Conversion, Converted, convert
+from fastq.io.checkpoints.converting import JOURNAL, Conversion, Converted, convert
 from fastq.io.checkpoints.dequantizing import Dequantization
-from fastq.io.checkpoints.folder import DTYPES, ModelFolder
+from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules, check_pattern
 from fastq.io.checkpoints.schemes import PRESETS, Scheme, as_scheme
@@ -65,11 +67,22 @@ def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...])
 
 
 def _report_path(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    if path is not None and path.suffix not in REPORTS:
-        raise click.BadParameter(f"{path.name!r} does not end in {' or '.join(REPORTS)}")
-    if path is not None and not path.parent.is_dir():
-        raise click.BadParameter(f"{str(path.parent)!r} is no directory")
-    return path
+    return None if path is None else with_suffix(*REPORTS)(ctx, param, path)
+
+
+def _check_report(report: Path, source: Path, out: Path) -> None:
+    """Refuse a file for the report that would take the place of one of SRC or OUT, or can't be written."""
+    check_replaceable(report, "--report", {})
+    folder, taken = report.parent.resolve(), {CONFIG, INDEX, JOURNAL, *(path.name for path in source.iterdir())}
+    if folder.is_relative_to(source.resolve()):
+        reason = "lies in SRC, in which nothing is written"
+    elif folder / report.name == out.resolve():
+        reason = "is OUT itself"
+    elif folder == out.resolve() and report.name.casefold() in {name.casefold() for name in taken}:
+        reason = "is a file of the model in OUT"
+    else:
+        return
+    raise click.BadParameter(f"{report.name!r} {reason}; name another one", param_hint="'--report'")
 
 
 @click.command("convert", short_help="Quantize a model directory.")
@@ -124,14 +137,17 @@ def convert_command(
 
     The FILE of --report, .json, .csv or .html, has a line for each tensor; the last one has pictures of the worst, too.
     """
+    if not os.path.isdir(out.parent):
+        raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
         raise click.UsageError("--scheme is missing" if scheme is None else "--dequantize goes without --scheme")
-    given = [schemes, ignore, group_size, symmetric, *(() if method == "minmax" else (method,))]
-    if dequantize and any(value not in (None, ()) for value in given):
+    if dequantize and any(map(_is_given, ("schemes", "ignore", "group_size", "symmetric", "method", "convention"))):
         raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
     if dtype and not dequantize:
         raise click.UsageError("--dtype goes with --dequantize")
     with _failures(source, out):
+        if report is not None:
+            _check_report(report, source, out)
         opened = ModelFolder(source)
         conversion: Conversion
         if scheme is None:
@@ -139,12 +155,17 @@ def convert_command(
         else:
             rules = Rules(scheme.with_options(group_size, symmetric), ignore, schemes)
             conversion = Quantization(opened, rules, upstream=convention == "compressed-tensors", method=method)
-        with progress_bar(opened.nbytes, len(opened.tensors)) as advance:
+        with _resumable(out), progress_bar(opened.nbytes, len(opened.tensors)) as advance:
             rows = convert(conversion, out, force=force, progress=advance, notice=_notice)
     print_table(rows, CONVERTED, total=total_of(rows))
     if report is not None:
         with _failures(source, report):
             write_report(report, rows, conversion)
+
+
+def _is_given(name: str) -> bool:
+    """Whether an argument of the command was written, be it what it is by default."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _notice(text: str) -> None:
@@ -153,17 +174,28 @@ def _notice(text: str) -> None:
 
 @contextlib.contextmanager
 def _failures(source: Path, out: Path) -> Iterator[None]:
-    """Turn an error of the data or of the file system into one line that says how to go on."""
+    """Turn an error of the data or of the file system into one line."""
     try:
         yield
     except ValueError as error:
         raise in_one_line(source, error) from error
     except MemoryError as error:
         raise in_one_line(source, f"out of memory: {error}") from error
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(AGAIN) from None
     except OSError as error:
-        raise in_one_line(error.filename or out, f"{error.strerror or error}{AGAIN}") from error
+        raise in_one_line(error.filename or out, error.strerror or error) from error
+
+
+@contextlib.contextmanager
+def _resumable(out: Path) -> Iterator[None]:
+    """Add to an interrupt, or to an error of the file system, how to go on, if there is something to go on with."""
+    try:
+        yield
+    except (KeyboardInterrupt, OSError) as error:
+        if not os.path.isfile(out / JOURNAL):
+            raise
+        if isinstance(error, OSError):
+            raise in_one_line(error.filename or out, f"{error.strerror or error}{AGAIN}") from error
+        raise KeyboardInterrupt(AGAIN) from None
 
 
 def total_of(rows: list[Converted]) -> Converted:

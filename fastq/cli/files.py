@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -18,10 +19,12 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from fastq.cli.report import printable
 from fastq.formats.range_methods import METHODS
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITABLE = click.Path(path_type=Path)
+NO_OPTION = "; pass nan='zero' to take them for 0.0"  # what functions advise, and commands have no such argument for
 
 range_option = click.option(
     "--range",
@@ -45,21 +48,35 @@ def with_suffix(*suffixes: str) -> Callable[[click.Context, click.Parameter, Pat
     return check
 
 
+def decibels(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:
+    """Refuse NaN, which nothing reaches and nothing fails to reach."""
+    if number is not None and math.isnan(number):
+        raise click.BadParameter("'nan' is not a number of decibels")
+    return number
+
+
 def check_out(source: Path, out: Path, *, force: bool) -> None:
-    """Refuse an OUT that can't or should not be written; a link counts as what it leads to, if that is there."""
+    """Refuse an OUT that can't or should not be written."""
+    check_replaceable(out, "OUT", {"IN": source})
+    if os.path.lexists(out) and not force:
+        raise click.BadParameter(f"{out.name!r} exists; --force replaces it", param_hint="'OUT'")
+
+
+def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> None:
+    """Refuse a file that no other may replace: one that is read, or is no plain file, or is in no folder.
+
+    A link counts as what it leads to, if that is there.
+    """
+    there = os.path.exists(out)
     if not os.path.isdir(out.parent):
         reason = f"there is no folder {str(out.parent)!r}"
-    elif not os.path.lexists(out):
-        return
-    elif os.path.exists(out) and os.path.samefile(source, out):
-        reason = f"{out.name!r} is IN itself"
-    elif os.path.exists(out) and not os.path.isfile(out):
+    elif itself := [name for name, source in sources.items() if there and os.path.samefile(source, out)]:
+        reason = f"{out.name!r} is {itself[0]} itself"
+    elif there and not os.path.isfile(out):
         reason = f"{out.name!r} is not a file"
-    elif not force:
-        reason = f"{out.name!r} exists; --force replaces it"
     else:
         return
-    raise click.BadParameter(reason, param_hint="'OUT'")
+    raise click.BadParameter(reason, param_hint=f"'{argument}'")
 
 
 @contextlib.contextmanager
@@ -68,16 +85,21 @@ def failures(source: Path, out: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise in_one_line(source.name, error) from error
+        raise in_one_line(called(source), error) from error
     except MemoryError as error:
-        raise in_one_line(source.name, f"out of memory: {error}") from error
+        raise in_one_line(called(source), f"out of memory: {error}") from error
     except OSError as error:
         raise in_one_line(error.filename or out, error.strerror or error) from error
 
 
+def called(path: Path) -> str:
+    """Return what messages call a file or a folder: its name, of those that have none, as '.', the path."""
+    return path.name or str(path)
+
+
 def in_one_line(subject: object, text: object) -> click.ClickException:
-    """Return the error that ends a command with one line."""
-    return click.ClickException(" ".join(f"{subject}: {text}".splitlines()))
+    """Return the error that ends a command with one line that a terminal can show."""
+    return click.ClickException(printable(" ".join(f"{subject}: {text}".replace(NO_OPTION, "").splitlines())))
 
 
 @contextlib.contextmanager

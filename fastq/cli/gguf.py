@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ import click
 
 from fastq.cli.files import EXISTING, WRITABLE, check_out, failures, force_option, progress_bar, with_suffix
 from fastq.cli.report import Column, number_text, print_table, printable, shape_text
+from fastq.cli.tables import json_text
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.errors import sqnr
 from fastq.io.gguf.container import Field, GgufSource, TensorSpec, open_gguf
@@ -162,7 +162,7 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
     with failures(source, source):
         opened = open_gguf(source)
     if as_json:
-        click.echo(json.dumps(_inspected(opened), indent=1, default=str))
+        click.echo(json_text(_inspected(opened)), nl=False)
         return
     print_table(list(opened.fields.values()), FIELD)
     print_table(list(opened.tensors.values()), TENSOR)
@@ -197,7 +197,7 @@ def _print_conversions(rows: list[Conversion], *, as_json: bool) -> None:
         | {"imatrix": row.weighted}
         for row in rows
     ]
-    click.echo(json.dumps({"tensors": tensors, **_figures(total)}, indent=1))
+    click.echo(json_text({"tensors": tensors, **_figures(total)}), nl=False)
 
 
 def _figures(line: Conversion | Total) -> dict[str, Any]:

@@ -11,23 +11,27 @@ from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 import fastq
-from fastq.cli.files import failures, in_one_line, progress_bar
+from fastq.cli.files import called, check_replaceable, decibels, failures, in_one_line, progress_bar, with_suffix
 from fastq.cli.gguf import inspect_gguf
 from fastq.cli.page import page
 from fastq.cli.pictures import Errors, pictures_of_worst
 from fastq.cli.report import Column, number_text, print_table, printable, shape_text
 from fastq.cli.tables import Entry, csv_text, json_text
+from fastq.io.containers import Source, open_source
+from fastq.io.gguf.container import GgufSource, open_gguf
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme
-from fastq.io.tensors import Extent, Tensor, extent_of, tensors_of
+from fastq.io.tensors import PIECE, SUFFIXES, Extent, Tensor, extent_of, tensors_of
 from fastq.plot.candidates import FAMILIES, Measured, Trial
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.atomic import replacing
 
 READABLE = click.Path(exists=True, path_type=Path)
 PAGE = click.Path(path_type=Path, dir_okay=False)
+HTML = with_suffix(".html")
 TOO_FAR = 3  # exit code of `compare` and `suggest` where a tensor does not reach what was asked for
 OUTLIERS_SHOWN = 4
 
@@ -141,31 +145,42 @@ COMPARED: tuple[Column[Any], ...] = (
 )
 
 
+def _page_path(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    return None if path is None else HTML(ctx, param, path)
+
+
 @click.command(short_help="Measure errors of one file against another.")
 @click.argument("a", metavar="A", type=READABLE)
 @click.argument("b", metavar="B", type=READABLE)
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV.")
-@click.option("--html", type=PAGE, metavar="PAGE", help="Write a page that sorts.")
-@click.option("--at-least", type=float, metavar="DB", help="Exit with 3 if a tensor has a lower SQNR.")
+@click.option("--html", type=PAGE, metavar="PAGE", callback=_page_path, help="Write a page that sorts: a .html file.")
+@click.option(
+    "--at-least", type=float, metavar="DB", callback=decibels, help="Exit with 3 if a tensor has a lower SQNR."
+)
 def compare(a: Path, b: Path, form: str | None, html: Path | None, at_least: float | None) -> None:
     """Measure how far the tensors of B are from those of A of the same names.
 
     A and B are .npy, .safetensors or .gguf files, quantized or not, or folders of the first two; two .npy files are
-    compared whatever their names. Tensors that one side lacks are named on standard error. PAGE has pictures of the
-    worst three, if matplotlib is installed.
+    compared whatever their names. Tensors that one side lacks are named on standard error, and those that can't be
+    measured, as of BOOL or U32: of them --at-least wants the same bytes. PAGE has pictures of the worst three, if
+    matplotlib is installed.
 
     Exit codes: 0, 1 for files that can't be read or compared, 2 for wrong arguments, 3 for --at-least.
     """
     for source in (a, b):
         _check_suffix(source)
+    if html is not None:
+        check_replaceable(html, "--html", {"A": a, "B": b})
     with failures(a, html or a):
         ours, theirs = _tensors_of_both(a, b)
         common = _common(a, b, ours, theirs)
+        same = _others_are_same(a, b, [(ours[name], theirs[name]) for name in common])
+        common = [name for name in common if _is_measured(ours[name], theirs[name]) and math.prod(ours[name].shape) > 0]
         with progress_bar(sum(ours[name].nbytes for name in common), len(common)) as advance:
             lines = [_compared(name, ours[name], theirs[name], advance) for name in common]
         if html is not None:
-            text = _page(a.name, b.name, lines, lambda name: _operands(ours[name], theirs[name]))
+            text = _page(called(a), called(b), lines, lambda name: _operands(ours[name], theirs[name]))
             with replacing(html) as file:
                 file.write(text.encode("utf-8", "replace"))
     if form == "json":
@@ -175,7 +190,7 @@ def compare(a: Path, b: Path, form: str | None, html: Path | None, at_least: flo
     elif html is None:
         print_table(lines, COMPARED)
     if at_least is not None and not (
-        ours.keys() == theirs.keys() and all(line.errors.sqnr_db >= at_least for line in lines)
+        same and ours.keys() == theirs.keys() and all(line.errors.sqnr_db >= at_least for line in lines)
     ):
         sys.exit(TOO_FAR)
 
@@ -189,17 +204,61 @@ def _tensors_of_both(a: Path, b: Path) -> tuple[dict[str, Tensor], dict[str, Ten
 
 
 def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> list[str]:
-    """Return the names of tensors to compare; name those that one side lacks."""
+    """Return the names of tensors that both have, of one shape; name those that one side lacks."""
     for name in sorted(ours.keys() ^ theirs.keys()):
-        click.echo(f"{printable(name)}: only in {a.name if name in ours else b.name}", err=True)
-    common = [name for name in ours if name in theirs and ours[name].has_numbers and theirs[name].has_numbers]
+        click.echo(f"{printable(name)}: only in {called(a if name in ours else b)}", err=True)
+    common = [name for name in ours if name in theirs]
     if not common:
-        raise in_one_line(b.name, f"has no tensor of a name of {a.name}")
+        raise in_one_line(called(b), f"has no tensor of a name of {called(a)}")
     for name in common:
         x, y = ours[name].shape, theirs[name].shape
         if x != y:
-            raise in_one_line(b.name, f"{name} has shape {shape_text(y)}, but {shape_text(x)} in {a.name}")
-    return [name for name in common if math.prod(ours[name].shape)]
+            raise in_one_line(called(b), f"{name} has shape {shape_text(y)}, but {shape_text(x)} in {called(a)}")
+    return common
+
+
+def _is_measured(x: Tensor, y: Tensor) -> bool:
+    return x.has_numbers and y.has_numbers
+
+
+def _others_are_same(a: Path, b: Path, pairs: list[tuple[Tensor, Tensor]]) -> bool:
+    """Return whether tensors that can't be measured are the same in A and B; name each and what is so."""
+    pairs = [pair for pair in pairs if not _is_measured(*pair)]
+    if not pairs:
+        return True
+    ours, theirs, alike = _sources_of(a), _sources_of(b), True
+    for x, y in pairs:
+        same = x.scheme == y.scheme and _are_same(_stored(ours, x.name), _stored(theirs, y.name))
+        if x.scheme != y.scheme:
+            found = f"{x.scheme} in {called(a)} and {y.scheme} in {called(b)}"
+        else:
+            found = f"{x.scheme}, the same bytes in both" if same else f"{x.scheme}, and the bytes differ"
+        click.echo(printable(f"{x.name}: not measured: {found}"), err=True)
+        alike = alike and same
+    return alike
+
+
+def _sources_of(path: Path) -> list[Source | GgufSource]:
+    if path.suffix == ".gguf" and not path.is_dir():
+        return [open_gguf(path)]
+    files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
+    return [open_source(file) for file in files]
+
+
+def _stored(sources: list[Source | GgufSource], name: str) -> NDArray[np.uint8]:
+    """Return the bytes of the tensor of a name in one of the files."""
+    source = next(source for source in sources if name in source.tensors)
+    if not source.tensors[name].nbytes:
+        return np.empty(0, np.uint8)
+    if isinstance(source, GgufSource):
+        return np.ascontiguousarray(source.load(name)).reshape(-1).view(np.uint8)
+    return source.raw(name)
+
+
+def _are_same(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> bool:
+    if x.size != y.size:
+        return False
+    return all(np.array_equal(x[k : k + PIECE], y[k : k + PIECE]) for k in range(0, x.size, PIECE))
 
 
 def _compared(name: str, x: Tensor, y: Tensor, advance: Any) -> Compared:
@@ -273,7 +332,15 @@ SUGGESTED: tuple[Column[Any], ...] = (
 
 @click.command(short_help="Find the scheme with the fewest bits.")
 @click.argument("source", metavar="FILE|DIR", type=READABLE)
-@click.option("--sqnr", type=float, default=30.0, show_default=True, metavar="DB", help="What each tensor shall reach.")
+@click.option(
+    "--sqnr",
+    type=float,
+    default=30.0,
+    show_default=True,
+    metavar="DB",
+    callback=decibels,
+    help="What each tensor shall reach.",
+)
 def suggest(source: Path, sqnr: float) -> None:
     """Find for each tensor the scheme that reaches a signal to quantization noise ratio with the fewest bits.
 
@@ -287,13 +354,13 @@ def suggest(source: Path, sqnr: float) -> None:
     with failures(source, source):
         tensors = [tensor for tensor in tensors_of(source).values() if _is_weight(tensor)]
         if not tensors:
-            raise in_one_line(source.name, f"no tensor of two axes or more of {', '.join(FLOATS)}")
+            raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}")
         with progress_bar(sum(tensor.nbytes for tensor in tensors), len(tensors)) as advance:
             lines = [_suggested(tensor, sqnr, advance) for tensor in tensors]
     print_table(lines, SUGGESTED)
     before, after = sum(line.tensor.nbytes for line in lines), sum(line.after for line in lines)
     click.echo(f"{len(lines)} tensors: {before:,} -> {after:,} bytes")
-    if any(line.measured.sqnr_db < sqnr for line in lines):
+    if not all(line.measured.sqnr_db >= sqnr for line in lines):
         sys.exit(TOO_FAR)
 
 

@@ -26,7 +26,7 @@ Line = TypeVar("Line")
 Column = tuple[str, Callable[[Line], str]]
 
 TENSOR: tuple[Column[Row], ...] = (
-    ("tensor", lambda row: row.name),
+    ("tensor", lambda row: printable(row.name)),
     ("shape", lambda row: row.shape),
     ("bytes before", lambda row: f"{row.before:,}"),
 )

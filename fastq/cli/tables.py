@@ -14,13 +14,13 @@ Entry = dict[str, Any]  # numbers, texts and None by the names of columns
 
 def json_text(table: Any) -> str:
     """Return entries, or an object that has them, as JSON, which has neither NaN nor infinity: they are null."""
-    return json.dumps(_finite(table), indent=1) + "\n"
+    return json.dumps(_finite(table), indent=1, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

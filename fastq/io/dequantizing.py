@@ -94,7 +94,7 @@ def _restored(source: Source, name: str, record: Record) -> Array:
     """Return the values of a tensor in its original dtype."""
     try:
         values = decoded(name, record, source.load).dequantize()
-    except (TypeError, ValueError) as error:
+    except (TypeError, OverflowError, ValueError) as error:
         raise ValueError(f"tensor {name!r} can't be dequantized: {error}") from error
     return _as_dtype(values, record.original_dtype)
 

@@ -34,6 +34,7 @@ Array = NDArray[Any]
 
 KEY = "fastq"
 VERSION = 1
+NONSENSE = (TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError)  # what lies end in
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -165,7 +166,7 @@ def stored_specs(name: str, record: Record) -> list[TensorSpec]:
     """
     try:
         return _stored_specs(name, record)
-    except (TypeError, IndexError, ZeroDivisionError) as error:
+    except NONSENSE as error:
         raise ValueError(f"its {KEY!r} metadata for {name!r} makes no sense: {error}") from error
 
 
@@ -200,6 +201,13 @@ def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
 
 def decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
     """Return the quantized array whose stored tensors `load` returns by name; ValueError if it could not be one."""
+    try:
+        return _decoded(name, record, load)
+    except NONSENSE as error:
+        raise ValueError(f"its {KEY!r} metadata for {name!r} makes no sense: {error}") from error
+
+
+def _decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
     qtype, tensor_scale = record.qtype, None
     codes = load(_codes_name(name, record))
     if _in_words(qtype):

@@ -60,7 +60,12 @@ class Tensor:
     def values(self) -> Array:
         """Return the values."""
         loaded = self.load()
-        return loaded.dequantize() if isinstance(loaded, QuantizedArray) else loaded
+        if not isinstance(loaded, QuantizedArray):
+            return loaded
+        try:
+            return loaded.dequantize()
+        except (TypeError, OverflowError, ValueError) as error:
+            raise ValueError(f"tensor {self.name!r} can't be dequantized: {error}") from error
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:
@@ -156,7 +161,8 @@ class Extent:
 def extent_of(values: Array) -> Extent:
     """Return what the numbers of an array are like, piece by piece."""
     shape = (values.shape[0], math.prod(values.shape[1:])) if values.ndim > 1 else (1, values.size)
-    rows = values.reshape(shape)
+    # what has its first axis fastest in memory is not copied: in which order a row is, does not matter here
+    rows = values.T.reshape(shape[::-1]).T if values.flags.f_contiguous and values.ndim > 1 else values.reshape(shape)
     height, width = max(PIECE // max(shape[1], 1), 1), max(min(PIECE, shape[1]), 1)
     found = np.zeros((4, shape[0]))
     found[:2] = [[np.inf], [-np.inf]]

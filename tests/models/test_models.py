@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 
+import gguf
 import numpy as np
 import pytest
 from model_folders import (
@@ -218,11 +219,132 @@ def test_save_checkpoint_refuses_what_has_no_format(tmp_path):
         save_checkpoint(tmp_path / "model", {"layer": q})
     with pytest.raises(ValueError, match=r"is complex64, which a \.safetensors file does not hold"):
         save_checkpoint(tmp_path / "model", {"x": np.zeros(3, np.complex64)})
+    q = fastq.quantize(np.zeros((0, 8), np.float32), "int8", axis=0, symmetric=True)
+    with pytest.raises(
+        ValueError, match=r"is int8 of shape \(0, 8\), axis 0, .*, which compressed-tensors has no format"
+    ):
+        save_checkpoint(tmp_path / "model", {"layer": q})
     q = fastq.quantize(np.eye(8, dtype=np.float32), "int8", axis=0, symmetric=True)
     for shard_size in (1, 10**6):  # in two shards, and in one
         with pytest.raises(ValueError, match=r"^two tensors would be named 'a\.weight'$"):
             save_checkpoint(tmp_path / "two", {"a": q, "a.weight": np.eye(2)}, shard_size=shard_size)
     assert not (tmp_path / "two").exists()
+
+
+WIDE = np.random.default_rng(3).standard_normal((2, 64))
+BLOCKS = {"axis": 1, "block_size": 32, "symmetric": True}
+ROWS = {"axis": 0, "symmetric": True}
+
+
+@pytest.mark.parametrize(
+    ("x", "dtype", "options", "found"),
+    [
+        (1e60 * WIDE, "int8", ROWS, "a scale of inf"),
+        (1e-60 * WIDE, "int8", ROWS, r"a scale of 0\.0"),
+        (WIDE.astype(np.float32), "int4", BLOCKS | {"convention": "qdq-nbits"}, r"a scale of -0\.\d+"),
+        (np.where(WIDE > 2, np.nan, WIDE).astype(np.float32), "mxfp4", {"nan": "keep"}, "a scale of nan"),
+        (np.where(WIDE > 2, np.nan, WIDE).astype(np.float32), "nvfp4", {"nan": "keep"}, "a scale of nan"),
+    ],
+    ids=["infinite", "zero", "negative", "nan of mxfp4", "nan of nvfp4"],
+)
+def test_save_checkpoint_refuses_scales_that_nobody_reads(tmp_path, x, dtype, options, found):
+    q = fastq.quantize(x, dtype, **options)
+    message = rf"^tensors\['a'\] would be stored with {found}; it must be positive and finite$"
+    with pytest.raises(ValueError, match=message):
+        save_checkpoint(tmp_path / "model", {"a": q}, {"dtype": "float16"})
+    assert not (tmp_path / "model").exists()
+
+
+def test_save_checkpoint_rounds_scales_of_float64(tmp_path):
+    scale = np.array([1 / 3, 5.0])
+    q = fastq.QuantizedArray(np.ones((2, 4), np.int8), fastq.QParams(scale, [0, 0], "int8", 0, symmetric=True), (2, 4))
+    save_checkpoint(tmp_path / "model", {"a": q})
+    assert all_of(tmp_path / "model")["a.weight_scale"].tobytes() == scale.astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("name", ["a.weight", "a.weight_zero_point", "a.weight_g_idx", "b.weight_scale"])
+def test_save_checkpoint_refuses_names_of_parts(tmp_path, name):
+    """Readers take them for parts of a quantized weight, so that they could not open what was written."""
+    q = fastq.quantize(WIDE.astype(np.float32), "int4", **BLOCKS)
+    with pytest.raises(ValueError, match=rf"^tensors\['{name}'\] would be read as a part of the quantized '{name[0]}'"):
+        save_checkpoint(tmp_path / "model", {name: WIDE, "a": q})
+    assert not (tmp_path / "model").exists()
+    save_checkpoint(tmp_path / "model", {name: WIDE})  # without anything quantized it is a tensor like others
+    assert open_checkpoint(tmp_path / "model")[name].tobytes() == WIDE.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a\ud800", r"must have names that UTF-8 has, not 'a\\ud800'$"),
+        ("__metadata__", "a tensor named '__metadata__'"),
+    ],
+)
+def test_save_checkpoint_refuses_names_that_no_file_has(tmp_path, name, message):
+    with pytest.raises(ValueError, match=message):
+        save_checkpoint(tmp_path / "model", {"b": WIDE, name: WIDE})
+    assert not (tmp_path / "model").exists()
+
+
+def test_save_checkpoint_takes_any_byte_order(tmp_path):
+    save_checkpoint(tmp_path / "model", {"a": WIDE.astype(">f4"), "b": np.arange(3, dtype=">i2")})
+    stored = all_of(tmp_path / "model")
+    assert stored["a"].tobytes() == WIDE.astype("<f4").tobytes()
+    assert stored["b"].tobytes() == np.arange(3, dtype="<i2").tobytes()
+
+
+def write_gguf(path, tensors):
+    """Write blocks of Q8_0, and arrays of float32, as the gguf package does."""
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, array in tensors.items():
+        kind = gguf.GGMLQuantizationType.Q8_0 if array.dtype == np.uint8 else None
+        writer.add_tensor(name, array, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def q8_0(scale):
+    """Blocks of Q8_0 of which the second has that scale, and the values of the gguf package."""
+    blocks = gguf.quants.quantize(WIDE.astype(np.float32), gguf.GGMLQuantizationType.Q8_0)
+    blocks[0, 34:36] = np.array([scale], "<f2").view(np.uint8)
+    return blocks, gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0)
+
+
+def test_blocks_of_gguf_whose_scale_is_0_are_zeros(tmp_path):
+    """As ggml writes values that are too small for a scale in float16: their codes are not 0."""
+    blocks, expected = q8_0(0)
+    assert blocks[0, 36:].any()
+    write_gguf(tmp_path / "m.gguf", {"a.weight": blocks, "b.weight": blocks[0, 34:]})
+    opened = open_checkpoint(tmp_path / "m.gguf")
+    np.testing.assert_array_equal(opened["a"].dequantize(), expected)
+    np.testing.assert_array_equal(opened["b"].dequantize(), np.zeros(32))
+
+
+@pytest.mark.parametrize("scale", [-0.5, np.nan, np.inf])
+def test_blocks_of_gguf_with_other_scales_are_refused_by_name(tmp_path, scale):
+    write_gguf(tmp_path / "m.gguf", {"a.weight": q8_0(scale)[0]})
+    with pytest.raises(
+        ValueError, match=rf"^tensor 'a\.weight' has a block with a scale of {scale}, which must be 0 or"
+    ):
+        open_checkpoint(tmp_path / "m.gguf")["a"]
+
+
+def test_a_tensor_of_gguf_with_the_name_of_a_module(tmp_path):
+    blocks, expected = q8_0(1)
+    write_gguf(tmp_path / "m.gguf", {"a.weight": blocks, "a": WIDE.astype(np.float32)})
+    opened = open_checkpoint(tmp_path / "m.gguf")
+    assert set(opened) == {"a.weight", "a"}
+    np.testing.assert_array_equal(opened["a.weight"].dequantize(), expected)
+    assert opened["a"].tobytes() == WIDE.astype(np.float32).tobytes()
+
+
+def test_a_tensor_with_the_name_of_a_module(quantized, tmp_path):
+    config = json.loads((quantized[0] / "config.json").read_text())
+    write_model(tmp_path / "both", [all_of(quantized[0]), {Q_PROJ: WIDE}], config)
+    with pytest.raises(ValueError, match=rf"^tensor '{Q_PROJ}' and the weight of '{Q_PROJ}\.weight_packed' would both"):
+        open_checkpoint(tmp_path / "both")
 
 
 def test_open_checkpoint_of_gguf(tmp_path):

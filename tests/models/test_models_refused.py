@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, refused, run, write_model
+from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, invoke, refused, run, write_model
 from safetensors.numpy import load_file, save_file
 
 from fastq.io import open_checkpoint
@@ -135,6 +135,37 @@ def test_a_power_of_two_that_is_nan(model, tmp_path):
         open_checkpoint(folder)[Q_PROJ]
 
 
+@pytest.mark.parametrize("name", [f"{Q_PROJ}.weight", f"{LAYER}.input_layernorm.weight"])
+def test_values_that_a_dtype_does_not_have(own, tmp_path, name):
+    """Of a matrix that was quantized, and of a tensor that was not."""
+    path = own / "model-00001-of-00002.safetensors"
+    arrays = {each: array.copy() for each, array in load_file(path).items()}
+    arrays[f"{Q_PROJ}.bias"][:] = -np.inf  # stays what it is
+    save_file(arrays, path)
+    run("convert", own, tmp_path / "small", "--scheme", "W4A16", "--group-size", "32")
+    run("convert", tmp_path / "small", tmp_path / "plain", "--dequantize", "--dtype", "float16")
+    assert np.isneginf(all_of(tmp_path / "plain")[f"{Q_PROJ}.bias"]).all()
+    arrays[name].reshape(-1)[5] = 1e5
+    save_file(arrays, path)
+    run("convert", own, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32")
+    line = refused("convert", tmp_path / "q", tmp_path / "out", "--dequantize", "--dtype", "float16")
+    assert f"tensor '{name}' can't become F16: its values are too large for F16" in line
+    assert not (tmp_path / "out" / INDEX).exists()
+    assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("scheme", ["W4A16", "W4A16_ASYM"])
+def test_scales_that_a_dtype_does_not_have(own, tmp_path, scheme):
+    """One line says so, and no warning of NumPy's before it."""
+    path = own / "model-00001-of-00002.safetensors"
+    arrays = {name: array.copy() for name, array in load_file(path).items()}
+    arrays[f"{Q_PROJ}.weight"][0] = 1e30
+    save_file(arrays, path)
+    (own / "config.json").write_text(json.dumps(CONFIG | {"dtype": "float16"}))
+    line = refused("convert", own, tmp_path / "out", "--scheme", scheme, "--group-size", "32")
+    assert f"{Q_PROJ} can't be quantized: scale must be positive and finite" in line
+
+
 def test_nothing_to_quantize(own, tmp_path):
     line = refused("convert", own, tmp_path / "out", "--scheme", "W8A8", "--ignore", "re:.*")
     assert "no matrix to quantize" in line
@@ -147,10 +178,15 @@ USAGE = [
     (["--scheme", "W4A16", "--dequantize"], "--dequantize goes without --scheme"),
     (["--scheme", "W4A16", "--dtype", "float32"], "--dtype goes with --dequantize"),
     (["--dequantize", "--group-size", "32"], "--dequantize goes with --dtype, --report and --force only"),
+    (
+        ["--dequantize", "--convention", "compressed-tensors"],
+        "--dequantize goes with --dtype, --report and --force only",
+    ),
+    (["--dequantize", "--range", "minmax"], "--dequantize goes with --dtype, --report and --force only"),
     (["--scheme", "W4A16", "--ignore", "re:("], "is not a regular expression"),
     (["--scheme", "W4A16", "--scheme-for", "a"], "is not PATTERN=SCHEME"),
     (["--scheme", "W4A16", "--scheme-for", "a=b"], "scheme must be one of"),
-    (["--scheme", "W4A16", "--report", "no/such/r.csv"], "'no/such' is no directory"),
+    (["--scheme", "W4A16", "--report", "no/such/r.csv"], "there is no folder 'no/such'"),
     (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches a"),
     (
         ["--scheme", "W8A8", "--scheme-for", "lm_head=W8A8"],
@@ -177,6 +213,66 @@ def test_out(model, tmp_path):
         assert message in refused("convert", model, tmp_path / name, "--scheme", "W8A8")
     assert "IN itself" in refused("convert", model, model, "--scheme", "W8A8", "--force")
     assert os.listdir(tmp_path / "full") == ["mine"]
+
+
+REPORTED = ["--scheme", "W4A16", "--group-size", "32", "--report"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        ("own/config.json", "'config.json' lies in SRC, in which nothing is written; name another one"),
+        ("own/new.csv", "'new.csv' lies in SRC"),
+        ("link/tokenizer.json", "'tokenizer.json' lies in SRC"),
+        ("out/config.json", "'config.json' is a file of the model in OUT"),
+        ("out/Tokenizer.json", "'Tokenizer.json' is a file of the model in OUT"),
+        ("out/model.safetensors.index.json", "is a file of the model in OUT"),
+        ("out/.fastq-convert.json", "is a file of the model in OUT"),
+        ("out.json", "'out.json' is OUT itself"),
+        ("folder.html", "'folder.html' is not a file"),
+        ("pipe.json", "'pipe.json' is not a file"),
+    ],
+)
+def test_a_report_takes_the_place_of_no_file_of_a_model(own, tmp_path, monkeypatch, report, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(own)
+    for name in ("out", "folder.html"):
+        (tmp_path / name).mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    result = invoke("convert", own, "out.json" if report == "out.json" else "out", *REPORTED, report)
+    assert (result.exit_code, "Invalid value for '--report'" in result.output) == (2, True)
+    assert message in " ".join(result.output.split())
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_report_in_the_folder_of_the_result(own, tmp_path):
+    (tmp_path / "out").mkdir()
+    run("convert", own, tmp_path / "out", *REPORTED, tmp_path / "out" / "report.json")
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["tensors"]
+
+
+def test_nothing_is_said_of_going_on_where_nothing_was_begun(own, tmp_path, monkeypatch):
+    result = invoke("convert", own, tmp_path / "no" / "out", "--scheme", "W4A16")
+    assert (result.exit_code, "Invalid value for 'OUT': there is no folder" in result.output) == (2, True)
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fastq.cli.convert.write_report", full)
+    result = invoke("convert", own, tmp_path / "out", *REPORTED, tmp_path / "r.json")
+    assert (result.exit_code, result.stderr) == (1, f"Error: {tmp_path / 'r.json'}: No space left on device\n")
+
+
+def test_no_option_is_advised_that_the_command_lacks(own):
+    shard = second_shard(own)
+    weights = load_file(shard)
+    weights["model.layers.0.self_attn.v_proj.weight"][0, 0] = np.nan
+    save_file(weights, shard, {"format": "pt"})
+    result = invoke("convert", own, own.parent / "out", "--scheme", "W4A16", "--group-size", "32")
+    assert (result.exit_code, "1 NaN" in result.stderr, "nan=" in result.stderr) == (1, True, False), result.stderr
 
 
 # What a quantized directory may say

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fastq.io.checkpoints.config import plain_config
 from fastq.io.checkpoints.converting import Converted, Progress, read_ahead
 from fastq.io.checkpoints.folder import HALVES, ModelFolder
@@ -12,6 +15,8 @@ from fastq.io.checkpoints.stored import StoredWeight, stored_weights
 from fastq.io.checkpoints.tensors import decode, row_chunks, values
 from fastq.io.checkpoints.writing import GrowingShard
 from fastq.io.containers import TensorSpec, numpy_dtype, shape_text, spec_of
+
+Array = NDArray[Any]
 
 # what llm-compressor stores for activations, keys and values: of a layer, or of the attention that has it
 OF_ACTIVATIONS = re.compile("(input|output)_(scale|zero_point|global_scale)")  # beside the weight of a layer
@@ -88,9 +93,21 @@ class Dequantization:
         if target == spec:
             out.append(spec.name, self.source.raw(spec.name))
         else:
-            out.append(spec.name, self.source.load(spec.name).astype(numpy_dtype(self.dtype)))
+            values = self.source.load(spec.name)
+            with np.errstate(over="ignore"):  # refused below
+                converted = values.astype(numpy_dtype(self.dtype))
+            self._check(spec.name, converted, values)
+            out.append(spec.name, converted)
         reason = "copied" if target == spec else f"{spec.dtype} to {target.dtype}"
         return Converted(spec.name, shape_text(spec.shape), reason, spec.nbytes, target.nbytes)
+
+    def _check(self, name: str, converted: Array, values: Array | None = None) -> None:
+        """Refuse infinities that were none in `values`, or in codes, which have none."""
+        if np.isfinite(converted).all():
+            return
+        infinite = np.isinf(converted)
+        if (infinite if values is None else infinite & ~np.isinf(values)).any():
+            raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
 
     def _dequantized(self, weight: StoredWeight, out: GrowingShard) -> Converted:
         """Write the values of a weight."""
@@ -98,5 +115,7 @@ class Dequantization:
         for start, stop in row_chunks(weight.shape):
             weight.check(start, stop)
             q = decode(weight.part, weight.shape, weight.scheme, start, stop)
-            after += out.append(name, values(q, (stop - start, weight.shape[1]), self.dtype))
+            decoded = values(q, (stop - start, weight.shape[1]), self.dtype)
+            self._check(name, decoded)
+            after += out.append(name, decoded)
         return Converted(name, shape_text(weight.shape), f"{weight.scheme.weights}", weight.nbytes, after)

@@ -47,7 +47,8 @@ class Arithmetic:
 
     def rounded(self, values: Array) -> Array:
         """Return float32 values rounded to the dtype of scales."""
-        return values if self.dtype == "F32" else values.astype(numpy_dtype(self.dtype)).astype(np.float32)
+        with np.errstate(over="ignore"):  # an infinite scale is refused where codes are taken by it
+            return values if self.dtype == "F32" else values.astype(numpy_dtype(self.dtype)).astype(np.float32)
 
     def computed(self, values: Array) -> Array:
         """Return the float32 result of an operation as the arithmetic holds it."""

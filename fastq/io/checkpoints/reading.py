@@ -72,6 +72,10 @@ class _FolderCheckpoint(Checkpoint):
         self._weights: dict[str, StoredWeight] = stored_weights(self._source) if quantized else {}
         parts = {spec.name for weight in self._weights.values() for spec in weight.specs.values()}
         plain = [name for name in self._source.tensors if name not in parts]
+        twice = next((name for name in plain if name in self._weights), None)
+        if twice is not None:
+            codes = self._weights[twice].codes.name
+            raise ValueError(f"tensor {twice!r} and the weight of {codes!r} would both be {twice!r}; rename one")
         super().__init__([*self._weights, *plain], self._source.config)
 
     def _read(self, name: str) -> Tensor:
@@ -98,21 +102,31 @@ class _GgufCheckpoint(Checkpoint):
         super().__init__(list(self._tensors), fields)
 
     def _given_name(self, name: str) -> str:
-        """Return the name of the module of what is read as `QuantizedArray`, of all else that of the tensor."""
-        return name.removesuffix(".weight") if self._source.tensors[name].kind.name == "Q8_0" else name
+        """Return the name of the module of what is read as `QuantizedArray`, of all else that of the tensor.
+
+        A tensor of the name of the module leaves the other one its own.
+        """
+        module, tensors = name.removesuffix(".weight"), self._source.tensors
+        return module if tensors[name].kind.name == "Q8_0" and module not in tensors else name
 
     def _read(self, name: str) -> Tensor:
         spec = self._source.tensors[self._tensors[name]]
-        kind = spec.kind.name
-        return _of_q8_0(self._source.load(spec.name), spec.shape) if kind == "Q8_0" else self._source.values(spec.name)
+        if spec.kind.name != "Q8_0":
+            return self._source.values(spec.name)
+        return _of_q8_0(spec.name, self._source.load(spec.name), spec.shape)
 
 
-def _of_q8_0(stored: Array, shape: tuple[int, ...]) -> QuantizedArray:
+def _of_q8_0(name: str, stored: Array, shape: tuple[int, ...]) -> QuantizedArray:
     """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0 has codes 0 and is 1."""
     form = BLOCK_FORMATS["Q8_0"]
     blocks = stored.reshape(-1, form.nbytes)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
-    codes = np.ascontiguousarray(blocks[:, 2:]).view(np.int8).reshape(shape)
+    bad = scale[~((scale >= 0) & (scale < np.inf))]
+    if bad.size:
+        raise ValueError(f"tensor {name!r} has a block with a scale of {bad[0]}, which must be 0 or more and finite")
+    codes = blocks[:, 2:].copy().view(np.int8)
+    codes[scale.reshape(-1) == 0] = 0  # of values so small that float16 has no scale for them
+    codes = codes.reshape(shape)
     scale[scale == 0] = 1
     qparams = QParams(scale, np.zeros(scale.shape, np.int8), as_qtype("int8"), -1, form.size, symmetric=True)
     return QuantizedArray(codes, qparams, shape)
@@ -131,8 +145,9 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     Checkpoint
         A mapping. Quantized weights are `QuantizedArray` under the names of their modules, of shape (rows, columns);
         where blocks have several rows the matrix is in blocks, (rows / b, b, columns / b, b), and ends with zeros.
-        Of a GGUF file those of Q8_0 are, while other blocks are read as their values in float32. All other tensors are
-        arrays under their own names, read-only and mapped. `config` is that of config.json, or the metadata.
+        Of a GGUF file those of Q8_0 are, under their whole names where another tensor has that of the module, while
+        other blocks are read as their values in float32. All other tensors are arrays under their own names, read-only
+        and mapped. `config` is that of config.json, or the metadata.
 
     Raises
     ------

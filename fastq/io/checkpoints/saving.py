@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.io.checkpoints.config import LINEAR, quantized_entry
 from fastq.io.checkpoints.converting import check_names, write_json
 from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
-from fastq.io.checkpoints.parameters import EXPONENT_BIAS, Parameters
+from fastq.io.checkpoints.parameters import Parameters, from_stored
 from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.schemes import E4M3, E8M0, PRESETS, Scheme, WeightScheme
-from fastq.io.checkpoints.tensors import constants, stored_arrays, stored_specs
+from fastq.io.checkpoints.tensors import ORDER, SUFFIXES, constants, stored_arrays, stored_specs
 from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec, numpy_dtype, safetensors_dtype, spec_of
 from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
@@ -46,7 +47,7 @@ def save_checkpoint(
         Matrices that are quantized by the names of their modules, other arrays by their own names: what
         `open_checkpoint` returns, whose directories are written with the bytes that they have, or a dict. Of int2, int4
         or int8 in blocks of columns; int8 or float8_e4m3fn by rows (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along
-        the last axis.
+        the last axis. Scales of float64 are rounded to float32, as readers hold them; they must be positive and finite.
     config : mapping, optional
         Of config.json; its dtype is that of scales, unless they would change.
     shard_size : int
@@ -55,7 +56,8 @@ def save_checkpoint(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, the directory is not empty, or compressed-tensors has no such array.
+        If an argument is not as described, the directory is not empty, compressed-tensors has no such array, or readers
+        would take a tensor for another one by its name. Nothing is written then.
     OSError
         If it can't be written.
 
@@ -78,12 +80,13 @@ def save_checkpoint(
     dtype = dtype_of(settings) or "F32"
     shards = list(_shards(tensors, dtype, most))
     check_names(spec.name for _, specs in shards for spec in specs)
+    _check_parts(tensors, [spec.name for _, specs in shards for spec in specs])
+    layouts = [Layout(specs, {"format": "pt"}) for _, specs in shards]
     folder.mkdir(exist_ok=True)
     schemes: dict[str, Scheme | None] = {}
     files: dict[str, str] = {}
-    for k, (names, specs) in enumerate(shards):
+    for k, ((names, _), layout) in enumerate(zip(shards, layouts, strict=True)):
         file_name = SINGLE if len(shards) == 1 else f"model-{k + 1:05}-of-{len(shards):05}.safetensors"
-        layout = Layout(specs, {"format": "pt"})
         with replacing(folder / file_name) as file:
             writer = SafetensorsWriter(file, layout)
             for name in names:
@@ -122,6 +125,21 @@ def _check_mapping(tensors: Any) -> None:
     for name in tensors:
         if not is_a(name, str):
             raise TypeError(f"tensors must have names that are strings, not {shown(name)}")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"tensors must have names that UTF-8 has, not {shown(name)}") from None
+
+
+def _check_parts(tensors: Mapping[str, Any], stored: Iterable[str]) -> None:
+    """Raise ValueError if readers would take a plain tensor for a part of a quantized one, by its name."""
+    names = set(stored)
+    modules = [name for name in tensors if name not in names]
+    parts = {f"{module}.{end}" for module in modules for end in (*SUFFIXES, ORDER)}
+    for name in tensors:
+        if name in names and (name in parts or (modules and name.endswith(".weight_scale"))):
+            module = name.rpartition(".")[0]
+            raise ValueError(f"tensors[{name!r}] would be read as a part of the quantized {module!r}; rename it")
 
 
 def _kv_cache(settings: Mapping[str, Any]) -> Any:
@@ -169,10 +187,11 @@ def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[Scheme |
         return weight.scheme, {f"{name}.{end}": weight.part(end) for end in weight.specs}
     tensor = tensors[name]
     if not is_a(tensor, QuantizedArray):
-        return None, {name: as_array(tensor, f"tensors[{name!r}]")}
+        array = as_array(tensor, f"tensors[{name!r}]")
+        return None, {name: array.astype(array.dtype.newbyteorder("<"), copy=False)}
     q: Any = tensor
     scheme = _scheme_of(name, q)
-    given, factor = _parameters(q, scheme, dtype)
+    given, factor = _parameters(name, q, scheme, dtype)
     arrays = stored_arrays(q.codes, given, q.shape, scheme) | constants(q.shape, scheme.weights, scheme.format, factor)
     wanted = {spec.name for spec in stored_specs(name, q.shape, scheme, dtype)}
     named = {f"{name}.{end}": array for end, array in arrays.items()}
@@ -182,33 +201,43 @@ def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[Scheme |
 
 def _scheme_of(name: str, q: QuantizedArray) -> Scheme:
     """Return how compressed-tensors stores such an array."""
-    code, last = q.dtype.name, q.axis in (-1, 1)
-    if len(q.shape) == 2 and code in MX and last:
+    code, last, is_matrix = q.dtype.name, q.axis in (-1, 1), len(q.shape) == 2 and 0 not in q.shape
+    if is_matrix and code in MX and last:
         return PRESETS[MX[code]]
-    if len(q.shape) == 2 and code in ("int2", "int4", "int8") and last and q.block_size:
+    if is_matrix and code in ("int2", "int4", "int8") and last and q.block_size:
         weights = WeightScheme(q.dtype.bits, "int", "group", q.block_size, symmetric=q.symmetric)
         return Scheme("", weights, "pack-quantized")
-    if (
-        len(q.shape) == 2
-        and q.axis in (0, -2)
-        and not q.block_size
-        and q.symmetric
-        and code in ("int8", "float8_e4m3fn")
-    ):
+    if is_matrix and q.axis in (0, -2) and not q.block_size and q.symmetric and code in ("int8", "float8_e4m3fn"):
         kind = "int" if code == "int8" else "float"
         return Scheme("", WeightScheme(8, kind, "channel"), "int-quantized" if kind == "int" else "float-quantized")
-    raise ValueError(f"tensors[{name!r}] is {q!r}, which compressed-tensors has no format for")
+    found = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
+    raise ValueError(f"tensors[{name!r}] is {found}, which compressed-tensors has no format for")
 
 
-def _parameters(q: QuantizedArray, scheme: Scheme, dtype: str) -> tuple[Parameters, float]:
+def _parameters(name: str, q: QuantizedArray, scheme: Scheme, dtype: str) -> tuple[Parameters, float]:
     """Return what is stored beside codes, and the global scale."""
     scale = np.asarray(q.scale)
     if scheme.weights.scale_dtype == E8M0:
-        exponents = np.log2(scale.astype(np.float32)).astype(np.int32) + EXPONENT_BIAS
-        return Parameters(exponents.astype(np.uint8), scale.astype(np.float32)), 1.0
+        exponents = _checked(name, scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False))
+        return from_stored(exponents.view(np.uint8), scheme.weights), 1.0
     if scheme.weights.scale_dtype == E4M3:
         assert q.tensor_scale is not None
-        return Parameters(scale, scale.astype(np.float32)), float(np.float32(1) / np.float32(q.tensor_scale))
-    rounded = scale.astype(numpy_dtype(dtype))
-    stored = rounded if (rounded.astype(scale.dtype) == scale).all() else scale.astype(np.float32)
-    return Parameters(stored, scale.astype(np.float32), None if q.symmetric else q.zero_point), 1.0
+        with np.errstate(over="ignore", divide="ignore"):  # refused below
+            factor = np.float32(1) / np.float32(q.tensor_scale)
+        if not 0 < factor < np.inf:
+            wanted = "whose reciprocal, which is stored, must be positive and finite in float32"
+            raise ValueError(f"tensors[{name!r}] has a tensor_scale of {q.tensor_scale}, {wanted}")
+        return Parameters(_checked(name, scale), scale.astype(np.float32)), float(factor)
+    with np.errstate(over="ignore"):  # of float16 float32 is taken, of float32 it is refused
+        rounded, single = scale.astype(numpy_dtype(dtype)), scale.astype(np.float32)
+    stored = rounded if (rounded.astype(scale.dtype) == scale).all() else single
+    return Parameters(_checked(name, stored), single, None if q.symmetric else q.zero_point), 1.0
+
+
+def _checked(name: str, stored: Array) -> Array:
+    """Refuse scales that nobody could read as they are stored."""
+    held = stored.astype(np.float32)
+    bad = held[~((held > 0) & (held < np.inf))]
+    if bad.size:
+        raise ValueError(f"tensors[{name!r}] would be stored with a scale of {bad[0]}; it must be positive and finite")
+    return stored

@@ -13,7 +13,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.io.checkpoints.config import StoredSchemes
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.schemes import E8M0, Scheme
-from fastq.io.checkpoints.tensors import SUFFIXES, WORDS, codes_suffix, stored_specs
+from fastq.io.checkpoints.tensors import ORDER, SUFFIXES, WORDS, codes_suffix, stored_specs
 from fastq.io.containers import TensorSpec
 
 Array = NDArray[Any]
@@ -94,8 +94,8 @@ def _stored_weight(source: ModelFolder, tensors: dict[str, TensorSpec], module: 
     specs = {end: tensors[f"{module}.{end}"] for end in SUFFIXES if f"{module}.{end}" in tensors}
     if codes_suffix(scheme) not in specs:
         raise ValueError(f"{module} has no {codes_suffix(scheme)}, which {scheme.format} stores")
-    if f"{module}.weight_g_idx" in tensors:
-        raise ValueError(f"{module} has its columns in the order of activations (weight_g_idx), which is not read")
+    if f"{module}.{ORDER}" in tensors:
+        raise ValueError(f"{module} has its columns in the order of activations ({ORDER}), which is not read")
     shape = _shape(source, specs, module, scheme)
     dtype = specs["weight_scale"].dtype
     wanted = stored_specs(module, shape, scheme, dtype if dtype in SCALES else "F32")

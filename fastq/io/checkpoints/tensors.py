@@ -26,6 +26,7 @@ WORDS = "pack-quantized"
 CHUNK = 1 << 21  # values in memory at a time: enough that threads do not wait for each other, few enough for a cache
 ROWS = 128  # chunks of so many rows end where words of zero points and blocks of rows end
 SUFFIXES = ("weight", "weight_packed", "weight_scale", "weight_zero_point", "weight_global_scale", "weight_shape")
+ORDER = "weight_g_idx"  # of columns, beside the weights of others; not read
 
 
 def row_chunks(shape: Shape) -> Iterator[tuple[int, int]]:

@@ -586,6 +586,19 @@ def test_targets_over_the_best_peer(rows, each, mean):
     assert judge.verdicts(made_up({CELL: {18: (1, 1, 1)}})) == []
 
 
+def test_means_by_size_beside_those_of_a_copy():
+    """Of cells twice and eight times as fast as NumPy the mean is four times."""
+    scan = made_up(
+        {CELL: {12: (3, 1, None, 6), 18: (1, 0.5, None, 2)}, CELL._replace(layout="gaps"): {18: (1, 1, 1, 8)}}
+    )
+    found = judge.means_by_size(scan, judge.NUMPY)
+    assert found == {12: pytest.approx((2.0, 6.0)), 18: pytest.approx((4.0, (4 * 8) ** 0.5))}
+    table, rows = show.means(scan)
+    assert table == ["times as fast as", "2^12", "2^18"]
+    assert rows[:2] == [["NumPy", "2", "4"], ["NumPy: a copy of the same bytes", "6", "5.7"]]
+    assert show.means(made_up({CELL: {18: (1, 1)}}))[1] == []
+
+
 def test_what_is_less_than_the_target_over_a_loop():
     timings = {
         10: (3, 1, None, None, 3),  # the cost of a call

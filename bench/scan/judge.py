@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -20,17 +20,17 @@ JUDGED_FROM = 12  # log2; below it is the cost of a call
 LOOP_TARGET = 1.5  # times as fast as a plain parallel loop, wherever memory is not the limit
 MEMORY_LIMIT = 2.0  # times as long as a copy of as many bytes: up to there memory is
 C_ORDER_SHARE = 0.5  # of the speed in C order, for the same elements in another order
+NUMPY, BEST = "NumPy", "the best peer"
 RIVALS = {
-    "NumPy": "numpy",
+    NUMPY: "numpy",
     "a plain parallel loop": "loop",
     "numpy.copyto": "copyto",
     "torch.compile": "torch",
     "jax.jit": "jax",
     "ONNX Runtime": "onnxruntime",
     "ggml": "ggml",
-    "the best peer": "best_peer",  # the fastest of all of these but the copy
+    BEST: "best_peer",  # the fastest of all of these but the copy
 }
-BEST = "the best peer"
 EACH_TARGET, MEAN_TARGET = 1.0, 6.0  # times as fast as the best peer: every cell, and the geometric mean of all
 
 
@@ -149,6 +149,23 @@ def _is_behind_loop(timings: Timings) -> bool:
 def mean_over(scan: Scan, rival: str) -> float | None:
     """Return how many times as fast as a rival all sizes of cells are, the geometric mean; None if it runs nowhere."""
     return geometric_mean([theirs / timings.ours for _, _, timings, theirs in _beside(scan, RIVALS[rival])])
+
+
+def means_by_size(scan: Scan, rival: str) -> dict[int, tuple[float, float]]:
+    """Return by size the geometric means of how many times as fast as a rival we are, and a copy of the bytes is."""
+    found: dict[int, list[tuple[Timings, float]]] = {}
+    for _, log2, timings, theirs in _beside(scan, RIVALS[rival]):
+        found.setdefault(log2, []).append((timings, theirs))
+    return {
+        log2: (_mean(theirs / each.ours for each, theirs in pairs), _mean(theirs / each.copy for each, theirs in pairs))
+        for log2, pairs in sorted(found.items())
+    }
+
+
+def _mean(ratios: Iterable[float]) -> float:
+    mean = geometric_mean(list(ratios))
+    assert mean is not None  # of some
+    return mean
 
 
 class Verdict(NamedTuple):

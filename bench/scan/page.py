@@ -40,7 +40,7 @@ def section(scan: Scan, path: Path) -> str:
         f"## {cpu_name(scan.machine)}",
         f"Made from `bench/scan/results/{path.name}`: {settings}; {took}. {have} of {there} pairs of values are in it.",
         markdown(*show.summary(scan)),
-        *(markdown(*table) for table in (show.verdicts(scan), show.limits(scan)) if table[1]),
+        *(markdown(*table) for table in (show.verdicts(scan), show.means(scan), show.limits(scan)) if table[1]),
         f"![Share of the speed of a copy]({picture_of(path).name})",
         f"### Gelem/s of the works\n\n{markdown(*show.families(scan))}",
     ]

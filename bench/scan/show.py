@@ -49,6 +49,19 @@ def verdicts(scan: Scan) -> tuple[Row, list[Row]]:
     return ["beside the best peer", "wanted", "reached", "met"], rows
 
 
+def means(scan: Scan) -> tuple[Row, list[Row]]:
+    """Return by size how many times as fast as NumPy and the best peer all cells are, and a copy would be."""
+    rivals = {rival: judge.means_by_size(scan, rival) for rival in (judge.NUMPY, judge.BEST)}
+    sizes = sorted(set().union(*rivals.values()))
+    rows = [
+        [f"{rival}{of}", *(f"{by_size[k][which]:.2g}" if k in by_size else "-" for k in sizes)]
+        for rival, by_size in rivals.items()
+        if by_size
+        for which, of in enumerate(("", ": a copy of the same bytes"))
+    ]
+    return ["times as fast as", *(f"2^{log2}" for log2 in sizes)], rows
+
+
 FINDING = [
     "work",
     "format",

@@ -18,6 +18,7 @@ from fastq.dask.parts import Parts
 from fastq.dask.requests import Request, blockwise, codes_of
 from fastq.dispatch.calibration import Scheme
 from fastq.dispatch.granularity import kept_axes
+from fastq.dispatch.ranged import RangeOptions
 from fastq.formats.range_methods import as_range_method
 from fastq.results import without_checks
 from fastq.system.arguments import as_axis, as_block_size, native
@@ -84,15 +85,10 @@ def _in_tasks(request: Request, parts: Parts, dtype: Any = object) -> da.Array:
     )
 
 
-def _nan_of(request: Request) -> str:
-    nan: str = request.options[-2]  # before `range`
-    return nan
-
-
 def _second_pass(request: Request, params: QParams) -> Request:
     """Return an operation that takes the parameters that the first pass has found."""
-    saturate, nan = request.options[3], _nan_of(request)
-    options, types = (saturate, nan, params.key), (type(saturate),)
+    ranged = RangeOptions(*request.options)
+    options, types = (ranged.saturate, ranged.nan, params.key), (type(ranged.saturate),)
     return request._replace(operation=f"{request.operation}_with_qparams", qparams=params, options=options, types=types)
 
 
@@ -104,13 +100,14 @@ def _by_ends(request: Request, parts: Parts, like: results.QParams) -> QParams:
     ValueError
         If ranges are to be searched for, which needs all elements of each at once.
     """
-    if as_range_method(request.options[-1]) is not None:
+    options = RangeOptions(*request.options)
+    if as_range_method(options.method) is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(
             "range must be 'minmax' where a scale belongs to several chunks of x; for a search, each scale needs its "
             f"elements in one: x.rechunk({{{axes}}})"
         )
-    ends = _ends(request.x, parts, "raise" if _nan_of(request) == "raise" else "zero")
+    ends = _ends(request.x, parts, "raise" if options.nan == "raise" else "zero")
     index = tuple(range(ends.ndim - 1))
     operands = ends, (_PAIR, *index)
     scheme = Scheme(like.dtype, like.axis, like.symmetric, like.convention)

@@ -131,14 +131,14 @@ def call(
     except Exception:  # of something without a hash, or that can't be looked at: validation says what is wrong with it
         key = plan = None
     if plan is None:
-        plan = _resolver(operation)(x, out, scale, zero_point, qparams, *options, shape)
+        plan = _resolver(operation)(Call(operation, x, out, scale, zero_point, qparams, options, types, shape))
         if key is not None and all(map(_is_immutable, (*options, shape))):
             plans.insert(key, plan, recent)
     return plan(x, out, scale, zero_point, qparams)
 
 
 class Call(NamedTuple):
-    """The arguments of `call`, as the modules of `_HOLDERS` take them."""
+    """The arguments of `call`, as resolvers and the modules of `_HOLDERS` take them. No plan may hold its arrays."""
 
     operation: str
     x: Any
@@ -222,7 +222,7 @@ def _is_immutable(option: Any) -> bool:
     return kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
 
 
-def _resolver(operation: str) -> Callable[..., BoundCall]:
-    resolver: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.dispatch.{_RESOLVERS[operation]}"), operation)
-    standard: Callable[..., BoundCall] = lazy.module("fastq.runtime.float_mode").in_standard_mode(resolver)
+def _resolver(operation: str) -> Callable[[Call], BoundCall]:
+    resolver: Callable[[Call], BoundCall] = getattr(lazy.module(f"fastq.dispatch.{_RESOLVERS[operation]}"), operation)
+    standard: Callable[[Call], BoundCall] = lazy.module("fastq.runtime.float_mode").in_standard_mode(resolver)
     return standard

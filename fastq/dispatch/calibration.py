@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch import thresholds
 from fastq.dispatch.cache import call
 from fastq.dispatch.histogram import edges_of, exponents
-from fastq.dispatch.ranged import request_of
+from fastq.dispatch.ranged import RangeOptions, request_of
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.results import Axis, Histogram, QParams
@@ -63,7 +63,8 @@ def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Conv
     kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
     ndim = max((a + 1 for a in kept if a >= 0), default=0) + max((-a for a in kept if a < 0), default=0)
     like = np.empty((0,) * min(ndim, _MOST_AXES), np.float32)  # in which no two of them need be the same
-    request = request_of(like, qtype, axis, 0, symmetric, convention, nan, None)
+    options = RangeOptions(axis, 0, symmetric, True, None, qtype, convention, nan, "minmax")
+    request = request_of(like, options)
     return Scheme(request.qtype, axis, request.symmetric, convention), request.nan
 
 

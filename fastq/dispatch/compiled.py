@@ -19,7 +19,7 @@ from numba.np.numpy_support import as_dtype
 
 from fastq.dispatch import validation
 from fastq.dispatch.elementwise import Resolved, resolve_dequantize, resolve_quantize
-from fastq.dispatch.ranged import request_of
+from fastq.dispatch.ranged import RangeOptions, request_of
 from fastq.dispatch.spec import OpSpec
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
@@ -155,19 +155,21 @@ def _fake_quantize(
     range: Any = "minmax",
 ) -> Callable[..., Any]:
     """Choose the implementation of `fastq.fake_quantize`."""
-    ranged = _constants(
-        dtype=dtype,
-        axis=axis,
-        block_size=block_size,
-        symmetric=symmetric,
-        convention=convention,
-        nan=nan,
-        bits=bits,
-        range=range,
-        saturate=saturate,
+    options = RangeOptions(
+        *_constants(
+            axis=axis,
+            block_size=block_size,
+            symmetric=symmetric,
+            saturate=saturate,
+            bits=bits,
+            dtype=dtype,
+            convention=convention,
+            nan=nan,
+            range=range,
+        )
     )
     sample = _resolved(validation.as_input, _sample(x, "x"))
-    request = _resolved(request_of, sample, *ranged)
+    request = _resolved(request_of, sample, options)
     if request.qtype.block_size:
         raise TypingError(f"dtype must be a format without scales of its own in compiled code, not {request.qtype}")
     if request.axes is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import BoundCall
+from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.launch import launcher
 from fastq.dispatch.parameters import ParameterRules, Result, codes_result, result_of, values_result
@@ -115,21 +115,10 @@ class ElementwiseLaunch:
 # --- raw parameters ---------------------------------------------------------------------------------------------------
 
 
-def quantize_linear(
-    x: Array,
-    out: Any,
-    scale: Any,
-    zero_point: Any,
-    _q: None,
-    axis: Axis,
-    block_size: int,
-    saturate: bool,
-    dtype: Any,
-    convention: str | Convention,
-    nan: str,
-    *_: None,
-) -> BoundCall:
+def quantize_linear(call: Call) -> BoundCall:
     """Resolve `fastq.quantize_linear`."""
+    _, x, out, scale, zero_point, *_ = call
+    axis, block_size, saturate, dtype, convention, nan = call.options
     resolved = resolve_quantize(x, out, scale, zero_point, dtype, convention, nan, axis, block_size, saturate)
     result = codes_result(x, resolved.rules.qtype, out)
     return ElementwiseLaunch(resolved.spec, x, out, scale, zero_point, resolved.given, resolved.rules, result).bound
@@ -198,19 +187,10 @@ def _place(
     return axes, block_size
 
 
-def dequantize_linear(
-    codes: Array,
-    out: Any,
-    scale: Any,
-    zero_point: Any,
-    _q: None,
-    axis: Axis,
-    block_size: int,
-    dtype: DTypeLike | None,
-    convention: str | Convention,
-    *_: None,
-) -> BoundCall:
+def dequantize_linear(call: Call) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
+    _, codes, out, scale, zero_point, *_ = call
+    axis, block_size, dtype, convention = call.options
     codes, qtype = validation.as_codes(codes)
     resolved, wanted = resolve_dequantize(codes, qtype, out, scale, zero_point, dtype, convention, axis, block_size)
     spec, result = resolved.spec, result_of(codes.shape, wanted, out, like=codes)
@@ -251,16 +231,15 @@ def _output_dtype(default: np.dtype[Any], dtype: DTypeLike | None, out: Any) -> 
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
 
-def quantize_with_qparams(
-    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, saturate: bool, nan: str, *_: object
-) -> BoundCall:
+def quantize_with_qparams(call: Call) -> BoundCall:
     """Resolve `fastq.quantize` with parameters."""
+    x, out, (saturate, nan, _) = call.x, call.out, call.options
     validation.as_input(x)
     compute = validation.compute_dtype(x.dtype)
-    params, rules = checked_qparams(qparams, x.shape, compute)
+    params, rules = checked_qparams(call.qparams, x.shape, compute)
     validation.check_nan(nan, params.dtype, given=True)
     result = codes_result(x, params.dtype, out)
-    bound = _with_qparams("quantize", x, out, qparams, params, rules, result, nan, saturate)
+    bound = _with_qparams("quantize", call, params, rules, result, nan, saturate)
 
     def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
         codes = bound(x, out, scale, zero_point, qparams)
@@ -269,54 +248,43 @@ def quantize_with_qparams(
     def launch_as_they_are(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
         return without_checks(QuantizedArray, bound(x, out, scale, zero_point, qparams), qparams, x.shape)
 
-    return launch_as_they_are if params is qparams else launch
+    return launch_as_they_are if params is call.qparams else launch
 
 
-def fake_quantize_with_qparams(
-    x: Array, out: Any, _s: Any, _z: Any, qparams: QParams, saturate: bool, nan: str, *_: object
-) -> BoundCall:
+def fake_quantize_with_qparams(call: Call) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
+    x, (saturate, nan, _) = call.x, call.options
     validation.as_input(x)
-    params, rules = checked_qparams(qparams, x.shape, validation.compute_dtype(x.dtype))
+    params, rules = checked_qparams(call.qparams, x.shape, validation.compute_dtype(x.dtype))
     validation.check_nan(nan, params.dtype, given=True)
-    result = values_result(x, out)
-    return _with_qparams("fake", x, out, qparams, params, rules, result, nan, saturate)
+    return _with_qparams("fake", call, params, rules, values_result(x, call.out), nan, saturate)
 
 
-def dequantize(
-    codes: Array,
-    out: Any,
-    _s: Any,
-    _z: Any,
-    qparams: QParams,
-    dtype: DTypeLike | None,
-    _: object,
-    shape: tuple[int, ...],
-) -> BoundCall:
+def dequantize(call: Call) -> BoundCall:
     """Resolve `QuantizedArray.dequantize`."""
+    codes, out, qparams, (dtype, _), shape = call.x, call.out, call.qparams, call.options, call.shape
     params, rules = checked_qparams(qparams, shape, qparams.compute_dtype)
     check_stored_codes(codes, params.dtype, shape)
     wanted = _output_dtype(params.compute_dtype, dtype, out)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return _with_qparams("dequantize", codes, out, qparams, params, rules, result, shape=shape)
+    return _with_qparams("dequantize", call, params, rules, result)
 
 
 def _with_qparams(
     op: str,
-    x: Array,
-    out: Any,
-    qparams: QParams,
+    call: Call,
     params: QParams,
     rules: ParameterRules,
     result: Result,
     nan: str = "raise",
     saturate: bool = True,
-    shape: tuple[int, ...] | None = None,
 ) -> BoundCall:
+    """Return what launches an operation by its QParams, `params` where they are in the compute type."""
+    x, qparams, shape = call.x, call.qparams, call.shape
     given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
     half = as_convention(params.convention).rounded_to(native(x.dtype))
     spec = spec_with(op, params, x.ndim if shape is None else len(shape), nan, saturate, half)
-    return ElementwiseLaunch(spec, x, out, qparams.scale, qparams.zero_point, given, rules, result, shape).bound
+    return ElementwiseLaunch(spec, x, call.out, qparams.scale, qparams.zero_point, given, rules, result, shape).bound
 
 
 def tensor_scale_of(params: QParams) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import BoundCall
+from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
 from fastq.dispatch.granularity import make_layout
 from fastq.dispatch.launch import DirectLauncher, Launcher, arrangement_of_packed, empty_codes, through_codes
@@ -122,10 +122,9 @@ def _direct(
     return DirectLauncher(plan, arrangement), chunks
 
 
-def compare_codes(
-    x: Array, codes: Array, _s: Any, _z: Any, qparams: QParams, _: object, shape: tuple[int, ...]
-) -> BoundCall:
+def compare_codes(call: Call) -> BoundCall:
     """Resolve `fastq.compare` with a QuantizedArray."""
+    x, codes, qparams, shape = call.x, call.out, call.qparams, call.shape
     validation.as_input(x)
     _check_shapes(x, shape)
     params, rules = checked_qparams(qparams, shape, qparams.compute_dtype)
@@ -147,8 +146,9 @@ def compare_codes(
     return measure
 
 
-def compare_values(x: Array, values: Array, *_: object) -> BoundCall:
+def compare_values(call: Call) -> BoundCall:
     """Resolve `fastq.compare` with an array."""
+    x, values = call.x, call.out
     validation.as_input(x)
     if not validation.is_real(values.dtype):
         raise TypeError(f"q must be a QuantizedArray, or a float array, not {values.dtype}")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import BoundCall
+from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
@@ -68,8 +68,9 @@ class _Task(NamedTuple):
         return self.dependent(data) if self.needs_rows else GROUP
 
 
-def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype: object, *_: None) -> BoundCall:
+def gguf_quantize(call: Call) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
+    data, out, imatrix, (qtype,) = call.x, call.out, call.scale, call.options
     row = as_block_format(qtype)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
@@ -99,8 +100,9 @@ def gguf_quantize(data: Array, out: Any, imatrix: Any, _z: None, _q: None, qtype
     return quantize
 
 
-def gguf_dequantize(data: Array, out: Any, _s: None, _z: None, _q: None, qtype: object, *_: None) -> BoundCall:
+def gguf_dequantize(call: Call) -> BoundCall:
     """Resolve `fastq.gguf.dequantize`."""
+    data, out, (qtype,) = call.x, call.out, call.options
     row = as_block_format(qtype)
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")

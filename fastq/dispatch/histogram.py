@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import BoundCall
+from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_histogram
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
 from fastq.dispatch.strides import memory_of, memory_order
 from fastq.kernels.loops.histogram import LEAST_EXPONENT
-from fastq.results import Axis, Histogram
+from fastq.results import Histogram
 from fastq.runtime.driver import bind
 from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import native
@@ -23,8 +23,9 @@ from fastq.system.arguments import native
 Array = NDArray[Any]
 
 
-def histogram(x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, bins: int, nan: str, *_: None) -> BoundCall:
+def histogram(call: Call) -> BoundCall:
     """Resolve the histogram of each part of an array."""
+    x, (axis, bins, nan) = call.x, call.options
     validation.as_input(x)
     axes = kept_axes(axis, x.ndim)
     shape = parameter_shape(x.shape, axes, 0)

@@ -54,8 +54,9 @@ def _codes(x: Any, q: QuantizedArray, options: object) -> QuantizedArray:
 
 def _extremes(x: Any, ends: tuple[Any, Any], options: tuple[Any, ...]) -> tuple[Any, Any]:
     """Label minima and maxima; those of a block have the coordinates of its first element."""
-    axis = as_axis(options[0])
-    block_size, kept = as_block_size(options[1], axis), kept_axes(axis, x.ndim) or ()
+    axis, block_size, _ = options
+    axis = as_axis(axis)
+    block_size, kept = as_block_size(block_size, axis), kept_axes(axis, x.ndim) or ()
     if block_size:
         first = x.isel({x.dims[kept[0]]: slice(None, None, block_size)})
     else:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import BoundCall
+from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.granularity import kept_axes
 from fastq.dispatch.launch import arrangement_of_packed, launcher, strided_operands
 from fastq.dispatch.parameters import Result, codes_result, values_result
@@ -74,36 +74,39 @@ class Request(NamedTuple):
         )
 
 
-def request_of(
-    x: Array,
-    dtype: object,
-    axis: Axis,
-    block_size: int,
-    symmetric: bool,
-    convention: str | Convention,
-    nan: str,
-    bits: int | None,
-    method: str | MSERange = "minmax",
-    saturate: bool = True,
-) -> Request:
+class RangeOptions(NamedTuple):
+    """Options of operations that take parameters from ranges, as callers gave them, in the order of `Call.options`."""
+
+    axis: Axis
+    block_size: int
+    symmetric: bool
+    saturate: bool
+    bits: int | None
+    dtype: object
+    convention: str | Convention
+    nan: str
+    method: str | MSERange
+
+
+def request_of(x: Array, options: RangeOptions) -> Request:
     """Validate what says which parameters are taken from an array's ranges."""
-    if not (saturate := as_bool(saturate, "saturate")) and as_range_method(method) is not None:
+    saturate, search = as_bool(options.saturate, "saturate"), as_range_method(options.method)
+    if not saturate and search is not None:
         raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
-    qtype = as_qtype(dtype)
-    if bits is not None:
-        qtype = qtype.with_bits(bits)
-    axis, block_size = _granularity(qtype, axis, block_size)
+    qtype = as_qtype(options.dtype)
+    if options.bits is not None:
+        qtype = qtype.with_bits(options.bits)
+    axis, block_size = _granularity(qtype, options.axis, options.block_size)
     axes = kept_axes(axis, x.ndim)
     axis = axes if axes is None or isinstance(axis, tuple) else axes[0]
-    symmetric = as_bool(symmetric, "symmetric")
+    symmetric = as_bool(options.symmetric, "symmetric")
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     always = bool(symmetric or qtype.element or qtype.block_size)
-    row = as_convention(convention)
+    row = as_convention(options.convention)
     row.check(qtype, always, granularity_of(axis, block_size))
-    nan = validation.check_nan(nan, qtype)
-    compute, search = validation.compute_dtype(x.dtype), as_range_method(method)
-    half = row.rounded_to(native(x.dtype))
+    nan, compute = validation.check_nan(options.nan, qtype), validation.compute_dtype(x.dtype)
+    half, convention = row.rounded_to(native(x.dtype)), options.convention
     return Request(qtype, axis, axes, block_size, always, convention, row, compute, half, nan, saturate, search)
 
 
@@ -122,79 +125,34 @@ def _granularity(qtype: QType, axis: Axis, block_size: int) -> tuple[Axis, int]:
 # --- the operations ---------------------------------------------------------------------------------------------------
 
 
-def quantize(
-    x: Array,
-    out: Any,
-    _s: None,
-    _z: None,
-    _q: None,
-    axis: Axis,
-    block_size: int,
-    symmetric: bool,
-    saturate: bool,
-    bits: Any,
-    dtype: Any,
-    convention: Any,
-    nan: str,
-    method: Any,
-    *_: None,
-) -> BoundCall:
+def quantize(call: Call) -> BoundCall:
     """Resolve `fastq.quantize` without parameters."""
-    if dtype is None:
+    x, out, options = call.x, call.out, RangeOptions(*call.options)
+    if options.dtype is None:
         raise TypeError("quantize needs dtype, the code format, or qparams")
     validation.as_input(x)
-    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method, saturate)
+    request = request_of(x, options)
     launch = _launch(x, out, request, request.spec("quantize"), codes_result(x, request.qtype, out))
     return lambda x, out, *_: without_checks(QuantizedArray, *launch(x, out), x.shape)
 
 
-def fake_quantize(
-    x: Array,
-    out: Any,
-    _s: None,
-    _z: None,
-    _q: None,
-    axis: Axis,
-    block_size: int,
-    symmetric: bool,
-    saturate: bool,
-    bits: Any,
-    dtype: Any,
-    convention: Any,
-    nan: str,
-    method: Any,
-    *_: None,
-) -> BoundCall:
+def fake_quantize(call: Call) -> BoundCall:
     """Resolve `fastq.fake_quantize` without parameters."""
+    x, out, options = call.x, call.out, RangeOptions(*call.options)
     validation.as_input(x)
-    if dtype is None:
+    if options.dtype is None:
         raise TypeError("fake_quantize needs dtype, the code format, or qparams")
-    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method, saturate)
+    request = request_of(x, options)
     launch = _launch(x, out, request, request.spec("fake"), values_result(x, out))
     return lambda x, out, *_: launch(x, out)[0]
 
 
-def choose_qparams(
-    x: Array,
-    _o: None,
-    _s: None,
-    _z: None,
-    _q: None,
-    axis: Axis,
-    block_size: int,
-    symmetric: bool,
-    bits: Any,
-    dtype: Any,
-    convention: Any,
-    nan: str,
-    method: Any,
-    *_: None,
-) -> BoundCall:
+def choose_qparams(call: Call) -> BoundCall:
     """Resolve `fastq.choose_qparams`."""
-    validation.as_input(x)
-    request = request_of(x, dtype, axis, block_size, symmetric, convention, nan, bits, method)
-    choice = ParameterChoice(x, request, request.spec("quantize"))
-    choose, filled = choice.bound, choice.template.filled
+    validation.as_input(call.x)
+    request = request_of(call.x, RangeOptions(*call.options))
+    choice = ParameterChoice(call.x, request, request.spec("quantize"))
+    choose, filled, nan = choice.bound, choice.template.filled, request.nan
 
     def launch(x: Array, *_: object) -> QParams:
         given, status, tensor_scale = choose(x)

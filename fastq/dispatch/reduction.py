@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import BoundCall
+from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_minmax
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.strides import Memory, arrange, memory_of, without_repeats
-from fastq.results import Axis
 from fastq.runtime.driver import bind, run
 from fastq.system.arguments import as_axis, as_block_size, native
 
@@ -22,10 +21,9 @@ Array = NDArray[Any]
 MinMax = tuple[Array, Array, int]  # minima, maxima and status
 
 
-def minmax(
-    x: Array, _o: None, _s: None, _z: None, _q: None, axis: Axis, block_size: int, nan: str, *_: None
-) -> BoundCall:
+def minmax(call: Call) -> BoundCall:
     """Resolve `fastq.minmax`."""
+    x, (axis, block_size, nan) = call.x, call.options
     validation.as_input(x)
     validation.check_nan(nan)
     axis = as_axis(axis)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch import validation
-from fastq.dispatch.cache import BoundCall
+from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import StridedOperands, plan_repack
@@ -26,10 +26,9 @@ from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, native
 Array = NDArray[Any]
 
 
-def pack(
-    codes: Array, _out: None, _scale: None, _zero: None, _tensor: None, axis: int, dtype: Any, bitorder: str, *_: None
-) -> BoundCall:
+def pack(call: Call) -> BoundCall:
     """Resolve `fastq.pack`."""
+    codes, (axis, dtype, bitorder) = call.x, call.options
     qtype, shape = _packed_qtype(dtype, bitorder), codes.shape or (1,)
     own = qtype.storage.name if qtype.element else qtype.name
     if (codes.dtype.kind not in "iu" or qtype.element) and codes.dtype.name != own:
@@ -50,19 +49,10 @@ def pack(
     return launch
 
 
-def unpack(
-    packed: Array,
-    _out: None,
-    _scale: None,
-    _zero: None,
-    _tensor: None,
-    axis: int,
-    dtype: Any,
-    bitorder: str,
-    shape: Any,
-) -> BoundCall:
+def unpack(call: Call) -> BoundCall:
     """Resolve `fastq.unpack`."""
-    qtype, shape = _packed_qtype(dtype, bitorder), as_shape(shape)
+    packed, (axis, dtype, bitorder) = call.x, call.options
+    qtype, shape = _packed_qtype(dtype, bitorder), as_shape(call.shape)
     if packed.dtype != np.uint8:
         raise TypeError(f"packed must be uint8, not {packed.dtype}")
     axis, code_format = _axis(axis, max(len(shape), 1), "the codes"), _storage(qtype, bitorder)
@@ -84,19 +74,9 @@ def unpack(
     return launch
 
 
-def binarize(
-    x: Array,
-    out: Any,
-    _scale: None,
-    _zero: None,
-    _tensor: None,
-    axis: int,
-    dtype: Any,
-    bitorder: str,
-    nan: str,
-    *_: None,
-) -> BoundCall:
+def binarize(call: Call) -> BoundCall:
     """Resolve `fastq.binarize`."""
+    x, out, (axis, dtype, bitorder, nan) = call.x, call.out, call.options
     validation.as_input(x)
     validation.check_nan(nan)
     shape, bit = x.shape or (1,), QTYPES["uint1"]

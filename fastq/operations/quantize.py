@@ -140,7 +140,7 @@ def choose_qparams(
     >>> p.scale, p.zero_point
     (array(0.01, dtype=float32), array(100, dtype=uint8))
     """
-    options = axis, block_size, symmetric, bits, dtype, convention, nan, range
+    options = axis, block_size, symmetric, True, bits, dtype, convention, nan, range
     types = type(axis), type(block_size), type(symmetric), type(bits)
     result: QParams = call("choose_qparams", x, None, None, None, None, options, types)
     return result

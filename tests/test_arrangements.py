@@ -70,6 +70,7 @@ def test_rows_that_fill_no_register_take_two_passes(columns, passes):
     """Several are taken as one in both."""
     assert tuning.current().narrow_row > 64
     x = np.zeros((4096 // columns, columns), np.float32)
-    spec = ranged.request_of(x, "int8", 1, 0, False, "onnx", "raise", None).spec("quantize")
+    options = ranged.RangeOptions(1, 0, False, True, None, "int8", "onnx", "raise", "minmax")
+    spec = ranged.request_of(x, options).spec("quantize")
     plan = planner.plan_ranged(spec, x.shape, x.dtype, np.dtype(np.int8))
     assert 1 + (plan.reduction is not None) == passes

@@ -199,3 +199,8 @@ def test_every_public_function_is_called():
 def test_nothing_here_is_slow():
     tests = [f for name, f in vars(sys.modules[__name__]).items() if name.startswith("test_")]
     assert [f.__name__ for f in tests if any(mark.name == "slow" for mark in getattr(f, "pytestmark", []))] == []
+
+
+def test_a_result_larger_than_any_memory():
+    with pytest.raises(MemoryError, match=r"a result of shape .* and dtype float32 has 18446744073709551616 bytes"):
+        fastq.dequantize_linear(np.broadcast_to(np.int8(1), (2**62,)), 1.0)

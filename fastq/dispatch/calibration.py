@@ -36,10 +36,9 @@ class Scheme(NamedTuple):
         kept = None if self.axis is None else tuple(range(1, ends.ndim))
         axis = kept[0] if kept and isinstance(self.axis, int) else kept
         symmetric = self.symmetric and not self.dtype.element
-        options = (axis, 0, symmetric, None, self.dtype, self.convention, "raise", "minmax")
-        params: QParams = call(
-            "choose_qparams", ends, None, None, None, None, options, (type(axis), int, bool, type(None))
-        )
+        options = RangeOptions(axis, 0, symmetric, True, None, self.dtype, self.convention, "raise", "minmax")
+        types = type(axis), int, bool, bool, type(None)
+        params: QParams = call("choose_qparams", ends, None, None, None, None, tuple(options), types)
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:

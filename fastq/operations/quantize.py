@@ -141,7 +141,7 @@ def choose_qparams(
     (array(0.01, dtype=float32), array(100, dtype=uint8))
     """
     options = axis, block_size, symmetric, True, bits, dtype, convention, nan, range
-    types = type(axis), type(block_size), type(symmetric), type(bits)
+    types = type(axis), type(block_size), type(symmetric), bool, type(bits)
     result: QParams = call("choose_qparams", x, None, None, None, None, options, types)
     return result
 

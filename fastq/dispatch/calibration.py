@@ -38,7 +38,7 @@ class Scheme(NamedTuple):
         symmetric = self.symmetric and not self.dtype.element
         options = RangeOptions(axis, 0, symmetric, True, None, self.dtype, self.convention, "raise", "minmax")
         types = type(axis), int, bool, bool, type(None)
-        params: QParams = call("choose_qparams", ends, None, None, None, None, tuple(options), types)
+        params: QParams = call("choose_qparams", ends, None, None, None, None, options, types)
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:

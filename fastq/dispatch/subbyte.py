@@ -15,7 +15,7 @@ from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import StridedOperands, plan_repack
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import as_bits
-from fastq.dispatch.strides import is_plain, memory_of, memory_of_out, with_last
+from fastq.dispatch.strides import memory_of, memory_of_out, with_last
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat
@@ -152,9 +152,9 @@ def packer(
         return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
 
     launch, by_rows = _launcher(rows, plan)
-    if is_plain(where) and not by_rows:
-        return launch
     spread = None if where is None else copy_to(where)
+    if spread is None and not by_rows:
+        return launch
 
     def pack_rows(codes: Array, packed: Array) -> int:
         rows, where = codes.transpose(order) if by_rows else codes, packed.transpose(order)

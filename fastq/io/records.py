@@ -13,8 +13,9 @@ The records are JSON under the key "fastq" of the file's metadata. A file of `Qu
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -156,6 +157,15 @@ def _record(entry: dict[str, Any]) -> Record:
 # What is stored for one tensor
 
 
+@contextlib.contextmanager
+def _told_of(name: str) -> Iterator[None]:
+    """Turn errors that a record makes because its fields do not fit each other into one that tells of it."""
+    try:
+        yield
+    except NONSENSE as error:
+        raise ValueError(f"its {KEY!r} metadata for {name!r} makes no sense: {error}") from error
+
+
 def stored_specs(name: str, record: Record) -> list[TensorSpec]:
     """Return the tensors that are stored for the tensor `name`.
 
@@ -164,10 +174,8 @@ def stored_specs(name: str, record: Record) -> list[TensorSpec]:
     ValueError
         If no tensor has such a record.
     """
-    try:
+    with _told_of(name):
         return _stored_specs(name, record)
-    except NONSENSE as error:
-        raise ValueError(f"its {KEY!r} metadata for {name!r} makes no sense: {error}") from error
 
 
 def _stored_specs(name: str, record: Record) -> list[TensorSpec]:
@@ -201,10 +209,8 @@ def encoded(name: str, q: QuantizedArray, record: Record) -> dict[str, Array]:
 
 def decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:
     """Return the quantized array whose stored tensors `load` returns by name; ValueError if it could not be one."""
-    try:
+    with _told_of(name):
         return _decoded(name, record, load)
-    except NONSENSE as error:
-        raise ValueError(f"its {KEY!r} metadata for {name!r} makes no sense: {error}") from error
 
 
 def _decoded(name: str, record: Record, load: Callable[[str], Array]) -> QuantizedArray:

@@ -34,7 +34,7 @@ import time
 import numpy as np
 import fastq
 from fastq.dispatch import cache
-from fastq.runtime import driver
+from fastq.engine.runtime import driver
 
 x = np.linspace(-5, 5, {elements}, dtype=np.float32)
 codes = np.empty(x.shape, np.int8)

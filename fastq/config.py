@@ -10,11 +10,11 @@ from fastq.system import lazy
 from fastq.system.arguments import as_int
 
 # the module that needs Numba, imported by the first call
-_threadpool = functools.partial(lazy.module, "fastq.runtime.threadpool")
+_threadpool = functools.partial(lazy.module, "fastq.engine.runtime.threadpool")
 
 
 def _result_pool() -> Any:
-    return lazy.module("fastq.runtime.result_pool").pool
+    return lazy.module("fastq.engine.runtime.result_pool").pool
 
 
 def set_num_threads(n: int) -> None:
@@ -127,7 +127,7 @@ def versions() -> dict[str, str]:
     """
     import platform
 
-    jit = lazy.module("fastq.jit")
+    jit = lazy.module("fastq.engine.jit")
     (files, nbytes), functions = jit.stored_code(), jit.functions_in_memory()
     found = {
         "fastq": _version("fastq-kernels"),

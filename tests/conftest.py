@@ -15,8 +15,8 @@ import pytest
 import refusals
 
 from fastq.dispatch import cache
+from fastq.engine.runtime import threadpool
 from fastq.kernels import build
-from fastq.runtime import threadpool
 from fastq.system import tuning
 
 # Slow tests: pytest leaves them out, pytest --all runs all tests, pytest --rest those that pytest has left out. All of

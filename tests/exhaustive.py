@@ -406,9 +406,9 @@ def quotient_kernel():
     from numba import cfunc, types
     from test_quotient import spec
 
-    from fastq.jit.options import OPTIONS
+    from fastq.engine.jit.options import OPTIONS
+    from fastq.engine.simd import Vec, count, load, pointer, store
     from fastq.kernels import formulas
-    from fastq.simd import Vec, count, load, pointer, store
 
     vec = Vec(types.float32, 16)
 

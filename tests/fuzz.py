@@ -76,7 +76,7 @@ def seeds_from(first, place, jobs):
 
 def serve(chosen):
     """Run cases as lines of JSON tell the parent: of seeds, until there is too much machine code."""
-    from fastq.jit.compile import c_function
+    from fastq.engine.jit.compile import c_function
 
     def report(*what):
         sys.stdout.write(json.dumps(what) + "\n")

@@ -44,8 +44,8 @@ _LEFT_OUT = {
     "kernels/__init__.py",
     "kernels/embedded.py",
     "kernels/inspection.py",
-    "simd/__init__.py",
-    "simd/atomics.py",
+    "engine/simd/__init__.py",
+    "engine/simd/atomics.py",
     "dispatch/compiled.py",
     "formats/describe.py",
 }

@@ -161,7 +161,7 @@ def forks(scale, progress):
             attempted(right)
 
     def compile_more():
-        jit = lazy.module("fastq.jit")  # which has Numba: for imports of others than fastq no fork waits
+        jit = lazy.module("fastq.engine.jit")  # which has Numba: for imports of others than fastq no fork waits
         from numba import int64, types
         k = 0
         while not done.is_set():  # a module without sources is not kept on disk
@@ -260,7 +260,7 @@ def call():
 
 def compile_more():
     from numba import int64, types
-    from fastq import jit
+    from fastq.engine import jit
     k = 0
     while True:
         k += 1
@@ -316,7 +316,7 @@ def interrupts(scale, progress):
     count = max(10, int(2000 * scale))
     code = f"""
     import signal
-    from fastq.runtime import threadpool
+    from fastq.engine.runtime import threadpool
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     made = cases(21 * 8, large=0.5)
     big = Case(1 << 22)

@@ -10,7 +10,7 @@ LINUX = os.path.exists("/proc/self/statm") and os.path.exists("/proc/meminfo")
 
 MEMORY = """
 import ctypes, gc, resource
-from fastq.runtime import result_pool
+from fastq.engine.runtime import result_pool
 
 PAGE = resource.getpagesize()
 
@@ -279,7 +279,7 @@ def machine_code(scale, progress):
     code = f"""
     import itertools
     from fastq.formats.qtypes import QTYPES
-    from fastq.jit import compile as jit
+    from fastq.engine.jit import compile as jit
     inputs = ["f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"]
     calls = itertools.product(inputs, QTYPES, (None, 0, 1), ("raise", "zero", "keep"))
     first = None

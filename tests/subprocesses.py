@@ -95,7 +95,7 @@ def before_a_page(array):
 
 # after it, `compiled` has each kernel and driver that was compiled or loaded, and `hits` says which were loaded
 HITS = """
-from fastq.jit import compile as jit
+from fastq.engine.jit import compile as jit
 
 compiled = []
 

@@ -7,7 +7,7 @@ from catalogue import INPUTS, LAYOUTS, same_bytes, values
 
 import fastq
 from fastq import reference
-from fastq.runtime import threadpool
+from fastq.engine.runtime import threadpool
 
 SHAPES = [(), (0,), (7,), (8,), (1, 64), (5, 100), (3, 0, 8), (4, 2, 65), (33, 384)]
 

@@ -10,7 +10,7 @@ from subprocesses import run
 
 import fastq
 from fastq import reference
-from fastq.runtime import result_pool
+from fastq.engine.runtime import result_pool
 
 SIZE = 1 << 20
 X = values("float32", SIZE, 1)
@@ -153,7 +153,7 @@ def test_forked_children_have_memory_of_their_own():
 def test_a_child_that_was_forked_while_the_lock_was_held():
     run(
         """
-        from fastq.runtime import result_pool
+        from fastq.engine.runtime import result_pool
 
         def work():
             fastq.set_result_pool_limit(1 << 27)

@@ -10,7 +10,7 @@ import pytest
 from subprocesses import HITS, SETUP, finish, run, start
 
 import fastq
-from fastq.jit.digest import Sources
+from fastq.engine.jit.digest import Sources
 
 PACKAGE = Path(fastq.__file__).parent
 KERNELS = sorted(path.relative_to(PACKAGE).with_suffix("") for path in (PACKAGE / "kernels").rglob("[a-z]*.py"))
@@ -121,7 +121,7 @@ def digests(tmp_path_factory):
     """Digests of the package as it is, by module."""
     folder = tmp_path_factory.mktemp("digests")
     names = [".".join(path.parts) for path in KERNELS]
-    return {name: digest(PACKAGE, folder, name) for name in [*names, "runtime.driver"]}
+    return {name: digest(PACKAGE, folder, name) for name in [*names, "engine.runtime.driver"]}
 
 
 @pytest.mark.slow("a copy of the package for each of 22 sources", quick=lambda path: path.name == "formulas.py")
@@ -137,15 +137,15 @@ def test_every_kernel_source_is_in_its_digest(tmp_path, digests, path):
 @pytest.mark.parametrize(
     ("path", "module", "another"),
     [
-        ("kernels/formulas.py", "kernels.loops.runs", "runtime.driver"),
-        ("kernels/loops/block_extremes.py", "kernels.loops.blocks", "kernels.loops.runs"),
-        ("formats/floats.py", "kernels.loops.runs", "runtime.driver"),
-        ("formats/gguf.py", "kernels.loops.gguf", "kernels.loops.runs"),
-        ("runtime/threadpool.py", "runtime.driver", "kernels.loops.runs"),
-        ("runtime/kernel_args.py", "kernels.loops.runs", None),
-        ("kernels/__init__.py", "kernels.loops.runs", "runtime.driver"),
-        ("simd/__init__.py", "kernels.loops.runs", None),
-        ("jit/pipeline.py", "runtime.driver", None),
+        ("kernels/formulas.py", "kernels.traversal.runs", "engine.runtime.driver"),
+        ("kernels/traversal/block_extremes.py", "kernels.traversal.blocks", "kernels.traversal.runs"),
+        ("formats/floats.py", "kernels.traversal.runs", "engine.runtime.driver"),
+        ("formats/gguf.py", "kernels.ggml.blocks32", "kernels.traversal.runs"),
+        ("engine/runtime/threadpool.py", "engine.runtime.driver", "kernels.traversal.runs"),
+        ("engine/runtime/kernel_args.py", "kernels.traversal.runs", None),
+        ("kernels/__init__.py", "kernels.traversal.runs", "engine.runtime.driver"),
+        ("engine/simd/__init__.py", "kernels.traversal.runs", None),
+        ("engine/jit/pipeline.py", "engine.runtime.driver", None),
     ],
 )
 def test_digest_of_a_kernel_is_that_of_what_it_imports(tmp_path, digests, path, module, another):
@@ -166,22 +166,22 @@ def test_comments_and_docstrings_are_not_in_the_digest(tmp_path, digests):
 
 
 def test_digests_are_found_again(tmp_path, digests, monkeypatch):
-    first = digest(PACKAGE, tmp_path, "kernels.loops.runs")
+    first = digest(PACKAGE, tmp_path, "kernels.traversal.runs")
     (file,) = tmp_path.iterdir()
-    monkeypatch.setattr("fastq.jit.digest._parse", None)
-    assert digest(PACKAGE, tmp_path, "kernels.loops.runs") == first == digests["kernels.loops.runs"]
+    monkeypatch.setattr("fastq.engine.jit.digest._parse", None)
+    assert digest(PACKAGE, tmp_path, "kernels.traversal.runs") == first == digests["kernels.traversal.runs"]
     flip(file)
     with pytest.raises(TypeError):
-        digest(PACKAGE, tmp_path, "kernels.loops.runs")
+        digest(PACKAGE, tmp_path, "kernels.traversal.runs")
 
 
 def test_sources_that_are_missing_or_wrong_have_no_digest(tmp_path):
     package = copy_of_the_package(tmp_path)
     assert digest(package, tmp_path, "kernels.nothing") is None
     (package / "kernels" / "rule.py").write_text("def")
-    assert digest(package, tmp_path, "kernels.loops.runs") is None
+    assert digest(package, tmp_path, "kernels.traversal.runs") is None
     shutil.rmtree(package)
-    assert digest(package, tmp_path, "kernels.loops.runs") is None
+    assert digest(package, tmp_path, "kernels.traversal.runs") is None
 
 
 @pytest.mark.slow("each process compiles its kernels")
@@ -189,8 +189,8 @@ def test_sources_that_are_missing_or_wrong_have_no_digest(tmp_path):
     ("name", "before", "after"),
     [
         ("kernels.rule", "fastq.kernels.rule", "fastq"),
-        ("kernels.rule", "fastq.jit", "fastq.kernels.rule"),
-        ("formats.floats", "fastq.formats.floats", "fastq.jit"),
+        ("kernels.rule", "fastq.engine.jit", "fastq.kernels.rule"),
+        ("formats.floats", "fastq.formats.floats", "fastq.engine.jit"),
     ],
     ids=["imported and read", "read", "imported"],
 )
@@ -323,8 +323,8 @@ def test_folder_that_cannot_be_made(tmp_path):
 @pytest.mark.slow("each process compiles its kernels")
 def test_no_folder_can_be_made(tmp_path):
     package = copy_of_the_package(tmp_path)
-    (package / "jit" / "__pycache__").touch()
-    nowhere = package / "jit" / "__pycache__" / "nowhere"
+    (package / "engine" / "jit" / "__pycache__").touch()
+    nowhere = package / "engine" / "jit" / "__pycache__" / "nowhere"
     settings = {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "LOCALAPPDATA": nowhere}
     code = "check()\nassert jit.code_folder() is None"
     assert check(nowhere, code, package=package, **settings) == "compiled"
@@ -439,7 +439,8 @@ def test_every_kind_of_damage(tmp_path):
     print(len(damaged))
     """
     assert (
-        run(code, setup=SETUP + "from fastq.jit import compile as jit\n", NUMBA_CACHE_DIR=tmp_path / "cache") == "50\n"
+        run(code, setup=SETUP + "from fastq.engine.jit import compile as jit\n", NUMBA_CACHE_DIR=tmp_path / "cache")
+        == "50\n"
     )
 
 

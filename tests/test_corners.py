@@ -16,12 +16,12 @@ import fastq
 from fastq import reference
 from fastq.dispatch import refusal
 from fastq.dispatch.casting import cast_floats
+from fastq.engine.jit import intrinsic
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.gguf import BLOCK_FORMATS, DOUBLED
 from fastq.formats.tensor_types import TENSOR_TYPES
-from fastq.jit import intrinsic
+from fastq.kernels.body.range_search import _prepared_for_search
 from fastq.kernels.formulas import PreparedScale
-from fastq.kernels.loops.range_search import _prepared_for_search
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.system import tuning

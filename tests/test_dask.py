@@ -11,7 +11,7 @@ from chunkings import BLOCK, GRANULARITIES, SHAPE, array, check, chunking, lazy_
 
 import fastq
 from fastq import reference
-from fastq.runtime import threadpool
+from fastq.engine.runtime import threadpool
 
 dask = pytest.importorskip("dask", reason="no dask")
 da = pytest.importorskip("dask.array", reason="no dask")

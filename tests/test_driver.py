@@ -10,8 +10,8 @@ from subprocesses import run as run_python
 
 import fastq
 from fastq.dispatch.callers import in_own_thread
-from fastq.runtime import cpython, driver, threadpool
-from fastq.runtime.driver import UNFIT, VALUES, Checks, bind, plan_launch
+from fastq.engine.runtime import cpython, driver, threadpool
+from fastq.engine.runtime.driver import UNFIT, VALUES, Checks, bind, plan_launch
 
 # where compiled code reads
 
@@ -46,8 +46,8 @@ def test_the_import_fails_where_fields_are_elsewhere(tmp_path):
     import importlib.util
     from pathlib import Path
     path = Path({str(tmp_path)!r}) / "cpython.py"
-    spec = importlib.util.spec_from_file_location("fastq.runtime.cpython", path)
-    sys.modules["fastq.runtime.cpython"] = module = importlib.util.module_from_spec(spec)
+    spec = importlib.util.spec_from_file_location("fastq.engine.runtime.cpython", path)
+    sys.modules["fastq.engine.runtime.cpython"] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except ImportError as error:

@@ -11,8 +11,8 @@ from catalogue import CODES, INPUTS, LAYOUTS, PACKED, same_bytes, same_quantized
 
 import fastq
 from fastq import reference
+from fastq.engine.runtime import threadpool
 from fastq.formats.qtypes import QTYPES
-from fastq.runtime import threadpool
 from fastq.system import tuning
 
 SHAPE = (4, 6, 35)

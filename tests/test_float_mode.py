@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import binding
 import fastq
 from fastq import reference
-from fastq.runtime import float_mode, threadpool
+from fastq.engine.runtime import float_mode, threadpool
 
 arm = not binding.get_process_triple().startswith("x86_64")
 mode = {modes}[arm]

@@ -368,7 +368,7 @@ def test_the_digests_refuse_other_rules(wrong, tmp_path):
     assert "AssertionError: different" in done.stderr
 
 
-SEARCH = "loops/scale_search.py"
+SEARCH = "ggml/search.py"
 MUTANTS = {
     "contracted": (
         "Q4_K",
@@ -380,9 +380,9 @@ MUTANTS = {
     "the first of equals lost": ("Q6_K", [(SEARCH, "above = absolute(v) > size", "above = absolute(v) >= size")]),
     "codes of the search forgotten": (
         "Q4_K",
-        [("loops/k_quants.py", "code = select(no_step, range_code(fit, v, steps), code)", "code = code")],
+        [("ggml/k_quants.py", "code = select(no_step, range_code(fit, v, steps), code)", "code = code")],
     ),
-    "lanes mixed up": ("Q5_K", [("loops/superblocks.py", "for _ in range(2):", "for _ in range(1):")]),
+    "lanes mixed up": ("Q5_K", [("ggml/quantize.py", "for _ in range(2):", "for _ in range(1):")]),
 }
 
 

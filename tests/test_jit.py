@@ -10,9 +10,9 @@ from numba.core.dispatcher import Dispatcher
 from subprocesses import run
 
 import fastq
-from fastq import jit
-from fastq.jit.options import SHORT, Target, jit_enabled
-from fastq.simd import rint
+from fastq.engine import jit
+from fastq.engine.jit.options import SHORT, Target, jit_enabled
+from fastq.engine.simd import rint
 
 
 @jit.njit
@@ -70,7 +70,7 @@ def test_calls_from_compiled_code_are_in_a_table_of_their_own():
 def test_a_compiled_kernel_leaves_each_function_once_and_nothing_of_type_inference():
     if not SHORT:
         pytest.skip("Numba's own pipeline compiles")
-    from fastq.jit.pipeline import compile_library
+    from fastq.engine.jit.pipeline import compile_library
 
     @jit.njit
     def innermost(x):
@@ -149,8 +149,8 @@ def test_implementations_may_be_compiled_functions():
 
 def test_with_jit_disabled():
     code = """
-    from fastq import jit
-    from fastq.simd import rint
+    from fastq.engine import jit
+    from fastq.engine.simd import rint
     f = jit.njit(lambda x: rint(x))
     print(f(2.5), f.signatures)
     """
@@ -160,7 +160,7 @@ def test_with_jit_disabled():
 @pytest.mark.slow("processes that compile")
 def test_in_cached_functions_of_the_user(tmp_path):
     (tmp_path / "user.py").write_text(
-        "import numba\nfrom fastq import jit\nfrom fastq.simd import rint\n"
+        "import numba\nfrom fastq import jit\nfrom fastq.engine.simd import rint\n"
         "@jit.njit\ndef half(x):\n    return rint(x / 2)\n"
         "@numba.njit(cache=True)\ndef user(x):\n    return half(x) + 1\n"
     )

@@ -245,17 +245,19 @@ MUTANTS = {
     ],
     "tail dropped": [
         (
-            "loops/runs.py",
+            "traversal/runs.py",
             "i = min(i + n, last)\n    return found | any_lane(nans)",
             "i = min(i + n, last)\n        if i == last:\n            break\n    return found | any_lane(nans)",
         )
     ],
     "NaN kept in a minimum": [
-        ("loops/min_max.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")
+        ("body/min_max.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")
     ],
-    "one of four rows dropped": [("loops/row_group.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
+    "one of four rows dropped": [("traversal/row_group.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
     "NaN in one of four rows dropped": [("parameters.py", "select(nans, minimum(los, zero), los)", "los")],
-    "neighbour's parameter": [("loops/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")],
+    "neighbour's parameter": [
+        ("traversal/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")
+    ],
 }
 
 
@@ -345,44 +347,44 @@ TABLE_MUTANTS = {
 
 
 ERROR_MUTANTS = {
-    "inside for clipped": [("loops/compare.py", "(low - reach)", "(low - constant(1, low))")],
-    "no zeros": [("loops/compare.py", "_count(zeros, zero)", "zeros")],
-    "difference for its magnitude": [("loops/compare.py", "error = absolute(wide - ", "error = (wide - ")],
+    "inside for clipped": [("body/errors.py", "(low - reach)", "(low - constant(1, low))")],
+    "no zeros": [("body/errors.py", "_count(zeros, zero)", "zeros")],
+    "difference for its magnitude": [("body/errors.py", "error = absolute(wide - ", "error = (wide - ")],
 }
 
 
 SEARCH_MUTANTS = {
-    "a smaller range of the same error": [("loops/range_search.py", "if errors[k] < least:", "if errors[k] <= least:")],
-    "candidates passed over": [("loops/range_search.py", "any_lane(bound < least)", "any_lane(bound + bound < least)")],
-    "a part of a run": [("loops/range_search.py", "i += 2", "i += 3")],
-    "another unit": [("loops/range_search.py", "STEP_BITS = 10", "STEP_BITS = 1")],
-    "the last piece": [("loops/range_search.py", "[sums + first + k] += errors", "[sums + first + k] = errors")],
+    "a smaller range of the same error": [("body/range_search.py", "if errors[k] < least:", "if errors[k] <= least:")],
+    "candidates passed over": [("body/range_search.py", "any_lane(bound < least)", "any_lane(bound + bound < least)")],
+    "a part of a run": [("body/range_search.py", "i += 2", "i += 3")],
+    "another unit": [("body/range_search.py", "STEP_BITS = 10", "STEP_BITS = 1")],
+    "the last piece": [("body/range_search.py", "[sums + first + k] += errors", "[sums + first + k] = errors")],
 }
 
 
 STREAMED_MUTANTS = {
     "every other magnitude": [
-        ("loops/block_extremes.py", "most = maximum(even(both), odd(both))", "most = even(both)")
+        ("traversal/block_extremes.py", "most = maximum(even(both), odd(both))", "most = even(both)")
     ],
-    "parameters of the next blocks": [("loops/blocks.py", "out, p, now)", "out, p, following)")],
-    "part of a line lost": [("loops/nontemporal.py", "store(memory, 0, load(memory, k, _GRANULE))", "pass")],
-    "what is before the first line": [("loops/nontemporal.py", "if first > 0:", "if False:")],
+    "parameters of the next blocks": [("traversal/blocks.py", "out, p, now)", "out, p, following)")],
+    "part of a line lost": [("traversal/stores.py", "store(memory, 0, load(memory, k, _GRANULE))", "pass")],
+    "what is before the first line": [("traversal/stores.py", "if first > 0:", "if False:")],
     "what is left": [
-        ("loops/nontemporal.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")
+        ("traversal/stores.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")
     ],
-    "a line too many": [("loops/nontemporal.py", "while i <= end - count(line):", "while i < end:")],
-    "a staged piece lost": [("loops/runs.py", "stage = advanced(stage,", "advanced(stage,")],
+    "a line too many": [("traversal/stores.py", "while i <= end - count(line):", "while i < end:")],
+    "a staged piece lost": [("traversal/runs.py", "stage = advanced(stage,", "advanced(stage,")],
     "what is left of staged pieces": [
-        ("loops/runs.py", "    store_tail(stage)\n    return status", "    return status")
+        ("traversal/runs.py", "    store_tail(stage)\n    return status", "    return status")
     ],
-    "staged beside where it belongs": [("loops/runs.py", "advance(dst, start))", "advance(dst, start + 1))")],
-    "NaN passed over": [("loops/nontemporal.py", "found |= any_lane(reported)", "pass")],
+    "staged beside where it belongs": [("traversal/runs.py", "advance(dst, start))", "advance(dst, start + 1))")],
+    "NaN passed over": [("traversal/stores.py", "found |= any_lane(reported)", "pass")],
     "NaN of a row that ends with a line passed over": [
-        ("loops/columns.py", "return status_of(found, False)", "return status_of(False, False)")
+        ("traversal/columns.py", "return status_of(found, False)", "return status_of(False, False)")
     ],
-    "the last granules": [("loops/nontemporal.py", "while k <= filled - GRANULE:", "while k <= filled - LINE:")],
+    "the last granules": [("traversal/stores.py", "while k <= filled - GRANULE:", "while k <= filled - LINE:")],
     "NaN of a row passed over": [
-        ("loops/columns.py", "status_of(found | any_lane(nans), False)", "status_of(any_lane(nans), False)")
+        ("traversal/columns.py", "status_of(found | any_lane(nans), False)", "status_of(any_lane(nans), False)")
     ],
 }
 
@@ -466,9 +468,9 @@ def all_changes():
     for _, changes in itertools.chain(RULE_MUTANTS.values(), OF_GGUF_FORMATS.values()):
         yield from changes
     for _, changes in OF_LARGE_ARRAYS.values():
-        yield from ((f"loops/{file}", *change) for file, *change in changes)
+        yield from changes
     for _, changes in OF_GGUF.values():
-        yield from (("loops/gguf.py", *change) for change in changes)
+        yield from (("ggml/blocks32.py", *change) for change in changes)
 
 
 def test_what_is_changed_is_in_the_package():

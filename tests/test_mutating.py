@@ -126,7 +126,7 @@ FIRST_LINE = "from __future__ import annotations"
 # file, what is replaced and by what, and the outcome
 JUDGED = [
     ("dispatch/reduction.py", FIRST_LINE, f"{FIRST_LINE}\n\nnothing = None", "survived"),
-    ("kernels/loops/min_max.py", "los, his = minimum(x, los)", "los, his = maximum(x, los)", "result"),
+    ("kernels/body/min_max.py", "los, his = minimum(x, los)", "los, his = maximum(x, los)", "result"),
     ("formats/qtypes.py", FIRST_LINE, "import nothing", "error"),
     ("dispatch/reduction.py", FIRST_LINE, "import os; os.abort()", "crash"),
     ("dispatch/reduction.py", FIRST_LINE, "while True: pass", "hang"),

@@ -9,7 +9,7 @@ from subprocesses import SETUP, USER, run
 
 import fastq
 from fastq.dispatch.cache import plans
-from fastq.runtime import threadpool
+from fastq.engine.runtime import threadpool
 from fastq.system import tuning
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -29,7 +29,7 @@ def call():
 @pytest.mark.slow("a process of many calls")
 def test_eight_threads_at_once(call):
     code = """
-    from fastq.runtime import threadpool
+    from fastq.engine.runtime import threadpool
     threshold = threadpool.PARALLEL_FROM
     cases = [Case(size, size) for size in (1, 1000, threshold - 1, threshold, 5 * threshold + 3)]
     sys.setswitchinterval(1e-5)
@@ -49,7 +49,7 @@ def test_eight_threads_at_once(call):
 def test_a_hundred_thousand_tiny_jobs(call, callers):
     """Every interleaving of callers, workers that spin, park or come late, and numbers of threads that change."""
     code = f"""
-    from fastq.runtime import threadpool
+    from fastq.engine.runtime import threadpool
     threadpool.PARALLEL_FROM, threadpool.CHUNK = 1, (16, 64)
     cases = [Case(size, size) for size in (1, 17, 100, 1000)]
     done = threading.Event()
@@ -81,7 +81,7 @@ def test_a_hundred_thousand_tiny_jobs(call, callers):
 
 def test_a_caller_that_finds_a_job_works_alone(call):
     code = """
-    from fastq.runtime import threadpool
+    from fastq.engine.runtime import threadpool
     case = Case(1 << 18)
     case.check()
     words = threadpool._state.words.words
@@ -98,8 +98,8 @@ def test_a_caller_that_finds_a_job_works_alone(call):
 # a kernel in Python, which the caller and workers call with the interpreter lock
 KERNEL = """
 import ctypes
-from fastq.runtime import threadpool
-from fastq.runtime import driver
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime import driver
 threadpool.WAKE_FROM = 1  # workers come at once
 
 def run(kernel, chunks, threads=4):
@@ -302,7 +302,7 @@ def test_import_in_a_worker_of_a_user_of_numba(call):
     user(np.ones(1 << 16))
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(work, [1000, 1 << 17]) == [True, True]
-    assert "fastq.runtime" not in sys.modules  # of fastq the entry point alone was called, by Numba
+    assert "fastq.engine.runtime" not in sys.modules  # of fastq the entry point alone was called, by Numba
     """
     call(code, setup=USER.replace("ones = np", "import numpy as np\nones = np"))
 
@@ -393,7 +393,7 @@ def test_forks_of_several_threads(call):
 @needs_fork
 def test_fork_while_another_thread_compiles_before_any_call(call):
     code = """
-    from fastq import jit
+    from fastq.engine import jit
     from numba.core.compiler_lock import global_compiler_lock
     holds = threading.Event()
 
@@ -448,7 +448,7 @@ def test_fork_takes_the_lock_of_logging_last(call, held):
 @needs_fork
 def test_fork_while_other_threads_call(call):
     code = """
-    from fastq.runtime import threadpool
+    from fastq.engine.runtime import threadpool
     case, done = Case(1 << 20), threading.Event()
     case.check()
     threads = [threading.Thread(target=lambda: [case.check() for _ in iter(done.is_set, True)]) for _ in range(3)]
@@ -522,7 +522,7 @@ def test_functions_outlive_the_module_that_made_them():
     code = """
     import gc
     fastq.minmax(np.ones(1 << 17, np.float32))
-    from fastq.runtime import cpython, driver, threadpool
+    from fastq.engine.runtime import cpython, driver, threadpool
     functions = driver._driver(), threadpool._serve_compiled()
     vars(cpython).clear()
     gc.collect()
@@ -629,7 +629,7 @@ def results(api):
 @pytest.mark.slow("compiles 20 kernels")
 def test_results_do_not_depend_on_the_number_of_threads(call):
     code = """
-    from fastq.runtime import threadpool
+    from fastq.engine.runtime import threadpool
     words, used = threadpool._state.words.words, set()
 
     def recorded(api):
@@ -712,7 +712,7 @@ def test_number_of_threads_is_that_of_the_process(call):
 
 def test_one_thread(call):
     code = """
-    from fastq.runtime import threadpool
+    from fastq.engine.runtime import threadpool
     Case(1 << 18).check()
     print(fastq.get_num_threads(), threadpool._state.words.slots, threading.active_count())
     """

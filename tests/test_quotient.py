@@ -36,11 +36,11 @@ import numpy as np
 import pytest
 from numba import cfunc, types
 
-from fastq.jit import intrinsic, njit
-from fastq.jit.compile import OPTIONS
+from fastq.engine.jit import intrinsic, njit
+from fastq.engine.jit.compile import OPTIONS
+from fastq.engine.simd import Vec, count, fma, load, maximum, minimum, pointer, round_to_int32, store
 from fastq.kernels import formulas
 from fastq.kernels.spec import KernelSpec
-from fastq.simd import Vec, count, fma, load, maximum, minimum, pointer, round_to_int32, store
 
 FIRST, LAST = 1 << 23, 1 << 24  # significands
 J_MAX = 8

@@ -9,8 +9,8 @@ from catalogue import same_bytes, same_measures, same_quantized, values
 
 import fastq
 from fastq import reference
+from fastq.engine.runtime import threadpool
 from fastq.formats.qtypes import QTYPES
-from fastq.runtime import threadpool
 
 # elements of a row and of a block: rests of less than a register, of one, and of more; odd blocks; many and few blocks
 ROWS = [(24, 16), (17, 16), (31, 16), (40, 16), (40, 32), (33, 32), (63, 32), (96, 64), (136, 64), (60, 40), (100, 24)]

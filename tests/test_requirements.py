@@ -79,7 +79,7 @@ def test_the_short_pipeline_is_for_the_versions_that_were_checked(version, fits)
 
 
 def test_a_name_that_numba_no_longer_has(monkeypatch):
-    row = requirements.Private("numba", "fastq.jit.pipeline", "", ("numba.core.codegen:JITCodeLibrary._gone",))
+    row = requirements.Private("numba", "fastq.engine.jit.pipeline", "", ("numba.core.codegen:JITCodeLibrary._gone",))
     monkeypatch.setattr(requirements, "SHORT_PIPELINE", (row,))
     misfit = requirements.short_pipeline_misfit.__wrapped__("0.68.1")
     assert misfit == "Numba 0.68.1 has no numba.core.codegen:JITCodeLibrary._gone"

@@ -13,9 +13,9 @@ import fastq
 from fastq import reference
 from fastq.dispatch import loops, streaming
 from fastq.dispatch.granularity import make_layout
+from fastq.engine.runtime import threadpool
 from fastq.formats.qtypes import QTYPES
-from fastq.kernels.loops import columns as rows_of_columns
-from fastq.runtime import threadpool
+from fastq.kernels.traversal import columns as rows_of_columns
 from fastq.system import tuning
 
 # where a scale needs a division, in every place beside those that need none

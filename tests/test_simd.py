@@ -19,9 +19,9 @@ from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 
 import fastq
-from fastq import simd
-from fastq.jit.compile import OPTIONS
-from fastq.simd import Vec, is_float, lane_count, lane_type
+from fastq.engine import simd
+from fastq.engine.jit.compile import OPTIONS
+from fastq.engine.simd import Vec, is_float, lane_count, lane_type
 
 NUMPY = {getattr(types, name): np.dtype(name) for name in ("float32", "float64")}
 NUMPY |= {getattr(types, f"{u}int{bits}"): np.dtype(f"{u}int{bits}") for u in ("", "u") for bits in (8, 16, 32, 64)}

@@ -10,8 +10,8 @@ from catalogue import same_bytes, same_quantized, values
 import fastq
 from fastq import reference
 from fastq.dispatch import cache, strides
-from fastq.runtime import driver, tiles, tiling
-from fastq.simd import LINE
+from fastq.engine.runtime import driver, tiles, tiling
+from fastq.engine.simd import LINE
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import fastq
 from fastq import reference
 from fastq.dispatch import strides
 from fastq.dispatch.cache import plans
+from fastq.engine.runtime import driver, matrix_copies, tiles, tiling
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import QTYPES
-from fastq.runtime import driver, matrix_copies, tiles, tiling
 
 DTYPES = ["u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8"]
 # rows, columns: squares of lanes with and without a rest, one row, one column, few columns
@@ -69,7 +69,7 @@ def test_copy(dtype):
 AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
-from fastq.runtime.matrix_copies import address_of_copy
+from fastq.engine.runtime.matrix_copies import address_of_copy
 memory, end = pages_before(15)
 
 def copied(rows, columns, step, dtype, beyond):

@@ -8,8 +8,8 @@ import pytest
 from subprocesses import HITS, SETUP, run
 
 import fastq
-from fastq.jit import folder
-from fastq.jit.cache import CachedFile
+from fastq.engine.jit import folder
+from fastq.engine.jit.cache import CachedFile
 
 needs_root = pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="only root can give files away")
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners and modes")
@@ -59,7 +59,8 @@ def test_folders_that_others_could_change(private, change, where):
 
 def test_the_amount_of_machine_code_is_shown(tmp_path):
     code = """
-    from fastq import config, jit
+    from fastq import config
+    from fastq.engine import jit
     x = np.ones(9, np.float32)
     for dtype in ("int8", "uint8"):
         fastq.quantize_linear(x, 0.5, 0, dtype)
@@ -163,7 +164,7 @@ def test_every_byte_and_every_length(private):
 def chosen(monkeypatch, tmp_path):
     """Return a function that says which folder is used for a value of NUMBA_CACHE_DIR."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    monkeypatch.setattr(folder, "__file__", str(tmp_path / "package" / "jit" / "folder.py"))
+    monkeypatch.setattr(folder, "__file__", str(tmp_path / "package" / "engine" / "jit" / "folder.py"))
 
     def choose(path):
         monkeypatch.setattr(folder.config, "CACHE_DIR", str(path))
@@ -178,7 +179,7 @@ def test_another_folder_is_used_and_the_user_is_told(chosen, tmp_path, capsys):
     public = tmp_path / "public"
     public.mkdir()
     public.chmod(0o777)
-    assert chosen(public) == tmp_path / "package" / "jit" / "__pycache__" / "code"
+    assert chosen(public) == tmp_path / "package" / "engine" / "jit" / "__pycache__" / "code"
     assert list(public.iterdir()) == []
     fastq.show_versions()
     assert f"not cached in  {public} can be written to by others" in capsys.readouterr().out
@@ -207,7 +208,7 @@ def test_a_read_only_folder_is_used_if_it_holds_something(chosen, tmp_path, monk
         return path != tmp_path / "read-only" / "fastq-kernels"
 
     monkeypatch.setattr(folder.os, "access", access)
-    assert chosen(tmp_path / "read-only") == tmp_path / "package" / "jit" / "__pycache__" / "code"
+    assert chosen(tmp_path / "read-only") == tmp_path / "package" / "engine" / "jit" / "__pycache__" / "code"
     CachedFile(tmp_path / "read-only" / "fastq-kernels", "kernel", KEY).save(b"code")
     assert chosen(tmp_path / "read-only") == tmp_path / "read-only" / "fastq-kernels"
 
@@ -215,7 +216,7 @@ def test_a_read_only_folder_is_used_if_it_holds_something(chosen, tmp_path, monk
 def test_no_folder_at_all(chosen, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(folder, "_user_folder", lambda: tmp_path / "file")
-    monkeypatch.setattr(folder, "__file__", str(tmp_path / "file" / "jit" / "folder.py"))
+    monkeypatch.setattr(folder, "__file__", str(tmp_path / "file" / "engine" / "jit" / "folder.py"))
     assert chosen(tmp_path / "file") is None
     assert folder.refusals() == []
 

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numba import njit, prange, types
 
-from fastq.simd import Vec, fence, full, load, pointer, prefetch, reduce_max, store, stream
+from fastq.engine.simd import Vec, fence, full, load, pointer, prefetch, reduce_max, store, stream
 
 from ..cases import Pass
 from ..data import ALIGNMENT

@@ -224,5 +224,5 @@ def _is_immutable(option: Any) -> bool:
 
 def _resolver(operation: str) -> Callable[[Call], BoundCall]:
     resolver: Callable[[Call], BoundCall] = getattr(lazy.module(f"fastq.dispatch.{_RESOLVERS[operation]}"), operation)
-    standard: Callable[[Call], BoundCall] = lazy.module("fastq.runtime.float_mode").in_standard_mode(resolver)
+    standard: Callable[[Call], BoundCall] = lazy.module("fastq.engine.runtime.float_mode").in_standard_mode(resolver)
     return standard

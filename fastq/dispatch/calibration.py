@@ -13,10 +13,10 @@ from fastq.dispatch import thresholds
 from fastq.dispatch.cache import call
 from fastq.dispatch.histogram import edges_of, exponents
 from fastq.dispatch.ranged import RangeOptions, request_of
+from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.results import Axis, Histogram, QParams
-from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import as_axis
 
 Array = NDArray[Any]

@@ -10,5 +10,5 @@ from fastq.system import lazy
 
 def in_own_thread(function: Callable[..., Any], *operands: Any) -> Any:
     """Call a function whose calls of fastq use no other threads: dask runs as many tasks as it may use CPUs."""
-    with lazy.module("fastq.runtime.threadpool").callers_alone():
+    with lazy.module("fastq.engine.runtime.threadpool").callers_alone():
         return function(*operands)

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from fastq.dispatch.copies import copy_from
 from fastq.dispatch.granularity import Layout
 from fastq.dispatch.planner import kernel_args
+from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime.driver import VALUES, plan_launch, run
+from fastq.engine.runtime.float_mode import in_standard_mode
+from fastq.engine.runtime.kernel_args import WHOLE_BYTES
+from fastq.kernels.body.cast import CastSpec, cast
 from fastq.kernels.build import compile_kernel, element_type
-from fastq.kernels.loops.cast import CastSpec, cast
 from fastq.kernels.operands import ElementOperands
 from fastq.kernels.rule import ONNX
-from fastq.runtime import result_pool, threadpool
-from fastq.runtime.driver import VALUES, plan_launch, run
-from fastq.runtime.float_mode import in_standard_mode
-from fastq.runtime.kernel_args import WHOLE_BYTES
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

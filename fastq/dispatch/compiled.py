@@ -21,9 +21,9 @@ from fastq.dispatch import validation
 from fastq.dispatch.elementwise import Resolved, resolve_dequantize, resolve_quantize
 from fastq.dispatch.ranged import RangeOptions, request_of
 from fastq.dispatch.spec import OpSpec
+from fastq.engine.jit import overload
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
-from fastq.jit import overload
 from fastq.kernels.build import element_type
 from fastq.kernels.embedded import Conversion, conversion_of, convert_by_range, convert_with
 from fastq.kernels.spec import KernelSpec

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.planner import StridedOperands, plan_copy
 from fastq.dispatch.strides import memory_of, memory_of_out
-from fastq.runtime import result_pool
-from fastq.runtime.driver import UNFIT, LaunchPlan, bind
+from fastq.engine.runtime import result_pool
+from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

@@ -18,12 +18,12 @@ from fastq.dispatch.parameters import ParameterRules, Result, codes_result, resu
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, Parameters, op_spec
 from fastq.dispatch.strides import order_without_gaps
+from fastq.engine.runtime.driver import UNFIT, never_fits
+from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, granularity_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.results import Axis, QParams, QuantizedArray, without_checks
 from fastq.results.storage import check_stored_codes
-from fastq.runtime.driver import UNFIT, never_fits
-from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import as_axis, as_block_size, as_bool, dtype_of, is_out, native
 
 Array = NDArray[Any]

@@ -25,13 +25,8 @@ from fastq.dispatch.planner import (
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, memory_of, order_without_gaps
-from fastq.kernels.build import element_type
-from fastq.kernels.loops.compare import SUM_LANES, SUMS
-from fastq.kernels.operands import ErrorOperands
-from fastq.results import Comparison, QParams
-from fastq.results.storage import check_stored_codes
-from fastq.runtime import threadpool
-from fastq.runtime.driver import (
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.driver import (
     LAUNCH_CHUNK,
     LAUNCH_STOP,
     OUT,
@@ -44,9 +39,14 @@ from fastq.runtime.driver import (
     never_fits,
     plan_launch,
 )
-from fastq.runtime.driver import SUMS as ERRORS
-from fastq.runtime.float_mode import in_standard_mode
-from fastq.runtime.tiling import Operand, in_tiles
+from fastq.engine.runtime.driver import SUMS as ERRORS
+from fastq.engine.runtime.float_mode import in_standard_mode
+from fastq.engine.runtime.tiling import Operand, in_tiles
+from fastq.kernels.body.errors import SUM_LANES, SUMS
+from fastq.kernels.build import element_type
+from fastq.kernels.operands import ErrorOperands
+from fastq.results import Comparison, QParams
+from fastq.results.storage import check_stored_codes
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

@@ -16,15 +16,17 @@ from fastq.dispatch.parameters import result_of
 from fastq.dispatch.planner import COPY
 from fastq.dispatch.streaming import outgrows_cache
 from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out
+from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime.driver import NONE, OUT, SCALE, UNFIT, Checks, LaunchPlan, X, bind, plan_launch, run
+from fastq.engine.runtime.kernel_args import KERNEL_ARGS
+from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type, stores_past_cache
-from fastq.kernels.loops import block_values, gguf, superblocks
-from fastq.kernels.loops.block_spec import GROUP, BlockSpec
+from fastq.kernels.ggml import blocks32 as gguf
+from fastq.kernels.ggml import dequantize as block_values
+from fastq.kernels.ggml import quantize as superblocks
+from fastq.kernels.ggml.spec import GROUP, BlockSpec
 from fastq.kernels.operands import CopyOperands, WeightedOperands
-from fastq.runtime import result_pool, threadpool
-from fastq.runtime.driver import NONE, OUT, SCALE, UNFIT, Checks, LaunchPlan, X, bind, plan_launch, run
-from fastq.runtime.kernel_args import KERNEL_ARGS
-from fastq.runtime.tiling import Operand, in_tiles
 from fastq.system.arguments import as_importance, native
 
 Array = NDArray[Any]

@@ -14,10 +14,10 @@ from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_histogram
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
 from fastq.dispatch.strides import memory_of, memory_order
-from fastq.kernels.loops.histogram import LEAST_EXPONENT
+from fastq.engine.runtime.driver import bind
+from fastq.engine.runtime.float_mode import in_standard_mode
+from fastq.kernels.body.histogram import LEAST_EXPONENT
 from fastq.results import Histogram
-from fastq.runtime.driver import bind
-from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

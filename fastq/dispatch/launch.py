@@ -15,8 +15,8 @@ from fastq.dispatch.planner import StridedOperands, plan_elementwise
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_out, memory_of_result
 from fastq.dispatch.subbyte import packer, unpacker
-from fastq.runtime import result_pool
-from fastq.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, run
+from fastq.engine.runtime import result_pool
+from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, run
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

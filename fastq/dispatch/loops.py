@@ -6,12 +6,12 @@ import math
 from typing import Any, NamedTuple
 
 from fastq.dispatch.granularity import Layout
+from fastq.kernels.body.errors import AT_A_TIME
 from fastq.kernels.build import element_type, register_elements
-from fastq.kernels.loops import columns
-from fastq.kernels.loops.compare import AT_A_TIME
-from fastq.kernels.loops.runs import runs
-from fastq.kernels.loops.short_runs import LONGEST, LONGEST_BYTES, LONGEST_REDUCED, RUNS_TOGETHER, short_runs
 from fastq.kernels.storage import ElementType
+from fastq.kernels.traversal import columns
+from fastq.kernels.traversal.runs import runs
+from fastq.kernels.traversal.short_runs import LONGEST, LONGEST_BYTES, LONGEST_REDUCED, RUNS_TOGETHER, short_runs
 from fastq.system import tuning
 
 FEWEST = 32  # elements of rows that are taken as one

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from fastq.dispatch import validation
 from fastq.dispatch.spec import Parameters, as_bits
 from fastq.dispatch.strides import extent_of, inverse, memory_order
+from fastq.engine.runtime import result_pool
+from fastq.engine.runtime.cpython import keeps_value
+from fastq.engine.runtime.driver import Checks
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.results.storage import packed_shape
-from fastq.runtime import result_pool
-from fastq.runtime.cpython import keeps_value
-from fastq.runtime.driver import Checks
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

@@ -19,13 +19,27 @@ from fastq.dispatch.loops import FEWEST, has_short_runs, loop_of
 from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
 from fastq.dispatch.streaming import bytes_of, outgrows_cache, store_mode
 from fastq.dispatch.strides import Memory
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.driver import (
+    ALL_STATUS,
+    HI,
+    LO,
+    NONE,
+    OUT,
+    SCALE,
+    SUMS,
+    VALUES,
+    ZERO,
+    LaunchPlan,
+    X,
+    plan_launch,
+)
+from fastq.engine.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
+from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.kernels.body.histogram import PARTIALS
+from fastq.kernels.body.repack import repack, repack_elements
 from fastq.kernels.build import element_type, is_wide, kernel_address
-from fastq.kernels.loops import columns
-from fastq.kernels.loops.blocks import BLOCK_SIZES, blocks
-from fastq.kernels.loops.histogram import PARTIALS
-from fastq.kernels.loops.repack import repack, repack_elements
-from fastq.kernels.loops.runs import runs
 from fastq.kernels.operands import (
     CopyOperands,
     ElementOperands,
@@ -36,10 +50,9 @@ from fastq.kernels.operands import (
 )
 from fastq.kernels.status import HAS_NAN
 from fastq.kernels.storage import ElementType, StorageFormat
-from fastq.runtime import threadpool
-from fastq.runtime.driver import ALL_STATUS, HI, LO, NONE, OUT, SCALE, SUMS, VALUES, ZERO, LaunchPlan, X, plan_launch
-from fastq.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
-from fastq.runtime.tiling import Operand, in_tiles
+from fastq.kernels.traversal import columns
+from fastq.kernels.traversal.blocks import BLOCK_SIZES, blocks
+from fastq.kernels.traversal.runs import runs
 from fastq.system import tuning
 
 Array = NDArray[Any]

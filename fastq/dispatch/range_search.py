@@ -12,14 +12,14 @@ from fastq.dispatch.granularity import NEVER, Layout
 from fastq.dispatch.planner import kernel_args, kernel_for, owned_units
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import memory_of, memory_order
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
+from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.range_methods import MSERange
+from fastq.kernels.body.range_search import MOST_ERROR
 from fastq.kernels.build import element_type
-from fastq.kernels.loops.range_search import MOST_ERROR
-from fastq.kernels.loops.runs import runs
 from fastq.kernels.operands import CandidateOperands, SearchOperands
-from fastq.runtime import threadpool
-from fastq.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
-from fastq.runtime.tiling import Operand, in_tiles
+from fastq.kernels.traversal.runs import runs
 from fastq.system import tuning
 from fastq.system.arguments import native
 

@@ -27,14 +27,14 @@ from fastq.dispatch.strides import (
     is_plain,
     memory_order,
 )
+from fastq.engine.runtime.driver import UNFIT, Checks, bind, run
+from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.conventions import Convention, HalfPrecision, as_convention, granularity_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.formats.range_methods import MSERange, as_range_method
 from fastq.kernels.status import HAS_INFINITE_RANGE
 from fastq.results import Axis, QParams, QuantizedArray, without_checks
-from fastq.runtime.driver import UNFIT, Checks, bind, run
-from fastq.runtime.float_mode import in_standard_mode
 from fastq.system.arguments import as_axis, as_block_size, as_bool, native
 
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_minmax
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.strides import Memory, arrange, memory_of, without_repeats
-from fastq.runtime.driver import bind, run
+from fastq.engine.runtime.driver import bind, run
 from fastq.system.arguments import as_axis, as_block_size, native
 
 Array = NDArray[Any]

@@ -1,17 +1,17 @@
 """Decide whether results are stored past the cache, and how, by what the runs of a call look like in memory.
 
 The one place for all loops. Formats that a kernel can store so are those of `can_stream` in
-fastq/kernels/loops/nontemporal.py; whether codes go past it at all says `stores_past_cache` in fastq/kernels/build.py.
+fastq/kernels/traversal/stores.py; whether codes go past it at all says `stores_past_cache` in fastq/kernels/build.py.
 The numbers are those of fastq/system/tuning.py, each with its measurement.
 """
 
 from __future__ import annotations
 
 from fastq.dispatch.granularity import Layout
+from fastq.engine.runtime.kernel_args import STAGED, STRAIGHT, WHOLE_BYTES, WHOLE_ROWS
 from fastq.kernels.build import element_type
-from fastq.kernels.loops.runs import PIECE_BYTES
 from fastq.kernels.storage import ElementType
-from fastq.runtime.kernel_args import STAGED, STRAIGHT, WHOLE_BYTES, WHOLE_ROWS
+from fastq.kernels.traversal.runs import PIECE_BYTES
 from fastq.system import tuning
 
 

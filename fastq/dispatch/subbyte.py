@@ -16,11 +16,11 @@ from fastq.dispatch.planner import StridedOperands, plan_repack
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import as_bits
 from fastq.dispatch.strides import memory_of, memory_of_out, with_last
+from fastq.engine.runtime.driver import LaunchPlan, bind
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat
 from fastq.results.storage import packed_shape
-from fastq.runtime.driver import LaunchPlan, bind
 from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, native, within_array
 
 Array = NDArray[Any]

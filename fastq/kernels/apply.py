@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fastq.jit import specialize
+from fastq.engine.jit import specialize
+from fastq.engine.simd import bounded_to_integer, constant, convert, is_float, is_nan, select
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.formulas import (
     base_code,
@@ -20,7 +21,6 @@ from fastq.kernels.formulas import (
 )
 from fastq.kernels.load_store import encode_as
 from fastq.kernels.minifloat import decode, encode
-from fastq.simd import bounded_to_integer, constant, convert, is_float, is_nan, select
 
 
 @specialize

@@ -9,9 +9,8 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
 
-from fastq.jit import intrinsic, njit, specialize
-from fastq.kernels.storage import codes_in_group
-from fastq.simd import (
+from fastq.engine.jit import intrinsic, njit, specialize
+from fastq.engine.simd import (
     Element,
     ElementModel,
     Vec,
@@ -21,6 +20,7 @@ from fastq.simd import (
     emit_shuffle,
     lane_type,
 )
+from fastq.kernels.storage import codes_in_group
 
 _WORDS = {2: types.uint16, 4: types.uint32, 8: types.uint64}
 

@@ -14,10 +14,11 @@ import numpy as np
 from numba import from_dtype, types
 from numba.core.extending import models, register_model
 
-from fastq import jit
+from fastq.engine import jit
+from fastq.engine.jit import intrinsic, specialize
+from fastq.engine.simd import REGISTER_BITS
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.jit import intrinsic, specialize
 from fastq.kernels.bitpack import Bits, LowBits
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat, PowerOfTwo
@@ -25,7 +26,6 @@ from fastq.kernels.operands import KERNEL_ARGS_TYPE, Units, load_args, pointer_t
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.spec import KernelSpec
 from fastq.kernels.storage import ElementType, StorageFormat
-from fastq.simd import REGISTER_BITS
 from fastq.system import tuning
 
 ADDRESSES = 5  # addresses that every kernel gets; those past its operands are not used

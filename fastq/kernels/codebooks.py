@@ -9,10 +9,10 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from fastq.engine.jit import intrinsic, njit, specialize, target
+from fastq.engine.simd import Vec, bitcast, constant, convert, emit_shuffle, lane_type, maximum, select
+from fastq.engine.simd.vector import call_llvm, llvm_type
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
-from fastq.jit import intrinsic, njit, specialize, target
-from fastq.simd import Vec, bitcast, constant, convert, emit_shuffle, lane_type, maximum, select
-from fastq.simd.vector import call_llvm, llvm_type
 
 _I32 = ir.IntType(32)
 

@@ -11,18 +11,18 @@ import numpy as np
 from numba import types
 from numba.core.extending import models, register_model
 
-from fastq.jit import intrinsic, njit, specialize
+from fastq.engine.jit import intrinsic, njit, specialize
+from fastq.engine.simd import absolute, address_of, convert, load, pointer
+from fastq.engine.simd.vector import named_type
 from fastq.kernels.apply import apply_op, to_compute
+from fastq.kernels.body.min_max import min_max
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import PREFETCH
-from fastq.kernels.loops.min_max import min_max
-from fastq.kernels.loops.runs import convert_run
 from fastq.kernels.operands import ElementOperands
 from fastq.kernels.parameters import count_nan_as_zero, range_parameters
 from fastq.kernels.spec import KernelSpec, nan_mask
-from fastq.simd import absolute, address_of, convert, load, pointer
-from fastq.simd.vector import named_type
+from fastq.kernels.traversal.runs import convert_run
 
 
 class Conversion(types.Opaque):

@@ -9,11 +9,8 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from fastq.formats.codebooks import Codebook
-from fastq.jit import njit, specialize, target
-from fastq.kernels.codebooks import codebook_factor
-from fastq.kernels.minifloat import in_half
-from fastq.simd import (
+from fastq.engine.jit import njit, specialize, target
+from fastq.engine.simd import (
     Vec,
     absolute,
     bitcast,
@@ -35,6 +32,9 @@ from fastq.simd import (
     select,
     trunc,
 )
+from fastq.formats.codebooks import Codebook
+from fastq.kernels.codebooks import codebook_factor
+from fastq.kernels.minifloat import in_half
 
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
 HAS_FMA = target().has("fma") or target().is_arm

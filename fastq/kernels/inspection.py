@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastq import jit
-from fastq.runtime import driver
+from fastq.engine import jit
+from fastq.engine.runtime import driver
 
 
 class Inspection(tuple[jit.Listing, ...]):

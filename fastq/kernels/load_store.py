@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from numba import types
 
-from fastq.jit import specialize
-from fastq.kernels.bitpack import (
-    Bits,
-    LowBits,
-    from_low_bits,
-    load_code,
-    pack_lanes,
-    store_code,
-    unpack_lanes,
-)
-from fastq.kernels.minifloat import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
-from fastq.simd import (
+from fastq.engine.jit import specialize
+from fastq.engine.simd import (
     LINE,
     Vec,
     cast_pointer,
@@ -26,6 +16,16 @@ from fastq.simd import (
     stream,
     stream_granules,
 )
+from fastq.kernels.bitpack import (
+    Bits,
+    LowBits,
+    from_low_bits,
+    load_code,
+    pack_lanes,
+    store_code,
+    unpack_lanes,
+)
+from fastq.kernels.minifloat import Minifloat, PowerOfTwo, decode, decode_power, encode, encode_power
 from fastq.system import tuning
 
 PREFETCH = tuning.current().prefetch

@@ -8,11 +8,8 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
 
-from fastq.formats.codebooks import Codebook
-from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
-from fastq.jit import intrinsic, njit, specialize, target
-from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
-from fastq.simd import (
+from fastq.engine.jit import intrinsic, njit, specialize, target
+from fastq.engine.simd import (
     Element,
     ElementModel,
     Vec,
@@ -27,6 +24,9 @@ from fastq.simd import (
     minimum,
     select,
 )
+from fastq.formats.codebooks import Codebook
+from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
+from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
 
 # without the instructions LLVM calls C functions, which are not linked
 HAS_HALF = target().has("f16c") or target().is_arm

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from numba import types
 
-from fastq.jit import njit, specialize
-from fastq.kernels import ranges
-from fastq.kernels.formulas import computes_in
-from fastq.kernels.load_store import encode_as, load_elements, store_elements
-from fastq.kernels.spec import parameter_type
-from fastq.simd import (
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import (
     bounded_to_integer,
     constant,
     convert,
@@ -20,6 +16,10 @@ from fastq.simd import (
     select,
     store,
 )
+from fastq.kernels import ranges
+from fastq.kernels.formulas import computes_in
+from fastq.kernels.load_store import encode_as, load_elements, store_elements
+from fastq.kernels.spec import parameter_type
 
 
 @njit

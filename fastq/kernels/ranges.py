@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from numba import types
 
-from fastq.formats.floats import FLOAT_FORMATS
-from fastq.jit import njit, specialize
-from fastq.kernels.formulas import ROUNDING, is_infinite
-from fastq.kernels.minifloat import decode, encode, in_half, power_below, scale_in_half
-from fastq.simd import (
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import (
     absolute,
     any_lane,
     constant,
@@ -20,6 +17,9 @@ from fastq.simd import (
     rint,
     select,
 )
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.kernels.formulas import ROUNDING, is_infinite
+from fastq.kernels.minifloat import decode, encode, in_half, power_below, scale_in_half
 
 
 @njit

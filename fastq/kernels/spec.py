@@ -5,12 +5,12 @@ from __future__ import annotations
 from numba import types
 from numba.core.extending import models, register_model
 
-from fastq.jit import njit, specialize
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import REGISTER_BITS, Vec, constant, either_nan, full_like, is_float, is_nan, lane_type
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.rule import ONNX, Rule
 from fastq.kernels.status import HAS_INFINITE_RANGE, HAS_NAN
-from fastq.simd import REGISTER_BITS, Vec, constant, either_nan, full_like, is_float, is_nan, lane_type
 
 
 class KernelSpec(types.Opaque):

@@ -1,7 +1,7 @@
 """What fastq uses of others that they keep private: the one place that names it, with the versions it was checked with.
 
-`fastq.runtime.cpython` looks itself where objects keep their fields when it is imported. Names that are missing here
-raise an ImportError, except those of the short compile pipeline, which Numba's own can stand in for.
+`fastq.engine.runtime.cpython` looks itself where objects keep their fields when it is imported. Names that are missing
+here raise an ImportError, except those of the short compile pipeline, which Numba's own can stand in for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VERSIONS = {
     "numba": Versions("0.62", "0.69"),
     "numpy": Versions("2.0", "2.5"),
     "llvmlite": Versions("0.45", "0.51"),  # each Numba needs one of them
-    "python": Versions("3.11", "3.15"),  # others are not refused: fastq.runtime.cpython looks at what it relies on
+    "python": Versions("3.11", "3.15"),  # others are not refused: cpython.py of the engine looks at what it relies on
 }
 
 
@@ -55,7 +55,7 @@ class Private(NamedTuple):
 SHORT_PIPELINE = (
     Private(
         "numba",
-        "jit/pipeline.py",
+        "engine/jit/pipeline.py",
         "compiles a kernel with the passes that it needs, and what it calls as part of it",
         (
             "numba.core.errors:TypingError",
@@ -81,7 +81,7 @@ SHORT_PIPELINE = (
     ),
     Private(
         "numba",
-        "jit/pipeline.py",
+        "engine/jit/pipeline.py",
         "gives a dispatcher a second table of signatures, for calls from compiled code",
         (
             "numba.core.registry:CPUDispatcher.get_call_template",
@@ -93,7 +93,7 @@ SHORT_PIPELINE = (
     ),
     Private(
         "numba",
-        "jit/compile.py",
+        "engine/jit/compile.py",
         "finds the engine's memory manager",
         ("numba.core.config:USE_LLVMLITE_MEMORY_MANAGER",),
     ),
@@ -102,7 +102,7 @@ SHORT_PIPELINE = (
 ALWAYS = (
     Private(
         "numba",
-        "jit/options.py",
+        "engine/jit/options.py",
         "tells the target: kernels use its instructions, keys of machine code name it",
         (
             "numba.core.codegen:JITCPUCodegen.magic_tuple",
@@ -111,7 +111,7 @@ ALWAYS = (
     ),
     Private(
         "numba",
-        "fastq, jit, runtime/threadpool.py, dispatch/compiled.py, system/tuning.py",
+        "fastq, engine/jit, engine/runtime/threadpool.py, dispatch/compiled.py, system/tuning.py",
         "compiles under NUMBA_DISABLE_JIT too; has forks wait for compilations; the number of threads to start with",
         (
             "numba.core.compiler_lock:global_compiler_lock.is_locked",
@@ -124,7 +124,7 @@ ALWAYS = (
     ),
     Private(
         "numba",
-        "simd, kernels, jit/functions.py, runtime, dispatch/compiled.py",
+        "engine, kernels, dispatch/compiled.py",
         "types the functions and lowers the types and operators that are ours",
         (
             "numba.core.cgutils:alloca_once",
@@ -155,13 +155,13 @@ ALWAYS = (
     ),
     Private(
         "llvmlite",
-        "simd, jit/pipeline.py",
+        "engine/simd, engine/jit/pipeline.py",
         "builds and runs LLVM IR; the names of its intrinsics are those of LLVM 20 and later",
         ("llvmlite.ir:IRBuilder.load_atomic", "llvmlite.binding:create_mcjit_compiler"),
     ),
     Private(
         "python",
-        "runtime/cpython.py",
+        "engine/runtime/cpython.py",
         "functions that Python calls by METH_FASTCALL, and objects that compiled code reads: checked when imported",
         (
             "PyObject.ob_type is the last word of the head",
@@ -171,7 +171,7 @@ ALWAYS = (
     ),
     Private(
         "numpy",
-        "runtime/cpython.py",
+        "engine/runtime/cpython.py",
         "arrays and scalars that compiled code reads: checked when imported",
         (
             "PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags",

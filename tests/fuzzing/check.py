@@ -12,9 +12,9 @@ from refusals import counts_nothing
 import fastq
 from fastq import reference
 from fastq.dispatch.cache import plans
+from fastq.engine.runtime import threadpool
 from fastq.kernels.build import kernel_address
 from fastq.results import Comparison, QParams, QuantizedArray
-from fastq.runtime import threadpool
 from fastq.system import tuning
 from fuzzing import exact
 from fuzzing.cases import Case

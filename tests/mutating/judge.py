@@ -73,7 +73,7 @@ class Plan:
 
 def is_compiled(mutant):
     """Whether kernels are compiled of a module."""
-    return mutant.module.startswith(("fastq.kernels", "fastq.simd", "fastq.runtime", "fastq.formats"))
+    return mutant.module.startswith(("fastq.kernels", "fastq.engine.simd", "fastq.engine.runtime", "fastq.formats"))
 
 
 def plan_for(mutant, reach, patience=1):
@@ -93,7 +93,7 @@ def plan_for(mutant, reach, patience=1):
     if mutant.function.endswith("__init__") or mutant.module == "fastq.formats.floats":
         # attributes of types, by whose names kernels are told apart, are computed before kernels are compiled
         kernels = kernels.union(*(reach.kernels[place] for place in places))
-    if (mutant.at_import or mutant.module.startswith("fastq.simd")) and not places and not kernels:
+    if (mutant.at_import or mutant.module.startswith("fastq.engine.simd")) and not places and not kernels:
         places, kernels = set(range(len(reach.probes))), set(reach.traced)
     if not compiled:
         kernels = set()
@@ -192,8 +192,8 @@ def _change_source(module, tree):
 
 def _compile_again(plan):
     """Have kernels compiled that a mutant changes, and none saved; others are loaded."""
-    from fastq.jit import cache
-    from fastq.jit import compile as jit
+    from fastq.engine.jit import cache
+    from fastq.engine.jit import compile as jit
 
     right = jit._file
 

@@ -68,7 +68,7 @@ _UNSEEN_FUNCTIONS |= {
 # arguments that can't be taken for others: code that has them swapped does not compile
 _TYPED = {"spec", "operands", "args", "kind", "context", "builder", "where", "src", "dst", "units", "vec", "typingctx"}
 _COMMUTATIVE = {"min", "max"}
-_COMPILED = ("fastq.kernels", "fastq.simd", "fastq.runtime")
+_COMPILED = ("fastq.kernels", "fastq.engine.simd", "fastq.engine.runtime")
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,9 @@ WHOLE = "gguf_formats", "zarr", "binarize"
 # whose kernels few cases of the fuzzer need
 ALONE = "calibrator", "codebooks", "range_search", "corners", "corners_of_memory", "row_lengths", *WHOLE
 _KEPT = (
-    "fastq.jit",
-    "fastq.runtime.threadpool",
-    "fastq.runtime.cpython",
+    "fastq.engine.jit",
+    "fastq.engine.runtime.threadpool",
+    "fastq.engine.runtime.cpython",
     "fastq.system",
 )  # whose caches are not cleared
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from mutating.probes import ALONE, TESTS, WHOLE, Around, Cases, Probe, clear_caches, run_tests
 
 ROOT = TESTS.parent / "fastq"
-ROOMS = ("kernels", "simd", "dispatch", "formats", "runtime/driver.py", "system/arguments.py")
+ROOMS = ("kernels", "engine/simd", "dispatch", "formats", "engine/runtime/driver.py", "system/arguments.py")
 MOST_TESTS = 500  # of a file; a trace takes as long as tests ten times over
 _PREFIXES = tuple(str(ROOT / room) for room in ROOMS)
 
@@ -81,7 +81,7 @@ class Kernels:
     """Notes the kernels that are asked for; traces how each is compiled, in a process of its own, once."""
 
     def __init__(self, folder):
-        from fastq.jit import compile as jit
+        from fastq.engine.jit import compile as jit
 
         self.jit, self.folder, self.asked, self.traced, self.traces = jit, folder, set(), {}, True
         self.whole = jit.c_function
@@ -130,7 +130,7 @@ def _trace(jit, file, kept, function, result, arguments):
     """Compile a kernel, and keep the lines that it is made of and how long that takes."""
     from numba.core.typed_passes import NopythonTypeInference
 
-    from fastq.jit import pipeline
+    from fastq.engine.jit import pipeline
 
     typed, lines, infer = {}, Lines(), NopythonTypeInference.run_pass
 
@@ -169,8 +169,8 @@ class Choosers:
 
     def install(self):
         """Wrap what compiled functions are declared by, before the modules that declare them are imported."""
-        from fastq import jit
-        from fastq.jit import functions
+        from fastq.engine import jit
+        from fastq.engine.jit import functions
 
         overload, intrinsic = functions.overload, functions.intrinsic
 
@@ -214,8 +214,8 @@ class _Stub:
     """Stands for compiled functions, to learn which ones a case needs; nothing is computed."""
 
     def __init__(self):
-        from fastq.jit import compile as jit
-        from fastq.runtime import driver, threadpool
+        from fastq.engine.jit import compile as jit
+        from fastq.engine.runtime import driver, threadpool
 
         self.features = {}
         self.asked = set()

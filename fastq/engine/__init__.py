@@ -1,0 +1,1 @@
+"""Vectors, compiled functions, threads and memory for kernels; it knows nothing of quantization."""

@@ -1,0 +1,23 @@
+"""Compile functions with Numba once, keep their machine code on disk, and call them by address."""
+
+from fastq.engine.jit.compile import Listing, c_function, functions_in_memory, kernel, listing
+from fastq.engine.jit.folder import code_folder, refusals, stored_code
+from fastq.engine.jit.functions import intrinsic, njit, overload, specialize
+from fastq.engine.jit.options import OPTIONS, target
+
+__all__ = [
+    "OPTIONS",
+    "Listing",
+    "c_function",
+    "code_folder",
+    "functions_in_memory",
+    "intrinsic",
+    "kernel",
+    "listing",
+    "njit",
+    "overload",
+    "refusals",
+    "specialize",
+    "stored_code",
+    "target",
+]

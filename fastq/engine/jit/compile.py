@@ -1,0 +1,190 @@
+"""The one compilation policy: machine code is made once, kept on disk, and run by its address."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+import llvmlite
+import numba
+from llvmlite import binding
+from numba import types
+from numba.core import config
+
+from fastq.engine.jit.cache import CachedFile
+from fastq.engine.jit.digest import SOURCES
+from fastq.engine.jit.folder import code_folder
+from fastq.engine.jit.options import OPTIONS, SHORT, jit_enabled, target
+
+if SHORT:
+    from fastq.engine.jit.pipeline import ENTRY, compile_library
+
+# what Numba and LLVM are told by the environment
+_SETTINGS = (
+    "OPT",
+    "LOOP_VECTORIZE",
+    "SLP_VECTORIZE",
+    "LLVM_REFPRUNE_PASS",
+    "DEBUGINFO_DEFAULT",
+    "EXTEND_VARIABLE_LIFETIMES",
+    "BOUNDSCHECK",
+)
+
+
+def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> CachedFile | None:
+    """Return where machine code is kept; None where it cannot be, or is not known to be that of the sources.
+
+    Its key is all that decides it; Numba's own leaves out what a function calls, and the options.
+    """
+    folder = code_folder()
+    sources = folder and SOURCES.digest({function.__module__, *_modules(arguments)}, folder)
+    if folder is None or sources is None:
+        return None
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    body = f"{function.__module__}.{function.__qualname__}", _code(function.__code__, function.__doc__), cells
+    made_by = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, config.OPT.is_opt_max
+    settings = [getattr(config, name) for name in _SETTINGS], target()
+    parts = sources, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings
+    name = re.sub(r"[^\w.]", "_", _name(function, arguments))[:80]
+    return CachedFile(folder, name, hashlib.sha256(repr(parts).encode()).digest())
+
+
+def _name(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    """Return what a function is called: by the loop that a type among its arguments chooses, else by its own name."""
+    named = next((kind.loop for kind in arguments if hasattr(kind, "loop")), function)
+    return f"{named.__module__.rpartition('.')[2]}.{named.__qualname__}"
+
+
+def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
+    """Return what tells apart functions of one name, and those of modules that have no digest."""
+    constants = [_code(each, None) if isinstance(each, CodeType) else each for each in code.co_consts if each != doc]
+    return code.co_code, code.co_names, constants
+
+
+def _modules(value: Any) -> Iterator[str]:
+    """Yield the modules of a type and of all that it is made of, which say how it is compiled."""
+    if isinstance(value, tuple):
+        for each in value:
+            yield from _modules(each)
+    elif isinstance(value, types.Type):
+        yield type(value).__module__
+        yield from _modules(tuple(vars(value).values()))
+    elif callable(value):
+        yield getattr(value, "__module__", "")
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Have Python collect no garbage, a sixth of the time to compile: nearly all that Numba makes is in use."""
+    enabled = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Compiled(NamedTuple):
+    """A function that can be called by its address."""
+
+    address: int
+    loaded: bool  # not compiled now
+
+
+@functools.cache
+def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Compiled:
+    """Compile a function as a C function of these Numba types, or load it.
+
+    To load the first one of a process takes 0.1 to 0.3 s less than through Numba, which fills tables of all functions
+    that it knows before.
+    """
+    function = getattr(function, "py_func", function)  # of a function of `njit`
+    with jit_enabled():
+        compiled = (_load_or_compile if SHORT else _compile_by_numba)(function, result, arguments)
+    _functions[compiled.address] = function, result, arguments
+    return compiled
+
+
+_functions: dict[int, tuple[Callable[..., Any], Any, tuple[Any, ...]]] = {}  # what is at an address
+
+
+def functions_in_memory() -> int:
+    """Return how many compiled functions this process has, which stay until it ends."""
+    return len(_functions)
+
+
+def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Compiled:
+    file = _file(function, result, arguments)
+    code = saved = file.load() if file else None
+    if code is None:
+        with _without_collection():
+            code = compile_library(function, result, arguments).machine_code()
+        if file:
+            file.save(code)
+    return Compiled(_address_of(code), saved is not None)
+
+
+def _compile_by_numba(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Compiled:
+    _callbacks.append(numba.cfunc(result(*arguments), **OPTIONS)(function))
+    return Compiled(_callbacks[-1].address, False)
+
+
+_callbacks: list[Any] = []  # Numba keeps machine code as long as these
+_engines: list[binding.ExecutionEngine] = []  # machine code lives as long as its engine
+
+
+def _address_of(code: bytes) -> int:
+    """Bring machine code into memory, by an engine of its own, where no name in it is that of another's."""
+    machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(jit=True)
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine, config.USE_LLVMLITE_MEMORY_MANAGER)
+    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return int(engine.get_function_address(ENTRY))
+
+
+def kernel(function: Callable[..., Any], result: Any, *arguments: Any) -> int:
+    """Return the address of `c_function`."""
+    return c_function(function, result, *arguments).address
+
+
+class Listing(NamedTuple):
+    """What a compiled function is made of.
+
+    Attributes
+    ----------
+    name : str
+        Module and name of the function, or of the loop that it runs.
+    types : str
+        Numba types of its arguments.
+    llvm : str
+        LLVM IR after optimization.
+    asm : str
+        Assembly for this CPU.
+    """
+
+    name: str
+    types: str
+    llvm: str
+    asm: str
+
+
+@functools.cache
+def listing(address: int) -> Listing:
+    """Return what the function of `kernel` at an address is made of, compiling it once more."""
+    function, result, arguments = _functions[address]
+    with jit_enabled():
+        if SHORT:
+            library = compile_library(function, result, arguments)
+        else:
+            library = numba.cfunc(result(*arguments), **OPTIONS)(function)._library
+        name, types_of = _name(function, arguments), ", ".join(map(str, arguments))
+        return Listing(name, types_of, library.get_llvm_str(), library.get_asm_str())

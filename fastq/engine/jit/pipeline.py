@@ -1,0 +1,228 @@
+"""The short compile pipeline: the passes that kernels need, and what only compiled code calls as a part of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from llvmlite import ir
+from llvmlite.binding import Linkage
+from numba import types
+from numba.core import config, errors, typed_passes, untyped_passes
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, Flags, compile_extra
+from numba.core.compiler_machinery import PassManager
+from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.typing import make_concrete_template
+
+from fastq.engine.jit.options import OPTIONS, jit_enabled
+from fastq.system import lazy
+
+# Of Numba's passes those that change anything here: no closures, context managers, loops over literals, array
+# expressions or parallel loops are in kernels. A third less time to compile, together with `_Inlined`.
+_PASSES = (
+    untyped_passes.TranslateByteCode,
+    untyped_passes.FixupArgs,
+    untyped_passes.IRProcessing,
+    untyped_passes.DeadBranchPrune,
+    untyped_passes.GenericRewrites,
+    untyped_passes.ReconstructSSA,
+    typed_passes.NopythonTypeInference,
+    typed_passes.PreLowerStripPhis,
+    typed_passes.IRLegalization,
+    typed_passes.NativeLowering,
+    typed_passes.NoPythonBackend,
+)
+
+
+class _Library(JITCodeLibrary):  # type: ignore[misc]
+    """Functions that are optimized once, as part of a kernel. A fifth less time to compile, and no larger code."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+    def _link(self, module: Any) -> None:
+        """Link into a module of this code all that it calls, directly or not, each function once.
+
+        Callers come first: LLVM drops what may be dropped and nothing in the module calls yet.
+        """
+        for library in reversed(list(_called(self, set()))):
+            if library is self:
+                continue
+            if hasattr(self, "_reload_init"):  # Numba from 0.63 on
+                self._reload_init.update(library._reload_init)
+            own = library._final_module if isinstance(library, _Inlined) else library._get_module_for_linking()
+            module.link_in(own, preserve=True)
+
+
+def _called(library: Any, seen: set[Any]) -> Iterator[Any]:
+    """Yield the libraries that one calls, directly or not, and then itself; each after those that it calls."""
+    seen.add(library)
+    if isinstance(library, _Library):  # others come with all that they call
+        for each in library._linking_libraries:
+            if each not in seen:
+                yield from _called(each, seen)
+    yield library
+
+
+class _Whole(_Library):
+    """A function with all that it calls. Numba's engine does not get it, which would keep it for ever."""
+
+    def finalize(self) -> None:
+        """Link what this code calls, and optimize all of it."""
+        self._link(self._final_module)
+        self._optimize_final_module()
+        self._final_module.verify()
+        self._finalize_final_module()
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.name != ENTRY:
+                function.linkage = "internal"  # LLVM then inlines what is called once, however large it is
+        # with NUMBA_OPT=0 objects of Python would stay, by whose address Numba names what is constant
+        passes, builder = self._codegen._module_pass_manager(opt=max(int(config.OPT), 1))
+        passes.run(self._final_module, builder)  # Numba does so twice, for the sake of references, which kernels lack
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+    def machine_code(self) -> bytes:
+        """Return an object file, which any process can load."""
+        if self.has_dynamic_globals:
+            raise ValueError(f"{self.name} holds addresses of this process: {', '.join(self._dynamic_globals)}")
+        return bytes(self._codegen._tm.emit_object(self._final_module))
+
+
+class Compiler(CompilerBase):  # type: ignore[misc]
+    """Numba's compiler with these passes."""
+
+    library = _Whole
+
+    def _compile_core(self) -> Any:
+        """Compile, and keep nothing of how types were inferred: that is 1 MiB for each kernel."""
+        result = super()._compile_core()
+        result.fndesc.typemap = result.fndesc.calltypes = None
+        return result._replace(type_annotation=None)
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return the one list of passes."""
+        self.state.library = self.library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        passes = PassManager("kernels")
+        for each in _PASSES:
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
+
+
+class _Inlined(_Library):
+    """Functions that only other compiled code calls: IR that is linked into it, and optimized and translated there.
+
+    Numba would optimize each by itself, with all that it calls, and make machine code that nothing runs. What one calls
+    is not linked into it either, but into the kernel: copies of copies were 15 MiB for each.
+    """
+
+    def finalize(self) -> None:
+        """Let this code be in any number of modules, and dropped where it was inlined."""
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.external:
+                function.linkage = "linkonce_odr"
+        self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        """Return this code with all that it calls, which libraries of others link."""
+        whole = self._final_module.clone()
+        self._link(whole)
+        return whole
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return what stands for no function."""
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self) -> _Inlined:
+        """Where Numba keeps the environments of functions that can be run: see `set_env`."""
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Do nothing: the environment is for exceptions and printing."""
+
+
+class InlinedCompiler(Compiler):
+    """The compiler of functions that only compiled code calls."""
+
+    library = _Inlined
+
+
+# no entry for C, which nothing would call: a quarter less time to compile
+INLINED: Any = OPTIONS | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+class Function(CPUDispatcher):  # type: ignore[misc]
+    """Dispatcher with two tables of signatures: its own for calls from Python, another for calls from compiled code.
+
+    Numba's pipeline optimizes each function with all that it calls and makes machine code and wrappers for it, which
+    nothing runs when the caller is compiled too.
+    """
+
+    @lazy.cached_property
+    def inlined(self) -> _Overloads:
+        """Dispatcher for calls from compiled code."""
+        return _Overloads(self.py_func, targetoptions=INLINED, pipeline_class=InlinedCompiler)
+
+    @property
+    def _numba_type_(self) -> types.Type:
+        return types.Dispatcher(self.inlined)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        with jit_enabled():
+            return super()._compile_for_args(*args, **kws)
+
+
+class _Overloads(CPUDispatcher):  # type: ignore[misc]
+    """Dispatcher of a function that is inlined into compiled code, once for every type but not for every literal."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Compile for types without literals, for literals where it cannot be typed otherwise."""
+        named = dict(kws)
+        try:
+            return self._template([*map(types.unliteral, args)], {name: types.unliteral(named[name]) for name in named})
+        except errors.TypingError:
+            return self._template(args, named)
+
+    def _template(self, args: Any, kws: Any) -> Any:
+        """Return a template of the one signature that is called: Numba would rate all that were ever compiled."""
+        pysig, folded = self.fold_argument_types(args, kws)
+        self.compile(folded)
+        signatures = [self.overloads[folded].signature]
+        return make_concrete_template(f"Call({self.__name__})", self.__name__, signatures), pysig, folded, {}
+
+
+ENTRY = "fastq_kernel"  # what linkers see of a kernel
+
+
+def compile_library(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Any:
+    """Compile a C function of these Numba types, named `ENTRY`; return it with all that it calls."""
+    flags = Flags()
+    cpu_target.options.parse_as_flags(flags, OPTIONS)
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    contexts = cpu_target.typing_context, cpu_target.target_context
+    compiled = compile_extra(*contexts, function, arguments, result, flags, {}, pipeline_class=Compiler)
+    compiled.library.add_ir_module(_entry(compiled.target_context, compiled.fndesc))
+    compiled.library.finalize()
+    return compiled.library
+
+
+def _entry(context: Any, function: Any) -> ir.Module:
+    """Return a C function that calls one of Numba's, without its way to print exceptions, which needs its runtime."""
+    result, arguments = function.restype, function.argtypes
+    module = context.create_module(ENTRY)
+    inner = ir.Function(module, context.call_conv.get_function_type(result, arguments), function.llvm_func_name)
+    kind = ir.FunctionType(context.get_value_type(result), [context.get_value_type(each) for each in arguments])
+    entry = ir.Function(module, kind, ENTRY)
+    builder = ir.IRBuilder(entry.append_basic_block())
+    _, value = context.call_conv.call_function(builder, inner, result, arguments, entry.args, ("noinline",))
+    builder.ret(value)
+    return module

@@ -1,0 +1,423 @@
+"""Plans of strided arrays: a launch on contiguous memory is cut into tiles, and a descriptor tells a tiler how."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from fastq.engine import jit
+from fastq.engine.runtime.driver import (
+    INNER,
+    LAUNCH_ARGS,
+    LAUNCH_BACKWARD,
+    LAUNCH_CHUNK,
+    LAUNCH_DESCRIPTOR,
+    LAUNCH_KERNEL,
+    LAUNCH_OPERANDS,
+    LAUNCH_ORIGIN,
+    LAUNCH_STATUS_MASK,
+    LAUNCH_THREADS,
+    LAUNCH_WAKE_WORKERS,
+    LaunchPlan,
+    plan_launch,
+)
+from fastq.engine.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
+from fastq.engine.runtime.matrix_copies import address_of_copy
+from fastq.engine.runtime.tiles import (
+    AXES,
+    BITS_Y,
+    BUFFER,
+    NDIM,
+    SUM_BYTES,
+    TOGETHER,
+    UNIT,
+    UNIT_BITS_X,
+    Y_BUFFER,
+    tile_runs,
+    tile_squares,
+)
+from fastq.engine.simd import LINE
+
+Array = NDArray[Any]
+_ALL = 1 << 62  # elements, which are more than any array has
+_LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
+_SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
+_SIDE_BY_SIDE = 16  # units that a kernel computes side by side: blocks of 32 in rows of such 1.2 to 1.4 times as fast
+_MANY_SQUARES = 16  # along an axis, from which on one more, of few rows, costs less than lines that are shared
+_LINES_TOGETHER = BUFFER // 2  # bytes of a square of several lines at most
+
+
+class Operand(NamedTuple):
+    """How a launch reaches the elements of one of its first two operands.
+
+    Attributes
+    ----------
+    bits : int
+        Of an element as the kernel has it; 0: the operand is not one of elements, and its address does not move.
+    strides : tuple of int
+        Of an array that kernels cannot work on, in bytes; empty: they work on it where it is.
+    dtype : dtype, optional
+        Of that array.
+    is_result : bool
+        Whether the kernel writes it.
+    copies_isnan : bool
+        Whether the kernel gets not its elements but 1 where they are NaN, else 0.
+    """
+
+    bits: int
+    strides: tuple[int, ...] = ()
+    dtype: np.dtype[Any] | None = None
+    is_result: bool = False
+    copies_isnan: bool = False
+
+    @property
+    def copy(self) -> int:
+        """Address of the function that copies it, 0 where it is not copied."""
+        return 0 if self.dtype is None else address_of_copy(self.dtype, self.copies_isnan)
+
+
+class Axes(NamedTuple):
+    """The axes of a launch, whose elements kernels see in C order.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Elements along each.
+    x, y : list of int
+        Strides of the first two operands in bytes, 0 of those that kernels can work on.
+    elements : list of int
+        Strides of the kernel in elements.
+    period : tuple of int
+        After how many rows of a square one axis ends and another goes on, and the stride of that one in elements.
+    """
+
+    sizes: list[int]
+    x: list[int]
+    y: list[int]
+    elements: list[int]
+    period: tuple[int, int] = (_ALL, 0)
+
+
+class Cut(NamedTuple):
+    """How a launch is cut into tiles: the tiler, its units, and the words of its descriptor that tell.
+
+    Attributes
+    ----------
+    tiler : function
+    units : int
+        Of the tiler: elements, or squares.
+    unit_size : int
+        Elements of such a unit.
+    multiple : int
+        Units of which a thread gets a multiple.
+    words : tuple of int
+        From `Y_BUFFER` on.
+    """
+
+    tiler: Any
+    units: int
+    unit_size: int
+    multiple: int
+    words: tuple[int, ...]
+
+
+class Demands(NamedTuple):
+    """What a kernel demands of what it gets.
+
+    Attributes
+    ----------
+    unit : int
+        Elements of a unit of the kernel.
+    multiple : int
+        Elements that follow each other in C order of which it, and a thread, has to get a multiple.
+    packed : bool
+        Whether it has elements of an operand packed in bytes.
+    refuse_rereads : bool
+        Whether lines of transposed memory are to be read once.
+    adds : bool
+        Whether it adds errors to sums of float64, whose order must not depend on where in memory an operand begins.
+    """
+
+    unit: int
+    multiple: int
+    packed: bool
+    refuse_rereads: bool
+    adds: bool
+
+
+def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: int) -> Cut | None:
+    """Cut so many elements into pieces that fit the buffers; None where not even `multiple` elements do."""
+    piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
+    words = piece * bits_x >> 3, piece
+    return Cut(tile_runs, size, 1, math.lcm(multiple, chunk_multiple), words) if piece else None
+
+
+def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands: Demands) -> Cut | None:
+    """Cut into squares of as many rows along an axis as a line has elements at most, each `step` bytes from the next.
+
+    Of fewer where the buffers have no room for `multiple` elements of so many: blocks of Q8_0 in Fortran order, 2**22
+    elements, one thread of a Zen 5, 20 times as fast as element by element. Of as many as several lines have where they
+    follow each other and are short. None where `multiple` elements, which follow each other in C order, would be in
+    several squares, and where the kernel would be called for too few.
+
+    Two threads of a Zen 5, 2**20 float32 in Fortran order to C order, beside rows of the last axis that the kernel gets
+    one by one: rows of 64 5 times as fast, of 128 3.7, of 256 2.3; shape (N, 12, 64) 3.8, (N, 128, 24) 2.8.
+    """
+    sizes, bits, copied = axes.sizes, bits_x + bits_y, sum(each > 0 for each in (bits_x, bits_y))
+    most = min(LINE // step, sizes[axis])
+    for rows in (most >> k for k in range(1 if demands.refuse_rereads else most.bit_length())):
+        room = ((BUFFER - LINE) // rows - 2 * LINE * copied) * 8 // bits
+        span, width, columns = _columns(axes, axis, room, demands)
+        if columns:
+            break
+    following = axes.elements[axis] == columns and axes.period[0] == _ALL
+    if not columns or width % demands.multiple or (columns < WHOLE_BYTES and not following):
+        return None
+    if following:
+        rows *= max(1, min(sizes[axis] // rows, 8 * _LINES_TOGETHER // (rows * columns * bits)))
+    pitches = [columns * bits >> 3 for bits in (bits_x, bits_y)]
+    if not following:
+        pitches = [_padded(pitch) for pitch in pitches]
+    down, along = -(-sizes[axis] // rows), -(-width // columns)
+    lines = (0, 0) if demands.adds else _line_steps(axes, axis, rows)
+    down += any(lines)
+    units = math.prod(sizes) // sizes[axis] // width * down * along
+    buffer = -(-rows * pitches[0] // LINE) * LINE if bits_x else 0
+    words = buffer, 0, axis, rows, columns, down, along, span, following, *pitches, *lines
+    return Cut(tile_squares, units, rows * columns, 1, words)
+
+
+def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
+    """Return the bytes from row to row of x, or of y, if squares of so many rows are to begin with its lines, else 0.
+
+    Memory of NumPy begins 16 bytes after a line, so that squares from the first row on would share their lines with the
+    next ones; and where columns are a multiple of 4 KiB apart, as of (1024, 1024) float32, few of these stay in a cache
+    so long. One thread of a Zen 5, Fortran order to C order by own ranges of blocks of 32, shapes (512, 512), (1024,
+    1024), (2048, 2048), (4096, 4096): 1.15, 1.42, 1.37, 1.16 times as fast; decoded to Fortran order 1.07, 1.31, 1.45,
+    1.12; (1040, 1024) 1.07 and 1.15.
+    """
+    if axes.sizes[axis] < _MANY_SQUARES * rows or axes.period[0] != _ALL:
+        return 0, 0
+    step_x, step_y = (
+        steps[axis] if steps[axis] > 0 and _fills_lines(steps, axis, rows) else 0 for steps in (axes.x, axes.y)
+    )
+    return step_x, 0 if step_x else step_y
+
+
+def _fills_lines(steps: list[int], axis: int, rows: int) -> bool:
+    """Whether rows along an axis fill lines, and squares of so many, and columns, are whole lines apart."""
+    apart = [step * rows if k == axis else step for k, step in enumerate(steps)]
+    return LINE % steps[axis] == 0 and not any(step % LINE for step in apart)
+
+
+def _columns(axes: Axes, axis: int, room: int, demands: Demands) -> tuple[int, int, int]:
+    """Choose the row of a square, which has room for `room` elements.
+
+    Returns
+    -------
+    span : int
+        Indices of the last axis but one that a row covers, 0 if it is part of the last axis.
+    width : int
+        Elements that rows are cut from.
+    columns : int
+        Elements of a row, 0 where `demands.multiple` does not fit.
+    """
+    multiple, sizes, last = demands.multiple, axes.sizes, axes.sizes[-1]
+    if last < _SHORT_ROW and axis < len(sizes) - 2 and axes.elements[-2] == last:
+        span = _even_part(sizes[-2], room // last, math.lcm(multiple, last) // last)
+        if span:
+            return span, sizes[-2] * last, span * last
+    lines = math.lcm(WHOLE_BYTES, multiple)
+    several = math.lcm(lines, _SIDE_BY_SIDE * demands.unit), lines, lines if demands.packed else multiple
+    return 0, last, next(filter(None, (_even_part(last, room, each) for each in several)), 0)
+
+
+def _padded(nbytes: int) -> int:
+    """Return bytes from row to row of a buffer, 0 of none: a line more, as caches hold few lines some KiB apart."""
+    return -(-nbytes // LINE) * LINE + LINE if nbytes else 0
+
+
+def _even_part(size: int, most: int, multiple: int) -> int:
+    """Return the size of a part when `size` is cut into the fewest about equal parts of at most `most`.
+
+    What is not cut has any size. Else parts are a multiple of `multiple`, but for the last one, which may be smaller;
+    0 where `multiple` exceeds `most`.
+    """
+    if size <= most:
+        return size
+    parts = -(-size // max(most - most % multiple, 1))
+    return -(-size // (parts * multiple)) * multiple if most >= multiple else 0
+
+
+def in_tiles(
+    plan: LaunchPlan,
+    shape: tuple[int, ...],
+    x: Operand,
+    y: Operand,
+    *,
+    unit: int = 1,
+    whole: int = 1,
+    chunk_multiple: int = 1,
+    sum_bytes: int = 0,
+    unit_bits: tuple[int, int] | None = None,
+    refuse_rereads: bool = False,
+) -> LaunchPlan | None:
+    """Return a plan of one launch for strided arrays; None where a buffer is too small.
+
+    Parameters
+    ----------
+    plan : LaunchPlan
+        For contiguous ones.
+    shape : tuple of int
+        Of the elements, which kernels see in C order.
+    x, y : Operand
+        The first two operands.
+    unit : int
+        Elements of a unit of the kernel.
+    whole : int
+        Elements that the kernel has to get together.
+    chunk_multiple : int
+        Elements that a thread has to get together.
+    sum_bytes : int
+        Bytes of the sums that the kernel adds the elements of a chunk to; 0: it adds none.
+    unit_bits : tuple of int, optional
+        Bits of a unit in each operand, whole bytes, where they have not as many elements, and the kernel counts its
+        origin in units; then only one of the operands is strided, whose elements all others are.
+    refuse_rereads : bool
+        Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
+        Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
+        rows 0.2 Gelem/s, minima in the order of memory first 3.5.
+    """
+    axes = _joined(shape, x.strides, y.strides)
+    bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
+    packed, multiple = any(each.bits % 8 for each in (x, y)), math.lcm(whole, chunk_multiple)
+    demands = Demands(unit, multiple, packed, refuse_rereads, adds=sum_bytes > 0)
+    together = whole if unit_bits else math.lcm(WHOLE_BYTES, whole)
+    axes, cut = _cut(axes, math.prod(shape), bits_x, bits_y, demands, together, chunk_multiple)
+    if cut is None:
+        return None
+    (launch,) = plan.launches
+    words = _descriptor(axes, cut, x, y, unit, unit_bits)
+    words[INNER], words[SUM_BYTES] = launch[LAUNCH_KERNEL], sum_bytes
+    return _replanned(launch, cut, words)
+
+
+def _cut(
+    axes: Axes, size: int, bits_x: int, bits_y: int, demands: Demands, together: int, chunk_multiple: int
+) -> tuple[Axes, Cut | None]:
+    """Choose between squares, where an array is transposed and they fit, and pieces of multiples of `together`.
+
+    Return the axes that the cut is of, too: squares may have two of them as one. None where buffers are too small for
+    either, or for squares alone if rereads are refused.
+    """
+    transposed = _transposed_axis(axes)
+    if transposed:
+        folded, axis = _folded(axes, *transposed)
+        squares = _squares(folded, axis, transposed[1], bits_x, bits_y, demands)
+        if squares or demands.refuse_rereads:
+            return folded, squares
+    return axes, _pieces(size, bits_x, bits_y, together, chunk_multiple)
+
+
+def _descriptor(axes: Axes, cut: Cut, x: Operand, y: Operand, unit: int, unit_bits: tuple[int, int] | None) -> Array:
+    """Return the words of a descriptor, but those of the kernel and of its sums.
+
+    They tell what a unit of the kernel is, how operands are copied, how the launch is cut, and the axes.
+    """
+    columns = np.array([axes.sizes, axes.x, axes.y, axes.elements], np.int64).T
+    words = np.zeros(AXES + columns.size, np.int64)
+    words[AXES:], words[NDIM] = columns.reshape(-1), len(axes.sizes)
+    fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
+    words[UNIT : BITS_Y + 1] = unit, x.copy, fill_y, empty_y, x.bits, y.bits
+    words[Y_BUFFER : Y_BUFFER + len(cut.words)] = cut.words
+    units = *(unit_bits or (x.bits * unit, y.bits * unit)), unit if unit_bits else 1
+    words[UNIT_BITS_X:NDIM] = *units, *axes.period
+    return words
+
+
+def _replanned(launch: Array, cut: Cut, descriptor: Array) -> LaunchPlan:
+    """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel."""
+    args = launch[LAUNCH_ARGS:LAUNCH_DESCRIPTOR].copy()
+    args.view(KERNEL_ARGS)["streaming"], chunk = 0, 0  # the runs of a tile are short
+    if descriptor[SUM_BYTES]:
+        chunk = int(launch[LAUNCH_CHUNK])
+        if cut.tiler is tile_squares:
+            args.view(KERNEL_ARGS)["chunk"], chunk = _ALL, TOGETHER
+    return plan_launch(
+        _address_of_tiler(cut.tiler),
+        tuple(launch[LAUNCH_OPERANDS:LAUNCH_ORIGIN].tolist()),
+        args,
+        cut.units,
+        int(launch[LAUNCH_THREADS]),
+        size=cut.unit_size,
+        chunk_multiple=cut.multiple,
+        chunk=chunk,
+        backward=bool(launch[LAUNCH_BACKWARD]),
+        wake_workers=bool(launch[LAUNCH_WAKE_WORKERS]),
+        status_mask=int(launch[LAUNCH_STATUS_MASK]),
+        descriptor=descriptor,
+    )
+
+
+def _joined(shape: tuple[int, ...], *strides: tuple[int, ...]) -> Axes:
+    """Join neighbouring axes that all arrays go through in one step; there are two axes at least."""
+    sizes, steps = [1], [[0, 0]]
+    for axis, size in enumerate(shape):
+        step = [each[axis] if each else 0 for each in strides]
+        if size > 1:
+            if sizes[-1] > 1 and all(old == size * new for old, new in zip(steps[-1], step, strict=True)):
+                sizes[-1], steps[-1] = sizes[-1] * size, step
+            else:
+                sizes.append(size)
+                steps.append(step)
+    if len(sizes) > 2:
+        sizes, steps = sizes[1:], steps[1:]
+    if len(sizes) == 1:
+        sizes, steps = [1, *sizes], [[0, 0], *steps]
+    x, y = zip(*steps, strict=True)
+    return Axes(sizes, list(x), list(y), [math.prod(sizes[k + 1 :]) for k in range(len(sizes))])
+
+
+def _transposed_axis(axes: Axes) -> tuple[int, int] | None:
+    """Find the axis other than the last along which an array is nearly contiguous; return it and its step in bytes.
+
+    None where neither array has one, or what follows that axis is too short for rows of their own.
+    """
+    sizes = axes.sizes
+    for each in (axes.x, axes.y):
+        steps = [abs(step) for step in each]
+        if any(steps):
+            axis = min((k for k, step in enumerate(steps) if step), key=lambda k: steps[k])
+            step, last = steps[axis], sizes[-1]
+            alone = axis == len(sizes) - 2 or sizes[axis] * step < LINE or last < min(_LANES, LINE // step)
+            follow = last if alone else sizes[-2] * last
+            if axis != len(sizes) - 1 and step * 4 <= LINE and step < steps[-1] and follow >= WHOLE_BYTES:
+                return axis, step
+    return None
+
+
+def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
+    """Join an axis that fills no line with the one that goes on where it ends, in all arrays; return its index, too.
+
+    Two threads, Fortran order to C order, shapes (4, 250, 250) and (4, 4096, 256), beside rows of the one axis: bytes
+    1.6 and 3.3 to 6 times as fast, uint16 1.7 and 3, float32 1.3 to 1.8 and 1.5 to 2.4, float64 1 to 1.3 and 1.7.
+    """
+    size, go_on = axes.sizes[axis], range(len(axes.sizes) - 1)
+    other = next((k for k in go_on if all(each[k] == size * each[axis] for each in (axes.x, axes.y))), None)
+    if other is None or size * step >= LINE:
+        return axes, axis
+    sizes = [each * axes.sizes[other] if k == axis else each for k, each in enumerate(axes.sizes)]
+    kept = [k for k in range(len(sizes)) if k != other]
+    sizes, x, y, elements = ([each[k] for k in kept] for each in (sizes, axes.x, axes.y, axes.elements))
+    return Axes(sizes, x, y, elements, (size, axes.elements[other])), axis - (other < axis)
+
+
+@functools.cache
+def _address_of_tiler(function: Any) -> int:
+    """Return the address of a tiler, which has the arguments of a kernel."""
+    return jit.kernel(function, types.int64, *[types.int64] * 11)

@@ -1,0 +1,176 @@
+"""The vector type, how Numba lowers it, and what intrinsics need to know of types while they compile.
+
+A type argument of compiled code is a scalar type, which stands for one lane, or a `Vec`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.extending import models, register_model
+
+from fastq.engine.jit import specialize
+
+LINE = 64  # bytes of a cache line
+GRANULE = 16  # bytes that every CPU can store past the cache; NumPy's large arrays begin so many after a line
+REGISTER_BITS = 512  # code generation splits a Vec where the CPU's registers are narrower
+
+
+_FLOAT_SUFFIX = {types.float32: "f32", types.float64: "f64"}
+_LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}
+
+
+class Vec(types.Type):
+    """Type of a vector of n lanes of `dtype`, held in registers and never boxed into Python.
+
+    As an argument of `load` and `full` it names the lanes that are wanted; a scalar type stands there for one.
+    """
+
+    def __init__(self, dtype: types.Type, n: int) -> None:
+        self.dtype, self.n = dtype, n
+        super().__init__(name=f"Vec({dtype}, {n})")
+
+
+class Element(types.Type):
+    """Type of stored elements that no lane can hold as they are, such as 4 bit codes or float8.
+
+    Pointers count in elements of `bitwidth` bits and point to whole bytes; elements narrower than a byte share bytes,
+    the first in the lowest bits.
+    """
+
+    def __init__(self, name: str, bitwidth: int) -> None:
+        self.bitwidth = bitwidth
+        super().__init__(name=name)
+
+
+class ElementModel(models.PrimitiveModel):
+    """Data model of an Element as an LLVM integer, to be registered for each subclass."""
+
+    def __init__(self, manager, element: Element) -> None:
+        super().__init__(manager, element, llvm_type(element))
+
+
+@register_model(Vec)
+class _VecModel(models.PrimitiveModel):
+    def __init__(self, manager, vec: Vec) -> None:
+        super().__init__(manager, vec, llvm_type(vec))
+
+
+def llvm_type(kind: types.Type) -> ir.Type:
+    """Return the LLVM type of a scalar or Vec type."""
+    if isinstance(kind, Vec):
+        return ir.VectorType(llvm_type(kind.dtype), kind.n)
+    return _LLVM.get(kind) or ir.IntType(max(kind.bitwidth, 8))
+
+
+def lane_type(kind: types.Type) -> types.Type:
+    """Return the scalar type of one lane of a Vec, of what a pointer points to, or of a scalar itself."""
+    return types.unliteral(getattr(kind, "dtype", kind))
+
+
+def lane_count(kind: types.Type) -> int:
+    """Return the number of lanes, 1 of a scalar type."""
+    return kind.n if isinstance(kind, Vec) else 1
+
+
+def with_lane_type(kind: types.Type, dtype: types.Type) -> types.Type:
+    """Return the type of as many lanes as `kind` has, of `dtype`."""
+    return Vec(dtype, kind.n) if isinstance(kind, Vec) else dtype
+
+
+def named_type(kind: types.Type) -> types.Type | None:
+    """Return the scalar, Vec or Element type that a type argument names, None of any other argument."""
+    if isinstance(kind, types.NumberClass):
+        return kind.dtype
+    found = kind.instance_type if isinstance(kind, types.TypeRef) else None
+    return found if isinstance(found, Vec | Element) else None
+
+
+def splat(builder, value, vector: ir.Type):
+    """Emit a scalar in every lane."""
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
+    return emit_shuffle(builder, first, [0] * vector.count)
+
+
+def emit_shuffle(builder, value, lanes: list[int], other=None):
+    """Emit the lanes with these indices, counted through `value` and then `other`."""
+    other = ir.Constant(value.type, ir.Undefined) if other is None else other
+    return builder.shuffle_vector(value, other, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
+
+
+def call_llvm(builder, name: str, result: ir.Type, args: list[Any]):
+    """Emit a call of an LLVM intrinsic by its name."""
+    function = ir.FunctionType(result, [arg.type for arg in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, function, name), args)
+
+
+def llvm_suffix(kind: types.Type) -> str:
+    """Return what LLVM appends to the name of an intrinsic for a type, such as v16f32."""
+    element = _FLOAT_SUFFIX.get(lane_type(kind)) or f"i{lane_type(kind).bitwidth}"
+    return f"v{kind.n}{element}" if isinstance(kind, Vec) else element
+
+
+def square_lanes(element: types.Type) -> types.Type:
+    """Return the Vec type of elements of which as many are transposed in registers, at most a cache line."""
+    return Vec(element, min(16, LINE * 8 // element.bitwidth))
+
+
+def is_float(kind: types.Type) -> bool:
+    """Return whether lanes are floats."""
+    return isinstance(lane_type(kind), types.Float)
+
+
+def is_signed(kind: types.Type) -> bool:
+    """Return whether lanes are signed integers."""
+    return isinstance(lane_type(kind), types.Integer) and bool(lane_type(kind).signed)
+
+
+def is_value(kind: types.Type) -> bool:
+    """Return whether a type is that of lanes or of a scalar number."""
+    return isinstance(kind, Vec | types.Float | types.Integer | types.Boolean)
+
+
+@specialize
+def lanes(where, *widths):
+    """Vec type of elements of `where`, as many as a register holds of the widest elements of all these pointers."""
+    widths = widths[0] if widths and isinstance(widths[0], types.BaseTuple) else widths
+    vec = Vec(where.dtype, REGISTER_BITS // max(pointer.dtype.bitwidth for pointer in (where, *widths)))
+    return lambda where, *widths: vec
+
+
+@specialize
+def lanes_of_line(where, target):
+    """Vec type of elements of `where`, as many as a cache line holds elements of `target`."""
+    vec = Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
+    return lambda where, target: vec
+
+
+@specialize
+def count(kind):
+    """Return the number of lanes of a Vec type, 1 of a scalar type."""
+    n = lane_count(named_type(kind))
+    return lambda kind: n
+
+
+@specialize
+def dtype_of(where):
+    """Scalar type that a pointer points to, or of which a Vec type has lanes."""
+    dtype = where.dtype if isinstance(where, types.CPointer) else lane_type(named_type(where))
+    return lambda where: dtype
+
+
+@specialize
+def bits_of(where):
+    """Width of the elements that a pointer points to."""
+    bits = where.dtype.bitwidth
+    return lambda where: bits
+
+
+@specialize
+def lanes_like(kind, where):
+    """Vec type of as many elements of `where` as the Vec type `kind` has lanes; a scalar type for a scalar type."""
+    like = with_lane_type(named_type(kind), where.dtype)
+    return lambda kind, where: like

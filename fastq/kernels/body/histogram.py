@@ -1,0 +1,197 @@
+"""Histograms whose bins are as wide as a power of two, which follows from the largest magnitude alone.
+
+Bin k is that of floor(x / 2**e), -bins <= k < bins, with the least e at which the largest magnitude is below
+bins * 2**e; e is no less than `LEAST_EXPONENT`. When a larger magnitude comes, e grows and neighbouring bins are added:
+floor(floor(y) / 2) == floor(y / 2). So counts do not depend on the order of elements.
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import (
+    advance,
+    bitcast,
+    bounded_to_integer,
+    constant,
+    convert,
+    count,
+    dtype_of,
+    floor,
+    full_like,
+    is_float,
+    is_nan,
+    lane_type,
+    lanes,
+    maximum,
+    minimum,
+    scratch,
+    select,
+    store,
+)
+from fastq.kernels.body.min_max import min_max
+from fastq.kernels.load_store import load_elements
+from fastq.kernels.operands import pointer_types
+from fastq.kernels.spec import status_of
+
+# Elements whose range is taken before they are counted, from the L1 cache by then.
+PIECE = 1 << 12
+# Bins are no narrower than the smallest normal number of float64: 1 / width is a number too.
+LEAST_EXPONENT = -1022
+# Indices that are computed before counts are raised: as many independent additions are under way.
+INDICES = 64
+# Histograms in which neighbours are counted, so that no addition waits for one to the same bin: `_count_in` is unrolled
+# for so many.
+PARTIALS = 4
+
+
+@njit
+def count_run(spec, operands, args, p, i, end):
+    """Count the elements i..end, which have histogram p, and merge their range."""
+    status = 0
+    while i < end and not status:
+        stop = min(i + PIECE, end)
+        status = _count_piece(spec, operands, args, p, i, stop)
+        i = stop
+    return status
+
+
+@njit
+def _count_piece(spec, operands, args, p, i, end):
+    lo, hi, nan = min_max(operands.src, i, end)
+    lo, hi = _with_zero(_as_double(lo), _as_double(hi), nan)
+    infinity = constant(float("inf"), lo)
+    status = status_of(nan & refuses_nan(spec), (lo == -infinity) | (hi == infinity))
+    if status:
+        return status
+    counts, bins = p * args.size, int(args.highest)
+    before = exponent(operands.lo[p], operands.hi[p], args.highest)
+    lo, hi = minimum(lo, operands.lo[p]), maximum(hi, operands.hi[p])
+    now = exponent(lo, hi, args.highest)
+    if operands.lo[p] <= operands.hi[p] and now > before:
+        _widen(operands.counts, counts, bins, args.partials, min(now - before, _exponent_of(args.highest)))
+    operands.lo[p], operands.hi[p] = lo, hi
+    _count(operands, i, end, counts + bins, 2 * bins, args.partials, -now)
+    return 0
+
+
+@specialize
+def refuses_nan(spec):
+    """Whether NaN is refused, else it counts as 0.0."""
+    refused = spec.nan == "raise"
+    return lambda spec: refused
+
+
+@njit
+def _as_double(x):
+    """Convert an extreme; -0.0 becomes 0.0: which of them was found depends on the order."""
+    return convert(x, types.float64) + 0.0
+
+
+@njit
+def _with_zero(lo, hi, nan):
+    return (min(lo, 0.0), max(hi, 0.0)) if nan else (lo, hi)
+
+
+# --- widths -----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _exponent_of(x):
+    """Return e of 2**e <= x < 2**(e + 1), for a normal number that is not negative."""
+    return (bitcast(x, types.int64) >> 52) - 1023
+
+
+@njit
+def exponent(lo, hi, bins):
+    """Return e of the bins of a range."""
+    magnitude = max(-lo, hi, 0.0)  # a subnormal one has the least exponent anyway
+    return max(_exponent_of(magnitude) + 1 - _exponent_of(bins), LEAST_EXPONENT)
+
+
+@njit
+def _power_of_two(e):
+    return bitcast((e + 1023) << 52, types.float64)
+
+
+@njit
+def _widen(counts, first, bins, partials, steps):
+    """Make bins 2**steps times as wide, no more than to one bin a side."""
+    for k in range(partials):
+        zero = first + k * 2 * bins + bins
+        _add_neighbours(counts, zero, 1, bins, steps)
+        _add_neighbours(counts, zero - 1, -1, bins, steps)
+
+
+@njit
+def _add_neighbours(counts, first, step, bins, steps):
+    for j in range(bins):
+        total = counts[first] * 0
+        for i in range(j << steps, min((j + 1) << steps, bins)):
+            total += counts[first + i * step]
+        counts[first + j * step] = total
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+@specialize
+def _number(x):
+    """Take NaN for 0.0."""
+    if is_float(x):
+        return lambda x: select(is_nan(x), full_like(constant(0, x), x), x)
+    return lambda x: x
+
+
+@njit
+def _bin(x, reciprocal, compute):
+    """Return floor(x / width): what is below 0 is so in the quotient too, where that underflows."""
+    number = convert(_number(x), compute)
+    k = bounded_to_integer(floor(number * reciprocal), types.int32)
+    return select(number < constant(0, number), minimum(k, full_like(constant(-1, k), k)), k)
+
+
+@specialize
+def _count(operands, i, end, first, width, partials, exponent):
+    """Raise counts of bins of which 2**exponent is the reciprocal of the width.
+
+    A quotient by a power of two is exact in the type of x as long as it is a normal number, and others are between -1
+    and 1. So float32 does for what it holds, of all but the least and largest widths, and takes half as long.
+    """
+    kind = lane_type(pointer_types(operands)["src"])
+    if kind.bitwidth > (16 if isinstance(kind, types.Integer) else 32):
+        return lambda operands, i, end, first, width, partials, exponent: _count_in(
+            types.float64, operands, i, end, first, width, partials, exponent
+        )
+
+    def count_narrow(operands, i, end, first, width, partials, exponent):
+        if abs(exponent) < 127:
+            _count_in(types.float32, operands, i, end, first, width, partials, exponent)
+        else:
+            _count_in(types.float64, operands, i, end, first, width, partials, exponent)
+
+    return count_narrow
+
+
+@njit
+def _count_in(compute, operands, i, end, first, width, partials, exponent):
+    """Raise counts, `first` being that of 0.0; neighbouring elements have partial histograms of their own, if any."""
+    src, reciprocal = operands.src, convert(_power_of_two(exponent), compute)
+    indices, last = scratch(INDICES, types.int32), partials - 1
+    vec = lanes(src, indices)
+    n = count(vec)
+    a, b = advance(operands.counts, first), advance(operands.counts, first + (1 & last) * width)
+    c, d = advance(a, (2 & last) * width), advance(b, (2 & last) * width)
+    while i + INDICES <= end:
+        for j in range(0, INDICES, n):
+            store(indices, j, _bin(load_elements(src, i + j, vec), reciprocal, compute))
+        for j in range(0, INDICES, 4):
+            a[indices[j]] += 1
+            b[indices[j + 1]] += 1
+            c[indices[j + 2]] += 1
+            d[indices[j + 3]] += 1
+        i += INDICES
+    while i < end:
+        a[_bin(load_elements(src, i, dtype_of(src)), reciprocal, compute)] += 1
+        i += 1

@@ -1,0 +1,289 @@
+"""Search for the part of a range with the least error of the round trip: quantized, dequantized, compared.
+
+Errors are counted in whole units, powers of two that depend on the range alone. Sums of whole numbers below 2**53 are
+exact in float64, and larger ones count as that: so no order of elements, number of threads or chunks shows in them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import types
+
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import (
+    REGISTER_BITS,
+    absolute,
+    any_lane,
+    bitcast,
+    constant,
+    convert,
+    count,
+    dtype_of,
+    fma,
+    full,
+    full_like,
+    lane_type,
+    lanes_like,
+    load,
+    maximum,
+    minimum,
+    pointer,
+    rint,
+    scratch,
+    store,
+)
+from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
+from fastq.kernels.formulas import (
+    HAS_FMA,
+    PreparedScale,
+    compute_type,
+    computes_in,
+    dequantize_value,
+    is_by_table,
+    is_infinite,
+    needs_division,
+    nvfp4_factor,
+    prepare_scale,
+    quotient,
+    scaled_round_to_float,
+    value_of_steps,
+)
+from fastq.kernels.load_store import load_elements
+from fastq.kernels.minifloat import decode, encode, in_half, round_magnitude
+from fastq.kernels.parameters import range_parameters
+from fastq.kernels.spec import compute_lanes
+
+STEP_BITS = 10  # a unit is 2**-10 steps between codes, or the next power of two below
+MOST_ERROR = 2.0**53
+# Elements after which a group of candidates is given up whose errors are too large already, from the L1 cache.
+PIECE = 1 << 11
+LANES = REGISTER_BITS // 32  # candidates of a group at most
+
+
+@njit
+def shrink_range(spec, operands, args, p, i, end):
+    """Shrink range p to the candidate with the least error of the elements i..end, of equal ones the largest."""
+    lo, hi = operands.lo[p], operands.hi[p]
+    errors = scratch(LANES, types.float64)
+    unit, least, chosen, first = _units_of_one(spec, operands, args, lo, hi), MOST_ERROR, 0, 0
+    while unit > 0 and first < args.candidates and least > 0.0:
+        group = _group(spec, operands, args, lo, hi, unit, first)
+        store(errors, 0, _errors_below(spec, operands, args, group, i, end, least))
+        for k in range(min(_lanes(spec, operands), args.candidates - first)):
+            if errors[k] < least:
+                least, chosen = errors[k], first + k
+        first += _lanes(spec, operands)
+    ratio = convert((args.grid - chosen) / args.grid, compute_type(spec, operands.scale))
+    operands.lo[p], operands.hi[p] = lo * ratio, hi * ratio
+    return 0
+
+
+@njit
+def _errors_below(spec, operands, args, group, i, end, least):
+    """Sum the errors of the elements i..end, as long as that of a candidate may be below the least one."""
+    errors, bound = full_like(0.0, group.bound), group.bound
+    while i < end and any_lane(bound < least):
+        stop = min(i + PIECE, end)
+        errors = _add_errors(spec, operands, args, group, i, stop, errors)
+        bound = maximum(group.bound, errors)
+        i = stop
+    return maximum(group.bound, errors)
+
+
+@njit
+def add_candidates(spec, operands, args, p, i, end):
+    """Add the errors of the elements i..end to the sums of all candidates of range p."""
+    lo, hi, sums = operands.lo[p], operands.hi[p], p * args.candidates
+    errors = scratch(LANES, types.float64)
+    unit, n = _units_of_one(spec, operands, args, lo, hi), _lanes(spec, operands)
+    while i < end and unit > 0:
+        stop = min(i + PIECE, end)
+        for first in range(0, args.candidates, n):
+            group = _group(spec, operands, args, lo, hi, unit, first)
+            store(errors, 0, _add_errors(spec, operands, args, group, i, stop, full_like(0.0, group.bound)))
+            for k in range(min(n, args.candidates - first)):
+                operands.errors[sums + first + k] += errors[k]
+        i = stop
+    return 0
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
+
+
+class _Group(NamedTuple):
+    """As many candidates as a register has lanes, a lane each; past the last one it is repeated.
+
+    Attributes
+    ----------
+    scale, zero_point
+        Their parameters.
+    prepared
+        The prepared scales.
+    ready
+        Whether all of these can be used.
+    bound
+        What their errors are at least: that of either end of the range, which is an element.
+    unit
+        How many units an error of 1 has.
+    """
+
+    scale: Any
+    zero_point: Any
+    prepared: Any
+    ready: Any
+    bound: Any
+    unit: Any
+
+
+@njit
+def _lanes(spec, operands):
+    return count(compute_lanes(spec, operands.scale, 1))
+
+
+@njit
+def _group(spec, operands, args, lo, hi, unit, first):
+    """Compute parameters and bounds of the candidates of the range lo..hi from `first` on."""
+    ratios = _ratios(spec, operands, args, first)
+    low, high = ratios * lo, ratios * hi
+    scale, zero_point = range_parameters(spec, low, high, args, operands.scale)
+    s = _prepared_for_search(spec, prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
+    ready = not any_lane(needs_division(spec, scale))
+    bound = full(0.0, lanes_like(compute_lanes(spec, operands.scale, 1), pointer(0, types.float64)))
+    if ready:
+        at_low = _add_power(spec, _units(spec, full_like(lo, ratios), s, unit), bound)
+        at_high = _add_power(spec, _units(spec, full_like(hi, ratios), s, unit), bound)
+        bound = maximum(at_low, at_high)
+    return _Group(scale, zero_point, s, ready, bound, unit)
+
+
+@njit
+def _ratios(spec, operands, args, first):
+    """Return by what the candidates from `first` on multiply both ends of the range."""
+    dtype = compute_type(spec, operands.scale)
+    parts = scratch(LANES, types.float64)
+    for k in range(_lanes(spec, operands)):
+        parts[k] = args.grid - min(first + k, args.candidates - 1)
+    of_grid = load(parts, 0, lanes_like(compute_lanes(spec, operands.scale, 1), parts))
+    return convert(of_grid / convert(args.grid, types.float64), dtype)
+
+
+@specialize
+def _units_of_one(spec, operands, args, lo, hi):
+    """Return how many units an error of 1 has, by the step between codes of the whole range; 0 if that is infinite.
+
+    Of float codes the step is that between the largest ones.
+    """
+    dtype = computes_in(spec, _pointed(operands, "scale"))
+    place = spec.code.row.place if spec.code is not None else 0
+    word, mantissa, bias = (types.int32, 23, 127) if dtype == types.float32 else (types.int64, 52, 1023)
+    in_units_of_tensor = spec.scale_kind == "tensor"
+
+    def units(spec, operands, args, lo, hi):
+        scale, _ = range_parameters(spec, lo, hi, args, operands.scale)
+        step = absolute(convert(scale, dtype))
+        if in_units_of_tensor:
+            step = step * args.tensor
+        if is_infinite(scale):
+            return constant(0, step)
+        exponent = STEP_BITS - place - ((bitcast(step, word) >> mantissa) - bias)
+        bounded = min(max(exponent, 1 - bias), bias)
+        return bitcast(convert((bounded + bias) << mantissa, word), dtype)
+
+    return units
+
+
+def _pointed(operands, name):
+    return dict(zip(operands.fields, operands.types, strict=True))[name].dtype
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _add_errors(spec, operands, args, group, i, end, errors):
+    """Add the errors of the elements i..end under each candidate of a group."""
+    if not group.ready:
+        return _add_errors_by_division(spec, operands, args, group, i, end, errors)
+    s, unit = group.prepared, group.unit
+    while i + 2 <= end:
+        x, y = _element(spec, operands, i), _element(spec, operands, i + 1)
+        first, second = _units(spec, x, s, unit), _units(spec, y, s, unit)
+        errors = _add_power(spec, second, _add_power(spec, first, errors))
+        i += 2
+    if i < end:
+        errors = _add_power(spec, _units(spec, _element(spec, operands, i), s, unit), errors)
+    return errors
+
+
+@njit
+def _element(spec, operands, i):
+    x = to_compute(spec, load_elements(operands.src, i, dtype_of(operands.src)), operands.scale)
+    return full(x, compute_lanes(spec, operands.scale, 1))
+
+
+@njit
+def _add_errors_by_division(spec, operands, args, group, i, end, errors):
+    like = pointer(0, compute_type(spec, operands.scale))
+    while i < end:
+        x = _element(spec, operands, i)
+        value = apply_op(spec, x, group.scale, group.zero_point, args, like)
+        errors = _add_power(spec, rint((x - value) * group.unit), errors)
+        i += 1
+    return errors
+
+
+@specialize
+def _units(spec, x, s, unit):
+    """Return the errors of the round trip of `x` in whole units, without regard to their sign."""
+    code, dtype = spec.code, lane_type(x)
+
+    def of_integers(spec, x, s, unit):
+        return rint((value_of_steps(spec, scaled_round_to_float(spec, x, s), s) - x) * unit)
+
+    def of_floats(spec, x, s, unit):
+        size = absolute(x)
+        number = round_magnitude(_magnitude_ratio(spec, size, s), code)
+        return rint((convert(dequantize_value(spec, number, s), dtype) - size) * unit)
+
+    def of_tables(spec, x, s, unit):
+        number = convert(decode(encode(float_ratio_prepared(spec, x, s), code), code), dtype)
+        return rint((convert(dequantize_value(spec, number, s), dtype) - x) * unit)
+
+    if code is None:
+        return of_integers
+    return of_tables if is_by_table(spec) else of_floats
+
+
+@specialize
+def _magnitude_ratio(spec, x, s):
+    """Divide magnitudes by a prepared scale, to be rounded to float codes."""
+    if spec.scale_kind:
+        return lambda spec, x, s: x * s.factor
+    most = spec.code.row.max
+    return lambda spec, x, s: in_half(spec, quotient(minimum(x, constant(most, x) * s.scale), s))
+
+
+@specialize
+def _prepared_for_search(spec, s):
+    """Return prepared scales whose factor is that of the format, where scales are in units of one for the array."""
+    if spec.scale_kind != "tensor":
+        return lambda spec, s: s
+    return lambda spec, s: PreparedScale(
+        s.scale, s.zero_point, s.base, nvfp4_factor(s.scale, s.zero_point), s.below, s.above
+    )
+
+
+@specialize
+def _add_power(spec, units, total):
+    """Add a power of whole numbers to a sum of float64, exactly."""
+    double = types.float64
+
+    def magnitudes(spec, units, total):
+        return total + convert(absolute(units), double)
+
+    def squares(spec, units, total):
+        number = convert(units, double)
+        return fma(number, number, total) if HAS_FMA else number * number + total
+
+    return {1.0: magnitudes, 2.0: squares}[spec.norm]

@@ -1,0 +1,171 @@
+"""Loops that quantize sixteen blocks of GGUF side by side: lane k of every Vec belongs to block k.
+
+The values of a group are transposed in memory, so that number i of all blocks is one Vec. Parameters and codes of a
+format (`quantize_group`) give rows of bytes in the same order, which are transposed back.
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import (
+    LINE,
+    Vec,
+    advance,
+    any_lane,
+    bitcast,
+    constant,
+    convert,
+    full,
+    interleave,
+    lanes_like,
+    load,
+    maximum,
+    scratch,
+    store,
+)
+from fastq.kernels.ggml.scaled_and_codebook import quantize_group
+from fastq.kernels.ggml.search import F32, I32, LANES, U8, VALUES
+from fastq.kernels.ggml.spec import GROUP, nbytes, size, values_from
+from fastq.kernels.ggml.weights import BlockGroup
+from fastq.kernels.status import HAS_INFINITE_RANGE
+
+_SQUARE = LANES * LANES
+_HALF = _SQUARE // 2
+_LINE = Vec(types.uint8, LINE)
+_ROOM = 224 * LANES  # bytes of a group, in whole rows of Vecs
+_RESULTS = _ROOM + LINE  # bytes of a group, the last ones of which are written as whole Vecs
+
+_INFINITY = 0x7F800000  # bits of a float32
+_TOO_LARGE = 0x51800000  # those of 2.0**36: sums of a search would overflow
+
+
+@njit
+def quantize_groups(spec, operands, args, units):
+    """Quantize blocks start..stop; src and dst begin with block `origin`. Reports blocks without finite parameters."""
+    src = advance(operands.src, -units.origin * size(spec))
+    dst = advance(operands.dst, -units.origin * nbytes(spec))
+    x, importance = scratch(VALUES, types.float32), scratch(VALUES, types.float32)
+    offsets, means = scratch(LANES, types.int64), scratch(LANES, types.float32)
+    rows, results = scratch(_ROOM, types.uint8), scratch(_RESULTS, types.uint8)
+    p, row, refused = units.start, -1, False
+    while p < units.stop:
+        blocks = min(units.stop - p, GROUP)
+        for k in range(LANES):  # those that there are not are like the last one
+            offsets[k] = (p + min(k, blocks - 1)) * size(spec)
+        refused |= any_lane(load_group(spec, src, offsets, x) >= full(limit(spec), I32))
+        row = load_importance(spec, operands, args, p, blocks, (row, src, offsets, importance, means))
+        refused |= any_lane(quantize_group(spec, BlockGroup(x, importance, means), rows))
+        store_rows(rows, nbytes(spec), results)
+        copy(results, advance(dst, p * nbytes(spec)), blocks * nbytes(spec))
+        p += GROUP
+    return HAS_INFINITE_RANGE * refused
+
+
+@specialize
+def limit(spec):
+    """Bits of the smallest magnitude that is refused."""
+    bits = _TOO_LARGE if spec.row.searches(spec.weighted) else _INFINITY
+    return lambda spec: bits
+
+
+@njit
+def load_group(spec, src, offsets, x):
+    """Transpose the values of sixteen blocks; return the largest bits of their magnitudes."""
+    square, worst = scratch(_SQUARE, types.float32), full(0, I32)
+    for i in range(0, size(spec), LANES):
+        for k in range(LANES):
+            v = values_from(spec, src, offsets[k] + i, F32)
+            worst = maximum(worst, bitcast(v, types.int32) & constant(0x7FFFFFFF, worst))
+            store(x, (i + k) * LANES, v)
+        transpose(advance(x, i * LANES), square)
+    return worst
+
+
+@njit
+def transpose(square, other):
+    """Transpose a square in memory; `other` is as much room.
+
+    Each interleaving of its halves moves one bit of the index of a number from the top to the bottom.
+    """
+    for _ in range(2):
+        interleave_halves(square, other)
+        interleave_halves(other, square)
+
+
+@njit
+def interleave_halves(src, dst):
+    """Store numbers of the first and of the second half of a square in turn."""
+    pairs = lanes_like(F32, src)
+    for i in range(0, _HALF, LANES):
+        store(dst, 2 * i, interleave(load(src, i, pairs), load(src, _HALF + i, pairs)))
+
+
+@specialize
+def load_importance(spec, operands, args, p, blocks, context):
+    """Transpose the importance of the columns of sixteen blocks, if there is one.
+
+    Formats of 32 values also get the mean square of the row of each block: `row` is the one of the last block of the
+    group before.
+    """
+    if not spec.weighted:
+        return lambda spec, operands, args, p, blocks, context: -1
+    of_rows = spec.row.of_rows
+
+    def weighted(spec, operands, args, p, blocks, context):
+        row, src, offsets, importance, means = context
+        square = scratch(_SQUARE, types.float32)
+        for k in range(LANES):
+            block = p + min(k, blocks - 1)
+            this, place = block // args.length, block % args.length
+            if of_rows:
+                if this == row:
+                    means[k] = means[(k - 1) % LANES]
+                else:
+                    means[k] = mean_square(spec, advance(src, this * args.length * size(spec)), args.length)
+            row = this
+            offsets[k] = (this // args.cycle * args.length + place) * size(spec)
+        for i in range(0, size(spec), LANES):
+            for k in range(LANES):
+                store(importance, (i + k) * LANES, load(operands.weights, offsets[k] + i, F32))
+            transpose(advance(importance, i * LANES), square)
+        return row
+
+    return weighted
+
+
+@njit
+def mean_square(spec, src, blocks):
+    """Mean square of a row, its sum taken in order."""
+    total, few = convert(0, types.float32), scratch(LANES, types.float32)
+    for i in range(0, blocks * size(spec), LANES):
+        v = values_from(spec, src, i, F32)
+        store(few, 0, v * v)
+        for k in range(LANES):
+            total = total + few[k]
+    return total / convert(blocks * size(spec), types.float32)
+
+
+@njit
+def store_rows(rows, count, results):
+    """Transpose rows of bytes to `count` bytes a block, the last ones first: what is too much is written over."""
+    square = scratch(_SQUARE, types.uint8)
+    chunks = (count + LANES - 1) // LANES
+    for n in range(chunks):
+        i = (chunks - 1 - n) * LANES
+        transpose(advance(rows, i * LANES), square)
+        for k in range(LANES):
+            store(results, k * count + i, load(rows, (i + k) * LANES, U8))
+
+
+@njit
+def copy(src, dst, count):
+    """Copy bytes."""
+    i = 0
+    while i <= count - LINE:
+        store(dst, i, load(src, i, _LINE))
+        i += LINE
+    while i < count:
+        dst[i] = src[i]
+        i += 1

@@ -1,0 +1,106 @@
+"""What the loops over blocks of GGUF have in common: the type that chooses their code."""
+
+from __future__ import annotations
+
+from numba import types
+from numba.core.extending import models, register_model
+
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import Vec, constant, convert, load, select
+from fastq.formats.gguf import BlockFormat
+from fastq.kernels.minifloat import Minifloat, decode, encode
+
+GROUP = 16  # blocks whose parameters are computed side by side, one a lane
+
+
+class BlockSpec(types.Opaque):
+    """Type of an argument that is nothing at run time and chooses the code for a block format.
+
+    Parameters
+    ----------
+    row : BlockFormat
+        The format.
+    parameter : Minifloat
+        Format of the scale and the smallest value.
+    source : type
+        Scalar type of the values to quantize, or the Minifloat whose bits they are.
+    streaming : bool
+        Whether results go past the cache.
+    weighted : bool
+        Whether columns have an importance.
+    """
+
+    def __init__(
+        self, row: BlockFormat, parameter: Minifloat, source: types.Type, streaming: bool, weighted: bool
+    ) -> None:
+        self.row, self.parameter, self.source = row, parameter, source
+        self.streaming, self.weighted = streaming, weighted
+        # all of the row, since machine code is kept on disk under this name
+        super().__init__(name=f"BlockSpec({row!r}, {parameter}, {source}, {streaming}, {weighted})")
+
+
+register_model(BlockSpec)(models.OpaqueModel)
+
+
+@specialize
+def nbytes(spec):
+    """Return the size of a block in bytes."""
+    n = spec.row.nbytes
+    return lambda spec: n
+
+
+@specialize
+def size(spec):
+    """Return the number of values in a block."""
+    n = spec.row.size
+    return lambda spec: n
+
+
+@specialize
+def streams(spec):
+    """Whether results go past the cache."""
+    streaming = spec.streaming
+    return lambda spec: streaming
+
+
+@specialize
+def weighted(spec):
+    """Whether columns have an importance."""
+    by_columns = spec.weighted
+    return lambda spec: by_columns
+
+
+@specialize
+def values_from(spec, src, i, kind):
+    """Load values from src[i] on as float32, as many as the Vec type `kind` has lanes."""
+    source, vec = spec.source, Vec(src.dtype, kind.instance_type.n)
+    if isinstance(source, Minifloat):
+        return lambda spec, src, i, kind: decode(load(src, i, vec), source)
+    return lambda spec, src, i, kind: convert(load(src, i, vec), types.float32)
+
+
+@specialize
+def half(spec, x):
+    """Encode a parameter as it is stored."""
+    parameter = spec.parameter
+    return lambda spec, x: encode(x, parameter)
+
+
+@specialize
+def from_half(spec, bits):
+    """Decode a parameter."""
+    parameter = spec.parameter
+    return lambda spec, bits: decode(bits, parameter)
+
+
+@njit
+def scale_beside(minimum, scale):
+    """Return the scale of values that a minimum is added to: 0 beside NaN, since LLVM may pass on either of two NaN."""
+    return select(minimum == minimum, scale, constant(0, scale))
+
+
+@specialize
+def is_special(spec, bits):
+    """Mask of parameters that are infinite or NaN."""
+    infinity = spec.parameter.row.infinity
+    return lambda spec, bits: (bits & constant(infinity, bits)) == constant(infinity, bits)

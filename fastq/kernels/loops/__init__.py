@@ -1,1 +1,0 @@
-"""Loops over runs, blocks and columns of valid contiguous memory."""

@@ -1,0 +1,114 @@
+"""Largest and smallest values of many blocks, side by side in the lanes of registers that the blocks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numba import types
+
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import (
+    absolute,
+    bitcast,
+    either_nan,
+    even,
+    is_float,
+    is_nan,
+    join,
+    lower,
+    maximum,
+    minimum,
+    odd,
+    upper,
+)
+
+
+class BlockExtremes(NamedTuple):
+    """Largest and smallest values, and which lanes met NaN; of magnitudes the bits of the largest one, twice.
+
+    The bits are compared as integers: the order is the same, and NaN is larger than everything.
+    """
+
+    high: Any
+    low: Any
+    nan: Any
+
+
+@specialize
+def ends_of(x, n):
+    """Reduce float lanes to `BlockExtremes` in n lanes, a literal; lanes that are n apart are compared."""
+    if not isinstance(n, types.IntegerLiteral):
+        return None
+    if x.n == n.literal_value:
+        return lambda x, n: BlockExtremes(x, x, is_nan(x))
+    if x.n == 2 * n.literal_value:  # one comparison looks at both halves
+
+        def of_two(x, n):
+            a, b = lower(x), upper(x)
+            return BlockExtremes(maximum(a, b), minimum(a, b), either_nan(a, b))
+
+        return of_two
+
+    def of_more(x, n):
+        a, b = ends_of(lower(x), n), ends_of(upper(x), n)
+        return BlockExtremes(maximum(a.high, b.high), minimum(a.low, b.low), a.nan | b.nan)
+
+    return of_more
+
+
+@njit
+def magnitudes_of(x, n):
+    """Reduce the magnitudes of float lanes to `BlockExtremes`, as `ends_of`."""
+    most = _largest_bits(x, n)
+    return BlockExtremes(most, most, False)
+
+
+@specialize
+def _largest_bits(x, n):
+    if not isinstance(n, types.IntegerLiteral):
+        return None
+    bits = types.int32 if x.dtype == types.float32 else types.int64
+    if x.n == n.literal_value:
+        return lambda x, n: bitcast(absolute(x), bits)
+    return lambda x, n: maximum(_largest_bits(lower(x), n), _largest_bits(upper(x), n))
+
+
+@specialize
+def _merged(a, b):
+    """Compare neighbouring lanes of two registers; return those of a, then those of b, in one."""
+    if is_float(a.types[0]):
+
+        def ends(a, b):
+            high, low = join(a.high, b.high), join(a.low, b.low)
+            return BlockExtremes(maximum(even(high), odd(high)), minimum(even(low), odd(low)), a.nan | b.nan)
+
+        return ends
+
+    def magnitudes(a, b):
+        both = join(a.high, b.high)
+        most = maximum(even(both), odd(both))
+        return BlockExtremes(most, most, False)
+
+    return magnitudes
+
+
+def side_by_side(of_block: Callable[..., Any]) -> Any:
+    """Make the function that merges what ``of_block(context, k)`` gives for block k, `BlockExtremes` in n lanes.
+
+    Two registers become one, neighbours being compared, so that sixteen blocks take fifteen merges.
+    """
+
+    @specialize
+    def block_extremes(context, k, n):
+        """Return `BlockExtremes` of n blocks, a literal, from block k on, one block a lane."""
+        if not isinstance(n, types.IntegerLiteral):
+            return None
+        half = n.literal_value // 2
+
+        def of_halves(context, k, n):
+            return _merged(block_extremes(context, k, half), block_extremes(context, k + half, half))
+
+        return of_halves if half else lambda context, k, n: of_block(context, k)
+
+    return block_extremes

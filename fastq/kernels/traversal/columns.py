@@ -1,0 +1,498 @@
+"""Loops over rows whose neighbouring elements have different parameters (inner > 1)."""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import (
+    LINE,
+    REGISTER_BITS,
+    Vec,
+    address_of,
+    advance,
+    any_lane,
+    bits_of,
+    cast_pointer,
+    count,
+    dtype_of,
+    lane_count,
+    lanes_like,
+    load,
+    maximum,
+    minimum,
+    prefetch,
+    scratch,
+    store,
+)
+from fastq.engine.simd.vector import named_type
+from fastq.kernels.apply import apply_op, to_compute
+from fastq.kernels.body.errors import add_errors
+from fastq.kernels.formulas import is_infinite
+from fastq.kernels.load_store import (
+    PREFETCH,
+    group_size,
+    load_elements,
+    prefetch_distance,
+    prefetch_lanes,
+    store_elements,
+    stream_elements,
+)
+from fastq.kernels.operands import (
+    ReductionOperands,
+    parameter_bits,
+    pointer_types,
+    rebase,
+    register_lanes,
+    with_parameters,
+)
+from fastq.kernels.parameters import (
+    count_nan_as_zero,
+    load_scale,
+    load_zero_point,
+    mark_nan,
+    range_parameters,
+    store_min_max,
+    store_parameters,
+)
+from fastq.kernels.spec import compute_lanes, min_max_identities, nan_mask, parameter_nan_mask, status_of
+from fastq.kernels.traversal.row_group import converted, rows_at_a_time, visit_group
+from fastq.kernels.traversal.stores import can_stream, elements_to_line, stream_by_lines, streams_row
+from fastq.system import tuning
+
+
+def _fewest(operands):
+    """Return as few elements as fill whole bytes in all operands with elements."""
+    pointers = pointer_types(operands)
+    return max(group_size(pointers[name]) for name in ("src", "dst", "lo", "hi") if name in pointers)
+
+
+@specialize
+def fewest_lanes(operands):
+    """Vec type of as few elements of the first operand as fill whole bytes in all operands with elements."""
+    vec = Vec(operands.types[0].dtype, _fewest(operands))
+    return lambda operands: vec
+
+
+@specialize
+def quarter_lanes(operands, vec):
+    """Vec type of a quarter of the lanes of a Vec type, or of as many as fill whole bytes, if that is more."""
+    quarter = Vec(operands.types[0].dtype, max(lane_count(named_type(vec)) // 4, _fewest(operands)))
+    return lambda operands, vec: quarter
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+_MOST_JOINED = 2 * tuning.current().narrow_row  # elements of rows taken as one: of shorter ones as many as fill it
+_COPIED = 16  # parameters that are copied at a time, up to so many too many
+_PAGE = 4096  # bytes
+_ROOM = (_MOST_JOINED + _COPIED) * 8  # bytes of their scales, or zero points, or minima, or maxima
+_MEMORY = _PAGE + 2 * _ROOM
+
+
+@njit
+def columns(spec, operands, args, units):
+    """Visit elements start..stop, row by row; src and dst hold the elements from `origin` on.
+
+    Rows of a few elements that have the same parameters are taken as one, of as many as `args.repeat` says.
+    """
+    # on the stack of this function, which outlives a callee that LLVM does not inline: with NUMBA_DEBUGINFO=1 none is
+    memory = scratch(_MEMORY, types.uint8)
+    page = advance(memory, -address_of(memory) % _PAGE)
+    room = page, advance(page, _ROOM)
+    operands = rebase(operands, args, units)
+    i, stop, status, most = units.start, units.stop, 0, args.repeat * args.inner
+    row = i // args.inner
+    first = row * args.inner
+    while i < stop:  # outer indices; the divisions for each take as long as a row of 24 elements
+        p, alike, left = _first_parameter(args, row) + first, rows_alike(args, row), args.length - row % args.length
+        while left > 0 and i < stop:  # rows with the same parameters, from element `first` and parameter p on
+            last = min(first + alike * args.inner, stop)
+            rows, width = args.repeat, most
+            if last - first < most:
+                rows = -(-(last - first) // args.inner)
+                width = rows * args.inner
+            beside = side_by_side(spec, operands, args, p, rows, room)
+            status |= _visit_rows(spec, beside, args, (p if args.repeat == 1 else 0) - first, i, first, last, width)
+            merge_rows(spec, operands, args, p, rows, beside)
+            i, first, p, row, left = last, last, p + args.inner, row + alike, left - alike
+            alike = min(args.block, left)
+    return status
+
+
+@njit
+def _visit_rows(spec, operands, args, p, i, first, last, width):
+    """Visit elements i..last, in rows of `width`; return the status.
+
+    The row of i begins at `first`, and element j of it has parameter p + j.
+    """
+    end, status = first + width, 0
+    while i < last:
+        rows = rows_at_a_time(spec, operands, args, last - i, end - i)
+        if rows > 1 and end - i == width:
+            status |= status_of(visit_group(spec, operands, args, p, i, end, width, rows), False)
+        else:
+            rows, end = 1, min(end, last)
+            status |= visit(spec, operands, args, p, i, end)
+        i, end = end + (rows - 1) * width, end + rows * width
+        p -= rows * width
+    return status
+
+
+@specialize
+def side_by_side(spec, operands, args, p, rows, room):
+    """Operands with what belongs to the columns, parameters from p on, side by side in some room for rows taken as one.
+
+    Minima and maxima begin with those of nothing there, see `merge_rows`.
+    """
+    return _minima_side_by_side if spec.op == "minmax" else _parameters_side_by_side
+
+
+@njit
+def _parameters_side_by_side(spec, operands, args, p, rows, room):
+    if args.repeat == 1:
+        return operands
+    scale, zero_point = parameter_bits(operands)
+    _repeat(advance(scale, p), room[0], args.inner, rows)
+    _repeat(advance(zero_point, p), room[1], args.inner, rows)
+    return with_parameters(operands, room[0], room[1])
+
+
+@njit
+def _repeat(src, room, n, rows):
+    """Store the n elements of src `rows` times in succession; up to `_COPIED` more may be written after them."""
+    vec, at, dst = _copied(src), src, cast_pointer(room, dtype_of(src))
+    if _reads_next_page(src, n):
+        for k in range(n):
+            dst[k] = src[k]
+        at = dst
+    if n <= _COPIED:  # of 3 elements from a register for 64 rows, 2.5 times as fast
+        some = load(at, 0, vec)
+        for row in range(rows):
+            store(dst, row * n, some)
+        return
+    for row in range(rows):
+        for k in range(0, n, _COPIED):
+            store(dst, row * n + k, load(at, k, vec))
+
+
+@njit
+def _reads_next_page(where, n):
+    """Return whether loading n elements in groups of `_COPIED` touches a page after the last element's.
+
+    That page may be unmapped.
+    """
+    size = bits_of(where) // 8
+    end, whole = address_of(where) + n * size, address_of(where) + -(-n // _COPIED) * _COPIED * size
+    return (end - 1) // _PAGE != (whole - 1) // _PAGE
+
+
+@specialize
+def _copied(where):
+    """Vec type of as many elements of a pointer as are copied at a time."""
+    vec = Vec(where.dtype, _COPIED)
+    return lambda where: vec
+
+
+@njit
+def _minima_side_by_side(spec, operands, args, p, rows, room):
+    if args.repeat == 1:
+        return operands
+    lo, hi = cast_pointer(room[0], dtype_of(operands.lo)), cast_pointer(room[1], dtype_of(operands.lo))
+    lo_of_none, hi_of_none = min_max_identities(load(lo, 0, _copied(lo)))
+    for k in range(0, rows * args.inner, _COPIED):
+        store(lo, k, lo_of_none)
+        store(hi, k, hi_of_none)
+    return ReductionOperands(operands.src, lo, hi)
+
+
+@specialize
+def merge_rows(spec, operands, args, p, rows, beside):
+    """Merge minima and maxima of rows side by side into those from p on."""
+    if spec.op != "minmax":
+        return lambda spec, operands, args, p, rows, beside: None
+
+    def merge(spec, operands, args, p, rows, beside):
+        if args.repeat == 1:
+            return
+        n, lo, hi = args.inner, beside.lo, beside.hi
+        half = rows // 2
+        vec = _copied(lo)
+        while rows == 2 * half and half * n % _COPIED == 0:
+            for k in range(0, half * n, _COPIED):
+                store(lo, k, minimum(load(lo, half * n + k, vec), load(lo, k, vec)))
+                store(hi, k, maximum(load(hi, half * n + k, vec), load(hi, k, vec)))
+            rows, half = half, half // 2
+        for k in range(0, n, _COPIED):
+            los, his = load(lo, k, vec), load(hi, k, vec)
+            for row in range(1, rows):
+                los, his = minimum(load(lo, row * n + k, vec), los), maximum(load(hi, row * n + k, vec), his)
+            store(lo, k, los)
+            store(hi, k, his)
+        for k in range(n):
+            operands.lo[p + k] = minimum(lo[k], operands.lo[p + k])
+            operands.hi[p + k] = maximum(hi[k], operands.hi[p + k])
+
+    return merge
+
+
+@njit
+def _first_parameter(args, row):
+    """Return p, so that element j of this row has parameter p + j."""
+    outer = row // args.length
+    block = (row - outer * args.length) // args.block
+    return ((outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block - row) * args.inner
+
+
+@njit
+def rows_alike(args, row):
+    """Return how many rows from this one on have the same parameters."""
+    within = row % args.length
+    return min(args.length - within, args.block - within % args.block)
+
+
+@njit
+def column_ranges(spec, operands, args, units):
+    """Visit columns start..stop of every row; src and dst hold all elements."""
+    operands, status, row = rebase(operands, args, units), 0, 0
+    start, stop = units.start, units.stop
+    while row < args.outer * args.length:
+        p, i, end = _first_parameter(args, row), row * args.inner + start, row * args.inner + stop
+        rows = rows_at_a_time(spec, operands, args, rows_alike(args, row) * (stop - start), stop - start)
+        if rows > 1:
+            status |= status_of(visit_group(spec, operands, args, p, i, end, args.inner, rows), False)
+        else:
+            status |= visit(spec, operands, args, p, i, end)
+        row += rows
+    return status
+
+
+@specialize
+def visit(spec, operands, args, p, i, end):
+    """Visit i..end, a piece of one row; element j has parameter p + j."""
+    return _compare if spec.op == "compare" else _visit_row
+
+
+@njit
+def _visit_row(spec, operands, args, p, i, end):
+    """Visit i..end in registers, the last of which may overlap the one before; return the status."""
+    vec = register_lanes(operands)
+    n, quarter = count(vec), quarter_lanes(operands, vec)
+    if end - i < count(quarter):
+        return _visit_few(spec, operands, args, p, i, end, fewest_lanes(operands))
+    if end - i < n:
+        return _visit_few(spec, operands, args, p, i, end, quarter)
+    last = end - n
+    i, found = stream_row(spec, operands, args, p, i, end, vec)
+    if i == end:
+        return status_of(found, False)
+    i = min(i, last)
+    nans = visit_lanes(spec, operands, args, p, i, vec)
+    while i < last:
+        i = min(i + n, last)
+        nans = nans | visit_lanes(spec, operands, args, p, i, vec)
+    return status_of(found | any_lane(nans), False)
+
+
+@njit
+def _visit_few(spec, operands, args, p, i, end, vec):
+    """Visit i..end, as many at a time as `vec` has lanes; the last ones may be visited twice."""
+    nan = False
+    while i < end:
+        i = min(i, end - count(vec))
+        nan |= any_lane(visit_lanes(spec, operands, args, p, i, vec))
+        i += count(vec)
+    return status_of(nan, False)
+
+
+@specialize
+def visit_lanes(spec, operands, args, p, i, vec):
+    """Visit the lanes from i on; return a mask of those with a NaN to report."""
+    return _merge_min_max if spec.op == "minmax" else _by_parameters
+
+
+@njit
+def _merge_min_max(spec, operands, args, p, i, vec):
+    """Merge the lanes from i on into the minima and maxima of their columns."""
+    prefetch(operands.src, i + PREFETCH)
+    x, p = load_elements(operands.src, i, vec), p + i
+    los = load(operands.lo, p, lanes_like(vec, operands.lo))
+    his = load(operands.hi, p, lanes_like(vec, operands.hi))
+    store_min_max(operands, p, minimum(x, los), maximum(x, his), nan_mask(spec, x))
+    return nan_mask(spec, x)
+
+
+@njit
+def _by_parameters(spec, operands, args, p, i, vec):
+    """Convert the lanes from i on by the parameters of their columns."""
+    y, nans = _convert_lanes((spec, operands, args, p), i, vec)
+    store_elements(operands.dst, i, y)
+    return nans
+
+
+@njit
+def _convert_lanes(context, i, vec):
+    """Convert the Vec at src[i]; return it and which lanes have a NaN to report."""
+    spec, operands, args, p = context
+    src = operands.src
+    prefetch_lanes(src, i + prefetch_distance(src), vec)
+    x = load_elements(src, i, vec)
+    scale, zero_point = load_scale(spec, operands, p + i, vec), load_zero_point(spec, operands, args, p + i, vec)
+    return converted(spec, operands, args, x, scale, zero_point)
+
+
+_stream_lines = stream_by_lines(_convert_lanes)
+
+
+@specialize
+def stream_row(spec, operands, args, p, i, end, vec):
+    """Write i..end past the cache, or up to the last whole line; where that ended, and whether a NaN is reported."""
+    if spec.op == "minmax":
+        return lambda spec, operands, args, p, i, end, vec: (i, False)
+
+    def stream(spec, operands, args, p, i, end, vec):
+        if not streams_row(spec, operands, args, i, end):
+            return i, False
+        return _stream_lines(spec, (spec, operands, args, p), operands.src, operands.dst, i, end, vec)
+
+    return stream
+
+
+@njit
+def _compare(spec, operands, args, p, i, end):
+    return add_errors(spec, operands, args, p + i, i, end)
+
+
+# --- range and values in one pass: columns of a block ----------------------------------------------------------------
+
+COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
+COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
+
+
+@njit
+def block_columns(spec, operands, args, units):
+    """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
+    operands = rebase(operands, args, units)
+    vec = lanes_like(compute_lanes(spec, operands.scale, COLUMN_REGISTERS), operands.src)
+    quarter, few, n = quarter_lanes(operands, vec), fewest_lanes(operands), count(vec)
+    across = (args.inner + n - 1) // n
+    infinite, nan = False, False
+    for unit in range(units.start, units.stop):
+        p = unit // across
+        outer = p // args.blocks
+        first = outer * args.length + (p - outer * args.blocks) * args.block
+        rows = min(args.block, (outer + 1) * args.length - first)
+        column = (unit - p * across) * n
+        end = min(column + n, args.inner)
+        if args.inner >= n:
+            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, vec)
+        elif args.inner >= count(quarter):
+            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, quarter)
+        else:
+            found = _quantize_piece(spec, operands, args, p, first, rows, column, end, few)
+        nan, infinite = nan | found[0], infinite | found[1]
+    return status_of(nan, infinite)
+
+
+@njit
+def _quantize_piece(spec, operands, args, p, first, rows, column, end, vec):
+    """Quantize the columns up to `end`, as many at a time as `vec` has lanes; the last ones may be done twice."""
+    nan, infinite = False, False
+    while column < end:
+        column = min(column, end - count(vec))
+        found = _quantize_columns(spec, operands, args, p, first, rows, column, vec)
+        nan, infinite = nan | found[0], infinite | found[1]
+        column += count(vec)
+    return nan, infinite
+
+
+@specialize
+def store_piece(spec, dst, i, y, streaming):
+    """Store y to dst[i] onwards, past the cache if asked for and they are whole lines of their own."""
+    if not can_stream(spec, dst) or y.n * dst.dtype.bitwidth % (8 * LINE):
+        return lambda spec, dst, i, y, streaming: store_elements(dst, i, y)
+
+    def store_either(spec, dst, i, y, streaming):
+        if streaming:
+            stream_elements(dst, i, y)
+        else:
+            store_elements(dst, i, y)
+
+    return store_either
+
+
+@njit
+def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
+    src, dst = operands.src, operands.dst
+    i = first * args.inner + column
+    x = load_elements(src, i, vec)
+    los, his = min_max_identities(x)
+    nans = parameter_nan_mask(spec, x)
+    for _ in range(rows):
+        x = load_elements(src, i, vec)
+        los, his = minimum(x, los), maximum(x, his)
+        nans = nans | parameter_nan_mask(spec, x)
+        i += args.inner
+    los, his = count_nan_as_zero(spec, los, his, nans)
+    scales, zero_points = range_parameters(spec, los, his, args, operands.scale)
+    infinite = any_lane(is_infinite(scales))
+    scales = mark_nan(spec, scales, nans)
+    store_parameters(spec, operands, p * args.inner + column, scales, zero_points)
+    i = first * args.inner + column
+    nans = nan_mask(spec, x)
+    # two rows on lines: then all are
+    streaming = args.streaming and elements_to_line(dst, i) == 0 and elements_to_line(dst, i + args.inner) == 0
+    for _ in range(rows):
+        x = load_elements(src, i, vec)
+        prefetch_lanes(src, i + count(vec), vec)  # the columns of the next unit: else memory idles meanwhile
+        nans = nans | nan_mask(spec, x)
+        y = apply_op(spec, to_compute(spec, x, operands.scale), scales, zero_points, args, dst)
+        store_piece(spec, dst, i, y, streaming)
+        i += args.inner
+    return any_lane(nans), infinite
+
+
+# --- parameters alone -------------------------------------------------------------------------------------------------
+
+
+@njit
+def ranges(spec, operands, args, units):
+    """Convert ranges start..stop to scales and zero points by the scheme."""
+    return status_of(False, _convert_ranges(spec, operands, args, units.start, units.stop, fewest_lanes(operands)))
+
+
+@njit
+def many_ranges(spec, operands, args, units):
+    """Convert ranges start..stop as `ranges`, as many at a time as registers hold: 4096 take 5 us for 56.
+
+    It takes twice as long to compile.
+    """
+    vec, few = register_lanes(operands), fewest_lanes(operands)
+    whole = units.stop - (units.stop - units.start) % count(vec)
+    infinite = _convert_ranges(spec, operands, args, units.start, whole, vec)
+    return status_of(False, infinite | _convert_ranges(spec, operands, args, whole, units.stop, few))
+
+
+@njit
+def _convert_ranges(spec, operands, args, start, stop, vec):
+    """Convert ranges start..stop, as many at a time as there are lanes; return whether any scale is infinite."""
+    infinite = False
+    for p in range(start, stop, count(vec)):
+        lo, hi = load(operands.lo, p, vec), load(operands.hi, p, vec)
+        scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
+        store_parameters(spec, operands, p, scale, zero_point)
+        infinite |= any_lane(is_infinite(scale))
+    return infinite
+
+
+@njit
+def merge_partials(spec, operands, args, units):
+    """Merge minima and maxima start..stop of all partial results into the first partial result."""
+    los, his = operands.lo, operands.hi
+    for p in range(units.start, units.stop):
+        lo, hi = los[p], his[p]
+        for part in range(1, args.partials):
+            k = part * args.partial_stride + p
+            lo, hi = minimum(los[k], lo), maximum(his[k], hi)
+        los[p], his[p] = lo, hi
+    return 0

@@ -1,0 +1,61 @@
+"""Steps over the blocks of consecutive rows: whole blocks, then a shorter tail.
+
+A run is a block or a tail. `row_end` is where the row of a run ends, `left` how many blocks that row has from the run
+on, its tail among them.
+"""
+
+from __future__ import annotations
+
+from fastq.engine.jit import njit
+
+
+@njit
+def next_row_end(args, i, row_end):
+    """Return where the row of element i ends: i lies in a row of which the end is given, or is that end."""
+    return row_end + args.length if i == row_end else row_end
+
+
+@njit
+def blocks_left(args, i, row_end):
+    """Return how many blocks a row has from i on, where one begins."""
+    return (row_end - i + args.block - 1) // args.block
+
+
+@njit
+def row_end_of(args, i, left):
+    """Return where the row ends that has so many blocks from i on."""
+    return i + (left - 1) * args.block + tail_size(args)
+
+
+@njit
+def tail_size(args):
+    """Return how many elements the last block of each row has."""
+    return args.length - (args.blocks - 1) * args.block
+
+
+@njit
+def size_of_run(args, left):
+    """Return how many elements a run has."""
+    return args.block if left > 1 else tail_size(args)
+
+
+@njit
+def left_after_run(args, left):
+    """Return how many blocks the row of the next run has left from there on."""
+    return left - 1 if left > 1 else args.blocks
+
+
+@njit
+def runs_until(args, i, left, limit):
+    """Return how many runs, from the one that begins at i on, end at `limit` or before."""
+    row_end = row_end_of(args, i, left)
+    rows = (limit - row_end) // args.length  # -1 if it lies within this one
+    return left + rows * args.blocks + (limit - row_end - rows * args.length) // args.block
+
+
+@njit
+def batch_length(args, left, runs, most):
+    """Return how many of so many runs to convert together: `most`, or one fewer where a shorter one would come next."""
+    if runs <= most:
+        return runs
+    return most - 1 if tail_size(args) < args.block and (left - most) % args.blocks == 1 else most

@@ -1,0 +1,482 @@
+"""Loops over contiguous runs with one scale and zero point each (inner == 1)."""
+
+from __future__ import annotations
+
+from numba import types
+
+from fastq.engine.jit import njit, specialize
+from fastq.engine.simd import (
+    LINE,
+    REGISTER_BITS,
+    advance,
+    any_lane,
+    bits_of,
+    cast_pointer,
+    count,
+    dtype_of,
+    full_like,
+    lane_count,
+    lanes_like,
+    load,
+    maximum,
+    minimum,
+    misalignment,
+    prefetch,
+    scratch,
+)
+from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
+from fastq.kernels.body.errors import add_errors, add_errors_of_blocks
+from fastq.kernels.body.histogram import count_run
+from fastq.kernels.body.min_max import min_max, min_max_of_run
+from fastq.kernels.body.prepared import FIELD, PREPARED, load_prepared, prepare_lanes
+from fastq.kernels.body.range_search import add_candidates, shrink_range
+from fastq.kernels.formulas import compute_type, computes_in, is_infinite, needs_division, prepare_scale
+from fastq.kernels.load_store import (
+    group_of,
+    load_elements,
+    prefetch_distance,
+    prefetch_lanes,
+    store_elements,
+)
+from fastq.kernels.operands import (
+    CandidateOperands,
+    ElementOperands,
+    ErrorOperands,
+    SearchOperands,
+    rebase,
+    register_lanes,
+)
+from fastq.kernels.parameters import (
+    count_nan_as_zero,
+    load_scale,
+    load_zero_point,
+    mark_nan,
+    range_parameters,
+    store_first_parameters,
+    store_min_max,
+    store_parameters,
+)
+from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
+from fastq.kernels.traversal.geometry import (
+    batch_length,
+    blocks_left,
+    left_after_run,
+    next_row_end,
+    row_end_of,
+    runs_until,
+    size_of_run,
+    tail_size,
+)
+from fastq.kernels.traversal.stores import (
+    FLUSH_BYTES,
+    advanced,
+    can_stream,
+    stage_at,
+    store_tail,
+    stream_by_lines,
+    write_pointer,
+)
+from fastq.system import tuning
+
+PREFETCH_ROW = tuning.current().prefetch_row
+PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the smallest L1 cache
+_STAGE_BYTES = PIECE_BYTES + FLUSH_BYTES + 2 * LINE
+
+
+@njit
+def runs(spec, operands, args, units):
+    """Visit elements start..stop, run by run; src and dst hold the elements from `origin` on."""
+    return staged_or_not(spec, rebase(operands, args, units), args, units.start, units.stop)
+
+
+@specialize
+def staged_or_not(spec, operands, args, start, stop):
+    """Visit the runs of elements start..stop, by way of the stack where results may go past the cache so."""
+    can_stage = operands.instance_class is ElementOperands and can_stream(spec, operands.types[1])
+    return _by_way_of_the_stack if can_stage else _visit_runs
+
+
+@njit
+def _by_way_of_the_stack(spec, operands, args, start, stop):
+    """Visit runs a piece at a time, whose results are written past the cache if the call outgrows it."""
+    if not args.staging:
+        return _visit_runs(spec, operands, args, start, stop)
+    src, dst, scale, zero_point = operands.src, operands.dst, operands.scale, operands.zero_point
+    piece, i, status = _piece(spec, dst, args), start, 0
+    stage = stage_at(scratch(_STAGE_BYTES, types.uint8), advance(dst, start))
+    while i < stop:
+        end = min(i + piece, stop)
+        staged = advance(cast_pointer(write_pointer(stage), dtype_of(dst)), -i)
+        status |= _visit_runs(spec, ElementOperands(src, staged, scale, zero_point), args, i, end)
+        stage = advanced(stage, (end - i) * bits_of(dst) + 7 >> 3)  # of an odd number of codes the last byte too
+        i = end
+    store_tail(stage)
+    return status
+
+
+@specialize
+def _piece(spec, dst, args):
+    """Return how many elements of dst are staged at a time: whole blocks where their range is taken."""
+    most = 8 * PIECE_BYTES // dst.dtype.bitwidth
+    if spec.range_scheme:
+        return lambda spec, dst, args: most - most % (args.block if args.outer == 1 else args.length)
+    return lambda spec, dst, args: most
+
+
+@njit
+def _visit_runs(spec, operands, args, start, stop):
+    i, status = start, 0
+    while i < stop:
+        outer = i // args.length
+        first = outer * args.length
+        block = (i - first) // args.block
+        p = (outer // args.cycle * args.kept + outer % args.kept) * args.blocks + block
+        # kept is where a row ends, not how many blocks it has left: with that, minima of bytes took 3.5 times as long
+        row_end, end = first + args.length, first + (block + 1) * args.block
+        limit = min(first + (args.kept - outer % args.kept) * args.length, stop)  # so far parameters follow each other
+        again = p  # where it may pay to take short runs together again: not at once after some of which one refused
+        while i < limit:
+            end = min(end, row_end, limit)
+            if p >= again and end - i == args.block:
+                done, i, row_end, reported = visit_batch(spec, operands, args, p, i, row_end, limit)
+                p, end, status = p + done, i + args.block, status | reported
+                again = p + batch_size(spec, operands)
+                if done:
+                    continue
+            status |= visit(spec, operands, args, p, i, end)
+            i, end, p = end, end + args.block, p + 1
+            row_end = next_row_end(args, i, row_end)
+    return status
+
+
+_SEARCHES = {SearchOperands: shrink_range, CandidateOperands: add_candidates}
+
+
+@specialize
+def visit(spec, operands, args, p, i, end):
+    """Visit the run i..end, whose parameters have index p."""
+    if operands.instance_class in _SEARCHES:
+        return _SEARCHES[operands.instance_class]
+    if spec.range_scheme:
+        return _by_range
+    return {"minmax": _merge_min_max, "histogram": count_run, "compare": _compare}.get(spec.op, _by_parameters)
+
+
+# --- minimum and maximum ----------------------------------------------------------------------------------------------
+
+
+@njit
+def _merge_min_max(spec, operands, args, p, i, end):
+    """Merge i..end into the minimum and maximum with index p; return the status."""
+    lo, hi, nan = min_max(operands.src, i, end)
+    store_min_max(operands, p, minimum(lo, operands.lo[p]), maximum(hi, operands.hi[p]), nan)
+    return status_of(nan, False)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+@specialize
+def wider(src, dst):
+    """Return the one of two pointers that has the wider elements, dst where they are alike."""
+    if src.dtype.bitwidth > dst.dtype.bitwidth:
+        return lambda src, dst: src
+    return lambda src, dst: dst
+
+
+@njit
+def _convert_lanes(context, i, vec):
+    """Convert the Vec at src[i]; return it and which lanes have a NaN to report."""
+    spec, operands, s, ahead = context
+    src = operands.src
+    prefetch_lanes(src, i + ahead, vec)
+    x = load_elements(src, i, vec)
+    return apply_op_prepared(spec, to_compute(spec, x, operands.scale), s, operands.dst), nan_mask(spec, x)
+
+
+_stream_lines = stream_by_lines(_convert_lanes)
+
+
+@njit
+def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
+    """Write what src[i:end] becomes to dst[i:end]; return whether there was a NaN to report.
+
+    Elements of src are prefetched `ahead` of those that are converted.
+    """
+    src, dst = operands.src, operands.dst
+    vec, nan = register_lanes(operands), False
+    stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
+    if stop - i >= count(vec) and not needs_division(spec, scale):
+        s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+        nan |= _convert_run_prepared(spec, operands, args, s, i, stop, ahead)
+        i = stop
+    while i < end:
+        x = load_elements(src, i, dtype_of(src))
+        nan |= any_lane(nan_mask(spec, x))
+        value = to_compute(spec, x, operands.scale)
+        store_elements(dst, i, apply_op(spec, value, scale, zero_point, args, dst))
+        i += 1
+    return nan
+
+
+@njit
+def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
+    """Convert i..end, a register or more, by a prepared scale; return whether there was a NaN to report."""
+    src, dst, like, context = operands.src, operands.dst, operands.scale, (spec, operands, s, ahead)
+    vec = register_lanes(operands)
+    n, last = count(vec), end - count(vec)
+    y, nans = _convert_lanes(context, i, vec)
+    store_elements(dst, i, y)
+    # whole cache lines from here on: NumPy's arrays begin 16 bytes after one, and lines cut in two cost double
+    aligned = n - misalignment(wider(src, dst), i, lanes_like(vec, wider(src, dst)))
+    if aligned % group_of(src) == 0 and aligned % group_of(dst) == 0:
+        i += aligned
+    found = False
+    if args.streaming:
+        i, found = _stream_lines(spec, context, src, dst, i, end, vec)
+    while i <= last - n:  # two registers a turn share the test for NaN
+        x, x2 = load_elements(src, i, vec), load_elements(src, i + n, vec)
+        nans = nans | nan_mask_of_two(spec, x, x2)
+        prefetch(src, i + ahead)
+        prefetch(src, i + n + ahead)
+        store_elements(dst, i, apply_op_prepared(spec, to_compute(spec, x, like), s, dst))
+        store_elements(dst, i + n, apply_op_prepared(spec, to_compute(spec, x2, like), s, dst))
+        i += 2 * n
+    i = min(i, last)
+    while True:
+        y, nan = _convert_lanes(context, i, vec)
+        nans = nans | nan
+        store_elements(dst, i, y)
+        if i == last:
+            break
+        i = min(i + n, last)
+    return found | any_lane(nans)
+
+
+@njit
+def _by_parameters(spec, operands, args, p, i, end):
+    """Convert i..end by the parameters with index p; return the status."""
+    one = dtype_of(operands.scale)
+    scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
+    ahead = prefetch_distance(operands.src)
+    return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
+
+
+# --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
+
+BATCHED_REGISTERS = 16  # registers at most: on a Zen 4 32 are as fast one by one
+
+
+@specialize
+def visit_batch(spec, operands, args, p, i, row_end, limit):
+    """Visit runs to `limit` if they are short enough, from i on, where a whole block begins; its row ends at `row_end`.
+
+    Return how many, where the next one begins and its row ends, and the status.
+    """
+    together = {ElementOperands: _convert_batch, ErrorOperands: add_errors_of_blocks}
+    return together.get(operands.instance_class, lambda spec, operands, args, p, i, row_end, limit: (0, i, row_end, 0))
+
+
+@specialize
+def batch_size(spec, operands):
+    """Return how many runs are prepared together: as many as a register has lanes, any where nothing is computed.
+
+    One for `compare`, which prepares none.
+    """
+    lanes = REGISTER_BITS // computes_in(spec, operands.types[2]).bitwidth
+    n = {"dequantize": 1 << 62, "compare": 1}.get(spec.op, lanes)
+    return lambda spec, operands: n
+
+
+@njit
+def _convert_batch(spec, operands, args, p, i, row_end, limit):
+    """Convert runs, blocks and rests, with indices p on, up to some of which one needs a division.
+
+    If packed runs are more than one, all of them fill whole bytes (see `arrangement_of_packed`).
+    """
+    src, dst, n, done, status = operands.src, operands.dst, count(register_lanes(operands)), 0, 0
+    if args.block < n or args.block > BATCHED_REGISTERS * n or args.block % (group_of(src) * group_of(dst)):
+        return 0, i, row_end, 0
+    memory = scratch(PREPARED, compute_type(spec, operands.scale))
+    left = blocks_left(args, i, row_end)
+    many, most = runs_until(args, i, left, limit), batch_size(spec, operands)
+    while done < many:
+        if not _prepare_runs(spec, operands, args, p + done, i, left, min(many - done, most), memory):
+            break
+        runs = batch_length(args, left, many - done, most)
+        if args.block <= 2 * n:
+            i, left, nan = _convert_runs_of_two(spec, operands, args, p + done, i, left, runs, memory)
+        else:
+            i, left, nan = _convert_runs_of_more(spec, operands, args, p + done, i, left, runs, memory)
+        done, status = done + runs, status | status_of(nan, False)
+    return done, i, row_end_of(args, i, left), status
+
+
+@njit
+def _convert_two(context, i, end, vec):
+    """Convert a run of one register, or two, which may overlap; return which lanes have a NaN to report."""
+    dst, last = context[1].dst, end - count(vec)
+    y, nans = _convert_lanes(context, i, vec)
+    if last > i:
+        y2, nans2 = _convert_lanes(context, last, vec)
+        store_elements(dst, last, y2)
+        nans = nans | nans2
+    store_elements(dst, i, y)
+    return nans
+
+
+@njit
+def _convert_more(context, i, end, vec):
+    """Convert a run of some registers, the last of which may overlap; return which lanes have a NaN to report."""
+    dst, last = context[1].dst, end - count(vec)
+    y, nans = _convert_lanes(context, last, vec)
+    store_elements(dst, last, y)
+    for j in range(i, last, count(vec)):
+        y, more = _convert_lanes(context, j, vec)
+        store_elements(dst, j, y)
+        nans = nans | more
+    return nans
+
+
+def _run_by_run(convert):
+    """Make the loop that converts consecutive runs, each by `convert` with its prepared scale.
+
+    It returns where the next run begins, the blocks left in its row, and whether there was a NaN to report. The tail of
+    a row is written before its blocks: if it fills no register, the register begins in the block before, which then
+    overwrites its own part.
+    """
+
+    @njit
+    def convert_runs(spec, operands, args, p, i, left, runs, memory):
+        vec, ahead = register_lanes(operands), _ahead_of_runs(spec, operands, args.block)
+        rest, k, nan = tail_size(args), 0, False
+        while k < runs:
+            whole = left if rest == args.block else left - 1
+            blocks = min(whole, runs - k)
+            has_rest = blocks < left and k + blocks < runs
+            if has_rest:
+                end = i + blocks * args.block + rest
+                context = spec, operands, _prepared(spec, operands, args, p, k + blocks, memory), ahead
+                nan |= any_lane(convert(context, end - max(rest, count(vec)), end, vec))
+            for j in range(blocks):
+                context = spec, operands, _prepared(spec, operands, args, p, k + j, memory), ahead
+                nan |= any_lane(convert(context, i, i + args.block, vec))
+                i += args.block
+            k, left = k + blocks, left - blocks
+            if has_rest:
+                i, k, left = i + rest, k + 1, 0
+            left = left if left else args.blocks
+        return i, left, nan
+
+    return convert_runs
+
+
+# runs of one or two registers, which most blocks are, are 1.1 to 1.2 times as fast in a loop of their own
+_convert_runs_of_two, _convert_runs_of_more = _run_by_run(_convert_two), _run_by_run(_convert_more)
+
+
+@specialize
+def _prepared(spec, operands, args, p, k, memory):
+    """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
+
+    def stored(spec, operands, args, p, k, memory):
+        return load_prepared(memory, batch_size(spec, operands), k)
+
+    def given(spec, operands, args, p, k, memory):
+        one = dtype_of(operands.scale)
+        scale, zero_point = load_scale(spec, operands, p + k, one), load_zero_point(spec, operands, args, p + k, one)
+        return prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+
+    return given if spec.op == "dequantize" else stored
+
+
+@specialize
+def _prepare_runs(spec, operands, args, p, i, left, runs, memory):
+    """Write the `PreparedScale` of each run from i on to memory; return whether all of them can be used so."""
+    if spec.op == "dequantize":
+        return lambda spec, operands, args, p, i, left, runs, memory: True
+    return _prepare_by_ranges if spec.range_scheme else _prepare_given
+
+
+@specialize
+def _ahead_of_runs(spec, operands, size):
+    """Return how far ahead of what is converted to prefetch: where ranges were taken, beyond the runs of this turn."""
+    if spec.range_scheme:
+        return lambda spec, operands, size: size * batch_size(spec, operands)
+    return lambda spec, operands, size: prefetch_distance(operands.src)
+
+
+@njit
+def _prepare_given(spec, operands, args, p, i, left, runs, memory):
+    n, many = batch_size(spec, operands), compute_lanes(spec, operands.scale, 1)
+    if runs == n:
+        scales = load_scale(spec, operands, p, many)
+        zero_points = in_lanes(load_zero_point(spec, operands, args, p, many), scales)
+        return prepare_lanes(spec, scales, zero_points, args, memory, n)
+    one, dtype = dtype_of(operands.scale), parameter_type(spec, operands.scale)
+    scales, zero_points = scratch(FIELD, dtype), scratch(FIELD, dtype)
+    for k in range(n):
+        j = p + min(k, runs - 1)
+        scales[k] = load_scale(spec, operands, j, one)
+        zero_points[k] = load_zero_point(spec, operands, args, j, one)
+    vec = lanes_like(many, scales)
+    return prepare_lanes(spec, load(scales, 0, vec), load(zero_points, 0, vec), args, memory, n)
+
+
+@specialize
+def in_lanes(value, like):
+    """Return a number in each lane."""
+    if lane_count(value) == lane_count(like):
+        return lambda value, like: value
+    return lambda value, like: full_like(value, like)
+
+
+@njit
+def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
+    """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
+    scale, n, found = operands.scale, batch_size(spec, operands), False
+    vec, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
+    los, his = scratch(FIELD, dtype), scratch(FIELD, dtype)
+    for k in range(runs):
+        end = i + size_of_run(args, left)
+        lo, hi, nan = min_max_of_run(operands.src, i, end, register_lanes(operands))
+        los[k], his[k], found = to_compute(spec, lo, scale), to_compute(spec, hi, scale), found | nan
+        i, left = end, left_after_run(args, left)
+    for k in range(runs, n):
+        los[k], his[k] = los[runs - 1], his[runs - 1]
+    scales, zero_points = range_parameters(spec, load(los, 0, vec), load(his, 0, vec), args, scale)
+    if found or not prepare_lanes(spec, scales, zero_points, args, memory, n):
+        return False
+    if runs == n:
+        store_parameters(spec, operands, p, scales, zero_points)
+    else:
+        store_first_parameters(spec, operands, p, scales, zero_points, runs)
+    return True
+
+
+# --- range and values in one pass -------------------------------------------------------------------------------------
+
+
+@njit
+def _by_range(spec, operands, args, p, i, end):
+    """Convert i..end by parameters from their own range, which are stored with index p; return the status."""
+    lo, hi, nan = min_max(operands.src, i, end)
+    lo, hi = count_nan_as_zero(spec, lo, hi, nan)
+    scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
+    infinite = is_infinite(scale)
+    scale = mark_nan(spec, scale, nan)
+    store_parameters(spec, operands, p, scale, zero_point)
+    length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
+    ahead = max(length if length <= PREFETCH_ROW else 0, prefetch_distance(operands.src))
+    found = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
+    return status_of(found, infinite)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _compare(spec, operands, args, p, i, end):
+    one = dtype_of(operands.scale)
+    scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
+    return add_errors(spec, operands, args, (scale, zero_point), i, end)

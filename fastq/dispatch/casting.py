@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.copies import copy_from
-from fastq.dispatch.granularity import Layout
+from fastq.dispatch.layout import Layout
 from fastq.dispatch.planner import kernel_args
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import VALUES, plan_launch, run

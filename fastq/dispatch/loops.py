@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from fastq.dispatch.granularity import Layout
+from fastq.dispatch.layout import Layout
 from fastq.kernels.body.errors import AT_A_TIME
 from fastq.kernels.build import element_type, register_elements
 from fastq.kernels.storage import ElementType

@@ -7,7 +7,7 @@ The numbers are those of fastq/system/tuning.py, each with its measurement.
 
 from __future__ import annotations
 
-from fastq.dispatch.granularity import Layout
+from fastq.dispatch.layout import Layout
 from fastq.engine.runtime.kernel_args import STAGED, STRAIGHT, WHOLE_BYTES, WHOLE_ROWS
 from fastq.kernels.build import element_type
 from fastq.kernels.storage import ElementType

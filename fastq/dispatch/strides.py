@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.granularity import Layout, make_layout
+from fastq.dispatch.layout import Layout, make_layout
+from fastq.formats.granularity import Granularity
 from fastq.system import tuning
 
 Array = NDArray[Any]
@@ -24,6 +26,34 @@ class Memory(NamedTuple):
 
     strides: tuple[int, ...]  # bytes
     dtype: np.dtype[Any]
+
+
+class StridedOperands(NamedTuple):
+    """Where source and result lie that go through tiles; None of those on which kernels work in place."""
+
+    x: Memory | None = None
+    out: Memory | None = None
+
+
+NOT_STRIDED = StridedOperands()
+
+
+class View(NamedTuple):
+    """Arrays as kernels see them.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the values, axes in the order in which they are visited.
+    layout : Layout
+        The granularity in that order.
+    memory : StridedOperands
+        Which of source and result go through tiles.
+    """
+
+    shape: tuple[int, ...]
+    layout: Layout
+    memory: StridedOperands = NOT_STRIDED
 
 
 def memory_of(x: Array) -> Memory | None:
@@ -88,27 +118,45 @@ class Arrangement(NamedTuple):
         Axes from the slowest to the fastest in that view; None: as they are.
     direct : bool
         Whether memory is contiguous in that order, so that kernels can work on it in place.
-    axes : tuple of int or None
-        The kept axes in that view.
     layout : Layout
         The granularity in that view.
+    shape : tuple of int
+        Shape of the values in that view.
     parameter_order : tuple of int
         Axes of scale and zero point in that view; empty: as they are.
+    packs : bool
+        Whether codes that share bytes are read or written, which are in C order.
     """
 
     order: tuple[int, ...] | None
     direct: bool
-    axes: tuple[int, ...] | None
     layout: Layout
-    parameter_order: tuple[int, ...]
+    shape: tuple[int, ...]
+    parameter_order: tuple[int, ...] = ()
+    packs: bool = False
 
-    def view(self, x: Array) -> Array:
+    def turned(self, x: Array) -> Array:
         """Return an array with its axes in the order of this view."""
         return x if self.order is None else x.transpose(self.order)
 
+    def view(self, x: Array, out: Array | None, dtype: np.dtype[Any], reads: bool = False) -> View:
+        """Return how kernels see a source, and a result of a dtype, to be made in the memory order of x without out.
+
+        With `reads` out is read too.
+        """
+        if out is not None:
+            made = (memory_of if reads else memory_of_out)(self.turned(out))
+        else:
+            made = None if self.packs else memory_of_result(x, dtype, self.order)
+        return View(self.shape, self.layout, StridedOperands(memory_of(self.turned(x)), made))
+
+    def view_of_input(self, x: Array) -> View:
+        """Return how kernels see an array of which only parameters are taken."""
+        return View(self.shape, self.layout, StridedOperands(memory_of(self.turned(x))))
+
     def in_order(self, x: Array) -> Array:
         """Return an array on which kernels can work in place in this view: as it is, or a copy."""
-        seen = np.ascontiguousarray(self.view(x))
+        seen = np.ascontiguousarray(self.turned(x))
         return seen if self.order is None else seen.transpose(inverse(self.order))
 
     def to_kernel(self, parameters: Array) -> Array:
@@ -144,8 +192,7 @@ def with_last(axis: int, ndim: int) -> tuple[int, ...]:
 def arrange(
     x: Array,
     out: Array | None,
-    axes: tuple[int, ...] | None,
-    block_size: int,
+    granularity: Granularity,
     given: bool = False,
     reads: bool = False,
     scale_order: tuple[int, ...] | None = None,
@@ -160,8 +207,8 @@ def arrange(
     ----------
     x, out : ndarray
         Only their memory counts; out may be None.
-    axes, block_size : tuple of int or None, int
-        The granularity in the caller's order.
+    granularity : Granularity
+        In the caller's order.
     given : bool
         Whether scale and zero point are given.
     reads : bool
@@ -170,18 +217,18 @@ def arrange(
     scale_order : tuple of int, optional
         Axes of contiguous given scales, slowest first.
     """
-    natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, axes, block_size)
+    natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, granularity)
     leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
     in_memory = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out, reads)
     arrangement = None
-    for order in (in_memory, natural, tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))):
+    for order in (in_memory, natural, tuple(sorted(natural, key=lambda axis: axis not in granularity.kept))):
         direct = is_plain(x.transpose(order)) and (out is None or is_plain_out(out.transpose(order)))
-        arrangement = _arranged(x.shape, axes, block_size, order, direct)
+        arrangement = _arranged(x.shape, granularity, order, direct)
         if arrangement is None:
             continue
         if order == natural or in_c_order is None:
             break
-        if _is_faster(arrangement, in_c_order, block_size, x.itemsize, given, reads, scale_order):
+        if _is_faster(arrangement, in_c_order, granularity.block_size, x.itemsize, given, reads, scale_order):
             break
     assert arrangement is not None  # kept axes in front always have a layout
     return arrangement
@@ -251,16 +298,54 @@ def order_without_gaps(x: Array) -> tuple[int, ...] | None:
 
 
 def _arranged(
-    shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, order: tuple[int, ...], direct: bool
+    shape: tuple[int, ...], granularity: Granularity, order: tuple[int, ...], direct: bool
 ) -> Arrangement | None:
     if order == tuple(range(len(shape))):
-        layout = make_layout(shape, axes, block_size)
-        return None if layout is None else Arrangement(None, direct, axes, layout, ())
-    kept = None if axes is None else tuple(sorted(order.index(axis) for axis in axes))
-    layout = make_layout(tuple(shape[axis] for axis in order), kept, block_size)
+        layout = make_layout(shape, granularity)
+        return None if layout is None else Arrangement(None, direct, layout, shape)
+    turned = tuple([shape[axis] for axis in order])
+    layout = make_layout(turned, granularity.in_order(order))
     if layout is None:
         return None
     parameter_order: tuple[int, ...] = ()
-    if axes is not None and len(layout.shape) > 1:
-        parameter_order = order if block_size else tuple(axes.index(axis) for axis in order if axis in axes)
-    return Arrangement(order, direct, kept, layout, parameter_order)
+    if len(layout.shape) > 1:
+        axes = granularity.parameter_axes(len(shape))
+        parameter_order = tuple(axes.index(axis) for axis in order if axis in axes)
+    return Arrangement(order, direct, layout, turned, parameter_order)
+
+
+def arrange_packed(
+    shape: tuple[int, ...], granularity: Granularity, packed: Array | None, group: int
+) -> Arrangement | None:
+    """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte.
+
+    So every row and every run of one parameter begins on a whole byte, of which there is one for each `group` of codes.
+    """
+    layout = make_layout(shape, granularity)
+    if layout is None or not is_plain(packed):
+        return None
+    starts = [shape[-1]] if shape and math.prod(shape[:-1]) > 1 else []
+    if layout.parameters > 1:
+        starts += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
+    if any(start % group for start in starts):
+        return None
+    return Arrangement(None, True, layout, shape, packs=True)
+
+
+def copy_if_overlapping(out: Array, *arrays: Any) -> tuple[Any, ...]:
+    """Return operands, of which arrays are copied where out shares memory with them.
+
+    A copy has the strides of its original where that has no gaps and goes forward, so that a plan holds for it.
+    """
+    return tuple(x.copy("K") if isinstance(x, np.ndarray) and _share_memory(x, out) else x for x in arrays)
+
+
+def _share_memory(x: Array, out: Array) -> bool:
+    if x.base is None and out.base is None:  # each owns its memory
+        return x is out
+    if not np.may_share_memory(x, out):
+        return False
+    try:
+        return np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True

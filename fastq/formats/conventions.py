@@ -472,11 +472,6 @@ CONVENTIONS = MappingProxyType({row.name: row for row in _ROWS})
 _SPELLINGS = {"pytorch": "torch", "ort": "onnxruntime", "tensorflow": "tflite", "litert": "tflite", "netcdf": "cf"}
 
 
-def granularity_of(axis: object, block_size: int) -> str:
-    """Return what a parameter belongs to, an array, channels or blocks, as the conditions of variants name it."""
-    return "blocks" if block_size else "array" if axis is None else "channels"
-
-
 def as_convention(convention: str | Convention) -> Convention:
     """Return the Convention that a name stands for, or the one given.
 

@@ -1,4 +1,4 @@
-"""Define the public functions: check the arguments, then compute."""
+"""Define the public functions: what is asked for, then plain NumPy."""
 
 from __future__ import annotations
 
@@ -8,56 +8,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.formats.conventions import Convention, as_convention, granularity_of
-from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.formats.range_methods import MSERange, as_range_method
+from fastq.formats.conventions import Convention
+from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
-from fastq.reference.arguments import (
-    FLOATS,
-    BitOrder,
-    as_float_codes,
-    as_floats,
-    as_input,
-    as_integers,
-    check_defaults,
-    check_nan,
-    check_no_nan,
-    check_saturates,
-    check_symmetric,
-    code_format,
-    compute_type,
-    linear_format,
-    nan_as_zero,
-    packed_format,
-    ready_to_encode,
-    widened,
-    within,
-)
+from fastq.reference.arguments import as_input, check_no_nan, compute_type, nan_as_zero, ready_to_encode, widened
 from fastq.reference.codes import decode, encode
 from fastq.reference.errors import clipped_count, measures
-from fastq.reference.given import as_scale, checked_qparams, raw_qparams
-from fastq.reference.granularity import any_flag, extremes, normalized, prescribed
-from fastq.reference.output import check_is_out, check_out, codes_dtype, codes_shape, delivered, output_dtype, stored
-from fastq.reference.packing import pack_codes, pack_signs, packed_shape, unpack_codes
+from fastq.reference.granularity import any_flag, extremes
+from fastq.reference.output import check_place, delivered, stored
+from fastq.reference.packing import BitOrder, pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.search import RangeParameters, least_error
-from fastq.results import Axis, Comparison, QParams, QuantizedArray
-from fastq.results.storage import check_stored_codes
-from fastq.system.arguments import (
-    as_array,
-    as_axis,
-    as_block_size,
-    as_bool,
-    as_choice,
-    as_dtype,
-    as_int,
-    as_shape,
-    equal,
-    is_a,
-    is_python,
-    shown,
-    within_array,
+from fastq.requests import packing
+from fastq.requests.arrays import MinMaxOptions, check_approximation, dtype_of_fakes, dtype_of_values
+from fastq.requests.packing import BinarizeOptions, PackOptions
+from fastq.requests.parameters import checked_qparams
+from fastq.requests.values import (
+    CARRIED,
+    LinearOptions,
+    QuantizeOptions,
+    RangeOptions,
+    Request,
+    ValuesOptions,
+    as_qparams,
+    by_numbers,
+    by_qparams,
+    by_range,
+    check_beside_qparams,
+    check_comparable,
+    codes_by_numbers,
+    ranges_of,
 )
+from fastq.results import Axis, Comparison, QParams, QuantizedArray
+from fastq.results.storage import check_stored_codes, stored_as
+from fastq.system.arguments import as_array, dtype_of, is_a, is_out, native
 
 Array = NDArray[Any]
 
@@ -85,11 +69,12 @@ def quantize(
         ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to
         even; arguments and errors as for `fastq.quantize`.
     """
-    x = as_input(x, "x")
-    qtype, parameters = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
-    check_out(out, codes_shape(x.shape, qtype), codes_dtype(qtype))
+    x = as_input(x)
+    options = RangeOptions(axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range)
+    request, parameters = _resolve(x, qparams, options)
+    check_place(out, *stored_as(x.shape, request.qtype))
     p = parameters()
-    return QuantizedArray(stored(_encoded(x, p, nan, saturate), p.dtype, out), p, x.shape)
+    return QuantizedArray(stored(_encoded(x, p, request), p.dtype, out), p, x.shape)
 
 
 def choose_qparams(
@@ -111,7 +96,8 @@ def choose_qparams(
     QParams
         Its scale has the compute type of `x`; arguments and errors as for `fastq.choose_qparams`.
     """
-    return _of_range(as_input(x, "x"), dtype, axis, block_size, symmetric, convention, nan, bits, range)[1]()
+    options = RangeOptions(axis, block_size, symmetric, True, bits, dtype, convention, nan, range)
+    return _of_range(as_input(x), options)[1]()
 
 
 def quantize_linear(
@@ -135,13 +121,11 @@ def quantize_linear(
         ``clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even;
         arguments and errors as for `fastq.quantize_linear`.
     """
-    x = as_input(x, "x")
-    check_is_out(out)
-    qtype = linear_format(dtype, zero_point, out)
-    as_convention(convention).check_format(qtype)
-    p = raw_qparams(scale, zero_point, qtype, axis, block_size, convention, x.shape, compute_type(x.dtype))
-    check_out(out, codes_shape(x.shape, qtype), codes_dtype(qtype))
-    return stored(_encoded(x, p, nan, saturate), qtype, out)
+    x, options = as_input(x), LinearOptions(axis, block_size, saturate, dtype, convention, nan)
+    named = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
+    request, p = _by_numbers("x", x.shape, by_numbers(x.dtype, options, *named), scale, zero_point)
+    check_place(out, *stored_as(x.shape, request.qtype))
+    return stored(_encoded(x, p, request), request.qtype, out)
 
 
 def dequantize_linear(
@@ -162,16 +146,12 @@ def dequantize_linear(
     ndarray
         ``(codes - zero_point) * scale``; arguments and errors as for `fastq.dequantize_linear`.
     """
-    codes = as_array(codes, "codes")
-    if codes.dtype.name not in QTYPES:
-        raise TypeError(f"codes must be of the dtype of a code format, not {codes.dtype}")
-    qtype, given = as_qtype(codes.dtype), np.dtype(np.float32) if is_python(scale) else as_scale(scale).dtype
-    dtype, row = output_dtype(dtype, out, given), as_convention(convention)
-    row.check_format(qtype)
-    ftype = compute_type(dtype if row.stored_type == "float64" else given)
-    p = raw_qparams(scale, zero_point, qtype, axis, block_size, convention, codes.shape, ftype)
-    check_out(out, codes.shape, dtype)
-    return delivered(decode(codes.astype(qtype.storage, copy=False), p), dtype, out)
+    codes, given = as_array(codes, "codes"), dtype_of(scale, "scale") or np.dtype(np.float32)
+    wanted = dtype_of_values(dtype, out, given)
+    asked = codes_by_numbers(codes.dtype, given, wanted, ValuesOptions(axis, block_size, dtype, convention))
+    request, p = _by_numbers("codes", codes.shape, asked, scale, zero_point)
+    check_place(out, codes.shape, wanted)
+    return delivered(decode(codes.astype(request.qtype.storage, copy=False), p), wanted, out)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
@@ -184,10 +164,10 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
     """
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
-    p = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype.type)
-    dtype = output_dtype(dtype, out, q.qparams.compute_dtype)
-    check_out(out, q.shape, dtype)
-    return delivered(decode(_unpacked(q), p), dtype, out)
+    p = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
+    wanted = dtype_of_values(dtype, out, q.qparams.compute_dtype)
+    check_place(out, q.shape, wanted)
+    return delivered(decode(_unpacked(q), p), wanted, out)
 
 
 def fake_quantize(
@@ -212,12 +192,12 @@ def fake_quantize(
     ndarray
         Of the dtype of `x` for floats, else of its compute type; arguments and errors as for `fastq.fake_quantize`.
     """
-    x = as_input(x, "x")
-    wanted = np.dtype(x.dtype if x.dtype.name in FLOATS else compute_type(x.dtype))
-    _, parameters = _resolve(x, dtype, qparams, axis, block_size, symmetric, convention, nan, bits, range, saturate)
-    check_out(out, x.shape, wanted)
+    x = as_input(x)
+    options = RangeOptions(axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range)
+    request, parameters = _resolve(x, qparams, options)
+    check_place(out, x.shape, dtype_of_fakes(x.dtype))
     p = parameters()
-    return delivered(decode(_encoded(x, p, nan, saturate), p), wanted, out)
+    return delivered(decode(_encoded(x, p, request), p), dtype_of_fakes(x.dtype), out)
 
 
 def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
@@ -228,11 +208,9 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     lo, hi : ndarray
         In the dtype of `x`; arguments and errors as for `fastq.minmax`.
     """
-    x = as_input(x, "x")
-    mode, axis = check_nan(nan), as_axis(axis)
-    block_size = as_block_size(block_size, axis)
-    axis = normalized(axis, x.ndim, "x")
-    lo, hi = extremes(nan_as_zero(widened(x), mode), axis, block_size)
+    x = as_input(x)
+    where = ranges_of(x.dtype, x.shape, MinMaxOptions(axis, block_size, nan))
+    lo, hi = extremes(nan_as_zero(widened(x), nan), where)
     return lo.astype(x.dtype), hi.astype(x.dtype)
 
 
@@ -244,13 +222,15 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     Comparison
         Errors ``x - q`` in float64; arguments and errors as for `fastq.compare`.
     """
-    x = widened(as_input(x, "x"))
+    x = widened(as_input(x))
     if is_a(q, QuantizedArray):
-        _check_comparable(x, q.shape)
+        check_comparable(x.shape, q.shape)
         values = dequantize(q)
     else:
-        values = widened(as_floats(q, "q"))
-        _check_comparable(x, values.shape)
+        values = as_array(q, "q")
+        check_approximation(values.dtype)
+        values = widened(values.astype(native(values.dtype), copy=False))
+        check_comparable(x.shape, values.shape)
     check_no_nan(x, "x has {} NaN, of which there is no error to measure; replace them first")
     return measures(x, values, clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None)
 
@@ -263,11 +243,12 @@ def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder 
     ndarray of uint8
         ``ceil(D * bits / 8)`` long on `axis`; arguments and errors as for `fastq.pack`.
     """
-    qtype = packed_format(dtype, bitorder)
-    codes = np.atleast_1d(as_float_codes(codes, qtype) if qtype.element else as_integers(codes, "codes"))
-    if not (qtype.element or within(codes, qtype).all()):
-        raise ValueError(f"codes must lie in {qtype.qmin} .. {qtype.qmax} for {qtype}")
-    return pack_codes(codes, qtype, within_array((as_int(axis, "axis"),), codes.ndim, "codes")[0], bitorder)
+    codes = as_array(codes, "codes")
+    asked = packing.pack(codes.dtype, codes.shape, PackOptions(axis, dtype, bitorder))
+    if not asked.qtype.element and codes.size:  # small integers of ml_dtypes compare with none that they have not
+        codes = codes.astype(np.int16) if codes.dtype.kind == "V" else codes
+        packing.check_codes(codes.min(), codes.max(), asked.qtype)
+    return pack_codes(codes.reshape(asked.shape), asked.qtype, asked.axis, bitorder)
 
 
 def binarize(
@@ -286,15 +267,11 @@ def binarize(
     ndarray of uint8 or int8
         ``np.packbits(x > 0)``; arguments and errors as for `fastq.binarize`.
     """
-    x = np.atleast_1d(nan_as_zero(widened(as_input(x, "x")), check_nan(nan)))
-    (where,) = within_array((as_int(axis, "axis"),), x.ndim, "x")
-    stored = as_dtype(dtype, "dtype", "uint8 or int8")
-    if stored not in (np.uint8, np.int8):
-        raise TypeError(f"dtype must be uint8 or int8, not {stored}")
-    as_choice(bitorder, "bitorder", ("little", "big"))
-    packed = pack_signs(x, where, bitorder, stored)
-    check_out(out, packed.shape, stored)
-    return delivered(packed, stored, out)
+    x = as_input(x)
+    asked = packing.binarize(x.dtype, x.shape, BinarizeOptions(axis, dtype, bitorder, nan))
+    packed = pack_signs(nan_as_zero(widened(x), nan).reshape(asked.shape), asked.axis, bitorder, asked.dtype)
+    check_place(out, packed.shape, asked.dtype)
+    return delivered(packed, asked.dtype, out)
 
 
 def unpack(
@@ -307,91 +284,52 @@ def unpack(
     ndarray of int8, uint8 or a float format
         Of shape `shape`; arguments and errors as for `fastq.unpack`.
     """
-    qtype, packed = packed_format(dtype, bitorder), as_array(packed, "packed")
-    if packed.dtype != np.uint8:
-        raise TypeError(f"packed must be uint8, not {packed.dtype}")
-    shape = as_shape(shape)
-    (where,) = within_array((as_int(axis, "axis"),), max(len(shape), 1), "the codes")
-    if packed.shape != packed_shape(shape, qtype, where):
-        raise ValueError(
-            f"packed has shape {packed.shape}, not that of {qtype} codes of shape {shape} along axis {axis}"
-        )
-    return unpack_codes(packed, qtype, shape, where, bitorder)
+    packed = as_array(packed, "packed")
+    asked = packing.unpack(packed.dtype, packed.shape, shape, PackOptions(axis, dtype, bitorder))
+    return unpack_codes(packed, asked.qtype, asked.shape, asked.axis, bitorder)
 
 
-def _resolve(
-    x: Array,
-    dtype: object,
-    qparams: QParams | None,
-    axis: Axis,
-    block_size: int,
-    symmetric: bool,
-    convention: str | Convention,
-    nan: str,
-    bits: int | None,
-    range: str | MSERange,
-    saturate: bool,
-) -> tuple[QType, Callable[[], QParams]]:
-    """Check how `x` is to be quantized; return the code format and what gives the parameters, of its range or given."""
-    if (dtype is None) == (qparams is None):
-        raise TypeError("exactly one of dtype and qparams is needed")
+def _resolve(x: Array, qparams: QParams | None, options: RangeOptions) -> tuple[Request, Callable[[], QParams]]:
+    """Return how `x` is to be quantized, and what gives the parameters, of its range or given."""
     if qparams is None:
-        check_saturates(saturate, range)
-        return _of_range(x, dtype, axis, block_size, symmetric, convention, nan, bits, range)
-    if not is_a(qparams, QParams):
-        raise TypeError(f"qparams must be a QParams, not {shown(qparams)}")
-    if equal(nan, "keep") and qparams.dtype.block_size:
-        raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qparams.dtype} are given")
-    check_defaults(axis=axis, block_size=block_size, symmetric=symmetric, convention=convention, bits=bits, range=range)
-    given = checked_qparams(qparams, x.shape, compute_type(x.dtype))
-    return given.dtype, lambda: given
+        return _of_range(x, options)
+    check_beside_qparams(*(getattr(options, name) for name in CARRIED))
+    given = checked_qparams(as_qparams(qparams), x.shape, np.dtype(compute_type(x.dtype)))
+    return by_qparams(x.dtype, x.ndim, given, QuantizeOptions(options.saturate, options.nan)), lambda: given
 
 
-def _of_range(
-    x: Array,
-    dtype: object,
-    axis: Axis,
-    block_size: int,
-    symmetric: bool,
-    convention: str | Convention,
-    nan: str,
-    bits: int | None,
-    range: str | MSERange,
-) -> tuple[QType, Callable[[], QParams]]:
-    """Check the options of parameters; return the code format, and what computes them: values are checked last."""
-    qtype, row = code_format(dtype, bits), as_convention(convention)
-    axis, block_size = prescribed(qtype, axis, block_size)
-    axis = normalized(axis, x.ndim, "x")
-    symmetric = as_bool(symmetric, "symmetric")
-    check_symmetric(qtype, symmetric)
-    always = bool(symmetric or qtype.element or qtype.block_size)
-    row.check(qtype, always, granularity_of(axis, block_size))
-    mode, method = check_nan(nan, qtype), as_range_method(range)
+def _of_range(x: Array, options: RangeOptions) -> tuple[Request, Callable[[], QParams]]:
+    """Return what parameters are asked for, and what computes them: values are checked last."""
+    request = by_range(x.dtype, x.ndim, options)
+    qtype, where = request.qtype, request.granularity
 
     def parameters() -> QParams:
         values = widened(x)
-        number = nan_as_zero(values, mode)
-        lo, hi = range_of(number, axis, block_size)
-        spoiled = any_flag(np.isnan(values) & (mode == "keep"), axis, block_size)
+        number = nan_as_zero(values, request.nan)
+        lo, hi = range_of(number, where)
+        spoiled = any_flag(np.isnan(values) & (request.nan == "keep"), where)
         tensor_scale = blocks.tensor_scale(np.maximum(-lo, hi), qtype) if qtype.has_tensor_scale else None
-        where, precision = (qtype, axis, block_size, always, convention), row.rounded_to(x.dtype)
-        asked = RangeParameters(*where, spoiled, tensor_scale, precision)
+        asked, method = RangeParameters(request, spoiled, tensor_scale), request.search
         return asked.of(lo, hi) if method is None else asked.of(*least_error(number, lo, hi, asked, method))
 
-    return qtype, parameters
+    return request, parameters
 
 
-def _check_comparable(x: Array, shape: tuple[int, ...]) -> None:
-    if x.shape != shape:
-        raise ValueError(f"x has shape {x.shape} and q has shape {shape}")
-    if x.size == 0:
-        raise ValueError("x has no elements to compare")
+def _by_numbers(
+    name: str, shape: tuple[int, ...], request: Request, scale: ArrayLike, zero_point: ArrayLike | None
+) -> tuple[Request, QParams]:
+    """Return the request placed where raw parameters belong, and these as QParams."""
+    rules = request.rules
+    given = rules.ready(scale, zero_point)
+    request = request.placed(name, shape, given.scale.shape, given.scale.size)
+    where = request.qtype, request.axis, request.granularity.block_size, False, request.convention
+    computed = None if given.scale.dtype == request.compute else request.compute
+    return request, QParams(given.scale, given.zero_point, *where, computed=computed)
 
 
-def _encoded(x: Array, p: QParams, nan: str, saturate: bool) -> Array:
+def _encoded(x: Array, p: QParams, request: Request) -> Array:
     """Return the codes of `x`, one an element."""
-    precision = as_convention(p.convention).rounded_to(x.dtype)
-    return encode(ready_to_encode(widened(x), nan, p.dtype), p, saturate, precision)
+    return encode(ready_to_encode(widened(x), request.nan, p.dtype), p, request.saturate, request.half)
 
 
 def _unpacked(q: QuantizedArray) -> Array:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.qtypes import QTYPES, QType
-from fastq.reference.arguments import BitOrder
 
 Array = NDArray[Any]
-
-
-def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int) -> tuple[int, ...]:
-    """Return the shape of packed codes: ``ceil(D * bits / 8)`` bytes along the axis, (1,) for rank 0."""
-    packed = list(shape or (1,))
-    packed[axis] = math.ceil(packed[axis] * qtype.bits / 8)
-    return tuple(packed)
+BitOrder = Literal["little", "big"]
 
 
 def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: BitOrder = "little") -> NDArray[np.uint8]:

@@ -9,8 +9,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.formats.conventions import DEFAULT, Convention, as_convention, granularity_of
+from fastq.formats.coding import Coding, coding_of
+from fastq.formats.conventions import DEFAULT, Convention, as_convention
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.system import lazy
 from fastq.system.arguments import (
@@ -24,8 +26,6 @@ from fastq.system.arguments import (
     native,
     shown,
 )
-
-Axis = int | tuple[int, ...] | None
 
 
 def _as_numbers(name: str, given: object) -> NDArray[Any]:
@@ -187,13 +187,21 @@ class QParams:
         return f"QParams({scheme_text(self)}, {parameters_text(self)})"
 
 
+def coding_of_parameters(p: QParams) -> Coding:
+    """Return the code format of some parameters as their convention uses it."""
+    return _coding(p, p.axis)
+
+
+def _coding(p: QParams, axis: Axis) -> Coding:
+    return coding_of(as_convention(p.convention), p.dtype, p.symmetric, kind_of(axis, p.block_size))
+
+
 def convention_for(p: QParams, axis: Axis) -> str | Convention:
     """Return the convention by which codes stand for the same values where parameters come to belong to another axis.
 
     That is the convention itself unless it tells arrays from channels: then the row as it is for what they were.
     """
-    row = as_convention(p.convention)
-    before, after = (row.under(p.symmetric, granularity_of(each, p.block_size)) for each in (p.axis, axis))
+    before, after = (_coding(p, each).row for each in (p.axis, axis))
     return p.convention if before == after else before
 
 

@@ -23,6 +23,11 @@ def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int = -1) -> tuple[
     return tuple(sizes)
 
 
+def stored_as(shape: tuple[int, ...], qtype: QType) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and dtype in which a format stores the codes of an array of some shape."""
+    return (packed_shape(shape, qtype), np.dtype(np.uint8)) if qtype.packed else (shape, qtype.storage)
+
+
 def check_stored_codes(codes: NDArray[Any], qtype: QType, shape: tuple[int, ...]) -> None:
     """Pass if codes have the shape and dtype in which a format stores those of an array of some shape.
 
@@ -31,8 +36,7 @@ def check_stored_codes(codes: NDArray[Any], qtype: QType, shape: tuple[int, ...]
     ValueError
         If not, naming both.
     """
-    wanted = packed_shape(shape, qtype) if qtype.packed else shape
-    storage = np.dtype(np.uint8) if qtype.packed else qtype.storage
+    wanted, storage = stored_as(shape, qtype)
     if codes.shape != wanted or native(codes.dtype) != storage:
         raise ValueError(
             f"codes have shape {codes.shape} and dtype {codes.dtype}, "

@@ -1,4 +1,4 @@
-"""(shape, axis, block_size) -> Layout(outer, length, inner, ...): integers only."""
+"""(shape, granularity) -> Layout(outer, length, inner, ...): integers only."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import math
 import operator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
-from fastq.system.arguments import as_axis, within_array
+from fastq.formats.granularity import Granularity
 
 NEVER = 1 << 62  # a cycle that no outer index reaches
 
@@ -53,54 +52,23 @@ class Layout:
         return self.kept == self.outer
 
 
-def kept_axes(axis: Any, ndim: int, array: str = "x") -> tuple[int, ...] | None:
-    """Return the axes that keep their own parameters, sorted and not negative; None for one set for the array.
-
-    Raises
-    ------
-    AxisError
-        If an axis is out of bounds.
-    ValueError
-        If one is named twice.
-    TypeError
-        If axis is not an int, a tuple of int or None.
-    """
-    axes = as_axis(axis)
-    return None if axes is None else within_array(axes if isinstance(axes, tuple) else (axes,), ndim, array)
-
-
-def parameter_shape(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int) -> tuple[int, ...]:
-    """Return the shape of scale and zero point."""
-    if axes is None:
-        return ()
-    if not block_size:
-        return tuple(shape[a] for a in axes)
-    axis = axes[0]
-    return (*shape[:axis], -(-shape[axis] // block_size), *shape[axis + 1 :])
-
-
 @functools.lru_cache(4096)
-def make_layout(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int) -> Layout | None:
+def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | None:
     """Return the layout of a C-contiguous array that has elements; None where no such view exists.
 
     That is so where more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
     """
-    parameters = parameter_shape(shape, axes, block_size)
-    size = math.prod(shape)
+    parameters, size = granularity.parameter_shape(shape), math.prod(shape)
     if math.prod(parameters) == 1:
         return Layout(1, size, 1, size, 1, NEVER, 1, parameters)
-    assert axes is not None
-    if block_size:
-        axis = axes[0]
+    if granularity.block_size:
+        (axis,) = granularity.kept
         outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-        return _in_blocks(outer, length, inner, min(block_size, length), parameters)
-    return _in_channels([(kept, math.prod(sizes)) for kept, sizes in _groups(shape, axes)], parameters)
-
-
-def _groups(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bool, list[int]]]:
-    """Neighbouring axes of the same kind together; axes of one element belong to either kind."""
-    wide = [(axis in axes, size) for axis, size in enumerate(shape) if size > 1]
-    return [(kept, [size for _, size in group]) for kept, group in groupby(wide, key=operator.itemgetter(0))]
+        return _in_blocks(outer, length, inner, min(granularity.block_size, length), parameters)
+    # neighbouring axes of the same kind together; axes of one element belong to either kind
+    wide = [(axis in granularity.kept, size) for axis, size in enumerate(shape) if size > 1]
+    groups = [(kept, math.prod(size for _, size in group)) for kept, group in groupby(wide, operator.itemgetter(0))]
+    return _in_channels(groups, parameters)
 
 
 def _in_blocks(outer: int, length: int, inner: int, block: int, shape: tuple[int, ...]) -> Layout:

@@ -1,4 +1,7 @@
-"""Define the public functions: what is asked for, then plain NumPy."""
+"""Define the public functions: what is asked for, then plain NumPy.
+
+Arguments, results and errors are those of the functions of the same names in `fastq`; options are given by name.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.formats.conventions import Convention
-from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
 from fastq.reference.arguments import as_input, check_no_nan, compute_type, nan_as_zero, ready_to_encode, widened
 from fastq.reference.codes import decode, encode
 from fastq.reference.errors import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
 from fastq.reference.output import check_place, delivered, stored
-from fastq.reference.packing import BitOrder, pack_codes, pack_signs, unpack_codes
+from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.search import RangeParameters, least_error
 from fastq.requests import packing
@@ -39,7 +40,7 @@ from fastq.requests.values import (
     codes_by_numbers,
     ranges_of,
 )
-from fastq.results import Axis, Comparison, QParams, QuantizedArray
+from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.storage import check_stored_codes, stored_as
 from fastq.system.arguments import as_array, dtype_of, is_a, is_out, native
 
@@ -47,57 +48,22 @@ Array = NDArray[Any]
 
 
 def quantize(
-    x: ArrayLike,
-    dtype: object = None,
-    *,
-    qparams: QParams | None = None,
-    axis: Axis = None,
-    block_size: int = 0,
-    symmetric: bool = False,
-    convention: str | Convention = "onnx",
-    nan: str = "raise",
-    saturate: bool = True,
-    out: Array | None = None,
-    bits: int | None = None,
-    range: str | MSERange = "minmax",
+    x: ArrayLike, dtype: object = None, *, qparams: QParams | None = None, out: Array | None = None, **options: Any
 ) -> QuantizedArray:
     """Return the codes of `x`, with parameters computed from its range or given.
 
-    Returns
-    -------
-    QuantizedArray
-        ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to
-        even; arguments and errors as for `fastq.quantize`.
+    ``codes = clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even.
     """
     x = as_input(x)
-    options = RangeOptions(axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range)
-    request, parameters = _resolve(x, qparams, options)
+    request, parameters = _resolve(x, qparams, RangeOptions(dtype=dtype, **options))
     check_place(out, *stored_as(x.shape, request.qtype))
     p = parameters()
     return QuantizedArray(stored(_encoded(x, p, request), p.dtype, out), p, x.shape)
 
 
-def choose_qparams(
-    x: ArrayLike,
-    dtype: object,
-    *,
-    axis: Axis = None,
-    block_size: int = 0,
-    symmetric: bool = False,
-    convention: str | Convention = "onnx",
-    nan: str = "raise",
-    bits: int | None = None,
-    range: str | MSERange = "minmax",
-) -> QParams:
-    """Return the scale and the zero point that the range of `x` asks for.
-
-    Returns
-    -------
-    QParams
-        Its scale has the compute type of `x`; arguments and errors as for `fastq.choose_qparams`.
-    """
-    options = RangeOptions(axis, block_size, symmetric, True, bits, dtype, convention, nan, range)
-    return _of_range(as_input(x), options)[1]()
+def choose_qparams(x: ArrayLike, dtype: object, **options: Any) -> QParams:
+    """Return the scale and the zero point that the range of `x` asks for; the scale has the compute type of `x`."""
+    return _of_range(as_input(x), RangeOptions(dtype=dtype, **options))[1]()
 
 
 def quantize_linear(
@@ -106,24 +72,13 @@ def quantize_linear(
     zero_point: ArrayLike | None = None,
     dtype: object = None,
     *,
-    axis: Axis = 1,
-    block_size: int = 0,
-    convention: str | Convention = "onnx",
-    nan: str = "raise",
-    saturate: bool = True,
     out: Array | None = None,
+    **options: Any,
 ) -> Array:
-    """Return the codes of `x` as ONNX's QuantizeLinear does.
-
-    Returns
-    -------
-    ndarray
-        ``clamp(rint(x / scale) + zero_point)``, for float formats the nearest code of ``x / scale``, ties to even;
-        arguments and errors as for `fastq.quantize_linear`.
-    """
-    x, options = as_input(x), LinearOptions(axis, block_size, saturate, dtype, convention, nan)
-    named = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
-    request, p = _by_numbers("x", x.shape, by_numbers(x.dtype, options, *named), scale, zero_point)
+    """Return the codes of `x` as ONNX's QuantizeLinear does: ``clamp(rint(x / scale) + zero_point)``."""
+    x, named = as_input(x), (dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None)
+    asked = by_numbers(x.dtype, LinearOptions(dtype=dtype, **options), *named)
+    request, p = _by_numbers("x", x.shape, asked, scale, zero_point)
     check_place(out, *stored_as(x.shape, request.qtype))
     return stored(_encoded(x, p, request), request.qtype, out)
 
@@ -133,35 +88,21 @@ def dequantize_linear(
     scale: ArrayLike,
     zero_point: ArrayLike | None = None,
     *,
-    dtype: DTypeLike | None = None,
-    axis: Axis = 1,
-    block_size: int = 0,
     out: Array | None = None,
-    convention: str | Convention = "onnx",
+    **options: Any,
 ) -> Array:
-    """Return the values of `codes`, one code an element, as ONNX's DequantizeLinear does.
-
-    Returns
-    -------
-    ndarray
-        ``(codes - zero_point) * scale``; arguments and errors as for `fastq.dequantize_linear`.
-    """
-    codes, given = as_array(codes, "codes"), dtype_of(scale, "scale") or np.dtype(np.float32)
-    wanted = dtype_of_values(dtype, out, given)
-    asked = codes_by_numbers(codes.dtype, given, wanted, ValuesOptions(axis, block_size, dtype, convention))
-    request, p = _by_numbers("codes", codes.shape, asked, scale, zero_point)
+    """Return the values of `codes`, one an element, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
+    codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), ValuesOptions(**options)
+    given = given or np.dtype(np.float32)
+    wanted = dtype_of_values(asked.dtype, out, given)
+    request = codes_by_numbers(codes.dtype, given, wanted, asked)
+    request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
     check_place(out, codes.shape, wanted)
     return delivered(decode(codes.astype(request.qtype.storage, copy=False), p), wanted, out)
 
 
 def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
-    """Return the values that a QuantizedArray stands for.
-
-    Returns
-    -------
-    ndarray
-        ``(codes - zero_point) * scale``; arguments and errors as for `fastq.QuantizedArray.dequantize`.
-    """
+    """Return the values that a QuantizedArray stands for: ``(codes - zero_point) * scale``."""
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {type(q).__name__}")
     p = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
@@ -171,57 +112,26 @@ def dequantize(q: QuantizedArray, *, dtype: DTypeLike | None = None, out: Array 
 
 
 def fake_quantize(
-    x: ArrayLike,
-    dtype: object = None,
-    *,
-    qparams: QParams | None = None,
-    axis: Axis = None,
-    block_size: int = 0,
-    symmetric: bool = False,
-    convention: str | Convention = "onnx",
-    nan: str = "raise",
-    saturate: bool = True,
-    out: Array | None = None,
-    bits: int | None = None,
-    range: str | MSERange = "minmax",
+    x: ArrayLike, dtype: object = None, *, qparams: QParams | None = None, out: Array | None = None, **options: Any
 ) -> Array:
-    """Return what is left of `x` after quantizing and dequantizing it.
-
-    Returns
-    -------
-    ndarray
-        Of the dtype of `x` for floats, else of its compute type; arguments and errors as for `fastq.fake_quantize`.
-    """
+    """Return what is left of `x` after quantizing and dequantizing it."""
     x = as_input(x)
-    options = RangeOptions(axis, block_size, symmetric, saturate, bits, dtype, convention, nan, range)
-    request, parameters = _resolve(x, qparams, options)
+    request, parameters = _resolve(x, qparams, RangeOptions(dtype=dtype, **options))
     check_place(out, x.shape, dtype_of_fakes(x.dtype))
     p = parameters()
     return delivered(decode(_encoded(x, p, request), p), dtype_of_fakes(x.dtype), out)
 
 
-def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
-    """Return the smallest and the largest element of each range.
-
-    Returns
-    -------
-    lo, hi : ndarray
-        In the dtype of `x`; arguments and errors as for `fastq.minmax`.
-    """
-    x = as_input(x)
-    where = ranges_of(x.dtype, x.shape, MinMaxOptions(axis, block_size, nan))
-    lo, hi = extremes(nan_as_zero(widened(x), nan), where)
+def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
+    """Return the smallest and the largest element of each range, in the dtype of `x`."""
+    x, asked = as_input(x), MinMaxOptions(**options)
+    where = ranges_of(x.dtype, x.shape, asked)
+    lo, hi = extremes(nan_as_zero(widened(x), asked.nan), where)
     return lo.astype(x.dtype), hi.astype(x.dtype)
 
 
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
-    """Return how far an approximation, quantized or not, is from `x`.
-
-    Returns
-    -------
-    Comparison
-        Errors ``x - q`` in float64; arguments and errors as for `fastq.compare`.
-    """
+    """Return how far an approximation, quantized or not, is from `x`: errors ``x - q`` in float64."""
     x = widened(as_input(x))
     if is_a(q, QuantizedArray):
         check_comparable(x.shape, q.shape)
@@ -235,58 +145,30 @@ def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     return measures(x, values, clipped_count(x, q.qparams) if is_a(q, QuantizedArray) else None)
 
 
-def pack(codes: ArrayLike, dtype: object, *, axis: int = -1, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
-    """Return `codes` of fewer than 8 bits without gaps between them, the first in the low bits.
-
-    Returns
-    -------
-    ndarray of uint8
-        ``ceil(D * bits / 8)`` long on `axis`; arguments and errors as for `fastq.pack`.
-    """
+def pack(codes: ArrayLike, dtype: object, **options: Any) -> NDArray[np.uint8]:
+    """Return `codes` of fewer than 8 bits without gaps between them, the first in the low bits."""
     codes = as_array(codes, "codes")
-    asked = packing.pack(codes.dtype, codes.shape, PackOptions(axis, dtype, bitorder))
+    asked = packing.pack(codes.dtype, codes.shape, PackOptions(dtype=dtype, **options))
     if not asked.qtype.element and codes.size:  # small integers of ml_dtypes compare with none that they have not
         codes = codes.astype(np.int16) if codes.dtype.kind == "V" else codes
         packing.check_codes(codes.min(), codes.max(), asked.qtype)
-    return pack_codes(codes.reshape(asked.shape), asked.qtype, asked.axis, bitorder)
+    return pack_codes(codes.reshape(asked.shape), asked.qtype, asked.axis, asked.bitorder)
 
 
-def binarize(
-    x: ArrayLike,
-    *,
-    axis: int = -1,
-    dtype: DTypeLike = "uint8",
-    bitorder: BitOrder = "big",
-    nan: str = "raise",
-    out: Array | None = None,
-) -> Array:
-    """Return in one bit of each element of `x` whether it is positive, packed along an axis.
-
-    Returns
-    -------
-    ndarray of uint8 or int8
-        ``np.packbits(x > 0)``; arguments and errors as for `fastq.binarize`.
-    """
-    x = as_input(x)
-    asked = packing.binarize(x.dtype, x.shape, BinarizeOptions(axis, dtype, bitorder, nan))
-    packed = pack_signs(nan_as_zero(widened(x), nan).reshape(asked.shape), asked.axis, bitorder, asked.dtype)
-    check_place(out, packed.shape, asked.dtype)
-    return delivered(packed, asked.dtype, out)
+def binarize(x: ArrayLike, *, out: Array | None = None, **options: Any) -> Array:
+    """Return in one bit of each element of `x` whether it is positive, packed along an axis."""
+    x, given = as_input(x), BinarizeOptions(**options)
+    asked = packing.binarize(x.dtype, x.shape, given)
+    values = nan_as_zero(widened(x), given.nan).reshape(asked.shape)
+    check_place(out, asked.packed, asked.dtype)
+    return delivered(pack_signs(values, asked.axis, asked.bitorder, asked.dtype), asked.dtype, out)
 
 
-def unpack(
-    packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], axis: int = -1, bitorder: BitOrder = "little"
-) -> Array:
-    """Return the codes in `packed`, one an element.
-
-    Returns
-    -------
-    ndarray of int8, uint8 or a float format
-        Of shape `shape`; arguments and errors as for `fastq.unpack`.
-    """
+def unpack(packed: ArrayLike, dtype: object, *, shape: tuple[int, ...], **options: Any) -> Array:
+    """Return the codes in `packed`, one an element."""
     packed = as_array(packed, "packed")
-    asked = packing.unpack(packed.dtype, packed.shape, shape, PackOptions(axis, dtype, bitorder))
-    return unpack_codes(packed, asked.qtype, asked.shape, asked.axis, bitorder)
+    asked = packing.unpack(packed.dtype, packed.shape, shape, PackOptions(dtype=dtype, **options))
+    return unpack_codes(packed, asked.qtype, asked.shape, asked.axis, asked.bitorder)
 
 
 def _resolve(x: Array, qparams: QParams | None, options: RangeOptions) -> tuple[Request, Callable[[], QParams]]:
@@ -319,8 +201,7 @@ def _by_numbers(
     name: str, shape: tuple[int, ...], request: Request, scale: ArrayLike, zero_point: ArrayLike | None
 ) -> tuple[Request, QParams]:
     """Return the request placed where raw parameters belong, and these as QParams."""
-    rules = request.rules
-    given = rules.ready(scale, zero_point)
+    given = request.rules.ready(scale, zero_point)
     request = request.placed(name, shape, given.scale.shape, given.scale.size)
     where = request.qtype, request.axis, request.granularity.block_size, False, request.convention
     computed = None if given.scale.dtype == request.compute else request.compute

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from fastq.formats.qtypes import QTYPES, QType
 
 Array = NDArray[Any]
-BitOrder = Literal["little", "big"]
 
 
-def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
+def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: Any = "little") -> NDArray[np.uint8]:
     """Pack codes along an axis without gaps."""
     numbers = np.moveaxis(codes.view(np.uint8) if qtype.element else codes.astype(np.uint8), axis, -1)
     *outer, length = numbers.shape
@@ -24,15 +23,13 @@ def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: BitOrder = "litt
     return np.asarray(np.moveaxis(packed.reshape(*outer, packed.shape[-1]), -1, axis), order="C")
 
 
-def pack_signs(x: Array, axis: int, bitorder: BitOrder, dtype: np.dtype[Any]) -> Array:
+def pack_signs(x: Array, axis: int, bitorder: Any, dtype: np.dtype[Any]) -> Array:
     """Pack along an axis whether elements are positive; bytes of int8 are less by 128."""
     packed = pack_codes(np.asarray(x > 0), QTYPES["uint1"], axis, bitorder)
     return packed if dtype == np.uint8 else (packed.astype(np.int16) - 128).astype(np.int8)
 
 
-def unpack_codes(
-    packed: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...], axis: int, bitorder: BitOrder
-) -> Array:
+def unpack_codes(packed: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...], axis: int, bitorder: Any) -> Array:
     """Return packed codes one an element, in the storage dtype of the format."""
     length = shape[axis] if shape else 1
     last = np.moveaxis(packed, axis, -1)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fastq.dispatch.callers import in_own_thread
+from fastq.formats.floats import FLOATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.quantize import choose_qparams
-from fastq.requests.arrays import FLOATS
 from fastq.system import lazy
 from fastq.system.arguments import as_choice, as_float, is_a, native, shown
 

@@ -10,7 +10,8 @@ from fastq.dispatch import planner
 from fastq.dispatch.spec import spec_of
 from fastq.dispatch.strides import arrange, order_without_gaps
 from fastq.formats.granularity import Granularity
-from fastq.requests.values import RangeOptions, by_range
+from fastq.requests.options import RangeOptions
+from fastq.requests.values import by_range
 from fastq.system import tuning
 
 

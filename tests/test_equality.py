@@ -413,7 +413,7 @@ def test_codes_that_do_not_fit_their_shape_or_format(codes):
 def test_no_block_is_in_two_chunks(shape, block_size, threads):
     """Two threads that widened the same range would lose one of the two."""
     from fastq.dispatch import planner
-    from fastq.dispatch.layout import make_layout
+    from fastq.dispatch.strides import make_layout
     from fastq.formats.granularity import Granularity
 
     for axis in range(len(shape)):

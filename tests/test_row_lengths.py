@@ -11,8 +11,8 @@ from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
 from fastq import reference
-from fastq.dispatch import loops, streaming
-from fastq.dispatch.layout import make_layout
+from fastq.dispatch import loops
+from fastq.dispatch.strides import make_layout
 from fastq.engine.runtime import threadpool
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QTYPES
@@ -108,7 +108,7 @@ def test_runs_of_a_few_elements(code, nan, streams, threads, monkeypatch, small_
     monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
     if streams:
         small_cache(stream_from=1, stream_codes=True)
-        assert streaming.store_mode(64, np.dtype("f4"), np.dtype("i1"))
+        assert loops.store_mode(64, np.dtype("f4"), np.dtype("i1"))
     for length, n in itertools.product(FEW[code], (1, 3)):
         threads(n)
         x = values("float32", 301 * length, length).clip(-900, 900)
@@ -195,7 +195,7 @@ def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan
 PARAMETERS_AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
-from fastq.dispatch.layout import make_layout
+from fastq.dispatch.strides import make_layout
 from fastq.dispatch.loops import rows_as_one
 from fastq.formats.granularity import Granularity
 

@@ -16,7 +16,6 @@ from fastq.dask.parts import Chunks, Parts, value_chunks
 from fastq.dask.requests import Index, arguments, blockwise, codes_of, dtype_in
 from fastq.dispatch.cache import Call
 from fastq.formats.granularity import granularity
-from fastq.requests.arrays import check_input, dtype_of_fakes, dtype_of_values
 from fastq.requests.parameters import (
     check_parameter_shape,
     check_tensor_scale,
@@ -24,7 +23,15 @@ from fastq.requests.parameters import (
     in_dtypes_of,
     rules_of,
 )
-from fastq.requests.values import Request, by_numbers, by_qparams, codes_by_numbers
+from fastq.requests.values import (
+    Request,
+    by_numbers,
+    by_qparams,
+    check_input,
+    codes_by_numbers,
+    dtype_of_fakes,
+    dtype_of_values,
+)
 from fastq.results import without_checks
 from fastq.system.arguments import is_a
 

@@ -19,8 +19,8 @@ from fastq.dispatch.cache import Call
 from fastq.dispatch.calibration import Scheme
 from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType
-from fastq.requests.arrays import dtype_of_fakes
-from fastq.requests.values import QuantizeOptions, Request, by_range, ranges_of
+from fastq.requests.options import QuantizeOptions
+from fastq.requests.values import Request, by_range, dtype_of_fakes, ranges_of
 from fastq.results import without_checks
 from fastq.system.arguments import native
 

@@ -9,8 +9,7 @@ import dask.array as da
 import numpy as np
 
 from fastq.dispatch.cache import Call
-from fastq.formats.qtypes import QType
-from fastq.results.storage import stored_as
+from fastq.formats.qtypes import QType, stored_as
 from fastq.system.arguments import as_array, dtype_of, is_a
 
 Index = tuple[int, ...]

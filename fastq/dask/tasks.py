@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import call
 from fastq.dispatch.callers import in_own_thread
 from fastq.formats.granularity import Granularity
-from fastq.requests.arrays import MinMaxOptions
+from fastq.requests.options import MinMaxOptions
 from fastq.results import QParams
 from fastq.system.arguments import native
 

@@ -15,7 +15,8 @@ from fastq.dispatch.histogram import edges_of, exponents
 from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
-from fastq.requests.values import QuantizeOptions, RangeOptions, calibrated
+from fastq.requests.options import QuantizeOptions, RangeOptions
+from fastq.requests.values import calibrated
 from fastq.results import Axis, Histogram, QParams
 
 Array = NDArray[Any]

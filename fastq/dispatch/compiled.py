@@ -24,16 +24,8 @@ from fastq.formats.qtypes import QType
 from fastq.kernels.build import element_type
 from fastq.kernels.embedded import Conversion, conversion_of, convert_by_range, convert_with
 from fastq.kernels.spec import KernelSpec
-from fastq.requests.arrays import as_real
-from fastq.requests.values import (
-    LinearOptions,
-    RangeOptions,
-    Request,
-    ValuesOptions,
-    by_numbers,
-    by_range,
-    codes_by_numbers,
-)
+from fastq.requests.options import LinearOptions, RangeOptions, ValuesOptions
+from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers
 
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
 

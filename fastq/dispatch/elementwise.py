@@ -9,17 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.launch import BoundLaunch, launcher, nothing
-from fastq.dispatch.parameters import Result, checks_of, codes_result, in_bits, pass_as_they_are, result_of
+from fastq.dispatch.launch import BoundLaunch, checks_of, in_bits, launcher, nothing, pass_as_they_are
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, spec_of
-from fastq.dispatch.strides import order_without_gaps
+from fastq.dispatch.strides import Result, codes_result, order_without_gaps, result_of
 from fastq.engine.runtime.driver import never_fits
-from fastq.requests.arrays import check_input, dtype_of_fakes, dtype_of_values
+from fastq.formats.qtypes import check_stored_codes
 from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
-from fastq.requests.values import Request, by_numbers, by_qparams, codes_by_numbers, of_qparams
+from fastq.requests.values import (
+    Request,
+    by_numbers,
+    by_qparams,
+    check_input,
+    codes_by_numbers,
+    dtype_of_fakes,
+    dtype_of_values,
+    of_qparams,
+)
 from fastq.results import QParams, QuantizedArray, without_checks
-from fastq.results.storage import check_stored_codes
 from fastq.system.arguments import dtype_of, is_out
 
 Array = NDArray[Any]
@@ -78,18 +85,18 @@ def _values_by_qparams(call: Call) -> tuple[QParams, Request]:
 
 def dequantize(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `QuantizedArray.dequantize`."""
-    qparams, shape = call.qparams, call.shape
-    params = checked_qparams(qparams, shape, qparams.compute_dtype)
+    shape, compute = call.shape, call.qparams.compute_dtype
+    params = checked_qparams(call.qparams, shape, compute)
     check_stored_codes(codes, params.dtype, shape)
-    wanted = dtype_of_values(call.options.dtype, out, params.compute_dtype)
+    wanted = dtype_of_values(call.options.dtype, out, compute)
     result = result_of(shape, wanted, out, like=None if params.dtype.packed else codes)
-    return _by_qparams("dequantize", call, params, of_qparams(params, len(shape)), result)
+    return _by_qparams("dequantize", call, params, of_qparams(params, len(shape), compute), result)
 
 
 def _by_qparams(op: str, call: Call, params: QParams, request: Request, result: Result) -> BoundCall:
     """Return what launches an operation by its QParams, `params` where they are in the compute type."""
-    given, rules = given_by(params), rules_of(params, params.compute_dtype)
-    return _bound(spec_of(op, request), request, call, rules, given, result)
+    rules = rules_of(params, request.compute)
+    return _bound(spec_of(op, request), request, call, rules, given_by(params), result)
 
 
 def given_by(params: QParams) -> Parameters:
@@ -108,7 +115,8 @@ def _bound(
     zero_point = call.operands[3]
     zeros = given.zero_point.reshape(-1) if zero_point is None else None  # in one row
     # kernels read zero points of int16, of other signs, or floats
-    storage = storage_of(zero_point.dtype) if isinstance(zero_point, np.ndarray) else None
+    small = isinstance(zero_point, np.ndarray) and zero_point.dtype.kind == "V"
+    storage = storage_of(zero_point.dtype) if small else None
     storage = storage if given.zero_point.dtype == storage else None
     launch = launch_of(spec, request, call, rules, given, result, given.zero_point if storage else zero_point)
     new, launch_given, settle = result.new, launch.launch, launch.settle

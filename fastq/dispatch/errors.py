@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.elementwise import given_by
-from fastq.dispatch.launch import BoundLaunch, Launcher, launcher
+from fastq.dispatch.launch import BoundLaunch, Launcher, checks_of, in_bits, launcher, pass_as_they_are
 from fastq.dispatch.loops import loop_of
-from fastq.dispatch.parameters import checks_of, in_bits, pass_as_they_are
 from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, kernel_for
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, spec_of
@@ -34,14 +33,13 @@ from fastq.engine.runtime.driver import SUMS as ERRORS
 from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.granularity import ARRAY, Granularity
+from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.body.errors import SUM_LANES, SUMS
 from fastq.kernels.build import element_type
 from fastq.kernels.operands import ErrorOperands
-from fastq.requests.arrays import check_approximation, check_input
 from fastq.requests.parameters import Parameters, checked_qparams, rules_of
-from fastq.requests.values import check_comparable, of_qparams
+from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams
-from fastq.results.storage import check_stored_codes
 
 Array = NDArray[Any]
 
@@ -81,9 +79,10 @@ def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -
     """Resolve `fastq.compare` with codes."""
     check_input(x.dtype)
     check_comparable(x.shape, call.shape)
-    params = checked_qparams(call.qparams, call.shape, call.qparams.compute_dtype)
+    compute = call.qparams.compute_dtype
+    params = checked_qparams(call.qparams, call.shape, compute)
     check_stored_codes(q, params.dtype, call.shape)
-    request, rules, given = of_qparams(params, x.ndim), rules_of(params, params.compute_dtype), given_by(params)
+    request, rules, given = of_qparams(params, x.ndim, compute), rules_of(params, compute), given_by(params)
     way, shape = _launcher(spec_of("compare", request), request.granularity, x, q, in_bits(given))
 
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.launch import BoundLaunch
-from fastq.dispatch.parameters import result_of
+from fastq.dispatch.loops import outgrows_cache
 from fastq.dispatch.planner import COPY
-from fastq.dispatch.streaming import outgrows_cache
-from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out
+from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out, result_of
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.kernel_args import KERNEL_ARGS
 from fastq.engine.runtime.tiling import Operand, in_tiles
+from fastq.formats.floats import FLOATS
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.build import compile_kernel, element_type, stores_past_cache
 from fastq.kernels.ggml import blocks32 as gguf
@@ -27,7 +27,7 @@ from fastq.kernels.ggml import dequantize as block_values
 from fastq.kernels.ggml import quantize as superblocks
 from fastq.kernels.ggml.spec import GROUP, BlockSpec
 from fastq.kernels.operands import CopyOperands, WeightedOperands
-from fastq.requests.arrays import FLOATS, INTEGERS
+from fastq.requests.values import INTEGERS
 from fastq.system.arguments import as_importance, native
 
 Array = NDArray[Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastq.dispatch import cache
 from fastq.formats.granularity import as_granularity
-from fastq.requests.arrays import MinMaxOptions
+from fastq.requests.options import MinMaxOptions
 from fastq.results import QuantizedArray
 from fastq.system.arguments import is_lazy
 

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from fastq.dispatch.copies import packer, unpacker
 from fastq.dispatch.planner import plan_elementwise
 from fastq.dispatch.spec import OpSpec
-from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping
+from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extent_of
 from fastq.engine.runtime import result_pool
+from fastq.engine.runtime.cpython import keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
 from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.granularity import Granularity
+from fastq.requests.parameters import ParameterRules, Parameters
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -214,3 +216,61 @@ def _codes(spec: OpSpec, packed: Array | None, codes: Array) -> Codes:
         move = unpacker(packed, codes, code_format)
     operand = X if spec.op == "dequantize" else OUT
     return Codes(move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
+
+
+# --- parameters as callers give them ----------------------------------------------------------------------------------
+
+
+def in_bits(given: Parameters) -> Parameters:
+    """Return parameters as kernels can read them."""
+    return given._replace(scale=as_bits(given.scale), zero_point=as_bits(given.zero_point))
+
+
+def as_bits(array: Array) -> Array:
+    """Return an array of one-byte floats of ml_dtypes as the bits of its elements, any other as it is."""
+    return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)
+
+
+def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes: int, given: Parameters) -> Checks:
+    """Return what the driver has to look at before it launches kernels; out is None for a result to be made.
+
+    `given` are parameters that are ready.
+    """
+    (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result_nbytes) if out is None else extent_of(out)
+    qtype, (scale, zero_point, _) = rules.qtype, in_bits(given)
+    return Checks(
+        (nbytes_x, nbytes_out, scale.nbytes, zero_point.nbytes),
+        scale.dtype,
+        rules.convention.signed_scale or qtype.codebook is not None,
+        zero_point.dtype,
+        (0, 0) if qtype.element else (qtype.qmin, qtype.qmax),
+        (given.scale.dtype.type, given.zero_point.dtype.type),
+        (low_x, low_out),
+        qtype.codebook is not None,
+    )
+
+
+def pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: Parameters) -> bool:
+    """Whether the driver can read parameters as the caller gave them once they are contiguous.
+
+    `ready` are the same made ready.
+    """
+    if not _passes(scale, ready.scale, (float, np.float64)):
+        return False
+    zero, qtype = ready.zero_point, rules.qtype
+    if zero_point is None:
+        return zero.nbytes <= _KEPT_ZEROS
+    if rules.convention.zero_point != "integer":
+        return _passes(zero_point, zero, (float, np.float64))
+    checked = zero.itemsize == 1 or (qtype.fills_storage and not qtype.element)  # the driver reads bytes
+    return checked and _passes(zero_point, zero, (int,))
+
+
+_KEPT_ZEROS = 1 << 16  # bytes of zero points that a plan may keep for callers who give none
+
+
+def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:
+    if given is ready:
+        return ready.flags.aligned and ready.dtype.isnative
+    kind = type(given)
+    return not ready.shape and (kind in numbers or (kind is ready.dtype.type and keeps_value(ready.dtype)))

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fastq.requests.arrays import BlockOptions, HistogramOptions, MinMaxOptions, NoOptions
-from fastq.requests.packing import BinarizeOptions, PackOptions
-from fastq.requests.values import DequantizeOptions, LinearOptions, QuantizeOptions, RangeOptions, ValuesOptions
+from fastq.requests.options import (
+    BinarizeOptions,
+    BlockOptions,
+    DequantizeOptions,
+    HistogramOptions,
+    LinearOptions,
+    MinMaxOptions,
+    NoOptions,
+    PackOptions,
+    QuantizeOptions,
+    RangeOptions,
+    ValuesOptions,
+)
 
 
 class Operation(NamedTuple):

@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import plans
-from fastq.dispatch.layout import Layout
-from fastq.dispatch.loops import FEWEST, has_short_runs, loop_of
+from fastq.dispatch.loops import FEWEST, bytes_of, has_short_runs, loop_of, outgrows_cache, store_mode
 from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
-from fastq.dispatch.streaming import bytes_of, outgrows_cache, store_mode
-from fastq.dispatch.strides import NOT_STRIDED, StridedOperands, View
+from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, View
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import (
     ALL_STATUS,
@@ -430,17 +428,18 @@ def _plan_fused(
     aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
     if layout.inner > 1 and (aliased or (layout.block > tuned.fused_rows and outgrows_cache(4 * bytes_of(size, src)))):
         return None
-    args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
         if memory != NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
         kernel = kernel_for(columns.block_columns, kinds, op, arithmetic, **options)
+        args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
         return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and layout.parameters >= tuned.batched_blocks:
         kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
+        args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
         plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
         return _tiled_if_strided(
             plan, shape, kinds, memory, unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads

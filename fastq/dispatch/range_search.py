@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.layout import NEVER, Layout
 from fastq.dispatch.planner import kernel_args, kernel_for, owned_units
 from fastq.dispatch.spec import OpSpec
-from fastq.dispatch.strides import memory_of, memory_order
+from fastq.dispatch.strides import NEVER, Layout, memory_of, memory_order
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles

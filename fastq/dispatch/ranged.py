@@ -11,20 +11,28 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, launcher, nothing
-from fastq.dispatch.parameters import Result, codes_result, result_of
 from fastq.dispatch.planner import RangedPlan, accumulator_of, plan_elementwise, plan_parameters, plan_ranged
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts
 from fastq.dispatch.refusal import refuse_range
 from fastq.dispatch.spec import OpSpec, spec_of
-from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, extent_of, is_plain, memory_order
+from fastq.dispatch.strides import (
+    Arrangement,
+    Result,
+    arrange,
+    arrange_packed,
+    codes_result,
+    extent_of,
+    is_plain,
+    memory_order,
+    result_of,
+)
 from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, run
-from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
 from fastq.kernels.status import HAS_INFINITE_RANGE
-from fastq.requests.arrays import dtype_of_fakes, is_real
 from fastq.requests.parameters import TENSOR_SCALES
-from fastq.requests.values import Request, by_range, shape_of_ranges
+from fastq.requests.values import Request, by_range, dtype_of_fakes, shape_of_ranges
 from fastq.results import QParams, QuantizedArray, without_checks
 from fastq.system.arguments import native
 

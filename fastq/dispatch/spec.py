@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.formats.coding import Coding
-from fastq.formats.conventions import Convention
+from fastq.formats.conventions import Coding, Convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.kernels.rule import ONNX, RangeRule, Rule

@@ -1,19 +1,107 @@
-"""Arrange strided arrays for kernels: in place where memory is contiguous in some order of axes, else tile by tile."""
+"""See arrays as (outer, length, inner), in place where memory is contiguous in some order of axes, else in tiles."""
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.layout import Layout, make_layout
+from fastq.engine.runtime import result_pool
 from fastq.formats.granularity import Granularity
+from fastq.formats.qtypes import QType, stored_as
+from fastq.requests.values import check_out
 from fastq.system import tuning
 
 Array = NDArray[Any]
+
+NEVER = 1 << 62  # a cycle that no outer index reaches
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An array seen as (outer, length, inner) in C order, and which parameters belong to each part of it.
+
+    Along `length` run blocks of `block` rows, the last one of each outer index perhaps shorter. Outer index o, block b
+    and column i use parameter ``((o // cycle * kept + o % kept) * blocks + b) * inner + i``.
+
+    Attributes
+    ----------
+    outer, length, inner : int
+        The view.
+    block, blocks : int
+        Rows in a block, and blocks along `length`.
+    cycle, kept : int
+        Outer indices that share parameters: those that are the same modulo `kept` within a `cycle`.
+    shape : tuple of int
+        Shape of scale and zero point.
+    """
+
+    outer: int
+    length: int
+    inner: int
+    block: int
+    blocks: int
+    cycle: int
+    kept: int
+    shape: tuple[int, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameter sets."""
+        return math.prod(self.shape)
+
+    @property
+    def owned(self) -> bool:
+        """Whether each parameter belongs to one block of one outer index, and to no other part of the array."""
+        return self.kept == self.outer
+
+
+@functools.lru_cache(4096)
+def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | None:
+    """Return the layout of a C-contiguous array that has elements; None where no such view exists.
+
+    That is so where more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
+    """
+    parameters, size, kept = granularity.parameter_shape(shape), math.prod(shape), granularity.axes or ()
+    if math.prod(parameters) == 1:
+        return Layout(1, size, 1, size, 1, NEVER, 1, parameters)
+    if granularity.block_size:
+        (axis,) = kept
+        outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        return _in_blocks(outer, length, inner, min(granularity.block_size, length), parameters)
+    # neighbouring axes of the same kind together; axes of one element belong to either kind
+    wide = [(axis in kept, size) for axis, size in enumerate(shape) if size > 1]
+    groups = [(kept, math.prod(size for _, size in group)) for kept, group in groupby(wide, operator.itemgetter(0))]
+    return _in_channels(groups, parameters)
+
+
+def _in_blocks(outer: int, length: int, inner: int, block: int, shape: tuple[int, ...]) -> Layout:
+    if length % block == 0:
+        outer, length = 1, outer * length
+    return Layout(outer, length, inner, block, -(-length // block), NEVER, outer, shape)
+
+
+def _in_channels(groups: list[tuple[bool, int]], shape: tuple[int, ...]) -> Layout | None:
+    inner = groups.pop()[1] if groups[-1][0] else 1
+    length = groups.pop()[1] if groups else 1
+    first_kept = groups.pop(0)[1] if len(groups) == 3 or (groups and groups[0][0]) else 1
+    reduced = groups.pop(0)[1] if groups else 1
+    kept = groups.pop(0)[1] if groups else 1
+    if groups:
+        return None
+    if reduced == 1:
+        return _in_blocks(first_kept * kept, length, inner, length, shape)
+    return Layout(first_kept * reduced * kept, length, inner, length, 1, reduced * kept, kept, shape)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
 
 SHORT_ROW = 32  # elements of a row, below which a loop over rows takes longer than to transpose them
 # the same of rows of which it takes some as one; and elements that have the same parameters, from which on it does
@@ -107,6 +195,9 @@ def without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
         return x
     repeats = [stride == 0 and axis not in kept for axis, stride in enumerate(x.strides)]
     return x[tuple(slice(1) if each else slice(None) for each in repeats)]
+
+
+# --- arrangements -----------------------------------------------------------------------------------------------------
 
 
 class Arrangement(NamedTuple):
@@ -218,10 +309,11 @@ def arrange(
         Axes of contiguous given scales, slowest first.
     """
     natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, granularity)
+    kept = granularity.axes or ()
     leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
     in_memory = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out, reads)
     arrangement = None
-    for order in (in_memory, natural, tuple(sorted(natural, key=lambda axis: axis not in granularity.kept))):
+    for order in (in_memory, natural, tuple(sorted(natural, key=lambda axis: axis not in kept))):
         direct = is_plain(x.transpose(order)) and (out is None or is_plain_out(out.transpose(order)))
         arrangement = _arranged(x.shape, granularity, order, direct)
         if arrangement is None:
@@ -349,3 +441,52 @@ def _share_memory(x: Array, out: Array) -> bool:
         return np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """Shape and dtype of a result, and what makes an array for it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    new: Callable[[], Array]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the result."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Array | None = None) -> Result:
+    """Return shape, dtype and allocator of a result in C order, or in the memory order of an array; check out.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If out is not as described.
+    MemoryError
+        If the result has more bytes than an array of NumPy can have, as that of a broadcast array may.
+    """
+    nbytes = math.prod(shape) * dtype.itemsize
+    if out is not None:
+        check_out(out, shape, dtype)
+    elif nbytes > np.iinfo(np.intp).max:
+        raise MemoryError(f"a result of shape {shape} and dtype {dtype} has {nbytes} bytes, more than any memory")
+    if like is not None and not like.flags.c_contiguous:
+        order = memory_order(like)
+        in_memory = tuple(shape[axis] for axis in order)
+        return Result(shape, dtype, functools.partial(_empty_in_order, in_memory, dtype, inverse(order)))
+    large = nbytes >= result_pool.LARGE
+    return Result(shape, dtype, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
+
+
+def _empty_in_order(in_memory: tuple[int, ...], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Array:
+    """Return an array of anything, of a shape in memory, with its axes in another order."""
+    return result_pool.empty(in_memory, dtype).transpose(axes)
+
+
+def codes_result(x: Array, qtype: QType, out: Any) -> Result:
+    """Return shape, dtype and allocator of the codes of an array."""
+    return result_of(*stored_as(x.shape, qtype), out, like=None if qtype.packed else x)

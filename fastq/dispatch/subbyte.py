@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import packer, unpacker
-from fastq.dispatch.launch import BoundLaunch
-from fastq.dispatch.parameters import as_bits, result_of
+from fastq.dispatch.launch import BoundLaunch, as_bits
 from fastq.dispatch.refusal import refuse_nan
+from fastq.dispatch.strides import result_of
 from fastq.engine.runtime.driver import UNFIT
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat

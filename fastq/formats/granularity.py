@@ -43,9 +43,10 @@ class Granularity(NamedTuple):
 
     def parameter_shape(self, shape: Shape) -> Shape:
         """Return the shape of scale and zero point, for an array of a shape."""
+        axes = self.axes or ()
         if not self.block_size:
-            return tuple([shape[a] for a in self.kept])
-        axis = self.kept[0]
+            return tuple([shape[a] for a in axes])
+        axis = axes[0]
         return (*shape[:axis], -(-shape[axis] // self.block_size), *shape[axis + 1 :])
 
     def in_order(self, order: tuple[int, ...]) -> Granularity:

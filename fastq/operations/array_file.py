@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.formats.qtypes import QType, as_qtype
+from fastq.formats.qtypes import QType, as_qtype, check_stored_codes
 from fastq.operations.file_parts import convention_entry, convention_of, opened, read_array, with_tuples
 from fastq.requests.parameters import checked_qparams, rules_of
 from fastq.results import QParams, QuantizedArray
-from fastq.results.storage import check_stored_codes
 from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_shape, native, shown, without_duplicates
 from fastq.system.dtypes import ML_FLOATS

@@ -15,7 +15,7 @@ from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.qtypes import QType
 from fastq.operations import calibrator_file
 from fastq.operations.file_parts import as_path
-from fastq.requests.arrays import compute_dtype
+from fastq.requests.values import compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare, minmax
 from fastq.plot.axes import BLUE, GREEN, ORANGE, axis_of, check_axis, legend_below, percent
-from fastq.requests.arrays import as_input
+from fastq.requests.values import as_input
 from fastq.results import QuantizedArray
 from fastq.results.elements import code_ends, parameter_places, sampled_places, values_of
 from fastq.results.parameters import scheme_text

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.operations.measure import minmax
 from fastq.plot.axes import BLUE, GREY, ORANGE, VERMILLION, axis_of, check_axis, legend_below
-from fastq.requests.arrays import as_input
+from fastq.requests.values import as_input
 from fastq.results import QuantizedArray
 from fastq.results.elements import sampled_places, values_at
 from fastq.results.measures import FAR, outliers_of

@@ -11,7 +11,7 @@ from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare
 from fastq.plot.axes import require_matplotlib
 from fastq.plot.cells import Cells, cells_of, folded, is_square, is_stacked
-from fastq.requests.arrays import as_input
+from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.results.elements import code_ends
 from fastq.system.arguments import as_array, is_a

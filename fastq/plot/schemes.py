@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastq.operations import measure
 from fastq.plot.axes import BLUE, GREEN, ORANGE, PINK, SKY, VERMILLION, axis_of, check_axis, legend_below
 from fastq.plot.candidates import FAMILIES, SAMPLE, Trial
-from fastq.requests.arrays import as_input
+from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.qtypes import QType
-from fastq.requests import arrays
+from fastq.requests import values
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -18,7 +18,7 @@ HALVES = ("float16", "bfloat16")
 
 def as_input(x: ArrayLike, name: str = "x") -> Array:
     """Return `x` as an array of one of the input dtypes, in native byte order."""
-    x = arrays.as_input(x, name)
+    x = values.as_input(x, name)
     return x.astype(native(x.dtype), copy=False)
 
 

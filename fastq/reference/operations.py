@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fastq.formats.qtypes import check_stored_codes, stored_as
 from fastq.reference import blocks
 from fastq.reference.arguments import as_input, check_no_nan, compute_type, nan_as_zero, ready_to_encode, widened
 from fastq.reference.codes import decode, encode
@@ -21,27 +22,32 @@ from fastq.reference.packing import pack_codes, pack_signs, unpack_codes
 from fastq.reference.parameters import range_of
 from fastq.reference.search import RangeParameters, least_error
 from fastq.requests import packing
-from fastq.requests.arrays import MinMaxOptions, check_approximation, dtype_of_fakes, dtype_of_values
-from fastq.requests.packing import BinarizeOptions, PackOptions
+from fastq.requests.options import (
+    BinarizeOptions,
+    LinearOptions,
+    MinMaxOptions,
+    PackOptions,
+    QuantizeOptions,
+    RangeOptions,
+    ValuesOptions,
+)
 from fastq.requests.parameters import checked_qparams
 from fastq.requests.values import (
     CARRIED,
-    LinearOptions,
-    QuantizeOptions,
-    RangeOptions,
     Request,
-    ValuesOptions,
     as_qparams,
     by_numbers,
     by_qparams,
     by_range,
+    check_approximation,
     check_beside_qparams,
     check_comparable,
     codes_by_numbers,
+    dtype_of_fakes,
+    dtype_of_values,
     ranges_of,
 )
 from fastq.results import Comparison, QParams, QuantizedArray
-from fastq.results.storage import check_stored_codes, stored_as
 from fastq.system.arguments import as_array, dtype_of, is_a, is_out, native
 
 Array = NDArray[Any]

@@ -12,7 +12,7 @@ from fastq.formats.qtypes import QType
 from fastq.reference import floats
 from fastq.reference.arguments import HALVES
 from fastq.reference.packing import pack_codes
-from fastq.requests.arrays import check_out
+from fastq.requests.values import check_out
 from fastq.system.arguments import native
 
 Array = NDArray[Any]

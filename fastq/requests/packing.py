@@ -6,30 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.formats.qtypes import QTYPES, QType, as_qtype
-from fastq.requests.arrays import check_input, check_nan
-from fastq.results.storage import packed_shape
+from fastq.formats.qtypes import QTYPES, QType, as_qtype, packed_shape
+from fastq.requests.options import BinarizeOptions, PackOptions
+from fastq.requests.values import check_input, check_nan
 from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, within_array
 
 Shape = tuple[int, ...]
 DType = np.dtype[Any]
-
-
-class PackOptions(NamedTuple):
-    """Options of `fastq.pack` and `fastq.unpack`."""
-
-    axis: int = -1
-    dtype: object = None
-    bitorder: str = "little"
-
-
-class BinarizeOptions(NamedTuple):
-    """Options of `fastq.binarize`."""
-
-    axis: int = -1
-    dtype: object = "uint8"
-    bitorder: str = "big"
-    nan: str = "raise"
 
 
 class Packing(NamedTuple):

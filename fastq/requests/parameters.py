@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention, as_convention
-from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QTYPES, QType
-from fastq.requests.arrays import FLOATS, REAL, is_real
 from fastq.results import QParams
 from fastq.system.arguments import as_array, is_python, native
 

@@ -6,69 +6,185 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastq.formats.coding import Coding, coding_of
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention
-from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
+from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.formats.range_methods import MSERange, as_range_method
-from fastq.requests.arrays import MinMaxOptions, check_input, check_nan, compute_dtype, format_of_codes
+from fastq.requests.options import (
+    LinearOptions,
+    MinMaxOptions,
+    QuantizeOptions,
+    RangeOptions,
+    ValuesOptions,
+)
 from fastq.requests.parameters import ParameterRules, check_parameter_shape
 from fastq.results import QParams
-from fastq.system.arguments import MOST_AXES, as_axis, as_block_size, as_bool, equal, is_a, native
+from fastq.results.parameters import coding_of_parameters, unfilled
+from fastq.system.arguments import (
+    MOST_AXES,
+    as_array,
+    as_axis,
+    as_block_size,
+    as_bool,
+    as_choice,
+    as_dtype,
+    equal,
+    is_a,
+    is_out,
+    native,
+)
 
 Shape = tuple[int, ...]
 DType = np.dtype[Any]
 
+# --- arrays -----------------------------------------------------------------------------------------------------------
 
-class RangeOptions(NamedTuple):
-    """Options of operations that take parameters from ranges; the first ones are numbers."""
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+INTEGERS: tuple[np.dtype[Any], ...] = tuple(
+    np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
+)
+CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)  # those of float codes need ml_dtypes
 
-    axis: Axis = None
-    block_size: int = 0
-    symmetric: bool = False
-    saturate: bool = True
-    bits: int | None = None
-    dtype: object = None
-    convention: str | Convention = "onnx"
-    nan: str = "raise"
-    range: str | MSERange = "minmax"
-
-
-class QuantizeOptions(NamedTuple):
-    """Options of operations on values that get QParams; `key` is what a plan may depend on of these."""
-
-    saturate: bool = True
-    nan: str = "raise"
-    key: Any = None
+_COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {
+    dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS
+}
+_COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLOATS}
 
 
-class LinearOptions(NamedTuple):
-    """Options of `fastq.quantize_linear`."""
+def as_real(dtype: Any, name: str) -> np.dtype[Any]:
+    """Return the dtype of values that a dtype or its name stands for.
 
-    axis: Axis = 1
-    block_size: int = 0
-    saturate: bool = True
-    dtype: object = None
-    convention: str | Convention = "onnx"
-    nan: str = "raise"
-
-
-class ValuesOptions(NamedTuple):
-    """Options of `fastq.dequantize_linear`."""
-
-    axis: Axis = 1
-    block_size: int = 0
-    dtype: object = None
-    convention: str | Convention = "onnx"
+    Raises
+    ------
+    TypeError
+        If it is none of float16, bfloat16, float32 and float64.
+    """
+    is_name = is_a(dtype, str) and equal(dtype, "bfloat16")  # a dtype beside a string would be parsed: 1 us
+    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else as_dtype(dtype, name, REAL)
+    if not is_real(wanted):
+        raise TypeError(f"{name} must be {REAL}, not {wanted}")
+    return native(wanted)
 
 
-class DequantizeOptions(NamedTuple):
-    """Options of `fastq.dequantize`; `key` is what a plan may depend on of the QParams."""
+def as_input(x: Any, name: str = "x") -> NDArray[Any]:
+    """Return x as an ndarray of a dtype that can be quantized.
 
-    dtype: object = None
-    key: Any = None
+    Raises
+    ------
+    TypeError
+        If its dtype is none of float16, bfloat16, float32, float64 and the integers, or it is a masked array.
+    """
+    array = as_array(x, name)
+    check_input(array.dtype, name)
+    return array
+
+
+def check_input(dtype: np.dtype[Any], name: str = "x") -> np.dtype[Any]:
+    """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32.
+
+    Raises
+    ------
+    TypeError
+        If it is none of float16, bfloat16, float32, float64 and the integers.
+    """
+    found = _COMPUTE.get(native(dtype))
+    if found is None and not is_real(dtype):
+        raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {dtype}")
+    return found or _FLOAT32
+
+
+def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the compute type of a dtype of values."""
+    return _COMPUTE.get(native(dtype), _FLOAT32)
+
+
+def check_approximation(dtype: np.dtype[Any]) -> None:
+    """Pass if an array of a dtype can be compared with another one.
+
+    Raises
+    ------
+    TypeError
+        If not.
+    """
+    if not is_real(dtype):
+        raise TypeError(f"q must be a QuantizedArray, or a float array, not {dtype}")
+
+
+def format_of_codes(dtype: np.dtype[Any]) -> QType:
+    """Return the format of codes one an element, those of ml_dtypes among them.
+
+    Raises
+    ------
+    TypeError
+        If the dtype is that of no format.
+    """
+    dtype = native(dtype)
+    if dtype not in CODES and dtype.name not in QTYPES:
+        raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {dtype}")
+    return as_qtype(dtype)
+
+
+def dtype_of_values(dtype: Any, out: Any, default: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of decoded values: that asked for, else that of out, else the default.
+
+    Raises
+    ------
+    TypeError
+        If it is not that of values.
+    """
+    if dtype is not None:
+        return as_real(dtype, "dtype")
+    return as_real(out.dtype, "out") if is_out(out) else default
+
+
+def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of fake quantized values: that of the input, or its compute type."""
+    return native(dtype) if is_real(dtype) else compute_dtype(dtype)
+
+
+def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:
+    """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+    nan = as_choice(nan, "nan", ("raise", "zero") if qtype is None else ("raise", "zero", "keep"))
+    if qtype is None or nan != "keep":
+        return nan
+    if given and qtype.scale_element:
+        raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qtype} are given")
+    if not qtype.scale_element and (qtype.float_format is None or qtype.float_format.nan is None):
+        raise ValueError(f"nan='keep' needs codes that have a NaN, which {qtype} has not")
+    return nan
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return out if a result of this shape and dtype can be written to it.
+
+    Raises
+    ------
+    TypeError
+        If it is not an ndarray, or of another dtype.
+    ValueError
+        If it has another shape or is read-only.
+    """
+    if not is_out(out):
+        raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
+    if native(out.dtype) != dtype:
+        raise TypeError(f"out has dtype {out.dtype}, but the result has dtype {dtype}")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    return out
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 class Request(NamedTuple):
@@ -86,8 +202,8 @@ class Request(NamedTuple):
         The caller's axis, counted from the front.
     granularity : Granularity
         What each parameter belongs to; the array, where there is one parameter.
-    kind : str
-        What conditions of the convention go by: "array", "channels" or "blocks".
+    coding : Coding
+        The code format as the convention uses it.
     compute : dtype
         The type to compute in.
     nan, saturate
@@ -103,17 +219,12 @@ class Request(NamedTuple):
     symmetric: bool
     axis: Axis
     granularity: Granularity
-    kind: str
+    coding: Coding
     compute: DType
     nan: str = "raise"
     saturate: bool = True
     half: HalfPrecision = UNROUNDED
     search: MSERange | None = None
-
-    @property
-    def coding(self) -> Coding:
-        """The code format as the convention uses it."""
-        return coding_of(as_convention(self.convention), self.qtype, self.symmetric, self.kind)
 
     @property
     def rules(self) -> ParameterRules:
@@ -124,14 +235,12 @@ class Request(NamedTuple):
     @property
     def template(self) -> QParams:
         """Parameters from ranges without their numbers, in their dtypes."""
-        rules, block_size = self.rules, self.granularity.block_size
-        own = FLOAT_FORMATS[self.qtype.scale_element].dtype if self.qtype.scale_element else None
-        scale = own or rules.scale_dtype
-        numbers = np.empty(0, scale), np.empty(0, rules.zero_point_dtype(scale))
+        qtype, row = self.qtype, self.coding.row
+        own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
+        scale = own or row.scale_dtype(self.compute)
         computed = None if own is not None or scale == self.compute else self.compute
-        tensor = np.ones((), np.float32) if self.qtype.has_tensor_scale else None
-        scheme = self.symmetric, self.convention
-        return QParams(*numbers, self.qtype, self.axis, block_size, *scheme, tensor, computed)
+        where = self.axis, self.granularity.block_size, self.symmetric, self.convention, computed
+        return unfilled(scale, row.zero_point_dtype(qtype, scale), qtype, *where)
 
     def placed(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
         """Return the request for raw parameters of a shape: one number belongs to the whole array.
@@ -142,11 +251,14 @@ class Request(NamedTuple):
             If the array has no such axis, or parameters need another shape; `name` is that of the array.
         """
         if size == 1:
-            return self._replace(axis=None, granularity=ARRAY, kind="array")
+            return self._replace(axis=None, granularity=ARRAY)
         where = granularity(self.axis, self.granularity.block_size, len(shape), name)
         if not any(map(math.isnan, shape)):  # sizes that dask does not know
             check_parameter_shape("scale", scale, size, where.parameter_shape(shape))
-        return self._replace(granularity=where, kind=kind_of(where.axes, where.block_size))
+        kind = kind_of(where.axes, where.block_size)
+        return self._replace(
+            granularity=where, coding=coding_of(as_convention(self.convention), self.qtype, False, kind)
+        )
 
 
 # --- parameters from ranges -------------------------------------------------------------------------------------------
@@ -156,27 +268,24 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     """Return the request for parameters from the ranges of an array."""
     if options.dtype is None:
         raise TypeError("dtype must be a code format, or qparams given in its place, not None")
-    compute, saturate = check_input(dtype), as_bool(options.saturate, "saturate")
-    search = as_range_method(options.range)
-    if not saturate and search is not None:
-        raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
-    qtype = as_qtype(options.dtype)
+    qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
-    axis = -1 if options.axis is None and qtype.block_size else as_axis(options.axis)
-    block_size = as_block_size(options.block_size, axis)
-    if qtype.block_size and block_size not in (0, qtype.block_size):
-        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    where = granularity(axis, as_block_size(qtype.block_size, axis) if qtype.block_size else block_size, ndim)
-    symmetric, kind = as_bool(options.symmetric, "symmetric"), kind_of(where.axes, where.block_size)
+    saturate, symmetric = as_bool(options.saturate, "saturate"), as_bool(options.symmetric, "symmetric")
+    if not saturate and search is not None:
+        raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
-    always = symmetric or bool(qtype.element or qtype.block_size)
+    axis = as_axis(-1 if options.axis is None and qtype.block_size else options.axis)
+    block_size = as_block_size(options.block_size or qtype.block_size, axis)
+    if qtype.block_size and block_size != qtype.block_size:
+        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
+    where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
     row = as_convention(options.convention)
-    row.check(qtype, always, kind)
+    coding = row.check(qtype, always, kind_of(where.axes, block_size))
     axis = where.axes if where.axes is None or isinstance(axis, tuple) else where.axes[0]
     how = check_nan(options.nan, qtype), saturate, row.rounded_to(native(dtype)), search
-    return Request(qtype, options.convention, always, axis, where, kind, compute, *how)
+    return Request(qtype, options.convention, always, axis, where, coding, compute, *how)
 
 
 def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
@@ -242,14 +351,14 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
     """Return the request to quantize values of a dtype by parameters that are ready."""
     nan, saturate = check_nan(options.nan, params.dtype, given=True), as_bool(options.saturate, "saturate")
     half = as_convention(params.convention).rounded_to(native(dtype))
-    return of_qparams(params, ndim)._replace(nan=nan, saturate=saturate, half=half)
+    return of_qparams(params, ndim, compute_dtype(dtype))._replace(nan=nan, saturate=saturate, half=half)
 
 
-def of_qparams(params: QParams, ndim: int) -> Request:
-    """Return the request to decode by parameters that are ready."""
+def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
+    """Return the request to decode by parameters that are ready, for values of a compute type."""
     where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim)
-    kind = kind_of(params.axis, params.block_size)
-    return Request(params.dtype, params.convention, params.symmetric, params.axis, where, kind, params.compute_dtype)
+    scheme = params.dtype, params.convention, params.symmetric, params.axis
+    return Request(*scheme, where, coding_of_parameters(params), compute)
 
 
 # --- raw parameters ---------------------------------------------------------------------------------------------------
@@ -269,7 +378,8 @@ def by_numbers(dtype: DType, options: LinearOptions, *named: DType | None) -> Re
     axis = as_axis(options.axis)
     where = Granularity(block_size=as_block_size(options.block_size, axis))
     how = check_nan(options.nan, qtype), as_bool(options.saturate, "saturate"), row.rounded_to(native(dtype))
-    return Request(qtype, options.convention, False, axis, where, "", compute, *how)
+    coding = coding_of(row, qtype, False, "array")
+    return Request(qtype, options.convention, False, axis, where, coding, compute, *how)
 
 
 def codes_by_numbers(dtype: DType, scale: DType, wanted: DType, options: ValuesOptions) -> Request:
@@ -282,7 +392,8 @@ def codes_by_numbers(dtype: DType, scale: DType, wanted: DType, options: ValuesO
     axis = as_axis(options.axis)
     where = Granularity(block_size=as_block_size(options.block_size, axis))
     compute = compute_dtype(wanted if row.stored_type == "float64" else scale)
-    return Request(qtype, options.convention, False, axis, where, "", compute)
+    coding = coding_of(row, qtype, False, "array")
+    return Request(qtype, options.convention, False, axis, where, coding, compute)
 
 
 # --- ranges and errors ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fastq.formats.conventions import Convention
 from fastq.formats.granularity import Axis
-from fastq.formats.qtypes import QType
+from fastq.formats.qtypes import QType, check_stored_codes, packed_shape
 from fastq.results.parameters import QParams, convention_for, parameters_text, scheme_text
 from fastq.results.selection import (
     Parted,
@@ -24,7 +24,6 @@ from fastq.results.selection import (
     parted_by,
     reshaped,
 )
-from fastq.results.storage import check_stored_codes, packed_shape
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
 

@@ -9,8 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.formats.coding import Coding, coding_of
-from fastq.formats.conventions import DEFAULT, Convention, as_convention
+from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
@@ -185,6 +184,26 @@ class QParams:
 
     def __repr__(self) -> str:
         return f"QParams({scheme_text(self)}, {parameters_text(self)})"
+
+
+def unfilled(
+    scale: np.dtype[Any],
+    zero_point: np.dtype[Any],
+    dtype: QType,
+    axis: Axis,
+    block_size: int,
+    symmetric: bool,
+    convention: str | Convention,
+    computed: np.dtype[Any] | None,
+) -> QParams:
+    """Return parameters of which all is valid, without numbers, which have these dtypes."""
+    params, tensor_scale = object.__new__(QParams), np.ones((), np.float32) if dtype.has_tensor_scale else None
+    where = dtype, axis, block_size, symmetric, convention, computed
+    names = "dtype", "axis", "block_size", "symmetric", "convention", "computed"
+    numbers = {"scale": np.empty(0, scale), "zero_point": np.empty(0, zero_point), "tensor_scale": tensor_scale}
+    key = ParameterKey((*where, tensor_scale is not None))
+    vars(params).update(numbers, **dict(zip(names, where, strict=True)), key=key)
+    return params
 
 
 def coding_of_parameters(p: QParams) -> Coding:

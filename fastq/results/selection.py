@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.granularity import ARRAY, Axis, Granularity, granularity
-from fastq.formats.qtypes import QType
-from fastq.results.storage import packed_length
+from fastq.formats.qtypes import QType, packed_length
 from fastq.system.arguments import MOST_AXES, as_array, as_int, is_a, shown
 
 Pick = int | slice | NDArray[Any]  # what is taken of an axis

@@ -30,10 +30,10 @@ from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
 
 
-def register(functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Have Numba know public functions, by their names, and global constants of the types of options."""
-    for name, function in functions.items():
-        overload(function, IMPLEMENTATIONS[name], prefer_literal=True)
+def register(*functions: Callable[..., Any]) -> None:
+    """Have Numba know public functions, typed by those of their names here, and constants of the types of options."""
+    for function in functions:
+        overload(function, globals()[function.__name__], prefer_literal=True)
     typeof_impl.register(QType)(_constant_type)
     typeof_impl.register(Convention)(_constant_type)
     register_model(Constant)(models.OpaqueModel)
@@ -62,18 +62,9 @@ def _lower_constant(context: Any, builder: Any, kind: types.Type, value: object)
 # --- the functions ----------------------------------------------------------------------------------------------------
 
 
-def _quantize_linear(
-    x: Any,
-    scale: Any,
-    zero_point: Any = None,
-    dtype: Any = None,
-    axis: Any = 1,
-    block_size: Any = 0,
-    convention: Any = "onnx",
-    nan: Any = "raise",
-    saturate: Any = True,
-    out: Any = None,
-) -> Callable[..., Any]:
+def quantize_linear(  # type: ignore[no-untyped-def]
+    x, scale, zero_point=None, dtype=None, axis=1, block_size=0, convention="onnx", nan="raise", saturate=True, out=None
+):
     """Choose the implementation of `fastq.quantize_linear`."""
     options = LinearOptions(*_constants(LinearOptions, locals()))
     named = _number_dtype(zero_point, "zero_point"), _dtype(out, "out")
@@ -88,33 +79,26 @@ def _quantize_linear(
     conversion = _with_parameters("quantize", request, scale, zero_point, result, "x")
     _check_out(out, x, conversion)
 
-    def implementation(
-        x: Any,
-        scale: Any,
-        zero_point: Any = None,
-        dtype: Any = None,
-        axis: Any = 1,
-        block_size: Any = 0,
-        convention: Any = "onnx",
-        nan: Any = "raise",
-        saturate: Any = True,
-        out: Any = None,
-    ) -> Any:
+    def implementation(  # type: ignore[no-untyped-def]
+        x,
+        scale,
+        zero_point=None,
+        dtype=None,
+        axis=1,
+        block_size=0,
+        convention="onnx",
+        nan="raise",
+        saturate=True,
+        out=None,
+    ):
         return convert_with(conversion_of(conversion), x, scale, zero_point, out)
 
     return implementation
 
 
-def _dequantize_linear(
-    codes: Any,
-    scale: Any,
-    zero_point: Any = None,
-    dtype: Any = None,
-    axis: Any = 1,
-    block_size: Any = 0,
-    out: Any = None,
-    convention: Any = "onnx",
-) -> Callable[..., Any]:
+def dequantize_linear(  # type: ignore[no-untyped-def]
+    codes, scale, zero_point=None, dtype=None, axis=1, block_size=0, out=None, convention="onnx"
+):
     """Choose the implementation of `fastq.dequantize_linear`."""
     options = ValuesOptions(*_constants(ValuesOptions, locals()))
     scale_dtype = _number_dtype(scale, "scale") or _RESULTS[0]
@@ -124,34 +108,27 @@ def _dequantize_linear(
     conversion = _with_parameters("dequantize", request, scale, zero_point, _values_type(wanted), "codes")
     _check_out(out, codes, conversion)
 
-    def implementation(
-        codes: Any,
-        scale: Any,
-        zero_point: Any = None,
-        dtype: Any = None,
-        axis: Any = 1,
-        block_size: Any = 0,
-        out: Any = None,
-        convention: Any = "onnx",
-    ) -> Any:
+    def implementation(  # type: ignore[no-untyped-def]
+        codes, scale, zero_point=None, dtype=None, axis=1, block_size=0, out=None, convention="onnx"
+    ):
         return convert_with(conversion_of(conversion), codes, scale, zero_point, out)
 
     return implementation
 
 
-def _fake_quantize(
-    x: Any,
-    dtype: Any = None,
-    axis: Any = None,
-    block_size: Any = 0,
-    symmetric: Any = False,
-    convention: Any = "onnx",
-    nan: Any = "raise",
-    saturate: Any = True,
-    out: Any = None,
-    bits: Any = None,
-    range: Any = "minmax",
-) -> Callable[..., Any]:
+def fake_quantize(  # type: ignore[no-untyped-def]
+    x,
+    dtype=None,
+    axis=None,
+    block_size=0,
+    symmetric=False,
+    convention="onnx",
+    nan="raise",
+    saturate=True,
+    out=None,
+    bits=None,
+    range="minmax",
+):
     """Choose the implementation of `fastq.fake_quantize`."""
     options = RangeOptions(*_constants(RangeOptions, locals()))
     kind = _dtype(x, "x")
@@ -170,29 +147,22 @@ def _fake_quantize(
     )
     _check_out(out, x, conversion)
 
-    def implementation(
-        x: Any,
-        dtype: Any = None,
-        axis: Any = None,
-        block_size: Any = 0,
-        symmetric: Any = False,
-        convention: Any = "onnx",
-        nan: Any = "raise",
-        saturate: Any = True,
-        out: Any = None,
-        bits: Any = None,
-        range: Any = "minmax",
-    ) -> Any:
+    def implementation(  # type: ignore[no-untyped-def]
+        x,
+        dtype=None,
+        axis=None,
+        block_size=0,
+        symmetric=False,
+        convention="onnx",
+        nan="raise",
+        saturate=True,
+        out=None,
+        bits=None,
+        range="minmax",
+    ):
         return convert_by_range(conversion_of(conversion), x, out)
 
     return implementation
-
-
-IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
-    "quantize_linear": _quantize_linear,
-    "dequantize_linear": _dequantize_linear,
-    "fake_quantize": _fake_quantize,
-}
 
 
 # --- dtypes and constants ---------------------------------------------------------------------------------------------

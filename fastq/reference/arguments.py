@@ -37,7 +37,7 @@ def compute_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
 def nan_as_zero(x: Array, nan: str) -> Array:
     """Return `x` with 0 in place of NaN, which the policy "raise" refuses."""
     if nan == "raise":
-        check_no_nan(x, "x has {} NaN; pass nan='zero' to take them as 0")
+        check_no_nan(x, "x has {} NaN; pass nan='zero' to take them for 0.0")
     return np.where(np.isnan(x), x.dtype.type(0), x)
 
 

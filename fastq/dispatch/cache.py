@@ -9,6 +9,7 @@ to the validation in Python, which explains the error or copies memory that inpu
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -223,8 +224,10 @@ def _is_immutable(option: Any) -> bool:
     return kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
 
 
+@functools.cache
 def _resolver(operation: str) -> Callable[[Call], BoundCall]:
+    """Return what resolves calls of an operation, in the standard floating-point mode."""
     row = OPERATIONS[operation]
     resolve: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.dispatch.{row.resolver}"), operation)
-    in_standard_mode = lazy.module("fastq.engine.runtime.float_mode").in_standard_mode
-    return lambda call: in_standard_mode(resolve)(call, *call.operands[: len(row.operands)])
+    resolve = lazy.module("fastq.engine.runtime.float_mode").in_standard_mode(resolve)
+    return lambda call: resolve(call, *call.operands[: len(row.operands)])

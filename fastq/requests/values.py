@@ -255,10 +255,10 @@ class Request(NamedTuple):
         where = granularity(self.axis, self.granularity.block_size, len(shape), name)
         if not any(map(math.isnan, shape)):  # sizes that dask does not know
             check_parameter_shape("scale", scale, size, where.parameter_shape(shape))
-        kind = kind_of(where.axes, where.block_size)
-        return self._replace(
-            granularity=where, coding=coding_of(as_convention(self.convention), self.qtype, False, kind)
-        )
+        row, coding = as_convention(self.convention), self.coding
+        if row.variants:
+            coding = coding_of(row, self.qtype, False, kind_of(where.axes, where.block_size))
+        return self._replace(granularity=where, coding=coding)
 
 
 # --- parameters from ranges -------------------------------------------------------------------------------------------

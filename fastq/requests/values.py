@@ -277,7 +277,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     axis = as_axis(-1 if options.axis is None and qtype.block_size else options.axis)
-    block_size = as_block_size(options.block_size or qtype.block_size, axis)
+    block_size = as_block_size(options.block_size, axis) or as_block_size(qtype.block_size, axis)
     if qtype.block_size and block_size != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)

@@ -106,7 +106,7 @@ def call(
     """
     if type(x) is not ndarray:
         if (holder := _holder_of(x)) is not None:
-            return holder.call(call_of(operation, x, y, a, b, qparams, options, types, shape))
+            return holder.call(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
         x = as_array(x, OPERATIONS[operation].operands[0])
     recent = plans.recent
     try:
@@ -115,7 +115,7 @@ def call(
     except Exception:  # of something without a hash, or that can't be looked at: validation says what is wrong with it
         key = plan = None
     if plan is None:
-        plan = _resolver(operation)(call_of(operation, x, y, a, b, qparams, options, types, shape))
+        plan = _resolver(operation)(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
         if key is not None and all(map(_is_immutable, (*options, shape))):
             plans.insert(key, plan, recent)
     return plan(x, y, a, b, qparams)
@@ -134,6 +134,11 @@ class Call(NamedTuple):
     types: tuple[type, ...]
     shape: Any
 
+    @classmethod
+    def of(cls, operation: str, operands: Any, qparams: Any, options: Any, types: Any, shape: Any) -> Call:
+        """Return the arguments of `call` with the options by their names."""
+        return cls(operation, operands, qparams, OPERATIONS[operation].options(*options), types, shape)
+
     @property
     def row(self) -> Operation:
         """What there is to know of the operation."""
@@ -147,21 +152,6 @@ class Call(NamedTuple):
     def made(self) -> Any:
         """Make the call."""
         return call(self.operation, *self.operands, self.qparams, self.options, self.types, self.shape)
-
-
-def call_of(
-    operation: str,
-    x: Any,
-    y: Any,
-    a: Any,
-    b: Any,
-    qparams: Any,
-    options: tuple[Any, ...],
-    types: tuple[type, ...],
-    shape: Any,
-) -> Call:
-    """Return the arguments of `call` with the options by their names."""
-    return Call(operation, (x, y, a, b), qparams, OPERATIONS[operation].options(*options), types, shape)
 
 
 def _holder_of(x: Any) -> Any:

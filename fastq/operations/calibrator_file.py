@@ -56,13 +56,7 @@ def _laid_out(seen: Histogram) -> list[tuple[NDArray[Any], np.dtype[Any]]]:
 
 
 def read(path: Path) -> Content:
-    """Read a file, of which nothing is believed that does not fit the rest.
-
-    Raises
-    ------
-    ValueError
-        If it is no file of a calibrator; the message is one line.
-    """
+    """Read a file, of which nothing is believed that does not fit the rest."""
     with opened(path, "Calibrator") as file:
         return _read(file)
 

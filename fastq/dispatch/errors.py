@@ -27,8 +27,6 @@ from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, memory_of, order_without_gaps
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import (
-    LAUNCH_CHUNK,
-    LAUNCH_STOP,
     OUT,
     SCALE,
     UNFIT,
@@ -81,7 +79,7 @@ def plan_errors(
         assert tiled is not None
         plan = tiled
     (launch,) = plan.launches
-    return ErrorsPlan(plan, int(-(-launch[LAUNCH_STOP] // launch[LAUNCH_CHUNK])))
+    return ErrorsPlan(plan, int(-(-launch["stop"] // launch["chunk"])))
 
 
 class ErrorsLaunch:

@@ -233,10 +233,10 @@ def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], stop:
     assert data is not None
     assert result is not None
     operands = _plain(data), result if is_plain_out(result) else np.empty(result.shape, result.dtype), importance
-    start = 0
+    in_cache, start = whole.with_args(streaming=0), 0
     while stop - start > 1:
         middle = (start + stop) // 2
-        if run(whole.restricted_to(start, middle), *operands):
+        if run(in_cache.part(start, middle), *operands):
             stop = middle
         else:
             start = middle

@@ -195,6 +195,11 @@ def plan_repack(
     return _tiled_if_strided(plan, shape, kinds, memory, unit=length, whole=length, unit_bits=(bits_x, bits_y))
 
 
+def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
+    """Return a plan for scales in units of one for the whole array, which is known only now; 0: of none."""
+    return plan.with_args(tensor=tensor) if tensor else plan
+
+
 def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:
     """Plan to copy elements in C order between contiguous and other memory."""
     bits = np.dtype(f"u{dtype.itemsize}")

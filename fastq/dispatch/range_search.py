@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import NEVER, Layout
-from fastq.dispatch.planner import kernel_args, kernel_for, owned_units
+from fastq.dispatch.planner import kernel_args, kernel_for, owned_units, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import memory_of, memory_order
 from fastq.engine.runtime import threadpool
@@ -96,7 +96,7 @@ class RangeSearch:
         """Return the ends of the shrunk ranges in the type to compute in, of ranges in the caller's order."""
         low, high = self._in_parts(lo), self._in_parts(hi)
         errors = np.zeros((self.sums_of, *low.shape, self.ratios.size))
-        run(self.plan.with_tensor(tensor_scale), x, None, None, None, errors, low, high)
+        run(with_tensor(self.plan, tensor_scale), x, None, None, None, errors, low, high)
         if self.sums_of:
             best = self.ratios[np.fmin(errors.sum(axis=0), MOST_ERROR).argmin(axis=-1)]
             low, high = low * best, high * best

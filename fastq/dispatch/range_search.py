@@ -16,6 +16,7 @@ from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.range_methods import MSERange
+from fastq.kernels.args import IN_TILE
 from fastq.kernels.body.range_search import MOST_ERROR
 from fastq.kernels.build import element_type
 from fastq.kernels.operands import CandidateOperands, SearchOperands
@@ -90,7 +91,9 @@ class RangeSearch:
         memory = memory_of(view)
         if memory is None:
             return plan
-        return in_tiles(plan, view.shape, Operand(element_type(dtype).bitwidth, *memory), Operand(0), whole=unit)
+        return in_tiles(
+            plan, view.shape, Operand(element_type(dtype).bitwidth, *memory), Operand(0), whole=unit, args=IN_TILE
+        )
 
     def __call__(self, x: Array, lo: Array, hi: Array, tensor_scale: float) -> tuple[Array, Array]:
         """Return the ends of the shrunk ranges in the type to compute in, of ranges in the caller's order."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +14,15 @@ from numpy.typing import NDArray
 
 from fastq.engine import jit
 from fastq.engine.runtime.driver import LaunchPlan, Tiles, plan_launch
-from fastq.engine.runtime.kernel_args import WHOLE_BYTES
 from fastq.engine.runtime.matrix_copies import address_of_copy
 from fastq.engine.runtime.tiles import AXIS, BUFFER, TILE, TOGETHER, tile_runs, tile_squares
 from fastq.engine.simd import LINE
 
 Array = NDArray[Any]
+# Chunks and pieces are multiples of this many elements: elements of any width begin and end on whole bytes there, as
+# kernels may assume, and no two threads write to the same byte
+WHOLE_BYTES = 64
+_NO_FIELDS: Mapping[str, int] = MappingProxyType({})
 _ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
 _SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
@@ -241,6 +246,8 @@ def in_tiles(
     sum_bytes: int = 0,
     unit_bits: tuple[int, int] | None = None,
     refuse_rereads: bool = False,
+    args: Mapping[str, int] = _NO_FIELDS,
+    args_in_squares: Mapping[str, int] = _NO_FIELDS,
 ) -> LaunchPlan | None:
     """Return a plan of one launch for strided arrays; None where a buffer is too small.
 
@@ -267,6 +274,9 @@ def in_tiles(
         Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
         Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
         rows 0.2 Gelem/s, minima in the order of memory first 3.5.
+    args, args_in_squares : mapping
+        Fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of a kernel that
+        adds to sums.
     """
     axes = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
@@ -278,7 +288,9 @@ def in_tiles(
         return None
     units = {"unit": unit, "origin_unit": unit if unit_bits else 1, "sum_bytes": sum_bytes}
     units["unit_bits_x"], units["unit_bits_y"] = unit_bits or (x.bits * unit, y.bits * unit)
-    return _replanned(plan, cut, _tiles(axes, cut, x, y, units))
+    in_squares = sum_bytes > 0 and cut.tiler is tile_squares
+    inner = plan.with_args(**(args_in_squares if in_squares else args))
+    return _replanned(inner, cut, _tiles(axes, cut, x, y, units), TOGETHER if in_squares else 0)
 
 
 def _cut(
@@ -310,11 +322,12 @@ def _tiles(axes: Axes, cut: Cut, x: Operand, y: Operand, units: dict[str, int]) 
     return Tiles(tile, records)
 
 
-def _replanned(plan: LaunchPlan, cut: Cut, tiles: Tiles) -> LaunchPlan:
-    """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel."""
-    (launch,), sums = plan.launches, tiles.tile["sum_bytes"][0]
-    together = {"chunk": _ALL} if sums and cut.tiler is tile_squares else {}
-    (args,) = plan.with_args(streaming=0, **together).args  # the runs of a tile are short
+def _replanned(plan: LaunchPlan, cut: Cut, tiles: Tiles, chunk: int) -> LaunchPlan:
+    """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel.
+
+    Its chunks are of so many units; 0: as suits the number of threads, or those of the plan where it adds to sums.
+    """
+    (launch,), (args,) = plan.launches, plan.args
     tiles.tile["kernel"] = launch["kernel"]
     return plan_launch(
         _address_of_tiler(cut.tiler),
@@ -324,7 +337,7 @@ def _replanned(plan: LaunchPlan, cut: Cut, tiles: Tiles) -> LaunchPlan:
         int(launch["threads"]),
         size=cut.unit_size,
         chunk_multiple=cut.multiple,
-        chunk=(TOGETHER if together else int(launch["chunk"])) if sums else 0,
+        chunk=chunk or (int(launch["chunk"]) if tiles.tile["sum_bytes"][0] else 0),
         backward=bool(launch["backward"]),
         wake_workers=bool(launch["wake_workers"]),
         status_mask=int(launch["status_mask"]),

@@ -17,6 +17,7 @@ zarr = pytest.importorskip("zarr", reason="no zarr")
 from fastq.zarr import codecs  # noqa: E402
 
 MODES = (None, "clamp", "wrap")
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}  # for arrays of bytes zarr names no order by itself
 
 
 def filters(dtype="int16", scale=20.0, offset=270.0, **options):
@@ -99,7 +100,7 @@ def read_back(x, *filters, fill_value=0):
     """An array as it is read from a zarr array in memory."""
     fastq.zarr.register()
     store, chunks = zarr.storage.MemoryStore(), tuple(max(1, size // 2 + 1) for size in x.shape)
-    options = {"filters": list(filters), "fill_value": fill_value, "compressors": None}
+    options = {"filters": list(filters), "fill_value": fill_value, "compressors": None, "serializer": BYTES}
     array = zarr.create_array(store, shape=x.shape, chunks=chunks, dtype=x.dtype, **options)
     array[...] = x
     opened = np.asarray(zarr.open_array(store)[...])  # in the byte order of the machine: metadata have none

@@ -65,6 +65,16 @@ def test_pairs_without_a_kernel(source):
     assert fastq.zarr.cast_value(np.array([2.0**63]), "int64", out_of_range="clamp").tolist() == [2**63 - 1]
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint64", "float16", "float64"])
+@pytest.mark.parametrize("source", ["int64", "float16", "float64"])
+def test_arrays_of_no_axis(source, dtype):
+    for rounding, mode in itertools.product(ROUNDINGS, MODES[: 2 if dtype[0] == "f" else 3]):
+        x, known = np.array(3, source), {3: 5}
+        same_bytes(fastq.zarr.cast_value(x, dtype, rounding=rounding, out_of_range=mode), x.astype(dtype))
+        result = fastq.zarr.cast_value(x, dtype, rounding=rounding, out_of_range=mode, scalar_map=known)
+        same_bytes(result, np.array(5, dtype))
+
+
 def test_layouts():
     x = near("uint8", "float32")[:60].reshape(6, 10)
     for each in (x.T, x[::-1, ::2], x.astype(">f4"), x[:0], x[0, 0]):

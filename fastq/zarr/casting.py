@@ -186,7 +186,7 @@ def _to_integers(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: st
         if out_of_range == "wrap":
             size = np.fmod(np.abs(x), 2.0**64).astype(np.uint64)
             x = np.where(x < 0, np.negative(size), size)
-    result = x.astype(dtype, order="C")
+    result = np.asarray(x).astype(dtype, order="C")
     if out_of_range != "wrap" and not np.can_cast(x.dtype, dtype):
         first, end = (int(each) for each in (np.iinfo(dtype).min, np.iinfo(dtype).max + 1))
         below, above = x < first, x >= end

@@ -36,7 +36,7 @@ from fastq.kernels.parameters import (
     store_min_max,
     store_parameters,
 )
-from fastq.kernels.spec import compute_lanes, min_max_identities, nan_mask, parameter_nan_mask, status_of
+from fastq.kernels.spec import compute_lanes, first_min_max, min_max_identities, nan_mask, parameter_nan_mask, status_of
 from fastq.simd import (
     LINE,
     REGISTER_BITS,
@@ -426,7 +426,7 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     src, dst = operands.src, operands.dst
     i = first * args.inner + column
     x = load_elements(src, i, vec)
-    los, his = min_max_identities(x)
+    los, his = first_min_max(x)
     nans = parameter_nan_mask(spec, x)
     for _ in range(rows):
         x = load_elements(src, i, vec)

@@ -230,8 +230,8 @@ MUTANTS = {
     "range not widened to zero": [
         (
             "ranges.py",
-            "lo, hi = minimum(lo, zero), maximum(hi, zero)\n        else",
-            "lo, hi = lo, hi\n        else",
+            "lo, hi = minimum(lo, zero), maximum(hi, zero)",
+            "lo, hi = lo, hi",
         )
     ],
     "largest value for largest magnitude": [("ranges.py", "maximum(maximum(-lo, hi), zero)", "maximum(hi, zero)")],
@@ -253,7 +253,7 @@ MUTANTS = {
         ("body/min_max.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")
     ],
     "one of four rows dropped": [("traversal/row_group.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
-    "NaN in one of four rows dropped": [("parameters.py", "select(nans, minimum(los, zero), los)", "los")],
+    "NaN in one of four rows dropped": [("parameters.py", "select(nans, minimum(zero, los), los)", "los")],
     "neighbour's parameter": [
         ("traversal/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")
     ],

@@ -335,6 +335,9 @@ def test_options_that_come_to_hold_something_else():
         def __index__(self):
             return self.value
 
+    class Kind:
+        dtype = np.dtype(np.float32)
+
     packed, shape, axis = np.zeros(2, np.uint8), Shape([4]), Axis()
     twice(lambda: fastq.unpack(packed, "int4", shape=shape))
     shape[0] = 3
@@ -342,6 +345,10 @@ def test_options_that_come_to_hold_something_else():
     twice(lambda: fastq.minmax(X, axis=axis))
     axis.value = 1
     assert fastq.minmax(X, axis=axis)[0].shape == SHAPE[1:]
+    q = reference.quantize(X, "int8")
+    assert twice(lambda: fastq.dequantize(q, dtype=Kind)).dtype == np.float32
+    Kind.dtype = np.dtype(np.float64)
+    assert fastq.dequantize(q, dtype=Kind).dtype == np.float64
     with pytest.raises(TypeError):
         fastq.CONVENTIONS["mine"] = fastq.CONVENTIONS["onnx"]
 

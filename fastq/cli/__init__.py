@@ -1,11 +1,5 @@
 """Run fastq from the command line."""
 
-import sys
+from fastq.cli.app import benchmark_package, cli
 
-try:
-    from fastq.cli.app import benchmark_package, cli, main
-except KeyboardInterrupt:  # Ctrl-C while all that commands need is imported: what `Commands.invoke` does later
-    sys.stderr.write("Interrupted\n")
-    raise SystemExit(130) from None
-
-__all__ = ["benchmark_package", "cli", "main"]
+__all__ = ["benchmark_package", "cli"]

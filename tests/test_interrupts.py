@@ -1,0 +1,292 @@
+"""Ctrl-C in the middle of imports and compilations, of calls, and at any moment of a command."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from textwrap import dedent
+
+import numpy as np
+import pytest
+from subprocesses import SETUP, finish, run, start
+
+from fastq.system.interrupts import Held
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+# Shells ignore SIGINT for what they start in the background.
+INTERRUPTS = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+def until_it_returns(call, most):
+    "What a call returns, which is repeated as long as it is interrupted, and how often that was."
+    for count in range(most):
+        try:
+            return call(), count
+        except KeyboardInterrupt:
+            pass
+    raise AssertionError(f"interrupted {most} times")
+"""
+
+
+# Signals that are held back
+
+
+@pytest.fixture
+def handled():
+    """Which signals were handled by a handler that returns; one of SIGINT raises as usual."""
+    seen, before = [], {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    yield seen
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def kill(number=signal.SIGINT):
+    os.kill(os.getpid(), number)
+
+
+def test_signals_are_handled_at_the_end_of_the_outermost_block(handled):
+    steps, before = [], signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(KeyboardInterrupt), Held():
+        with Held():
+            kill()
+            kill(signal.SIGUSR1)
+            steps.append("inner")
+        steps.append(f"outer {handled}")
+    assert steps == ["inner", "outer []"]
+    assert handled == [signal.SIGUSR1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_all_handlers_are_called_where_one_raises(handled):
+    def ends(number, frame):
+        handled.append(number)
+        raise SystemExit(number)
+
+    signal.signal(signal.SIGTERM, ends)
+    with pytest.raises(KeyboardInterrupt), Held():
+        kill()
+        kill(signal.SIGTERM)
+        kill(signal.SIGUSR1)
+    assert set(handled) == {signal.SIGTERM, signal.SIGUSR1}
+
+
+def test_an_interrupt_comes_after_an_error_of_the_block(handled):
+    with pytest.raises(KeyboardInterrupt) as ended, Held():
+        kill()
+        raise ValueError("of the block")
+    assert str(ended.value.__context__) == "of the block"
+
+
+def test_a_handler_that_the_block_sets_stays(handled):
+    with Held():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    with Held():
+        kill()  # is ignored
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_a_handler_that_the_block_keeps_handles_signals_afterwards(handled):
+    with Held():
+        kept = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        kept(signal.SIGINT, None)
+    signal.signal(signal.SIGINT, kept)
+    done = False
+    with pytest.raises(KeyboardInterrupt), Held():
+        kill()
+        done = True
+    assert done
+    assert signal.getsignal(signal.SIGINT) is kept
+
+
+def test_other_threads_hold_nothing():
+    code = """
+    from fastq.system.interrupts import Held
+
+    def work():
+        with Held():
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    in_threads(4, work)
+    """
+    run(code, setup=SETUP + INTERRUPTS)
+
+
+EVERY_INSTRUCTION = """
+import os, signal, sys
+from fastq.system.interrupts import Held
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGUSR1, other := lambda number, frame: None)
+
+def attempt(n):
+    "Interrupt the n-th instruction of a block and of all that it calls; what ran of it, or None if it has no more."
+    count, steps = 0, []
+
+    def trace(frame, event, argument):
+        nonlocal count
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            count += 1
+            if count == n:
+                os.kill(os.getpid(), signal.SIGINT)
+        return trace
+
+    def block():
+        with Held():
+            steps.append("begun")
+            steps.append("ended")
+
+    sys.settrace(trace)
+    try:
+        block()
+        steps.append("not interrupted")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return steps if count >= n else None
+
+n, found = 1, []
+while (steps := attempt(n)) is not None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, n
+    found.append(steps)
+    n += 1
+assert found.count([]) > 100 and found.count(["begun", "ended"]) > 100, n
+assert {tuple(steps) for steps in found} == {(), ("begun", "ended")}
+print(signal.getsignal(signal.SIGUSR1) is other)
+"""
+
+
+def test_every_instruction():
+    """A block is run as a whole or not at all, and handlers are as before, wherever Ctrl-C comes."""
+    assert run(EVERY_INSTRUCTION, setup="") == "True\n"
+
+
+# Imports and compilations
+
+CALL = """
+x = np.random.default_rng(0).standard_normal(1000, np.float32)
+result = np.array(x.min()), np.array(x.max())
+
+def first_call():
+    return fastq.minmax(x)
+
+def is_right(found):
+    return [each.tobytes() for each in found] == [each.tobytes() for each in result]
+
+def attempted():
+    "Call twice in a forked child, where one is interrupted; whether that raised KeyboardInterrupt and no more."
+    found, count = until_it_returns(first_call, 2)
+    assert count == 1 and is_right(found) and is_right(first_call())
+"""
+
+LLVM = """
+from llvmlite.binding import ffi
+whole, calls = ffi._lib_fn_wrapper.__call__, 0
+
+def interrupted_in(matches):
+    "Have LLVM's calls interrupted, after which Python has the first word, where their name and number match."
+    def call(self, *arguments):
+        global calls
+        result = whole(self, *arguments)
+        calls += self._cfn.__name__ == "LLVMPY_LinkModules"
+        if matches(self._cfn.__name__, calls):
+            interrupt()
+        return result
+
+    ffi._lib_fn_wrapper.__call__ = call
+"""
+
+# which the call imports first
+IMPORTS = """
+class Press:
+    count, wanted = 0, ()
+
+    def find_spec(self, name, path=None, target=None):
+        self.count += 1
+        if self.wanted is None or self.count in self.wanted:
+            interrupt()
+
+press = Press()
+sys.meta_path.insert(0, press)
+"""
+NEEDED = SETUP + INTERRUPTS + CALL
+
+
+def test_every_call_of_llvm(tmp_path):
+    code = """
+    fastq.get_num_threads()  # imports Numba
+    interrupted_in(lambda name, count: True)
+    found, count = until_it_returns(first_call, 10)
+    ffi._lib_fn_wrapper.__call__ = whole
+    assert is_right(found) and is_right(first_call())
+    print(count, calls)
+    """
+    count, calls = map(int, run(code, setup=NEEDED + LLVM, NUMBA_CACHE_DIR=tmp_path).split())
+    assert count in (2, 3)  # a kernel and the driver, and what is imported
+    assert calls > 50
+
+
+def test_every_import():
+    code = """
+    press.wanted = None
+    found, count = until_it_returns(first_call, 10)
+    assert is_right(found)
+    press.wanted = ()
+    assert is_right(first_call())
+    print(count, press.count)
+    """
+    count, imports = map(int, run(code, setup=NEEDED + IMPORTS).split())
+    assert 1 <= count <= 5
+    assert imports > 300
+
+
+EACH = """
+for place in {places}:
+    code = os.waitstatus_to_exitcode(os.waitpid(forked(lambda: attempted(place)), 0)[1])
+    if code:
+        print(place, code)
+"""
+
+
+@pytest.mark.slow("compiles in a process for each call", quick=lambda places: len(range(*places)) < 5)
+@pytest.mark.parametrize("places", [(2, 43, 20), (1, 130)])
+def test_each_link_of_llvm(places, tmp_path):
+    """A link frees the module that it takes, of which Python learns one instruction later."""
+    code = """
+    import shutil, tempfile
+    from numba.core import config
+    fastq.get_num_threads()
+
+    def attempted(place, attempted=attempted):
+        config.CACHE_DIR = tempfile.mkdtemp()
+        interrupted_in(lambda name, count: name == "LLVMPY_LinkModules" and count == place)
+        attempted()
+        shutil.rmtree(config.CACHE_DIR)
+    """
+    setup = NEEDED + LLVM + dedent(code)
+    assert run(EACH.format(places=f"range(*{places})"), setup=setup, NUMBA_CACHE_DIR=tmp_path, timeout=3600) == ""
+
+
+@pytest.mark.slow("a process for each import", quick=lambda places: len(range(*places)) < 10)
+@pytest.mark.parametrize("places", [(7, 400, 50), (1, 400)])
+def test_each_import(places):
+    code = """
+    def attempted(place, attempted=attempted):
+        press.wanted = place,
+        attempted()
+    """
+    setup = NEEDED + IMPORTS + dedent(code)
+    assert run(EACH.format(places=f"range(*{places})"), setup=setup, timeout=3600) == ""

@@ -18,7 +18,7 @@ INTERRUPTED = (128 + signal.SIGINT, "Interrupted\n")
 def command(*arguments, before=""):
     """Start a command, after code."""
     code = f"""
-import os, signal, sys
+import atexit, os, signal, sys
 
 def interrupt(*_, number=signal.SIGINT, **options):
     os.kill(os.getpid(), number)
@@ -65,7 +65,7 @@ PLACES = {
     "the command ends": "import fastq.cli.app as app; after(app.Commands, 'invoke')",
     "its exit code is known": "import click; click.Context.exit = interrupt",
     "threads end": "import threading; threading._register_atexit(interrupt)",
-    "the interpreter ends": "import atexit, fastq.cli.app as app; app.total_of = lambda _: atexit.register(interrupt)",
+    "the interpreter ends": "import fastq.cli.app as app; app.check_out = lambda *_, **__: atexit.register(interrupt)",
 }
 
 

@@ -343,3 +343,58 @@ def test_calls_have_help_again_after_an_interrupt_of_one_without():
     print(count, changes, threadpool._state.words.words[threadpool.ALONE])
     """
     assert run(code, setup=SETUP + INTERRUPTS) == "1 [1, -1] 0\n"
+
+
+def test_the_mode_of_floats_is_that_of_before():
+    code = """
+    from fastq.runtime import float_mode
+    exchange, modes = float_mode._exchange(), []
+
+    def exchanged(mode):
+        before = exchange(mode)
+        modes.append(mode)
+        if len(modes) == 1:
+            interrupt()
+        return before
+
+    float_mode._exchange, float_mode._is_standard = lambda: exchanged, lambda: False
+    own = exchange(float_mode.STANDARD)
+    exchange(own)
+    _, count = until_it_returns(lambda: modes or float_mode.in_standard_mode(interrupt)(), 2)
+    print(count, modes == [float_mode.STANDARD, own])
+    """
+    assert run(code, setup=SETUP + INTERRUPTS) == "1 True\n"
+
+
+def test_an_interrupted_fork_keeps_no_lock():
+    code = """
+    from fastq.system import lazy
+
+    class Lock:
+        def __init__(self):
+            self.lock = threading.RLock()
+
+        def acquire(self):
+            self.lock.acquire()
+            interrupt()
+
+        def release(self):
+            self.lock.release()
+
+        def __enter__(self):
+            self.acquire()
+
+        def __exit__(self, *error):
+            self.release()
+
+    def free():
+        assert lock.lock.acquire(timeout=20) and lazy._importing.acquire(timeout=20)
+
+    lock, dropped = Lock(), []
+    sys.unraisablehook = lambda what: dropped.append(what.exc_type)
+    lazy.hold_at_fork(lock, lambda: False)
+    join(forked(lambda: None))
+    in_threads(1, free)
+    print(dropped == [KeyboardInterrupt])
+    """
+    assert run(code, setup=SETUP + INTERRUPTS) == "True\n"

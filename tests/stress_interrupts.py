@@ -36,7 +36,15 @@ except KeyboardInterrupt:
     call()
     os.write(1, b" right")
 """
-COMMAND = "import os; os.write(1, b'begun'); from fastq_command import main; main()"
+# it says that it has begun when signals are handled, a millisecond or two after the interpreter has begun with it
+COMMAND = """
+import atexit, os
+from fastq_command import main
+
+register = atexit.register
+atexit.register = lambda function: (os.write(1, b"begun"), register(function))
+main()
+"""
 QUANTIZE = "quantize", "w.npy", "w.safetensors", "--force"
 INTERRUPTED = 128 + signal.SIGINT, "Interrupted\n"
 

@@ -610,15 +610,15 @@ def test_full_disk_while_dequantizing(tmp_path, checkpoint, monkeypatch):
 
 TERMINATED = """
 import os, signal, sys
+import fastq_command
 from fastq.io import quantizing
-from fastq.cli import app
 
 def killed(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
 
 quantizing.SafetensorsWriter.write = killed
 sys.argv[1:] = ["quantize", "in.safetensors", "q.safetensors"]
-app.main()
+fastq_command.main()
 """
 
 

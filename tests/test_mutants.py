@@ -465,12 +465,9 @@ def all_changes():
 
     for table in (MUTANTS, TABLE_MUTANTS, ERROR_MUTANTS, SEARCH_MUTANTS, STREAMED_MUTANTS):
         yield from itertools.chain(*table.values())
-    for _, changes in itertools.chain(RULE_MUTANTS.values(), OF_GGUF_FORMATS.values()):
-        yield from changes
-    for _, changes in OF_LARGE_ARRAYS.values():
-        yield from changes
-    for _, changes in OF_GGUF.values():
-        yield from (("ggml/blocks32.py", *change) for change in changes)
+    for mutants in (RULE_MUTANTS, OF_GGUF, OF_GGUF_FORMATS, OF_LARGE_ARRAYS):
+        for _, changes in mutants.values():
+            yield from changes
 
 
 def test_what_is_changed_is_in_the_package():

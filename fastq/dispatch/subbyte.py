@@ -84,7 +84,7 @@ def binarize(call: Call) -> BoundCall:
     stored = _dtype_of_bytes(dtype)
     new = result_of(packed_shape(shape, bit, axis), stored, out).new
     like = np.empty(packed_shape(shape, bit, axis), stored) if out is None else out
-    execute = packer(x.reshape(shape), like, code_format, axis, op="binarize", nan=nan)
+    execute, offset = packer(x.reshape(shape), like, code_format, axis, op="binarize", nan=nan), stored == np.int8
 
     def launch(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
@@ -94,7 +94,7 @@ def binarize(call: Call) -> BoundCall:
         if source is not x:
             run = packer(source.reshape(shape), target, code_format, axis, op="binarize", nan=nan)
         refuse_nan(run(source, target), nan, source)
-        if stored == np.int8:
+        if offset:
             np.bitwise_xor(target, np.int8(-128), out=target)
         return result
 

@@ -341,9 +341,9 @@ def copy_if_overlapping(out: NDArray[Any], *arrays: NDArray[Any]) -> tuple[NDArr
     A copy has the strides of its original where that has no gaps and goes forward, so that a plan holds for it.
     """
     for array in arrays:  # a loop, since this is part of every call: a generator takes 0.6 us longer
-        if array.base is not None or array is out or out.base is not None:
+        if not array.flags.owndata or array is out or not out.flags.owndata:
             return tuple(array.copy("K") if _share_memory(array, out) else array for array in arrays)
-    return arrays  # each owns its memory
+    return arrays  # each owns its memory: one without a base need not, as where compiled code made it of an address
 
 
 def _share_memory(x: NDArray[Any], out: NDArray[Any]) -> bool:

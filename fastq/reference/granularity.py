@@ -49,6 +49,8 @@ def spread(params: Array, shape: tuple[int, ...], axis: Axis, block_size: int) -
     """Return `params` in a shape that broadcasts with an array of shape `shape`."""
     if params.size == 1:
         return params.reshape(())
+    if 0 in shape:  # of another axis there may be more indices than memory holds
+        return np.empty(shape, params.dtype)
     axis = normalized(axis, len(shape), "the values")
     if block_size:
         (along,) = _kept(axis)

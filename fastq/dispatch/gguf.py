@@ -109,8 +109,8 @@ def gguf_dequantize(call: Call) -> BoundCall:
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)
-    loop = gguf.dequantize_blocks if isinstance(row, ScaledFormat) else block_values.dequantize_groups
-    launch = _launch(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
+    task = _Task(row, block_values.dequantize_groups, row.nbytes, row.size, _FLOAT32, streams=True)
+    launch = _launch(task, data, out, shape, 0)
     return lambda data, out, *_: launch(data, out, None)[0]
 
 

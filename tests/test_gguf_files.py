@@ -193,8 +193,8 @@ def test_chunks_do_not_change_a_byte(here, monkeypatch):
 
 def test_progress_counts_all_bytes_and_tensors(model):
     source, seen = open_gguf(model), []
-    mix = MIXES["Q8_0"]
-    converting.quantize_gguf(source, Path("out.gguf"), mix, converting.Wishes(), progress=lambda *n: seen.append(n))
+    options = MIXES["Q8_0"], converting.TypeOverrides()
+    converting.quantize_gguf(source, Path("out.gguf"), *options, progress=lambda *n: seen.append(n))
     assert np.sum(seen, axis=0).tolist() == [sum(spec.nbytes for spec in source.tensors.values()), len(source.tensors)]
 
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,14 @@ from fastq.cli.files import (
 )
 from fastq.cli.gguf import gguf
 from fastq.cli.inspecting import compare, inspect, suggest
-from fastq.cli.report import FIGURES, TENSOR, print_conventions, print_facts, print_table, total_of
+from fastq.cli.report import CONVERTED, print_conventions, print_facts, print_table
 from fastq.config import versions
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import QTYPES, as_qtype
-from fastq.io.containers import Source, open_source
+from fastq.io.containers import open_source
 from fastq.io.dequantizing import dequantize_file
-from fastq.io.quantizing import Choice, quantize_file
+from fastq.io.pipeline import total_of
+from fastq.io.quantizing import Selection, quantize_file
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import tensors_of
 
@@ -173,7 +174,7 @@ def demo(size: int) -> None:
     x = demonstration.weight_matrix(size)
     click.echo(f"{size} x {size} float32, {x.nbytes:,} bytes")
     outcomes = [demonstration.run(x, scheme) for scheme in demonstration.SCHEMES]
-    print_table([outcome.row for outcome in outcomes], FIGURES)
+    print_table(outcomes, demonstration.COLUMNS)
     wrong = sum(outcome.mismatches for outcome in outcomes)
     if wrong:
         raise click.ClickException(f"{wrong:,} codes, scales or zero points differ from the reference")
@@ -225,12 +226,12 @@ def quantize(
     """
     scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
     check_out(source, out, force=force)
-    choice = Choice(include or ("*",), exclude, vectors or source.suffix == ".npy")
+    selection = Selection(include or ("*",), exclude, vectors or source.suffix == ".npy")
     with failures(source, out):
         opened = open_source(source)
-        with _progress(opened) as advance:
-            rows = quantize_file(opened, out, scheme, choice, nan=nan, progress=advance)
-    print_table(rows, TENSOR + FIGURES, total=total_of(rows))
+        with progress_bar(sum(spec.nbytes for spec in opened.tensors.values()), len(opened.tensors)) as advance:
+            rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
+    print_table(rows, CONVERTED, total=total_of(rows))
 
 
 @cli.command(short_help="Turn such a file back into floats.")
@@ -246,7 +247,7 @@ def dequantize(source: Path, out: Path, force: bool) -> None:
     with failures(source, out):
         opened = open_source(source)
         with progress_bar(sum(spec.nbytes for spec in opened.tensors.values()), len(tensors_of(source))) as advance:
-            count = dequantize_file(opened, out, progress=lambda nbytes: advance(nbytes, 1))
+            count = dequantize_file(opened, out, progress=advance)
     click.echo(f"{count} tensors dequantized: {source.stat().st_size:,} -> {out.stat().st_size:,} bytes")
 
 
@@ -321,13 +322,6 @@ def benchmark_package() -> str:
 
 
 # Bars go to standard error, and only if that is a terminal.
-
-
-@contextlib.contextmanager
-def _progress(source: Source) -> Iterator[Callable[[int], None]]:
-    """Show how many of the tensors of `source` and of their bytes are done."""
-    with progress_bar(sum(spec.nbytes for spec in source.tensors.values()), len(source.tensors)) as advance:
-        yield lambda nbytes: advance(nbytes, 1)
 
 
 def _tracked(indices: range) -> Iterable[int]:

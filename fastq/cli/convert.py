@@ -13,23 +13,15 @@ from click.core import ParameterSource
 
 from fastq.cli.convert_report import REPORTS, write_report
 from fastq.cli.files import check_replaceable, in_one_line, progress_bar, range_option, with_suffix
-from fastq.cli.report import Column, number_text, print_table, printable
-from fastq.io.checkpoints.converting import JOURNAL, Conversion, Converted, convert
+from fastq.cli.report import CONVERTED, print_table, printable
+from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
+from fastq.io.checkpoints.converting import JOURNAL, Conversion, convert
 from fastq.io.checkpoints.dequantizing import Dequantization
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules, check_pattern
-from fastq.io.checkpoints.schemes import PRESETS, Scheme, as_scheme
+from fastq.io.pipeline import total_of
 
-CONVERTED: tuple[Column[Converted], ...] = (
-    ("tensor", lambda row: printable(row.name)),
-    ("shape", lambda row: row.shape),
-    ("bytes before", lambda row: f"{row.before:,}"),
-    ("scheme", lambda row: row.scheme),
-    ("bytes", lambda row: f"{row.after:,}"),
-    ("SQNR dB", lambda row: number_text(row.sqnr_db, ".2f")),
-    ("largest error", lambda row: number_text(row.max_abs_error, ".3g")),
-)
 AGAIN = "; what is finished stays, and the same command goes on from there"
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -44,18 +36,18 @@ def _patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
     return texts
 
 
-def _preset(ctx: click.Context, param: click.Parameter, name: str | None) -> Scheme | None:
+def _preset(ctx: click.Context, param: click.Parameter, name: str | None) -> LayerScheme | None:
     return None if name is None else _scheme(name)
 
 
-def _scheme(name: str) -> Scheme:
+def _scheme(name: str) -> LayerScheme:
     try:
         return as_scheme(name)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
 
-def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, Scheme], ...]:
+def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, LayerScheme], ...]:
     """Split each PATTERN=SCHEME at its last =, since patterns may have one."""
     found = []
     for text in texts:
@@ -117,8 +109,8 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
 def convert_command(
     source: Path,
     out: Path,
-    scheme: Scheme | None,
-    schemes: tuple[tuple[str, Scheme], ...],
+    scheme: LayerScheme | None,
+    schemes: tuple[tuple[str, LayerScheme], ...],
     ignore: tuple[str, ...],
     group_size: int | None,
     symmetric: bool | None,
@@ -154,7 +146,7 @@ def convert_command(
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
             rules = Rules(scheme.with_options(group_size, symmetric), ignore, schemes)
-            conversion = Quantization(opened, rules, upstream=convention == "compressed-tensors", method=method)
+            conversion = Quantization(opened, rules, bit_exact=convention == "compressed-tensors", method=method)
         with _resumable(out), progress_bar(opened.nbytes, len(opened.tensors)) as advance:
             rows = convert(conversion, out, force=force, progress=advance, notice=_notice)
     print_table(rows, CONVERTED, total=total_of(rows))
@@ -196,13 +188,3 @@ def _resumable(out: Path) -> Iterator[None]:
         if isinstance(error, OSError):
             raise in_one_line(error.filename or out, f"{error.strerror or error}{AGAIN}") from error
         raise KeyboardInterrupt(AGAIN) from None
-
-
-def total_of(rows: list[Converted]) -> Converted:
-    """Return the line of sums, and of the largest error."""
-    errors = [row.max_abs_error for row in rows if row.max_abs_error is not None]
-    before, after, noise, signal = (
-        sum(getattr(row, name) for row in rows) for name in ("before", "after", "noise", "signal")
-    )
-    name = f"{len(rows)} tensors"
-    return Converted(name, "", "total", before, after, noise, signal, max(errors, default=None))

@@ -20,7 +20,7 @@ from fastq.cli.page import page
 from fastq.cli.pictures import Errors, pictures_of_worst
 from fastq.cli.report import Column, number_text, print_table, printable, shape_text
 from fastq.cli.tables import Entry, csv_text, json_text
-from fastq.io.containers import Source, open_source
+from fastq.io.containers import TensorSource, open_source
 from fastq.io.gguf.container import GgufSource, open_gguf
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme
@@ -238,14 +238,14 @@ def _others_are_same(a: Path, b: Path, pairs: list[tuple[Tensor, Tensor]]) -> bo
     return alike
 
 
-def _sources_of(path: Path) -> list[Source | GgufSource]:
+def _sources_of(path: Path) -> list[TensorSource | GgufSource]:
     if path.suffix == ".gguf" and not path.is_dir():
         return [open_gguf(path)]
     files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
     return [open_source(file) for file in files]
 
 
-def _stored(sources: list[Source | GgufSource], name: str) -> NDArray[np.uint8]:
+def _stored(sources: list[TensorSource | GgufSource], name: str) -> NDArray[np.uint8]:
     """Return the bytes of the tensor of a name in one of the files."""
     source = next(source for source in sources if name in source.tensors)
     if not source.tensors[name].nbytes:

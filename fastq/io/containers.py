@@ -19,40 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from fastq.formats.floats import FLOAT_FORMATS
 from fastq.system.arguments import reason, without_duplicates
-from fastq.system.dtypes import ML_FLOATS
+from fastq.system.dtypes import numpy_dtype, safetensors_dtype
 
 Array = NDArray[Any]
 
 METADATA = "__metadata__"  # what is no tensor in the header of a .safetensors file
 LONGEST_HEADER = 100_000_000  # bytes that the library reads
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-DTYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "i1",
-    "U16": "<u2",
-    "U8": "u1",
-}
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of a safetensors dtype, one of ml_dtypes for those that NumPy does not have."""
-    return FLOAT_FORMATS[ML_FLOATS[name]].dtype if name in ML_FLOATS else np.dtype(DTYPES[name])
-
-
-def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:
-    """Return the safetensors name of a NumPy dtype of any byte order; None if it has none here."""
-    for name, float_format in ML_FLOATS.items():
-        if dtype.name == float_format:
-            return name
-    return next((name for name, code in DTYPES.items() if np.dtype(code) == dtype.newbyteorder("<")), None)
 
 
 @dataclass(frozen=True)
@@ -95,7 +69,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
 # Reading
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """A file of tensors.
 
     Attributes
@@ -174,7 +148,7 @@ class SafetensorsSource:
                 os.posix_fadvise(file.fileno(), self._starts[name], self.tensors[name].nbytes, os.POSIX_FADV_WILLNEED)
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path) -> TensorSource:
     """Return the tensors of the .npy or .safetensors file at `path`.
 
     Raises
@@ -227,8 +201,8 @@ def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:
 # Writing
 
 
-class Layout:
-    """Where each tensor of a .safetensors file goes: the header, known before any data.
+class Header:
+    """What a .safetensors file begins with, known before any data: where each tensor goes.
 
     Raises
     ------
@@ -246,30 +220,48 @@ class Layout:
             self.specs[spec.name] = spec
         ends = np.cumsum([0, *(spec.nbytes for spec in self.specs.values())]).tolist()
         offsets = dict(zip(self.specs, pairwise(ends), strict=True))
-        self.header = _header(self.specs.values(), offsets, metadata)
-        if len(self.header) > LONGEST_HEADER:
-            raise ValueError(f"a .safetensors file can't hold a header of {len(self.header):,} bytes")
-        self.starts = {name: len(self.header) + start for name, (start, _) in offsets.items()}
+        self.raw = _header(self.specs.values(), offsets, metadata)
+        if len(self.raw) > LONGEST_HEADER:
+            raise ValueError(f"a .safetensors file can't hold a header of {len(self.raw):,} bytes")
+        self.starts: dict[str, int] = {name: len(self.raw) + start for name, (start, _) in offsets.items()}
 
 
 class SafetensorsWriter:
-    """Writes the tensors of a `Layout` into a file, in any order."""
+    """Writes the tensors of a `Header` into a file, in any order, each whole or some rows after the other."""
 
-    def __init__(self, file: BinaryIO, layout: Layout) -> None:
-        self._file, self._layout = file, layout
-        file.write(layout.header)
+    def __init__(self, file: BinaryIO, header: Header) -> None:
+        self._file, self._header = file, header
+        self._next = dict(header.starts)
+        file.write(header.raw)
 
     def write(self, name: str, array: Array) -> None:
         """Write a tensor; ValueError if its shape or dtype is not the promised one."""
-        spec = self._layout.specs[name]
+        spec = self._header.specs[name]
         if array.shape != spec.shape or array.dtype != numpy_dtype(spec.dtype):
             raise ValueError(f"{name!r} is {array.dtype} of shape {array.shape}, not {spec.dtype} of {spec.shape}")
-        self.write_raw(name, bytes_of(array))
+        self.append(name, array)
 
-    def write_raw(self, name: str, data: NDArray[np.uint8], offset: int = 0) -> None:
-        """Write the bytes of a tensor, or some of them from an offset on."""
-        self._file.seek(self._layout.starts[name] + offset)
+    def append(self, name: str, rows: Array) -> int:
+        """Write the next rows of a tensor, and return their bytes."""
+        data = bytes_of(rows)
+        self.write_raw(data, self.take(name, data.nbytes))
+        return data.nbytes
+
+    def take(self, name: str, nbytes: int) -> int:
+        """Return where the next bytes of a tensor go, and count them."""
+        self._next[name] += nbytes
+        return self._next[name] - nbytes
+
+    def write_raw(self, data: NDArray[np.uint8], start: int) -> None:
+        """Write bytes at a place of the file."""
+        self._file.seek(start)
         self._file.write(data.data)
+
+    def finish(self) -> None:
+        """Pass if all tensors are whole; else ValueError."""
+        for name, spec in self._header.specs.items():
+            if (nbytes := self._next[name] - self._header.starts[name]) != spec.nbytes:
+                raise ValueError(f"{name!r} has {nbytes:,} bytes, not {spec.nbytes:,}")
 
 
 def _alignment_first(spec: TensorSpec) -> tuple[float, str]:

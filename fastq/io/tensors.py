@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq.formats.conventions import Convention
-from fastq.io.containers import DTYPES, Source, TensorSpec, name_of, open_source
+from fastq.io.containers import TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, has_values, open_gguf
+from fastq.io.pipeline import failures
 from fastq.io.records import KEY, Record, are_of_array, decoded, from_metadata, stored_specs
 from fastq.io.scheme import Scheme
 from fastq.results import QuantizedArray
 from fastq.results.measures import outliers_of
-from fastq.system.dtypes import ML_FLOATS
+from fastq.system.dtypes import DTYPES, ML_FLOATS
 
 Array = NDArray[Any]
 
@@ -62,10 +63,8 @@ class Tensor:
         loaded = self.load()
         if not isinstance(loaded, QuantizedArray):
             return loaded
-        try:
+        with failures(lambda error: f"tensor {self.name!r} can't be dequantized: {error}"):
             return loaded.dequantize()
-        except (TypeError, OverflowError, ValueError) as error:
-            raise ValueError(f"tensor {self.name!r} can't be dequantized: {error}") from error
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:
@@ -98,7 +97,7 @@ def _tensors_of_file(file: Path, given: Path) -> list[Tensor]:
         raise ValueError(f"{file.name}: {error}") from error
 
 
-def _tensors(path: Path, source: Source) -> Iterator[Tensor]:
+def _tensors(path: Path, source: TensorSource) -> Iterator[Tensor]:
     if are_of_array(source.metadata):
         yield _array(path, sum(spec.nbytes for spec in source.tensors.values()))
         return
@@ -130,7 +129,7 @@ def _scheme(of: Record | QuantizedArray, dtype: str, convention: str | Conventio
     return str(Scheme(dtype, of.axis, of.block_size, of.symmetric, convention=named))
 
 
-def _bytes(source: Source, specs: list[TensorSpec]) -> int:
+def _bytes(source: TensorSource, specs: list[TensorSpec]) -> int:
     missing = next((spec.name for spec in specs if spec.name not in source.tensors), None)
     if missing is not None:
         raise ValueError(f"{missing!r} is missing, by its {KEY!r} metadata")

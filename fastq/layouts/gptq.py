@@ -6,8 +6,8 @@ import numpy as np
 
 from fastq.layouts.tensors import (
     Array,
+    BlockedWeight,
     Reading,
-    Weight,
     Writing,
     checked_block_size,
     from_words,
@@ -48,7 +48,7 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
 def read(given: Reading) -> QuantizedArray:
     """Return the weight of some tensors."""
     bits, less = given.qtype.bits, given.row.zero_points_less
-    codes = from_words(matrix(given, "qweight"), bits, 0)
+    codes = from_words(matrix(given, "qweight", "int32"), bits, 0)
     inputs, outputs = codes.shape
     scales = scales_of(given, outputs)
     zeros = from_words(given.of_shape("qzeros", "int32", len(scales), outputs * bits // 32), bits, 1)
@@ -62,7 +62,9 @@ def read(given: Reading) -> QuantizedArray:
         in_order = np.arange(inputs) // block_size
         if not np.array_equal(g_idx, in_order):
             codes = codes[_input_order(g_idx, in_order, given.sort_inputs)]
-    return Weight(np.ascontiguousarray(codes.T), scales.T, zeros.T + np.uint8(less), bits, block_size).quantized()
+    return BlockedWeight(
+        np.ascontiguousarray(codes.T), scales.T, zeros.T + np.uint8(less), bits, block_size
+    ).quantized()
 
 
 def _inputs_of_a_block(g_idx: Array | None, blocks: int) -> int:

@@ -9,12 +9,12 @@ import pytest
 from model_folders import BF16, CONFIG, EXPERTS, HIDDEN, INNER, LAYER, all_of, run, tensors, write_model
 from safetensors.numpy import save_file
 
+from fastq.formats.compressed_tensors import PRESETS, as_scheme
 from fastq.io import open_checkpoint
 from fastq.io.checkpoints.config import StoredSchemes
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules, make_plan
-from fastq.io.checkpoints.schemes import PRESETS, as_scheme
 from fastq.io.containers import spec_of
 
 W8A8 = as_scheme("W8A8")
@@ -77,7 +77,7 @@ def test_readers_find_the_scheme_that_was_given_first(tmp_path):
     conversion = Quantization(model, Rules(as_scheme("W8A16"), (), patterns))
     entry = conversion.config()["quantization_config"]
     by_target = {t: group["weights"] for group in entry["config_groups"].values() for t in group["targets"]}
-    weights = list(conversion.plan.all_weights)
+    weights = list(conversion.plan.matrices)
     assert {weight.scheme.name for weight in weights if "k_proj" in weight.module} == {"W8A8"}
     for weight in weights:
         assert by_target[target_of(weight.module, by_target)] == weight.scheme.weights.config(), weight.module

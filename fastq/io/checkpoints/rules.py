@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastq.formats.compressed_tensors import LayerScheme
 from fastq.io.checkpoints.folder import HALVES, KEY, OLD_KEY
-from fastq.io.checkpoints.schemes import Scheme
 from fastq.io.containers import TensorSpec
 
 # Models whose experts are stored as (experts, inputs, outputs): a matrix of theirs is no row of outputs.
@@ -43,25 +43,25 @@ class Rules:
 
     Attributes
     ----------
-    scheme : Scheme
+    scheme : LayerScheme
         Of all weights without another one.
     ignore : tuple of str
         Names of modules to leave alone, or after "re:" a regular expression for the beginning of names.
-    schemes : tuple of (str, Scheme)
+    schemes : tuple of (str, LayerScheme)
         Other schemes, by such patterns; the first that matches counts.
     """
 
-    scheme: Scheme
+    scheme: LayerScheme
     ignore: tuple[str, ...] = ()
-    schemes: tuple[tuple[str, Scheme], ...] = ()
+    schemes: tuple[tuple[str, LayerScheme], ...] = ()
 
-    def scheme_of(self, module: str) -> Scheme:
+    def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module."""
         return next((scheme for pattern, scheme in self.schemes if matches(module, pattern)), self.scheme)
 
 
 @dataclass(frozen=True)
-class Weight:
+class Matrix:
     """A matrix to quantize: a tensor of the model, or some rows of one of its matrices.
 
     Attributes
@@ -72,7 +72,7 @@ class Weight:
         Name of the tensor that has it.
     shape : tuple of int
         Rows and columns.
-    scheme : Scheme
+    scheme : LayerScheme
         How.
     expert : int or None
         Which matrix of the tensor; None: the tensor is the matrix.
@@ -83,7 +83,7 @@ class Weight:
     module: str
     tensor: str
     shape: tuple[int, int]
-    scheme: Scheme
+    scheme: LayerScheme
     expert: int | None = None
     first: int = 0
 
@@ -105,19 +105,19 @@ class Plan:
 
     Attributes
     ----------
-    weights : dict of str to list of Weight
-        By the tensor that has them.
+    of : dict of str to list of Matrix
+        What is quantized, by the tensor that has it.
     left : dict of str to str
         Why a tensor is copied.
     """
 
-    weights: dict[str, list[Weight]] = field(default_factory=dict)
+    of: dict[str, list[Matrix]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
 
     @property
-    def all_weights(self) -> Iterator[Weight]:
+    def matrices(self) -> Iterator[Matrix]:
         """All matrices to quantize."""
-        return (weight for weights in self.weights.values() for weight in weights)
+        return (matrix for matrices in self.of.values() for matrix in matrices)
 
     def ignored(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
         """Return the modules with matrices that are left alone, which readers have to know of."""
@@ -164,19 +164,19 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
     for spec in tensors.values():
         found, reason = _weights(spec, config, rules)
         if found:
-            plan.weights[spec.name] = found
+            plan.of[spec.name] = found
         else:
             plan.left[spec.name] = reason
-    if not plan.weights:
+    if not plan.of:
         raise ValueError("it has no matrix to quantize: weights of two dimensions that are no embedding, norm or head")
-    modules = [weight.module for weight in plan.all_weights]
+    modules = [weight.module for weight in plan.matrices]
     _check_patterns([pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized")
     _check_names(plan, tensors)
-    _check_groups(plan.all_weights)
+    _check_groups(plan.matrices)
     return plan
 
 
-def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Weight], str]:
+def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
     """Return the matrices of a tensor to quantize, or none and the reason."""
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
@@ -185,7 +185,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
         kept = [weight for weight in stacked if not any(matches(weight[0], pattern) for pattern in rules.ignore)]
         if len(kept) < len(stacked):
             return [], "ignored"
-        return [Weight(name, spec.name, shape, rules.scheme_of(name), e, row) for name, shape, e, row in stacked], ""
+        return [Matrix(name, spec.name, shape, rules.scheme_of(name), e, row) for name, shape, e, row in stacked], ""
     if _is_stack(spec) and _not_split(spec, config):
         return [], _not_split(spec, config)
     module, _, parameter = spec.name.rpartition(".")
@@ -196,7 +196,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     if any(matches(module, pattern) for pattern in rules.ignore):
         return [], "ignored"
     known = next((kind for pattern, kind in LEFT_ALONE if pattern.fullmatch(module)), None)
-    return ([], known) if known else ([Weight(module, spec.name, spec.shape, rules.scheme_of(module))], "")
+    return ([], known) if known else ([Matrix(module, spec.name, spec.shape, rules.scheme_of(module))], "")
 
 
 def _stacked(spec: TensorSpec, config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int], int, int]]:
@@ -261,7 +261,7 @@ def _check_patterns(patterns: Iterable[str], modules: Iterable[str], what: str) 
 
 def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
     """Refuse a model that is quantized already, or names what is about to be written."""
-    modules = [weight.module for weight in plan.all_weights]
+    modules = [weight.module for weight in plan.matrices]
     for module in modules:
         for end in ("weight_scale", "weight_packed"):
             if f"{module}.{end}" in tensors:
@@ -271,7 +271,7 @@ def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
         raise ValueError(f"two tensors would become the weight of {twice}")
 
 
-def _check_groups(weights: Iterable[Weight]) -> None:
+def _check_groups(weights: Iterable[Matrix]) -> None:
     """Refuse groups that do not fill rows: readers do."""
     for weight in weights:
         size = weight.scheme.weights.group_size

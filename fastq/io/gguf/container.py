@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ def has_values(kind: TensorType) -> bool:
 
 
 @dataclass(frozen=True)
-class Field:
+class MetadataField:
     """A field of the metadata, with its value as the file has it: so it is copied without a change.
 
     Attributes
@@ -94,18 +94,18 @@ class Field:
         return _values(self.raw, 12, number, count)
 
 
-def uint32(key: str, value: int) -> Field:
+def uint32(key: str, value: int) -> MetadataField:
     """Return a field that holds a number."""
-    return Field(key, 4, struct.pack("<I", value))
+    return MetadataField(key, 4, struct.pack("<I", value))
 
 
-def string(key: str, value: str) -> Field:
+def string(key: str, value: str) -> MetadataField:
     """Return a field that holds text."""
-    return Field(key, STRING, _text(value))
+    return MetadataField(key, STRING, _text(value))
 
 
 @dataclass(frozen=True)
-class TensorSpec:
+class GgufTensor:
     """A tensor as the header of a GGUF file describes it.
 
     Attributes
@@ -143,9 +143,9 @@ class GgufSource:
     ----------
     path : Path
         Of the file.
-    fields : dict of str to Field
+    fields : dict of str to MetadataField
         The metadata, in the order of the file.
-    tensors : dict of str to TensorSpec
+    tensors : dict of str to GgufTensor
         In the order of the file.
     alignment : int
         What the place of each tensor is a multiple of.
@@ -268,8 +268,8 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
     return cursor.number("Q"), cursor.number("Q")
 
 
-def _fields(cursor: _Cursor, count: int) -> dict[str, Field]:
-    fields: dict[str, Field] = {}
+def _fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
+    fields: dict[str, MetadataField] = {}
     for index in range(count):
         key = cursor.text(f"key {index + 1} of {count:,}")
         if key in fields:
@@ -277,7 +277,7 @@ def _fields(cursor: _Cursor, count: int) -> dict[str, Field]:
         number = cursor.number("I")
         start = cursor.at
         _skip_value(cursor, key, number)
-        fields[key] = Field(key, number, cursor.data[start : cursor.at])
+        fields[key] = MetadataField(key, number, cursor.data[start : cursor.at])
     return fields
 
 
@@ -293,7 +293,7 @@ def _skip_value(cursor: _Cursor, key: str, number: int) -> None:
         raise ValueError(f"key {key!r} has a value of type {number}, which there is not")
 
 
-def _alignment(fields: Mapping[str, Field], size: int) -> int:
+def _alignment(fields: Mapping[str, MetadataField], size: int) -> int:
     if ALIGNMENT_KEY not in fields:
         return ALIGNMENT
     field = fields[ALIGNMENT_KEY]
@@ -303,8 +303,8 @@ def _alignment(fields: Mapping[str, Field], size: int) -> int:
     return int(value)
 
 
-def _tensor_infos(cursor: _Cursor, count: int) -> list[tuple[TensorSpec, int]]:
-    places: list[tuple[TensorSpec, int]] = []
+def _tensor_infos(cursor: _Cursor, count: int) -> list[tuple[GgufTensor, int]]:
+    places: list[tuple[GgufTensor, int]] = []
     names: set[str] = set()
     for index in range(count):
         name = cursor.text(f"name {index + 1} of {count:,} tensors")
@@ -317,7 +317,7 @@ def _tensor_infos(cursor: _Cursor, count: int) -> list[tuple[TensorSpec, int]]:
     return places
 
 
-def _tensor_info(cursor: _Cursor, name: str) -> TensorSpec:
+def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
     dimensions = cursor.number("I")
     if dimensions > MOST_DIMENSIONS:
         raise ValueError(f"tensor {name!r} has {dimensions:,} dimensions, more than {MOST_DIMENSIONS}")
@@ -334,11 +334,13 @@ def _tensor_info(cursor: _Cursor, name: str) -> TensorSpec:
         lengths.pop()
     lengths = lengths or [1]
     if lengths[0] % kind.block:
-        raise ValueError(f"tensor {name!r} has rows of {lengths[0]:,}, which are no blocks of {kind.block} for {kind}")
-    return TensorSpec(name, kind, tuple(reversed(lengths)))
+        raise ValueError(
+            f"tensor {name!r}: row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
+        )
+    return GgufTensor(name, kind, tuple(reversed(lengths)))
 
 
-def _check_places(places: Iterable[tuple[TensorSpec, int]], start: int, end: int, alignment: int) -> None:
+def _check_places(places: Iterable[tuple[GgufTensor, int]], start: int, end: int, alignment: int) -> None:
     """Refuse tensors that are beyond the end of the file, begin at odd places or share bytes."""
     before, free = "", 0
     for spec, offset in sorted(places, key=lambda place: place[1]):
@@ -366,11 +368,11 @@ def _values(raw: bytes, at: int, number: int, count: int) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class GgufLayout:
+class GgufHeader:
     """What a GGUF file begins with: tensors follow in their order, each padded to a multiple of the alignment."""
 
-    fields: tuple[Field, ...]
-    tensors: tuple[TensorSpec, ...]
+    fields: tuple[MetadataField, ...]
+    tensors: tuple[GgufTensor, ...]
     alignment: int
 
     def padding(self, nbytes: int) -> bytes:
@@ -390,6 +392,23 @@ class GgufLayout:
             offset = _aligned(offset + spec.nbytes, self.alignment)
         header = b"".join(parts)
         return header + self.padding(len(header))
+
+
+class GgufWriter:
+    """Writes the tensors of a `GgufHeader` into a file, in their order, some rows after the other."""
+
+    def __init__(self, file: BinaryIO, header: GgufHeader) -> None:
+        self._file, self._header = file, header
+        self._left = {spec.name: spec.nbytes for spec in header.tensors}
+        file.write(header.header())
+
+    def append(self, name: str, rows: Array) -> int:
+        """Write the next rows of a tensor, and return their bytes."""
+        self._file.write(np.ascontiguousarray(rows).view(np.uint8).data)
+        self._left[name] -= rows.nbytes
+        if not self._left[name]:
+            self._file.write(self._header.padding(self._file.tell()))
+        return rows.nbytes
 
 
 def _text(text: str) -> bytes:

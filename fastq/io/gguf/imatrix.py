@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.io.gguf.container import MAGIC, Field, GgufSource, open_gguf, string, uint32
+from fastq.io.gguf.container import MAGIC, GgufSource, MetadataField, open_gguf, string, uint32
 
 LONGEST_TEXT = 127  # bytes of a text that llama-quantize writes into the metadata
 SUMS, COUNTS = ".in_sum2", ".counts"
@@ -38,7 +38,7 @@ class Imatrix:
     datasets: list[str] = field(default_factory=list)
     chunks: int = 0
 
-    def fields(self, path: Path) -> list[Field]:
+    def fields(self, path: Path) -> list[MetadataField]:
         """Return the fields that tell in a quantized file which matrix was used, as llama-quantize writes them."""
         fields = [string("quantize.imatrix.file", _shortened(str(path)))]
         if self.datasets:

@@ -27,6 +27,7 @@ from fastq.cli.convert import convert_command
 from fastq.cli.files import (
     EXISTING,
     WRITABLE,
+    called,
     check_out,
     failures,
     force_option,
@@ -200,7 +201,13 @@ def demo(size: int) -> None:
     show_default=True,
     help=f"Whose arithmetic to follow, for formats that it has: {', '.join(STORABLE)}. fastq conventions prints them.",
 )
-@click.option("--nan", type=click.Choice(["raise", "zero"]), default="raise", show_default=True, help="Or take as 0.")
+@click.option(
+    "--nan",
+    type=click.Choice(["raise", "zero"]),
+    default="raise",
+    show_default=True,
+    help='"raise" stops at NaN, "zero" treats it as 0.',
+)
 @force_option
 def quantize(
     source: Path,
@@ -220,21 +227,21 @@ def quantize(
     """Quantize the weights of a .safetensors file, or the array of a .npy file.
 
     OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Floating
-    tensors of two and more dimensions are quantized; what else there is, biases and weights of norms among it, is
-    copied, and the table says why. With --all vectors and scalars get one scale each, unless --block-size or the format
+    tensors of two and more dimensions are quantized; everything else (biases, norm weights) is copied; the table shows
+    the reason. With --all vectors and scalars get one scale each, unless --block-size or the format
     cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'. Model directories: fastq convert.
     """
     scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
     check_out(source, out, force=force)
     selection = Selection(include or ("*",), exclude, vectors or source.suffix == ".npy")
-    with failures(source, out):
+    with failures(called(source), out):
         opened = open_source(source)
-        with progress_bar(sum(spec.nbytes for spec in opened.tensors.values()), len(opened.tensors)) as advance:
+        with progress_bar(opened.tensors.values()) as advance:
             rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
     print_table(rows, CONVERTED, total=total_of(rows))
 
 
-@cli.command(short_help="Turn such a file back into floats.")
+@cli.command(short_help="Restore floats from a quantized file.")
 @in_argument
 @click.argument("out", metavar="OUT", type=WRITABLE, callback=TENSORS)
 @force_option
@@ -244,9 +251,9 @@ def dequantize(source: Path, out: Path, force: bool) -> None:
     OUT is a .safetensors file, or a .npy file if IN holds a single array.
     """
     check_out(source, out, force=force)
-    with failures(source, out):
+    with failures(called(source), out):
         opened = open_source(source)
-        with progress_bar(sum(spec.nbytes for spec in opened.tensors.values()), len(tensors_of(source))) as advance:
+        with progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)
     click.echo(f"{count} tensors dequantized: {source.stat().st_size:,} -> {out.stat().st_size:,} bytes")
 
@@ -303,10 +310,10 @@ def conventions() -> None:
     print_conventions()
 
 
-@cli.command(short_help="Print what completes in a shell.")
+@cli.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what completes commands and options in a shell: for bash, eval "$(fastq completion bash)" in ~/.bashrc."""
+    """Print a shell completion script: for bash, eval "$(fastq completion bash)" in ~/.bashrc."""
     complete = get_completion_class(shell)
     assert complete is not None  # of these three there are
     click.echo(complete(cli, {}, "fastq", "_FASTQ_COMPLETE").source())

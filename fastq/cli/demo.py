@@ -49,20 +49,7 @@ COLUMNS: tuple[Column[Outcome], ...] = (
 
 
 def weight_matrix(size: int, seed: int = 0) -> NDArray[np.float32]:
-    """Return a matrix such as linear layers have: normal weights, and one column in a hundred far larger.
-
-    Parameters
-    ----------
-    size : int
-        Rows, and columns.
-    seed : int
-        Of the random numbers.
-
-    Returns
-    -------
-    ndarray of float32
-        Shape (size, size).
-    """
+    """Return a matrix such as linear layers have: normal weights, and one column in a hundred far larger."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((size, size), np.float32)
     x *= np.float32(0.02)

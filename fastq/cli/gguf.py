@@ -10,7 +10,17 @@ from typing import Any
 
 import click
 
-from fastq.cli.files import EXISTING, WRITABLE, check_out, failures, force_option, progress_bar, with_suffix
+from fastq.cli.files import (
+    EXISTING,
+    WRITABLE,
+    called,
+    check_out,
+    failures,
+    force_option,
+    pairs_of,
+    progress_bar,
+    with_suffix,
+)
 from fastq.cli.report import Column, number_text, print_table, printable, shape_text
 from fastq.cli.tables import json_text
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
@@ -79,12 +89,9 @@ def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 
 
 def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[NamedType, ...]:
-    """Split each REGEX=TYPE at its last =, since patterns may have one."""
+    """Return regular expressions and the types of the tensors that they are for."""
     found = []
-    for text in texts:
-        pattern, equals, kind = text.rpartition("=")
-        if not (pattern and equals):
-            raise click.BadParameter(f"{text!r} is not REGEX=TYPE")
+    for pattern, kind in pairs_of(texts, "REGEX=TYPE"):
         try:
             found.append((re.compile(pattern), _type_name(ctx, param, kind) or ""))
         except re.error as error:
@@ -134,10 +141,10 @@ def gguf(
         raise click.UsageError("--dequantize goes with --type F32, F16 or BF16 only")
     mix = _mix(kind, FLOAT_MIXES if dequantize else MIXES, "F32" if dequantize else None)
     check_out(source, out, force=force)
-    with failures(source, out):
+    with failures(called(source), out):
         opened = open_gguf(source)
         weights = (imatrix, load_imatrix(imatrix)) if imatrix else None
-        with progress_bar(sum(spec.nbytes for spec in opened.tensors.values()), len(opened.tensors)) as advance:
+        with progress_bar(opened.tensors.values()) as advance:
             if dequantize:
                 rows = dequantize_gguf(opened, out, mix, progress=advance)
             else:
@@ -147,7 +154,7 @@ def gguf(
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
     """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits a weight."""
-    with failures(source, source):
+    with failures(called(source), source):
         opened = open_gguf(source)
     if as_json:
         click.echo(json_text(_inspected(opened)), nl=False)

@@ -42,17 +42,8 @@ def print_table(
 ) -> None:
     """Print one line per row, and the total below a rule, on standard output.
 
-    A terminal that is too narrow gets the rows one below the other, each with its columns wrapped. Where nothing tells
-    the width, as in a pipe, a row is a line, however long.
-
-    Parameters
-    ----------
-    rows, total : sequence of Line, Line
-        What to print.
-    columns : sequence of Column
-        Titles, and the texts of a row.
-    width : int, optional
-        Columns of the terminal; by default those of the one there is.
+    A terminal narrower than the table gets the rows one below the other, each with its columns wrapped. Where nothing
+    tells the width, as in a pipe, a row is a line, however long.
     """
     table = Table(box=SIMPLE_HEAD)
     for title, _ in columns:

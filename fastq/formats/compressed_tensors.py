@@ -25,30 +25,18 @@ STRATEGIES = ("tensor", "channel", "group", "tensor_group", "block")
 
 @dataclass(frozen=True)
 class WeightScheme:
-    """How the weight of a layer becomes codes: the `weights` of a config group.
+    """How the weight of a layer becomes codes: the `weights` of a config group."""
 
-    Attributes
-    ----------
-    bits, kind
-        Width of a code, and whether it is an "int" or a "float".
-    strategy : {"tensor", "channel", "group", "tensor_group", "block"}
-        What has a scale of its own: the matrix, each row, each group of columns of a row (of "tensor_group" in units
-        of one scale for the matrix), or each block of rows and columns.
-    group_size, block
-        Columns in a group, rows and columns of a block; 0 and () without.
-    symmetric : bool
-        Whether there are no zero points.
-    scale_dtype : str
-        Of stored scales, as torch spells it; empty: the model's.
-    """
-
-    bits: int
+    bits: int  # width of a code, and whether it is an "int" or a "float"
     kind: str
+    # {"tensor", "channel", "group", "tensor_group", "block"}: What has a scale of its own: the matrix, each row, each
+    # group of columns of a row (of "tensor_group" in units of one scale for the matrix), or each block of rows and
+    # columns
     strategy: str
-    group_size: int = 0
+    group_size: int = 0  # columns in a group, rows and columns of a block; 0 and () without
     block: tuple[int, ...] = ()
-    symmetric: bool = True
-    scale_dtype: str = ""
+    symmetric: bool = True  # whether there are no zero points
+    scale_dtype: str = ""  # of stored scales, as torch spells it; empty: the model's
 
     @property
     def qtype(self) -> QType:
@@ -84,13 +72,7 @@ class LayerScheme:
         return group | {"input_activations": dict(self.activations) or None, "output_activations": None}
 
     def with_options(self, group_size: int | None, symmetric: bool | None) -> LayerScheme:
-        """Return the scheme with groups of another size, or with zero points.
-
-        Raises
-        ------
-        ValueError
-            If it has no such choice.
-        """
+        """Return the scheme with groups of another size, or with zero points; ValueError if it has no such choice."""
         weights = self.weights
         if group_size is not None and not (weights.kind == "int" and weights.strategy == "group"):
             raise ValueError(f"group_size is for integers in groups; {self.name} has {weights}")
@@ -134,13 +116,7 @@ PRESETS = {row.name: row for row in _ROWS}
 
 
 def as_scheme(name: str) -> LayerScheme:
-    """Return the preset of that name.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return the preset of that name; ValueError if there is none."""
     found = PRESETS.get(name.upper())
     if found is None:
         raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}")

@@ -31,24 +31,12 @@ NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.forma
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor as a safetensors header describes it.
+    """A tensor as a safetensors header describes it."""
 
-    Attributes
-    ----------
-    name : str
-        Unique in its file.
-    dtype : str
-        As safetensors spells it: F32, BF16, I8, ...
-    shape : tuple of int
-        Elements on each axis.
-    nbytes : int
-        Bytes of the data.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
+    name: str  # unique in its file
+    dtype: str  # as safetensors spells it: F32, BF16, I8, ..
+    shape: tuple[int, ...]  # elements on each axis
+    nbytes: int  # bytes of the data
 
     @property
     def size(self) -> int:
@@ -70,18 +58,10 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 class TensorSource(Protocol):
-    """A file of tensors.
+    """A file of tensors."""
 
-    Attributes
-    ----------
-    tensors : dict of str to TensorSpec
-        In the order of the file.
-    metadata : dict of str to str
-        The file's own.
-    """
-
-    tensors: dict[str, TensorSpec]
-    metadata: dict[str, str]
+    tensors: dict[str, TensorSpec]  # in the order of the file
+    metadata: dict[str, str]  # the file's own
 
     def load(self, name: str) -> Array:
         """Return a tensor of one of the dtypes known here, read-only and mapped, not read."""
@@ -151,10 +131,7 @@ class SafetensorsSource:
 def open_source(path: Path) -> TensorSource:
     """Return the tensors of the .npy or .safetensors file at `path`.
 
-    Raises
-    ------
-    ValueError
-        If the file is damaged, or is a pipe or a device.
+    ValueError if the file is damaged, or is a pipe or a device.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
@@ -204,10 +181,7 @@ def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:
 class Header:
     """What a .safetensors file begins with, known before any data: where each tensor goes.
 
-    Raises
-    ------
-    ValueError
-        If two tensors have the same name or one has a name that none can have, or the header is too long.
+    ValueError if two tensors have the same name or one has a name that none can have, or the header is too long.
     """
 
     def __init__(self, specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> None:

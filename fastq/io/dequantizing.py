@@ -20,28 +20,10 @@ LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127
 
 
 def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> int:
-    """Write the tensors that `source` was quantized from to `out`: .safetensors, or if there is only one .npy.
+    """Write what `source` was quantized from to `out`, .safetensors or if it is one tensor .npy; return how many.
 
-    Parameters
-    ----------
-    source : TensorSource
-        What `quantize_file` wrote.
-    out : Path
-        Appears whole, or after an error not at all.
-    progress : callable
-        As in `fastq.io.pipeline.run`.
-
-    Returns
-    -------
-    int
-        How many tensors were dequantized.
-
-    Raises
-    ------
-    ValueError
-        If `source` is not what `quantize_file` wrote, or doesn't fit a .npy file.
-    OSError
-        If `out` can't be written.
+    ValueError if `source` is not what `quantize_file` wrote, or doesn't fit a .npy file; after any error `out` is as it
+    was.
     """
     records = from_metadata(source.metadata)
     stored = {spec.name for name, record in records.items() for spec in _present_specs(source, name, record)}

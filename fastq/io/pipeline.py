@@ -59,30 +59,16 @@ def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
 
 @dataclass(frozen=True)
 class Converted:
-    """What became of a tensor: a line of a table.
+    """What became of a tensor: a line of a table."""
 
-    Attributes
-    ----------
-    name, shape
-        Of the tensor; the shape of a sum is None.
-    before, after, size : int
-        Bytes, and numbers.
-    source, target : str
-        What it was (in GGUF files, else empty), and how it was quantized, or why it was not.
-    errors : Errors or None
-        None where nothing was measured.
-    weighted : bool
-        Whether an importance matrix was used.
-    """
-
-    name: str
+    name: str  # of the tensor; the shape of a sum is None
     shape: Shape | None
-    before: int
+    before: int  # bytes, and numbers
     after: int
-    source: str
+    source: str  # what it was (in GGUF files, else empty), and how it was quantized, or why it was not
     target: str
-    errors: Errors | None = None
-    weighted: bool = False
+    errors: Errors | None = None  # none where nothing was measured
+    weighted: bool = False  # whether an importance matrix was used
     size: int = 0
 
     @property
@@ -141,23 +127,10 @@ class Output(Protocol):
 
 
 def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_parallel: bool = False) -> list[Converted]:
-    """Do what is to be done with each tensor of a source, in their order.
+    """Do what is to be done with each tensor of a source, in their order, and return what became of them.
 
-    Parameters
-    ----------
-    tasks : iterable of list of Task
-        Of each tensor.
-    out : Output
-        Where to write.
-    progress : callable
-        Called with bytes after each piece, and with a tensor after its tasks.
-    in_parallel : bool
-        Whether threads work on some pieces at a time, which takes the memory of several.
-
-    Returns
-    -------
-    list of Converted
-        Of each task.
+    `progress` is called with bytes after each piece, and with a tensor after its tasks. With `in_parallel` threads work
+    on some pieces at a time, which takes the memory of several.
     """
     rows = []
     with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:

@@ -22,19 +22,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Selection:
-    """Which floating tensors to quantize.
+    """Which floating tensors to quantize."""
 
-    Attributes
-    ----------
-    include, exclude : tuple of str
-        Patterns: names fit one of `include` and none of `exclude`.
-    vectors : bool
-        Whether those of fewer than two dimensions are quantized too: biases, and weights of norms, whose errors count
-        far more than their bytes.
-    """
-
-    include: tuple[str, ...] = ("*",)
+    include: tuple[str, ...] = ("*",)  # patterns: names fit one of `include` and none of `exclude`
     exclude: tuple[str, ...] = ()
+    # whether those of fewer than two dimensions are quantized too: biases, and weights of norms, whose errors count
+    # far more than their bytes
     vectors: bool = True
 
     def reason_against(self, spec: TensorSpec, scheme: Scheme) -> str:
@@ -59,32 +52,8 @@ def quantize_file(
 ) -> list[Converted]:
     """Write the tensors of `source` to the .safetensors file `out`, the chosen ones quantized, the others unchanged.
 
-    Parameters
-    ----------
-    source : TensorSource
-        What to read.
-    out : Path
-        Appears whole, or after an error not at all.
-    scheme : Scheme
-        Fitted to each tensor's number of dimensions.
-    selection : Selection
-        Which tensors.
-    nan : {"raise", "zero"}
-        What to do with NaN.
-    progress : callable
-        As in `fastq.io.pipeline.run`.
-
-    Returns
-    -------
-    list of Converted
-        Of each tensor.
-
-    Raises
-    ------
-    ValueError
-        Naming the tensor that can't be quantized.
-    OSError
-        If `out` can't be written.
+    The scheme is fitted to each tensor's number of dimensions; `nan` is "raise" or "zero". ValueError names the tensor
+    that can't be quantized; after any error `out` is as it was.
     """
     records = _planned(source, scheme, selection, nan)
     left = [spec for name, spec in source.tensors.items() if name not in records]

@@ -36,30 +36,17 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 
 @dataclass(frozen=True)
 class Record:
-    """What reads a quantized tensor back, beside the stored tensors.
-
-    Attributes
-    ----------
-    dtype : str
-        Code format.
-    axis, block_size, symmetric, convention
-        As in `fastq.QParams`.
-    original_dtype : str
-        What the tensor was, as safetensors spells it.
-    shape : tuple of int
-        Of the tensor.
-    tensor_scale : float, optional
-        What every scale is multiplied with, where the format has such a number. Its reciprocal, which is stored too,
-        does not give it back exactly.
-    """
+    """What reads a quantized tensor back, beside the stored tensors."""
 
     dtype: str
     axis: Axis
     block_size: int
     symmetric: bool
     convention: str
-    original_dtype: str
+    original_dtype: str  # what the tensor was, as safetensors spells it
     shape: tuple[int, ...]
+    # what every scale is multiplied with, where the format has such a number. Its reciprocal, which is stored too,
+    # does not give it back exactly
     tensor_scale: float | None = None
 
     @property
@@ -89,13 +76,7 @@ def to_metadata(records: Mapping[str, Record]) -> str:
 
 
 def from_metadata(metadata: Mapping[str, str]) -> dict[str, Record]:
-    """Return the records in a file's metadata.
-
-    Raises
-    ------
-    ValueError
-        If there are none, or they cannot be read.
-    """
+    """Return the records in a file's metadata; ValueError if there are none, or they cannot be read."""
     if KEY not in metadata:
         raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
     try:
@@ -151,13 +132,7 @@ def _told_of(name: str) -> Iterator[None]:
 
 
 def stored_specs(name: str, record: Record) -> list[TensorSpec]:
-    """Return the tensors that are stored for the tensor `name`.
-
-    Raises
-    ------
-    ValueError
-        If no tensor has such a record.
-    """
+    """Return the tensors that are stored for the tensor `name`; ValueError if no tensor has such a record."""
     with _told_of(name):
         return [spec_of(stored_name(name, part), *spec) for part, spec in record.form.specs().items()]
 

@@ -54,31 +54,19 @@ BIAS = 127  # of the exponents of powers of two
 
 @dataclass(frozen=True)
 class StoredForm:
-    """How a tensor is stored: its codes, which of them share a scale, and what the scales are.
+    """How a tensor is stored: its codes, which of them share a scale, and what the scales are."""
 
-    Attributes
-    ----------
-    qtype, shape, axis, block_size, symmetric
-        As in `fastq.QuantizedArray`.
-    scale_dtype : str
-        Of stored scales, as safetensors spells it.
-    packing : {"", "bytes", "words"}
-        What rows of codes are packed in: nothing, bytes, or words of int32 that hold code - qmin.
-    block : tuple of int
-        Rows and columns that share a scale, where blocks have several rows.
-    has_global_scale : bool
-        Whether scales are in units of one for the tensor.
-    """
-
-    qtype: QType
+    qtype: QType  # as in `fastq.QuantizedArray`
     shape: Shape
     axis: Axis
     block_size: int
     symmetric: bool
-    scale_dtype: str
+    scale_dtype: str  # of stored scales, as safetensors spells it
+    # {"", "bytes", "words"}: What rows of codes are packed in: nothing, bytes, or words of int32 that hold code -
+    # qmin
     packing: str
-    block: Shape = ()
-    has_global_scale: bool = False
+    block: Shape = ()  # rows and columns that share a scale, where blocks have several rows
+    has_global_scale: bool = False  # whether scales are in units of one for the tensor
 
     @property
     def codes(self) -> str:
@@ -278,10 +266,7 @@ def array_of(
 def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
     """Return how compressed-tensors stores a quantized matrix.
 
-    Raises
-    ------
-    ValueError
-        If it has no format for it; `name` is what the message calls it.
+    ValueError if it has no format for it; `name` is what the message calls it.
     """
     code, last, is_matrix = q.dtype.name, q.axis in (-1, 1), len(q.shape) == 2 and 0 not in q.shape
     if is_matrix and code in OF_FORMATS and last:
@@ -299,10 +284,7 @@ def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
 def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
     """Return what a scheme stores of a quantized matrix in a model of a dtype, or in float32 where scales would change.
 
-    Raises
-    ------
-    ValueError
-        If a scale could not be read as it is stored; `name` is what the message calls the matrix.
+    ValueError if a scale could not be read as it is stored; `name` is what the message calls the matrix.
     """
     form, scale, factor = form_of(scheme, q.shape, dtype), np.asarray(q.scale), np.float32(1)
     if scheme.weights.scale_dtype == E8M0:

@@ -23,32 +23,16 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """How a system lays quantized weights out.
+    """How a system lays quantized weights out."""
 
-    Attributes
-    ----------
-    name, system : str
-        Name of the layout, and whose it is.
-    formats : tuple of str
-        Code formats that it has, the usual one first.
-    write, read : callable
-        From a QuantizedArray to tensors, and back.
-    has_g_idx : bool
-        Whether a tensor says which block an input belongs to.
-    zero_points_less : int
-        What is taken from zero points before they are stored.
-    nests_scales : bool
-        Whether scales may be quantized in their turn.
-    """
-
-    name: str
+    name: str  # name of the layout, and whose it is
     system: str
-    formats: tuple[str, ...]
-    write: Callable[[QuantizedArray, Writing], dict[str, Array]]
+    formats: tuple[str, ...]  # code formats that it has, the usual one first
+    write: Callable[[QuantizedArray, Writing], dict[str, Array]]  # from a QuantizedArray to tensors, and back
     read: Callable[[Reading], QuantizedArray]
-    has_g_idx: bool = False
-    zero_points_less: int = 0
-    nests_scales: bool = False
+    has_g_idx: bool = False  # whether a tensor says which block an input belongs to
+    zero_points_less: int = 0  # what is taken from zero points before they are stored
+    nests_scales: bool = False  # whether scales may be quantized in their turn
 
 
 def check_format(qtype: QType, row: Layout, name: str) -> None:
@@ -132,10 +116,7 @@ class BlockedWeight(NamedTuple):
 def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
     """Return the scale and the zero point of each block of an array; those of one element serve for all.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If they are not those of an array of this shape.
+    TypeError or ValueError if they are not those of an array of this shape.
     """
     params, _ = lazy.module("fastq.dispatch.elementwise").checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
     shapes = lazy.module("fastq.dispatch.granularity")

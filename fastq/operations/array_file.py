@@ -107,10 +107,7 @@ def _header(stored: dict[str, tuple[str, Array]], metadata: dict[str, str]) -> b
 def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
     """Read a file, of which nothing is believed that does not fit the rest.
 
-    Raises
-    ------
-    ValueError
-        If it is no file of that kind; the message is one line.
+    ValueError if it is no file of that kind; the message is one line.
     """
     with opened(path, kind.__name__) as file:
         return _read(file, kind)

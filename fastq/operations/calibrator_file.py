@@ -58,10 +58,7 @@ def _laid_out(seen: Histogram) -> list[tuple[NDArray[Any], np.dtype[Any]]]:
 def read(path: Path) -> Content:
     """Read a file, of which nothing is believed that does not fit the rest.
 
-    Raises
-    ------
-    ValueError
-        If it is no file of a calibrator; the message is one line.
+    ValueError if it is no file of a calibrator; the message is one line.
     """
     with opened(path, "Calibrator") as file:
         return _read(file)

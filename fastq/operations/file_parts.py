@@ -23,13 +23,7 @@ SAVED = {
 
 
 def as_name(path: Any) -> Path:
-    """Return a path of whatever may have such a name, or of nothing so far.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none.
-    """
+    """Return a path of whatever may have such a name, or of nothing so far; TypeError or ValueError if it is none."""
     try:
         name = os.fspath(path)
     except Exception as error:
@@ -44,10 +38,7 @@ def as_name(path: Any) -> Path:
 def as_path(path: Any) -> Path:
     """Return a path of a file, or of none so far.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none, or that of a folder, a pipe or a device.
+    TypeError or ValueError if it is none, or that of a folder, a pipe or a device.
     """
     if (found := as_name(path)).exists() and not found.is_file():
         raise ValueError(f"path must be the name of a file, not of a folder, a pipe or a device: {shown(path)}")
@@ -65,10 +56,7 @@ def _can_be_encoded(name: str) -> bool:
 def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
     """Open a file to read an object of some kind from it.
 
-    Raises
-    ------
-    ValueError
-        If what reads it finds that it is no such file; the message is one line.
+    ValueError if what reads it finds that it is no such file; the message is one line.
     """
     with path.open("rb") as file:
         try:
@@ -99,10 +87,7 @@ def with_tuples(value: Any) -> Any:
 def read_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the elements that follow in a file, in the byte order of the machine.
 
-    Raises
-    ------
-    ValueError
-        If the file ends before.
+    ValueError if the file ends before.
     """
     found = np.empty(shape, dtype)
     if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:  # type: ignore[attr-defined]

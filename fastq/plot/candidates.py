@@ -36,18 +36,10 @@ FAMILIES: dict[str, tuple[Scheme, tuple[str, ...]]] = {
 
 
 class Measured(NamedTuple):
-    """What a scheme makes of an array.
+    """What a scheme makes of an array."""
 
-    Attributes
-    ----------
-    bits : float
-        Bits of codes and parameters an element.
-    sqnr_db : float
-        Signal to quantization noise ratio of the sample, in decibels.
-    """
-
-    bits: float
-    sqnr_db: float
+    bits: float  # bits of codes and parameters an element
+    sqnr_db: float  # signal to quantization noise ratio of the sample, in decibels
 
 
 def sample_of(x: Array, scheme: Scheme) -> Array:

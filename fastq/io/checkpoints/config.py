@@ -63,10 +63,7 @@ def plain_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 class StoredSchemes:
     """The schemes of a quantized model, by the names of its modules.
 
-    Raises
-    ------
-    ValueError
-        If config.json has none, or one that is not known here.
+    ValueError if config.json has none, or one that is not known here.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -84,10 +81,7 @@ class StoredSchemes:
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module: that of its name, of the first pattern by the alphabet, or of its class.
 
-        Raises
-        ------
-        ValueError
-            If no group is for it.
+        ValueError if no group is for it.
         """
         for target, scheme in self._rows:
             if matches(module, target):

@@ -24,18 +24,10 @@ VERSION = 2
 
 
 class Conversion(Protocol):
-    """What is done with each shard of a model.
+    """What is done with each shard of a model."""
 
-    Attributes
-    ----------
-    source : ModelFolder
-        The model.
-    key : dict
-        All that the result depends on, beside the source: values of JSON.
-    """
-
-    source: ModelFolder
-    key: dict[str, Any]
+    source: ModelFolder  # the model
+    key: dict[str, Any]  # all that the result depends on, beside the source: values of JSON
 
     def specs(self, shard: str) -> list[TensorSpec]:
         """Return the tensors of a shard of the result."""
@@ -70,31 +62,9 @@ def convert(
 ) -> list[Converted]:
     """Write the directory that a conversion makes of a model.
 
-    Parameters
-    ----------
-    conversion : Conversion
-        What is done.
-    out : Path
-        A directory, made if it is not there. Finished shards of an interrupted run of the same conversion are kept if
-        their digests are right.
-    force : bool
-        Whether other files there are replaced.
-    progress : callable
-        Called with bytes and tensors of the source that are done.
-    notice : callable
-        Called with a line if an interrupted run is not gone on with.
-
-    Returns
-    -------
-    list of Converted
-        One a tensor.
-
-    Raises
-    ------
-    ValueError
-        If the model can't be converted, naming the tensor, or `out` holds something else.
-    OSError
-        If `out` can't be written.
+    Finished shards of an interrupted run of the same conversion are kept if their digests are right; `notice` is called
+    with a line if it does not go on with such a run. With `force` other files in `out` are replaced. ValueError if the
+    model can't be converted, naming the tensor, or `out` holds something else.
     """
     source = conversion.source
     headers = {name: Header(conversion.specs(name), shard.metadata) for name, shard in source.shards.items()}

@@ -28,19 +28,9 @@ OF_ATTENTION = re.compile("[qkv]_(scale|zero_point|global_scale)")  # beside the
 
 
 class Dequantization:
-    """A model directory of plain floats: see `Conversion`.
+    """A model directory of plain floats, in a dtype or in that of the model: see `Conversion`.
 
-    Parameters
-    ----------
-    source : ModelFolder
-        A quantized model.
-    dtype : str, optional
-        What quantized weights become: F32, F16 or BF16; by default the dtype of the model.
-
-    Raises
-    ------
-    ValueError
-        If it is not quantized, or in a way that is not known here.
+    ValueError if it is not quantized, or in a way that is not known here.
     """
 
     def __init__(self, source: ModelFolder, dtype: str | None = None) -> None:

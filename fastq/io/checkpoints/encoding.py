@@ -40,21 +40,11 @@ def row_chunks(shape: Shape) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class ScaleArithmetic:
-    """How scales are taken from ranges.
+    """How scales are taken from ranges."""
 
-    Attributes
-    ----------
-    dtype : str
-        Of stored scales, unless the scheme has its own: F32, BF16 or F16.
-    bit_exact : bool
-        Whether operations are those of compressed-tensors, on values in `dtype`.
-    method : str
-        How ranges are taken, as in `fastq.quantize`.
-    """
-
-    dtype: str
-    bit_exact: bool = False
-    method: str = "minmax"
+    dtype: str  # of stored scales, unless the scheme has its own: F32, BF16 or F16
+    bit_exact: bool = False  # whether operations are those of compressed-tensors, on values in `dtype`
+    method: str = "minmax"  # how ranges are taken, as in `fastq.quantize`
 
     def convention(self, weights: WeightScheme) -> str | Convention:
         """Return the convention by which scales and codes are taken."""
@@ -74,30 +64,10 @@ class ScaleArithmetic:
 def encode(
     x: Array, scheme: LayerScheme, arithmetic: ScaleArithmetic, factor: float = 1.0
 ) -> tuple[dict[str, Array], Array, QuantizedArray]:
-    """Quantize some rows of a matrix.
+    """Quantize rows of a matrix, of float16, bfloat16 or float32; `factor` is the `global_scale` of a tensor group.
 
-    Parameters
-    ----------
-    x : ndarray
-        Shape (rows, columns), of float16, bfloat16 or float32.
-    scheme : LayerScheme
-        How.
-    arithmetic : ScaleArithmetic
-        How scales are taken.
-    factor : float
-        `global_scale` of a tensor group.
-
-    Returns
-    -------
-    dict of str to ndarray
-        What is stored for these rows, by the end of its name.
-    ndarray, QuantizedArray
-        The rows, in blocks if blocks have several rows, and their codes.
-
-    Raises
-    ------
-    ValueError
-        If x has NaN or an infinity.
+    Return what is stored for them, by the end of its name; the rows, in blocks if blocks have several rows; and their
+    codes. ValueError if x has NaN or an infinity.
     """
     weights, form = scheme.weights, form_of(scheme, x.shape, arithmetic.dtype)
     values = held = form.folded(x)

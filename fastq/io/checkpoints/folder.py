@@ -83,11 +83,6 @@ class ModelFolder:
         """All tensors, shard by shard."""
         return {name: spec for shard in self.shards.values() for name, spec in shard.tensors.items()}
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return sum(spec.nbytes for spec in self.tensors.values())
-
     def load(self, name: str) -> Array:
         """Return a tensor, mapped."""
         return self.shards[self.files[name]].load(name)
@@ -128,13 +123,7 @@ def dtype_of(config: Mapping[str, Any]) -> str | None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Return the object of a JSON file; ValueError if it is none."""
     if path.stat().st_size > LONGEST_JSON:
         raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, more than any such file")
     try:

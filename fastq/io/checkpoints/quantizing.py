@@ -27,10 +27,7 @@ SAMPLE = 256  # rows of a picture
 class Quantization:
     """A model directory quantized by rules: see `Conversion`.
 
-    Raises
-    ------
-    ValueError
-        If it has nothing to quantize, or something that can't be.
+    ValueError if it has nothing to quantize, or something that can't be.
     """
 
     def __init__(self, source: ModelFolder, rules: Rules, *, bit_exact: bool = False, method: str = "minmax") -> None:

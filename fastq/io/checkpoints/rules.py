@@ -39,21 +39,12 @@ LEFT_ALONE = (
 
 @dataclass(frozen=True)
 class Rules:
-    """What a user asked for.
+    """What a user asked for."""
 
-    Attributes
-    ----------
-    scheme : LayerScheme
-        Of all weights without another one.
-    ignore : tuple of str
-        Names of modules to leave alone, or after "re:" a regular expression for the beginning of names.
-    schemes : tuple of (str, LayerScheme)
-        Other schemes, by such patterns; the first that matches counts.
-    """
-
-    scheme: LayerScheme
+    scheme: LayerScheme  # of all weights without another one
+    # names of modules to leave alone, or after "re:" a regular expression for the beginning of names
     ignore: tuple[str, ...] = ()
-    schemes: tuple[tuple[str, LayerScheme], ...] = ()
+    schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes, by such patterns; the first that matches counts
 
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module."""
@@ -62,30 +53,14 @@ class Rules:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix to quantize: a tensor of the model, or some rows of one of its matrices.
+    """A matrix to quantize: a tensor of the model, or some rows of one of its matrices."""
 
-    Attributes
-    ----------
-    module : str
-        Name of the layer, to which those of stored tensors are added.
-    tensor : str
-        Name of the tensor that has it.
-    shape : tuple of int
-        Rows and columns.
-    scheme : LayerScheme
-        How.
-    expert : int or None
-        Which matrix of the tensor; None: the tensor is the matrix.
-    first : int
-        First row of that.
-    """
-
-    module: str
-    tensor: str
+    module: str  # name of the layer, to which those of stored tensors are added
+    tensor: str  # name of the tensor that has it
     shape: tuple[int, int]
     scheme: LayerScheme
-    expert: int | None = None
-    first: int = 0
+    expert: int | None = None  # which matrix of the tensor; None: the tensor is the matrix
+    first: int = 0  # first row of that
 
     def of(self, array: Any) -> Any:
         """Return the matrix, given the tensor."""
@@ -101,18 +76,10 @@ class Matrix:
 
 @dataclass
 class Plan:
-    """What becomes of each tensor.
+    """What becomes of each tensor."""
 
-    Attributes
-    ----------
-    of : dict of str to list of Matrix
-        What is quantized, by the tensor that has it.
-    left : dict of str to str
-        Why a tensor is copied.
-    """
-
-    of: dict[str, list[Matrix]] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    of: dict[str, list[Matrix]] = field(default_factory=dict)  # what is quantized, by the tensor that has it
+    left: dict[str, str] = field(default_factory=dict)  # why a tensor is copied
 
     @property
     def matrices(self) -> Iterator[Matrix]:
@@ -147,10 +114,7 @@ def matches(module: str, pattern: str) -> bool:
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
     """Decide what becomes of each tensor.
 
-    Raises
-    ------
-    ValueError
-        If a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
+    ValueError if a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
     """
     if KEY in config or OLD_KEY in config:
         raise ValueError(f"its config.json has a {KEY}: fastq convert --dequantize turns it back first")

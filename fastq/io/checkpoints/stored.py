@@ -27,27 +27,13 @@ SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that are no part of a scheme
 
 @dataclass(frozen=True)
 class StoredWeight:
-    """A quantized weight of a model.
-
-    Attributes
-    ----------
-    module : str
-        Name of the layer.
-    shape : tuple of int
-        Of the weight.
-    scheme : LayerScheme
-        How it is stored.
-    specs : dict of str to TensorSpec
-        The stored tensors, by the end of their names.
-    load : callable
-        From the name of a tensor to it.
-    """
+    """A quantized weight of a model."""
 
     module: str
     shape: tuple[int, int]
-    scheme: LayerScheme
-    specs: dict[str, TensorSpec]
-    load: Callable[[str], Array]
+    scheme: LayerScheme  # how it is stored
+    specs: dict[str, TensorSpec]  # the stored tensors, by the end of their names
+    load: Callable[[str], Array]  # from the name of a tensor to it
 
     def part(self, suffix: str) -> Array:
         """Return a stored tensor, in the shape that it should have."""
@@ -67,10 +53,7 @@ class StoredWeight:
     def rows(self, start: int, stop: int) -> QuantizedArray:
         """Return some rows, `start` a multiple of 128; in blocks that zeros fill, where blocks have several rows.
 
-        Raises
-        ------
-        ValueError
-            If they have a scale that no matrix has, or the global scale is none that can be divided by.
+        ValueError if they have a scale that no matrix has, or the global scale is none that can be divided by.
         """
         self._check(start, stop)
         form, load = self.form.rows(self.part, start, stop)
@@ -97,10 +80,7 @@ class StoredWeight:
 def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
     """Return the quantized weights of a model, by the name of the module.
 
-    Raises
-    ------
-    ValueError
-        If config.json does not say how they are stored, or they are not stored so.
+    ValueError if config.json does not say how they are stored, or they are not stored so.
     """
     schemes, tensors = StoredSchemes(source.config), source.tensors
     modules = [name.removesuffix(".weight_scale") for name in tensors if name.endswith(".weight_scale")]

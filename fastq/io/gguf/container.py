@@ -62,21 +62,11 @@ def has_values(kind: TensorType) -> bool:
 
 @dataclass(frozen=True)
 class MetadataField:
-    """A field of the metadata, with its value as the file has it: so it is copied without a change.
+    """A field of the metadata, with its value as the file has it: so it is copied without a change."""
 
-    Attributes
-    ----------
-    key : str
-        Unique in its file.
-    number : int
-        Of the type of the value.
-    raw : bytes
-        The value; of an array the type and number of its elements first.
-    """
-
-    key: str
-    number: int
-    raw: bytes
+    key: str  # unique in its file
+    number: int  # of the type of the value
+    raw: bytes  # the value; of an array the type and number of its elements first
 
     @property
     def type_name(self) -> str:
@@ -106,21 +96,11 @@ def string(key: str, value: str) -> MetadataField:
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """A tensor as the header of a GGUF file describes it.
+    """A tensor as the header of a GGUF file describes it."""
 
-    Attributes
-    ----------
-    name : str
-        Unique in its file.
-    kind : TensorType
-        Of its elements.
-    shape : tuple of int
-        Elements on each axis, rows last: the header has them the other way round.
-    """
-
-    name: str
+    name: str  # unique in its file
     kind: TensorType
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # elements on each axis, rows last: the header has them the other way round
 
     @property
     def size(self) -> int:
@@ -171,21 +151,19 @@ class GgufSource:
         """Return the value of a field, or the default where there is none."""
         return self.fields[key].value() if key in self.fields else default
 
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor, mapped."""
+        return np.asarray(np.memmap(self.path, np.uint8, "r", self._starts[name], (self.tensors[name].nbytes,)))
+
     def load(self, name: str) -> Array:
         """Return the rows of a tensor, mapped; floats in a dtype of theirs, all else as the bytes of each row."""
         spec = self.tensors[name]
-        shape = (self.tensors[name].nbytes,)
-        raw = np.asarray(np.memmap(self.path, np.uint8, "r", self._starts[name], shape))
-        row = spec.kind.size_of(spec.shape[-1:])
-        return raw.reshape(-1, row).view(numpy_dtype(spec.kind))
+        return self.raw(name).reshape(-1, spec.kind.size_of(spec.shape[-1:])).view(numpy_dtype(spec.kind))
 
     def values(self, name: str) -> Array:
         """Return the values of a tensor in its shape: those of plain numbers mapped, of blocks decoded to float32.
 
-        Raises
-        ------
-        ValueError
-            If it has a type of blocks that fastq does not read.
+        ValueError if it has a type of blocks that fastq does not read.
         """
         spec, stored = self.tensors[name], self.load(name)
         if not has_values(spec.kind):
@@ -197,10 +175,8 @@ class GgufSource:
 def open_gguf(path: Path) -> GgufSource:
     """Return the metadata and tensors of the GGUF file at `path`.
 
-    Raises
-    ------
-    ValueError
-        If the header promises what the file does not have or no file can have, or the file is a pipe or a device.
+    ValueError if the header promises what the file does not have or no file can have, or the file is a pipe or a
+    device.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")

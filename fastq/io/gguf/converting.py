@@ -46,34 +46,9 @@ def quantize_gguf(
     imatrix: tuple[Path, Imatrix] | None = None,
     progress: Progress,
 ) -> list[Converted]:
-    """Write the GGUF file that llama-quantize makes of another one.
+    """Write the GGUF file that llama-quantize makes of one of floats; `imatrix` has its own file name first.
 
-    Parameters
-    ----------
-    source : GgufSource
-        Of float32, float16 or bfloat16.
-    out : Path
-        Appears whole, or after an error not at all.
-    mix : Mix
-        Which types.
-    overrides : TypeOverrides
-        Where the types are to be others.
-    imatrix : (Path, Imatrix), optional
-        Where that comes from, and how much columns count.
-    progress : callable
-        As in `fastq.io.pipeline.run`.
-
-    Returns
-    -------
-    list of Converted
-        Of each tensor.
-
-    Raises
-    ------
-    ValueError
-        Naming the tensor that can't be quantized.
-    OSError
-        If `out` can't be written.
+    ValueError names the tensor that can't be quantized; after any error `out` is as it was.
     """
     specs = in_order(source.tensors.values())
     targets = choose_types(model_of(source), specs, mix, overrides, has_imatrix=imatrix is not None)
@@ -86,10 +61,7 @@ def quantize_gguf(
 
 
 def dequantize_gguf(source: GgufSource, out: Path, mix: Mix, *, progress: Progress) -> list[Converted]:
-    """Write a GGUF file with floats for blocks, and for all else that llama-quantize would quantize.
-
-    Parameters and results are those of `quantize_gguf`, with a mix of floats.
-    """
+    """Write a GGUF file with floats for blocks, and for all else that llama-quantize would quantize."""
     targets: dict[GgufTensor, tuple[TensorType, None]] = {}
     architecture = model_of(source).architecture
     for spec in in_order(source.tensors.values()):

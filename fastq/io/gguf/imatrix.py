@@ -22,21 +22,12 @@ SUMS, COUNTS = ".in_sum2", ".counts"
 
 @dataclass(frozen=True)
 class Imatrix:
-    """An importance matrix.
+    """An importance matrix."""
 
-    Attributes
-    ----------
-    values : dict of str to ndarray of float32
-        For each tensor, its columns; for one of several matrices those of each in turn.
-    datasets : list of str
-        What it was computed from.
-    chunks : int
-        From how many pieces of text.
-    """
-
+    # for each tensor, its columns; for one of several matrices those of each in turn
     values: dict[str, NDArray[np.float32]]
-    datasets: list[str] = field(default_factory=list)
-    chunks: int = 0
+    datasets: list[str] = field(default_factory=list)  # what it was computed from
+    chunks: int = 0  # from how many pieces of text
 
     def fields(self, path: Path) -> list[MetadataField]:
         """Return the fields that tell in a quantized file which matrix was used, as llama-quantize writes them."""
@@ -52,10 +43,7 @@ class Imatrix:
 def load_imatrix(path: Path) -> Imatrix:
     """Return the importance matrix of a file, of the newer or the older format.
 
-    Raises
-    ------
-    ValueError
-        If the file is neither, ends too early, or has values that are not finite.
+    ValueError if the file is neither, ends too early, or has values that are not finite.
     """
     if not path.is_file():
         raise ValueError(f"importance matrix {path.name} is not a file")

@@ -16,21 +16,11 @@ from fastq.io.gguf.container import GgufSource, GgufTensor
 
 @dataclass(frozen=True)
 class Mix:
-    """What a file is called as a whole.
+    """What a file is called as a whole."""
 
-    Attributes
-    ----------
-    name : str
-        As llama-quantize takes it.
-    number : int
-        `general.file_type` of the file.
-    default : str
-        Type of the tensors that no rule names.
-    """
-
-    name: str
-    number: int
-    default: str
+    name: str  # as llama-quantize takes it
+    number: int  # `general.file_type` of the file
+    default: str  # type of the tensors that no rule names
 
 
 # include/llama.h, enum llama_ftype
@@ -262,21 +252,12 @@ FALLBACKS = {
 
 @dataclass(frozen=True)
 class TypeOverrides:
-    """What the caller wants otherwise: the options of llama-quantize of the same names.
+    """What the caller wants otherwise: the options of llama-quantize of the same names."""
 
-    Attributes
-    ----------
-    pure : bool
-        No rules: all tensors get the default type.
-    tensor_types : sequence of (pattern, type)
-        For tensors in whose name the pattern is found; the first counts.
-    output_type, embedding_type : str, optional
-        For output.weight, and for the token embeddings.
-    """
-
-    pure: bool = False
+    pure: bool = False  # no rules: all tensors get the default type
+    # for tensors in whose name the pattern is found; the first counts
     tensor_types: Sequence[tuple[re.Pattern[str], str]] = ()
-    output_type: str | None = None
+    output_type: str | None = None  # for output.weight, and for the token embeddings
     embedding_type: str | None = None
 
 
@@ -290,10 +271,7 @@ def choose_types(
 ) -> dict[str, TensorType]:
     """Return the type of each tensor, in the order of `in_order`, that llama-quantize gives it.
 
-    Raises
-    ------
-    ValueError
-        If experts are in no layer, or beyond the last.
+    ValueError if experts are in no layer, or beyond the last.
     """
     types = _Types(model, specs, mix, overrides, has_imatrix)
     return {spec.name: types.type_of(spec) for spec in specs}

@@ -285,12 +285,12 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
 
 @cli.command(
     add_help_option=False,
-    short_help="Measure speed beside other libraries.",
+    short_help="Compare speed with other libraries.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> None:
-    """Measure every operation beside other libraries and the memory's limit."""
+    """Compare every operation with other libraries and the memory's limit."""
     importlib.import_module(f"{benchmark_package()}.command").run.main(list(arguments), "fastq bench")
 
 

@@ -74,7 +74,7 @@ def check_out(source: Path, out: Path, *, force: bool) -> None:
 
 
 def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> None:
-    """Refuse a file that no other may replace: one that is read, or is no plain file, or is in no folder.
+    """Refuse a file that no other may replace: one that is read, is not a plain file, or lies in no folder.
 
     A link counts as what it leads to, if that is there.
     """

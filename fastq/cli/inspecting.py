@@ -86,7 +86,7 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 
 def _check_suffix(source: Path) -> None:
     if not source.is_dir() and source.suffix not in (".npy", ".safetensors", ".gguf"):
-        raise click.BadParameter(f"{source.name!r} is no folder and no .npy, .safetensors or .gguf file")
+        raise click.BadParameter(f"{source.name!r} is neither a folder nor a .npy, .safetensors or .gguf file")
 
 
 def _inspected(tensor: Tensor, header: bool, advance: Any) -> Inspected:
@@ -202,7 +202,7 @@ def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor]
         click.echo(f"{printable(name)}: only in {called(a if name in ours else b)}", err=True)
     common = [name for name in ours if name in theirs]
     if not common:
-        raise in_one_line(called(b), f"has no tensor of a name of {called(a)}")
+        raise in_one_line(called(b), f"has no tensor whose name is in {called(a)}")
     for name in common:
         x, y = ours[name].shape, theirs[name].shape
         if x != y:

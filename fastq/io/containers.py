@@ -49,11 +49,6 @@ def spec_of(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
     return TensorSpec(name, dtype, shape, math.prod(shape) * numpy_dtype(dtype).itemsize)
 
 
-def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as tables have it."""
-    return " x ".join(map(str, shape)) or "scalar"
-
-
 # Reading
 
 
@@ -149,7 +144,7 @@ def _mapped_npy(path: Path) -> Array:
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not unpickled")
     if any(type(n) is not int or n < 0 for n in shape):
-        raise ValueError(f"its shape {shape} is not one of integers from 0 on")
+        raise ValueError(f"its shape {shape} must be integers of 0 or more")
     if math.prod(n for n in shape if n) * dtype.itemsize > np.iinfo(np.intp).max:
         raise ValueError(f"{dtype} of shape {shape} is more than memory can hold")
     nbytes = math.prod(shape) * dtype.itemsize

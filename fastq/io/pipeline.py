@@ -25,7 +25,7 @@ from fastq.system.atomic import replacing
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
-WORKERS = 4  # pieces at a time at most: what is serial in one then goes on beside kernels of others
+WORKERS = 4  # pieces at a time at most: what is serial in one overlaps with kernels of others
 Progress = Callable[[int, int], None]  # told how many bytes and tensors of the source are done
 
 

@@ -1,4 +1,4 @@
-"""Records: what reads the quantized tensors of a file back, beside the tensors that are stored for them.
+"""Records: what reads the quantized tensors of a file back, next to the tensors that are stored for them.
 
 Those are the ones of compressed-tensors (fastq/layouts/compressed_tensors.py), with scales in the dtype of the tensor.
 Records are JSON under the key "fastq" of the file's metadata. A file of `QuantizedArray.save` or `QParams.save`
@@ -36,7 +36,7 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 
 @dataclass(frozen=True)
 class Record:
-    """What reads a quantized tensor back, beside the stored tensors."""
+    """What reads a quantized tensor back, next to the stored tensors."""
 
     dtype: str
     axis: Axis

@@ -24,14 +24,7 @@ class Scheme:
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for `fastq.quantize`."""
-        return {
-            "dtype": self.dtype,
-            "axis": self.axis,
-            "block_size": self.block_size,
-            "symmetric": self.symmetric,
-            "range": self.range,
-            "convention": self.convention,
-        }
+        return dict(vars(self))
 
     def arguments_for(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the same for values of a dtype: scales of half precision are rounded to it, as files hold them."""

@@ -37,7 +37,7 @@ class Tensor:
     shape: tuple[int, ...]
     scheme: str  # its dtype, or how it was quantized
     nbytes: int  # bytes in the file, of scales and zero points too
-    # whether its values can be loaded: those of some dtypes are none of NumPy's, and some blocks none of fastq's
+    # whether its values can be loaded: NumPy lacks some dtypes, and fastq some blocks of GGUF
     has_numbers: bool
     load: Callable[[], Array | QuantizedArray]  # returns it, mapped, or codes and parameters of a quantized one
     raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes; None: it is quantized

@@ -83,7 +83,7 @@ def _nested(given: Reading, codes: Array) -> Array:
     _check_map(given, "nested_quant_map", inner)
     scale, offset = given.scales("nested_absmax").reshape(-1), given.scales("nested_offset")
     if codes.dtype != np.uint8 or offset.size != 1 or scale.size != -(-codes.size // NESTED_BLOCK):
-        wanted = f"uint8 in blocks of {NESTED_BLOCK}, beside one nested_offset"
+        wanted = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
         raise ValueError(f"absmax must be {wanted}, where it is nested")
     params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
     quantized = QuantizedArray(codes.reshape(-1), params, (codes.size,))

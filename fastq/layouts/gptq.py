@@ -26,7 +26,7 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     weight, less = weight_of(q, how.row), how.row.zero_points_less
     inputs = q.shape[1]
     if less and not weight.zero_point.all():
-        raise ValueError("zero_point 0 has no place in layout 'gptq', which stores it less by one: use 'gptq_v2'")
+        raise ValueError("layout 'gptq' stores zero_point - 1 and cannot hold zero_point 0: use 'gptq_v2'")
     g_idx = np.arange(inputs, dtype=np.int32) // weight.block_size
     codes = weight.codes
     if how.g_idx is not None:
@@ -80,5 +80,7 @@ def _input_order(g_idx: Array, in_order: Array, sort_inputs: bool) -> Array:
     if not np.array_equal(np.sort(g_idx), in_order):
         raise ValueError("g_idx must name every block as often as it has inputs")
     if not sort_inputs:
-        raise ValueError("g_idx orders inputs by activation: sort_inputs=True returns them in that of their blocks")
+        raise ValueError(
+            "g_idx orders inputs by activation: pass sort_inputs=True to get them in the order of their blocks"
+        )
     return np.argsort(g_idx, kind="stable")

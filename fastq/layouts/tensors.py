@@ -63,7 +63,9 @@ class Reading(NamedTuple):
     def get(self, name: str, dtype: str = "") -> Array:
         """Return a tensor, of some dtype."""
         if name not in self.tensors:
-            raise ValueError(f"tensors must have {name!r} for layout {self.row.name!r}, besides {sorted(self.tensors)}")
+            raise ValueError(
+                f"tensors must have {name!r} for layout {self.row.name!r}; they have {sorted(self.tensors)}"
+            )
         array = self.tensors[name]
         if dtype and array.dtype.name != dtype:
             raise TypeError(f"{name} must be {dtype}, not {array.dtype}")
@@ -185,7 +187,7 @@ def checked_block_size(given: int, inputs: int, blocks: int) -> int:
     """Return how many inputs a block has, as given or by the number of blocks; ValueError if it does not fit."""
     size = given or -(-inputs // blocks)
     if -(-inputs // size) != blocks:
-        raise ValueError(f"block_size {size} makes no {blocks} blocks of {inputs} inputs")
+        raise ValueError(f"block_size {size} does not cut {inputs} inputs into {blocks} blocks")
     return size
 
 

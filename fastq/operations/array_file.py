@@ -143,7 +143,7 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
         raise ValueError("it has no header of safetensors")
     header = json.loads(file.read(length), object_pairs_hook=without_duplicates)
     if not isinstance(header, dict):
-        raise ValueError("its header is no object of JSON")
+        raise ValueError("its header is not an object of JSON")
     return header
 
 

@@ -334,7 +334,7 @@ class Calibrator:
         try:
             calibrator = cls(**arguments)
         except Exception as error:
-            raise ValueError(f"path is no file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
+            raise ValueError(f"path is not a file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
         calibrator._seen, calibrator._compute = seen, np.dtype(compute)
         return calibrator
 

@@ -64,7 +64,7 @@ def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
         except (OSError, MemoryError):
             raise
         except Exception as error:
-            raise ValueError(f"path is no file of a {kind}: {shown(str(path))}: {reason(error)}") from error
+            raise ValueError(f"path is not a file of a {kind}: {shown(str(path))}: {reason(error)}") from error
 
 
 def convention_entry(convention: str | Convention) -> str | dict[str, Any]:

@@ -33,7 +33,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype, not empty. Of more than 524,288 elements so many are
+        Of float16, bfloat16, float32, float64 or an integer dtype, not empty. Of more than 524,288 elements that many are
         counted, drawn at random.
     q : QuantizedArray
         Codes of x. Where they have one scale, the axis is that of values; where they have several, that of codes, on

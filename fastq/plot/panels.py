@@ -193,7 +193,7 @@ def _set_view(ax: Axes, shape: tuple[int, int]) -> None:
 
 
 def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
-    """Put the bar beside or below the picture, which keeps its size."""
+    """Put the bar next to or below the picture, which keeps its size."""
     from matplotlib.colors import AsinhNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -210,7 +210,7 @@ def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
 
 
 def _write_numbers(ax: Axes, image: AxesImage, values: Array, digits: int) -> None:
-    """Write each number into its cell with so many digits, or as many as fit all cells."""
+    """Write each number into its cell with `digits` digits, or as many as fit all cells."""
     if values.size > WRITTEN:
         return
     for precision in range(digits, 1, -1):

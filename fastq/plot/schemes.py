@@ -94,7 +94,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     x : array_like
         As in `fastq.compare`.
     schemes : mapping of str to QuantizedArray or array_like
-        Approximations of x by the names that are written beside them.
+        Approximations of x by the names that are written next to them.
     ax : Axes, optional
         Where to draw; by default a new figure.
 
@@ -102,7 +102,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     -------
     Axes
         A bar for each approximation, as long as its signal to quantization noise ratio, with bits an element and the
-        largest error beside it. Of a matrix of more than 67,108,864 elements one row in so many is measured, as the
+        largest error next to it. Of a matrix of more than 67,108,864 elements one row in so many is measured, as the
         title says, unless blocks have several rows.
 
     Raises

@@ -79,7 +79,7 @@ def _experts_twice(folder):
     edit_index(folder, lambda map: map.update({name: path.name}))
 
 
-@damage("has 100 columns, which groups of 128 do not fill")
+@damage("has 100 columns, not a multiple of the group size 128")
 def _ragged(folder):
     path = second_shard(folder)
     save_file(load_file(path) | {f"{LAYER}.self_attn.v_proj.weight": np.zeros((64, 100), np.float32)}, path)
@@ -209,7 +209,7 @@ def test_out(model, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("")
-    for name, message in [("file", "no directory"), ("full", "is not empty; --force")]:
+    for name, message in [("file", "not a directory"), ("full", "is not empty; --force")]:
         assert message in refused("convert", model, tmp_path / name, "--scheme", "W8A8")
     assert "IN itself" in refused("convert", model, model, "--scheme", "W8A8", "--force")
     assert os.listdir(tmp_path / "full") == ["mine"]
@@ -287,7 +287,7 @@ ENTRIES = [
     ({"config_groups": {"g": {"targets": ["head"], "weights": W8A8, "format": "int-quantized"}}}, "no config group"),
 ]
 WEIGHTS = [
-    (3, "are no object"),
+    (3, "must be an object of JSON"),
     ({"num_bits": 4, "type": "text"}, "'text' weights of 4 bits"),
     ({"num_bits": 5, "type": "float"}, "'float' weights of 5 bits"),
     ({"num_bits": [4], "type": "float"}, "weights of [4] bits"),

@@ -118,14 +118,16 @@ def _target(name: str, target: Any) -> str:
     try:
         check_pattern(str(target))
     except re.error as error:
-        raise ValueError(f"config group {name!r} has target {target!r}, no regular expression: {error}") from error
+        raise ValueError(
+            f"config group {name!r} has target {target!r}, which is not a regular expression: {error}"
+        ) from error
     return str(target)
 
 
 def _weights(name: str, entry: Any) -> WeightScheme:
     """Return the scheme that an entry of config.json stands for."""
     if not isinstance(entry, dict):
-        raise ValueError(f"weights of config group {name!r} are no object")
+        raise ValueError(f"weights of config group {name!r} must be an object of JSON")
     bits, kind = entry.get("num_bits"), entry.get("type")
     strategy, size, block = entry.get("strategy"), entry.get("group_size") or 0, entry.get("block_structure")
     codes = {"int": range(2, 9), "float": FLOAT_CODES}

@@ -19,7 +19,7 @@ from fastq.io.containers import Header, TensorSpec
 from fastq.io.pipeline import Converted, Errors, Progress, Task, run
 from fastq.system.atomic import is_temporary, replacing
 
-JOURNAL = ".fastq-convert.json"  # what is finished, beside the shards
+JOURNAL = ".fastq-convert.json"  # what is finished, next to the shards
 VERSION = 2
 
 
@@ -27,7 +27,7 @@ class Conversion(Protocol):
     """What is done with each shard of a model."""
 
     source: ModelFolder  # the model
-    key: dict[str, Any]  # all that the result depends on, beside the source: values of JSON
+    key: dict[str, Any]  # all that the result depends on apart from the source: values of JSON
 
     def specs(self, shard: str) -> list[TensorSpec]:
         """Return the tensors of a shard of the result."""
@@ -123,7 +123,7 @@ def _prepared(conversion: Conversion, out: Path, force: bool, notice: Callable[[
     """Return the journal to go on with, of a directory that may be written to."""
     source, job = conversion.source, _job(conversion)
     if out.exists() and (not out.is_dir() or out.samefile(source.path)):
-        raise ValueError(f"{out} is {'IN itself' if out.is_dir() else 'no directory'}; name another one")
+        raise ValueError(f"{out} is {'IN itself' if out.is_dir() else 'not a directory'}; name another one")
     out.mkdir(exist_ok=True)
     journal = _unfinished(out)
     if journal is not None and journal.job == job:

@@ -23,8 +23,8 @@ from fastq.system.dtypes import numpy_dtype
 Array = NDArray[Any]
 
 # what llm-compressor stores for activations, keys and values: of a layer, or of the attention that has it
-OF_ACTIVATIONS = re.compile("(input|output)_(scale|zero_point|global_scale)")  # beside the weight of a layer
-OF_ATTENTION = re.compile("[qkv]_(scale|zero_point|global_scale)")  # beside the layers of q, k and v
+OF_ACTIVATIONS = re.compile("(input|output)_(scale|zero_point|global_scale)")  # next to the weight of a layer
+OF_ATTENTION = re.compile("[qkv]_(scale|zero_point|global_scale)")  # next to the layers of q, k and v
 
 
 class Dequantization:

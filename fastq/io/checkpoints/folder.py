@@ -142,7 +142,7 @@ def _weight_map(path: Path) -> dict[str, str]:
         raise ValueError(f"{INDEX} has no weight_map")
     for name in set(map(str, found.values())):
         if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
-            raise ValueError(f"{INDEX} names {name!r}, which is no .safetensors file of the directory itself")
+            raise ValueError(f"{INDEX} names {name!r}, which is not a .safetensors file in the directory")
         if not (path.parent / name).is_file():
             raise ValueError(f"{INDEX} names {name}, which is missing; fetch it again")
     return {str(tensor): str(name) for tensor, name in found.items()}

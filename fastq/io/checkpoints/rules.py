@@ -132,7 +132,9 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
         else:
             plan.left[spec.name] = reason
     if not plan.of:
-        raise ValueError("it has no matrix to quantize: weights of two dimensions that are no embedding, norm or head")
+        raise ValueError(
+            "it has no matrix to quantize: a two-dimensional weight that is not an embedding, norm or output head"
+        )
     modules = [weight.module for weight in plan.matrices]
     _check_patterns([pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized")
     _check_names(plan, tensors)
@@ -241,6 +243,6 @@ def _check_groups(weights: Iterable[Matrix]) -> None:
         size = weight.scheme.weights.group_size
         if size and weight.shape[1] % size:
             raise ValueError(
-                f"{weight.module} has {weight.shape[1]} columns, which groups of {size} do not fill: "
+                f"{weight.module} has {weight.shape[1]} columns, not a multiple of the group size {size}: "
                 f"--group-size of a divisor, --ignore {weight.module}, or --scheme-for {weight.module}=W8A8"
             )

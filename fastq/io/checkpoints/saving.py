@@ -113,7 +113,7 @@ def _as_settings(config: Any) -> dict[str, Any]:
         settings = dict(config)
         json.dumps(settings)
     except Exception as error:
-        raise TypeError(f"config must be what a file of JSON holds: {reason(error)}") from error
+        raise TypeError(f"config must be serializable as JSON: {reason(error)}") from error
     return settings
 
 

@@ -20,7 +20,7 @@ from fastq.results import QuantizedArray
 Array = NDArray[Any]
 
 SUFFIXES = ("weight", "weight_packed", "weight_scale", "weight_zero_point", "weight_global_scale", "weight_shape")
-ORDER = "weight_g_idx"  # of columns, beside the weights of others; not read
+ORDER = "weight_g_idx"  # order of columns, stored by other tools; not read
 NAN_E8M0 = FLOAT_FORMATS["float8_e8m0fnu"].nan
 SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that are no part of a scheme
 

@@ -50,7 +50,7 @@ class GrowingShard(SafetensorsWriter):
         return data.nbytes
 
     def _wait(self, left: int) -> None:
-        """Wait until so many pieces at most are not written; raise what went wrong with those that are."""
+        """Wait until at most `left` pieces are not written; raise what went wrong with the others."""
         while len(self._waiting) > left:
             self._waiting.popleft().result()
 

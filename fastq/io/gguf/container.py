@@ -193,9 +193,9 @@ class _Cursor:
         self.data, self.at, self.end = data, 0, len(data)
 
     def advance(self, count: int) -> int:
-        """Go on by so many bytes; where they begin."""
+        """Skip a number of bytes, and return where they begin."""
         if count > self.end - self.at:
-            raise ValueError(f"its header goes on beyond its {self.end:,} bytes")
+            raise ValueError(f"its header is longer than its {self.end:,} bytes")
         self.at += count
         return self.at - count
 
@@ -219,9 +219,9 @@ class _Cursor:
         return text
 
     def strings(self, count: int) -> None:
-        """Go on by so many strings, without making objects of them."""
+        """Skip strings, without making objects of them."""
         if count > (self.end - self.at) // 8:
-            raise ValueError(f"its header goes on beyond its {self.end:,} bytes")
+            raise ValueError(f"its header is longer than its {self.end:,} bytes")
         data, at, last, unpack = self.data, self.at, self.end - 8, struct.Struct("<Q").unpack_from
         for _ in range(count):
             if at > last:
@@ -249,7 +249,7 @@ def _fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
     for index in range(count):
         key = cursor.text(f"key {index + 1} of {count:,}")
         if key in fields:
-            raise ValueError(f"key {key!r} is there twice")
+            raise ValueError(f"key {key!r} occurs twice")
         number = cursor.number("I")
         start = cursor.at
         _skip_value(cursor, key, number)
@@ -266,7 +266,7 @@ def _skip_value(cursor: _Cursor, key: str, number: int) -> None:
     elif number in SCALARS:
         cursor.advance(count * struct.calcsize(SCALARS[number]))
     else:
-        raise ValueError(f"key {key!r} has a value of type {number}, which there is not")
+        raise ValueError(f"key {key!r} has a value of type {number}, which GGUF does not define")
 
 
 def _alignment(fields: Mapping[str, MetadataField], size: int) -> int:
@@ -287,7 +287,7 @@ def _tensor_infos(cursor: _Cursor, count: int) -> list[tuple[GgufTensor, int]]:
         if len(name.encode()) > LONGEST_NAME:
             raise ValueError(f"the name {name[:40]!r}... has more than {LONGEST_NAME} bytes")
         if name in names:
-            raise ValueError(f"tensor {name!r} is there twice")
+            raise ValueError(f"tensor {name!r} occurs twice")
         names.add(name)
         places.append((_tensor_info(cursor, name), cursor.number("Q")))
     return places
@@ -321,7 +321,7 @@ def _check_places(places: Iterable[tuple[GgufTensor, int]], start: int, end: int
     before, free = "", 0
     for spec, offset in sorted(places, key=lambda place: place[1]):
         if offset % alignment:
-            raise ValueError(f"tensor {spec.name!r} is at {offset:,}, which is no multiple of {alignment}")
+            raise ValueError(f"tensor {spec.name!r} is at {offset:,}, which is not a multiple of {alignment}")
         if offset < free:
             raise ValueError(f"tensors {before!r} and {spec.name!r} share bytes")
         before, free = spec.name, offset + spec.nbytes
@@ -352,7 +352,7 @@ class GgufHeader:
     alignment: int
 
     def padding(self, nbytes: int) -> bytes:
-        """Return the zeros after so many bytes."""
+        """Return the zeros that follow a number of bytes."""
         return bytes(-nbytes % self.alignment)
 
     def header(self) -> bytes:

@@ -95,7 +95,7 @@ def _from_legacy(data: bytes) -> Imatrix:
             name, at = _legacy_text(data, at)
             calls, size = struct.unpack_from("<ii", data, at)
             if size < 1 or at + 8 + 4 * size > len(data):
-                raise ValueError(f"it is no importance matrix: {name!r} would have {size:,} values")
+                raise ValueError(f"it is not an importance matrix: {name!r} would have {size:,} values")
             sums = np.frombuffer(data, "<f4", size, at + 8)
             values[name] = np.divide(sums, np.float32(max(calls, 1)), dtype=np.float32)
             at += 8 + 4 * size
@@ -104,14 +104,14 @@ def _from_legacy(data: bytes) -> Imatrix:
             (chunks,), at = struct.unpack_from("<i", data, at), at + 4
             datasets = [_legacy_text(data, at)[0]] if at < len(data) else []
     except struct.error:
-        raise ValueError("it is no importance matrix, or it ends too early") from None
+        raise ValueError("it is not an importance matrix, or it is truncated") from None
     return Imatrix(values, datasets, chunks)
 
 
 def _legacy_text(data: bytes, at: int) -> tuple[str, int]:
     (length,) = struct.unpack_from("<i", data, at)
     if not 0 <= length <= len(data) - at - 4:
-        raise ValueError("it is no importance matrix, or it ends too early")
+        raise ValueError("it is not an importance matrix, or it is truncated")
     end = at + 4 + length
     return data[at + 4 : end].split(b"\0")[0].decode("utf-8", "replace"), end
 

@@ -336,7 +336,7 @@ class _Types:
 
 
 def _fitting(kind: TensorType, columns: int) -> TensorType:
-    """Return a type for rows of so many values: the type, the one that replaces it, or F16."""
+    """Return a type for rows of a length: the type, the one that replaces it, or F16."""
     if columns % kind.block:
         kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
     return TENSOR_TYPES["F16"] if columns % kind.block else kind

@@ -202,6 +202,14 @@ def test_writer_refuses_what_the_header_does_not_promise(tmp_path):
                 writer.write("x", wrong)
 
 
+def test_a_tensor_that_is_not_whole_is_an_error(tmp_path):
+    with (tmp_path / "out").open("wb") as file:
+        writer = SafetensorsWriter(file, Header([spec_of("x", "F32", (3,))], {}))
+        writer.append("x", np.zeros(2, np.float32))
+        with pytest.raises(ValueError, match=r"^'x' has 8 bytes, not 12$"):
+            writer.finish()
+
+
 # Atomic replacement
 
 

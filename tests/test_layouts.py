@@ -5,6 +5,9 @@ import pytest
 from catalogue import same_bytes
 
 import fastq
+import fastq.io
+from fastq import reference
+from fastq.io.containers import open_source
 from fastq.layouts import LAYOUTS, from_tensors, to_tensors
 
 OUTPUTS, INPUTS, BLOCK = 32, 96, 32
@@ -206,6 +209,50 @@ def test_bitsandbytes_with_nested_scales():
         to_tensors(q, "bitsandbytes", nested=fastq.nest_scale(q.scale, block_size=64))
     with pytest.raises(ValueError, match="nested_quant_map is not the table of dynamic8"):
         from_tensors(tensors | {"nested_quant_map": np.zeros(256, np.float32)}, "bitsandbytes", shape=q.shape)
+
+
+# --- compressed-tensors -----------------------------------------------------------------------------------------------
+
+STORED = [
+    ("int4", {"axis": 1, "block_size": 32, "symmetric": True}),
+    ("int4", {"axis": 1, "block_size": 32}),
+    ("int8", {"axis": 0, "symmetric": True}),
+    ("int8", {"axis": 1, "block_size": 48}),
+    ("float8_e4m3fn", {"axis": 0}),
+    ("mxfp4", {}),
+    ("mxfp8_e4m3", {}),
+    ("nvfp4", {}),
+]
+
+
+@pytest.mark.parametrize(("dtype", "options"), STORED)
+def test_compressed_tensors_are_those_of_a_directory(tmp_path, dtype, options):
+    x = np.random.default_rng(5).standard_normal((OUTPUTS, INPUTS), np.float32)
+    q = reference.quantize(x, dtype, **options)
+    tensors = to_tensors(q, "compressed_tensors")
+    fastq.io.save_checkpoint(tmp_path / "model", {"layer": q})
+    source = open_source(tmp_path / "model" / "model.safetensors")
+    assert set(source.tensors) == {f"layer.{name}" for name in tensors}
+    for name, tensor in tensors.items():
+        same_bytes(np.ascontiguousarray(source.load(f"layer.{name}")), tensor)
+    back = from_tensors(tensors, "compressed_tensors", dtype=dtype)
+    np.testing.assert_allclose(back.dequantize(), q.dequantize(), rtol=2**-22 if dtype == "nvfp4" else 0)
+
+
+def test_compressed_tensors_that_do_not_fit_are_refused():
+    q = reference.quantize(np.eye(OUTPUTS, INPUTS, dtype=np.float32), "int4", axis=1, block_size=32)
+    tensors = to_tensors(q, "compressed_tensors", scale_dtype="float16")
+    assert tensors["weight_scale"].dtype == np.float16
+    for change, message in [
+        ({"weight_scale": -tensors["weight_scale"]}, "weight_scale must be positive"),
+        ({"weight_scale": tensors["weight_scale"] * np.nan}, "weight_scale has numbers that are not finite"),
+        ({"weight_shape": np.array([OUTPUTS, 8])}, r"weight_packed has shape \(32, 12\), but the other tensors need"),
+        ({"weight_packed": tensors["weight_packed"][0]}, "weight_packed must be a matrix"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            from_tensors(tensors | change, "compressed_tensors")
+    with pytest.raises(ValueError, match="the dtype of q must be one of int4, int8"):
+        to_tensors(weight("uint3"), "compressed_tensors")
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fastq.system.arguments import reason, without_duplicates
-from fastq.system.dtypes import numpy_dtype, safetensors_dtype
+from fastq.system.dtypes import numpy_dtype, safetensors_dtype, safetensors_header
 
 Array = NDArray[Any]
 
@@ -187,12 +187,12 @@ class Header:
             if spec.name == METADATA:
                 raise ValueError(f"a .safetensors file can't hold a tensor named {METADATA!r}")
             self.specs[spec.name] = spec
-        ends = np.cumsum([0, *(spec.nbytes for spec in self.specs.values())]).tolist()
-        offsets = dict(zip(self.specs, pairwise(ends), strict=True))
-        self.raw = _header(self.specs.values(), offsets, metadata)
+        tensors = {name: (spec.dtype, spec.shape, spec.nbytes) for name, spec in self.specs.items()}
+        self.raw = safetensors_header(tensors, metadata)
         if len(self.raw) > LONGEST_HEADER:
             raise ValueError(f"a .safetensors file can't hold a header of {len(self.raw):,} bytes")
-        self.starts: dict[str, int] = {name: len(self.raw) + start for name, (start, _) in offsets.items()}
+        ends = accumulate((spec.nbytes for spec in self.specs.values()), initial=len(self.raw))
+        self.starts = dict(zip(self.specs, ends, strict=False))
 
 
 class SafetensorsWriter:
@@ -236,15 +236,6 @@ class SafetensorsWriter:
 def _alignment_first(spec: TensorSpec) -> tuple[float, str]:
     """Sort key that puts wide elements first, which aligns all of them; the safetensors library does the same."""
     return -spec.nbytes / spec.size if spec.size else -math.inf, spec.name
-
-
-def _header(specs: Iterable[TensorSpec], offsets: Mapping[str, tuple[int, int]], metadata: Mapping[str, str]) -> bytes:
-    entries: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
-    for spec in specs:
-        entries[spec.name] = {"dtype": spec.dtype, "shape": spec.shape, "data_offsets": offsets[spec.name]}
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
 
 
 def bytes_of(array: Array) -> NDArray[np.uint8]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import native, reason, shown
 
 # By the format that a file names: what wrote it, and what reads it
@@ -65,6 +66,16 @@ def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
             raise
         except Exception as error:
             raise ValueError(f"path is not a file of a {kind}: {shown(str(path))}: {reason(error)}") from error
+
+
+def qtype_entry(qtype: QType) -> dict[str, Any]:
+    """Return a code format as JSON takes it."""
+    return {"dtype": qtype.format, "bits": qtype.bits if qtype.container else None}
+
+
+def qtype_of(name: Any, bits: Any) -> QType:
+    """Return the code format that JSON gave back."""
+    return as_qtype(name) if bits is None else as_qtype(name).with_bits(bits)
 
 
 def convention_entry(convention: str | Convention) -> str | dict[str, Any]:

@@ -33,8 +33,8 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype, not empty. Of more than 524,288 elements that many are
-        counted, drawn at random.
+        Of float16, bfloat16, float32, float64 or an integer dtype, not empty. Of more than 524,288 elements a random
+        sample of that size is counted.
     q : QuantizedArray
         Codes of x. Where they have one scale, the axis is that of values; where they have several, that of codes, on
         which each element is at ``x / scale + zero_point``.

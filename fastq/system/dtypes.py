@@ -1,10 +1,12 @@
-"""Dtypes by the names of safetensors, and the floats that NumPy lacks and that others hold and store.
+"""Dtypes and headers as safetensors has them, and the floats that NumPy lacks and that others hold and store.
 
 Floats of fewer than 8 bits are not among them: files and other libraries hold several of them in a byte.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,3 +38,15 @@ def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:
         if dtype.name == float_format:
             return name
     return next((name for name, code in DTYPES.items() if np.dtype(code) == dtype.newbyteorder("<")), None)
+
+
+def safetensors_header(tensors: Mapping[str, tuple[str, tuple[int, ...], int]], metadata: Mapping[str, str]) -> bytes:
+    """Return what a file begins with whose tensors, of a dtype, a shape and some bytes, follow each other."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    start = 0
+    for name, (dtype, shape, nbytes) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": (start, start + nbytes)}
+        start += nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text

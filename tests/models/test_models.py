@@ -1,6 +1,7 @@
 """Model directories: which tensors are quantized, what is stored of them, and what happens when something is wrong."""
 
 import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -254,6 +255,16 @@ def test_save_checkpoint_refuses_scales_that_nobody_reads(tmp_path, x, dtype, op
     assert not (tmp_path / "model").exists()
 
 
+def test_save_checkpoint_refuses_a_tensor_scale_without_a_reciprocal(tmp_path):
+    q = reference.quantize(WIDE.astype(np.float32), "nvfp4")
+    params = dataclasses.replace(q.qparams, tensor_scale=np.float32(1e-42))
+    with pytest.raises(
+        ValueError, match=r"^tensors\['a'\] has a tensor_scale of 1.*e-42, whose reciprocal, which is stored"
+    ):
+        save_checkpoint(tmp_path / "model", {"a": fastq.QuantizedArray(q.codes, params, q.shape)})
+    assert not (tmp_path / "model").exists()
+
+
 def test_save_checkpoint_rounds_scales_of_float64(tmp_path):
     scale = np.array([1 / 3, 5.0])
     q = fastq.QuantizedArray(np.ones((2, 4), np.int8), fastq.QParams(scale, [0, 0], "int8", 0, symmetric=True), (2, 4))
@@ -444,6 +455,13 @@ def test_the_convention_rounds_every_operation(dtype, name):
     # a model is read in its dtype
     _, _, wide = encode(x.astype(np.float32), PRESETS[name], ScaleArithmetic(dtype, True))
     assert (wide.unpacked() == expected).all()
+
+
+@pytest.mark.parametrize("name", ["MXFP4A16", "NVFP4A16"])
+def test_infinities_have_no_scale(name):
+    x = np.where(np.arange(64 * 128).reshape(64, 128) == 200, np.inf, 1).astype(np.float32)
+    with pytest.raises(ValueError, match="x has infinite values, so its range has no scale"):
+        encode(x, PRESETS[name], ScaleArithmetic("BF16"))
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv", "html"])

@@ -48,6 +48,18 @@ def test_force_leaves_no_shard_of_another_model(tmp_path, first, second):
     assert {name for name in found if name.endswith((".safetensors", ".index.json"))} <= set(expected)
 
 
+# Schemes
+
+
+def test_options_that_a_scheme_lacks():
+    with pytest.raises(ValueError, match="group_size is for integers in groups; W8A8 has int8 channel"):
+        W8A8.with_options(32, None)
+    with pytest.raises(ValueError, match="W8A8 has no zero points: symmetric must be true"):
+        W8A8.with_options(None, False)
+    with pytest.raises(ValueError, match=r"scheme must be one of W2A16, .*, not 'W5A5'"):
+        as_scheme("W5A5")
+
+
 # Names of modules and targets
 
 

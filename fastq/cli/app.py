@@ -22,19 +22,8 @@ from rich.console import Console
 from rich.progress import track
 
 from fastq.cli import demo as demonstration
-from fastq.cli import selfcheck
+from fastq.cli import files, selfcheck
 from fastq.cli.convert import convert_command
-from fastq.cli.files import (
-    EXISTING,
-    WRITABLE,
-    called,
-    check_out,
-    failures,
-    force_option,
-    progress_bar,
-    range_option,
-    with_suffix,
-)
 from fastq.cli.gguf import gguf
 from fastq.cli.inspecting import compare, inspect, suggest
 from fastq.cli.report import CONVERTED, print_conventions, print_facts, print_table
@@ -156,9 +145,9 @@ STORABLE = [
 ]
 FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
-TENSORS = with_suffix(".npy", ".safetensors")
+TENSORS = files.with_suffix(".npy", ".safetensors")
 
-in_argument = click.argument("source", metavar="IN", type=EXISTING, callback=TENSORS)
+in_argument = click.argument("source", metavar="IN", type=files.EXISTING, callback=TENSORS)
 
 
 # Commands
@@ -184,7 +173,7 @@ def demo(size: int) -> None:
 
 @cli.command(short_help="Quantize a .safetensors or .npy file.")
 @in_argument
-@click.argument("out", metavar="OUT", type=WRITABLE, callback=with_suffix(".safetensors"))
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".safetensors"))
 @click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
 @click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
@@ -192,7 +181,7 @@ def demo(size: int) -> None:
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
-@range_option
+@files.range_option
 @click.option(
     "--convention",
     type=click.Choice(STORABLE),
@@ -208,7 +197,7 @@ def demo(size: int) -> None:
     show_default=True,
     help='"raise" stops at NaN, "zero" treats it as 0.',
 )
-@force_option
+@files.force_option
 def quantize(
     source: Path,
     out: Path,
@@ -232,28 +221,28 @@ def quantize(
     cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'. Model directories: fastq convert.
     """
     scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
-    check_out(source, out, force=force)
+    files.check_out(source, out, force=force)
     selection = Selection(include or ("*",), exclude, vectors or source.suffix == ".npy")
-    with failures(called(source), out):
+    with files.failures(files.called(source), out):
         opened = open_source(source)
-        with progress_bar(opened.tensors.values()) as advance:
+        with files.progress_bar(opened.tensors.values()) as advance:
             rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
     print_table(rows, CONVERTED, total=total_of(rows))
 
 
 @cli.command(short_help="Restore floats from a quantized file.")
 @in_argument
-@click.argument("out", metavar="OUT", type=WRITABLE, callback=TENSORS)
-@force_option
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=TENSORS)
+@files.force_option
 def dequantize(source: Path, out: Path, force: bool) -> None:
     """Turn what `fastq quantize` wrote back into tensors of the original names, shapes and dtypes.
 
     OUT is a .safetensors file, or a .npy file if IN holds a single array.
     """
-    check_out(source, out, force=force)
-    with failures(called(source), out):
+    files.check_out(source, out, force=force)
+    with files.failures(files.called(source), out):
         opened = open_source(source)
-        with progress_bar(tensors_of(source).values()) as advance:
+        with files.progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)
     click.echo(f"{count} tensors dequantized: {source.stat().st_size:,} -> {out.stat().st_size:,} bytes")
 

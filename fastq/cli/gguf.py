@@ -10,17 +10,7 @@ from typing import Any
 
 import click
 
-from fastq.cli.files import (
-    EXISTING,
-    WRITABLE,
-    called,
-    check_out,
-    failures,
-    force_option,
-    pairs_of,
-    progress_bar,
-    with_suffix,
-)
+from fastq.cli import files
 from fastq.cli.report import Column, number_text, print_table, printable, shape_text
 from fastq.cli.tables import json_text
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
@@ -32,7 +22,7 @@ from fastq.io.pipeline import Converted, total_of
 
 NamedType = tuple[re.Pattern[str], str]
 
-GGUF = with_suffix(".gguf")
+GGUF = files.with_suffix(".gguf")
 LONGEST_VALUE = 60  # characters of a field's value in a table
 
 
@@ -91,7 +81,7 @@ def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[NamedType, ...]:
     """Return regular expressions and the types of the tensors that they are for."""
     found = []
-    for pattern, kind in pairs_of(texts, "REGEX=TYPE"):
+    for pattern, kind in files.pairs_of(texts, "REGEX=TYPE"):
         try:
             found.append((re.compile(pattern), _type_name(ctx, param, kind) or ""))
         except re.error as error:
@@ -100,11 +90,11 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 
 
 @click.command(short_help="Quantize a GGUF file.")
-@click.argument("source", metavar="IN", type=EXISTING, callback=GGUF)
-@click.argument("out", metavar="OUT", type=WRITABLE, callback=GGUF)
+@click.argument("source", metavar="IN", type=files.EXISTING, callback=GGUF)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=GGUF)
 @click.option("--type", "kind", metavar="TYPE", help=f"One of {', '.join(MIXES)}; with --dequantize F32, F16 or BF16.")
 @click.option("--dequantize", is_flag=True, help="Turn blocks back into floats: F32, or another --type.")
-@click.option("--imatrix", type=EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
+@click.option("--imatrix", type=files.EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
 @click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
 @click.option(
     "--tensor-type",
@@ -117,7 +107,7 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 @click.option("--output-tensor-type", callback=_type_name, metavar="TYPE", help="Type of output.weight.")
 @click.option("--token-embedding-type", callback=_type_name, metavar="TYPE", help="Type of the token embeddings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
-@force_option
+@files.force_option
 def gguf(
     source: Path,
     out: Path,
@@ -140,11 +130,11 @@ def gguf(
     if dequantize and (imatrix or overrides != TypeOverrides()):
         raise click.UsageError("--dequantize goes with --type F32, F16 or BF16 only")
     mix = _mix(kind, FLOAT_MIXES if dequantize else MIXES, "F32" if dequantize else None)
-    check_out(source, out, force=force)
-    with failures(called(source), out):
+    files.check_out(source, out, force=force)
+    with files.failures(files.called(source), out):
         opened = open_gguf(source)
         weights = (imatrix, load_imatrix(imatrix)) if imatrix else None
-        with progress_bar(opened.tensors.values()) as advance:
+        with files.progress_bar(opened.tensors.values()) as advance:
             if dequantize:
                 rows = dequantize_gguf(opened, out, mix, progress=advance)
             else:
@@ -154,7 +144,7 @@ def gguf(
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
     """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits a weight."""
-    with failures(called(source), source):
+    with files.failures(files.called(source), source):
         opened = open_gguf(source)
     if as_json:
         click.echo(json_text(_inspected(opened)), nl=False)

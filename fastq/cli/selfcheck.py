@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 import fastq
 from fastq import reference
@@ -18,8 +17,7 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QTYPES
 from fastq.io.scheme import Scheme
 from fastq.results import QuantizedArray
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 INPUTS = (
     *("float16", "bfloat16", "float32", "float64"),

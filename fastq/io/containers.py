@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fastq.system.arguments import reason, without_duplicates
-from fastq.system.dtypes import numpy_dtype, safetensors_dtype, safetensors_header
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype, safetensors_header
 
 METADATA = "__metadata__"  # what is no tensor in the header of a .safetensors file
 LONGEST_HEADER = 100_000_000  # bytes that the library reads

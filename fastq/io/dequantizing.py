@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.io.containers import Header, TensorSource, TensorSpec, spec_of
 from fastq.io.pipeline import Piece, Progress, Task, copied, failures, write_file
 from fastq.io.records import KEY, Record, decoded, from_metadata, stored_specs
 from fastq.system.atomic import replacing
-from fastq.system.dtypes import numpy_dtype
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array, numpy_dtype
 
 LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127")}
 

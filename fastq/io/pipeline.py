@@ -13,17 +13,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 import fastq
 from fastq.io.containers import Header, SafetensorsWriter, TensorSpec
 from fastq.results import QuantizedArray
 from fastq.system.atomic import replacing
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
 Shape = tuple[int, ...]
 WORKERS = 4  # pieces at a time at most: what is serial in one overlaps with kernels of others
 Progress = Callable[[int, int], None]  # told how many bytes and tensors of the source are done

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import fastq
 from fastq.formats.qtypes import as_qtype
@@ -16,8 +14,7 @@ from fastq.io.containers import Header, TensorSource, TensorSpec
 from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, failures, write_file
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.conventions import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
@@ -24,9 +23,7 @@ from fastq.layouts.compressed_tensors import StoredForm
 from fastq.operations.file_parts import SAVED
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.system.arguments import without_duplicates
-from fastq.system.dtypes import numpy_dtype, safetensors_dtype
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
 
 KEY = "fastq"
 VERSION = 1

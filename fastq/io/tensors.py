@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,7 @@ from fastq.io.records import KEY, Record, are_of_array, decoded, from_metadata, 
 from fastq.io.scheme import Scheme
 from fastq.results import QuantizedArray
 from fastq.results.measures import outliers_of
-from fastq.system.dtypes import DTYPES, ML_FLOATS
-
-Array = NDArray[Any]
+from fastq.system.dtypes import DTYPES, ML_FLOATS, Array
 
 SUFFIXES = ".npy", ".safetensors"
 PIECE = 1 << 20  # elements looked at together; bounds the temporaries

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.layouts import awq, bitsandbytes, compressed_tensors, gptq, matmul_nbits
@@ -26,10 +26,10 @@ from fastq.layouts.tensors import Layout, Reading, Writing, check_format
 from fastq.operations.nesting import NestedScale
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, as_bool, as_choice, as_dtype, as_int, as_shape, is_a, shown
+from fastq.system.dtypes import Array
 
 __all__ = ["LAYOUTS", "from_tensors", "to_tensors"]
 
-Array = NDArray[Any]
 Tensors = Mapping[str, ArrayLike]
 
 _GPTQ = ("uint4", "uint8", "uint2", "uint3")

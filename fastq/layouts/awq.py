@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fastq.layouts.tensors import (
-    Array,
     BlockedWeight,
     Reading,
     Writing,
@@ -18,6 +17,7 @@ from fastq.layouts.tensors import (
     weight_of,
 )
 from fastq.results import QuantizedArray
+from fastq.system.dtypes import Array
 
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # which of eight neighbours is in the lowest four bits of a word, in the next, ..
 

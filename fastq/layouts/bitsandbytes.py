@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.layouts.tensors import Array, Reading, Writing, check_format, parameters_of, stored_scale
+from fastq.layouts.tensors import Reading, Writing, check_format, parameters_of, stored_scale
 from fastq.operations.nesting import NestedScale
 from fastq.operations.packing import pack
 from fastq.results import QParams, QuantizedArray
+from fastq.system.dtypes import Array
 
 NESTED_BLOCK = 256  # scales that share one, where they are nested: its readers know no other number
 

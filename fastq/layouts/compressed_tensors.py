@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +40,8 @@ from fastq.layouts.tensors import (
 from fastq.operations.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
 from fastq.results.storage import packed_length
-from fastq.system.dtypes import numpy_dtype, safetensors_dtype
+from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
 
-Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 FORMATS = ("int4", "int8", "int2", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4")  # of matrices that models store

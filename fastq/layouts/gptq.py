@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fastq.layouts.tensors import (
-    Array,
     BlockedWeight,
     Reading,
     Writing,
@@ -19,6 +18,7 @@ from fastq.layouts.tensors import (
 )
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array
+from fastq.system.dtypes import Array
 
 
 def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:

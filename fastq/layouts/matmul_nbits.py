@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastq.layouts.tensors import Array, BlockedWeight, Reading, Writing, stored_scale, weight_of
+from fastq.layouts.tensors import BlockedWeight, Reading, Writing, stored_scale, weight_of
 from fastq.operations.packing import pack, unpack
 from fastq.results import QuantizedArray
+from fastq.system.dtypes import Array
 
 
 def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:

@@ -17,8 +17,7 @@ from fastq.operations.packing import pack, unpack
 from fastq.results import QParams, QuantizedArray
 from fastq.system import lazy
 from fastq.system.arguments import native
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.dispatch.elementwise import checked_qparams
 from fastq.dispatch.parameters import ParameterRules
@@ -35,9 +34,7 @@ from fastq.results import QParams, QuantizedArray
 from fastq.results.storage import check_stored_codes
 from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_shape, native, shown, without_duplicates
-from fastq.system.dtypes import ML_FLOATS, NUMPY, safetensors_header
-
-Array = NDArray[Any]
+from fastq.system.dtypes import ML_FLOATS, NUMPY, Array, safetensors_header
 
 KEY, VERSION = "fastq", 1
 _LONGEST_HEADER = 1 << 20

@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
-from numpy.typing import NDArray
 
 from fastq import reference
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.measure import minmax
 from fastq.results import QParams
+from fastq.system.dtypes import Array
 from fastq.system.lazy import cached_property
 
-Array = NDArray[Any]
 Scheme = Mapping[str, Any]  # arguments of `fastq.quantize`
 
 SAMPLE = 1 << 16  # elements at most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,13 +15,13 @@ from fastq.plot.cells import Cells, cells_of, folded, is_square, is_stacked
 from fastq.results import Comparison, QuantizedArray
 from fastq.results.elements import code_ends
 from fastq.system.arguments import as_array, is_a
+from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
     from matplotlib.image import AxesImage
 
-Array = NDArray[Any]
 
 SPREAD = 50  # from this ratio of largest to median magnitude on, a linear colour scale would hide the median
 WRITTEN = 144  # numbers written into cells at most

@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastq.dispatch import validation
 from fastq.operations import measure
@@ -16,11 +16,11 @@ from fastq.plot.axes import BLUE, GREEN, ORANGE, PINK, SKY, VERMILLION, axis_of,
 from fastq.plot.candidates import FAMILIES, SAMPLE, Trial
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
+from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = NDArray[Any]
 
 MEASURED = 1 << 26  # elements that `compare` looks at, about; of more, whole rows
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.io.checkpoints.config import plain_config
 from fastq.io.checkpoints.converting import read_ahead
@@ -18,9 +17,7 @@ from fastq.io.checkpoints.stored import StoredWeight, stored_weights
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import Piece, Task, copied
 from fastq.layouts.compressed_tensors import form_of
-from fastq.system.dtypes import numpy_dtype
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array, numpy_dtype
 
 # what llm-compressor stores for activations, keys and values: of a layer, or of the attention that has it
 OF_ACTIVATIONS = re.compile("(input|output)_(scale|zero_point|global_scale)")  # next to the weight of a layer

@@ -19,9 +19,8 @@ from fastq.formats.conventions import CONVENTIONS, DEFAULT, Convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.layouts.compressed_tensors import BIAS, StoredForm, array_of, form_of, scale_values
 from fastq.results import QuantizedArray
-from fastq.system.dtypes import numpy_dtype
+from fastq.system.dtypes import Array, numpy_dtype
 
-Array = NDArray[Any]
 Shape = tuple[int, int]
 
 STORED_TYPES = {"F32": "compute", "F16": "float16", "BF16": "bfloat16"}  # as conventions call dtypes of scales

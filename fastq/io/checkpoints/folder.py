@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.io.containers import SafetensorsSource, TensorSpec, open_source
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 KEY, OLD_KEY = "quantization_config", "compression_config"  # of config.json
 CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.io.checkpoints.config import quantized_config
 from fastq.io.checkpoints.converting import read_ahead
@@ -18,8 +17,7 @@ from fastq.io.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import Piece, Task, copied, errors_of, failures
 from fastq.layouts.compressed_tensors import StoredForm, form_of
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 SAMPLE = 256  # rows of a picture
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import as_qtype
@@ -17,9 +16,8 @@ from fastq.io.gguf.container import GgufSource, open_gguf
 from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
-from fastq.system.dtypes import DTYPES, ML_FLOATS
+from fastq.system.dtypes import DTYPES, ML_FLOATS, Array
 
-Array = NDArray[Any]
 Tensor = QuantizedArray | Array
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from fastq.formats.compressed_tensors import LayerScheme
 from fastq.io.checkpoints.config import LINEAR, quantized_entry
 from fastq.io.checkpoints.converting import check_names, write_json
@@ -21,9 +19,7 @@ from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, as_int, is_a, reason, shown
 from fastq.system.atomic import replacing
-from fastq.system.dtypes import safetensors_dtype
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array, safetensors_dtype
 
 SHARD = 5_000_000_000  # bytes of a shard, as transformers has it
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.compressed_tensors import E8M0, WORDS, LayerScheme
 from fastq.formats.floats import FLOAT_FORMATS
@@ -16,8 +14,7 @@ from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.layouts.compressed_tensors import StoredForm, array_of, form_of
 from fastq.results import QuantizedArray
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 SUFFIXES = ("weight", "weight_packed", "weight_scale", "weight_zero_point", "weight_global_scale", "weight_shape")
 ORDER = "weight_g_idx"  # order of columns, stored by other tools; not read

@@ -14,8 +14,7 @@ from typing import Any, BinaryIO
 from numpy.typing import NDArray
 
 from fastq.io.containers import Header, SafetensorsSource, SafetensorsWriter, bytes_of
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 PIECE = 1 << 22  # bytes that are written and, while they are in the cache, digested
 WAITING = 8  # pieces in memory at most that are not written yet

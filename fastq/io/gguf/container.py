@@ -22,31 +22,19 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import BY_NUMBER, TensorType
 from fastq.system.arguments import reason
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 MAGIC, VERSION = b"GGUF", 3  # version 2 has the same layout; llama.cpp does not read version 1
 ALIGNMENT, ALIGNMENT_KEY = 32, "general.alignment"
 LONGEST_NAME, MOST_DIMENSIONS, LARGEST = 63, 4, 2**63 - 1  # llama.cpp reads no more
 STRING, ARRAY = 8, 9
 
-# gguf/constants.py, GGUFValueType: the struct format of each number
+# gguf/constants.py, GGUFValueType: names by their numbers, and the struct format of each number
+VALUE_TYPES = (
+    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool"),
+    *("string", "array", "uint64", "int64", "float64"),
+)
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-VALUE_TYPES = {
-    0: "uint8",
-    1: "int8",
-    2: "uint16",
-    3: "int16",
-    4: "uint32",
-    5: "int32",
-    6: "float32",
-    7: "bool",
-    STRING: "string",
-    ARRAY: "array",
-    10: "uint64",
-    11: "int64",
-    12: "float64",
-}
 NUMPY = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 
 

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq import gguf
 from fastq.formats.gguf import BLOCK_FORMATS
@@ -29,8 +27,7 @@ from fastq.io.gguf.mixes import (
 )
 from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, failures, run
 from fastq.system.atomic import replacing
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that threads do not wait for each other
 QUANTIZATION_VERSION = 2  # of the blocks of llama.cpp

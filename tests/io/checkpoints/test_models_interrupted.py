@@ -11,11 +11,11 @@ import sys
 import pytest
 from model_folders import INDEX, invoke, refused, run
 
+from fastq.formats.compressed_tensors import as_scheme
 from fastq.io.checkpoints.converting import JOURNAL, convert
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
-from fastq.io.checkpoints.schemes import as_scheme
 
 
 def contents(folder):

@@ -22,25 +22,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastq.system import tuning
-
 from .cases import Case, case_of
 from .peers import OURS, PEERS, Runner
+from .timing import sampled, settle
 
 ANSWER_WITHIN = 120.0
 NOT_INSTALLED = "not installed"
-SPINNING_AT_MOST = 0.05
-SETTLED_WITHIN = 0.5
-# a sample of less would measure the clock; more than so many tell nothing new
-SAMPLE_AT_LEAST, SAMPLES_AT_MOST = 20e-6, 400
-WARM_SHARE = 0.25
 
 
 class Absent(Exception):
@@ -72,18 +64,16 @@ class Worker:
         threads: int,
         *,
         within: float = ANSWER_WITHIN,
-        tuned: Mapping[str, Any] | None = None,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.peer, self.within = peer, within
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by close)
         self.process = subprocess.Popen(
-            [*PYTHON, "-m", f"{__package__}.worker", peer, json.dumps(dict(tuned or {}))],
+            [*PYTHON, "-m", f"{__package__}.worker", peer],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env=child_environment(threads) | dict(environment or {}),
+            env=child_environment(threads),
         )
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -198,12 +188,6 @@ class Child:
         runner = self.runners[variant] = checked(self.peer.name, case_of(case), variant)
         return runner.check is None and not differences(case_of(case), runner.results(), EXACT)
 
-    def prepare_work(self, module: str, name: str) -> None:
-        """Build the call of a work that is no case of the benchmark, from `WORKS` of a module beside this one."""
-        call = importlib.import_module(f".{module}", __package__).WORKS[name]()
-        call()
-        self.runners[name] = Runner(call, dict)
-
     def scan(self, part: str, **request: Any) -> Any:
         """Do a part of the scan: a function of scan/measure.py."""
         return getattr(importlib.import_module(".scan.measure", __package__), part)(**request)
@@ -252,38 +236,6 @@ def checked(peer: str, case: Case, variant: str) -> Runner:
     return runner
 
 
-def sampled(call: Callable[[], Any], seconds: float) -> Iterator[float]:
-    """Time calls for so many seconds: each sample is the mean of as many calls as the clock needs."""
-    once = _seconds(call, 1)
-    deadline = time.perf_counter() + WARM_SHARE * seconds
-    while time.perf_counter() < deadline:
-        once = min(once, _seconds(call, 1))
-    number = max(1, int(SAMPLE_AT_LEAST / once))
-    deadline = time.perf_counter() + (1 - WARM_SHARE) * seconds
-    for _ in range(SAMPLES_AT_MOST):
-        yield _seconds(call, number)
-        if time.perf_counter() > deadline:
-            return
-
-
-def _seconds(call: Callable[[], Any], number: int) -> float:
-    start = time.perf_counter()
-    for _ in range(number):
-        call()
-    return (time.perf_counter() - start) / number
-
-
-def settle() -> None:
-    """Wait until this process uses (almost) no CPU time: pools spin for up to 40 ms after their last task."""
-    deadline = time.perf_counter() + SETTLED_WITHIN
-    pause = 0.005
-    while time.perf_counter() < deadline:
-        before = time.process_time()
-        time.sleep(pause)
-        if time.process_time() - before < SPINNING_AT_MOST * pause:
-            return
-
-
 def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
@@ -301,10 +253,8 @@ def reply(child: Child, request: dict[str, Any]) -> dict[str, Any]:
         return {"absent": _words(error)}
 
 
-def main(peer: str, tuned: str) -> None:
-    """Answer until the pipe is closed, with numbers of the tuning replaced; what libraries print is an error."""
-    row = replace(tuning.current(), **json.loads(tuned))
-    tuning.current = lambda: row  # before any other module of fastq reads it
+def main(peer: str) -> None:
+    """Answer until the pipe is closed; what libraries print is an error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     child = Child(peer)

@@ -6,6 +6,7 @@ of a module in a string is what `fastq.system.lazy` imports.
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ import pytest
 import fastq
 
 ROOT = Path(fastq.__file__).parent
+BENCH_ROOT = Path(__file__).parents[1] / "bench"
 
 # what each package, or file in the root, may import besides itself; the lower ones are below
 MAY_IMPORT = {
     "cli": "fastq io operations results config formats engine system reference gguf plot",
-    "io": "fastq operations results config formats system reference gguf",
+    "io": "fastq operations results formats system gguf layouts",
     "fastq": "operations results config kernels formats system reference gguf layouts plot dask xarray zarr testing",
     "testing": "results formats system",
     "layouts": "operations requests results formats system",
@@ -47,7 +49,6 @@ EXCEPTIONS = {
         "fastq.operations",
     ): "methods of arrays are public functions, imported when called",
     ("fastq.results.parameters", "fastq.operations"): "as are those of parameters",
-    ("fastq.operations.calibrate", "fastq.plot"): "Calibrator.plot is a public function, imported when called",
     ("fastq.dispatch.cache", "fastq.dask"): "calls on dask arrays are handed on, which are none without dask",
     ("fastq.dispatch.cache", "fastq.dispatch.labelled"): "as are those on DataArrays, whose arrays come back",
 }
@@ -66,10 +67,10 @@ def modules(root):
     return named
 
 
-def imports(name, source, known):
+def imports(name, source, known, is_package=False):
     """Modules among `known` that a module's source names: in import statements anywhere, and in strings."""
     found = set()
-    package = name.rpartition(".")[0]
+    package = name if is_package else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {each.name for each in node.names}
@@ -97,7 +98,9 @@ def excepted(source, target):
 def graph(root=ROOT):
     """Map each module to those that it imports."""
     named = modules(root)
-    return {name: imports(name, path.read_text(), named.keys()) for name, path in named.items()}
+    return {
+        name: imports(name, path.read_text(), named.keys(), path.name == "__init__.py") for name, path in named.items()
+    }
 
 
 def forbidden(arrows):
@@ -133,8 +136,19 @@ def test_imports_point_down():
     assert "\n".join(forbidden(graph())) == ""
 
 
-def test_no_circle_of_modules():
-    assert " -> ".join(circle(graph())) == ""
+@pytest.mark.parametrize("root", [ROOT, BENCH_ROOT], ids=lambda path: path.name)
+def test_no_circle_of_modules(root):
+    assert " -> ".join(circle(graph(root))) == ""
+
+
+def test_the_wheel_has_what_its_part_of_the_benchmark_imports():
+    project = tomllib.loads((BENCH_ROOT.parent / "pyproject.toml").read_text("utf-8"))
+    listed = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+    named = modules(BENCH_ROOT)
+    there = {name for name, path in named.items() if path.relative_to(BENCH_ROOT.parent).as_posix() in listed}
+    assert len(there) == len([name for name in listed if name.startswith("bench/")])
+    arrows = graph(BENCH_ROOT)
+    assert {f"{name} -> {each}" for name in there for each in arrows[name] - there} == set()
 
 
 def test_every_package_is_in_the_table_and_the_table_points_down():

@@ -207,8 +207,13 @@ _WITHOUT_HASH: list[None] = []  # what is no array is converted at each call
 
 
 def _is_immutable(option: Any) -> bool:
-    """Whether an option can't come to mean something else, as an object with an `__index__` of its own can."""
+    """Whether an option can't come to mean something else, as an object with an `__index__` of its own can.
+
+    A class of the caller's is a dtype by an attribute that may change; those of JAX, with a class of their own, do not.
+    """
     kind = type(option)
+    if kind is type:
+        return option in _IMMUTABLE or issubclass(option, np.generic)
     if issubclass(kind, tuple):
         return all(map(_is_immutable, option))
     return kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)

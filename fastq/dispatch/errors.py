@@ -18,8 +18,6 @@ from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import NOT_STRIDED, View, order_without_gaps
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import (
-    LAUNCH_CHUNK,
-    LAUNCH_STOP,
     OUT,
     SCALE,
     ZERO,
@@ -34,6 +32,7 @@ from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
+from fastq.kernels.args import IN_SQUARES, IN_TILE
 from fastq.kernels.body.errors import SUM_LANES, SUMS
 from fastq.kernels.build import element_type
 from fastq.kernels.operands import ErrorOperands
@@ -59,7 +58,8 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> LaunchPlan:
     x, q = (
         Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], view.memory, strict=True)
     )
-    tiled = in_tiles(plan, view.shape, x, q, sum_bytes=SUMS * SUM_LANES * accumulator.itemsize)
+    sum_bytes = SUMS * SUM_LANES * accumulator.itemsize
+    tiled = in_tiles(plan, view.shape, x, q, sum_bytes=sum_bytes, args=IN_TILE, args_in_squares=IN_SQUARES)
     assert tiled is not None
     return tiled
 
@@ -72,7 +72,7 @@ def _launcher(
     order = order_without_gaps(given.scale)
     way = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
     (launch,) = way.plan.launches
-    return way, (int(-(-launch[LAUNCH_STOP] // launch[LAUNCH_CHUNK])), SUMS, SUM_LANES)
+    return way, (int(-(-launch["stop"] // launch["chunk"])), SUMS, SUM_LANES)
 
 
 def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:

@@ -17,10 +17,10 @@ from fastq.dispatch.planner import COPY
 from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out, result_of
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
-from fastq.engine.runtime.kernel_args import KERNEL_ARGS
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.floats import FLOATS
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
+from fastq.kernels.args import IN_TILE, KERNEL_ARGS
 from fastq.kernels.build import compile_kernel, element_type, stores_past_cache
 from fastq.kernels.ggml import blocks32 as gguf
 from fastq.kernels.ggml import dequantize as block_values
@@ -105,7 +105,7 @@ def gguf_dequantize(call: Call, data: Array, out: Any) -> BoundCall:
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)
-    loop = gguf.dequantize_blocks if isinstance(row, ScaledFormat) else block_values.dequantize_groups
+    loop = block_values.dequantize_groups
     launch = _bound(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
     return lambda data, out, *_: launch(data, out, None)
 
@@ -184,7 +184,7 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
     shape, unit = (data.shape, task.width) if target is None or memory else (target.shape, task.result_width)
     whole = task.dependent(data) * unit
     unit_bits = bits * task.width, result_bits * task.result_width
-    return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits)
+    return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits, args=IN_TILE)
 
 
 def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
@@ -218,10 +218,14 @@ def _compiled(
 
 def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:
     """Find the first of blocks 0..stop that a plan reports, by halving."""
-    start, operands = 0, (_plain(data), np.empty(result.shape, result.dtype), importance)
+    in_cache, start, operands = (
+        whole.with_args(streaming=0),
+        0,
+        (_plain(data), np.empty(result.shape, result.dtype), importance),
+    )
     while stop - start > 1:
         middle = (start + stop) // 2
-        if run(whole.restricted_to(start, middle), *operands):
+        if run(in_cache.part(start, middle), *operands):
             stop = middle
         else:
             start = middle

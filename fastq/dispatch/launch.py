@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.copies import packer, unpacker
-from fastq.dispatch.planner import plan_elementwise
+from fastq.dispatch.planner import plan_elementwise, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extent_of
 from fastq.engine.runtime import result_pool
@@ -156,7 +156,7 @@ class Launcher(NamedTuple):
 
     def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = None, *sums: Array) -> int:
         """Run on valid arrays, with parameters in the dtypes that kernels read; return the status."""
-        plan = self.plan if tensor is None else self.plan.with_tensor(float(tensor))
+        plan = self.plan if tensor is None else with_tensor(self.plan, float(tensor))
         execute: Execute = functools.partial(run, plan)
         if self.codes is not None:
             execute = self.codes.through(execute)

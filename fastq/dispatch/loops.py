@@ -6,7 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 from fastq.dispatch.strides import Layout
-from fastq.engine.runtime.kernel_args import STAGED, STRAIGHT, WHOLE_BYTES, WHOLE_ROWS
+from fastq.engine.runtime.tiling import WHOLE_BYTES
+from fastq.kernels.args import STAGED, STRAIGHT, WHOLE_ROWS
 from fastq.kernels.body.errors import AT_A_TIME
 from fastq.kernels.build import element_type, register_elements
 from fastq.kernels.storage import ElementType

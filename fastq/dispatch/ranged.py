@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, launcher, nothing
-from fastq.dispatch.planner import RangedPlan, accumulator_of, plan_elementwise, plan_parameters, plan_ranged
+from fastq.dispatch.planner import (
+    RangedPlan,
+    accumulator_of,
+    plan_elementwise,
+    plan_parameters,
+    plan_ranged,
+    with_tensor,
+)
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts
 from fastq.dispatch.refusal import refuse_range
@@ -211,7 +218,7 @@ def _executing(ranged: RangedPlan, tensor_of: TensorScale | None) -> Execute:
         status, plan = 0, ranged.plan
         if tensor_of is not None and tensor is not None:
             status = tensor_of(x, tensor)
-            plan = plan.with_tensor(float(tensor))
+            plan = with_tensor(plan, float(tensor))
         return status | run(plan, x, out, scale, zero_point, None, *ranged.begin())
 
     return execute
@@ -301,7 +308,7 @@ class ParameterChoice:
             order = self.arrangement
             low, high = self.search(x, order.from_kernel(lo), order.from_kernel(hi), factor)
             lo, hi = order.to_kernel(low), order.to_kernel(high)
-        status |= run(self.plan.with_tensor(factor), None, None, scale, zero_point, None, lo, hi)
+        status |= run(with_tensor(self.plan, factor), None, None, scale, zero_point, None, lo, hi)
         if self.nan_parts is not None:
             scale[self.nan_parts(x)] = self.nan_scale
         return status

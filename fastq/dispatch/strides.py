@@ -433,7 +433,8 @@ def copy_if_overlapping(out: Array, *arrays: Any) -> tuple[Any, ...]:
 
 
 def _share_memory(x: Array, out: Array) -> bool:
-    if x.base is None and out.base is None:  # each owns its memory
+    # each owns its memory: one without a base need not, as where compiled code made it of an address
+    if x.flags.owndata and out.flags.owndata:
         return x is out
     if not np.may_share_memory(x, out):
         return False

@@ -15,10 +15,11 @@ from fastq.formats.qtypes import QTYPES, QType
 from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean, equal, is_a, shown
 from fastq.system.lazy import cached_property
 
+_HALVES = ("float16", "bfloat16")
 _CHOICES = {
     "operation_type": ("compute", "input"),
     "parameter_type": ("compute", "float64"),
-    "stored_type": ("compute", "float64", "input"),
+    "stored_type": ("compute", "float64", "input", *_HALVES),
     "divisor": ("steps", "codes"),
     "span_type": ("parameter", "compute"),
     "degenerate_zero_point": ("scheme", "zero", "lowest", "end"),
@@ -34,7 +35,6 @@ _CHOICES = {
     "clamp": ("range", "format"),
 }
 DEFAULT = "onnx"
-_HALVES = ("float16", "bfloat16")
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
@@ -73,10 +73,10 @@ class Convention:
         the input, as PyTorch has it, which computes in float32 and rounds each result. Scales are such numbers, in F.
     parameter_type : {"compute", "float64"}
         Type in which parameters are computed: F or float64.
-    stored_type : {"compute", "float64", "input"}
+    stored_type : {"compute", "float64", "input", "float16", "bfloat16"}
         Type in which the scale is kept, and a zero point that is no integer. Codes are computed in F all the same. With
         "input" a scale of bfloat16 or float16 input is rounded to that before a zero point or codes are taken by it, as
-        for who keeps it so; it is such a number in F.
+        for who keeps it so, and with "float16" or "bfloat16" that of any input; it is such a number in F.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
     divisor : {"steps", "codes"}
@@ -293,6 +293,7 @@ class Convention:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""
         half = dtype.name if dtype.name in _HALVES else ""
         scale = half if "input" in (self.operation_type, self.stored_type) else ""
+        scale = self.stored_type if self.stored_type in _HALVES else scale
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
 
     def scale_dtype(self, compute: np.dtype[Any]) -> np.dtype[Any]:

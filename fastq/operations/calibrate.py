@@ -21,8 +21,6 @@ from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from fastq.dispatch.calibration import Scheme
 
 Array = NDArray[Any]
@@ -296,23 +294,6 @@ class Calibrator:
         ends = self.clipping_range(method, percentile=percentile, quantized_bins=quantized_bins, grid=grid)
         return self._scheme.of_ranges(*ends)
 
-    def plot(self, **options: Any) -> Axes:
-        """Draw what was seen and what each method clips: see `fastq.plot.calibration`.
-
-        Parameters
-        ----------
-        **options
-            Of `fastq.plot.calibration`.
-
-        Returns
-        -------
-        Axes
-            Of matplotlib.
-        """
-        from fastq import plot
-
-        return plot.calibration(self, **options)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was seen, and what this calibrator is for, to a file that appears whole or not at all.
 
@@ -354,7 +335,7 @@ class Calibrator:
         try:
             calibrator = cls(**arguments)
         except Exception as error:
-            raise ValueError(f"path is no file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
+            raise ValueError(f"path is not a file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
         calibrator._seen, calibrator._compute = seen, np.dtype(compute)
         return calibrator
 

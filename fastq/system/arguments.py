@@ -464,5 +464,5 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} occurs twice")
     return entries

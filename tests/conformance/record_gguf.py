@@ -1,18 +1,18 @@
-"""Record what ggml makes of the rows of tests/gguf_data.py: digests in tests/gguf_digests.json, with its version."""
+"""Record what ggml makes of the rows of gguf_data.py: gguf_digests.json, with its version."""
 
 import hashlib
 import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import ggml
 from gguf_data import KINDS, importance, rows_of
 
 from fastq.formats.gguf import BLOCK_FORMATS, ScaledFormat
 
-STORED = Path(__file__).parents[1] / "gguf_digests.json"
+STORED = Path(__file__).parents[1] / "kernels" / "ggml" / "gguf_digests.json"
 ROWS = 4  # of each kind
 # by whether the gguf package writes the format itself, and whether weights change it
 CASES = {
@@ -24,7 +24,7 @@ CASES = {
 
 
 def main():
-    """Write the digests of all formats that the library has, without those that tests/test_gguf.py compares."""
+    """Write the digests of all formats that the library has, without those that test_gguf.py compares."""
     if ggml.library() is None:
         sys.exit("llama-cpp-python is not installed")
     digests = {}

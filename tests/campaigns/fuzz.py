@@ -1,0 +1,304 @@
+"""Differential fuzzing over the product of all that a call can be: `python -m tests.campaigns.fuzz --hours 2`.
+
+A seed is a case: `python -m tests.campaigns.fuzz --seed 123` does it alone and tells what differs. A run goes on where
+the one before it stopped, whose state is in a file, and stores what was counted for docs/reliability.md; with `--first`
+it begins at a seed, and neither reads nor writes either. Cases run in processes of their own, `--jobs` of them at a
+time, each with its share of the combinations; what kills one is a failure of the case that it was at, and the next
+process goes on after it.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+STATE = ROOT / ".pytest_cache" / "fuzz.json"
+KERNELS = 150  # machine code of so many kernels, 3 MiB each where they were compiled, and a process is replaced
+SILENCE = 900  # seconds without a word, after which a process hangs
+BATCH = 50  # cases between two reports of what was counted
+
+
+# --- one process ------------------------------------------------------------------------------------------------------
+
+
+def failure_of(error):
+    """One line of what went wrong, and where."""
+    from fuzzing.check import Different
+
+    text = str(error) if isinstance(error, Different) else "".join(traceback.format_exception(error)[-3:])
+    return text[-1500:]
+
+
+def run_cases(seeds, report):
+    """Run cases; report(kind, ...) is told each seed before it is run, failures, and counts from time to time."""
+    from fuzzing.check import Settings, check, settings
+
+    counts, now = Counter(), Settings()
+    with settings():
+        for done, seed in enumerate(seeds, 1):
+            report("seed", seed)
+            try:
+                case, outcome = check(seed, now)
+            except Exception as error:
+                report("failure", seed, failure_of(error))
+                counts["outcome", "different"] += 1
+            else:
+                counts["outcome", outcome] += 1
+                counts[f"outcome of {case.of.operation}", outcome] += 1
+                counts.update((axis, value) for axis, values in case.axes.items() for value in values)
+            if done % BATCH == 0:
+                report("counts", [[*key, n] for key, n in counts.items()])
+                counts.clear()
+        report("counts", [[*key, n] for key, n in counts.items()])
+
+
+def seeds_from(first, place, jobs):
+    """Seeds from one on, of every so many-th combination."""
+    from fuzzing.combinations import CASES
+
+    for number in itertools.count(first // CASES):
+        if number % jobs == place:
+            yield from range(max(first, number * CASES), (number + 1) * CASES)
+
+
+def serve(chosen):
+    """Run cases as lines of JSON tell the parent: of seeds, until there is too much machine code."""
+    from fastq.engine.jit import functions_in_memory
+
+    def report(*what):
+        sys.stdout.write(json.dumps(what) + "\n")
+        sys.stdout.flush()
+
+    def seeds():
+        for seed in chosen:
+            if functions_in_memory() >= KERNELS:
+                return
+            yield seed
+
+    run_cases(seeds(), report)
+
+
+# --- the parent -------------------------------------------------------------------------------------------------------
+
+
+class State:
+    """What was done so far, kept in a file if there is one."""
+
+    def __init__(self, path=None):
+        self.path = path
+        kept = json.loads(path.read_text()) if path and path.exists() else {}
+        self.next, self.seconds = kept.get("next", 0), kept.get("seconds", 0.0)
+        self.failing, self.counts = kept.get("failing", {}), kept.get("counts", {})
+
+    @property
+    def cases(self):
+        return sum(self.counts.get("outcome", {}).values())
+
+    def add(self, counts):
+        for axis, value, n in counts:
+            of = self.counts.setdefault(axis, {})
+            of[value] = of.get(value, 0) + n
+
+    def save(self):
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_suffix(".new")
+        temporary.write_text(
+            json.dumps({name: getattr(self, name) for name in ("next", "seconds", "failing", "counts")}, indent=1)
+        )
+        temporary.replace(self.path)
+
+    def rows(self):
+        """Figures: a line for each operation, and one for each axis of the product; hours are those of all workers."""
+        from fuzzing.product import met
+
+        names = {"values": "same bytes", "exact": "same bytes, by fractions too", "refused": "refused alike"}
+        lines = []
+        for operation, cases in sorted(self.counts.get("operation", {}).items()):
+            found = self.counts.get(f"outcome of {operation}", {})
+            lines.append({"operation": operation, "cases": cases} | {n: found.get(k, 0) for k, n in names.items()})
+        total = self.counts.get("outcome", {})
+        whole = {"operation": "all", "cases": self.cases} | {n: total.get(k, 0) for k, n in names.items()}
+        whole |= {"failures": len(self.failing), "hours of workers": round(self.seconds / 3600, 2)}
+        return [*lines, whole], met(self.counts)
+
+
+def command(kind, *numbers):
+    """The command that runs cases: "again" those of some seeds, "serve" a worker's share of all from one on."""
+    return [sys.executable, "-m", "tests.campaigns.fuzz", f"--{kind}", *map(str, numbers)]
+
+
+class Worker:
+    """A process that runs cases from a seed on, one of several beside each other, replaced when it has ended."""
+
+    def __init__(self, first, place=0, jobs=1):
+        self.next, self.place, self.jobs = first, place, jobs
+        self.process = None
+
+    def messages(self, until):
+        """What the process reports, until a time; that it died is a failure of the case that it was at."""
+        import selectors
+
+        while time.monotonic() < until:
+            self.process = subprocess.Popen(
+                command("serve", self.next, self.place, self.jobs),
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            waiting = selectors.DefaultSelector()
+            waiting.register(self.process.stdout, selectors.EVENT_READ)
+            yield from self._read(waiting, until)
+            if time.monotonic() >= until:
+                self.process.kill()
+            errors = self.process.communicate()[1].decode()
+            if self.process.returncode and time.monotonic() < until:
+                yield ["failure", self.next, f"exit code {self.process.returncode}\n{errors[-1500:]}"]
+                self.next += 1
+
+    def _read(self, waiting, until):
+        pending = b""
+        while time.monotonic() < until:
+            if not waiting.select(timeout=min(SILENCE, max(until - time.monotonic(), 0.1))):
+                if time.monotonic() < until:
+                    self.process.kill()
+                return
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                kind, *what = json.loads(line)
+                if kind == "seed":
+                    self.next = what[0]
+                elif kind == "counts":
+                    self.next += 1
+                yield [kind, *what]
+
+
+def messages_of(workers, until):
+    """What several workers report, as it comes."""
+    waiting = queue.SimpleQueue()
+
+    def listen(worker):
+        try:
+            for message in worker.messages(until):
+                waiting.put(message)
+        finally:
+            waiting.put(None)
+
+    for worker in workers:
+        threading.Thread(target=listen, args=(worker,)).start()
+    left = len(workers)
+    while left:
+        message = waiting.get()
+        if message is None:
+            left -= 1
+        else:
+            yield message
+
+
+def try_again(state):
+    """Run the cases again that failed before, and forget those that no longer do."""
+    if not state.failing:
+        return
+    process = subprocess.run(command("again", *state.failing), cwd=ROOT, stdout=subprocess.PIPE, check=False)
+    reports = [json.loads(line) for line in process.stdout.splitlines()]
+    passed = {str(seed) for kind, seed, *_ in reports if kind == "seed"}
+    passed -= {str(seed) for kind, seed, *_ in reports if kind == "failure"}
+    if process.returncode:  # by the last one
+        passed -= {str(seed) for kind, seed, *_ in reports[-1:] if kind == "seed"}
+    for seed in passed:
+        del state.failing[seed]
+
+
+def run_for(hours, state, jobs=1):
+    """Run cases for some hours by some workers, show how it goes, and keep the state."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    began, saved, before = time.monotonic(), time.monotonic(), state.seconds
+    first = state.cases
+    workers = [Worker(state.next, place, jobs) for place in range(jobs)]
+    with Progress(*columns) as progress:
+        task = progress.add_task("", total=hours * 3600)
+        for kind, *what in messages_of(workers, began + hours * 3600):
+            now = time.monotonic()
+            if kind == "counts":
+                state.add(what[0])
+            elif kind == "failure":
+                seed, text = what
+                state.failing[str(seed)] = text
+                again = f"python -m tests.campaigns.fuzz --seed {seed}"
+                progress.console.print(f"{again}\n  {text}", markup=False, highlight=False)
+            state.next = max(worker.next for worker in workers)
+            state.seconds = before + (now - began) * jobs
+            rate = (state.cases - first) / max(now - began, 1e-9)
+            text = f"{state.cases:,} cases, {rate:.0f}/s, {len(state.failing)} failures"
+            progress.update(task, completed=now - began, description=text)
+            if now - saved > 10:
+                state.save()
+                saved = now
+    state.save()
+
+
+def run_one(seed):
+    """Run the case of one seed, and show it."""
+    from fuzzing.cases import Case
+    from fuzzing.check import Settings, check, settings
+
+    case = Case(seed)
+    call = case.call()
+    print(case.of)
+    print(case.axes)
+    for array in call.args:
+        print(repr(array)[:1500], getattr(array, "shape", ""), getattr(array, "strides", ""))
+    print(call.options)
+    with settings():
+        try:
+            print(check(seed, Settings())[1])
+        except Exception as error:
+            print(failure_of(error))
+            return 1
+    return 0
+
+
+def main():
+    import figures
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, default=0.1, help="how long to run")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes run cases at a time")
+    parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
+    parser.add_argument("--first", type=int, help="begin at this seed, without a state and without storing figures")
+    parser.add_argument("--seed", type=int, help="run this case alone")
+    parser.add_argument("--serve", nargs=3, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--again", nargs="+", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve or given.again:
+        return serve(given.again or seeds_from(*given.serve))
+    if given.seed is not None:
+        return run_one(given.seed)
+    state = State(given.state if given.first is None else None)
+    state.next = state.next if given.first is None else given.first
+    try_again(state)
+    run_for(given.hours, state, given.jobs)
+    if given.first is None:
+        operations, axes = state.rows()
+        figures.store("fuzz", operations)
+        figures.store("fuzz-product", axes)
+    return int(bool(state.failing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,866 @@
+"""Cases: the calls of fast function and reference that a seed stands for, always the same ones."""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from fuzzing.arrays import KINDS, LAYOUTS, REALS, as_dtype, place, shape_of, values
+from fuzzing.combinations import CASES, Combination, combination, share_streamed, streams, weighted
+from fuzzing.functions import KEPT_AS
+
+from fastq import QParams, QuantizedArray, reference
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.qtypes import QTYPES
+
+# sizes, and how often they are drawn: chunks of threads begin at multiples of 2**15, tiles of strided memory at 2**18,
+# stores past the cache at some 2**24, where each format is to be met so many times in a run of two hours
+SIZES = {"0 to 8": 90, "to 60": 280, "to 600": 300, "to 5000": 220, "chunks": 80, "tiles": 4}
+# one takes 4.6 s of the processor, kernels included, and 2.7 s without (a Zen 4, mean of 18): 700 s of 7200 in all
+STREAMED_CASES, CASES_OF_A_RUN = 3, 165_000
+_BOUNDS = {"0 to 8": (0, 8), "to 60": (1, 60), "to 600": (60, 600), "to 5000": (600, 5000)}
+
+THREADS = (1, 1, 2, 3, 4)
+WRONG = 0.03  # part of the cases that have one wrong argument
+NARROWED = ("int8", "uint8", "int16", "uint16")  # formats of which fewer bits may be used
+WIDTHS = (None, *range(2, 17))
+GRANULARITIES = ("array", "channels", "channels", "axes", "blocks", "blocks")
+# sizes of blocks beside those of a combination, by what they are called
+BLOCK_SIZES = {
+    "1": lambda random: 1,
+    "1 to 15": lambda random: random.randint(1, 15),
+    "17 to 300": lambda random: random.randint(17, 300),
+    "hundreds": lambda random: random.randint(1, 8) * 100,
+    "beyond all": lambda random: 10**6,
+}
+PLACED = (*LAYOUTS, "c", "c", "c", "broadcast", "read_only", "list")
+OUTPUTS = ("none",) * 6 + LAYOUTS + ("overlapping",) * 2 + ("itself",) * 2
+GIVEN = ("array",) * 4 + ("list",)  # how parameters are given
+GIVEN_ONE = ("scalar", "python", "one")
+BINS = (16, 64, 256, 1024, 4096)
+PICKS = ("int", "int", "all", "slice", "slice", "steps", "list", "mask")
+MOST_CHANNELS, MOST_STEPS = 24, 40_000  # of calibrators, whose reference is slow
+METHODS = ("minmax", "percentile", "mse", "entropy")
+CASTS_OUT_OF_RANGE = (None, "clamp", "wrap")
+
+
+@dataclass
+class Call:
+    """Arguments of one call, and the memory that they lie in."""
+
+    args: list
+    options: dict
+    memories: list = field(default_factory=list)
+    out: Any = None
+
+    def place(self, where, array):
+        """Put an array into memory of its own."""
+        memory, view = where.holding(array)
+        self.memories.append(memory)
+        return view
+
+
+@dataclass(frozen=True)
+class Granularity:
+    """Axis and block size, of arrays of a shape."""
+
+    axis: Any = None
+    block_size: int = 0
+
+    @property
+    def kind(self):
+        if self.block_size:
+            return "blocks"
+        return "array" if self.axis is None else "axes" if isinstance(self.axis, tuple) else "channels"
+
+    def kept(self, ndim):
+        """Axes that keep parameters of their own, or along which blocks run."""
+        axes = () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        return sorted(axis % ndim for axis in axes) if ndim else []
+
+    def parameters(self, shape):
+        """Shape of parameters."""
+        kept = self.kept(len(shape))
+        if self.block_size:
+            return tuple(-(-n // self.block_size) if k in kept else n for k, n in enumerate(shape))
+        return tuple(shape[k] for k in kept)
+
+    def each(self, parameters, shape):
+        """Parameters, one for each element of arrays of a shape."""
+        if parameters.size == 1 or parameters.shape != self.parameters(shape):
+            return (
+                np.broadcast_to(parameters.reshape(-1)[:1], (math.prod(shape),)) if parameters.size else np.float64(1)
+            )
+        kept = self.kept(len(shape))
+        if self.block_size:
+            whole = parameters.take(np.arange(shape[kept[0]]) // self.block_size, kept[0])
+        else:
+            whole = np.broadcast_to(parameters.reshape([n if k in kept else 1 for k, n in enumerate(shape)]), shape)
+        return whole.reshape(-1)
+
+
+def own_size(qtype):
+    """What the size of the blocks that a format prescribes is called."""
+    return f"{qtype.block_size} of the format"
+
+
+class Case:
+    """The case of a seed."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.of: Combination = combination(seed // CASES)
+        random = Random(f"settings {seed // 8}")
+        self.threads, self.streamed = random.choice(THREADS), random.random() < 0.25
+        self.small_chunks = random.random() < 0.4
+        self.noted = {}
+
+    @cached_property
+    def size(self):
+        random = Random(f"size {self.seed}")
+        if streams(self.of) and random.random() < STREAMED_CASES / CASES_OF_A_RUN / share_streamed(self.of.format):
+            return "streamed"
+        return weighted(random, SIZES)
+
+    @property
+    def axes(self):
+        """Where in the product the case lies, one value or several of each axis; known when a call was drawn."""
+        of = self.of
+        shared = {"operation": of.operation, "threads": self.threads, "size": self.size}
+        shared |= {"streamed": self.streamed, "small chunks": self.small_chunks}
+        if self.size == "streamed":
+            shared["format of 2^24 and more"] = of.format
+        found = shared | self.noted
+        return {name: tuple(map(str, each)) if isinstance(each, set) else (str(each),) for name, each in found.items()}
+
+    def call(self, repeat=0):
+        """Draw the call: the same at each time, and with `repeat` one like it of other values."""
+        drawing = _Drawing(self, Random(f"case {self.seed}"), np.random.default_rng((self.seed, repeat)))
+        with np.errstate(all="ignore"):
+            call = drawing.draw()
+        self.noted = drawing.noted
+        return call
+
+
+class _Drawing:
+    """Draws one call. Python's generator makes all that a launch plan depends on, NumPy's the elements."""
+
+    def __init__(self, case, random, rng):
+        self.case, self.of, self.random, self.rng = case, case.of, random, rng
+        self.qtype = QTYPES.get(self.of.format)
+        self.noted = {}
+        # formats whose scales are given refuse "keep" already
+        self.may_spoil = self.is_wrong = random.random() < WRONG and case.of.nan != "keep"
+        narrow = self.of.format in NARROWED and random.random() < 0.2
+        self.bits = random.randint(2, self.qtype.bits) if narrow else None
+
+    def draw(self):
+        return getattr(self, f"_{self.of.operation}")()
+
+    def spoils(self, chance):
+        """Whether an argument is to be wrong; one of a case is."""
+        spoils = self.may_spoil and self.random.random() < chance
+        self.may_spoil &= not spoils
+        return spoils
+
+    # shapes, granularities
+
+    def total(self):
+        size, random = self.case.size, self.random
+        if size in _BOUNDS:
+            low, high = _BOUNDS[size]
+            return random.randint(low, high) if low == 0 else round(low * (high / low) ** random.random())
+        border = {"chunks": 2**15, "tiles": 2**18, "streamed": 2**24}[size]
+        return border * random.choice([1, 1, 2, 3] if size == "chunks" else [1]) + random.randint(-70, 70 + border // 8)
+
+    def shape(self):
+        ndim = self.random.choices(range(6), [3, 30, 35, 20, 8, 4])[0]
+        if self.case.size == "streamed":
+            ndim = min(ndim, 2)
+        return shape_of(self.random, self.total(), ndim)
+
+    def granularity(self, shape, kinds=GRANULARITIES):
+        random, ndim = self.random, len(shape)
+        kind = random.choice(kinds) if ndim else "array"
+        if self.case.size == "streamed" and kind == "axes":
+            kind = "channels"
+        self.noted["granularity"] = kind
+        axis = random.randrange(-ndim, ndim) if ndim else None
+        if self.spoils(0.2):
+            axis = random.choice([ndim, -ndim - 1, 99])
+        if kind == "array":
+            return Granularity()
+        if kind == "channels":
+            return Granularity(axis)
+        if kind == "axes":
+            chosen = random.sample(range(ndim), random.randint(0, ndim))
+            return Granularity(tuple(k - random.choice([0, ndim]) for k in chosen))
+        size = random.choice([*self.of.blocks * 2, *BLOCK_SIZES])
+        self.noted["block size"] = size
+        return Granularity(axis, BLOCK_SIZES[size](random) if size in BLOCK_SIZES else size)
+
+    def prescribed(self, shape):
+        """A granularity that the format may have, and options that ask for it."""
+        g = self.granularity(shape)
+        own = self.qtype.block_size
+        if own and not (self.spoils(0.3)):
+            axis = g.axis if isinstance(g.axis, int) else None
+            self.noted |= {"granularity": "blocks", "block size": own_size(self.qtype)}
+            g, options = Granularity(-1 if axis is None else axis, own), {}
+            if axis is not None:
+                options["axis"] = axis
+            if self.random.random() < 0.3:
+                options["block_size"] = own
+            return g, options
+        options = {} if g.axis is None else {"axis": g.axis}
+        return g, options | ({"block_size": g.block_size} if g.block_size else {})
+
+    # arrays
+
+    def kinds(self):
+        return self.random.sample(KINDS, self.random.choice([1, 1, 2, 3, 4]))
+
+    def values(self, shape, dtype=None, unit=1.0, nans=None, infinities=0.03):
+        random, n = self.random, math.prod(shape)
+        kinds, policy = self.kinds(), self.of.nan
+        if dtype is None:
+            dtype = self.of.dtype
+            self.noted["input dtype"] = dtype
+        if dtype in REALS:
+            self.noted.setdefault("kind of value", set()).update(kinds)
+        if self.is_wrong:  # which of two faults is told first is not specified
+            nans = infinities = 0
+        share = nans if nans is not None else 0.02 if policy == "raise" else 0.5
+        how_many = (1, 1, 2, max(1, n // 50), n)
+        nans = random.choice(how_many) if random.random() < share else 0
+        infinities = random.choice(how_many[:-1]) if random.random() < infinities else 0
+        return values(self.rng, kinds, dtype, n, unit, nans, infinities).reshape(shape)
+
+    def layout(self, ndim, itemsize):
+        layout = self.random.choice(PLACED)
+        return layout, place(self.random, layout if layout in LAYOUTS else "c", ndim, itemsize)
+
+    def placed(self, call, array, name="layout", lists=True, repeats=None):
+        """An array laid out in some way, which is noted under a name; `repeats` is how many axes may be broadcast."""
+        layout, where = self.layout(array.ndim, array.itemsize)
+        repeats = array.ndim if repeats is None else repeats
+        axis = self.random.randrange(repeats) if repeats else 0
+        if layout == "list" and (not lists or not 0 < array.size <= 300 or array.dtype.isbuiltin != 1):
+            layout = "c"
+        if layout == "broadcast" and not (array.size and repeats):
+            layout = "c"
+        self.noted[name] = layout
+        if layout == "list":
+            return array.tolist()
+        if layout == "broadcast":
+            return np.broadcast_to(call.place(where, array.take([0], axis)), array.shape)
+        view = call.place(where, array)
+        if layout == "read_only":
+            view.flags.writeable = False
+        return view
+
+    def with_out(self, call, shape, dtype, over=None):
+        """Add an output of a shape and dtype, one of several kinds; `over` is an array that it may lie upon."""
+        random = self.random
+        kind = random.choice(OUTPUTS)
+        where = place(random, kind if kind in LAYOUTS else "c", len(shape), np.dtype(dtype).itemsize)
+        bad = random.choice(["shape", "dtype", "read_only"]) if self.spoils(0.5) else None
+        over_bytes = random.choice([0, 0, 0, 1, 64, 100])
+        if kind == "none":
+            self.noted["out"] = kind
+            return call
+        if bad == "shape":
+            shape = (*shape, 1)
+            where = place(random, "c", len(shape), 1)
+        if bad == "dtype":
+            dtype = np.int32
+        out = None
+        if kind == "itself":
+            out = _as_output(over, shape, np.dtype(dtype))
+            kind = "itself" if out is not None else "overlapping"
+        if kind == "overlapping":
+            out = _upon(call.memories, over, shape, np.dtype(dtype), over_bytes)
+            kind = "overlapping" if out is not None else "c"
+        if out is None:
+            memory, out = where.of(shape, dtype)
+            call.memories.append(memory)
+        if bad == "read_only":
+            out.flags.writeable = False
+        self.noted["out"] = kind
+        call.out = call.options["out"] = out
+        return call
+
+    # parameters
+
+    def scales(self, shape, dtype):
+        """Positive finite scales; some that are none where the case is to have a wrong argument."""
+        rng, random = self.rng, self.random
+        info = np.finfo(np.float32) if dtype in ("float32", "bfloat16") else np.finfo(dtype)
+        kind = random.choice(["known", "known", "any", "wide", "edge"])
+        n = math.prod(shape)
+        known = np.array([1, 0.1, 1 / 3, 2.0**-7, 1 / 255, 0.007843138, 3e-5, 100.7, 3, 0.5])
+        if kind == "known":
+            scale = rng.choice(known, n)
+        elif kind == "any":
+            scale = rng.random(n) + 2.0**-10
+        elif kind == "wide":
+            scale = np.ldexp(1 + rng.random(n), rng.integers(np.log2(info.tiny), np.log2(info.max), n).astype(int))
+        else:
+            edges = [
+                2.0**-100,
+                2.0**100,
+                2.0**-900,
+                2.0**900,
+                info.tiny,
+                info.smallest_subnormal,
+                info.max,
+                info.tiny * 3,
+            ]
+            scale = rng.choice(edges, n)
+        scale = np.clip(scale, float(info.smallest_subnormal), float(info.max) * 0.99).astype(as_dtype(dtype))
+        if kind == "edge":
+            words = scale.view(f"i{scale.itemsize}")
+            scale = (
+                np.maximum(words + rng.integers(-1, 2, n).astype(words.dtype), 1).astype(words.dtype).view(scale.dtype)
+            )
+        if self.of.row.signed_scale and random.random() < 0.5:
+            scale = scale * rng.choice([-1, 1], n).astype(scale.dtype)
+        if n and self.spoils(0.3):
+            scale[rng.integers(n)] = rng.choice([0, -1, np.nan, np.inf, -0.0])
+        return scale.reshape(shape)
+
+    def zero_points(self, shape, unit, packed_too=True):
+        """Zero points of the convention's kind, in some dtype."""
+        rng, random, qtype, row = self.rng, self.random, self.qtype, self.of.row
+        if qtype.element:
+            return np.zeros(shape, random.choice([qtype.storage, np.dtype(np.int8), np.dtype(np.int64)]))
+        dtypes = [qtype.storage] * 4 + [np.dtype(name) for name in ("int64", "int32", "int16", "uint16")]
+        if row.zero_point != "integer":
+            dtype = as_dtype(random.choice(["float32", "float64", "float64", "int8", "float16"]))
+            return (rng.standard_normal(shape) * 100 * float(unit)).clip(-6e4, 6e4).astype(dtype)
+        dtype = random.choice(dtypes)
+        small = ("int4", "uint4", "int2", "uint2")
+        if qtype.name in small and random.random() < 0.3:
+            dtype = np.dtype(getattr(ml_dtypes, qtype.name))
+        first, last = qtype.qmin, qtype.qmax
+        if self.bits:
+            first, last = (q // 2 ** (qtype.bits - self.bits) for q in (first, last))
+        wide = rng.integers(first, last, shape, np.int64, endpoint=True)
+        ends = rng.choice([first, last, max(first, 0)], shape)
+        found = np.asarray(np.where(rng.random(shape) < 0.5, wide, ends))
+        if found.size and self.spoils(0.3):
+            found.flat[0] = last + 1
+        if dtype.kind in "iu":
+            info = np.iinfo(dtype)
+            found = found.clip(info.min, info.max)
+        return found.astype(dtype)
+
+    def as_given(self, call, array, name):
+        """Parameters as callers may write them."""
+        kind = self.random.choice(GIVEN + GIVEN_ONE * 2 if array.size == 1 else GIVEN)
+        _, where = self.layout(array.ndim, array.itemsize)
+        self.noted[name] = kind
+        if array.dtype.isbuiltin != 1 and kind in ("python", "list"):
+            kind = "array"
+        if kind == "list" and 0 < array.size <= 1000:
+            return array.tolist()
+        if kind == "scalar":
+            return array.reshape(())[()]
+        if kind == "python":
+            return array.item()
+        if kind == "one":
+            return call.place(place(self.random, "c", 1, array.itemsize), array.reshape(1))
+        return call.place(where, array)
+
+    def qparams(self, call, shape, dtype):
+        """QParams of some array of a dtype, or made by hand, and the width of a code for each element."""
+        of, random = self.of, self.random
+        g, options = self.prescribed(shape)
+        qtype = self.qtype if self.bits is None else self.qtype.with_bits(self.bits)
+        other = values(self.rng, self.kinds(), dtype, math.prod(shape)).reshape(shape)
+        by_hand = random.random() < 0.5
+        p = None
+        if not by_hand or self.qtype.block_size:
+            try:
+                p = reference.choose_qparams(
+                    other, of.format, **options, symmetric=of.symmetric, convention=of.convention, bits=self.bits
+                )
+                unit = g.each(np.asarray(p.scale, np.float64), shape)
+                self.noted["scale dtype"] = p.scale.dtype.name
+                return self.placed_qparams(call, p), unit
+            except (ValueError, TypeError):
+                if self.qtype.block_size:
+                    scale = np.full(g.parameters(shape), 1, reference.blocks.scale_dtype(qtype))
+                    return QParams(scale, np.zeros(scale.shape, np.int8), qtype, g.axis, g.block_size, True), 1.0
+        compute = "float64" if dtype in ("float64", "int32", "uint32", "int64", "uint64") else "float32"
+        many = () if random.random() < 0.2 else g.parameters(shape)
+        scale = self.scales(many, random.choice([compute, compute, "float32", "float64"]))
+        self.noted["scale dtype"] = scale.dtype.name
+        unit = g.each(scale.astype(np.float64), shape)
+        zero = self.zero_points(many, abs(float(scale.flat[0])) if scale.size else 1.0)
+        if self.spoils(0.3):
+            scale, zero = (np.concatenate([a.reshape(-1), a.reshape(-1)]) for a in (scale, zero))
+        symmetric = of.symmetric and not self.qtype.element
+        p = QParams(scale, zero, qtype, g.axis, g.block_size, symmetric, of.convention)
+        return self.placed_qparams(call, p), unit
+
+    def placed_qparams(self, call, p):
+        """QParams whose arrays lie somewhere."""
+        if self.random.random() < 0.7:
+            return p
+        kept = [
+            call.place(self.layout(array.ndim, array.itemsize)[1], array)
+            for array in (p.scale, np.asarray(p.zero_point))
+        ]
+        return p.with_values(*kept)
+
+    def dtype_argument(self):
+        """The format, by name, as QType or as dtype."""
+        qtype = self.qtype
+        plain = not (qtype.packed or qtype.block_size or qtype.codebook)  # whose storage is that of uint8
+        kinds = [qtype.name, qtype] + ([qtype.storage, qtype.storage.type] if plain else [])
+        return self.random.choice(kinds)
+
+    def ranged_options(self, shape):
+        of, g_options = self.of, self.prescribed(shape)[1]
+        options = g_options | {"symmetric": of.symmetric, "convention": of.convention, "nan": of.nan}
+        self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "symmetric": of.symmetric}
+        self.noted |= {"bits": self.bits}
+        if self.spoils(0.2):
+            options["nan"] = "ignore"
+        if self.bits is not None:
+            options["bits"] = self.bits
+        self.noted["range"] = str(of.range)
+        if of.range != "minmax" or self.random.random() < 0.1:
+            options["range"] = of.range
+        return options
+
+    def packed(self, shape):
+        """Shape and dtype of stored codes."""
+        if not self.qtype.packed:
+            return shape, self.qtype.storage
+        whole = shape or (1,)
+        return (*whole[:-1], -(-whole[-1] * self.qtype.bits // 8)), np.dtype(np.uint8)
+
+    def values_dtype(self, dtype):
+        """Dtype of fake quantized values."""
+        if dtype in REALS:
+            return as_dtype(dtype)
+        return np.dtype(np.float64 if as_dtype(dtype).itemsize > 2 else np.float32)
+
+    def note_given(self):
+        of = self.of
+        self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "saturate": of.saturate}
+        self.noted |= {"bits": self.bits}
+
+    # operations
+
+    def _ranged(self, out_of):
+        shape = self.shape()
+        options = self.ranged_options(shape)
+        if out_of is not None:
+            searches = self.of.range != "minmax" and self.random.random() < 0.95  # which clips, so all has to saturate
+            options["saturate"] = self.noted["saturate"] = self.of.saturate or searches
+        call = Call([], options)
+        x = self.placed(call, self.values(shape))
+        call.args = [x, self.dtype_argument()]
+        dtype = self.of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
+        if out_of is not None:
+            self.with_out(
+                call, *(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype(dtype))), over=x
+            )
+        return call
+
+    def _quantize(self):
+        return self._ranged("codes")
+
+    def _fake_quantize(self):
+        return self._ranged("values")
+
+    def _choose_qparams(self):
+        return self._ranged(None)
+
+    def _with_qparams(self, out_of):
+        shape, of = self.shape(), self.of
+        if of.nan == "keep":  # one fault is enough
+            shape = shape or (1,)
+        call = Call([], {"nan": of.nan, "saturate": of.saturate})
+        self.note_given()
+        call.options["qparams"], unit = self.qparams(call, shape, of.dtype)
+        x = self.placed(call, self.values(shape, unit=unit, infinities=0.2))
+        call.args = [x]
+        dtype = of.dtype if isinstance(x, np.ndarray) else np.asarray(x).dtype.name
+        return self.with_out(
+            call, *(self.packed(shape) if out_of == "codes" else (shape, self.values_dtype(dtype))), over=x
+        )
+
+    def _quantize_given(self):
+        return self._with_qparams("codes")
+
+    def _fake_quantize_given(self):
+        return self._with_qparams("values")
+
+    def raw(self, call, shape):
+        """Scale and zero point as operators of ONNX take them, and the width of a code for each element."""
+        random, g = self.random, self.granularity(shape)
+        many = g.parameters(shape) if random.random() < 0.8 and self.noted["granularity"] != "array" else ()
+        if not many:
+            self.noted["granularity"] = "array"
+        scale = self.scales(many, self.of.scale_dtype)
+        zero = self.zero_points(many, abs(float(scale.flat[0])) if scale.size else 1.0)
+        if self.spoils(0.3):
+            zero = np.concatenate([zero.reshape(-1), zero.reshape(-1)])
+        self.noted["scale dtype"] = self.of.scale_dtype
+        options = {"convention": self.of.convention}
+        if g.axis != 1 or random.random() < 0.5:
+            options["axis"] = g.axis
+        if g.block_size:
+            options["block_size"] = g.block_size
+        call.options |= options
+        given = None if random.random() < 0.2 else self.as_given(call, zero, "zero point")
+        if given is None:
+            self.noted["zero point"] = "none"
+        return self.as_given(call, scale, "scale"), given, g.each(scale.astype(np.float64), shape)
+
+    def _quantize_linear(self):
+        shape, of = self.shape(), self.of
+        call = Call([], {"nan": of.nan, "saturate": of.saturate})
+        self.note_given()
+        scale, zero, unit = self.raw(call, shape)
+        x = self.placed(call, self.values(shape, unit=unit, infinities=0.2))
+        call.args = [x, scale, zero, self.dtype_argument()]
+        self.with_out(call, *self.packed(shape), over=x)
+        same = getattr(zero, "dtype", None) if zero is not None else getattr(call.out, "dtype", np.dtype(np.uint8))
+        if same is not None and same.name == of.format and self.random.random() < 0.5:
+            call.args[3] = None
+        return call
+
+    def codes(self, shape):
+        """Codes of the format, one an element, in its storage dtype."""
+        qtype = self.qtype if self.bits is None else self.qtype.with_bits(self.bits)
+        if qtype.element:
+            words = self.rng.integers(0, 1 << qtype.bits, shape, np.uint8)
+            if qtype.bits < 8:
+                return np.arange(1 << qtype.bits, dtype=np.uint8).view(qtype.storage)[words]
+            return words.view(qtype.storage)
+        return self.rng.integers(qtype.qmin, qtype.qmax, shape, qtype.storage, endpoint=True)
+
+    def _dequantize_linear(self):
+        shape, random = self.shape(), self.random
+        call = Call([], {})
+        self.note_given()
+        scale, zero, _ = self.raw(call, shape)
+        codes = self.codes(shape)
+        if self.qtype.packed and not self.qtype.element:
+            codes = codes.astype(getattr(ml_dtypes, self.qtype.name, codes.dtype))
+        codes = self.placed(call, codes, lists=False)
+        call.args = [codes, scale, zero]
+        default = np.asarray(scale).dtype if hasattr(scale, "dtype") else np.dtype(np.float32)
+        dtype = random.choice([None, None, self.of.values_dtype])
+        if dtype is not None:
+            call.options["dtype"] = random.choice([dtype, as_dtype(dtype)])
+        self.noted["output dtype"] = dtype or default.name
+        return self.with_out(call, shape, as_dtype(dtype) if dtype else default, over=codes)
+
+    def quantized(self, call, shape, dtype, padded=False):
+        """A QuantizedArray of any codes, perhaps padded with zeros, and the width of a code for each element."""
+        p, unit = self.qparams(call, shape, dtype)
+        codes = self.codes(shape)
+        if self.qtype.packed:
+            codes = reference.pack(codes, self.qtype)
+        repeats = len(shape) - 1 if self.qtype.packed and padded else None  # the last bits of a row are no others'
+        return QuantizedArray(self.placed(call, codes, lists=False, repeats=repeats), p, shape), unit
+
+    def _dequantize(self):
+        shape, random = self.shape(), self.random
+        call = Call([], {})
+        self.note_given()
+        q, _ = self.quantized(call, shape, random.choice(["float32", "float32", "float64"]))
+        call.args = [q]
+        dtype = random.choice([None, None, self.of.values_dtype])
+        if dtype is not None:
+            call.options["dtype"] = random.choice([dtype, as_dtype(dtype)])
+        self.noted["output dtype"] = dtype or q.qparams.compute_dtype.name
+        return self.with_out(call, shape, as_dtype(dtype) if dtype else q.qparams.compute_dtype, over=q.codes)
+
+    _dequantize_method = _dequantize
+
+    def whole(self, call):
+        """A QuantizedArray without a fault, of one element or more."""
+        self.may_spoil = self.is_wrong = False
+        self.note_given()
+        shape = tuple(max(n, 1) for n in self.shape() or (1,))
+        return self.quantized(call, shape, self.random.choice(["float32", "float32", "float64"]), padded=True)[0]
+
+    def _part(self):
+        call = Call([], {})
+        q = self.whole(call)
+        blocks = q.axis % len(q.shape) if q.block_size else None
+        index = [self.pick(n, q.block_size if a == blocks else 0) for a, n in enumerate(q.shape)]
+        lists = [a for a, item in enumerate(index) if isinstance(item, list | np.ndarray)]
+        if lists:  # one, beside slices; now and then two
+            kept = self.random.sample(lists, 2 if len(lists) > 1 and self.random.random() < 0.1 else 1)
+            index = [item if isinstance(item, slice) or a in kept else slice(None) for a, item in enumerate(index)]
+        if self.random.random() < 0.2:  # all of some neighbouring axes
+            first = self.random.randrange(len(index) + 1)
+            index[first : self.random.randint(first, len(index))] = [Ellipsis]
+        call.args = [q, tuple(index)]
+        return call
+
+    def pick(self, n, block_size):
+        """What is taken of an axis of n elements, in blocks of some size or without blocks."""
+        random = self.random
+        if random.random() < 0.02:
+            return random.choice([n, -n - 1])
+        if block_size and random.random() < 0.9:
+            first = random.randrange(0, n, block_size)
+            return slice(random.choice([first, first - n]), random.choice([None, random.randint(first, n)]))
+        kind = random.choice(PICKS)
+        self.noted.setdefault("index", set()).add(kind)
+        if kind == "int":
+            place = random.randrange(-n, n)
+            return random.choice([place, np.int64(place)])
+        if kind == "list":
+            places = [random.randrange(-n, n) for _ in range(random.randint(0, 5))]
+            return random.choice([places, np.array(places, np.int32)])
+        if kind == "mask":
+            return self.rng.random(n) < random.choice([0, 0.5, 1])
+        ends = [random.choice([None, random.randint(-n - 1, n + 1)]) for _ in range(2) if kind != "all"]
+        return slice(*ends or [None], random.choice([-3, -1, 2, 7])) if kind == "steps" else slice(*ends or [None])
+
+    def _reshape(self):
+        random, call = self.random, Call([], {})
+        q = self.whole(call)
+        sizes = list(q.shape)
+        for _ in range(random.randint(1, 3)):
+            how, at = random.choice(["join", "part", "one"]), random.randrange(len(sizes) + 1)
+            if how == "join" and at + 1 < len(sizes):
+                sizes[at : at + 2] = [sizes[at] * sizes[at + 1]]
+            elif how == "part" and at < len(sizes):
+                divisors = [d for d in (2, 3, 4, 5, 8, q.block_size or 1) if sizes[at] % d == 0]
+                divisor = random.choice(divisors or [1])
+                sizes[at : at + 1] = random.choice([(sizes[at] // divisor, divisor), (divisor, sizes[at] // divisor)])
+            else:
+                sizes.insert(at, 1)
+        call.args = [q, tuple(sizes)]
+        return call
+
+    def _explain(self):
+        call = Call([], {})
+        q = self.whole(call)
+        call.args = [q, tuple(self.random.randrange(-n, n) for n in q.shape)]
+        return call
+
+    def _calibrate(self):
+        random, of, call = self.random, self.of, Call([], {})
+        shape = self.shape()
+        g = self.granularity(shape, [kind for kind in GRANULARITIES if kind != "blocks"])
+        try:
+            channels = math.prod(g.parameters(shape))
+        except IndexError:  # of an axis that the array has not
+            channels = 1
+        if channels > MOST_CHANNELS:
+            g, channels = Granularity(), 1
+            self.noted["granularity"] = "array"
+        bins = random.choice([n for n in BINS if n * channels <= BINS[-1]] or BINS[:1])
+        name = random.choice(METHODS)
+        how = {"minmax": {}, "percentile": {"percentile": random.choice([0.0, 50.0, 99.0, 99.999, 100.0])}}.get(name)
+        if name == "mse":
+            how = {"grid": random.choice([1, 3, 10])}
+        if name == "entropy":
+            coarse = [n for n in (2, 8, 32, 128) if channels * bins * n <= MOST_STEPS]
+            name, how = (name, {"quantized_bins": random.choice(coarse)}) if coarse else ("percentile", {})
+        self.noted |= {"bins": bins, "method": name}
+        if self.spoils(0.2):
+            name, how = random.choice([("entropy", {"quantized_bins": 3}), ("mse", {"grid": 0}), ("most", {})])
+        if self.spoils(0.2):
+            bins = random.choice([15, 8, 1 << 21])
+        kept_as = random.choice([*KEPT_AS] if isinstance(of.convention, str) else ["object", "pickle"])
+        options = {"axis": g.axis, "symmetric": of.symmetric, "convention": of.convention, "nan": of.nan, "bins": bins}
+        pieces = [self.placed(call, self.values(each)) for each in self.pieces(shape, g)]
+        one = self.is_wrong or random.random() < 0.3
+        parts = [0 if one else random.randrange(3) for _ in pieces]
+        call.options = options | {"parts": parts, "kept_as": kept_as, "method": (name, how)}
+        call.args = [pieces, self.dtype_argument()]
+        self.noted |= {"format": of.format, "convention": of.row.name, "nan": of.nan, "symmetric": of.symmetric}
+        self.noted["kept as"] = kept_as
+        return call
+
+    def pieces(self, shape, g):
+        """Shapes of arrays that have the channels of one shape."""
+        free = [a for a in range(len(shape)) if a not in g.kept(len(shape))] if not self.is_wrong else []
+        shapes = [shape]
+        for _ in range(self.random.randint(0, 3) if free else 0):
+            axis = self.random.choice(free)
+            shapes.append(tuple(self.random.randint(0, n) if a == axis else n for a, n in enumerate(shape)))
+        if shape and self.spoils(0.3):
+            shapes.append((*(n + 1 for n in shape),))
+        return shapes
+
+    def _nest_scale(self):
+        random, shape = self.random, self.shape()
+        call = Call([], {})
+        dtype = "float64" if self.spoils(0.3) else "float32"
+        scale = self.values(shape, dtype, nans=0.01, infinities=0.01)
+        if random.random() < 0.6:  # as scales are
+            scale = np.abs(scale)
+        self.noted |= {"input dtype": dtype, "format": self.of.format}
+        if random.random() < 0.8:
+            call.options["block_size"] = 0 if self.spoils(0.3) else random.choice([*self.of.blocks, 1, 256, 10**6])
+        if random.random() < 0.4:
+            call.options["offset"] = random.choice([0.0, 0.1, 1e-40, -3.0, float(scale.flat[0]) if scale.size else 1.0])
+        call.args = [self.placed(call, scale, lists=False)]
+        return call
+
+    def _cast_value(self):
+        random, of, shape = self.random, self.of, self.shape()
+        call, target = Call([], {}), np.dtype(of.format)
+        dtype = of.dtype if of.dtype != "bfloat16" else "float32"
+        wraps = target.kind in "iu" or self.spoils(1)
+        out_of_range = random.choice(CASTS_OUT_OF_RANGE if wraps else CASTS_OUT_OF_RANGE[:2])
+        x = self.values(shape, dtype, nans=0.05, infinities=0.05)
+        if target.kind in "iu" and out_of_range is None and random.random() < 0.9:
+            own, ends = np.finfo(dtype) if dtype in REALS else np.iinfo(dtype), np.iinfo(target)
+            low, high = max(ends.min, int(own.min)), min(ends.max, int(own.max))
+            inside = x.clip(*(x.dtype.type(end // 2 if dtype in REALS else end) for end in (low, high)))
+            x = np.where(np.isfinite(x), inside, x)
+        known = {}
+        if random.random() < 0.4:
+            some = x.reshape(-1)[:2].tolist()
+            keys = [*some, *map(float, some), math.nan, math.inf, -math.inf, 3, 2.0, 0.1, np.float64(0.1), 1e39]
+            numbers = [0, 1, 100] if target.kind in "iu" else [0.5, -1.0, math.inf]
+            known = {key: random.choice(numbers) for key in random.sample(keys, random.randint(1, 3))}
+        self.noted |= {"input dtype": dtype, "cast to": of.format, "cast rounding": of.cast_rounding}
+        self.noted |= {"out of range": out_of_range}
+        call.options = {"rounding": of.cast_rounding, "out_of_range": out_of_range, "scalar_map": known or None}
+        call.args = [self.placed(call, x), of.format]
+        return call
+
+    def _minmax(self):
+        shape = self.shape()
+        g = self.granularity(shape)
+        call = Call([], {"axis": g.axis, "block_size": g.block_size, "nan": self.of.nan})
+        self.noted["nan"] = self.of.nan
+        call.args = [self.placed(call, self.values(shape, infinities=0.2))]
+        return call
+
+    def _compare(self):
+        shape, random = self.shape(), self.random
+        call = Call([], {})
+        if random.random() < 0.6:
+            self.note_given()
+            q, unit = self.quantized(call, shape, random.choice(["float32", self.of.dtype]))
+        else:
+            unit = 1.0
+            q = self.values(shape, self.of.values_dtype, nans=0.2, infinities=0.2)
+            self.noted["approximation"] = self.of.values_dtype
+        x = self.values(shape, unit=unit, nans=0.03, infinities=0.1)
+        if not isinstance(q, QuantizedArray):
+            if random.random() < 0.5:  # near
+                q = np.where(np.isnan(q), q, (x * 0.99).astype(q.dtype))
+            q = self.placed(call, np.asarray(q), "layout of q")
+        call.args = [self.placed(call, x), q]
+        return call
+
+    def _pack(self):
+        shape, random, qtype = self.shape(), self.random, self.qtype
+        shape = shape if random.random() < 0.9 else ()
+        axis = random.randrange(-len(shape), len(shape)) if shape else -1
+        codes = self.codes(shape)
+        dtypes = ["int8", "uint8", "int16", "int64", "uint32"]
+        dtype = np.dtype(random.choice(dtypes))
+        if not qtype.element:
+            codes = codes.astype(np.int64)
+            if codes.size and self.spoils(1):
+                codes.flat[self.rng.integers(codes.size)] = random.choice([qtype.qmax + 1, qtype.qmin - 1])
+            codes = codes.astype(dtype)
+        call = Call([], {"axis": axis} if axis != -1 else {})
+        self.noted |= {"format": self.of.format}
+        if random.random() < (0.5 if qtype.bits == 1 else 0.02):
+            call.options["bitorder"] = "big"
+        call.args = [self.placed(call, codes, lists=not qtype.element), qtype.name]
+        return call
+
+    def _unpack(self):
+        shape, random, qtype = self.shape(), self.random, self.qtype
+        axis = random.randrange(-len(shape), len(shape)) if shape else -1
+        whole = list(shape) or [1]
+        whole[axis] = -(-whole[axis] * qtype.bits // 8) + (self.spoils(0.5))
+        packed = self.rng.integers(0, 256, whole, np.uint8)
+        call = Call([], {"shape": shape} | ({"axis": axis} if axis != -1 else {}))
+        self.noted |= {"format": self.of.format}
+        if random.random() < (0.5 if qtype.bits == 1 else 0.02):
+            call.options["bitorder"] = "big"
+        call.args = [self.placed(call, packed, lists=False), qtype.name]
+        return call
+
+    def _binarize(self):
+        shape, random = self.shape(), self.random
+        axis = random.randrange(-len(shape), len(shape)) if shape else -1
+        dtype, bitorder = random.choice(["uint8", "uint8", "int8"]), random.choice(["big", "big", "little"])
+        call = Call([], {"axis": axis, "dtype": dtype, "bitorder": bitorder, "nan": self.of.nan})
+        self.noted |= {"nan": self.of.nan, "format": dtype}
+        x = self.values(shape, nans=0.1, infinities=0.2)
+        call.args = [self.placed(call, x)]
+        whole = list(shape) or [1]
+        whole[axis] = -(-whole[axis] // 8)
+        return self.with_out(call, tuple(whole), dtype, over=call.args[0] if type(call.args[0]) is np.ndarray else None)
+
+    def gguf_shape(self, width):
+        ndim = self.random.choice([1, 1, 2, 3]) if self.case.size != "streamed" else 2
+        rows = -(-self.total() // width)
+        shape = shape_of(self.random, rows, ndim)
+        return (*shape[:-1], shape[-1] * width + (self.spoils(0.5)))
+
+    def _gguf_quantize(self):
+        form = BLOCK_FORMATS[self.of.format]
+        shape, call = self.gguf_shape(form.size), Call([], {})
+        self.noted |= {"format": self.of.format}
+        x = self.values(shape, nans=0.02, infinities=0.02)
+        if self.random.random() < 0.8 or self.is_wrong:  # what float16 reaches
+            x = np.where(np.abs(x.astype(np.float64)) < 6e4, x, x.dtype.type(1))
+        x = self.placed(call, x, lists=False)
+        call.args = [x, self.random.choice([form.name, form.number])]
+        if self.random.random() < 0.2:
+            call.options["imatrix"] = self.importance(shape)
+        return self.with_out(call, (*shape[:-1], shape[-1] // form.size * form.nbytes), np.uint8, over=x)
+
+    def importance(self, shape):
+        """Importance of columns: of all rows, of each, or of each index of some axes; now and then a bad one."""
+        kept = self.random.randrange(len(shape))
+        rows = self.random.choice([(), (*shape[:kept], *(1,) * (len(shape) - 1 - kept))])
+        weights = self.rng.random((*rows, shape[-1])).astype(np.float32)
+        if self.random.random() < 0.1 and weights.size:
+            weights.flat[-1] = self.random.choice([-1, np.nan, np.inf])
+        return weights
+
+    def _gguf_dequantize(self):
+        form = BLOCK_FORMATS[self.of.format]
+        shape = self.gguf_shape(form.nbytes)
+        call = Call([], {})
+        self.noted |= {"format": self.of.format}
+        data = self.placed(call, self.rng.integers(0, 256, shape, np.uint8), lists=False)
+        call.args = [data, self.random.choice([form.name, form.number])]
+        return self.with_out(call, (*shape[:-1], shape[-1] // form.nbytes * form.size), np.float32, over=data)
+
+
+def _as_output(array, shape, dtype):
+    """The array itself, in any memory layout, as an output of a shape and dtype; None where it is not fit for it."""
+    if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (shape, dtype) or not array.flags.writeable:
+        return None
+    return None if 0 in array.strides and array.size > 1 else array
+
+
+def _upon(memories, array, shape, dtype, offset):
+    """An array of a shape and dtype that lies upon another one, from some byte on; None where there is no room."""
+    if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.writeable:
+        return None
+    memory = next((memory for memory in memories if np.may_share_memory(memory, array)), None)
+    if memory is None:
+        return None
+    first = array.ctypes.data - memory.ctypes.data + offset
+    last = first + math.prod(shape) * dtype.itemsize
+    return memory[first:last].view(dtype).reshape(shape) if last <= memory.size else None

@@ -1,0 +1,224 @@
+"""Run a case by the fast functions and by the reference, and tell where the two differ."""
+
+import math
+import re
+import warnings
+from contextlib import contextmanager
+from dataclasses import astuple, replace
+
+import numpy as np
+from fuzzing import exact
+from fuzzing.cases import Case
+from fuzzing.functions import arguments_of, function_of
+from refusals import counts_nothing
+
+import fastq
+from fastq import reference
+from fastq.dispatch.cache import plans
+from fastq.engine.runtime import threadpool
+from fastq.kernels.build import kernel_address
+from fastq.results import Comparison, QParams, QuantizedArray
+from fastq.system import tuning
+
+
+class Different(AssertionError):
+    """The two do not agree."""
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+_BOUNDS = threadpool.PARALLEL_FROM, threadpool.WAKE_FROM
+_TUNING = tuning.current
+_CHUNK = threadpool.CHUNK  # the fewest and most elements of a thread's chunk
+_SMALL_CHUNK = 64, 640
+
+
+@contextmanager
+def settings():
+    """Put back all settings in the end."""
+    threads = threadpool.get_num_threads()
+    try:
+        yield
+    finally:
+        _apply(threads, None, None, False)
+        kernel_address.cache_clear()
+
+
+def _apply(threads, staged_run, stores_codes, small_chunks):
+    threadpool.CHUNK = _SMALL_CHUNK if small_chunks else _CHUNK
+    threadpool.PARALLEL_FROM, threadpool.WAKE_FROM = (1, 1) if threads > 1 and stores_codes is not None else _BOUNDS
+    row = _TUNING()
+    if stores_codes is not None:
+        row = replace(row, stream_codes=stores_codes)
+    if staged_run is not None:
+        row = replace(row, stream_from=1, stream_run=1, staged_run=staged_run)
+    tuning.current = lambda: row
+    threadpool.set_num_threads(threads)
+
+
+class Settings:
+    """The settings in force: threads from the first element on, stores past the cache, of codes too, small chunks."""
+
+    def __init__(self):
+        self.now = None
+
+    def use(self, case):
+        """Change to the settings of a case; launch plans are kept as long as these stay."""
+        number, small_chunks = case.of.number, case.small_chunks and case.size != "streamed"
+        staged_run = number // 2 % 2 << 40 if case.streamed else None  # straight from registers, or by way of the stack
+        wanted = case.threads, staged_run, bool(number % 2), small_chunks
+        if wanted == self.now:
+            return
+        if self.now is None or wanted[2] != self.now[2]:
+            kernel_address.cache_clear()
+        self.now = wanted
+        _apply(*wanted)
+        plans.clear()
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def parts(result):
+    """Parts of a result by name: arrays, numbers and settings."""
+    if isinstance(result, QuantizedArray):
+        return {"codes": result.codes, "shape": result.shape, **parts(result.qparams)}
+    if isinstance(result, QParams):
+        names = (
+            "scale",
+            "zero_point",
+            "tensor_scale",
+            "dtype",
+            "axis",
+            "block_size",
+            "symmetric",
+            "convention",
+            "compute_dtype",
+        )
+        return {name: getattr(result, name) for name in names}
+    if isinstance(result, tuple):
+        return {f"{k} {name}": each for k, part in enumerate(result) for name, each in parts(part).items()}
+    return {"result": result}
+
+
+def _same(name, actual, expected):
+    if not isinstance(expected, np.ndarray):
+        if actual != expected or type(actual) is not type(expected):
+            raise Different(f"{name}: {actual!r}, not {expected!r}")
+        return
+    if type(actual) is not np.ndarray:
+        raise Different(f"{name}: {type(actual)}, not ndarray")
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
+        raise Different(f"{name}: {actual.dtype}{actual.shape}, not {expected.dtype}{expected.shape}")
+    if actual.tobytes() != expected.tobytes():
+        a, b = (
+            np.ascontiguousarray(each).reshape(-1).view(np.uint8).reshape(each.size, -1) for each in (actual, expected)
+        )
+        where = np.flatnonzero((a != b).any(axis=1))
+        shown = ", ".join(f"{actual.flat[k]!r} at {k} is {expected.flat[k]!r}" for k in where[:3])
+        raise Different(f"{name}: {where.size} of {actual.size} elements differ: {shown}")
+
+
+def _same_measures(actual, expected):
+    """Maxima and what is not finite agree exactly; means do as sums in another order."""
+    for name, x, y in zip(vars(expected), astuple(actual), astuple(expected), strict=True):
+        if x == y or (y is not None and math.isnan(x) and math.isnan(y)):
+            continue
+        exactly = name.startswith("max") or name == "clipped"
+        if exactly or not math.isclose(x, y, rel_tol=1e-11, abs_tol=1e-9 if name == "sqnr_db" else 0.0):
+            raise Different(f"{name}: {x!r}, not {y!r}")
+
+
+def same_results(actual, expected):
+    """Raise Different unless two results have the same bits."""
+    if isinstance(expected, Comparison):
+        _same_measures(actual, expected)
+        return
+    actual, expected = parts(actual), parts(expected)
+    if list(actual) != list(expected):
+        raise Different(f"{list(actual)}, not {list(expected)}")
+    for name in expected:
+        _same(name, actual[name], expected[name])
+
+
+_PARTS = "scale", "zero_point", "tensor_scale", "codes", "qparams", "block_size", "axis", "dtype"  # of a QuantizedArray
+
+
+def _named(error, operation):
+    """The argument that the message of an error names first."""
+    names = {*arguments_of(operation), *_PARTS}
+    found = re.search(r"\b(" + "|".join(names) + r")\b", str(error).replace("qparams.", ""))
+    return found and found[1]
+
+
+def _same_errors(actual, expected, operation):
+    if type(actual) is not type(expected):
+        raise Different(f"{_shown(actual)}, not {_shown(expected)}")
+    names = _named(actual, operation), _named(expected, operation)
+    if names[0] != names[1] or names[0] is None:
+        raise Different(f"names {names[0]} and not {names[1]}: {_shown(actual)}, not {_shown(expected)}")
+
+
+def _shown(outcome):
+    return (
+        f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, BaseException) else f"a {type(outcome).__name__}"
+    )
+
+
+def _outcome(function, call):
+    """Result of a call, or the error that it ends in."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return function(*call.args, **call.options)
+        except Exception as error:
+            return error
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+def check_call(case, repeat=0):
+    """Do one call both ways; what it came to: "values", "exact" (by fractions, too) or "refused"."""
+    call, other = case.call(repeat), case.call(repeat)
+    operation = case.of.operation
+    fast, plain = function_of(fastq, operation), function_of(reference, operation)
+    actual, expected = _outcome(fast, call), _outcome(plain, other)
+    refused = isinstance(actual, Exception) or isinstance(expected, Exception)
+    if refused:
+        for error in (actual, expected):
+            if counts_nothing(str(error)):
+                raise Different(f"counts none of what it complains about: {_shown(error)}")
+        _same_errors(actual, expected, operation)
+        if not isinstance(actual, (TypeError, ValueError, *[IndexError] * (operation == "part"))):
+            raise Different(_shown(actual))
+    else:
+        same_results(actual, expected)
+        if call.out is not None and getattr(actual, "codes", actual) is not call.out:
+            raise Different("the result is not out")
+    _same_memory(call, other, refused)
+    if not refused and exact.knows(operation, other) and exact.check(operation, case.call(repeat), expected):
+        return "exact"
+    return "refused" if refused else "values"
+
+
+def _same_memory(call, other, refused):
+    """All memory is the same after both; what is in an output that was refused is not specified."""
+    if refused and call.out is not None:
+        for out in (call.out, other.out):
+            if out.flags.writeable:
+                out[...] = np.zeros((), out.dtype)
+    for k, (actual, expected) in enumerate(zip(call.memories, other.memories, strict=True)):
+        where = np.flatnonzero(actual != expected)
+        if where.size:
+            raise Different(f"memory {k}: {where.size} bytes differ, the first at {where[0]} of {actual.size}")
+
+
+def check(seed, settings):
+    """Check the case of a seed; the case and what it came to."""
+    case = Case(seed)
+    settings.use(case)
+    outcome = check_call(case)
+    if seed % 4 == 0 and case.size != "streamed":
+        check_call(case, repeat=1)  # by the launch plan of the first call, with other values
+    return case, outcome

@@ -1,0 +1,214 @@
+"""Combinations of what kernels are compiled for: many cases are drawn for each, since compiling takes most time."""
+
+import functools
+from dataclasses import dataclass, fields, replace
+from random import Random
+
+from fuzzing.arrays import INTEGERS, REALS
+
+import fastq
+from fastq.formats.conventions import _CHOICES, Convention
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.qtypes import QTYPES
+from fastq.formats.range_methods import NORMS
+from fastq.reference.casting import ROUND
+
+CASES = 200  # of a combination
+
+# how often each operation is drawn
+OPERATIONS = {
+    "quantize": 5,
+    "quantize_given": 3,
+    "fake_quantize": 4,
+    "fake_quantize_given": 2,
+    "choose_qparams": 3,
+    "quantize_linear": 5,
+    "dequantize_linear": 4,
+    "dequantize": 2,
+    "dequantize_method": 1,
+    "part": 2,
+    "reshape": 1,
+    "explain": 1,
+    "calibrate": 2,
+    "nest_scale": 1,
+    "cast_value": 1,
+    "minmax": 2,
+    "compare": 3,
+    "pack": 1,
+    "unpack": 1,
+    "binarize": 1,
+    "gguf_quantize": 2,
+    "gguf_dequantize": 1,
+}
+INPUTS = {name: 6 if name == "float32" else 3 if name in REALS else 1 for name in (*REALS, *INTEGERS)}
+FORMATS = {
+    name: 6 if name in ("int8", "uint8") else 3 if name in ("int16", "uint16", "int4", "uint4") else 1
+    for name in QTYPES
+}
+SCALES = ("float32", "float32", "float64", "float16", "bfloat16")  # dtypes of raw scales, and of values asked for
+CASTS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
+CAST_ROUNDINGS = tuple(ROUND)
+NANS = ("raise", "zero", "keep")
+BLOCKS = (16, 32, 64, 128)  # sizes of which many blocks are computed side by side, by kernels of their own
+
+
+@dataclass(frozen=True)
+class Combination:
+    """What is the same in all cases of a combination."""
+
+    number: int
+    operation: str
+    dtype: str
+    format: str
+    convention: str | Convention
+    symmetric: bool
+    nan: str
+    saturate: bool
+    scale_dtype: str
+    values_dtype: str
+    blocks: tuple
+    range: object
+    cast_rounding: str
+
+    @property
+    def row(self):
+        """The row of the convention."""
+        return self.convention if isinstance(self.convention, Convention) else fastq.CONVENTIONS[self.convention]
+
+
+def weighted(random, weights):
+    """One of the keys, by their weights."""
+    return random.choices(list(weights), list(weights.values()))[0]
+
+
+def in_turn(weights, place, of):
+    """Return the key at a place of turns that have each key as often as it weighs, and how often it came before."""
+    turn, place = divmod(place, sum(weights.values()))
+    keys = [key for key, weight in weights.items() for _ in range(weight)]
+    Random(f"turn {turn} of {of}").shuffle(keys)
+    return keys[place], turn * weights[keys[place]] + keys[:place].count(keys[place])
+
+
+SEARCHING, SEARCHED = ("quantize", "fake_quantize", "choose_qparams"), 0.3  # operations, and how often they search
+RANGES = (
+    "minmax",
+    "mse",
+    *(fastq.MSERange(grid, shrink, norm) for grid in (1, 7, 100) for shrink in (0.2, 0.8) for norm in NORMS),
+)
+_FLAGS = ("includes_zero", "scale_rounded", "zero_point_inside", "fused", "reserves_fill", "reduce_range")
+_OTHER = {
+    "scale_floor": (None, 0.0, 2.0**-23, 1e-30, 0.5),
+    "degenerate": (1.0, "floor", "value", "epsilon", 0.5, 1e-10),
+    "narrow": ("all", (), ("int8", "uint8", "int4")),
+    "schemes": (("asymmetric",), ("symmetric",), ("asymmetric", "symmetric")),
+}
+_FIELDS = dict(_CHOICES) | dict.fromkeys(_FLAGS, (True, False)) | _OTHER
+_CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
+
+
+def own_row(random):
+    """A row that no system has: one of the table with other fields, as far as a row may have them."""
+    names = {field.name for field in fields(Convention)}
+    assert names >= set(_FIELDS)
+    while True:
+        row = random.choice(list(fastq.CONVENTIONS.values()))
+        changed = {name: random.choice(_FIELDS[name]) for name in random.sample(list(_FIELDS), random.randint(1, 5))}
+        variants = ()
+        if random.random() < 0.3:
+            name = random.choice(sorted(set(_FIELDS) - {"schemes", "stored_type", "zero_point"}))
+            variants = ((random.choice(_CONDITIONS), name, random.choice(_FIELDS[name])),)
+        try:
+            return replace(row, name="own", formats=(), variants=variants, **changed)
+        except ValueError:
+            continue
+
+
+_UNBLOCKED = {name: weight for name, weight in FORMATS.items() if not QTYPES[name].block_size}
+_PACKED = dict.fromkeys([name for name, row in QTYPES.items() if row.packed], 1)
+_OF_GGUF = dict.fromkeys(BLOCK_FORMATS, 1)
+# formats of operations, and how often each is drawn, where they are not those of most
+_FORMATS_OF = {
+    "pack": _PACKED,
+    "unpack": _PACKED,
+    "gguf_quantize": _OF_GGUF,
+    "gguf_dequantize": _OF_GGUF,
+    "nest_scale": {"dynamic8": 1},
+    "cast_value": dict.fromkeys(CASTS, 1),
+    "quantize_linear": _UNBLOCKED,
+    "dequantize_linear": _UNBLOCKED,
+    "calibrate": _UNBLOCKED,
+}
+
+
+def _convention(random, format):
+    row = QTYPES.get(format)
+    if row is None or ((row.element or row.block_size) and random.random() < 0.97):
+        named = [name for name, c in fastq.CONVENTIONS.items() if format in c.formats]
+        return random.choice([*named, "onnx"])
+    kind = random.random()
+    if kind < 0.25:
+        return own_row(random)
+    fitting = [name for name, c in fastq.CONVENTIONS.items() if not c.formats or format in c.formats]
+    return "onnx" if kind < 0.4 else random.choice(fitting)
+
+
+def _range(random, operation):
+    """How ranges are taken: mostly all of them, since a search takes the reference so many times as long."""
+    if operation not in SEARCHING or random.random() >= SEARCHED:
+        return "minmax"
+    return random.choice(RANGES[1:])
+
+
+@functools.lru_cache(4096)
+def combination(number):
+    """The combination of a number: always the same one."""
+    random = Random(f"combination {number}")
+    operation, place = in_turn(OPERATIONS, number, "operations")
+    dtype = weighted(random, INPUTS)
+    format, _ = in_turn(_FORMATS_OF.get(operation, FORMATS), place, operation)
+    convention = _convention(random, format)
+    qtype = QTYPES.get(format)
+    keeps = qtype is not None and (qtype.block_size or (qtype.float_format and qtype.float_format.nan is not None))
+    row = convention if isinstance(convention, Convention) else fastq.CONVENTIONS[convention]
+    symmetric = random.random() < 0.4
+    if random.random() < 0.95:
+        symmetric &= "symmetric" in row.schemes and (qtype is None or qtype.bits > 1)
+        symmetric |= "asymmetric" not in row.schemes
+    return Combination(
+        number,
+        operation,
+        dtype,
+        format,
+        convention,
+        symmetric,
+        random.choice(NANS if keeps or random.random() < 0.02 else NANS[:2]),
+        random.random() < 0.6,
+        random.choice(SCALES),
+        random.choice(SCALES),
+        tuple(random.sample(BLOCKS, 2)),
+        _range(random, operation),
+        random.choice(CAST_ROUNDINGS),
+    )
+
+
+# --- the largest sizes ------------------------------------------------------------------------------------------------
+
+# operations whose results go past the cache
+STREAMING = {"quantize", "quantize_given", "fake_quantize", "fake_quantize_given", "quantize_linear"}
+STREAMING |= {"dequantize_linear", "dequantize", "dequantize_method", "gguf_quantize", "gguf_dequantize"}
+
+
+def streams(of):
+    """Whether a combination has cases of the largest size: not where the reference would search for minutes."""
+    return of.operation in STREAMING and of.range == "minmax"
+
+
+@functools.cache
+def share_streamed(format):
+    """Which part of all cases is of a format and may be of the largest size."""
+    share = 0.0
+    for operation in STREAMING:
+        formats = _FORMATS_OF.get(operation, FORMATS)
+        part = formats.get(format, 0) / sum(formats.values()) * (1 - SEARCHED * (operation in SEARCHING))
+        share += part * OPERATIONS[operation] / sum(OPERATIONS.values())
+    return share

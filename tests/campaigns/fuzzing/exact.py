@@ -1,0 +1,648 @@
+"""The contract in exact fractions, each operation rounded once: an oracle for the reference, of small arrays.
+
+Written from docs/contract.md and docs/conventions.md alone. Numbers are fractions, infinities floats and NaN None.
+Of `fastq` only tables are used: what formats and conventions are called, and their fields.
+"""
+
+import functools
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+import fastq
+from fastq.formats.codebooks import LEAST_SCALE
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QTYPES, as_qtype
+
+MOST = 64  # elements
+INF = math.inf
+
+# significant bits, exponent of the smallest subnormal number, largest number
+_TYPES = {
+    "float16": (11, -24, Fraction(65504)),
+    "bfloat16": (8, -133, Fraction(2) ** 127 * (2 - Fraction(1, 128))),
+    "float32": (24, -149, Fraction(2) ** 127 * (2 - Fraction(1, 2**23))),
+    "float64": (53, -1074, Fraction(2) ** 1023 * (2 - Fraction(1, 2**52))),
+}
+SMALLEST_NORMAL = {"float32": Fraction(1, 2**126), "float64": Fraction(1, 2**1022)}
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def exponent(value):
+    """The e for which 2**e <= |value| < 2**(e + 1)."""
+    value = abs(value)
+    e = value.numerator.bit_length() - value.denominator.bit_length()
+    return e - 1 if Fraction(2) ** e > value else e
+
+
+def rounded(value, name, rounding="half_even"):
+    """A number rounded to a float type as if exponents had no end, infinite beyond its largest number."""
+    if value is None or value in (INF, -INF) or value == 0:
+        return value
+    bits, lowest, largest = _TYPES[name]
+    unit = Fraction(2) ** max(exponent(value) - bits + 1, lowest)
+    nearest = _ROUNDINGS[rounding](value / unit) * unit
+    return nearest if abs(nearest) <= largest else INF if value > 0 else -INF
+
+
+def number(value):
+    """An element of an array as it is."""
+    if not isinstance(value, int | np.integer):
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            value = float(value)
+        if math.isnan(value):
+            return None
+        if math.isinf(value):
+            return value
+    return Fraction(int(value)) if isinstance(value, np.integer) else Fraction(value)
+
+
+def add(a, b):
+    if a is None or b is None or (a in (INF, -INF) and b == -a):
+        return None
+    return a if a in (INF, -INF) else b if b in (INF, -INF) else a + b
+
+
+def multiply(a, b):
+    if a is None or b is None:
+        return None
+    if INF in (abs(a), abs(b)):
+        return None if 0 in (a, b) else INF if (a > 0) == (b > 0) else -INF
+    return a * b
+
+
+def divide(a, b):
+    """A quotient whose divisor is neither 0 nor infinite."""
+    return multiply(a, 1 / b)
+
+
+_ROUNDINGS = {
+    "half_even": round,
+    "half_away": lambda v: math.floor(abs(v) + Fraction(1, 2)) * (1 if v > 0 else -1),
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+}
+
+
+def whole(value, rounding="half_even"):
+    """A number rounded to a whole one."""
+    return value if value is None or value in (INF, -INF) else Fraction(_ROUNDINGS[rounding](value))
+
+
+def clamped(value, first, last):
+    """A code; NaN counts as the lowest one."""
+    return first if value is None else max(first, min(value, last))
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def compute_type(dtype):
+    """F of an input dtype."""
+    return "float64" if dtype.name in ("float64", "int32", "uint32", "int64", "uint64") else "float32"
+
+
+def _indices(shape):
+    return itertools.product(*map(range, shape))
+
+
+def _index_of(index, shape, axis, block_size):
+    """Which parameter an element has."""
+    if axis is None:
+        return ()
+    axes = sorted(a % len(shape) for a in (axis if isinstance(axis, tuple) else (axis,)))
+    if block_size:
+        return tuple(i // block_size if a in axes else i for a, i in enumerate(index))
+    return tuple(index[a] for a in axes)
+
+
+def _parameter(parameters, index, shape, axis, block_size):
+    if parameters.size == 1:
+        return parameters.reshape(-1)[0]
+    return parameters[_index_of(index, shape, axis, block_size)]
+
+
+def _part(parameters, axis, block_size):
+    if block_size:
+        return "blocks"
+    return "array" if axis is None else "channels"
+
+
+def _groups(x, axis, block_size):
+    """Elements by the parameter that they have."""
+    groups = {}
+    for index in _indices(x.shape):
+        groups.setdefault(_index_of(index, x.shape, axis, block_size), []).append(x[index])
+    return groups
+
+
+# --- codes and values -------------------------------------------------------------------------------------------------
+
+
+def _row(convention):
+    return convention if isinstance(convention, fastq.Convention) else fastq.CONVENTIONS[convention]
+
+
+def operation_type(row, dtype):
+    """The type of half precision to which operations are rounded after F, if any."""
+    return dtype.name if row.operation_type == "input" and dtype.name in ("float16", "bfloat16") else ""
+
+
+def twice_rounded(value, ftype, half):
+    """The result of an operation, rounded to F and perhaps to half precision."""
+    value = rounded(value, ftype)
+    return rounded(value, half) if half else value
+
+
+def integer_code(x, scale, zero, row, codes, ftype, half=""):
+    """The code of a number, by the formulas of a convention."""
+    first, last = map(Fraction, codes)
+    stored, scale = scale, rounded(scale, ftype)
+    zero = rounded(zero, ftype)
+    distance = twice_rounded(add(x, -zero), ftype, half) if row.zero_point == "offset" else x
+    if row.quotient == "divide":
+        steps = divide(distance, scale)
+    elif row.quotient == "range":
+        part = divide(distance, rounded(rounded((last - first) * stored, "float64"), ftype))
+        steps = multiply(rounded(part, ftype), last - first)
+    else:
+        inverse = 1 / scale if row.quotient == "reciprocal" else rounded(1 / stored, "float64")
+        factor = twice_rounded(inverse, ftype, half)
+        steps = multiply(distance, factor)
+        if row.fused and row.zero_point_inside and row.zero_point != "offset" and ftype == "float32":
+            return clamped(whole(twice_rounded(add(steps, zero), ftype, half), row.rounding), first, last)
+    steps = twice_rounded(steps, ftype, half)
+    if row.zero_point == "offset":
+        code = add(whole(steps, row.rounding), first if row.offset_code == "lowest" else 0)
+    elif row.zero_point_inside:
+        code = whole(twice_rounded(add(steps, zero), ftype, half), row.rounding)
+    else:
+        code = add(whole(steps, row.rounding), zero)
+    return clamped(code, first, last)
+
+
+@functools.cache
+def numbers(form):
+    """Numbers of the codes of a float format without sign, one more than it has: where rounding would go on."""
+    unit = Fraction(2) ** (1 - form.bias - form.mantissa)
+    found = []
+    for code in range(form.largest + 2):
+        field, fraction = code >> form.mantissa, code & ((1 << form.mantissa) - 1)
+        significand = fraction + (1 << form.mantissa) * (field > 0)
+        found.append(significand * unit * 2 ** max(field - 1, 0))
+    return found
+
+
+def float_code(value, negative, form, saturate):
+    """The code of a number, infinity or NaN with a sign, rounded to nearest, ties to the even code."""
+    sign = negative << (form.bits - 1)
+    one_zero = form.nan == 1 << (form.bits - 1)
+    if value is None:
+        return form.nan if one_zero else form.nan | sign
+    known, size = numbers(form), abs(value)
+    if size >= known[-1]:
+        code = form.largest + 1
+    else:
+        above = next(k for k, candidate in enumerate(known) if candidate >= size)
+        below = max(above - (known[above] != size), 0)
+        distances = size - known[below], known[above] - size
+        code = below if distances[0] < distances[1] or (distances[0] == distances[1] and below % 2 == 0) else above
+    if code > form.largest:
+        if saturate or form.nan is None:
+            code = form.largest
+        elif form.infinity is not None:
+            code = form.infinity
+        else:
+            return form.nan if one_zero else form.nan | sign
+    return code if one_zero and code == 0 else code | sign
+
+
+def value_of_code(code, form):
+    """The number of a code; infinity and NaN too."""
+    sign, size = -1 if code >> (form.bits - 1) else 1, code & ((1 << (form.bits - 1)) - 1)
+    if code == form.nan or (form.nan is not None and size == form.nan):
+        return None
+    if form.infinity is not None and size >= form.infinity:
+        return sign * INF if size == form.infinity else None
+    return None if size > form.largest else sign * numbers(form)[size]
+
+
+def value(code, stored, zero, row, codes, ftype):
+    """The value of an integer code, by the formulas of a convention."""
+    first, last = codes
+    scale, zero, half = rounded(stored, ftype), rounded(zero, ftype), Fraction(row.decode == "middle", 2)
+    if row.zero_point != "offset":
+        return rounded(multiply(rounded(add(rounded(code - zero, ftype), half), ftype), scale), ftype)
+    steps = code - (first if row.offset_code == "lowest" else 0) + half
+    if row.quotient == "range":
+        n = Fraction(last - first)
+        steps, scale = rounded(steps / n, ftype), rounded(rounded(n * stored, "float64"), ftype)
+    return rounded(add(rounded(multiply(Fraction(steps), scale), ftype), zero), ftype)
+
+
+# --- what is compared -------------------------------------------------------------------------------------------------
+
+
+class NotExact(AssertionError):
+    """The fractions say something else."""
+
+
+def _expect(name, actual, expected):
+    if actual != expected:
+        raise NotExact(f"by fractions {name} is {expected}, not {actual}")
+
+
+def _packed(codes, shape, qtype):
+    """Codes as a format stores them: bytes of the rows of packed ones, else codes themselves."""
+    if not qtype.packed:
+        return codes
+    length = shape[-1] if shape else 1
+    rows = []
+    for start in range(0, len(codes), max(length, 1)):
+        bits = sum(
+            (code % (1 << qtype.bits)) << (k * qtype.bits) for k, code in enumerate(codes[start : start + length])
+        )
+        rows += bits.to_bytes(-(-length * qtype.bits // 8), "little")
+    return rows
+
+
+def _one_an_element(stored, shape, qtype):
+    """Codes from what a format stores."""
+    if not qtype.packed:
+        return stored
+    length, mask, sign = shape[-1] if shape else 1, (1 << qtype.bits) - 1, 1 << (qtype.bits - 1)
+    width, codes = -(-length * qtype.bits // 8), []
+    for start in range(0, len(stored), width) if width else ():
+        bits = int.from_bytes(bytes(stored[start : start + width]), "little")
+        row = [bits >> (k * qtype.bits) & mask for k in range(length)]
+        codes += [code - 2 * (code & sign) for code in row] if qtype.signed and not qtype.element else row
+    return codes
+
+
+def _flat(array, qtype):
+    array = np.ascontiguousarray(array).reshape(-1)
+    return [int(code) for code in (array.view(np.uint8) if qtype.element and not qtype.packed else array)]
+
+
+def _codes(x, p, nan, saturate):
+    """Codes of values under parameters, one an element."""
+    ftype, qtype, row = compute_type(x.dtype), as_qtype(p.dtype), _row(p.convention)
+    form, own, half = qtype.float_format, qtype.block_size > 0, operation_type(row, x.dtype)
+    row = row.under(p.symmetric, _part(p.scale, p.axis, p.block_size))
+    codes = []
+    for index in _indices(x.shape):
+        element = rounded(number(x[index]), ftype)
+        negative = bool(x[index] < 0 if x.dtype.kind in "iu" else np.signbit(x[index]))
+        if element is None and (nan == "zero" or own):
+            element, negative = Fraction(0), False
+        scale = _parameter(p.scale, index, x.shape, p.axis, p.block_size)
+        zero = number(_parameter(np.asarray(p.zero_point, np.float64), index, x.shape, p.axis, p.block_size))
+        if own:
+            codes.append(_own_code(element, negative, scale, p, qtype, ftype))
+        elif qtype.codebook:
+            codes.append(_table_code(element, scale, qtype.codebook, ftype))
+        elif form:
+            ratio = twice_rounded(divide(element, rounded(number(scale), ftype)), ftype, half)
+            zeros = (form.nan is None or row.zero_point_inside) and ratio == 0
+            codes.append(float_code(ratio, negative and not zeros, form, saturate))
+        else:
+            allowed = row.code_range(qtype, p.symmetric)
+            codes.append(int(integer_code(element, number(scale), zero, row, allowed, ftype, half)))
+    return codes
+
+
+def _table_code(element, scale, row, ftype):
+    """The code of a number in a format given by a table."""
+    least = number(np.dtype(ftype).type(LEAST_SCALE))
+    factor = rounded(1 / max(rounded(number(scale), ftype), least), ftype)
+    ratio = rounded(multiply(element, factor), ftype)
+    return row.order[sum(Fraction(threshold) < ratio for threshold in row.thresholds)]
+
+
+def _own_code(element, negative, scale, p, qtype, ftype):
+    """The code of a number in a format with scales of its own."""
+    step = number(np.float64(scale))
+    if p.tensor_scale is not None:
+        tensor = number(p.tensor_scale)
+        ratio = rounded(multiply(element, rounded(rounded(1 / tensor, ftype) / step, ftype)), ftype)
+    else:
+        ratio = divide(element, step)
+    if qtype.float_format:
+        return float_code(ratio, negative, qtype.float_format, True)
+    return int(clamped(whole(multiply(ratio, Fraction(64))), Fraction(-127), Fraction(127)))
+
+
+def _check_codes(x, p, nan, saturate, stored):
+    qtype = as_qtype(p.dtype)
+    _expect("codes", _flat(stored, qtype), _packed(_codes(x, p, nan, saturate), x.shape, qtype))
+
+
+def _check_values(codes, p, ftype, actual):
+    """Values of codes, one an element."""
+    qtype, row, shape = as_qtype(p.dtype), _row(p.convention), actual.shape
+    ftype = "float32" if qtype.block_size else ftype
+    row = row.under(p.symmetric, _part(p.scale, p.axis, p.block_size))
+    allowed, form = row.code_range(qtype, p.symmetric), qtype.float_format
+    for code, index in zip(codes, _indices(shape), strict=True):
+        scale = number(np.float64(_parameter(p.scale, index, shape, p.axis, p.block_size)))
+        zero = number(_parameter(np.asarray(p.zero_point, np.float64), index, shape, p.axis, p.block_size))
+        if p.tensor_scale is not None:
+            scale = rounded(multiply(scale, number(p.tensor_scale)), "float32")
+        if qtype.codebook:
+            expected = rounded(multiply(Fraction(qtype.codebook.values[code]), rounded(scale, ftype)), ftype)
+        elif form or qtype.block_size:
+            step = value_of_code(code, form) if form else Fraction(code, 64)
+            expected = rounded(multiply(step, rounded(scale, ftype)), ftype)
+        else:
+            expected = value(code, scale, zero, row, allowed, ftype)
+        _expect(f"value {index}", number(actual[index]), rounded(expected, actual.dtype.name))
+
+
+def _check_parameters(x, p):
+    """Parameters of ranges: of integers by the formulas of any convention, of other formats by those of "onnx"."""
+    ftype, qtype = compute_type(x.dtype), as_qtype(p.dtype)
+    row = _row(p.convention).under(p.symmetric, _part(p.scale, p.axis, p.block_size))
+    kept = "float64" if row.stored_type == "float64" else ftype
+    groups = {
+        which: [Fraction(0) if element is None else element for element in map(number, group)]
+        for which, group in _groups(x, p.axis, p.block_size).items()
+    }
+    groups = {which: [rounded(element, ftype) for element in group] for which, group in groups.items()}
+    if p.tensor_scale is not None:
+        whole_size = max(abs(element) for group in groups.values() for element in group)
+        tensor = rounded(rounded(whole_size / 2688, ftype), "float32")
+        tensor = Fraction(1) if tensor < Fraction(1, 2**120) else min(tensor, Fraction(2) ** 119)
+        _expect("tensor_scale", number(p.tensor_scale), tensor)
+    for which, group in groups.items():
+        lo, hi = min(group), max(group)
+        size = max(-lo, hi, Fraction(0))
+        scale, zero = number(np.float64(p.scale[which])), number(np.float64(np.asarray(p.zero_point)[which]))
+        if qtype.block_size:
+            _expect(f"scale {which}", scale, _own_scale(size, qtype, ftype, p.tensor_scale))
+            continue
+        if qtype.codebook:
+            _expect(f"scale {which}", scale, size)
+            _expect(f"zero_point {which}", zero, 0)
+            continue
+        if qtype.element:
+            largest = numbers(qtype.float_format)[-2]
+            codes = -largest, largest
+        else:
+            codes = tuple(map(Fraction, row.parameter_range(qtype, p.symmetric)))
+        step, point = range_parameters(lo, hi, row, codes, p.symmetric, ftype)
+        _expect(f"scale {which}", scale, rounded(step, kept))
+        _expect(f"zero_point {which}", zero, rounded(point, kept))
+
+
+def range_parameters(lo, hi, row, codes, symmetric, ftype):
+    """Scale and zero point of a range, by the formulas of a convention, in the type that it computes them in."""
+    ptype = "float64" if row.parameter_type == "float64" else ftype
+    (first, last), smallest = codes, lo
+    steps, middle = last - first + (row.divisor == "codes"), Fraction(round((first + last) / 2))
+    if row.includes_zero or symmetric:
+        lo, hi = min(lo, Fraction(0)), max(hi, Fraction(0))
+    if symmetric:
+        signed = row.symmetric_extreme == "signed"
+        scale = (hi if hi > -lo else lo) / (first - middle) if signed else max(-lo, hi) / (steps / 2)
+        scale = rounded(scale, ptype)
+    elif row.span_type == "compute":
+        scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
+    else:
+        scale = _asymmetric_scale(lo, hi, steps, ptype)
+    scale = rounded(scale, ftype) if row.scale_rounded else scale
+    floor = rounded(SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor), ptype)
+    size = abs(scale) if row.signed_scale else scale
+    degenerate = size < floor or size == 0
+    if degenerate and row.degenerate == "value":
+        scale = smallest if symmetric else lo
+        scale = Fraction(1) if abs(scale) < floor or scale == 0 else scale
+    elif degenerate:
+        bits = _TYPES[ftype][0]
+        known = {"floor": floor, "epsilon": Fraction(2, 2**bits)}
+        scale = known[row.degenerate] if row.degenerate in known else rounded(Fraction(row.degenerate), ptype)
+    degenerate = degenerate and row.degenerate != "floor"
+    if symmetric:
+        return scale, Fraction(0) if degenerate and row.degenerate_zero_point == "zero" else middle
+    if row.zero_point == "offset":
+        return scale, lo if row.offset_code == "lowest" else rounded(lo - rounded(first * scale, ptype), ptype)
+    if degenerate:
+        beside = {"lowest": first, "end": last if lo < 0 else Fraction(0)}.get(row.degenerate_zero_point, Fraction(0))
+        return scale, beside if row.zero_point == "integer" else Fraction(0)
+    end, code = (lo, first) if row.zero_point_end == "lowest" else (hi, last)
+    distance = rounded(divide(end, scale), ptype)
+    if row.zero_point_rounded == "quotient" and row.zero_point == "integer":
+        point = add(code, -whole(distance, row.zero_point_rounding))
+    else:
+        point = rounded(add(code, -distance), ptype)
+    return scale, point if row.zero_point == "float" else clamped(whole(point, row.zero_point_rounding), first, last)
+
+
+def _asymmetric_scale(lo, hi, steps, ptype):
+    """The quotient of a range, which may be wider than the largest number."""
+    span = rounded(hi - lo, ptype)
+    if span != INF:
+        return rounded(span / steps, ptype)
+    if ptype == "float32":
+        scale = rounded(rounded(rounded(hi - lo, "float64") / steps, "float64"), ptype)
+    else:
+        scale = rounded(add(rounded(hi / steps, ptype), -rounded(lo / steps, ptype)), ptype)
+    return min(scale, _TYPES[ptype][2])
+
+
+def _own_scale(size, qtype, ftype, tensor_scale):
+    if tensor_scale is None:
+        form = qtype.float_format
+        emax = exponent(numbers(form)[-2]) if form else 0
+        e = -127 if size == 0 else max(-127, min(exponent(size) - emax, 127))
+        return Fraction(2) ** e
+    part = rounded(rounded(size / 6, ftype) / number(tensor_scale), ftype)
+    form = FLOAT_FORMATS["float8_e4m3fn"]
+    return numbers(form)[float_code(max(Fraction(1, 64), min(part, Fraction(448))), False, form, True)]
+
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+
+def _plain(array):
+    array = np.asarray(array)
+    return array.astype(array.dtype.newbyteorder("=")) if array.dtype.isbuiltin == 1 else array
+
+
+def knows(operation, call):
+    """Whether the fractions may say what a call gives; `check` tells whether they did."""
+    if operation not in _CHECKS:
+        return False
+    given = call.args[0]
+    if isinstance(given, fastq.QuantizedArray):
+        return 0 < given.size <= MOST
+    array = np.asarray(given)
+    return 0 < array.size <= MOST and array.dtype.kind in "iufV"
+
+
+@np.errstate(invalid="ignore")  # signalling NaN
+def has_nan(x):
+    return bool(np.isnan(x.astype(np.float64)).any())
+
+
+def _knows_parameters(call, x):
+    """Whether parameters of ranges are known: of whole ranges, not rounded to half precision, of no block with NaN."""
+    if call.options.get("range", "minmax") != "minmax" or (call.options.get("nan") == "keep" and has_nan(x)):
+        return False
+    row, qtype = _row(call.options.get("convention", "onnx")), as_qtype(call.args[1])
+    if qtype.element or qtype.block_size:
+        return row.name == "onnx"
+    halves = "float16", "bfloat16"
+    in_half = x.dtype.name in halves and "input" in (row.operation_type, row.stored_type)
+    return not in_half and row.stored_type not in halves
+
+
+def _options_of(call):
+    return call.options.get("nan", "raise"), call.options.get("saturate", True)
+
+
+def _quantize(call, q):
+    x = _plain(call.args[0])
+    if not _knows_parameters(call, x):
+        return False
+    _check_parameters(x, q.qparams)
+    if _stored(q.qparams, compute_type(x.dtype)) is None:
+        return False
+    _check_codes(x, q.qparams, *_options_of(call), q.codes)
+    return True
+
+
+def _choose_qparams(call, p):
+    x = _plain(call.args[0])
+    if not _knows_parameters(call, x):
+        return False
+    _check_parameters(x, p)
+    return True
+
+
+def _fake_quantize(call, values):
+    """Values of codes, whose parameters are those of the reference once these have been found right."""
+    x = _plain(call.args[0])
+    if not _knows_parameters(call, x):
+        return False
+    options = {name: each for name, each in call.options.items() if name not in ("saturate", "out")}
+    p = fastq.reference.choose_qparams(*call.args, **options)
+    _check_parameters(x, p)
+    if _stored(p, compute_type(x.dtype)) is None:
+        return False
+    _check_values(_codes(x, p, *_options_of(call)), p, compute_type(x.dtype), _plain(values))
+    return True
+
+
+def _quantize_given(call, q):
+    x = _plain(call.args[0])
+    if (p := _stored(call.options["qparams"], compute_type(x.dtype))) is None:
+        return False
+    _check_codes(x, p, *_options_of(call), q.codes)
+    return True
+
+
+def _fake_quantize_given(call, values):
+    x = _plain(call.args[0])
+    if (p := _stored(call.options["qparams"], compute_type(x.dtype))) is None:
+        return False
+    _check_values(_codes(x, p, *_options_of(call)), p, compute_type(x.dtype), _plain(values))
+    return True
+
+
+def _dequantize(call, values):
+    q, qtype = call.args[0], call.args[0].dtype
+    ftype = q.qparams.compute_dtype.name
+    if (p := _stored(q.qparams, ftype)) is None:
+        return False
+    codes = _one_an_element(_flat(_plain(q.codes), qtype), q.shape, qtype)
+    _check_values(codes, p, ftype, _plain(values))
+    return True
+
+
+def _minmax(call, ends):
+    x = _plain(call.args[0])
+    groups = _groups(x, call.options["axis"], call.options["block_size"])
+    for which, group in groups.items():
+        known = [Fraction(0) if element is None else element for element in map(number, group)]
+        _expect(f"extremes {which}", [number(end[which]) for end in ends], [min(known), max(known)])
+    return True
+
+
+def _raw(call, qtype, shape):
+    """Raw parameters as QParams."""
+    given = call.args[1]
+    scale = np.asarray(given, None if hasattr(given, "dtype") else np.float64)
+    zero = call.args[2]
+    zero = np.zeros(scale.shape, np.int8) if zero is None else np.asarray(zero)
+    axis, block_size = call.options.get("axis", 1), call.options.get("block_size", 0)
+    if scale.size == 1:
+        axis, block_size = None, 0
+    return fastq.QParams(_plain(scale), _plain(zero), qtype, axis, block_size, False, call.options["convention"])
+
+
+def _quantize_linear(call, codes):
+    x, dtype, zero = _plain(call.args[0]), call.args[3], call.args[2]
+    if dtype is None:
+        given = [a.dtype for a in (zero, call.out) if hasattr(a, "dtype")]
+        dtype = next((d.name for d in given if d.name in QTYPES), "uint8")
+    p = _stored(_raw(call, as_qtype(dtype), x.shape), compute_type(x.dtype))
+    if p is None:
+        return False
+    _check_codes(x, p, *_options_of(call), codes)
+    return True
+
+
+def _stored(p, ftype):
+    """Parameters in the types in which a row keeps them; None where F has no such scale."""
+    if as_qtype(p.dtype).block_size:
+        return p
+    p = replace(p, scale=_plain(p.scale), zero_point=_plain(p.zero_point))
+    if any(rounded(number(s), ftype) in (0, INF, -INF) for s in p.scale.reshape(-1)):
+        return None  # rows that keep scales in float64 take more than F has
+    row = _row(p.convention)
+    kept = np.float64 if row.stored_type == "float64" else np.dtype(ftype)
+    with np.errstate(all="ignore"):
+        zero = p.zero_point.astype(kept) if row.zero_point != "integer" else p.zero_point
+        return p.with_values(p.scale.astype(kept), np.asarray(zero))
+
+
+def _dequantize_linear(call, values):
+    codes, given = _plain(call.args[0]), call.args[1]
+    qtype = as_qtype(codes.dtype)
+    p = _raw(call, qtype, codes.shape)
+    scale_type = np.dtype(given.dtype.newbyteorder("=")) if hasattr(given, "dtype") else np.dtype(np.float32)
+    values = _plain(values)
+    ftype = compute_type(values.dtype if _row(p.convention).stored_type == "float64" else scale_type)
+    if (p := _stored(p, ftype)) is None:
+        return False
+    words = codes.reshape(-1).view(np.uint8) if qtype.element else codes.reshape(-1).astype(np.int64)
+    _check_values([int(word) for word in words], p, ftype, values)
+    return True
+
+
+_CHECKS = {
+    "quantize": _quantize,
+    "quantize_given": _quantize_given,
+    "fake_quantize": _fake_quantize,
+    "fake_quantize_given": _fake_quantize_given,
+    "choose_qparams": _choose_qparams,
+    "quantize_linear": _quantize_linear,
+    "dequantize_linear": _dequantize_linear,
+    "dequantize": _dequantize,
+    "dequantize_method": _dequantize,
+    "minmax": _minmax,
+}
+
+
+OPERATIONS = tuple(_CHECKS)  # that the fractions know
+
+
+def check(operation, call, result):
+    """Raise NotExact unless a result is what the fractions say; false where they do not say anything."""
+    return _CHECKS[operation](call, result)

@@ -1,0 +1,65 @@
+"""The product: all values of each axis, from the tables that cases are drawn from, so that what no case met shows."""
+
+from fuzzing import cases, combinations
+from fuzzing.arrays import KINDS
+from fuzzing.functions import KEPT_AS
+
+import fastq
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.qtypes import QTYPES
+from fastq.reference import blocks
+
+_EITHER = (False, True)
+_PARAMETERS = {name: blocks.scale_dtype(row).name for name, row in QTYPES.items() if row.block_size}
+
+_AXES = {
+    "approximation": combinations.SCALES,
+    "bins": cases.BINS,
+    "bits": cases.WIDTHS,
+    "block size": (
+        *combinations.BLOCKS,
+        *cases.BLOCK_SIZES,
+        *(cases.own_size(row) for row in QTYPES.values() if row.block_size),
+    ),
+    "cast rounding": combinations.CAST_ROUNDINGS,
+    "cast to": combinations.CASTS,
+    "convention": (*fastq.CONVENTIONS, "own"),
+    "format": (*QTYPES, *BLOCK_FORMATS),
+    "format of 2^24 and more": [name for name in (*QTYPES, *BLOCK_FORMATS) if combinations.share_streamed(name)],
+    "granularity": cases.GRANULARITIES,
+    "index": cases.PICKS,
+    "input dtype": combinations.INPUTS,
+    "kept as": KEPT_AS,
+    "kind of value": KINDS,
+    "layout": cases.PLACED,
+    "layout of q": cases.PLACED,
+    "method": cases.METHODS,
+    "nan": combinations.NANS,
+    "operation": combinations.OPERATIONS,
+    "out": cases.OUTPUTS,
+    "out of range": cases.CASTS_OUT_OF_RANGE,
+    "output dtype": combinations.SCALES,
+    "range": combinations.RANGES,
+    "saturate": _EITHER,
+    "scale": (*cases.GIVEN, *cases.GIVEN_ONE),
+    "scale dtype": (*combinations.SCALES, *_PARAMETERS.values()),
+    "size": (*cases.SIZES, "streamed"),
+    "small chunks": _EITHER,
+    "streamed": _EITHER,
+    "symmetric": _EITHER,
+    "threads": cases.THREADS,
+    "zero point": ("none", *cases.GIVEN, *cases.GIVEN_ONE),
+}
+PRODUCT = {axis: tuple(dict.fromkeys(map(str, values))) for axis, values in _AXES.items()}
+
+
+def met(counts):
+    """Rows of the table of the product: of all values of each axis how many were met, and how often the rarest was."""
+    return [
+        {
+            "axis": axis,
+            "values met": f"{sum(value in counts.get(axis, {}) for value in values)} of {len(values)}",
+            "cases of the rarest": min(counts.get(axis, {}).get(value, 0) for value in values),
+        }
+        for axis, values in PRODUCT.items()
+    ]

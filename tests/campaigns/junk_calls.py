@@ -1,0 +1,486 @@
+"""Good arguments of every public function and method, `CALLS`, and what makes bad values, `JUNK`."""
+
+import contextlib
+import datetime
+import decimal
+import fractions
+import functools
+import itertools
+import tempfile
+
+import dask
+import dask.array as da
+import ml_dtypes
+import numpy as np
+import xarray
+from matplotlib import pyplot
+
+import fastq
+from fastq import io, reference
+from fastq.formats.conventions import Convention
+from fastq.results import QParams, QuantizedArray
+
+# --- bad values -------------------------------------------------------------------------------------------------------
+
+
+def raising(*names):
+    """An object whose methods of these names raise what no caller would expect, as tensors of PyTorch do."""
+
+    def refuse(self, *arguments, **options):
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+
+    return type("Raising", (), dict.fromkeys(names, refuse))()
+
+
+class RequiresGradient:
+    """As a tensor of PyTorch that requires a gradient."""
+
+    dtype, shape, ndim = "torch.float32", (3, 4), 2
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+
+
+class Index:
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+class Array:
+    """What gives another thing than an array."""
+
+    def __array__(self, dtype=None, copy=None):
+        return "no array"
+
+
+class Unbound:
+    """As a proxy of nothing: whatever is asked raises, also what it is."""
+
+    def __getattribute__(self, name):
+        raise RuntimeError("working outside of application context")
+
+
+class Name(str):
+    """A string that can't be compared."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        raise RuntimeError("not comparable")
+
+
+def masked():
+    return np.ma.masked_array(np.ones((3, 4), np.float32), mask=np.eye(3, 4))
+
+
+def deep():
+    nested = []
+    for _ in range(200):
+        nested = [nested]
+    return nested
+
+
+def endless():
+    itself = []
+    itself.append(itself)
+    return itself
+
+
+JUNK = {
+    "None": lambda: None,
+    "True": lambda: True,
+    "False": lambda: False,
+    "np.True_": lambda: np.True_,
+    "0": lambda: 0,
+    "1": lambda: 1,
+    "-1": lambda: -1,
+    "300": lambda: 300,
+    "2**31": lambda: 2**31,
+    "2**63 - 1": lambda: 2**63 - 1,
+    "2**63": lambda: 2**63,
+    "2**70": lambda: 2**70,
+    "-2**70": lambda: -(2**70),
+    "10**5000": lambda: 10**5000,
+    "1.5": lambda: 1.5,
+    "-0.0": lambda: -0.0,
+    "nan": lambda: float("nan"),
+    "inf": lambda: float("inf"),
+    "1j": lambda: 1j,
+    "Decimal": lambda: decimal.Decimal("1.5"),
+    "Fraction": lambda: fractions.Fraction(1, 3),
+    "empty string": lambda: "",
+    "string": lambda: "nonsense",
+    "surrogate": lambda: "\ud800",
+    "NUL": lambda: "int8\0",
+    "long string": lambda: "x" * 10_000,
+    "float8": lambda: "float8_e4m3fn",
+    "not comparable": lambda: Name("int8"),
+    "bytes": lambda: b"int8",
+    "bytearray": lambda: bytearray(b"int8"),
+    "memoryview": lambda: memoryview(b"int8"),
+    "writable memoryview": lambda: memoryview(bytearray(b"int8")),
+    "memoryview of two dimensions": lambda: memoryview(np.zeros((2, 3), np.int8)),
+    "read-only memoryview of two dimensions": lambda: memoryview(np.zeros((2, 3), np.int8)).toreadonly(),
+    "memoryview of no dimension": lambda: memoryview(np.zeros((), np.int8)),
+    "empty list": list,
+    "list": lambda: [1, 2],
+    "ragged list": lambda: [[1], [1, 2]],
+    "deep list": deep,
+    "endless list": endless,
+    "empty tuple": lambda: (),
+    "tuple": lambda: (0,),
+    "twice": lambda: (0, 0),
+    "tuple of bool": lambda: (True,),
+    "tuple of float": lambda: (1.0,),
+    "tuple of string": lambda: ("a",),
+    "tuple of None": lambda: (None, None),
+    "tuple of tuple": lambda: ((0,), 1),
+    "tuple of 2**70": lambda: (2**70,),
+    "tuple of 2**62": lambda: (2**62, 2**62),
+    "tuple of array": lambda: (np.arange(3), 1),
+    "long tuple": lambda: tuple(range(100)),
+    "dict": lambda: {1: 2},
+    "empty dict": dict,
+    "set": lambda: {1},
+    "object": object,
+    "class": lambda: int,
+    "function": lambda: len,
+    "range": lambda: range(3),
+    "iterator": lambda: iter([1]),
+    "iterator without end": itertools.count,
+    "Ellipsis": lambda: ...,
+    "NotImplemented": lambda: NotImplemented,
+    "slice": lambda: slice(1),
+    "date": lambda: datetime.date(2020, 1, 1),
+    "np.dtype": lambda: np.dtype(np.float32),
+    "dtype of fields": lambda: np.dtype([("a", "i4")]),
+    "np.float32": lambda: np.float32(1),
+    "np.int64": lambda: np.int64(3),
+    "np.int64 of 64 bits": lambda: np.int64(-(2**63)),
+    "np.longdouble": lambda: np.longdouble(1),
+    "np.datetime64": lambda: np.datetime64("2020-01-01"),
+    "np.timedelta64": lambda: np.timedelta64(1, "s"),
+    "np.str_": lambda: np.str_("int8"),
+    "np.void": lambda: np.zeros(1, [("a", "i4")])[0],
+    "int4": lambda: ml_dtypes.int4(1),
+    "float4": lambda: ml_dtypes.float4_e2m1fn(1),
+    "array of no dimension": lambda: np.array(1),
+    "empty array": lambda: np.empty((0, 4), np.float32),
+    "array": lambda: np.ones((2, 2), np.float32),
+    "array of 64 dimensions": lambda: np.ones((1,) * 64, np.float32),
+    "array of objects": lambda: np.array([object()]),
+    "array of strings": lambda: np.array(["a"]),
+    "array of StringDType": lambda: np.array(["a"], np.dtypes.StringDType()),
+    "array of bool": lambda: np.ones((3, 4), bool),
+    "array of int64": lambda: np.ones((3, 4), np.int64),
+    "array of float16": lambda: np.ones((3, 4), np.float16),
+    "array of swapped bytes": lambda: np.ones((3, 4), np.dtype(np.float32).newbyteorder("S")),
+    "array of complex": lambda: np.ones((3, 4), complex),
+    "array of longdouble": lambda: np.ones((3, 4), np.longdouble),
+    "array of fields": lambda: np.zeros((3, 4), [("a", "i4")]),
+    "array of dates": lambda: np.zeros((3, 4), "M8[s]"),
+    "array of float8": lambda: np.zeros((3, 4), ml_dtypes.float8_e4m3fn),
+    "read-only array": lambda: np.broadcast_to(np.float32(1), (3, 4)),
+    "masked array": masked,
+    "matrix": lambda: np.ones((3, 4), np.float32).view(np.matrix),
+    "requires a gradient": RequiresGradient,
+    "__array__ of a string": Array,
+    "__index__": lambda: Index(1),
+    "__index__ far": lambda: Index(2**70),
+    "raising __array__": lambda: raising("__array__"),
+    "raising __index__": lambda: raising("__index__"),
+    "raising __bool__": lambda: raising("__bool__", "__len__"),
+    "raising __eq__": lambda: raising("__eq__", "__hash__"),
+    "raising __hash__": lambda: raising("__hash__"),
+    "raising __iter__": lambda: raising("__iter__", "__len__", "__getitem__"),
+    "raising __float__": lambda: raising("__float__", "__int__", "__complex__"),
+    "raising __repr__": lambda: raising("__repr__", "__str__"),
+    "raising __getattribute__": Unbound,
+    "QType": lambda: fastq.QType("int8", 8),
+    "another QType": lambda: fastq.QType("int9", 9),
+    "Convention": lambda: fastq.CONVENTIONS["torch"],
+    "QParams": lambda: QParams(np.float32(0.5), 3, "int8"),
+    "QuantizedArray": lambda: QuantizedArray(np.zeros((3, 4), np.int8), QParams(np.float32(0.5), 3, "int8"), (3, 4)),
+}
+
+# --- good arguments ---------------------------------------------------------------------------------------------------
+
+X = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
+CODES = np.arange(12, dtype=np.int8).reshape(3, 4)
+P = QParams(np.float32(0.5), 3, "int8")
+Q = QuantizedArray(CODES, P, (3, 4))
+
+RANGED = {"dtype": "int8", "axis": 0, "block_size": 0, "symmetric": False, "convention": "onnx", "nan": "raise"}
+RANGED |= {"bits": None, "range": "minmax"}
+GIVEN = {"scale": 0.5, "zero_point": 0, "axis": 0, "block_size": 0, "convention": "onnx", "out": None}
+WRITTEN = {"saturate": True, "out": None, "qparams": None}
+BESIDE = {"qparams": P, "axis": None, "block_size": 0, "symmetric": False, "convention": "onnx", "bits": None}
+BESIDE |= {"range": "minmax", "nan": "raise", "saturate": True, "out": None, "dtype": None}
+PACKING = {"dtype": "int4", "axis": -1, "bitorder": "little"}
+FIELDS = {"scale": np.float32(0.5), "zero_point": 0, "dtype": "int8", "axis": None, "block_size": 0}
+FIELDS |= {"symmetric": False, "convention": "onnx", "tensor_scale": None, "computed": None}
+NVFP4 = fastq.choose_qparams(np.ones((3, 32), np.float32), "nvfp4")
+OWN = {"scale": NVFP4.scale, "zero_point": NVFP4.zero_point, "dtype": "nvfp4", "axis": -1, "block_size": 16}
+OWN |= {"symmetric": True, "convention": "onnx", "tensor_scale": np.array(1, np.float32), "computed": None}
+
+
+def of_both(name):
+    """A function of fastq and the one of the reference."""
+    return [functools.reduce(getattr, name.split("."), api) for api in (fastq, reference)]
+
+
+def used(api, x, codes, shape, **fields):
+    """Parameters with these fields, in all that they are good for."""
+    params = QParams(**fields)
+    api.fake_quantize(x, qparams=params)
+    q = api.quantize(x, qparams=params)
+    api.compare(x, q)
+    q = QuantizedArray(codes, params, shape)
+    return reference.dequantize(q) if api is reference else q.dequantize()
+
+
+def with_fields(x, codes):
+    return [functools.partial(used, api, x, codes, x.shape) for api in (fastq, reference)]
+
+
+def of_a_search(api, **fields):
+    return api.quantize(X, "uint8", range=fastq.MSERange(**fields))
+
+
+def of_a_convention(api, **fields):
+    return api.quantize(X, "uint8", convention=Convention(**fields))
+
+
+def put_back(setter, getter):
+    def call(**options):
+        before = getter()
+        try:
+            setter(**options)
+        finally:
+            setter(before)
+
+    return call
+
+
+def drawn(draw, **arguments):
+    try:
+        draw(**arguments)
+    finally:
+        pyplot.close("all")
+
+
+def calibrator_of(api, **options):
+    """A calibrator that has seen something."""
+    made = api.Calibrator(**({"dtype": "int8", "axis": 0, "bins": 16} | options))
+    made.update(X)
+    return made
+
+
+def of_calibrators(call, **good):
+    """A method of calibrators of fastq and of the reference."""
+    return [lambda api=api, **options: call(calibrator_of(api, **good), **options) for api in (fastq, reference)]
+
+
+def in_a_file(call, path):
+    """Read or write a file in a folder of its own, where it may not be."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.suppress(OSError):
+        call(path)
+
+
+def with_values(**fields):
+    return fastq.quantize(X, qparams=P.with_values(**fields)).dequantize()
+
+
+def computed(name, **arguments):
+    """Call a function of dask arrays, and compute what it gives."""
+    found = getattr(fastq.dask, name)(**arguments)
+    lazy = {"quantize": "codes", "QuantizedArray": "codes", "choose_qparams": "scale", "QParams": "scale"}
+    return dask.compute(getattr(found, lazy[name]) if name in lazy else found, scheduler="sync")
+
+
+def same_codes(actual, desired):
+    """What the function says of arrays that differ, which is no refusal."""
+    try:
+        fastq.testing.assert_same_codes(actual, desired)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def inspected(function):
+    """What is inspected here is always a call that works: a callable's own errors are none of fastq's."""
+    return fastq.kernels.inspect(fastq.minmax if callable(function) else function, X)
+
+
+SHAPED = np.zeros((3, 16), np.uint8)
+LAZY = da.from_array(X, chunks=2)
+GIVEN_TO_DASK = {name: value for name, value in GIVEN.items() if name != "out"}
+WEIGHT = fastq.quantize(np.cos(np.arange(2048, dtype=np.float32)).reshape(32, 64), "uint4", axis=1, block_size=32)
+NESTED = fastq.nest_scale(np.ones((4, 8), np.float32))
+NESTED_OF_ONE = fastq.nest_scale(np.ones((4, 1), np.float32))
+CALLS = {
+    "quantize": (of_both("quantize"), {"x": X} | RANGED | WRITTEN),
+    "fake_quantize": (of_both("fake_quantize"), {"x": X} | RANGED | WRITTEN),
+    "choose_qparams": (of_both("choose_qparams"), {"x": X} | RANGED),
+    "quantize, nvfp4": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"dtype": "nvfp4"}),
+    "quantize, mse": (of_both("quantize"), {"x": X} | RANGED | WRITTEN | {"range": "mse"}),
+    "MSERange": (
+        [functools.partial(of_a_search, api) for api in (fastq, reference)],
+        {"grid": 10, "shrink": 0.8, "norm": 2.0},
+    ),
+    "quantize, uint4 in blocks": (
+        of_both("quantize"),
+        {"x": X} | RANGED | WRITTEN | {"dtype": "uint4", "block_size": 2},
+    ),
+    "quantize, qparams": (of_both("quantize"), {"x": X} | BESIDE),
+    "fake_quantize, qparams": (of_both("fake_quantize"), {"x": X} | BESIDE),
+    "quantize_linear": (
+        of_both("quantize_linear"),
+        {"x": X, "dtype": "int8", "nan": "raise", "saturate": True} | GIVEN,
+    ),
+    "quantize_linear, no dtype": (of_both("quantize_linear"), {"x": X, "nan": "raise", "saturate": True} | GIVEN),
+    "quantize_linear, faiss": (
+        of_both("quantize_linear"),
+        {"x": X, "dtype": "uint8", "nan": "raise", "saturate": True} | GIVEN | {"convention": "faiss"},
+    ),
+    "dequantize_linear": (of_both("dequantize_linear"), {"codes": CODES, "dtype": None} | GIVEN),
+    "minmax": (of_both("minmax"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
+    "compare": (of_both("compare"), {"x": X, "q": Q}),
+    "pack": (of_both("pack"), {"codes": CODES % 8} | PACKING),
+    "binarize": (
+        of_both("binarize"),
+        {"x": X, "axis": -1, "dtype": "uint8", "bitorder": "big", "nan": "raise", "out": None},
+    ),
+    "unpack": (of_both("unpack"), {"packed": np.zeros((3, 2), np.uint8), "shape": (3, 4)} | PACKING),
+    "gguf.quantize": (of_both("gguf.quantize"), {"data": np.ones((3, 32), np.float32), "qtype": "Q8_0", "out": None}),
+    "gguf.dequantize": (
+        of_both("gguf.dequantize"),
+        {"data": np.zeros((3, 34), np.uint8), "qtype": "Q8_0", "out": None},
+    ),
+    "QuantizedArray.dequantize": (
+        [Q.dequantize, functools.partial(reference.dequantize, Q)],
+        {"dtype": None, "out": None},
+    ),
+    "dequantize": (of_both("dequantize"), {"q": Q, "dtype": None, "out": None}),
+    "testing.assert_same_codes": ([same_codes], {"actual": Q, "desired": Q}),
+    "QuantizedArray.unpacked": ([Q.unpacked], {"dtype": None}),
+    "QuantizedArray.__array__": ([Q.__array__], {"dtype": None, "copy": None}),
+    "QParams": (with_fields(X, CODES), FIELDS),
+    "QParams, nvfp4": (with_fields(np.ones((3, 32), np.float32), SHAPED), OWN),
+    "QuantizedArray": (
+        [lambda **parts: QuantizedArray(**parts).dequantize()],
+        {"codes": CODES, "qparams": P, "shape": (3, 4)},
+    ),
+    "QType": (
+        [fastq.QType],
+        {"name": "int8", "bits": 8, "signed": True, "element": "", "block_size": 0}
+        | {"scale_element": "", "container": ""},
+    ),
+    "Convention": (
+        [functools.partial(of_a_convention, api) for api in (fastq, reference)],
+        {name: field.default for name, field in Convention.__dataclass_fields__.items()} | {"name": "own"},
+    ),
+    "set_num_threads": ([put_back(fastq.set_num_threads, fastq.get_num_threads)], {"n": 1}),
+    "set_result_pool_limit": ([put_back(fastq.set_result_pool_limit, fastq.get_result_pool_limit)], {"nbytes": 1}),
+    "warmup": ([fastq.warmup], {"dtypes": [np.float32], "codes": ["int8"]}),
+    "kernels.inspect": ([inspected], {"function": fastq.minmax}),
+    "plot.errors": ([functools.partial(drawn, fastq.plot.errors)], {"x": X, "q": Q, "ax": None}),
+    "plot.calibration": (
+        [functools.partial(drawn, fastq.plot.calibration)],
+        {"calibrator": calibrator_of(fastq, axis=None), "methods": ["minmax", "mse"], "channel": (), "percentile": 99.9}
+        | {"quantized_bins": 16, "grid": 3, "ax": None},
+    ),
+    "Calibrator": (
+        [lambda api=api, **options: calibrator_of(api, **options).qparams() for api in (fastq, reference)],
+        {"dtype": "int8", "axis": 0, "symmetric": False, "convention": "onnx", "bins": 16, "nan": "raise"},
+    ),
+    "Calibrator.update": (of_calibrators(lambda calibrator, x: calibrator.update(x)), {"x": X}),
+    "Calibrator.merge": (
+        [lambda other: calibrator_of(fastq).merge(other)],
+        {"other": calibrator_of(fastq)},
+    ),
+    "Calibrator.qparams": (
+        of_calibrators(lambda calibrator, **options: calibrator.qparams(**options)),
+        {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
+    ),
+    "Calibrator.clipping_range": (
+        of_calibrators(lambda calibrator, **options: calibrator.clipping_range(**options)),
+        {"method": "mse", "percentile": 99.9, "quantized_bins": 16, "grid": 3},
+    ),
+    "Calibrator.save": ([lambda path: in_a_file(calibrator_of(fastq).save, path)], {"path": "state"}),
+    "Calibrator.load": ([lambda path: in_a_file(fastq.Calibrator.load, path)], {"path": "state"}),
+    "plot.channels": ([functools.partial(drawn, fastq.plot.channels)], {"x": X, "q": Q, "axis": 0, "ax": None}),
+    "plot.compare": ([functools.partial(drawn, fastq.plot.compare)], {"x": X, "schemes": {"int8": Q}, "ax": None}),
+    "plot.histogram": ([functools.partial(drawn, fastq.plot.histogram)], {"x": X, "q": Q, "ax": None}),
+    "plot.sqnr": (
+        [functools.partial(drawn, fastq.plot.sqnr)],
+        {"x": X, "schemes": {"array": [{"dtype": "int8"}, {"dtype": "uint4"}]}, "ax": None},
+    ),
+    "QParams.with_values": ([with_values], {"scale": np.float32(0.5), "zero_point": 3}),
+    "QParams.save": ([lambda path: in_a_file(P.save, path)], {"path": "state"}),
+    "QParams.load": ([lambda path: in_a_file(QParams.load, path)], {"path": "state"}),
+    "QuantizedArray.save": ([lambda path: in_a_file(Q.save, path)], {"path": "state"}),
+    "load": ([lambda path: in_a_file(fastq.load, path)], {"path": "state"}),
+    "QuantizedArray.reshape": ([lambda shape: Q.reshape(shape)], {"shape": (4, 3)}),
+    "QuantizedArray.astype": ([Q.astype], {"dtype": np.float64}),
+    "QuantizedArray.__getitem__": ([lambda index: Q[index]], {"index": (slice(1), 2)}),
+    "QuantizedArray.explain": ([lambda index: repr(Q.explain(index))], {"index": (1, 2)}),
+    "QType.with_bits": ([fastq.QType("uint8", 8, signed=False).with_bits], {"bits": 4}),
+    "QType.code_range": ([fastq.QType("int8", 8).code_range], {"symmetric": True}),
+    "nest_scale": (of_both("nest_scale"), {"scale": np.ones((4, 8), np.float32), "block_size": 16, "offset": 0.5}),
+    "NestedScale": (
+        [lambda **parts: fastq.NestedScale(**parts).dequantize()],
+        {"quantized": NESTED.quantized, "offset": 0.5, "shape": (4, 8)},
+    ),
+    "gguf.quantize, imatrix": (
+        of_both("gguf.quantize"),
+        {"data": np.ones((3, 32), np.float32), "qtype": "Q4_0", "imatrix": np.ones(32, np.float32)},
+    ),
+    "layouts.to_tensors": (
+        [fastq.layouts.to_tensors],
+        {"q": WEIGHT, "layout": "gptq", "scale_dtype": np.float16, "g_idx": np.arange(64) // 32},
+    ),
+    "layouts.to_tensors, bitsandbytes": (
+        [fastq.layouts.to_tensors],
+        {"q": fastq.quantize(np.ones((4, 64), np.float32), "nf4", axis=1, block_size=64), "layout": "bitsandbytes"}
+        | {"nested": NESTED_OF_ONE},
+    ),
+    "layouts.from_tensors": (
+        [fastq.layouts.from_tensors],
+        {"tensors": fastq.layouts.to_tensors(WEIGHT, "gptq"), "layout": "gptq", "dtype": "uint4", "shape": (32, 64)}
+        | {"block_size": 32, "sort_inputs": False},
+    ),
+    "zarr.cast_value": (
+        [fastq.zarr.cast_value],
+        {"x": X, "dtype": "int8", "rounding": "nearest-even", "out_of_range": "clamp", "scalar_map": {1.0: 2.0}},
+    ),
+    "xarray.pack": (
+        [lambda **options: fastq.xarray.pack(**options).load()],
+        {"ds": xarray.Dataset({"t": ("x", X[0])}), "dtype": "int16", "max_error": {"t": 0.1}},
+    ),
+    "io.open_checkpoint": ([lambda path: in_a_file(io.open_checkpoint, path)], {"path": "state.gguf"}),
+    "io.save_checkpoint": (
+        [lambda path, **options: in_a_file(lambda path: io.save_checkpoint(path, **options), path)],
+        {"path": "state.safetensors", "tensors": {"w": X}, "config": {}, "shard_size": 1000},
+    ),
+} | {
+    f"dask.{name}": ([functools.partial(computed, name)], arguments)
+    for name, arguments in {
+        "quantize": {"x": LAZY} | RANGED | {"saturate": True, "qparams": None},
+        "fake_quantize": {"x": LAZY} | RANGED | {"saturate": True, "qparams": None},
+        "choose_qparams": {"x": LAZY} | RANGED,
+        "minmax": {"x": LAZY, "axis": None, "block_size": 0, "nan": "raise"},
+        "quantize_linear": {"x": LAZY, "dtype": "int8", "nan": "raise", "saturate": True} | GIVEN_TO_DASK,
+        "dequantize_linear": {"codes": da.from_array(CODES, chunks=2), "dtype": None} | GIVEN_TO_DASK,
+        "calibrate": {"x": LAZY, "dtype": "int8", "axis": 0, "symmetric": False, "convention": "onnx", "bins": 16}
+        | {"nan": "raise", "split_every": None},
+        "QuantizedArray": {"codes": da.from_array(CODES, chunks=2), "qparams": P, "shape": (3, 4)},
+        "QParams": FIELDS,
+    }.items()
+}
+# arguments that may also be wrong beside a value that is good alone: then the message names one or the other
+PARTNERS = {("QParams, nvfp4", "dtype"): "scale", ("QParams, nvfp4", "axis"): "scale"}
+PARTNERS |= {("layouts.from_tensors", "dtype"): "qzeros", ("NestedScale", "quantized"): "shape"}

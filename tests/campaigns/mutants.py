@@ -1,0 +1,290 @@
+"""Mutation testing of all that computes, chooses and refuses: `python -m tests.campaigns.mutants --hours 1`.
+
+A mutant is the package with one small change: an operator, constant, condition, argument or statement (see
+`mutating.operators`, which also says what is left out). It is killed where a probe fails: a case of the fuzzer, whose
+bytes are compared with the reference, or an ordinary quick test. A mutant that no probe notices survives; tests/
+mutants.toml has the reason where nothing could notice it. One that survives for no such reason fails the command: a
+test is missing, or the code is not needed.
+
+A first run records what each probe reaches, for some minutes; then a mutant is judged by the probes that reach it, in a
+process of its own in which the changed module is imported, and only kernels that are compiled of what was changed are
+compiled anew. Mutants are drawn from all modules, and a run goes on where the one before it stopped.
+
+Not changed: warm-up, documentation of conventions, measuring and tuning, which decide speed only; the thread pool, the
+memory of results and what reads CPython's objects, where a wrong word is an abort or a hang, which
+`tests.campaigns.stress` is for; the type inference of calls from users' compiled functions.
+"""
+
+import argparse
+import functools
+import json
+import pickle
+import random
+import re
+import sys
+import time
+import tomllib
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+FOLDER = TESTS.parent / ".pytest_cache" / "mutants"
+STATE = FOLDER / "state.json"
+REASONS = Path(__file__).with_name("mutants.toml")
+COMBINATIONS, KERNELS = 240, 180  # of the fuzzer, of which cases are drawn that need so many kernels
+
+_LEFT_OUT = {
+    "kernels/__init__.py",
+    "kernels/embedded.py",
+    "kernels/inspection.py",
+    "engine/simd/__init__.py",
+    "engine/simd/atomics.py",
+    "dispatch/compiled.py",
+    "formats/describe.py",
+}
+KILLED = "result", "error", "crash", "hang"
+
+
+def files():
+    """Files that are changed."""
+    from mutating.reach import ROOMS, ROOT
+
+    for room in ROOMS:
+        path = ROOT / room
+        for file in [path] if path.suffix else sorted(path.rglob("*.py")):
+            if file.relative_to(ROOT).as_posix() not in _LEFT_OUT:
+                yield file
+
+
+def sample(seed):
+    """All mutants, in an order of which any beginning is spread over all modules; by module, how many there are."""
+    from mutating.operators import mutants
+    from mutating.reach import ROOT
+
+    order, counts = [], {}
+    for file in files():
+        found = mutants(file, ROOT)
+        random.Random(f"{seed} {file.name}").shuffle(found)
+        counts[file.relative_to(ROOT).as_posix()] = len(found)
+        order += [(k / len(found) ** 0.75, mutant) for k, mutant in enumerate(found)]
+    return [mutant for _, mutant in sorted(order, key=lambda each: (each[0], each[1].name))], counts
+
+
+def reasons():
+    """Why mutants survive, by their names."""
+    rows = tomllib.loads(REASONS.read_text(encoding="utf-8")).get("mutant", []) if REASONS.exists() else []
+    return {row["name"]: row["reason"] for row in rows}
+
+
+class State:
+    """What became of each mutant so far, kept in a file."""
+
+    def __init__(self, path):
+        self.path = path
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        self.verdicts, self.seconds = kept.get("verdicts", {}), kept.get("seconds", 0.0)
+
+    def save(self):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_suffix(".new")
+        temporary.write_text(json.dumps({"seconds": self.seconds, "verdicts": self.verdicts}, indent=1))
+        temporary.replace(self.path)
+
+
+def rows(state, order, counts):
+    """Figures: a line for each module."""
+    from mutating.reach import file_of
+
+    explained, tables = reasons(), {file: Counter() for file in counts}
+    for mutant in order:
+        if (verdict := state.verdicts.get(mutant.name)) is not None:
+            outcome = verdict["outcome"]
+            if outcome not in KILLED:
+                outcome = "equivalent" if mutant.name in explained else "survived"
+            tables[file_of(mutant.path)][outcome] += 1
+    total = Counter()
+    for table in tables.values():
+        total += table
+    return [_row(file, counts[file], table) for file, table in tables.items()] + [
+        _row("all", sum(counts.values()), total)
+    ]
+
+
+def _row(name, mutants, table):
+    tried, killed = table.total(), sum(table[outcome] for outcome in KILLED)
+    able = tried - table["equivalent"]
+    return {
+        "module": name,
+        "mutants": mutants,
+        "tried": tried,
+        "other results": table["result"],
+        "errors": table["error"],
+        "crash or hang": table["crash"] + table["hang"],
+        "equivalent": table["equivalent"],
+        "survived": table["survived"],
+        "killed of those not equivalent": f"{100 * killed / able:.1f} %" if able else "",
+    }
+
+
+# --- what probes reach ------------------------------------------------------------------------------------------------
+
+
+def reach_of(progress, jobs):
+    """What each probe reaches, a file of tests at a time, recorded anew where the package or the file has changed."""
+    from mutating import probes, reach
+
+    folder, traces = FOLDER / "reach", FOLDER / "traces"
+    for each in (folder, traces):
+        each.mkdir(parents=True, exist_ok=True)
+    chosen = _kept(folder, "seeds", lambda: reach.choose_cases(COMBINATIONS, KERNELS))
+    with ThreadPoolExecutor(jobs) as pool:
+        cases = pool.submit(_kept, folder, "cases", lambda: reach.record_cases(chosen, traces, progress))
+        tests = [
+            pool.submit(_kept, folder, name, functools.partial(reach.record_tests, name, traces), name)
+            for name in probes.FILES
+        ]
+        for done, part in enumerate(tests):
+            progress("files of tests", done, len(tests))
+            part.result()
+    return reach.joined([each.result() for each in (cases, *tests)])
+
+
+def _kept(folder, name, make, *tests):
+    """What is in a file, made in a process of its own if there is none of the package and the tests as they are."""
+    from mutating import reach
+
+    path = folder / f"{name}.{reach.sources_digest(*tests)}.pickle"
+
+    def write():
+        temporary = path.with_suffix(".new")
+        temporary.write_bytes(pickle.dumps(make()))
+        temporary.replace(path)
+
+    if not path.exists():
+        for old in folder.glob(f"{name}.*"):
+            old.unlink()
+        reach.in_child(write)
+    return pickle.loads(path.read_bytes())
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def run_for(hours, state, order, reach, patience, jobs, again):
+    """Judge mutants for some hours, or all of them; those that survived before without a reason first, if `again`."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    explained, began, before = reasons(), time.monotonic(), state.seconds
+    verdicts, counts = state.verdicts, Counter(each["outcome"] in KILLED for each in state.verdicts.values())
+    unclear = [each for each in order if _survives(verdicts.get(each.name)) and each.name not in explained]
+    again = unclear if again else []
+    fresh = [each for each in order if each.name not in verdicts]
+    with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as progress:
+        task = progress.add_task("", total=len(again) + len(fresh))
+        until = began + hours * 3600
+        for done, (mutant, verdict) in enumerate(_judged(again + fresh, reach, patience, jobs, until)):
+            if mutant.name in verdicts:
+                counts[verdicts[mutant.name]["outcome"] in KILLED] -= 1
+            verdicts[mutant.name] = vars(verdict)
+            counts[verdict.outcome in KILLED] += 1
+            if verdict.outcome not in KILLED and mutant.name not in explained:
+                progress.console.print(f"{verdict.outcome}: {described(mutant)}", markup=False, highlight=False)
+            state.seconds = before + time.monotonic() - began
+            state.save()
+            text = f"{counts[True]:,} of {counts.total():,} killed"
+            progress.update(task, completed=done + 1, description=text)
+
+
+def _judged(order, reach, patience, jobs, until):
+    """Yield mutants with their verdicts, so many judged at once, until a time."""
+    with ThreadPoolExecutor(jobs) as pool:
+        running, left = {}, iter(order)
+        while True:
+            while len(running) < jobs and time.monotonic() < until and (mutant := next(left, None)) is not None:
+                running[pool.submit(_judge, mutant, reach, patience)] = mutant
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+
+
+def _judge(mutant, reach, patience):
+    """Judge a mutant by a few probes, and if it survives by more: a quarter of all mutants need those."""
+    from mutating import judge
+
+    verdict = judge.judge(mutant, judge.plan_for(mutant, reach))
+    if verdict.outcome in KILLED or patience == 1:
+        return verdict
+    return judge.judge(mutant, judge.plan_for(mutant, reach, patience))
+
+
+def _survives(verdict):
+    return verdict is not None and verdict["outcome"] not in KILLED
+
+
+def described(mutant):
+    """One line of a mutant."""
+    place = f"{mutant.path.relative_to(TESTS.parent)}:{mutant.lines.start}"
+    return f"{mutant.name}  {place}  {mutant.change}"
+
+
+def main():
+    from mutating import judge
+
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--hours", type=float, default=0.5, help="how long to run")
+    parser.add_argument("--state", type=Path, default=STATE, help="file that a run goes on from")
+    parser.add_argument("--seed", type=int, default=0, help="another sample")
+    parser.add_argument("--only", help="judge those alone whose name matches, and tell what became of them")
+    parser.add_argument("--patience", type=int, default=16, help="so many times the probes for what survives at first")
+    parser.add_argument("--again", action="store_true", help="judge those first that survived before, with no reason")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
+    given = parser.parse_args()
+    judge.prepare()
+    from rich.console import Console
+
+    console = Console()
+
+    def progress(what, done, of):
+        if done % 25 == 0 or of < 25:
+            console.print(f"{what}: {done:,}" + (f" of {of:,}" if of else ""), highlight=False)
+
+    reach = reach_of(progress, given.jobs)
+    for dropped in reach.dropped:
+        console.print(f"fails as things are: {dropped}", markup=False, highlight=False)
+    order, counts = sample(given.seed)
+    state = State(given.state)
+    if given.only:
+        return run_only([each for each in order if re.search(given.only, each.name)], reach, given.patience, state)
+    run_for(given.hours, state, order, reach, given.patience, given.jobs, given.again)
+    names = {mutant.name for mutant in order}
+    state.verdicts = {name: verdict for name, verdict in state.verdicts.items() if name in names}
+    import figures  # which imports the package
+
+    figures.store("mutants", rows(state, order, counts))
+    explained = reasons()
+    left = [each for each in order if _survives(state.verdicts.get(each.name)) and each.name not in explained]
+    for mutant in left:
+        print(f"{state.verdicts[mutant.name]['outcome']}: {described(mutant)}")
+    return int(bool(left))
+
+
+def run_only(chosen, reach, patience, state):
+    """Judge some mutants, and show what is known of each."""
+    from mutating import judge
+
+    survived = 0
+    for mutant in chosen:
+        plan = judge.plan_for(mutant, reach, patience)
+        print(described(mutant), f"  {len(plan.cases)} cases, {len(plan.tests)} tests", sep="\n")
+        verdict = judge.judge(mutant, plan)
+        print(" ", verdict)
+        state.verdicts[mutant.name] = vars(verdict)
+        state.save()
+        survived += verdict.outcome not in KILLED
+    return int(bool(survived))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

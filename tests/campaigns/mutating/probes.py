@@ -1,0 +1,176 @@
+"""Probes: cases of the fuzzer and ordinary tests, run one by one; what fails in one of them notices a mutant.
+
+All of this runs in a process that was forked before the package was imported.
+"""
+
+import contextlib
+import functools
+import itertools
+import math
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+
+# files with ordinary tests of what is computed and refused; of these the quick ones, but for WHOLE
+FILES = (
+    "contract",
+    "conventions",
+    "formats",
+    "formats_reference",
+    "errors",
+    "plan_cache",
+    "driver",
+    "equality",
+    "past_the_cache",
+    "gguf",
+    "gguf_formats",
+    "gguf_mixes",
+    "gguf_files",
+    "agreement",
+    "buffers",
+    "each_once",
+    "calibrator",
+    "codebooks",
+    "zarr",
+    "binarize",
+    "range_search",
+    "labelled",
+    "layouts",
+    "bit_layouts",
+    "tiles",
+    "objects",
+    "inputs",
+    "array_file",
+    "corners",
+    "corners_of_memory",
+    "simd",
+    "junk",
+    "row_lengths",
+)
+CORNERS = "/test_corners"  # in the names of files whose tests were written for mutants that survived
+WHOLE = "gguf_formats", "zarr", "binarize"
+# whose kernels few cases of the fuzzer need
+ALONE = "calibrator", "codebooks", "range_search", "corners", "corners_of_memory", "row_lengths", *WHOLE
+_KEPT = (
+    "fastq.engine.jit",
+    "fastq.engine.runtime.threadpool",
+    "fastq.engine.runtime.cpython",
+    "fastq.system",
+)  # whose caches are not cleared
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A case, by its seed, or a test, by its name for pytest."""
+
+    kind: str
+    name: str
+
+    @property
+    def seed(self):
+        return int(self.name)
+
+
+# --- caches -----------------------------------------------------------------------------------------------------------
+
+
+def clear_caches():
+    """Forget what the package has cached, so that the next call runs all that a first one runs."""
+    from fastq.dispatch.cache import plans
+    from fastq.system import lazy
+
+    plans.clear()
+    modules = [each for name, each in list(sys.modules.items()) if name.startswith("fastq.")]
+    for value in [value for module in modules for value in vars(module).values()]:
+        if isinstance(value, functools._lru_cache_wrapper) and not value.__module__.startswith(_KEPT):
+            value.cache_clear()
+    for row in _rows():
+        for name, value in [each for kind in type(row).__mro__ for each in vars(kind).items()]:
+            if isinstance(value, lazy.cached_property):
+                row.__dict__.pop(name, None)
+
+
+def _rows():
+    from fastq.formats.conventions import CONVENTIONS
+    from fastq.formats.floats import FLOAT_FORMATS
+    from fastq.formats.gguf import BLOCK_FORMATS
+    from fastq.formats.qtypes import QTYPES
+
+    return itertools.chain(*(table.values() for table in (CONVENTIONS, FLOAT_FORMATS, BLOCK_FORMATS, QTYPES)))
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+class Cases:
+    """Runs cases of the fuzzer one after the other."""
+
+    def __init__(self, exactly):
+        from fuzzing import check, exact
+
+        self.check, self.now = check, check.Settings()
+        if not exactly:  # the reference was compared with fractions before
+            exact.knows = lambda operation, call: False
+
+    def run(self, seed):
+        """Run the case of a seed; raises what it finds."""
+        return self.check.check(seed, self.now)[1]
+
+
+# --- tests ------------------------------------------------------------------------------------------------------------
+
+
+class Around:
+    """A plugin of pytest that runs something around each test, and keeps what came of it.
+
+    It stops when the process has used so many seconds. Of more tests than `most` it runs so many, evenly spaced.
+    """
+
+    def __init__(
+        self, before=lambda name: None, after=lambda name, seconds, passed: None, until=math.inf, most=sys.maxsize
+    ):
+        self.before, self.after, self.until, self.most = before, after, until, most
+        self.failed, self.passed, self.stopped = "", set(), False
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        items[:] = items[:: -(-len(items) // self.most) or 1]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        self.before(item.nodeid)
+        began = time.perf_counter()
+        outcome = yield
+        self.after(item.nodeid, time.perf_counter() - began, item.nodeid in self.passed)
+        if time.process_time() > self.until:
+            self.stopped, item.session.shouldstop = True, "enough"
+        return outcome
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed and not self.failed:
+            self.failed = f"{report.nodeid}: {str(report.longrepr)[-600:]}"
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+
+    def pytest_collectreport(self, report):
+        if report.failed and not self.failed:
+            self.failed = f"{report.nodeid}: {str(report.longrepr)[-600:]}"
+
+
+def file_of_tests(name):
+    """The file of the tests that FILES names so."""
+    (path,) = TESTS.rglob(f"test_{name}.py")
+    return path
+
+
+def run_tests(names, around, *options):
+    """Run tests in this process; the exit code of pytest."""
+    arguments = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:benchmark", "-o", "addopts=", *options]
+    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what was imported before
+    with open("/dev/null", "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+        return int(pytest.main([*arguments, *names], plugins=[around]))

@@ -1,0 +1,410 @@
+"""Which lines of the package each probe runs, which kernels it launches, and which lines these are compiled of.
+
+A mutant is judged by the probes that reach it, and only kernels that are compiled of what it changes are compiled anew.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mutating.probes import ALONE, TESTS, WHOLE, Around, Cases, Probe, clear_caches, file_of_tests, run_tests
+
+ROOT = TESTS.parent / "fastq"
+ROOMS = ("kernels", "engine/simd", "dispatch", "formats", "engine/runtime/driver.py", "system/arguments.py")
+MOST_TESTS = 500  # of a file; a trace takes as long as tests ten times over
+_PREFIXES = tuple(str(ROOT / room) for room in ROOMS)
+
+
+def file_of(path):
+    """Name of a file below the package."""
+    return str(path)[len(str(ROOT)) + 1 :]
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """Lines of the package that run."""
+
+    def __init__(self):
+        self.seen, self._codes = set(), {}
+
+    def _call(self, frame, event, arg):
+        code = frame.f_code
+        watched = self._codes.get(code)
+        if watched is None:
+            watched = self._codes[code] = code.co_filename.startswith(_PREFIXES)
+        if watched:
+            self.seen.add((code.co_filename, code.co_firstlineno))
+            return self._line
+        return None
+
+    def _line(self, frame, event, arg):
+        self.seen.add((frame.f_code.co_filename, frame.f_lineno))
+        return self._line
+
+    def start(self):
+        self.seen = set()
+        self.go_on()
+
+    def go_on(self):
+        sys.settrace(self._call)
+
+    def stop(self):
+        """Lines since `start`, by file."""
+        sys.settrace(None)
+        found = {}
+        for path, line in self.seen:
+            found.setdefault(file_of(path), set()).add(line)
+        return {file: sorted(lines) for file, lines in found.items()}
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def kernel_name(function, result, arguments):
+    """A name of a compiled function and its types."""
+    function = getattr(function, "py_func", function)
+    what = f"{function.__module__}.{function.__qualname__} {result} {arguments}"
+    return hashlib.sha256(what.encode()).hexdigest()[:20]
+
+
+class Kernels:
+    """Notes the kernels that are asked for; traces how each is compiled, in a process of its own, once."""
+
+    def __init__(self, folder):
+        from fastq.engine.jit import compile as jit
+
+        self.jit, self.folder, self.asked, self.traced, self.traces = jit, folder, set(), {}, True
+        self.whole = jit.c_function
+        jit.c_function = self._c_function
+
+    def _c_function(self, function, result, *arguments):
+        name = kernel_name(function, result, arguments)
+        self.asked.add(name)
+        function, tracing = getattr(function, "py_func", function), sys.gettrace()
+        sys.settrace(None)
+        try:
+            if self.traces and name not in self.traced:
+                self.traced[name] = self._traced(function, result, arguments)
+            return self.whole(function, result, *arguments)
+        finally:
+            sys.settrace(tracing)
+
+    def _traced(self, function, result, arguments):
+        with self.jit.jit_enabled():
+            file = self.jit._file(function, result, arguments)
+        kept = self.folder / f"{file.path.stem}.json"
+        if not kept.exists():
+            in_child(lambda: _trace(self.jit, file, kept, function, result, arguments))
+        return json.loads(kept.read_text())
+
+
+def in_child(work):
+    """Do some work in a process of its own, of which only files are left; raises RuntimeError if it fails."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise RuntimeError(f"a process of its own ended with exit code {code}")
+
+
+def _trace(jit, file, kept, function, result, arguments):
+    """Compile a kernel, and keep the lines that it is made of and how long that takes."""
+    from numba.core.typed_passes import NopythonTypeInference
+
+    from fastq.engine.jit import pipeline
+
+    typed, lines, infer = {}, Lines(), NopythonTypeInference.run_pass
+
+    def run_pass(self, state):
+        """Note the lines of a function that are left once branches that types rule out are gone."""
+        if (path := state.func_id.filename).startswith(_PREFIXES):
+            blocks = state.func_ir.blocks.values()
+            found = typed.setdefault(file_of(path), {state.func_id.firstlineno})
+            found.update(statement.loc.line for block in blocks for statement in block.body)
+        return infer(self, state)
+
+    NopythonTypeInference.run_pass = run_pass
+    is_there = file.load() is not None
+    if is_there:
+        pipeline._Whole._optimize_final_module = lambda self: None
+    with jit.jit_enabled(), jit._without_collection():
+        _choosers.lines = lines
+        library = pipeline.compile_library(function, result, arguments)
+        _choosers.lines = None
+        found = lines.stop()
+        if not is_there:
+            file.save(library.machine_code())
+    for file, more in typed.items():
+        found[file] = sorted(more.union(found.get(file, ())))
+    name = jit._name(function, arguments)
+    temporary = kept.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps({"name": name, "lines": found}))
+    temporary.replace(kept)
+
+
+class Choosers:
+    """Traces what the package runs in Python while a kernel is compiled: all of Numba would take five times as long."""
+
+    def __init__(self):
+        self.lines = None
+
+    def install(self):
+        """Wrap what compiled functions are declared by, before the modules that declare them are imported."""
+        from fastq.engine import jit
+        from fastq.engine.jit import functions
+
+        overload, intrinsic = functions.overload, functions.intrinsic
+
+        def traced_overload(function, choose, **options):
+            return overload(function, self.traced(choose), **options)
+
+        def traced_intrinsic(function):
+            @functools.wraps(function)
+            def typed(*arguments):
+                found = self.traced(function)(*arguments)
+                return found and (found[0], self.traced(found[1]))
+
+            return intrinsic(typed)
+
+        functions.overload = jit.overload = traced_overload
+        functions.intrinsic = jit.intrinsic = traced_intrinsic
+
+    def traced(self, function):
+        """A function that is traced while `lines` are there."""
+
+        @functools.wraps(function)
+        def call(*arguments, **named):
+            if self.lines is None or sys.gettrace():
+                return function(*arguments, **named)
+            self.lines.go_on()
+            try:
+                return function(*arguments, **named)
+            finally:
+                sys.settrace(None)
+
+        return call
+
+
+_choosers = Choosers()
+
+
+# --- which cases ------------------------------------------------------------------------------------------------------
+
+
+class _Stub:
+    """Stands for compiled functions, to learn which ones a case needs; nothing is computed."""
+
+    def __init__(self):
+        from fastq.engine.jit import compile as jit
+        from fastq.engine.runtime import driver, threadpool
+
+        self.features = {}
+        self.asked = set()
+        jit.c_function = self._c_function
+        self.compiled = jit.Compiled
+        # where `driver.bind` looks for them: other modules have `bind` itself
+        driver._driver = lambda: lambda *operands: 0
+        threadpool.pool_for = lambda threads: None
+
+    def _c_function(self, function, result, *arguments):
+        name = kernel_name(function, result, arguments)
+        self.asked.add(name)
+        if name not in self.features:
+            self.features[name] = _features(arguments)
+        return self.compiled(len(self.features) << 12, True)
+
+
+def _features(arguments):
+    """What a kernel is: a set of names and values."""
+    kernel = next((kind for kind in arguments if hasattr(kind, "loop")), None)
+    if kernel is None:
+        return {("function", str(arguments))}
+    found = {("loop", kernel.loop.__qualname__), ("operands", str(kernel.operands))}
+    found |= {("operand", str(each)) for each in kernel.operands}
+    for name, value in vars(kernel.spec).items():
+        fields = value._asdict() if hasattr(value, "_asdict") else {"": value} if not name.startswith("_") else {}
+        for field_, inner in fields.items():
+            nested = inner._asdict() if hasattr(inner, "_asdict") else {"": inner}
+            found |= {(f"{name} {field_} {key}", str(each)) for key, each in nested.items()}
+    return found
+
+
+def choose_cases(combinations, kernels, seed=0):
+    """Seeds of cases that need few kernels of many sorts, which differ in as many pairs of features as can be."""
+    import warnings
+
+    from fuzzing.cases import Case
+    from fuzzing.check import Settings, function_of
+    from fuzzing.combinations import CASES
+
+    import fastq
+
+    stub, now, needs, rng = _Stub(), Settings(), {}, random.Random(seed)
+    warnings.simplefilter("ignore")
+    for number in range(combinations):
+        for each in rng.sample(range(CASES), 30):
+            case = Case(number * CASES + each)
+            if case.size not in ("0 to 8", "to 60", "to 600", "to 5000") and not (case.size == "chunks" and each % 4):
+                continue
+            now.use(case)
+            clear_caches()
+            stub.asked = set()
+            with contextlib.suppress(Exception):
+                call = case.call()
+                function_of(fastq, case.of.operation)(*call.args, **call.options)
+            needs.setdefault(frozenset(stub.asked), []).append(case.seed)
+    chosen = _greedy(needs, stub.features, kernels, rng)
+    fitting = [seeds for group, seeds in needs.items() if group <= chosen]
+    return [seed for seeds in fitting for seed in rng.sample(seeds, min(len(seeds), 12))]
+
+
+def _pairs(features):
+    return {hash((a, b)) for a in features for b in features if a <= b}
+
+
+def _greedy(needs, features, kernels, rng):
+    """Choose kernels, by groups that cases need, for the new pairs of features that each of them brings."""
+    pairs = {name: _pairs(found) for name, found in features.items()}
+    groups = [group for group in needs if group]
+    chosen, covered = set(), set()
+    while groups and len(chosen) < kernels:
+        worth = {}
+        for group in rng.sample(groups, min(150, len(groups))):
+            new = group - chosen
+            worth[group] = len(set().union(*(pairs[name] for name in new)) - covered) / len(new)
+        best = max(worth, key=worth.get)
+        chosen |= best
+        covered |= set().union(*(pairs[name] for name in best))
+        groups = [group for group in groups if group - chosen]
+    return chosen
+
+
+# --- the map ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Reach:
+    """What each probe runs, and what each kernel is compiled of."""
+
+    probes: list = field(default_factory=list)
+    seconds: list = field(default_factory=list)
+    kernels: list = field(default_factory=list)  # of each probe, a set of names
+    lines: dict = field(default_factory=dict)  # by file and line, a set of places of probes
+    compiled: dict = field(default_factory=dict)  # by file and line, a set of names of kernels
+    traced: set = field(default_factory=set)  # names of kernels of which it is known what they are compiled of
+    dropped: list = field(default_factory=list)  # probes that fail as things are
+
+    def add(self, probe, seconds, kernels, lines):
+        place = len(self.probes)
+        self.probes.append(probe)
+        self.seconds.append(seconds)
+        self.kernels.append(set(kernels))
+        for file, found in lines.items():
+            for line in found:
+                self.lines.setdefault((file, line), set()).add(place)
+
+    def add_kernels(self, traced):
+        self.traced |= traced.keys()
+        for name, kernel in traced.items():
+            for file, found in kernel["lines"].items():
+                for line in found:
+                    self.compiled.setdefault((file, line), set()).add(name)
+
+
+@dataclass
+class Recorded:
+    """What some probes run, one after the other, and what the kernels are compiled of that they need."""
+
+    probes: list = field(default_factory=list)  # with seconds, names of kernels, and lines by file
+    traced: dict = field(default_factory=dict)  # kernels by name
+    dropped: list = field(default_factory=list)  # probes that fail as things are
+
+
+def record_cases(seeds, folder, progress):
+    """Run cases of the fuzzer under a trace; what they reach."""
+    from fuzzing.check import settings
+
+    _choosers.install()
+    lines, kernels, recorded = Lines(), Kernels(folder), Recorded()
+    with settings():
+        cases = Cases(exactly=False)
+        for done, seed in enumerate(seeds):
+            progress("cases", done, len(seeds))
+            clear_caches()
+            kernels.asked = set()
+            try:
+                cases.run(seed)  # compiles what it needs
+                clear_caches()
+                lines.start()
+                began = time.perf_counter()
+                cases.run(seed)
+                seconds = time.perf_counter() - began
+            except Exception as error:
+                lines.stop()
+                recorded.dropped.append(f"{seed}: {error!r:.300}")
+                continue
+            recorded.probes.append((Probe("case", str(seed)), seconds, kernels.asked, lines.stop()))
+    recorded.traced = kernels.traced
+    return recorded
+
+
+def record_tests(name, folder):
+    """Run the tests of a file under a trace; what they reach."""
+    _choosers.install()
+    lines, kernels, recorded = Lines(), Kernels(folder), Recorded()
+    kernels.traces = name in ALONE  # other kernels are those of cases, and would take as long again
+
+    def before(name):
+        clear_caches()
+        kernels.asked = set()
+        lines.start()
+
+    def after(name, seconds, passed):
+        found = lines.stop()
+        if passed:
+            recorded.probes.append((Probe("test", name), seconds, kernels.asked, found))
+        else:
+            recorded.dropped.append(name)
+
+    options = ["--all"] if name in WHOLE else []
+    run_tests([str(file_of_tests(name))], Around(before, after, most=MOST_TESTS), *options)
+    recorded.traced = kernels.traced
+    return recorded
+
+
+def joined(parts):
+    """Join what was recorded."""
+    reach = Reach()
+    for part in parts:
+        for probe in part.probes:
+            reach.add(*probe)
+        reach.add_kernels(part.traced)
+        reach.dropped += part.dropped
+    return reach
+
+
+def sources_digest(*tests):
+    """A checksum of the package, of what makes probes, and of files of tests."""
+    files = [*sorted(ROOT.rglob("*.py")), *sorted((TESTS / "campaigns" / "fuzzing").glob("*.py"))]
+    files += [TESTS / "support" / "catalogue.py", TESTS / "conftest.py", *map(file_of_tests, tests)]
+    files += [Path(__file__), Path(__file__).with_name("probes.py")]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

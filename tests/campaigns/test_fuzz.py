@@ -1,0 +1,406 @@
+"""The fuzzer's own tests, and some cases of it: `python -m tests.campaigns.fuzz` runs many."""
+
+import copy
+import ctypes
+import itertools
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import fuzz
+import numpy as np
+import pytest
+from fuzzing import check as checking
+from fuzzing import exact
+from fuzzing.arrays import as_dtype
+from fuzzing.cases import Call, Case
+from fuzzing.check import Different, Settings, check, check_call, parts, settings
+from fuzzing.combinations import CASES, OPERATIONS, combination, share_streamed, streams
+from fuzzing.functions import function_of
+from fuzzing.product import PRODUCT, met
+from refusals import counts_nothing
+
+import fastq
+from fastq import reference
+
+# the first combination of each operation whose kernels other tests need too
+OWN = ("gguf_quantize", "gguf_dequantize", "nest_scale", "pack", "unpack")  # that have formats of their own
+FIRST = {}
+for number in itertools.count():
+    of = combination(number)
+    usual = of.convention == "onnx" and of.dtype == "float32" and of.range == "minmax"
+    if usual and (of.format in ("int8", "uint8") or of.operation in OWN):
+        FIRST.setdefault(of.operation, number)
+    if len(FIRST) == len(OPERATIONS):
+        break
+QUICK = ("quantize_linear", "minmax")
+
+
+def seeds(operation, count, size=None):
+    """Seeds of an operation's combination, of arrays of one size or any but the largest."""
+    first = FIRST[operation] * CASES
+    wanted = [
+        seed
+        for seed in range(first, first + CASES)
+        if Case(seed).size in ([size] if size else ["0 to 8", "to 60", "to 600"])
+    ]
+    return wanted[:count]
+
+
+def outcomes(seeds):
+    with settings():
+        now = Settings()
+        return Counter(check(seed, now)[1] for seed in seeds)
+
+
+@pytest.mark.slow("compiles 10 kernels each", quick=lambda operation: operation in QUICK)
+@pytest.mark.parametrize("operation", sorted(FIRST))
+def test_cases_of_an_operation(operation):
+    assert outcomes(seeds(operation, 12)).total() == 12
+
+
+@pytest.mark.slow("compiles 60 kernels")
+def test_cases_anywhere():
+    """Of any convention, format and dtype, one in so many."""
+    assert outcomes(range(7, 10 * CASES, CASES // 2)).total() == 20
+
+
+def test_a_seed_is_one_case():
+    for seed in range(0, 30 * CASES, 173):
+        one, other = Case(seed).call(), Case(seed).call()
+        assert repr(one.options.keys()) == repr(other.options.keys())
+        assert [memory.tobytes() for memory in one.memories] == [memory.tobytes() for memory in other.memories]
+        for name in ("args", "options"):
+            shapes = [
+                [
+                    getattr(a, "strides", None)
+                    for a in (getattr(call, name) if name == "args" else call.options.values())
+                ]
+                for call in (one, other)
+            ]
+            assert shapes[0] == shapes[1]
+    assert Case(0).call().memories != Case(1).call().memories
+
+
+def test_all_of_the_product_is_drawn():
+    """Cases have no value that the tables lack, and small ones have all but what belongs to large arrays."""
+    known = {(axis, value) for axis, values in PRODUCT.items() for value in values}
+    large = {("size", size) for size in PRODUCT["size"] if size not in ("0 to 8", "to 60")}
+    large |= {("format of 2^24 and more", format) for format in PRODUCT["format of 2^24 and more"]}
+    found, seed = set(), 0
+    while found < known - large and seed < 20000 * CASES:
+        if (case := Case(seed)).size in ("0 to 8", "to 60"):
+            case.call()
+            found |= {(axis, value) for axis, values in case.axes.items() for value in values}
+        seed += 487
+    assert found == known - large
+
+
+def test_what_no_case_met_shows():
+    row = next(row for row in met({"nan": {"zero": 3, "keep": 1}}) if row["axis"] == "nan")
+    assert row == {"axis": "nan", "values met": "2 of 3", "cases of the rarest": 0}
+
+
+def test_each_format_is_as_often_of_the_largest_size():
+    """By the tables each has the share of cases that combinations have, within five standard deviations."""
+    count = 4000
+    found = Counter(of.format for of in map(combination, range(count)) if streams(of))
+    for format in PRODUCT["format"]:
+        share = share_streamed(format)
+        assert share > 0
+        assert abs(found[format] - share * count) < 5 * (share * count) ** 0.5
+
+
+def spoiled(result, which):
+    """A result of which one array, number or text is wrong by a bit; None if it has no such."""
+    result = copy.deepcopy(result)
+    if isinstance(result, fastq.Comparison):
+        found = result.max_abs_error
+        return replace(result, max_abs_error=np.nextafter(found, 9)) if which == 0 and np.isfinite(found) else None
+    arrays = [each for each in parts(result).values() if isinstance(each, np.ndarray) and each.size]
+    if which >= len(arrays):
+        return None
+    arrays[which].flags.writeable = True
+    last = np.array(arrays[which].reshape(-1)[-1:])
+    last.view(np.uint8)[0 if last.dtype.byteorder != ">" else -1] ^= 1
+    arrays[which][np.unravel_index(arrays[which].size - 1, arrays[which].shape)] = last[0]
+    return result
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_wrong_bit_is_found(operation, monkeypatch):
+    """In each part of each result: the reference stands for the fast function, right and wrong. No kernel is needed."""
+    plain, which, found = function_of(reference, operation), None, Counter()
+
+    def stand_in(*args, **options):
+        result = plain(*args, **options)
+        return result if which is None else spoiled(result, which)
+
+    monkeypatch.setattr(checking, "function_of", lambda api, _: stand_in if api is fastq else plain)
+    monkeypatch.setattr(exact, "knows", lambda *_: False)
+    for seed in seeds(operation, 60):
+        which = None
+        if found.total() > 9:
+            break
+        if check_call(Case(seed)) == "refused" or Case(seed).call().out is not None:
+            continue
+        call = Case(seed).call()
+        result = plain(*call.args, **call.options)
+        for which in itertools.count():
+            if spoiled(result, which) is None:
+                break
+            with pytest.raises(Different):
+                check_call(Case(seed))
+            found[which] += 1
+    assert found
+
+
+def test_a_message_that_counts_nothing_is_found(monkeypatch):
+    def refuse(*args, **options):
+        raise ValueError("x has 0 infinite values: their range has no scale")
+
+    monkeypatch.setattr(checking, "function_of", lambda api, operation: refuse)
+    with pytest.raises(Different, match="counts none of what it complains about"):
+        check_call(Case(seeds("minmax", 1)[0]))
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("x has 0 NaN; pass nan='zero' to take them for 0.0", True),
+        ("scale has 0 values that are not finite", True),
+        ("arrays that have 0 infinite values", True),
+        ("x has 10 NaN; pass nan='zero'", False),
+        ("x has 0.5, which is out of range", False),
+        ("q has 0 axes, but the index is for 2", False),
+        ("weight has 0 bytes, but shape (3,) needs 2", False),
+    ],
+)
+def test_which_messages_count_nothing(message, expected):
+    assert counts_nothing(message) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "operation"),
+    [
+        (reference.codes, "rounded", "quantize_linear"),
+        (reference.search, "from_range", "choose_qparams"),
+        (reference.operations, "extremes", "minmax"),
+    ],
+)
+def test_a_wrong_rule_is_found(module, name, operation, monkeypatch):
+    right = getattr(module, name)
+
+    def wrong(x, *args):
+        result = right(x, *args)
+        if name == "rounded":
+            return np.floor(x) if args == ("half_even",) else result
+        return tuple(np.nextafter(part, 9).astype(part.dtype) if part.dtype.kind == "f" else part for part in result)
+
+    monkeypatch.setattr(module, name, wrong)
+    with pytest.raises((Different, exact.NotExact)):
+        outcomes(seeds(operation, 40))
+
+
+def test_what_is_written_beside_an_output_is_found(monkeypatch):
+    right = fastq.quantize_linear
+
+    def careless(*args, **options):
+        result = right(*args, **options)
+        if (out := options.get("out")) is not None and out.size:
+            ctypes.memset(np.lib.array_utils.byte_bounds(out)[0] - 1, 0, 1)
+        return result
+
+    monkeypatch.setattr(fastq, "quantize_linear", careless)
+    with pytest.raises(Different, match="memory"):
+        outcomes(seeds("quantize_linear", 60))
+
+
+def test_other_errors_are_found(monkeypatch):
+    def refuse(*args, **options):
+        raise ValueError("axis is not to our liking")
+
+    monkeypatch.setattr(fastq, "minmax", refuse)
+    with settings(), pytest.raises(Different, match="not a tuple"):
+        check_call(Case(seeds("minmax", 1)[0]))
+
+
+# --- fractions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", exact.OPERATIONS)
+def test_fractions_agree_with_the_reference(operation):
+    """In every convention and format that they know: no kernel is compiled."""
+    tried = Counter()
+    for number in range(1500):
+        if (of := combination(number)).operation != operation or tried[of.row.name] > 20 or len(tried) > 4:
+            continue
+        for seed in range(number * CASES, number * CASES + 40):
+            if (case := Case(seed)).size not in ("0 to 8", "to 60"):
+                continue
+            call = case.call()
+            try:
+                result = function_of(reference, operation)(*call.args, **call.options)
+            except (TypeError, ValueError):
+                continue
+            if exact.knows(operation, call) and exact.check(operation, case.call(), result):
+                tried[of.row.name] += 1
+    assert len(tried) > 4
+
+
+@pytest.mark.parametrize("convention", fastq.CONVENTIONS)
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_fractions_find_a_wrong_number_of_a_convention(convention, symmetric):
+    """Of scales and zero points, of codes and of values, by the formulas of each row."""
+    row = fastq.CONVENTIONS[convention]
+    if ("symmetric" if symmetric else "asymmetric") not in row.schemes:
+        return
+    x = np.array([[-0.3, 0.7, 2.5], [1.25, -1.75, 0.1]], np.float32)
+    options = {"axis": 0, "symmetric": symmetric, "convention": convention}
+    call = Call([x, row.formats[0] if row.formats else "uint8"], options)
+    q = reference.quantize(*call.args, **options)
+    p, decoding, values = q.qparams, Call([q], {}), reference.dequantize(q)
+    assert exact.check("quantize", call, q)
+    assert exact.check("dequantize", decoding, values)
+    values[1, 2] = np.nextafter(values[1, 2], np.float32(9))
+    codes = q.codes.copy()
+    codes[1, 0] ^= 1
+    other = p.zero_point.copy()
+    other[0] += 1
+    wrong = [
+        ("quantize", call, fastq.QuantizedArray(codes, p, q.shape)),
+        ("choose_qparams", call, p.with_values(np.nextafter(p.scale, p.scale.dtype.type(9)), p.zero_point)),
+        ("choose_qparams", call, p.with_values(p.scale, other)),
+        ("dequantize", decoding, values),
+    ]
+    for operation, of, result in wrong:
+        with pytest.raises(exact.NotExact):
+            exact.check(operation, of, result)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"), [("float16", "u2"), ("bfloat16", "u2"), ("float32", "u4"), ("float64", "u8")]
+)
+def test_fractions_are_rounded_as_floats_are(name, bits):
+    """Numbers halfway between two floats and beside, subnormal ones and those that overflow, against NumPy's casts."""
+    dtype, rng = as_dtype(name), np.random.default_rng(4)
+    with np.errstate(invalid="ignore"):
+        x = rng.integers(0, 2 ** (8 * dtype.itemsize) - 1, 300, np.uint64).astype(bits).view(dtype).astype(np.float64)
+    x = np.abs(x[np.isfinite(x)])
+    for value in x:
+        assert exact.rounded(Fraction(float(value)), name) == Fraction(float(value))
+    if name == "float64":
+        assert exact.rounded(Fraction(1) + Fraction(1, 2**53), name) == 1
+        assert exact.rounded(Fraction(1) + Fraction(3, 2**53), name) == 1 + Fraction(1, 2**51)
+        assert exact.rounded(Fraction(1, 2**1075), name) == 0
+        assert exact.rounded(Fraction(2) ** 1024, name) == exact.INF
+        return
+    wide = np.concatenate([rng.standard_normal(300) * 10.0 ** rng.integers(-45, 39, 300), (x[:-1] + x[1:]) / 2])
+    with np.errstate(all="ignore"):
+        for value in wide[np.isfinite(wide)]:
+            if name != "bfloat16":  # to which ml_dtypes casts by way of float32
+                assert float(exact.rounded(Fraction(float(value)), name)) == float(np.array(value).astype(dtype))
+
+
+@pytest.mark.parametrize("operation", exact.OPERATIONS)
+def test_fractions_find_a_wrong_result(operation):
+    found = 0
+    for seed in seeds(operation, 30):
+        case = Case(seed)
+        call = case.call()
+        try:
+            result = function_of(reference, operation)(*call.args, **call.options)
+        except (TypeError, ValueError):
+            continue
+        if not (exact.knows(operation, call) and exact.check(operation, case.call(), result)):
+            continue
+        with pytest.raises(exact.NotExact):
+            exact.check(operation, case.call(), spoiled(result, 0))
+        found += 1
+    assert found > 2
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_dies_is_a_failure_of_its_case(tmp_path, monkeypatch):
+    """The next one goes on after it, and what was counted is kept."""
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "seed = int(sys.argv[1])\n"
+        "while True:\n"
+        "    print(json.dumps(['seed', seed]), flush=True)\n"
+        "    if seed == 3: os.abort()\n"
+        "    if seed == 5: print(json.dumps(['failure', 5, 'wrong']), flush=True)\n"
+        "    if seed == 8: print(json.dumps(['counts', [['outcome', 'values', 7]]]), flush=True); sys.exit()\n"
+        "    seed += 1\n"
+    )
+    monkeypatch.setattr(fuzz, "command", lambda kind, seed, *_: [sys.executable, str(script), str(seed)])
+    messages = []
+    worker = fuzz.Worker(0)
+    for kind, *what in worker.messages(time.monotonic() + 30):
+        messages.append((kind, what[0]))
+        if kind == "counts":
+            break
+    worker.process.kill()
+    worker.process.communicate()
+    assert [seed for kind, seed in messages if kind == "failure"] == [3, 5]
+    assert messages[-2:] == [("seed", 8), ("counts", [["outcome", "values", 7]])]
+
+
+def test_workers_share_the_combinations():
+    """Beside each other they run all cases from a seed on, once; what each of them reports arrives."""
+    shares = [list(itertools.islice(fuzz.seeds_from(1234, place, 3), 2 * CASES)) for place in range(3)]
+    assert {seed // CASES % 3 for seed in shares[1]} == {1}
+    assert sorted(seed for share in shares for seed in share)[: 4 * CASES] == list(range(1234, 1234 + 4 * CASES))
+
+    class Reporting:
+        def __init__(self, name):
+            self.name = name
+
+        def messages(self, until):
+            yield from ([self.name, k] for k in range(until))
+
+    assert Counter(name for name, _ in fuzz.messages_of([Reporting("a"), Reporting("b")], 50)) == {"a": 50, "b": 50}
+
+
+def test_a_run_from_a_seed_leaves_state_and_figures_alone(monkeypatch):
+    """It fails where a case does."""
+    runs = []
+
+    def run(hours, state, jobs):
+        runs.append((hours, state.path, state.next, jobs))
+        state.failing["7"] = "wrong"
+        state.save()
+
+    monkeypatch.setattr(fuzz, "run_for", run)
+    monkeypatch.setattr("figures.store", lambda *_: pytest.fail("stored"))
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--first", "1500", "--hours", "0.05", "--jobs", "2"])
+    assert fuzz.main() == 1
+    assert runs == [(0.05, None, 1500, 2)]
+
+
+def test_state_goes_on(tmp_path):
+    state = fuzz.State(tmp_path / "state.json")
+    state.add(
+        [
+            ["outcome", "values", 3],
+            ["operation", "quantize", 3],
+            ["outcome of quantize", "values", 3],
+            ["nan", "zero", 3],
+        ]
+    )
+    state.next, state.failing = 17, {"4": "wrong"}
+    state.save()
+    again = fuzz.State(Path(tmp_path / "state.json"))
+    assert (again.next, again.cases, again.failing) == (17, 3, {"4": "wrong"})
+    operations, axes = again.rows()
+    assert operations[0]["cases"] == operations[0]["same bytes"] == 3
+    assert operations[-1]["failures"] == 1
+    assert axes == met({"operation": {"quantize": 3}, "nan": {"zero": 3}})
+    assert json.loads((tmp_path / "state.json").read_text())["next"] == 17

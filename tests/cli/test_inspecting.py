@@ -1,0 +1,499 @@
+"""fastq inspect, compare, suggest and completion; tables on terminals of any width."""
+
+import csv
+import io
+import json
+import os
+import re
+import sys
+from html.parser import HTMLParser
+
+import gguf
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from quantized_arrays import ARRAYS
+from safetensors.numpy import save_file
+
+import fastq
+from fastq import reference
+from fastq.cli.app import cli
+from fastq.cli.page import page
+from fastq.cli.pictures import INK, Picture
+from fastq.cli.report import print_table
+from fastq.cli.tables import csv_text, json_text
+from fastq.io.scheme import Scheme
+from fastq.io.tensors import _row_ends as row_ends
+from fastq.io.tensors import extent_of, tensors_of
+from fastq.system.dtypes import ML_FLOATS
+
+RNG = np.random.default_rng(4)
+W = RNG.standard_normal((96, 64)).astype(np.float32)
+W[5] *= 50
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    """A folder with a plain and a quantized file, of which one is the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    spoiled = RNG.standard_normal(8).astype(np.float32)
+    spoiled[[1, 2]] = np.nan, np.inf
+    save_file({"layer.weight": W, "layer.bias": spoiled, "ids": np.arange(5)}, "in.safetensors")
+    np.save("w.npy", W)
+    np.save("near.npy", W + np.float32(0.25))
+
+
+def run(*arguments, exit_code=0, **environment):
+    result = CliRunner().invoke(cli, [str(a) for a in arguments], env=environment)
+    assert result.exit_code == exit_code, result.output
+    return result.stdout
+
+
+# inspect
+
+
+def test_a_file_is_inspected():
+    output = run("inspect", "in.safetensors")
+    assert re.search(rf"layer\.weight +96 x 64 +F32 +24,576 +{W.min():.4g} +{W.max():.4g} +- +- +1: 5", output)
+    assert re.search(r"layer\.bias +8 +F32 +32 .* 1 +1 +-", output)
+    assert re.search(r"3 tensors, 24,648 bytes", output)
+    assert "min" not in run("inspect", "in.safetensors", "--header")
+
+
+def test_a_quantized_file_shows_the_tensors_that_it_was_made_from(tmp_path):
+    run("quantize", "w.npy", "q.safetensors", "--axis", "none")
+    (entry,) = json.loads(run("inspect", "q.safetensors", "--json"))
+    values = reference.dequantize(reference.quantize(W, "int8", symmetric=True))
+    assert (entry["name"], entry["shape"], entry["scheme"]) == ("w", [96, 64], "int8 symmetric")
+    assert (entry["lo"], entry["hi"], entry["nan"], entry["outliers"]) == (values.min(), values.max(), 0, [5])
+    assert entry["bytes"] == 96 * 64 + 4
+
+
+@pytest.mark.parametrize("name", ["int8", "packed", "float8 fnuz", "convention", "bits"])
+def test_a_file_of_one_array_is_inspected_and_compared(tmp_path, name):
+    q = ARRAYS[name]
+    q.save("q.safetensors")
+    np.save("q.npy", reference.dequantize(q))
+    (entry,) = json.loads(run("inspect", "q.safetensors", "--json"))
+    assert (entry["name"], entry["shape"]) == ("q", list(q.shape))
+    assert entry["bytes"] == q.codes.nbytes + q.scale.nbytes + q.zero_point.nbytes
+    whose = {"axis": q.axis, "block_size": q.block_size, "symmetric": q.symmetric}
+    assert entry["scheme"] == str(Scheme(str(q.dtype), **whose, convention="own" if name == "convention" else "onnx"))
+    if name != "float8 fnuz":  # of which some codes are NaN
+        (compared,) = json.loads(run("compare", "q.npy", "q.safetensors", "--json"))
+        assert compared["max_abs_error"] == 0
+
+
+def test_what_is_no_file_of_tensors_is_told_who_reads_it(tmp_path):
+    q = ARRAYS["int8"]
+    q.save("q.safetensors")
+    q.qparams.save("p.safetensors")
+    for command, name, told in (
+        (["inspect", "p.safetensors"], "p", "QParams.save wrote it, and fastq.QParams.load reads it"),
+        (["dequantize", "p.safetensors", "o.npy"], "p", "QParams.save wrote it, and fastq.QParams.load reads it"),
+        (["dequantize", "q.safetensors", "o.npy"], "q", "QuantizedArray.save wrote it, and fastq.load reads it"),
+    ):
+        result = CliRunner().invoke(cli, command)
+        assert (result.exit_code, result.stderr) == (1, f"Error: {name}.safetensors: {told}\n")
+    result = CliRunner().invoke(cli, ["inspect", "."])  # of a folder the file is named too
+    assert (result.exit_code, "p.safetensors: QParams.save wrote it" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("name", ML_FLOATS)
+def test_floats_that_numpy_lacks_are_inspected(tmp_path, name):
+    dtype = np.dtype(getattr(ml_dtypes, ML_FLOATS[name]))
+    x = np.array([0.5, 1, 4], np.float32).astype(dtype)
+    header = {"x": {"dtype": name, "shape": [3], "data_offsets": [0, x.nbytes]}}
+    text = json.dumps(header).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + x.tobytes())
+    (entry,) = json.loads(run("inspect", "x.safetensors", "--json"))
+    assert (entry["scheme"], entry["lo"], entry["hi"]) == (name, 0.5, 4)
+    loaded = tensors_of(tmp_path / "x.safetensors")["x"].load()
+    assert (loaded.dtype, loaded.tobytes()) == (dtype, x.tobytes())
+
+
+def test_a_folder_is_inspected(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name in ("a", "b"):
+        save_file({name: W}, f"sub/{name}.safetensors")
+    assert list(tensors_of(tmp_path / "sub")) == ["a", "b"]
+    assert "2 tensors" in run("inspect", "sub")
+    save_file({"a": W}, "sub/c.safetensors")
+    assert "two files have a tensor 'a'" in CliRunner().invoke(cli, ["inspect", "sub"]).stderr
+    (tmp_path / "empty").mkdir()
+    os.link("in.safetensors", "twice.safetensors")
+    result = CliRunner().invoke(cli, ["inspect", "."])
+    assert result.stderr.startswith("Error: .: two files have a tensor 'ids'"), result.stderr
+    result = CliRunner().invoke(cli, ["inspect", "empty"])
+    assert (result.exit_code, result.stderr) == (1, "Error: empty: there is no .npy or .safetensors file in it\n")
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "x.txt").write_text("")
+    run("inspect", "x.txt", exit_code=2)
+    run("inspect", "missing.npy", exit_code=2)
+    (tmp_path / "broken.safetensors").write_bytes(b"x")
+    run("inspect", "broken.safetensors", exit_code=1)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (0, 5), (0, 2, 3), (5,), (2, 3, 4)])
+def test_extents_are_those_of_numpy(shape):
+    x = RNG.standard_normal(shape).astype(np.float16) if shape else np.float16(2.5)
+    extent = extent_of(np.asarray(x))
+    assert (extent.lo, extent.hi) == ((float(np.min(x)), float(np.max(x))) if np.size(x) else (None, None))
+    assert (extent.nan, extent.infinite) == (0, 0)
+
+
+@pytest.mark.parametrize("spoiled", [np.nan, np.inf, -np.inf, 0.0])
+@pytest.mark.parametrize("shape", [(6, 8), (48,), (2, 3, 8), (48, 1)])
+@pytest.mark.parametrize("piece", [1, 3, 7, 8, 20, 1000])
+def test_extents_of_pieces(monkeypatch, piece, shape, spoiled):
+    x = W[:6, :8].reshape(shape).copy()
+    x.flat[[3, 30, 31]] = spoiled
+    seen = []
+    monkeypatch.setattr("fastq.io.tensors.PIECE", piece)
+    monkeypatch.setattr("fastq.io.tensors._row_ends", lambda rows: seen.append(rows.size) or row_ends(rows))
+    extent, finite = extent_of(x), x[np.isfinite(x)]
+    assert (extent.lo, extent.hi) == (finite.min(), finite.max())
+    assert (extent.nan, extent.infinite) == (np.isnan(x).sum(), np.isinf(x).sum())
+    assert max(seen) <= piece
+
+
+@pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8), (2, 3, 2, 4)])
+def test_extents_in_fortran_order_are_not_copied(monkeypatch, shape):
+    x = np.asfortranarray(W[:6, :8].reshape(-1)[: np.prod(shape)].reshape(shape))
+    x[1] *= 100
+    shared = []
+    monkeypatch.setattr(
+        "fastq.io.tensors._row_ends", lambda rows: shared.append(np.shares_memory(rows, x)) or row_ends(rows)
+    )
+    extent = extent_of(x)
+    assert shared
+    assert all(shared)
+    assert (extent.lo, extent.hi) == (x.min(), x.max())
+    largest = np.abs(x).max(axis=tuple(range(1, x.ndim)))
+    assert extent.outliers == tuple(np.flatnonzero(largest >= 6 * np.median(largest)))
+
+
+def test_extents_without_numbers():
+    assert extent_of(np.full((3, 2), np.nan)).lo is None
+    assert extent_of(np.full((3, 2), np.nan)).nan == 6
+
+
+@pytest.mark.parametrize("value", [None, -9, 10**30, 1.5, "x", [1], {}], ids=repr)
+@pytest.mark.parametrize("key", ["axis", "block_size", "shape", "dtype", "convention", "symmetric"])
+def test_damaged_records_are_one_line(tmp_path, key, value):
+    run("quantize", "w.npy", "q.safetensors", "--block-size", "32")
+    data = (tmp_path / "q.safetensors").read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    records = json.loads(header["__metadata__"]["fastq"])
+    assert key in records["tensors"]["w"]
+    records["tensors"]["w"][key] = value
+    header["__metadata__"]["fastq"] = json.dumps(records)
+    text = json.dumps(header).encode()
+    (tmp_path / "q.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+    for command in (["inspect", "q.safetensors"], ["compare", "w.npy", "q.safetensors"]):
+        result = CliRunner().invoke(cli, command)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1), (result.exception, result.stderr)
+
+
+# compare
+
+
+def test_errors_are_those_of_the_reference():
+    (entry,) = json.loads(run("compare", "w.npy", "near.npy", "--json"))
+    measures = reference.compare(W, np.load("near.npy"))
+    assert entry["max_abs_error"] == measures.max_abs_error
+    assert entry["sqnr_db"] == pytest.approx(measures.sqnr_db)
+    run("quantize", "w.npy", "q.safetensors", "--axis", "none")
+    (row,) = csv.DictReader(io.StringIO(run("compare", "w.npy", "q.safetensors", "--csv")))
+    q = reference.quantize(W, "int8", symmetric=True)
+    assert float(row["max_abs_error"]) == reference.compare(W, q).max_abs_error
+    assert (row["b"], row["clipped"], row["bytes_b"]) == ("int8 symmetric", "0", str(q.codes.nbytes + 4))
+
+
+def test_what_one_side_lacks_is_named():
+    save_file({"layer.weight": W, "more": W}, "other.safetensors")
+    result = CliRunner().invoke(cli, ["compare", "in.safetensors", "other.safetensors"])
+    assert result.exit_code == 0
+    assert "more: only in other.safetensors" in result.stderr
+    assert "ids: only in in.safetensors" in result.stderr
+    assert "layer.weight" in result.stdout
+
+
+def test_a_tensor_that_one_side_lacks_does_not_reach_it(tmp_path):
+    save_file({"layer.weight": W}, tmp_path / "less.safetensors")
+    run("compare", "in.safetensors", "less.safetensors", "--at-least", "10", exit_code=3)
+
+
+def test_float8_is_compared(tmp_path):
+    save_file({"w": W.astype(ml_dtypes.float8_e5m2)}, tmp_path / "a.safetensors")
+    assert "inf" in run("compare", "a.safetensors", "a.safetensors")
+
+
+def test_exit_codes():
+    run("compare", "w.npy", "near.npy", "--at-least", "5")
+    run("compare", "w.npy", "near.npy", "--at-least", "90", exit_code=3)
+    run("compare", "w.npy", exit_code=2)
+    np.save("short.npy", W[:3])
+    result = CliRunner().invoke(cli, ["compare", "w.npy", "short.npy"])
+    assert result.exit_code == 1
+    assert result.stderr == "Error: short.npy: w has shape 3 x 64, but 96 x 64 in w.npy\n"
+    save_file({"x": W}, "x.safetensors")
+    assert run("compare", "w.npy", "x.safetensors", exit_code=1) == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_what_is_read_is_not_replaced_by_a_page():
+    os.link("w.npy", "same.html")
+    os.symlink("near.npy", "link.html")
+    os.mkfifo("pipe.html")
+    os.mkdir("folder.html")
+    before = {name: os.lstat(name) for name in os.listdir()}
+    for page_path, told in (
+        ("w.npy", "'w.npy' does not end in .html"),
+        ("near.npy", "'near.npy' does not end in .html"),
+        ("same.html", "'same.html' is A itself"),
+        ("link.html", "'link.html' is B itself"),
+        ("pipe.html", "'pipe.html' is not a file"),
+        ("folder.html", "File 'folder.html' is a directory."),
+        ("no/page.html", "there is no folder 'no'"),
+    ):
+        result = CliRunner().invoke(cli, ["compare", "w.npy", "near.npy", "--html", page_path])
+        assert result.exit_code == 2, page_path
+        assert f"Invalid value for '--html': {told}" in " ".join(result.stderr.split())
+    assert {name: os.lstat(name) for name in os.listdir()} == before
+    run("compare", "w.npy", "near.npy", "--html", "page.html")
+    run("compare", "w.npy", "near.npy", "--html", "page.html")  # that of an earlier run is replaced
+
+
+def test_tensors_that_can_not_be_measured_are_named_and_their_bytes_compared():
+    same = {"w": W, "u": np.arange(4, dtype=np.uint32), "flags": np.array([True, False]), "e": np.zeros(0, np.uint64)}
+    save_file(same, "a.safetensors")
+    save_file(same | {"u": same["u"] + 1, "flags": np.array([1, 0], np.int8)}, "b.safetensors")
+    alike = "not measured: U32, the same bytes in both\n"
+    result = CliRunner().invoke(cli, ["compare", "a.safetensors", "a.safetensors", "--at-least", "99"])
+    assert (result.exit_code, alike in result.stderr) == (0, True)
+    result = CliRunner().invoke(cli, ["compare", "a.safetensors", "b.safetensors", "--at-least", "99"])
+    assert (result.exit_code, "inf" in result.stdout) == (3, True)
+    assert "u: not measured: U32, and the bytes differ\n" in result.stderr
+    assert "flags: not measured: BOOL in a.safetensors and I8 in b.safetensors\n" in result.stderr
+    assert "e: not measured: U64, the same bytes in both\n" in result.stderr
+    for name, tensors in (("one", {"u": same["u"]}), ("two", {"w": W})):  # and in folders
+        os.makedirs("folder", exist_ok=True)
+        save_file(tensors, f"folder/{name}.safetensors")
+    result = CliRunner().invoke(cli, ["compare", "folder", "b.safetensors", "--at-least", "99"])
+    assert (result.exit_code, "u: not measured: U32, and the bytes differ\n" in result.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(("change", "code", "told"), [(0, 0, "the same bytes in both"), (1, 3, "and the bytes differ")])
+def test_arrays_without_numbers_are_compared_by_bytes(change, code, told):
+    np.save("a.npy", np.array([True, False]))
+    np.save("b.npy", np.array([True, bool(change)]))
+    result = CliRunner().invoke(cli, ["compare", "a.npy", "b.npy", "--at-least", "9"])
+    assert (result.exit_code, result.stderr) == (code, f"a: not measured: bool, {told}\n")
+
+
+@pytest.mark.parametrize("command", [("suggest", "w.npy", "--sqnr"), ("compare", "w.npy", "near.npy", "--at-least")])
+def test_nan_is_no_number_of_decibels(command):
+    result = CliRunner().invoke(cli, [*command, "nan"])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{command[-1]}': 'nan' is not a number of decibels" in result.stderr
+
+
+def test_no_option_is_advised_that_commands_lack():
+    save_file({"a": np.full((4, 4), np.nan, np.float32)}, "nan.safetensors")
+    result = CliRunner().invoke(cli, ["suggest", "nan.safetensors"])
+    assert (result.exit_code, result.stderr) == (1, "Error: nan.safetensors: tensor 'a': x has 16 NaN\n")
+
+
+class Table(HTMLParser):
+    """Texts of the cells of a page, and what it asks others for."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.cells, self.open, self.links, self.tags = [], [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.links += [value for key, value in attributes if key in ("src", "href")]
+        if tag == "td":
+            self.cells.append("")
+        if tag not in ("meta", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag != "rect":
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "td":
+            self.cells[-1] += data
+
+
+def test_a_page_stands_alone(tmp_path):
+    assert run("compare", "w.npy", "near.npy", "--html", "page.html") == ""
+    table = Table((tmp_path / "page.html").read_text())
+    assert table.links == []
+    assert table.cells[:4] == ["w", "96 x 64", "F32", "F32"]
+
+
+def test_a_page_shows_names_as_text():
+    errors = reference.compare(W, W).to_dict()
+    entry = {"name": "<script>", "shape": "1", "a": "F32", "b": '"', "bytes_a": 1, "bytes_b": 1, **errors}
+    table = Table(page("<b>", "<i>", list(entry), [entry], [Picture("<u>", "<svg></svg>")]))
+    assert table.cells[0] == "<script>"
+    assert not {"b", "i", "u"} & set(table.tags)
+
+
+def test_a_page_has_pictures_of_the_worst_of_which_the_first_is_open(tmp_path):
+    pytest.importorskip("matplotlib", reason="no matplotlib")
+    near = {name: W + np.float32(step) for name, step in zip("abcd", (0.1, 0.4, 0.3, 0.2), strict=True)}
+    save_file(dict.fromkeys("abcd", W), "a.safetensors")
+    save_file(near, "b.safetensors")
+    run("compare", "a.safetensors", "b.safetensors", "--html", "page.html")
+    text = (tmp_path / "page.html").read_text()
+    titles = re.findall(r"<details( open)?><summary>(\w): ", text)
+    assert titles == [(" open", "b"), ("", "c"), ("", "d")]
+    assert text.count("<svg ") == 4 + 3  # bars, and pictures
+    assert INK not in text
+    assert "currentColor" in text
+
+
+def test_a_page_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run("compare", "w.npy", "near.npy", "--html", "page.html")
+    assert "pip install 'fastq-kernels[plot]'" in (tmp_path / "page.html").read_text()
+
+
+def test_tables_of_files_are_written_in_one_way():
+    entries = [{"name": 'a "b",', "sqnr_db": np.inf, "clipped": None}, {"name": "c", "sqnr_db": 1.5, "clipped": 2}]
+    assert csv_text(list(entries[0]), entries) == 'name,sqnr_db,clipped\n"a ""b"",",inf,\nc,1.5,2\n'
+    text = json_text({"tensors": entries})
+    assert json.loads(text)["tensors"][0] == {"name": 'a "b",', "sqnr_db": None, "clipped": None}
+    assert text.endswith("}\n")
+    assert json.loads(json_text({"pair": (np.inf, [np.nan])}), parse_constant=pytest.fail) == {"pair": [None, [None]]}
+
+
+# GGUF
+
+
+def gguf_file(path, quantized):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("norm", W[0])
+    blocks = fastq.gguf.quantize(W, "Q4_0")
+    kind = gguf.GGMLQuantizationType.Q4_0
+    writer.add_tensor("w", blocks if quantized else W, raw_dtype=kind if quantized else None)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_gguf_files_are_compared():
+    gguf_file("a.gguf", False)
+    gguf_file("b.gguf", True)
+    norm, w = sorted(json.loads(run("compare", "a.gguf", "b.gguf", "--json")), key=lambda entry: entry["name"])
+    errors = reference.compare(W, reference.gguf.dequantize(reference.gguf.quantize(W, "Q4_0"), "Q4_0"))
+    assert (norm["a"], norm["b"], norm["max_abs_error"]) == ("F32", "F32", 0)
+    assert (w["shape"], w["a"], w["b"], w["bytes_b"]) == ("96 x 64", "F32", "Q4_0", 96 * 2 * 18)
+    assert (w["max_abs_error"], w["clipped"]) == (errors.max_abs_error, None)
+    assert w["sqnr_db"] == pytest.approx(errors.sqnr_db)
+
+
+def test_metadata_of_gguf_files_is_json():
+    writer = gguf.GGUFWriter("m.gguf", "llama")
+    writer.add_float32("scale", float("nan"))
+    writer.add_array("ends", [1.5, float("inf")])
+    writer.add_tensor("w", W)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = json.loads(run("inspect", "m.gguf", "--json"), parse_constant=pytest.fail)
+    assert (found["metadata"]["scale"]["value"], found["metadata"]["ends"]["value"]) == (None, [1.5, None])
+    assert found["tensors"][0]["shape"] == [96, 64]
+
+
+def test_schemes_are_suggested_for_gguf_files():
+    gguf_file("a.gguf", False)
+    assert re.search(r"w +96 x 64 +24,576 +mxint8 +8\.250", run("suggest", "a.gguf", "--sqnr", "40"))
+    gguf_file("b.gguf", True)
+    result = CliRunner().invoke(cli, ["suggest", "b.gguf"])
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: b.gguf: no tensor of two axes or more of F64, F32, F16, BF16\n",
+    )
+    run("compare", "broken.gguf", "b.gguf", exit_code=2)
+
+
+# suggest
+
+
+def test_the_fewest_bits_that_reach_it_are_found():
+    output = run("suggest", "w.npy", "--sqnr", "40")
+    q = reference.quantize(W, "mxint8")
+    ratio = reference.compare(W, q).sqnr_db
+    assert re.search(rf"w +96 x 64 +24,576 +mxint8 +8\.250 +6,336 +{ratio:.2f}", output), output
+    assert ratio >= 40 > reference.compare(W, reference.quantize(W, "int6", axis=0, symmetric=True)).sqnr_db
+    rows = reference.quantize(W, "int8", axis=0, symmetric=True)  # reaches it too, with more bits
+    assert 8 * (rows.codes.nbytes + rows.scale.nbytes) / W.size > 8.25
+    assert "1 tensors: 24,576 -> " in output
+
+
+def test_what_no_scheme_reaches_is_said_by_the_exit_code():
+    run("suggest", "w.npy", "--sqnr", "200", exit_code=3)
+    np.save("vector.npy", W[0])
+    run("suggest", "vector.npy", exit_code=1)
+    save_file({"a": np.full((4, 4), np.nan, np.float32)}, "nan.safetensors")
+    run("suggest", "nan.safetensors", exit_code=1)
+
+
+# Terminals
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("command", [("inspect", "in.safetensors"), ("compare", "w.npy", "near.npy"), ("conventions",)])
+def test_lines_fit_the_terminal(command, width):
+    output = run(*command, COLUMNS=str(width))
+    assert max(map(len, output.splitlines())) <= width
+    for word in ("layer.weight", "96 x 64") if command[0] == "inspect" else ():
+        assert word in output
+
+
+def test_tables_are_lines_where_nothing_tells_the_width():
+    assert re.search(r"layer\.weight +96 x 64 ", run("inspect", "in.safetensors"))
+    assert max(map(len, run("conventions").splitlines())) <= 80
+
+
+def test_conventions_are_complete():
+    output = " ".join(run("conventions").split())
+    for name in fastq.CONVENTIONS:
+        assert f"{name}: " in output
+
+
+def test_a_narrow_table_leaves_out_no_number(capsys):
+    columns = (("tensor", lambda row: row[0]), ("bytes", lambda row: row[1]), ("SQNR dB", lambda row: row[2]))
+    rows = [("a.long.name.of.a.tensor", "1,000,000", "12.34"), ("b", "2", "-")]
+    print_table(rows, columns, total=("2 tensors", "3", ""), width=24)
+    assert capsys.readouterr().out.splitlines() == [
+        "a.long.name.of.a.tensor",
+        "  bytes 1,000,000,",
+        "  SQNR dB 12.34",
+        "b",
+        "  bytes 2",
+        "2 tensors",
+        "  bytes 3",
+    ]
+    print_table(rows, columns, width=200)
+    assert re.search(r"a\.long\.name\.of\.a\.tensor +1,000,000 +12\.34", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script(shell):
+    assert "_FASTQ_COMPLETE" in run("completion", shell)

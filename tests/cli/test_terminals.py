@@ -1,0 +1,161 @@
+"""The command line in terminals: lines that fit, colour where it is wanted, Ctrl-C in the middle of a long command."""
+
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from fastq.io.checkpoints.converting import JOURNAL
+
+pytest.importorskip("termios", reason="no terminals of POSIX")
+import fcntl
+import pty
+import termios
+
+FASTQ = "import sys; sys.argv[0] = 'fastq'; from fastq_command import main; main()"
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+COMMANDS = ["bench", "check", "compare", "completion", "conventions", "convert", "demo", "dequantize", "gguf"]
+COMMANDS += ["info", "inspect", "quantize", "suggest"]
+
+
+class Terminal:
+    """A command in a terminal of so many columns, which is its controlling one, so that Ctrl-C is a key."""
+
+    def __init__(self, *arguments, columns=80, **environment):
+        environment = {**os.environ, "TERM": "xterm-256color", **environment}
+        environment.pop("COLUMNS", None)
+        self.main, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        command = [sys.executable, "-c", FASTQ, *map(str, arguments)]
+
+        def begin():
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a shell ignores in what it starts in the background
+
+        options = {"env": environment, "start_new_session": True, "preexec_fn": begin}
+        self.process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, **options)
+        os.close(end)
+        self.text = ""
+
+    def read(self):
+        """Read on; False at the end."""
+        try:
+            piece = os.read(self.main, 1 << 16)
+        except OSError:  # as Linux tells of the end
+            piece = b""
+        self.text += piece.decode(errors="replace")
+        return bool(piece)
+
+    def press_until_it_ends(self, key, seconds=5.0, times=8):
+        """Press a key again where nothing follows: Python drops an interrupt that meets a callback of its collector."""
+        for _ in range(times):
+            os.write(self.main, key)
+            end = time.monotonic() + seconds
+            while (left := end - time.monotonic()) > 0:
+                if select.select([self.main], [], [], left)[0] and not self.read():
+                    return
+        self.process.kill()
+
+    def finish(self):
+        """Read all, and return the exit code."""
+        while self.read():
+            pass
+        os.close(self.main)
+        return self.process.wait(60)
+
+    @property
+    def lines(self):
+        """What is seen in the end: a line that was written over counts as it is last."""
+        return [ESCAPE.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in self.text.split("\n")]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.slow("a process for each command")
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_help_fits_the_terminal(columns):
+    for arguments in (["--help"], *([name, "--help"] for name in COMMANDS)):
+        terminal = Terminal(*arguments, columns=columns)
+        assert terminal.finish() == 0, terminal.text
+        assert max(map(len, terminal.lines)) <= columns, arguments
+        if len(arguments) == 1:
+            assert re.findall(r"^  ([a-z]+)  ", "\n".join(terminal.lines), re.MULTILINE) == COMMANDS
+            assert "..." not in terminal.text.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("plain", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_colour_where_none_is_wanted(plain):
+    np.save("w.npy", np.ones((512, 512), np.float32))
+    terminal = Terminal("inspect", "w.npy", columns=200, **plain)
+    assert terminal.finish() == 0
+    colours = re.findall(r"\x1b\[[0-9;]*m", terminal.text)
+    assert not [code for code in colours if re.search(r"3[0-8]|4[0-8]|9[0-7]", code)], colours
+    if "TERM" in plain:
+        assert "\x1b" not in terminal.text
+    assert re.search(r"w +512 x 512 +F32 +1,048,576", "\n".join(terminal.lines))
+
+
+LONG = {
+    "quantize": ["quantize", "big.npy", "out.safetensors", "--range", "mse", "--axis", "none"],
+    "compare": ["compare", "big.npy", "big.npy", "--html", "out.html"],
+    "check": ["check", "--cases", "100000"],
+}
+
+
+@pytest.mark.slow("starts processes, and waits for them to compile", quick=lambda name: name == "check")
+@pytest.mark.parametrize("name", LONG)
+def test_ctrl_c_ends_a_command_with_one_line(name, tmp_path):
+    np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.float32, (1 << 14, 1 << 14)).flush()  # a sparse file
+    terminal = Terminal(*LONG[name])
+    while "━" not in terminal.text and terminal.read():  # the bar: it has begun
+        pass
+    time.sleep(0.2)
+    terminal.press_until_it_ends(b"\x03")
+    assert terminal.finish() == 128 + signal.SIGINT, terminal.text
+    assert "Traceback" not in terminal.text
+    assert [line for line in terminal.lines if line.strip()][-1].removeprefix("^C") == "Interrupted"
+    assert sorted(os.listdir()) == ["big.npy"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_conversion_that_is_interrupted_says_how_it_goes_on(tmp_path, monkeypatch, capsys, begun):
+    from fastq.cli import convert
+    from fastq.cli.app import cli
+
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    save_file({"a.weight": np.ones((4, 128), np.float32)}, "model/model.safetensors")
+
+    def interrupted(conversion, out, **options):
+        if begun:
+            out.mkdir()
+            (out / JOURNAL).write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(convert, "convert", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli(["convert", "model", "out", "--scheme", "W4A16"])
+    assert ended.value.code == 130
+    more = "; what is finished stays, and the same command goes on from there" if begun else ""
+    assert capsys.readouterr().err == f"Interrupted{more}\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_characters_that_an_encoding_lacks_are_replaced(encoding):
+    save_file({"\u0394": np.ones((4, 4), np.float32)}, "odd.safetensors")
+    for arguments in (["inspect"], ["compare", "odd.safetensors"], ["suggest"]):
+        command = [sys.executable, "-c", FASTQ, *arguments, "odd.safetensors"]
+        done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding})
+        assert (done.returncode, done.stderr) == (0, b""), arguments
+        assert b" ? " in done.stdout

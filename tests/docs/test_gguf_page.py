@@ -1,0 +1,67 @@
+"""`python -m bench gguf-types`: the table and the picture of docs/howto/gguf.md."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from scan_cells import part
+
+from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.tensor_types import TENSOR_TYPES
+
+types = part("gguf_types")
+FEW = ("Q4_0", "Q5_1", "Q8_0")
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "gguf.md"
+
+
+@pytest.fixture
+def matrices():
+    rng = np.random.default_rng(0)
+    return {"a": rng.standard_normal((9, 96), np.float32), "b": rng.standard_normal((4, 300)).astype(np.float16)}
+
+
+def test_weights_are_the_matrices_of_a_file(tmp_path, matrices):
+    others = {
+        "vector": np.ones(300, np.float32),
+        "small": np.ones((2, 2), np.float32),
+        "ids": np.ones((2, 300), np.int32),
+    }
+    save_file(matrices | others, tmp_path / "w.safetensors")
+    title, read = types.weights(tmp_path / "w.safetensors")
+    assert (title, sorted(read)) == ("w.safetensors", ["a", "b"])
+
+
+def test_figures_are_those_of_the_gguf_package(matrices, monkeypatch):
+    monkeypatch.setattr(types, "BLOCK_FORMATS", {name: BLOCK_FORMATS[name] for name in FEW})
+    found = {q.name: q for q in types.qualities(matrices)}
+    x = np.concatenate([matrices["a"].reshape(-1)[:768], matrices["b"].reshape(-1)[:1024].astype(np.float32)])
+    for name in FEW:
+        kind = gguf.GGMLQuantizationType[name]
+        error = x - gguf.quants.dequantize(gguf.quants.quantize(x.reshape(-1, 256), kind), kind).reshape(-1)
+        ratio = 10 * np.log10(np.sum(x.astype(np.float64) ** 2) / np.sum(error.astype(np.float64) ** 2))
+        assert found[name].sqnr_db == pytest.approx(ratio)
+        assert found[name].bits == TENSOR_TYPES[name].bits
+
+
+def test_the_table_stands_between_the_marks():
+    found = [types.Quality("Q9", 9.25, 55.666), types.Quality("Q1", 1.0, 6.0)]
+    table = "| type | bits a weight | SQNR dB | less 6.02 dB a bit |\n| --- | ---: | ---: | ---: |\n"
+    table += "| Q9 | 9.25 | 55.67 | -0.02 |\n| Q1 | 1 | 6.00 | -0.02 |\n"
+    text = PAGE.read_text(encoding="utf-8")
+    page = types.page(text, "a file", found)
+    assert (
+        f"{types.BEGIN}\nThe matrices of a file:\n\n{table}\n![Noise against bits](gguf-types.png)\n{types.END}\n"
+        in page
+    )
+    assert types.page(page, "a file", found) == page
+    for lost in (types.BEGIN, types.END):
+        with pytest.raises(ValueError, match=r"^the page has no part from "):
+            types.page(text.replace(lost, ""), "a file", found)
+
+
+def test_the_picture_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib", reason="no matplotlib")
+    types.draw("a file", [types.Quality("Q9", 9.25, 55.7), types.Quality("Q1", 1.0, 6.0)], tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,489 @@
+"""Model directories: which tensors are quantized, what is stored of them, and what happens when something is wrong."""
+
+import csv
+import dataclasses
+import json
+import re
+import shutil
+
+import gguf
+import numpy as np
+import pytest
+from model_folders import (
+    BF16,
+    CONFIG,
+    EXPERTS,
+    INDEX,
+    INNER,
+    LAYER,
+    Q_PROJ,
+    all_of,
+    int4_groups,
+    run,
+    unpacked_words,
+    write_model,
+)
+from safetensors.numpy import load_file
+
+import fastq
+from fastq import reference
+from fastq.formats.compressed_tensors import PRESETS, as_scheme
+from fastq.formats.tensor_types import TENSOR_TYPES
+from fastq.io import open_checkpoint, save_checkpoint
+from fastq.io.checkpoints.config import StoredSchemes
+from fastq.io.checkpoints.encoding import ScaleArithmetic, encode
+from fastq.io.checkpoints.folder import ModelFolder
+from fastq.io.checkpoints.quantizing import Quantization
+from fastq.io.checkpoints.rules import Rules
+from fastq.io.containers import SafetensorsSource
+from fastq.io.gguf.container import GgufHeader, GgufTensor, string
+
+KINDS = ("Q8_0", "Q4_0")
+
+
+def raw_of(folder):
+    """Dtype, shape and bytes of all tensors, also of dtypes that safetensors has no arrays for."""
+    sources = [SafetensorsSource(path) for path in folder.glob("*.safetensors")]
+    return {
+        name: (spec.dtype, spec.shape, source.raw(name).tobytes())
+        for source in sources
+        for name, spec in source.tensors.items()
+    }
+
+
+# What is written
+
+
+def test_int4_is_that_of_the_format(model, quantized):
+    stored, x = all_of(quantized[0]), all_of(model)[f"{Q_PROJ}.weight"]
+    codes, scale = int4_groups(x, 32)
+    found = unpacked_words(stored[f"{Q_PROJ}.weight_packed"], 4, x.shape[1])
+    np.testing.assert_array_equal(found, codes)
+    assert stored[f"{Q_PROJ}.weight_scale"].tobytes() == scale.tobytes()
+    assert stored[f"{Q_PROJ}.weight_shape"].tolist() == list(x.shape)
+    assert (found != int4_groups(x, 32, half=7)[0]).any()  # another divisor is seen
+
+
+def test_experts_are_split(model, quantized):
+    stored, source = all_of(quantized[0]), all_of(model)
+    both, down = source[f"{LAYER}.mlp.experts.gate_up_proj"], source[f"{LAYER}.mlp.experts.down_proj"]
+    for expert in range(EXPERTS):
+        parts = {"gate_proj": both[expert, :INNER], "up_proj": both[expert, INNER:], "down_proj": down[expert]}
+        for name, x in parts.items():
+            packed = stored[f"{LAYER}.mlp.experts.{expert}.{name}.weight_packed"]
+            np.testing.assert_array_equal(unpacked_words(packed, 4, x.shape[1]), int4_groups(x, 32)[0])
+    assert not any("gate_up_proj" in name for name in stored)
+
+
+LEFT = {
+    "model.embed_tokens.weight": "embedding",
+    f"{LAYER}.input_layernorm.weight": "1 dimension",
+    f"{Q_PROJ}.bias": "bias",
+    f"{LAYER}.mlp.gate.weight": "router",
+    "lm_head.weight": "output head",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_alone_is_said(model, quantized, name):
+    assert all_of(quantized[0])[name].tobytes() == all_of(model)[name].tobytes()
+    assert re.search(rf"{re.escape(name)} .* copied: {LEFT[name]} ", quantized[1])
+
+
+def test_the_directory_is_whole(model, quantized):
+    out, output = quantized
+    assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in model.iterdir())
+    assert (out / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+    index = json.loads((out / INDEX).read_text())
+    assert index["weight_map"] == {name: path.name for path in out.glob("*.safetensors") for name in load_file(path)}
+    assert index["metadata"]["total_size"] == sum(array.nbytes for array in all_of(out).values())
+    assert re.search(r"14 tensors", output)
+
+
+def test_config(quantized):
+    config = json.loads((quantized[0] / "config.json").read_text())
+    entry = config.pop("quantization_config")
+    assert config == CONFIG
+    assert (entry["quant_method"], entry["format"], entry["quantization_status"]) == (
+        "compressed-tensors",
+        "pack-quantized",
+        "compressed",
+    )
+    assert entry["ignore"] == ["lm_head", "model.embed_tokens", f"{LAYER}.mlp.gate"]
+    (group,) = entry["config_groups"].values()
+    assert group["targets"] == ["Linear"]
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True, "dynamic": False}
+    assert group["weights"] == weights
+    assert group["input_activations"] is None
+
+
+def test_names_of_json_for_nan_and_infinities_stay(model, tmp_path):
+    """Which Python's json writes, and so config.json of models that have no limit of a step has them."""
+    folder = shutil.copytree(model, tmp_path / "own")
+    (folder / "config.json").write_text(json.dumps(CONFIG)[:-1] + ', "limits": [-Infinity, 0.0, Infinity, NaN]}')
+    run("convert", folder, tmp_path / "q", "--scheme", "W8A16")
+    text = re.sub(r"\s+", " ", (tmp_path / "q" / "config.json").read_text())
+    assert '"limits": [ -Infinity, 0.0, Infinity, NaN ]' in text
+
+
+def test_dequantize_gives_the_values_that_readers_compute(model, quantized, tmp_path):
+    run("convert", quantized[0], tmp_path / "plain", "--dequantize")
+    plain = all_of(tmp_path / "plain")
+    for name in ("q_proj", "k_proj", "v_proj"):
+        x = all_of(model)[f"{LAYER}.self_attn.{name}.weight"]
+        codes, scale = int4_groups(x, 32)
+        expected = codes.astype(np.float32) * np.repeat(scale.astype(np.float32), 32, axis=1)
+        assert plain[f"{LAYER}.self_attn.{name}.weight"].tobytes() == expected.astype(BF16).tobytes()
+    assert json.loads((tmp_path / "plain" / "config.json").read_text()) == CONFIG
+    assert plain["lm_head.weight"].tobytes() == all_of(model)["lm_head.weight"].tobytes()
+
+
+def test_scales_of_activations_are_dropped(model, quantized, tmp_path):
+    """Those that llm-compressor stores of inputs, keys and values: a plain model has no use for them."""
+    folder = shutil.copytree(quantized[0], tmp_path / "q")
+    attention, one = f"{LAYER}.self_attn", np.ones(1, np.float32)
+    gone = [f"{Q_PROJ}.{end}" for end in ("input_scale", "input_zero_point", "input_global_scale", "output_scale")]
+    gone += [f"{attention}.{end}_scale" for end in "qkv"]
+    kept = ["input_scale", f"{LAYER}.mlp.gate.input_scale", f"{Q_PROJ}.my_scale"]
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["kv_cache_scheme"] = {"num_bits": 8, "type": "float"}
+    shutil.rmtree(folder)
+    write_model(folder, [all_of(quantized[0]), dict.fromkeys([*gone, *kept], one)], config)
+    output = run("convert", folder, tmp_path / "plain", "--dequantize")
+    run("convert", quantized[0], tmp_path / "expected", "--dequantize")
+    assert set(all_of(tmp_path / "plain")) == set(all_of(tmp_path / "expected")) | set(kept)
+    assert json.loads((tmp_path / "plain" / "config.json").read_text()) == CONFIG
+    for name in gone:
+        assert re.search(rf"{re.escape(name)} .* dropped: of activations ", output)
+
+
+def test_dequantize_to_another_dtype(quantized, tmp_path):
+    run("convert", quantized[0], tmp_path / "plain", "--dequantize", "--dtype", "float32")
+    assert {array.dtype.name for array in all_of(tmp_path / "plain").values()} == {"float32"}
+    assert json.loads((tmp_path / "plain" / "config.json").read_text())["dtype"] == "float32"
+
+
+def test_open_checkpoint(model, quantized):
+    opened = open_checkpoint(quantized[0])
+    q, x = opened[Q_PROJ], all_of(model)[f"{Q_PROJ}.weight"]
+    assert isinstance(q, fastq.QuantizedArray)
+    assert (q.shape, q.dtype.name, q.block_size) == (x.shape, "int4", 32)
+    np.testing.assert_array_equal(q.unpacked(), int4_groups(x, 32)[0])
+    assert opened["lm_head.weight"].tobytes() == all_of(model)["lm_head.weight"].tobytes()
+    assert len(opened) == len(list(opened)) == 14
+    assert opened.config["model_type"] == CONFIG["model_type"]
+    with pytest.raises(KeyError, match="nothing"):
+        opened["nothing"]
+    assert set(open_checkpoint(model)) == set(all_of(model))
+
+
+def test_save_checkpoint_writes_what_was_opened(quantized, tmp_path):
+    opened = open_checkpoint(quantized[0])
+    config = {key: value for key, value in opened.config.items() if key != "quantization_config"}
+    save_checkpoint(tmp_path / "one", opened, config)
+    save_checkpoint(tmp_path / "many", opened, config, shard_size=50_000)
+    expected = all_of(quantized[0])
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
+    for folder in ("one", "many"):
+        stored = all_of(tmp_path / folder)
+        assert {name: array.tobytes() for name, array in stored.items()} == {
+            name: array.tobytes() for name, array in expected.items()
+        }
+        entry = json.loads((tmp_path / folder / "config.json").read_text())["quantization_config"]
+        assert entry["config_groups"] == opened.config["quantization_config"]["config_groups"]
+        assert entry["ignore"] == sorted({*opened.config["quantization_config"]["ignore"], f"{LAYER}.input_layernorm"})
+    with pytest.raises(ValueError, match="must be an empty directory"):
+        save_checkpoint(tmp_path / "one", opened)
+
+
+@pytest.mark.slow("compiles kernels for each format", quick=lambda name: name == "NVFP4A16")
+@pytest.mark.parametrize("name", PRESETS)
+def test_save_checkpoint_keeps_every_scheme(model, tmp_path, name):
+    run("convert", model, tmp_path / "q", "--scheme", name)
+    opened = open_checkpoint(tmp_path / "q")
+    entry = opened.config["quantization_config"] | {"kv_cache_scheme": {"a": 1}}
+    save_checkpoint(tmp_path / "again", opened, opened.config | {"quantization_config": entry})
+    assert raw_of(tmp_path / "again") == raw_of(tmp_path / "q")
+    entry = json.loads((tmp_path / "again" / "config.json").read_text())["quantization_config"]
+    assert entry["config_groups"] == opened.config["quantization_config"]["config_groups"]
+    assert entry["kv_cache_scheme"] == {"a": 1}
+
+
+@pytest.mark.slow("compiles kernels for each format")
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4", "int2", "int4 asymmetric"])
+def test_save_checkpoint_of_arrays(tmp_path, dtype):
+    x = np.random.default_rng(1).standard_normal((64, 128)).astype(np.float32)
+    blocks = {"axis": -1, "block_size": 32} if dtype.startswith(("int2", "int4")) else {"axis": 0}
+    options = {} if dtype[:2] in ("mx", "nv") else blocks | {"symmetric": "asymmetric" not in dtype}
+    q = fastq.quantize(x, dtype.split()[0], **options)
+    save_checkpoint(tmp_path / "model", {"layer": q, "layer.bias": x[0]})
+    opened = open_checkpoint(tmp_path / "model")
+    np.testing.assert_allclose(opened["layer"].dequantize(), q.dequantize(), rtol=2**-22 if dtype == "nvfp4" else 0)
+    assert opened["layer.bias"].tobytes() == x[0].tobytes()
+
+
+def test_save_checkpoint_refuses_what_has_no_format(tmp_path):
+    q = fastq.QuantizedArray(np.zeros((2, 4), np.uint8), fastq.QParams(1.0, 0, "uint8"), (2, 4))
+    with pytest.raises(ValueError, match="which compressed-tensors has no format for"):
+        save_checkpoint(tmp_path / "model", {"layer": q})
+    with pytest.raises(ValueError, match=r"is complex64, which a \.safetensors file does not hold"):
+        save_checkpoint(tmp_path / "model", {"x": np.zeros(3, np.complex64)})
+    q = fastq.quantize(np.zeros((0, 8), np.float32), "int8", axis=0, symmetric=True)
+    with pytest.raises(
+        ValueError, match=r"is int8 of shape \(0, 8\), axis 0, .*, which compressed-tensors has no format"
+    ):
+        save_checkpoint(tmp_path / "model", {"layer": q})
+    q = fastq.quantize(np.eye(8, dtype=np.float32), "int8", axis=0, symmetric=True)
+    for shard_size in (1, 10**6):  # in two shards, and in one
+        with pytest.raises(ValueError, match=r"^two tensors would be named 'a\.weight'$"):
+            save_checkpoint(tmp_path / "two", {"a": q, "a.weight": np.eye(2)}, shard_size=shard_size)
+    assert not (tmp_path / "two").exists()
+
+
+WIDE = np.random.default_rng(3).standard_normal((2, 64))
+BLOCKS = {"axis": 1, "block_size": 32, "symmetric": True}
+ROWS = {"axis": 0, "symmetric": True}
+
+
+@pytest.mark.parametrize(
+    ("x", "dtype", "options", "found"),
+    [
+        (1e60 * WIDE, "int8", ROWS, "a scale of inf"),
+        (1e-60 * WIDE, "int8", ROWS, r"a scale of 0\.0"),
+        (WIDE.astype(np.float32), "int4", BLOCKS | {"convention": "qdq-nbits"}, r"a scale of -0\.\d+"),
+        (np.where(WIDE > 2, np.nan, WIDE).astype(np.float32), "mxfp4", {"nan": "keep"}, "a scale of nan"),
+        (np.where(WIDE > 2, np.nan, WIDE).astype(np.float32), "nvfp4", {"nan": "keep"}, "a scale of nan"),
+    ],
+    ids=["infinite", "zero", "negative", "nan of mxfp4", "nan of nvfp4"],
+)
+def test_save_checkpoint_refuses_scales_that_nobody_reads(tmp_path, x, dtype, options, found):
+    q = fastq.quantize(x, dtype, **options)
+    message = rf"^tensors\['a'\] would be stored with {found}; it must be positive and finite$"
+    with pytest.raises(ValueError, match=message):
+        save_checkpoint(tmp_path / "model", {"a": q}, {"dtype": "float16"})
+    assert not (tmp_path / "model").exists()
+
+
+def test_save_checkpoint_refuses_a_tensor_scale_without_a_reciprocal(tmp_path):
+    q = reference.quantize(WIDE.astype(np.float32), "nvfp4")
+    params = dataclasses.replace(q.qparams, tensor_scale=np.float32(1e-42))
+    with pytest.raises(
+        ValueError, match=r"^tensors\['a'\] has a tensor_scale of 1.*e-42, whose reciprocal, which is stored"
+    ):
+        save_checkpoint(tmp_path / "model", {"a": fastq.QuantizedArray(q.codes, params, q.shape)})
+    assert not (tmp_path / "model").exists()
+
+
+def test_save_checkpoint_rounds_scales_of_float64(tmp_path):
+    scale = np.array([1 / 3, 5.0])
+    q = fastq.QuantizedArray(np.ones((2, 4), np.int8), fastq.QParams(scale, [0, 0], "int8", 0, symmetric=True), (2, 4))
+    save_checkpoint(tmp_path / "model", {"a": q})
+    assert all_of(tmp_path / "model")["a.weight_scale"].tobytes() == scale.astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("name", ["a.weight", "a.weight_zero_point", "a.weight_g_idx", "b.weight_scale"])
+def test_save_checkpoint_refuses_names_of_parts(tmp_path, name):
+    """Readers take them for parts of a quantized weight, so that they could not open what was written."""
+    q = fastq.quantize(WIDE.astype(np.float32), "int4", **BLOCKS)
+    with pytest.raises(ValueError, match=rf"^tensors\['{name}'\] would be read as a part of the quantized '{name[0]}'"):
+        save_checkpoint(tmp_path / "model", {name: WIDE, "a": q})
+    assert not (tmp_path / "model").exists()
+    save_checkpoint(tmp_path / "model", {name: WIDE})  # without anything quantized it is a tensor like others
+    assert open_checkpoint(tmp_path / "model")[name].tobytes() == WIDE.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a\ud800", r"must have names that UTF-8 has, not 'a\\ud800'$"),
+        ("__metadata__", "a tensor named '__metadata__'"),
+    ],
+)
+def test_save_checkpoint_refuses_names_that_no_file_has(tmp_path, name, message):
+    with pytest.raises(ValueError, match=message):
+        save_checkpoint(tmp_path / "model", {"b": WIDE, name: WIDE})
+    assert not (tmp_path / "model").exists()
+
+
+def test_save_checkpoint_takes_any_byte_order(tmp_path):
+    save_checkpoint(tmp_path / "model", {"a": WIDE.astype(">f4"), "b": np.arange(3, dtype=">i2")})
+    stored = all_of(tmp_path / "model")
+    assert stored["a"].tobytes() == WIDE.astype("<f4").tobytes()
+    assert stored["b"].tobytes() == np.arange(3, dtype="<i2").tobytes()
+
+
+def write_gguf(path, tensors):
+    """Write blocks of Q8_0, and arrays of float32, as the gguf package does."""
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, array in tensors.items():
+        kind = gguf.GGMLQuantizationType.Q8_0 if array.dtype == np.uint8 else None
+        writer.add_tensor(name, array, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def q8_0(scale):
+    """Blocks of Q8_0 of which the second has that scale, and the values of the gguf package."""
+    blocks = gguf.quants.quantize(WIDE.astype(np.float32), gguf.GGMLQuantizationType.Q8_0)
+    blocks[0, 34:36] = np.array([scale], "<f2").view(np.uint8)
+    return blocks, gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0)
+
+
+def test_blocks_of_gguf_whose_scale_is_0_are_zeros(tmp_path):
+    """As ggml writes values that are too small for a scale in float16: their codes are not 0."""
+    blocks, expected = q8_0(0)
+    assert blocks[0, 36:].any()
+    write_gguf(tmp_path / "m.gguf", {"a.weight": blocks, "b.weight": blocks[0, 34:]})
+    opened = open_checkpoint(tmp_path / "m.gguf")
+    np.testing.assert_array_equal(opened["a"].dequantize(), expected)
+    np.testing.assert_array_equal(opened["b"].dequantize(), np.zeros(32))
+
+
+@pytest.mark.parametrize("scale", [-0.5, np.nan, np.inf])
+def test_blocks_of_gguf_with_other_scales_are_refused_by_name(tmp_path, scale):
+    write_gguf(tmp_path / "m.gguf", {"a.weight": q8_0(scale)[0]})
+    with pytest.raises(
+        ValueError, match=rf"^tensor 'a\.weight' has a block with a scale of {scale}, which must be 0 or"
+    ):
+        open_checkpoint(tmp_path / "m.gguf")["a"]
+
+
+def test_a_tensor_of_gguf_with_the_name_of_a_module(tmp_path):
+    blocks, expected = q8_0(1)
+    write_gguf(tmp_path / "m.gguf", {"a.weight": blocks, "a": WIDE.astype(np.float32)})
+    opened = open_checkpoint(tmp_path / "m.gguf")
+    assert set(opened) == {"a.weight", "a"}
+    np.testing.assert_array_equal(opened["a.weight"].dequantize(), expected)
+    assert opened["a"].tobytes() == WIDE.astype(np.float32).tobytes()
+
+
+def test_a_tensor_with_the_name_of_a_module(quantized, tmp_path):
+    config = json.loads((quantized[0] / "config.json").read_text())
+    write_model(tmp_path / "both", [all_of(quantized[0]), {Q_PROJ: WIDE}], config)
+    with pytest.raises(ValueError, match=rf"^tensor '{Q_PROJ}' and the weight of '{Q_PROJ}\.weight_packed' would both"):
+        open_checkpoint(tmp_path / "both")
+
+
+def test_open_checkpoint_of_gguf(tmp_path):
+    x = np.random.default_rng(2).standard_normal((3, 64)).astype(np.float32)
+    x[1] = 0
+    stored = {"a.weight": fastq.gguf.quantize(x, "Q8_0"), "b.weight": fastq.gguf.quantize(x, "Q4_0")}
+    specs = [GgufTensor(name, TENSOR_TYPES[kind], x.shape) for name, kind in zip(stored, KINDS, strict=True)]
+    layout = GgufHeader((string("general.architecture", "llama"),), tuple(specs), 32)
+    with (tmp_path / "m.gguf").open("wb") as file:
+        file.write(layout.header())
+        for array in stored.values():
+            file.write(array.tobytes() + layout.padding(array.nbytes))
+    opened = open_checkpoint(tmp_path / "m.gguf")
+    assert isinstance(opened["a"], fastq.QuantizedArray)
+    assert list(opened) == ["a", "b.weight"]  # that of a module where it is quantized, else of the tensor
+    for name, kind, codes in zip(opened, KINDS, stored.values(), strict=True):
+        assert np.asarray(opened[name]).tobytes() == reference.gguf.dequantize(codes, kind).tobytes()
+    assert opened.config == {"general.architecture": "llama"}
+
+
+# Choices
+
+
+def test_ignore_and_scheme_for(model):
+    rules = Rules(as_scheme("W4A16"), (Q_PROJ, "re:.*experts"), (("re:.*k_proj", as_scheme("w8a8")),))
+    conversion = Quantization(ModelFolder(model), rules)
+    chosen = {weight.module: weight.scheme.name for weight in conversion.plan.matrices}
+    assert chosen == {f"{LAYER}.self_attn.k_proj": "W8A8", f"{LAYER}.self_attn.v_proj": "W4A16"}
+    entry = conversion.config()["quantization_config"]
+    assert entry["format"] == "mixed-precision"
+    assert [group["targets"] for group in entry["config_groups"].values()] == [
+        [f"{LAYER}.self_attn.k_proj"],
+        ["Linear"],
+    ]
+    assert {Q_PROJ, "re:.*experts", f"{LAYER}.mlp.experts"} <= set(entry["ignore"])
+    schemes = StoredSchemes(conversion.config())
+    assert schemes.scheme_of(f"{LAYER}.self_attn.k_proj").weights == as_scheme("W8A8").weights
+    assert schemes.scheme_of(f"{LAYER}.self_attn.v_proj").weights == as_scheme("W4A16").weights
+
+
+def test_experts_that_are_stored_transposed_are_left_alone(own):
+    (own / "config.json").write_text(json.dumps(CONFIG | {"model_type": "gpt_oss"}))
+    plan = Quantization(ModelFolder(own), Rules(as_scheme("W8A8"))).plan
+    assert plan.left[f"{LAYER}.mlp.experts.gate_up_proj"] == "experts as (inputs, outputs)"
+    assert f"{LAYER}.mlp.experts" in plan.ignored(ModelFolder(own).tensors)
+
+
+def test_fused_layers_share_a_global_scale(model):
+    conversion = Quantization(ModelFolder(model), Rules(as_scheme("NVFP4A16")))
+    assert sorted(len(weights) for weights in conversion.fused.values()) == [1, 1, 2, 2, 3]
+    largest = max(np.abs(all_of(model)[f"{LAYER}.self_attn.{n}_proj.weight"].astype(np.float32)).max() for n in "qkv")
+    (fused,) = (name for name, weights in conversion.fused.items() if len(weights) == 3)
+    assert conversion._factor_of(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
+
+
+def test_every_scheme_is_read_as_it_is_written(model):
+    for scheme in PRESETS.values():
+        read = StoredSchemes({"quantization_config": {"config_groups": {"g": scheme.config(["Linear"])}}})
+        assert (read.scheme_of("any").weights, read.scheme_of("any").format) == (scheme.weights, scheme.format)
+
+
+@pytest.mark.slow("compiles kernels for each format")
+@pytest.mark.parametrize("method", ["minmax", "mse"])
+@pytest.mark.parametrize("convention", ["rounded-scale", "compressed-tensors"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_there_and_back(model, tmp_path, name, convention, method):
+    options = ["--scheme", name, "--convention", convention, "--range", method]
+    run("convert", model, tmp_path / "q", *options, "--report", tmp_path / "r.json")
+    run("convert", tmp_path / "q", tmp_path / "plain", "--dequantize")
+    rows = {row["name"]: row for row in json.loads((tmp_path / "r.json").read_text())["tensors"]}
+    source, plain = all_of(model), all_of(tmp_path / "plain")
+    least = {2: 3, 4: 16, 8: 29}[PRESETS[name].weights.bits]
+    for end in ("q_proj", "k_proj", "v_proj"):
+        weight = f"{LAYER}.self_attn.{end}.weight"
+        x, y = source[weight].astype(np.float64), plain[weight].astype(np.float64)
+        sqnr = 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum())
+        assert sqnr > least
+        assert rows[weight]["sqnr_db"] == pytest.approx(sqnr, abs=1.5)  # values were rounded once more
+
+
+@pytest.mark.slow("compiles kernels for each", quick=lambda dtype, name: (dtype, name) == ("BF16", "W4A16_ASYM"))
+@pytest.mark.parametrize("name", ["W4A16", "W4A16_ASYM", "W8A16", "W8A8"])
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_the_convention_rounds_every_operation(dtype, name):
+    half, weights = {"BF16": BF16, "F16": np.float16}[dtype], PRESETS[name].weights
+    x = (np.random.default_rng(8).standard_normal((256, 256)) * 0.02).astype(half)
+    groups = x.reshape(256, -1, weights.group_size or 256)  # arithmetic of ml_dtypes and NumPy rounds to x's dtype
+    last = half(2**weights.bits - 1)
+    first, lo, hi = half(-(2 ** (weights.bits - 1))), groups.min(-1), groups.max(-1)
+    scale = np.maximum(-lo, hi) / (last / half(2)) if weights.symmetric else (hi - lo) / last
+    zero = np.zeros_like(lo) if weights.symmetric else np.rint(np.clip(first - lo / scale, first, first + last))
+    steps = groups / scale[..., None] + zero[..., None].astype(half)  # rint of bfloat16 is float32
+    expected = np.clip(np.rint(steps.astype(np.float32)), float(first), float(first + last)).reshape(x.shape)
+    for bit_exact in (True, False):
+        _, _, q = encode(x, PRESETS[name], ScaleArithmetic(dtype, bit_exact))
+        same = (q.unpacked() == expected).all() and (q.scale.reshape(scale.shape) == scale.astype(np.float32)).all()
+        assert same == bit_exact  # the default differs, and is seen to
+    # a model is read in its dtype
+    _, _, wide = encode(x.astype(np.float32), PRESETS[name], ScaleArithmetic(dtype, True))
+    assert (wide.unpacked() == expected).all()
+
+
+@pytest.mark.parametrize("name", ["MXFP4A16", "NVFP4A16"])
+def test_infinities_have_no_scale(name):
+    x = np.where(np.arange(64 * 128).reshape(64, 128) == 200, np.inf, 1).astype(np.float32)
+    with pytest.raises(ValueError, match="x has infinite values, so its range has no scale"):
+        encode(x, PRESETS[name], ScaleArithmetic("BF16"))
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "html"])
+def test_reports(model, tmp_path, suffix):
+    path = tmp_path / f"r.{suffix}"
+    run("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", "--report", path)
+    text = path.read_text()
+    if suffix == "html":
+        assert text.count("<tr>") == 15
+        assert text.count("<details") == 3
+        assert "data:image/png;base64," in text or "No picture" in text
+    else:
+        rows = json.loads(text)["tensors"] if suffix == "json" else list(csv.DictReader(text.splitlines()))
+        row = next(row for row in rows if row["name"] == f"{Q_PROJ}.weight")
+        assert (row["shape"], int(row["bytes"])) == ("128 x 128", 128 * 64 + 128 * 4 * 2 + 16)
+        assert 18 < float(row["sqnr_db"]) < 25

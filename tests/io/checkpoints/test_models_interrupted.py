@@ -1,0 +1,180 @@
+"""Conversions of model directories that end early, and go on when they are repeated: stopped, out of disk, changed."""
+
+import json
+import mmap
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from model_folders import INDEX, invoke, refused, run
+
+from fastq.formats.compressed_tensors import as_scheme
+from fastq.io.checkpoints.converting import JOURNAL, convert
+from fastq.io.checkpoints.folder import ModelFolder
+from fastq.io.checkpoints.quantizing import Quantization
+from fastq.io.checkpoints.rules import Rules
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class Stop(Exception):
+    pass
+
+
+def interrupted(model, out, after):
+    """Convert until some tensors are done."""
+    done = 0
+
+    def progress(nbytes, count):
+        nonlocal done
+        done += count
+        if done == after:
+            raise Stop
+
+    scheme = as_scheme("W4A16").with_options(32, None)
+    with pytest.raises(Stop):
+        convert(Quantization(ModelFolder(model), Rules(scheme)), out, progress=progress)
+
+
+@pytest.mark.parametrize("after", [1, 5, 6, 10])
+def test_an_interrupted_conversion_goes_on(model, quantized, tmp_path, after):
+    out = tmp_path / "out"
+    interrupted(model, out, after)
+    finished = {path.name: path.stat().st_ino for path in out.glob("*.safetensors")}
+    assert len(finished) == (after > 5)
+    assert not (out / INDEX).exists()
+    output = run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
+    assert output == quantized[1]
+    assert contents(out) == contents(quantized[0])
+    assert all((out / name).stat().st_ino == inode for name, inode in finished.items())
+
+
+def test_a_finished_shard_that_was_damaged_is_written_again(model, quantized, tmp_path):
+    out = tmp_path / "out"
+    interrupted(model, out, 6)
+    (shard,) = out.glob("*.safetensors")
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    run("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
+    assert contents(out) == contents(quantized[0])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "job": "x", "shards": {"a": 1}}', "\0"])
+def test_a_damaged_journal_is_no_journal(model, tmp_path, text):
+    out = tmp_path / "out"
+    interrupted(model, out, 6)
+    (out / JOURNAL).write_text(text)
+    assert "is not empty; --force" in refused("convert", model, out, "--scheme", "W4A16", "--group-size", "32")
+
+
+def test_other_options_do_not_go_on_with_it(model, tmp_path):
+    interrupted(model, tmp_path / "out", 6)
+    line = refused("convert", model, tmp_path / "out", "--scheme", "W4A16", "--group-size", "64")
+    assert "unfinished conversion of something else; --force" in line
+
+
+def test_force_replaces(model, quantized, tmp_path):
+    out = tmp_path / "out"
+    interrupted(model, out, 6)
+    (out / "config.json").write_text("old")
+    run("convert", model, out, "--scheme", "W4A16", "--group-size", "32", "--force")
+    assert contents(out) == contents(quantized[0])
+
+
+def test_disk_full(model, tmp_path, monkeypatch):
+    def full(self, name, data, offset=0):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter.write_raw", full)
+    line = refused("convert", model, tmp_path / "out", "--scheme", "W8A8")
+    assert "No space left on device; what is finished stays" in line
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [JOURNAL]
+
+
+def options():
+    return ["--scheme", "W4A16", "--group-size", "32"]
+
+
+def is_half_of_nothing(out, expected):
+    """Whether what a full disk left is finished shards, other whole files and the journal, and no index."""
+    left = contents(out) if out.exists() else {}
+    left.pop(JOURNAL, None)
+    return INDEX not in left and all(expected.get(name) == data for name, data in left.items())
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder that is a file system of its own, and what changes its size."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", folder], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"mounting a small file system is refused: {mounted.stderr.strip()}")
+
+    def resize(nbytes):
+        subprocess.run(["mount", "-o", f"remount,size={nbytes}", folder], check=True)
+
+    yield folder, resize
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.slow("mounts a file system")
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("mount") is None, reason="mounts a tmpfs, which Linux has")
+def test_a_disk_that_is_full(model, quantized, small_disk):
+    (folder, resize), expected, begun = small_disk, contents(quantized[0]), 0
+    whole = sum(-(-len(data) // mmap.PAGESIZE) * mmap.PAGESIZE for data in expected.values())
+    for size in range(mmap.PAGESIZE, whole, 2 * mmap.PAGESIZE):
+        out = folder / f"{size}"
+        resize(size)
+        line = refused("convert", model, out, *options())
+        assert "No space left on device; what is finished stays, and the same command goes on from there" in line
+        assert is_half_of_nothing(out, expected), size
+        begun += len(list(out.glob("*.safetensors")))
+        resize(2 * whole)
+        run("convert", model, out, *options())
+        assert contents(out) == expected
+        shutil.rmtree(out)
+    assert begun > 2
+
+
+@pytest.mark.slow("starts processes")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="limits of files are of POSIX")
+def test_files_that_may_not_grow(model, quantized, tmp_path):
+    """As under a quota: a file may have so many bytes, and no more."""
+    import resource
+
+    code, out, expected = "from fastq_command import main; main()", tmp_path / "out", contents(quantized[0])
+    command = [sys.executable, "-c", code, "convert", str(model), str(out), *options()]
+    largest = max(map(len, expected.values()))
+    for limit in (100, largest // 2, largest - 1):
+        done = subprocess.run(
+            command,
+            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1, done.stderr
+        more = "; what is finished stays" if limit > 100 else "\n"  # which is less than the journal takes
+        assert f"File too large{more}" in done.stderr
+        assert (out / JOURNAL).exists() == (limit > 100)
+        assert is_half_of_nothing(out, expected), limit
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert contents(out) == expected
+
+
+def test_a_conversion_begun_by_another_version_starts_anew(model, quantized, tmp_path):
+    out = tmp_path / "out"
+    interrupted(model, out, 6)
+    journal = json.loads((out / JOURNAL).read_text())
+    shards = {path.name: path.stat().st_ino for path in out.glob("*.safetensors")}
+    (out / JOURNAL).write_text(json.dumps(journal | {"program": "0.0.1"}))
+    result = invoke("convert", model, out, *options())
+    assert re.search(r"out was begun by fastq 0\.0\.1, this is .*: it starts anew\n", result.stderr)
+    assert contents(out) == contents(quantized[0])
+    assert all((out / name).stat().st_ino != inode for name, inode in shards.items())

@@ -1,0 +1,351 @@
+"""Model directories that are damaged, or say what can't be: each is refused in one line, and nothing half-written."""
+
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, invoke, refused, run, write_model
+from safetensors.numpy import load_file, save_file
+
+from fastq.formats.compressed_tensors import as_scheme
+from fastq.io import open_checkpoint
+from fastq.io.checkpoints.config import StoredSchemes
+
+# What is wrong
+
+
+def edit_index(folder, change):
+    index = json.loads((folder / INDEX).read_text())
+    change(index["weight_map"])
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+def second_shard(folder):
+    return sorted(folder.glob("*.safetensors"))[1]
+
+
+def damage(name):
+    def decorate(change):
+        DAMAGED[name] = change
+        return change
+
+    return decorate
+
+
+DAMAGED = {
+    "has no config.json": lambda folder: (folder / "config.json").unlink(),
+    "config.json is not readable JSON": lambda folder: (folder / "config.json").write_text("{"),
+    "is not readable JSON: -1e400 is beyond float64": lambda folder: (folder / "config.json").write_text(
+        '{"a": -1e400}'
+    ),
+    "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
+    "is not readable JSON: maximum recursion": lambda folder: (folder / "config.json").write_text("[" * 10**6),
+    "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),
+    "which is missing; fetch it again": lambda folder: second_shard(folder).unlink(),
+    "is not a readable .safetensors file": lambda folder: second_shard(folder).write_bytes(b"\1" * 99),
+    "names '../x.safetensors'": lambda folder: edit_index(folder, lambda map: map.update(a="../x.safetensors")),
+    "names '/etc/passwd'": lambda folder: edit_index(folder, lambda map: map.update(a="/etc/passwd")),
+    "names 'tokenizer.json'": lambda folder: edit_index(folder, lambda map: map.update(a="tokenizer.json")),
+    "which has no such tensor": lambda folder: edit_index(
+        folder, lambda map: map.update(a="model-00001-of-00002.safetensors")
+    ),
+    "is not in model.safetensors.index.json": lambda folder: edit_index(folder, lambda map: map.pop("lm_head.weight")),
+    "must have one .safetensors file; it has model-00001": lambda folder: (folder / INDEX).unlink(),
+}
+
+
+@damage("keep it in one")
+def _tensor_twice(folder):
+    path = second_shard(folder)
+    save_file(load_file(path) | {f"{Q_PROJ}.bias": np.zeros(2, np.float32)}, path)
+
+
+@damage("has a quantization_config: fastq convert --dequantize")
+def _with_a_config(folder):
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {"quant_method": "fp8"}}))
+
+
+@damage(f"{Q_PROJ} is quantized already")
+def _quantized_already(folder):
+    path = second_shard(folder)
+    save_file(load_file(path) | {f"{Q_PROJ}.weight_scale": np.zeros(2, np.float32)}, path)
+    edit_index(folder, lambda map: map.update({f"{Q_PROJ}.weight_scale": path.name}))
+
+
+@damage("two tensors would become the weight of")
+def _experts_twice(folder):
+    path, name = second_shard(folder), f"{LAYER}.mlp.experts.0.up_proj.weight"
+    save_file(load_file(path) | {name: np.zeros((128, 128), np.float32)}, path)
+    edit_index(folder, lambda map: map.update({name: path.name}))
+
+
+@damage("has 100 columns, not a multiple of the group size 128")
+def _ragged(folder):
+    path = second_shard(folder)
+    save_file(load_file(path) | {f"{LAYER}.self_attn.v_proj.weight": np.zeros((64, 100), np.float32)}, path)
+
+
+@damage("v_proj can't be quantized: x has NaN")
+def _nan(folder):
+    _spoil(folder, np.nan)
+
+
+@damage("v_proj can't be quantized: x has infinite values")
+def _infinite(folder):
+    _spoil(folder, -np.inf)
+
+
+def _spoil(folder, value):
+    path, name = second_shard(folder), f"{LAYER}.self_attn.v_proj.weight"
+    arrays = load_file(path)
+    arrays[name][3, 4] = value
+    save_file(arrays, path)
+
+
+@pytest.mark.parametrize("message", DAMAGED)
+def test_damaged_models_are_refused_in_one_line(own, tmp_path, message):
+    DAMAGED[message](own)
+    options = [] if "columns" in message else ["--group-size", "32"]
+    line = refused("convert", own, tmp_path / "out", "--scheme", "W4A16", *options)
+    assert re.search(re.escape(message).replace("x\\ has\\ NaN", ".*NaN"), line), line
+    assert not (tmp_path / "out" / INDEX).exists()
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_two_shards_that_would_have_a_tensor_each(quantized, tmp_path):
+    """Beside codes a weight as it was, in another shard: both would be the weight."""
+    folder, name = tmp_path / "both", f"{Q_PROJ}.weight"
+    config = json.loads((quantized[0] / "config.json").read_text())
+    write_model(folder, [all_of(quantized[0]), {name: np.zeros((128, 128), np.float32)}], config)
+    line = refused("convert", folder, tmp_path / "out", "--dequantize")
+    assert "has a weight, which int4 group 32 in pack-quantized does not store" in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow("compiles kernels of the format")
+def test_a_power_of_two_that_is_nan(model, tmp_path):
+    run("convert", model, tmp_path / "q", "--scheme", "MXFP4A16")
+    arrays = {name: array.copy() for name, array in all_of(tmp_path / "q").items()}
+    arrays[f"{Q_PROJ}.weight_scale"].put(9, 255)
+    config = json.loads((tmp_path / "q" / "config.json").read_text())
+    folder = write_model(tmp_path / "lies", [arrays], config)
+    message = f"{Q_PROJ} has a scale that is NaN, the byte 255 of a power of two"
+    assert message in refused("convert", folder, tmp_path / "out", "--dequantize")
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)[Q_PROJ]
+
+
+@pytest.mark.parametrize("name", [f"{Q_PROJ}.weight", f"{LAYER}.input_layernorm.weight"])
+def test_values_that_a_dtype_does_not_have(own, tmp_path, name):
+    """Of a matrix that was quantized, and of a tensor that was not."""
+    path = own / "model-00001-of-00002.safetensors"
+    arrays = {each: array.copy() for each, array in load_file(path).items()}
+    arrays[f"{Q_PROJ}.bias"][:] = -np.inf  # stays what it is
+    save_file(arrays, path)
+    run("convert", own, tmp_path / "small", "--scheme", "W4A16", "--group-size", "32")
+    run("convert", tmp_path / "small", tmp_path / "plain", "--dequantize", "--dtype", "float16")
+    assert np.isneginf(all_of(tmp_path / "plain")[f"{Q_PROJ}.bias"]).all()
+    arrays[name].reshape(-1)[5] = 1e5
+    save_file(arrays, path)
+    run("convert", own, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32")
+    line = refused("convert", tmp_path / "q", tmp_path / "out", "--dequantize", "--dtype", "float16")
+    assert f"tensor '{name}' can't become F16: its values are too large for F16" in line
+    assert not (tmp_path / "out" / INDEX).exists()
+    assert not list((tmp_path / "out").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("scheme", ["W4A16", "W4A16_ASYM"])
+def test_scales_that_a_dtype_does_not_have(own, tmp_path, scheme):
+    """One line says so, and no warning of NumPy's before it."""
+    path = own / "model-00001-of-00002.safetensors"
+    arrays = {name: array.copy() for name, array in load_file(path).items()}
+    arrays[f"{Q_PROJ}.weight"][0] = 1e30
+    save_file(arrays, path)
+    (own / "config.json").write_text(json.dumps(CONFIG | {"dtype": "float16"}))
+    line = refused("convert", own, tmp_path / "out", "--scheme", scheme, "--group-size", "32")
+    assert f"{Q_PROJ} can't be quantized: x has a range too wide for a finite scale" in line
+
+
+def test_nothing_to_quantize(own, tmp_path):
+    line = refused("convert", own, tmp_path / "out", "--scheme", "W8A8", "--ignore", "re:.*")
+    assert "no matrix to quantize" in line
+    assert not (tmp_path / "out").exists()
+
+
+USAGE = [
+    ([], "--scheme is missing"),
+    (["--scheme", "W5A5"], "scheme must be one of W2A16"),
+    (["--scheme", "W4A16", "--dequantize"], "--dequantize goes without --scheme"),
+    (["--scheme", "W4A16", "--dtype", "float32"], "--dtype goes with --dequantize"),
+    (["--dequantize", "--group-size", "32"], "--dequantize goes with --dtype, --report and --force only"),
+    (
+        ["--dequantize", "--convention", "compressed-tensors"],
+        "--dequantize goes with --dtype, --report and --force only",
+    ),
+    (["--dequantize", "--range", "minmax"], "--dequantize goes with --dtype, --report and --force only"),
+    (["--scheme", "W4A16", "--ignore", "re:("], "is not a regular expression"),
+    (["--scheme", "W4A16", "--scheme-for", "a"], "is not PATTERN=SCHEME"),
+    (["--scheme", "W4A16", "--scheme-for", "a=b"], "scheme must be one of"),
+    (["--scheme", "W4A16", "--report", "no/such/r.csv"], "there is no folder 'no/such'"),
+    (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches a"),
+    (
+        ["--scheme", "W8A8", "--scheme-for", "lm_head=W8A8"],
+        "no matrix that is quantized has a name that matches lm_head",
+    ),
+    (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json or .csv or .html"),
+    (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "group_size is for integers in groups"),
+    (["--scheme", "W8A8", "--asymmetric"], "W8A8 has no zero points"),
+    (["--dequantize"], "nothing in it is quantized"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), USAGE, ids=[case[1] for case in USAGE])
+def test_usage(model, tmp_path, options, message):
+    assert message in refused("convert", model, tmp_path / "out", *options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_out(model, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("")
+    for name, message in [("file", "not a directory"), ("full", "is not empty; --force")]:
+        assert message in refused("convert", model, tmp_path / name, "--scheme", "W8A8")
+    assert "IN itself" in refused("convert", model, model, "--scheme", "W8A8", "--force")
+    assert os.listdir(tmp_path / "full") == ["mine"]
+
+
+REPORTED = ["--scheme", "W4A16", "--group-size", "32", "--report"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        ("own/config.json", "'config.json' lies in SRC, in which nothing is written; name another one"),
+        ("own/new.csv", "'new.csv' lies in SRC"),
+        ("link/tokenizer.json", "'tokenizer.json' lies in SRC"),
+        ("out/config.json", "'config.json' is a file of the model in OUT"),
+        ("out/Tokenizer.json", "'Tokenizer.json' is a file of the model in OUT"),
+        ("out/model.safetensors.index.json", "is a file of the model in OUT"),
+        ("out/.fastq-convert.json", "is a file of the model in OUT"),
+        ("out.json", "'out.json' is OUT itself"),
+        ("folder.html", "'folder.html' is not a file"),
+        ("pipe.json", "'pipe.json' is not a file"),
+    ],
+)
+def test_a_report_takes_the_place_of_no_file_of_a_model(own, tmp_path, monkeypatch, report, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(own)
+    for name in ("out", "folder.html"):
+        (tmp_path / name).mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    result = invoke("convert", own, "out.json" if report == "out.json" else "out", *REPORTED, report)
+    assert (result.exit_code, "Invalid value for '--report'" in result.output) == (2, True)
+    assert message in " ".join(result.output.split())
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_report_in_the_folder_of_the_result(own, tmp_path):
+    (tmp_path / "out").mkdir()
+    run("convert", own, tmp_path / "out", *REPORTED, tmp_path / "out" / "report.json")
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["tensors"]
+
+
+def test_nothing_is_said_of_going_on_where_nothing_was_begun(own, tmp_path, monkeypatch):
+    result = invoke("convert", own, tmp_path / "no" / "out", "--scheme", "W4A16")
+    assert (result.exit_code, "Invalid value for 'OUT': there is no folder" in result.output) == (2, True)
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fastq.cli.convert.write_report", full)
+    result = invoke("convert", own, tmp_path / "out", *REPORTED, tmp_path / "r.json")
+    assert (result.exit_code, result.stderr) == (1, f"Error: {tmp_path / 'r.json'}: No space left on device\n")
+
+
+def test_no_option_is_advised_that_the_command_lacks(own):
+    shard = second_shard(own)
+    weights = load_file(shard)
+    weights["model.layers.0.self_attn.v_proj.weight"][0, 0] = np.nan
+    save_file(weights, shard, {"format": "pt"})
+    result = invoke("convert", own, own.parent / "out", "--scheme", "W4A16", "--group-size", "32")
+    assert (result.exit_code, "1 NaN" in result.stderr, "nan=" in result.stderr) == (1, True, False), result.stderr
+
+
+# What a quantized directory may say
+
+W8A8 = as_scheme("W8A8").weights.config()
+ENTRIES = [
+    ({"quant_method": "gptq"}, "is of 'gptq'; only compressed-tensors"),
+    ({"config_groups": {}}, "no config_groups"),
+    ({"config_groups": {"g": 1}}, "no list of targets"),
+    ({"config_groups": {"g": {"targets": ["a.b"]}}}, "no config group"),
+    ({"config_groups": {"g": {"targets": ["re:("], "weights": W8A8, "format": "int-quantized"}}}, "target 're:('"),
+    ({"config_groups": {"g": {"targets": ["head"], "weights": W8A8, "format": "int-quantized"}}}, "no config group"),
+]
+WEIGHTS = [
+    (3, "must be an object of JSON"),
+    ({"num_bits": 4, "type": "text"}, "'text' weights of 4 bits"),
+    ({"num_bits": 5, "type": "float"}, "'float' weights of 5 bits"),
+    ({"num_bits": [4], "type": "float"}, "weights of [4] bits"),
+    ({"num_bits": 4, "type": ["int"]}, "['int'] weights of 4 bits"),
+    ({"num_bits": True, "type": "int"}, "weights of True bits"),
+    ({"num_bits": 4, "type": "int", "strategy": "token"}, "strategy 'token'"),
+    ({"num_bits": 4, "type": "int", "strategy": "group"}, "group_size 0"),
+    ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": "a"}, "group_size 'a'"),
+    ({"num_bits": 4, "type": "int", "strategy": "block", "block_structure": [100, 3]}, "block_structure"),
+    ({"num_bits": 4, "type": "int", "strategy": "channel", "actorder": "group"}, "order of activations"),
+    ({"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": 3}, "symmetric 3"),
+    ({"num_bits": 4, "type": "int", "strategy": "channel", "scale_dtype": "x"}, "scales of 'x'"),
+]
+
+
+def groups(weights, format_name="pack-quantized"):
+    return {"config_groups": {"g": {"targets": ["Linear"], "weights": weights, "format": format_name}}}
+
+
+@pytest.mark.parametrize(("entry", "message"), [*ENTRIES, *((groups(entry), text) for entry, text in WEIGHTS)])
+def test_configs_are_refused(entry, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        StoredSchemes({"quantization_config": entry}).scheme_of("m")
+
+
+def test_unknown_formats_are_refused():
+    with pytest.raises(ValueError, match="format 'dense'; known are"):
+        StoredSchemes({"quantization_config": groups(as_scheme("W4A16").weights.config(), "dense")})
+
+
+def put_scale(arrays, dtype):
+    arrays[f"{Q_PROJ}.weight_scale"] = arrays[f"{Q_PROJ}.weight_scale"].astype(dtype)
+
+
+LIES = {
+    "has no weight_packed": lambda arrays: arrays.pop(f"{Q_PROJ}.weight_packed"),
+    "has no weight_shape": lambda arrays: arrays.pop(f"{Q_PROJ}.weight_shape"),
+    "has shape (-1, 128)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, -1),
+    "should be I32 of shape (128, 125000000)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(1, 10**9),
+    "should be I32 of shape (7, 16)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, 7),
+    "has a scale that is not finite": lambda arrays: arrays[f"{Q_PROJ}.weight_scale"].put(0, np.inf),
+    "should be F32 of shape (128, 4), not BOOL": lambda arrays: put_scale(arrays, bool),
+    "should be F32 of shape (128, 4), not U32": lambda arrays: put_scale(arrays, np.uint32),
+    "has a weight_zero_point, which int4 group 32 in pack-quantized does not store": lambda arrays: arrays.update(
+        {f"{Q_PROJ}.weight_zero_point": np.zeros((16, 4), np.int32)}
+    ),
+    "(weight_g_idx)": lambda arrays: arrays.update({f"{Q_PROJ}.weight_g_idx": np.zeros(128, np.int32)}),
+}
+
+
+@pytest.mark.parametrize("message", LIES)
+def test_lies_about_stored_weights_are_refused(quantized, tmp_path, message):
+    folder = shutil.copytree(quantized[0], tmp_path / "lies")
+    arrays = {name: array.copy() for name, array in all_of(folder).items()}
+    LIES[message](arrays)
+    shutil.rmtree(folder)
+    write_model(folder, [arrays], json.loads((quantized[0] / "config.json").read_text()))
+    assert message in refused("convert", folder, tmp_path / "out", "--dequantize")

@@ -1,0 +1,201 @@
+"""Model directories: which matrices are quantized by which scheme, what readers find, and what another model leaves."""
+
+import json
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from model_folders import BF16, CONFIG, EXPERTS, HIDDEN, INNER, LAYER, all_of, run, tensors, write_model
+from safetensors.numpy import save_file
+
+from fastq.formats.compressed_tensors import PRESETS, as_scheme
+from fastq.io import open_checkpoint
+from fastq.io.checkpoints.config import StoredSchemes
+from fastq.io.checkpoints.folder import ModelFolder
+from fastq.io.checkpoints.quantizing import Quantization
+from fastq.io.checkpoints.rules import Rules, make_plan
+from fastq.io.containers import spec_of
+
+W8A8 = as_scheme("W8A8")
+
+
+def write_single(folder, arrays, config=CONFIG):
+    """Write a model of one file without an index."""
+    folder.mkdir()
+    save_file(arrays, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# What another model leaves
+
+
+@pytest.mark.parametrize(("first", "second"), [("single", "sharded"), ("sharded", "single")])
+def test_force_leaves_no_shard_of_another_model(tmp_path, first, second):
+    write_model(tmp_path / "sharded", tensors())
+    write_single(tmp_path / "single", {"a.weight": np.ones((32, 128), BF16)})
+    options = ["--scheme", "W4A16", "--group-size", "32"]
+    run("convert", tmp_path / first, tmp_path / "out", *options)
+    run("convert", tmp_path / second, tmp_path / "out", *options, "--force")
+    run("convert", tmp_path / second, tmp_path / "fresh", *options)
+    found, expected = contents(tmp_path / "out"), contents(tmp_path / "fresh")
+    assert {name: found.get(name) for name in expected} == expected
+    assert {name for name in found if name.endswith((".safetensors", ".index.json"))} <= set(expected)
+
+
+# Schemes
+
+
+def test_options_that_a_scheme_lacks():
+    with pytest.raises(ValueError, match="group_size is for integers in groups; W8A8 has int8 channel"):
+        W8A8.with_options(32, None)
+    with pytest.raises(ValueError, match="W8A8 has no zero points: symmetric must be true"):
+        W8A8.with_options(None, False)
+    with pytest.raises(ValueError, match=r"scheme must be one of W2A16, .*, not 'W5A5'"):
+        as_scheme("W5A5")
+
+
+# Names of modules and targets
+
+
+def test_modules_without_a_dot_are_no_classes(tmp_path):
+    rng = np.random.default_rng(4)
+    source = {f"{name}.weight": rng.uniform(1, 2, (32, 128)).astype(BF16) for name in ("classifier", "score", "body")}
+    write_single(tmp_path / "model", source)
+    run("convert", tmp_path / "model", tmp_path / "q", "--scheme", "W4A16_ASYM", "--scheme-for", "classifier=W4A16")
+    assert [name for name in all_of(tmp_path / "q") if "zero" in name and "classifier" in name] == []
+    run("convert", tmp_path / "q", tmp_path / "plain", "--dequantize")
+    plain = all_of(tmp_path / "plain")
+    for name, x in source.items():
+        x, y = x.astype(np.float64), plain[name].astype(np.float64)
+        assert 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum()) > 20, name
+
+
+def target_of(module, targets):
+    """The target by which compressed-tensors finds the scheme of a Linear layer."""
+    ordered = sorted(targets, key=lambda target: ("re:" in target, target))
+    matched = (t for t in ordered if (re.match(t[3:], module) if t.startswith("re:") else t == module))
+    return next(matched, "Linear")
+
+
+def test_readers_find_the_scheme_that_was_given_first(tmp_path):
+    model = ModelFolder(write_model(tmp_path / "model", tensors()))
+    patterns = (("re:.*self_attn.k", W8A8), ("re:.*self_attn", as_scheme("FP8_DYNAMIC")), ("re:.*down_", W8A8))
+    conversion = Quantization(model, Rules(as_scheme("W8A16"), (), patterns))
+    entry = conversion.config()["quantization_config"]
+    by_target = {t: group["weights"] for group in entry["config_groups"].values() for t in group["targets"]}
+    weights = list(conversion.plan.matrices)
+    assert {weight.scheme.name for weight in weights if "k_proj" in weight.module} == {"W8A8"}
+    for weight in weights:
+        assert by_target[target_of(weight.module, by_target)] == weight.scheme.weights.config(), weight.module
+    by_pattern = [pattern for pattern, _ in patterns]
+    assert target_of(f"{LAYER}.self_attn.k_proj", by_pattern) == "re:.*self_attn"  # as it would be by patterns
+
+
+def test_schemes_are_found_in_the_order_of_readers():
+    bits = {"re:m": 2, "Linear": 3, "re:.*y": 4, "m.x": 5, "re:m.x": 6}
+    weights = {"type": "int", "strategy": "channel"}
+    groups = {
+        target: {"targets": [target], "weights": {**weights, "num_bits": n}, "format": "pack-quantized"}
+        for target, n in bits.items()
+    }
+    schemes = StoredSchemes({"quantization_config": {"config_groups": groups}})
+    for module in ("m.x", "m.y", "m.z", "m", "head"):
+        assert schemes.scheme_of(module).weights.bits == bits[target_of(module, bits)]
+
+
+# What is no matrix of a Linear layer
+
+LEFT = {
+    "shared": "embedding",
+    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias": "embedding",
+    "decoder.embed_tokens.1": "embedding",
+    "bert.embeddings.word_embeddings": "embedding",
+    "model.layers.0.block_sparse_moe.router.layer": "router",
+    "encoder.block.1.layer.1.mlp.router.classifier": "router",
+    "encoder.norm": "normalization",
+    "text_embedder.layers.0.q_proj": None,
+    "model.router_model.layers.0.q_proj": None,
+    "shared_head.q_proj": None,
+}
+
+
+@pytest.mark.parametrize("module", LEFT)
+def test_modules_by_their_names(module):
+    specs = [spec_of(f"{name}.weight", "BF16", (128, 128)) for name in (module, "a.q_proj")]
+    plan = make_plan({spec.name: spec for spec in specs}, {}, Rules(W8A8))
+    assert plan.left.get(f"{module}.weight") == LEFT[module]
+
+
+@pytest.mark.parametrize("config", [{"model_type": "gpt2"}, {"model_type": "x", "decoder": {"model_type": "gpt2"}}])
+def test_models_of_conv1d_are_refused(config):
+    spec = spec_of("h.0.attn.c_attn.weight", "F32", (128, 384))
+    with pytest.raises(ValueError, match=r"type gpt2 have Conv1D layers, whose weights are stored as \(inputs"):
+        make_plan({spec.name: spec}, config, Rules(W8A8))
+
+
+GATE_UP, DOWN = (EXPERTS, 2 * INNER, HIDDEN), (EXPERTS, HIDDEN, INNER)
+TYPED, SIZED = "experts as (inputs, outputs)", "experts with axis {} not of hidden_size"
+STACKS = [
+    ({"model_type": "qwen3_vl_moe"}, GATE_UP, DOWN, TYPED),
+    ({"model_type": "x", "text_config": {"model_type": "qwen3_vl_moe_text"}}, GATE_UP, DOWN, TYPED),
+    ({"hidden_size": HIDDEN}, GATE_UP[:1] + GATE_UP[:0:-1], DOWN[:1] + DOWN[:0:-1], SIZED),
+    ({"text_config": {"hidden_size": HIDDEN}}, GATE_UP[:1] + GATE_UP[:0:-1], DOWN[:1] + DOWN[:0:-1], SIZED),
+    ({"text_config": {"hidden_size": HIDDEN}}, GATE_UP, DOWN, None),
+    ({"hidden_size": [HIDDEN], "model_type": ["llama4"]}, GATE_UP, DOWN, None),
+]
+
+
+@pytest.mark.parametrize(("config", "gate_up", "down", "reason"), STACKS)
+def test_stacks_of_experts(config, gate_up, down, reason):
+    specs = [
+        spec_of("q_proj.weight", "BF16", (HIDDEN, HIDDEN)),
+        spec_of("mlp.experts.gate_up_proj", "BF16", gate_up),
+        spec_of("mlp.experts.down_proj", "BF16", down),
+    ]
+    plan = make_plan({spec.name: spec for spec in specs}, config, Rules(W8A8))
+    for name, axis in (("gate_up_proj", 2), ("down_proj", 1)):
+        assert plan.left.get(f"mlp.experts.{name}") == (reason and reason.format(axis))
+    assert ("mlp.experts" in plan.ignored({spec.name: spec for spec in specs})) == (reason is not None)
+
+
+# What other writers store
+
+
+def stored(folder, scheme, arrays):
+    entry = {"config_groups": {"g": scheme}}
+    return write_single(folder, arrays, {"dtype": "bfloat16", "quantization_config": entry})
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_one_scale_of_any_shape(tmp_path, shape):
+    codes = np.arange(64, dtype=np.uint8).reshape(4, 16).view(ml_dtypes.float8_e4m3fn)
+    weights = {"num_bits": 8, "type": "float", "strategy": "tensor"}
+    scheme = {"targets": ["Linear"], "weights": weights, "format": "float-quantized"}
+    stored(tmp_path / "m", scheme, {"a.weight": codes, "a.weight_scale": np.full(shape, 0.5, np.float32)})
+    q = open_checkpoint(tmp_path / "m")["a"]
+    assert (q.codes.tobytes(), float(q.scale)) == (codes.tobytes(), 0.5)
+
+
+@pytest.mark.parametrize("factor", [0, -1, np.nan, np.inf])
+def test_global_scales_that_nothing_can_be_divided_by(tmp_path, factor):
+    arrays = {
+        "a.weight_packed": np.zeros((2, 16), np.uint8),
+        "a.weight_scale": np.ones((2, 2), ml_dtypes.float8_e4m3fn),
+        "a.weight_global_scale": np.array([factor], np.float32),
+    }
+    opened = open_checkpoint(stored(tmp_path / "m", PRESETS["NVFP4A16"].config(["Linear"]), arrays))
+    with pytest.raises(ValueError, match=r"a has a global scale of .*, which must be positive and finite"):
+        opened["a"]
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(bool, "BOOL"), (np.uint32, "U32"), (np.uint64, "U64")])
+def test_tensors_of_other_dtypes_are_named(tmp_path, dtype, name):
+    opened = open_checkpoint(write_single(tmp_path / "m", {"mask": np.zeros(3, dtype)}))
+    with pytest.raises(ValueError, match=f"'mask' is {name}, which fastq does not read"):
+        opened["mask"]

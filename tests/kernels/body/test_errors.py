@@ -1,0 +1,201 @@
+"""Errors of an approximation that holds NaN or infinities: the same measures by every path, fast and reference."""
+
+import dataclasses
+import math
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from catalogue import LAYOUTS, values
+
+import fastq
+from fastq import reference
+from fastq.dispatch.cache import plans
+from fastq.dispatch.planner import ERRORS_CHUNK
+from fastq.engine.runtime import tiling
+from fastq.engine.runtime.tiles import BUFFER, TOGETHER
+
+ABSOLUTE = ("mse", "sqnr_db", "max_abs_error", "mean_abs_error")
+RELATIVE = ("max_relative_error", "mean_relative_error")
+
+
+MEMORIES = {
+    "strided": lambda x: np.repeat(x, 2, 1)[:, ::2],
+    "reversed": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+    "transposed": lambda x: x.T.copy().T,
+    "swapped": lambda x: x.astype(x.dtype.newbyteorder()),
+}
+
+
+def same_measures(x, q):
+    """Measures of both, which agree: maxima and what is not finite exactly, means as sums in another order do."""
+    actual, expected = fastq.compare(x, q), reference.compare(x, q)
+    assert astuple(actual)[:-1] == pytest.approx(astuple(expected)[:-1], rel=1e-11, nan_ok=True)
+    for name in ("max_abs_error", "max_relative_error"):
+        same = getattr(actual, name), getattr(expected, name)
+        assert same[0] == same[1] or all(map(math.isnan, same)), name
+    assert actual.clipped == expected.clipped
+    return actual
+
+
+def nan_among(measures):
+    return {name for name in ABSOLUTE + RELATIVE if math.isnan(getattr(measures, name))}
+
+
+def approximation(x, dtype="float32"):
+    with np.errstate(over="ignore"):
+        return (x * 0.75).astype(dtype)
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float64", "float32"), ("int16", "float64")], ids="-".join)
+@pytest.mark.parametrize("size", [1, 5, 70])
+def test_nan_at_every_place(dtypes, size):
+    """In the tail, in each lane, in the first and in the last vector."""
+    x = np.arange(1, size + 1).astype(dtypes[0])
+    for place in range(size):
+        other = approximation(x, dtypes[1])
+        other[place] = np.nan
+        assert nan_among(same_measures(x, other)) == {*ABSOLUTE, *RELATIVE}, place
+        x[place] = 0
+        assert nan_among(same_measures(x, other)) == {*ABSOLUTE}, place  # what is 0 has no relative error
+        x[place] = place + 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nan_in_every_layout(layout, threads):
+    x = np.abs(values("float32", 6 * 70, 3).reshape(6, 70)) + 1
+    for place, n in ((0, 1), (69, 2), (5 * 70 + 66, 4), (5 * 70 + 69, 1)):
+        threads(n)
+        other = approximation(x)
+        other.flat[place] = np.nan
+        for given in ((LAYOUTS[layout](x), other), (x, LAYOUTS[layout](other))):
+            present = np.isnan(given[1]).any()  # a broadcast array repeats its first row
+            assert nan_among(same_measures(*given)) == ({*ABSOLUTE, *RELATIVE} if present else set())
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0)])
+def test_both_in_the_same_order_in_memory(order):
+    """Which is not C order: kernels read both as they lie."""
+    x = values("float32", 5 * 4 * 70, 3).reshape([(5, 4, 70)[axis] for axis in np.argsort(order)]).transpose(order)
+    assert not x.flags.c_contiguous
+    same_measures(x, approximation(x))
+    same_measures(x, fastq.quantize(x, "int8", axis=1))
+
+
+def test_nan_in_every_chunk_by_every_number_of_threads(threads):
+    x = np.linspace(1, 2, 3 * ERRORS_CHUNK + 77, dtype=np.float32)
+    for place in (0, ERRORS_CHUNK - 1, ERRORS_CHUNK, 2 * ERRORS_CHUNK + 5, x.size - 1):
+        other = approximation(x)
+        other[place] = np.nan
+        for n in (1, 2, 3, 4):
+            threads(n)
+            assert nan_among(fastq.compare(x, other)) == {*ABSOLUTE, *RELATIVE}
+
+
+@pytest.mark.parametrize("layout", ["strided", "reversed", "transposed", "swapped"])
+def test_nan_in_every_tile(layout, threads):
+    """In the first and the last element of pieces and squares, by every number of threads: the same sums to the bit."""
+    shape = (16 * TOGETHER + 3, 2 * BUFFER // 64 + 70)
+    x = np.linspace(1, 2, math.prod(shape), dtype=np.float32).reshape(shape)
+    other, apart = approximation(x), MEMORIES[layout]
+    measured = []
+    for n in (1, 2, 3):
+        threads(n)
+        measured += [same_measures(apart(x), other), same_measures(apart(x), apart(other))]
+    assert measured[2:] == measured[:2] * 2
+    for place in (
+        0,
+        BUFFER // 8 - 1,
+        BUFFER // 8,
+        ERRORS_CHUNK - 1,
+        ERRORS_CHUNK,
+        16 * TOGETHER * shape[1],
+        x.size - 1,
+    ):
+        spoiled = other.copy()
+        spoiled.flat[place] = np.nan
+        for given in ((apart(x), spoiled), (x, apart(spoiled))):
+            assert nan_among(fastq.compare(*given)) == {*ABSOLUTE, *RELATIVE}
+
+
+@pytest.mark.parametrize("layout", ["strided", "transposed"])
+@pytest.mark.parametrize("options", [{}, {"axis": 1}, {"axis": 0}, {"axis": 1, "block_size": 32}], ids=str)
+def test_codes_in_every_memory(layout, options, threads):
+    """Parameters go with their elements where x, codes or both lie in tiles."""
+    x = np.random.default_rng(2).standard_normal((150, 544)).astype(np.float32)
+    q, apart = reference.quantize(x, "int8", **options), MEMORIES[layout]
+    moved = dataclasses.replace(q, codes=apart(q.codes))
+    for n in (1, 2):
+        threads(n)
+        for given in ((apart(x), q), (x, moved), (apart(x), moved)):
+            same_measures(*given)
+
+
+def with_the_same_sums(plan):
+    """Return a plan in tiles, all of which add to the same sums."""
+    plan.tiles[0].tile["sum_bytes"] = 0
+    return plan
+
+
+def test_a_square_beside_its_sums_is_found(monkeypatch, threads):
+    """Squares that all threads add to the same sums, of which some are lost or counted in another order."""
+    right = tiling._replanned
+    monkeypatch.setattr(tiling, "_replanned", lambda *how: with_the_same_sums(right(*how)))
+    plans.clear()
+    with pytest.raises(AssertionError):
+        test_nan_in_every_tile("transposed", threads)
+    plans.clear()
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 9, 40])
+def test_short_rows(width):
+    """Of parameters of their own, and of parameters that are repeated side by side."""
+    x = values("float32", 700 * width, 3).reshape(700, width)
+    for axis in (0, 1):
+        same_measures(x, fastq.quantize(x, "int8", axis=axis))
+
+
+@pytest.mark.slow("compiles kernels for each format")
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "mxfp4", "mxint8", "nvfp4"])
+def test_nan_among_codes_and_scales(dtype):
+    x = values("float32", 3 * 70, 5).reshape(3, 70)
+    x[1, 68] = 2
+    spoiled = x.copy()
+    spoiled[1, 68] = np.nan
+    for options in ({}, {"axis": 0}):
+        q = reference.quantize(spoiled, dtype, nan="keep", **options)
+        for layout in ("c", "fortran", "strided"):
+            assert nan_among(same_measures(LAYOUTS[layout](x), q)) == {*ABSOLUTE, *RELATIVE}
+
+
+@pytest.mark.slow("compiles kernels for each convention")
+@pytest.mark.parametrize("convention", fastq.CONVENTIONS)
+def test_every_convention(convention):
+    row, x = fastq.CONVENTIONS[convention], values("float32", 4 * 70, 5).reshape(4, 70).clip(-1000, 1000)
+    options = {"convention": convention, "symmetric": "asymmetric" not in row.schemes}
+    q = reference.quantize(x, (row.formats or ("uint8",))[0], **options)
+    same_measures(x * np.float32(1.1), q)
+
+
+def test_infinities():
+    """An infinite error; an error of infinity less itself, which is NaN."""
+    x, other = np.ones((2, 70), np.float32)
+    for place in (0, 40, 69):
+        other[place] = np.inf
+        assert nan_among(same_measures(x, other)) == set()
+        x[place] = np.inf
+        assert nan_among(same_measures(x, other)) == {*ABSOLUTE, *RELATIVE}
+        other[place] = 1
+        assert nan_among(same_measures(x, other)) == {"sqnr_db", *RELATIVE}
+        x[place] = 1
+
+
+def test_sums_beyond_float64():
+    x = np.full(3 * ERRORS_CHUNK, 4.5e151)  # the squares of one chunk still have a sum
+    assert same_measures(x, x * 0.999).sqnr_db == math.inf
+    assert nan_among(same_measures(x, x * 0)) == {"sqnr_db"}
+    far, tiny = np.full(9, 1e150), np.full(9, 1e-160)
+    assert (
+        same_measures(np.append(far, tiny[:1]), np.append(far, tiny[1:2] * 0)).sqnr_db > 6000
+    )  # no quotient overflows
+    assert same_measures(tiny, far).sqnr_db < -6000

@@ -1,0 +1,580 @@
+"""Half precision, packed, float and block formats: fast equals reference, byte for byte."""
+
+import itertools
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from catalogue import FEW, LAYOUTS, same_bytes, same_quantized, values
+from format_cases import (
+    BLOCKS,
+    CODES,
+    ERRORS,
+    FLOAT8,
+    HALVES,
+    PACKED,
+    SMALL,
+    any_codes,
+    block_input,
+    every_code,
+    rounding_cases,
+)
+
+import fastq
+from fastq import reference
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QTYPES
+from fastq.results import QParams, QuantizedArray
+
+FLOATS = [*HALVES, "float32", "float64"]
+LINEAR = [name for name, qtype in QTYPES.items() if not qtype.block_size]
+SOME = ["int3", "uint4", "uint1", "float8_e4m3fn", "float6_e3m2fn", *BLOCKS]
+# each compiles kernels of its own, so not every format meets every other thing: one of each kind does
+KINDS = ["int3", "uint4", "float8_e4m3fn", "float6_e3m2fn", "mxfp8_e5m2", "mxint8", "nvfp4"]
+SHAPE = (4, 6, 35)
+LENGTHS = (*range(1, 36), 47, 48, 49, *range(62, 67), *range(126, 131))  # around whole groups, registers and blocks
+# ml_dtypes has no bfloat16 in the other byte order
+HALF_LAYOUTS = [case for case in itertools.product(HALVES, LAYOUTS) if case != ("bfloat16", "swapped")]
+GRANULARITIES = [
+    {},
+    {"axis": 0},
+    {"axis": -1},
+    {"axis": (0, 1)},
+    {"axis": (0, 2)},
+    {"axis": -1, "block_size": 16},
+    {"axis": -1, "block_size": 7},
+    {"axis": 1, "block_size": 4},
+]
+ALONG = [{}, {"axis": 0}, {"axis": 1}, {"axis": -2}]
+
+
+def dtype_of(name):
+    return np.dtype(getattr(np, name, None) or getattr(ml_dtypes, name))
+
+
+def inputs(name, size, seed=0):
+    """`size` finite numbers of an input dtype, of 16-bit floats with every exponent."""
+    if name not in HALVES:
+        return values(name, size, seed)
+    rng = np.random.default_rng(seed)
+    largest = FLOAT_FORMATS[name].largest
+    bits = rng.integers(0, largest, size, np.uint16, endpoint=True) | rng.integers(0, 2, size, np.uint16) << 15
+    normal = rng.standard_normal(size).astype(dtype_of(name))
+    return np.where(rng.random(size) < 0.3, bits.view(dtype_of(name)), normal)
+
+
+def granularities(dtype):
+    """Every granularity with every scheme that the format has; formats with scales of their own have only the axis."""
+    qtype = QTYPES[dtype]
+    if qtype.block_size:
+        return ALONG
+    symmetric = (False, True) if qtype.bits > 1 and not qtype.element else (False,)
+    return [options | {"symmetric": s} for options, s in itertools.product(GRANULARITIES, symmetric)]
+
+
+def one_each(codes, dtype, shape):
+    return reference.unpack(codes, dtype, shape=shape) if QTYPES[dtype].packed else codes
+
+
+def check_all(x, other, dtype, options, outputs=("float32",)):
+    """Every operation on x, with parameters of x on another array too."""
+    q, expected = fastq.quantize(x, dtype, **options), reference.quantize(x, dtype, **options)
+    same_quantized(q, expected)
+    assert q.symmetric == expected.symmetric
+    p = fastq.choose_qparams(x, dtype, **options)
+    same_quantized(QuantizedArray(q.codes, p, q.shape), expected)
+    for output in outputs:
+        same_bytes(q.dequantize(dtype=output), reference.dequantize(expected, dtype=output))
+    same_bytes(q.dequantize(), reference.dequantize(expected))
+    same_bytes(fastq.fake_quantize(x, dtype, **options), reference.fake_quantize(x, dtype, **options))
+    same_quantized(fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=q.qparams))
+    fake = fastq.fake_quantize(other, qparams=q.qparams)
+    same_bytes(fake, reference.fake_quantize(other, qparams=q.qparams))
+
+
+# Every format, input, granularity, layout and length
+
+
+@pytest.mark.slow("compiles 15 kernels a case")
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *itertools.product(["float32"], ["int8", *KINDS]),
+        *itertools.product(HALVES, ["int8", "mxfp4"]),
+        *itertools.product(["float64"], ["int3", "nvfp4"]),
+        *(("int16", "uint4"), ("uint8", "float8_e5m2"), ("int32", "mxfp4"), ("uint64", "nvfp4")),
+    ],
+)
+def test_every_input_format_and_granularity(name, dtype, threads):
+    x, other = (inputs(name, np.prod(SHAPE), seed).reshape(SHAPE) for seed in (0, 1))
+    for k, options in enumerate(granularities(dtype)):
+        threads((1, 2, 4)[k % 3])
+        check_all(x, other, dtype, options, FLOATS if name == "float32" and dtype in KINDS else ())
+
+
+@pytest.mark.slow(
+    "compiles 15 kernels for each format and dtype",
+    quick=lambda name, layout, dtype: (name, dtype) == ("float32", "uint4"),
+)
+@pytest.mark.parametrize(
+    ("name", "layout", "dtype"),
+    [
+        *((*case, dtype) for case in HALF_LAYOUTS for dtype in ("int8", "int3", "mxfp4")),
+        *(("float32", layout, dtype) for layout in LAYOUTS for dtype in (*KINDS, "uint1")),
+    ],
+)
+def test_every_layout(name, layout, dtype, threads):
+    x, other = (inputs(name, np.prod(SHAPE), seed).reshape(SHAPE) for seed in (2, 3))
+    for k, options in enumerate(granularities(dtype)):
+        threads((1, 4)[k % 2])
+        check_all(LAYOUTS[layout](x), other, dtype, options)
+
+
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype", quick=lambda name, dtype: name == "float32" and dtype in FEW
+)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*itertools.product(["float32"], QTYPES), *itertools.product([*HALVES, "float64"], ["int8", *KINDS])],
+)
+def test_every_length_at_every_offset(name, dtype):
+    memory = inputs(name, 300, 4)
+    for size, offset in [(n, n % 17) for n in LENGTHS] + [(257, k) for k in (0, 1, 4, 7, 8, 15)]:
+        x = memory[offset : offset + size]
+        q, expected = fastq.quantize(x, dtype), reference.quantize(x, dtype)
+        same_quantized(q, expected)
+        same_bytes(q.dequantize(), reference.dequantize(expected))
+        same_bytes(fastq.fake_quantize(x, dtype), reference.fake_quantize(x, dtype))
+
+
+@pytest.mark.slow("compiles 5 kernels a case", quick=lambda name, dtype: (name, dtype) == ("float32", "uint4"))
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *itertools.product(["float32"], [*BLOCKS, "int8", "uint4", "float8_e4m3fn"]),
+        *itertools.product(HALVES, ["mxfp4"]),
+    ],
+)
+def test_blocks_that_are_computed_side_by_side(name, dtype):
+    for rows in (16, 17, 37):
+        x, other = (inputs(name, rows * 32, seed).reshape(rows, 32) for seed in (13, 14))
+        check_all(x, other, dtype, {} if QTYPES[dtype].block_size else {"axis": -1, "block_size": 32})
+
+
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype in FEW)
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_rows_of_every_length(dtype):
+    """Rows that end in the middle of a byte, and of a block."""
+    memory = inputs("float32", 5 * 140, 5)
+    options = {} if QTYPES[dtype].block_size else {"axis": 0}
+    for length in (*range(1, 40), 63, 64, 65, 127, 129):
+        x = memory[: 5 * length].reshape(5, length)
+        q, expected = fastq.quantize(x, dtype, **options), reference.quantize(x, dtype, **options)
+        same_quantized(q, expected)
+        same_bytes(q.dequantize(), reference.dequantize(expected))
+
+
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype", quick=lambda name, dtype: name == "float32" and dtype in FEW
+)
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*itertools.product(["float32"], QTYPES), *itertools.product(HALVES, ["int8", "mxfp4"])]
+)
+def test_large_arrays_in_parallel(name, dtype, threads):
+    x = inputs(name, 3 * ((1 << 16) + 17), 6).reshape(3, -1)
+    expected = reference.quantize(x, dtype)
+    for n in (1, 4):
+        threads(n)
+        q = fastq.quantize(x, dtype)
+        same_quantized(q, expected)
+        same_bytes(q.dequantize(), reference.dequantize(expected))
+
+
+@pytest.mark.slow(
+    "compiles 3 kernels a case",
+    quick=lambda dtype, ftype: ftype == "float64" and dtype in ("int8", "float8_e4m3fn", "fp4"),
+)
+@pytest.mark.parametrize("ftype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_rows_of_every_magnitude(dtype, ftype):
+    """From ranges whose scale underflows to those that overflow."""
+    info = np.finfo(ftype)
+    exponents = np.arange(info.minexp - info.nmant, info.maxexp)
+    rng = np.random.default_rng(0)
+    x = np.ldexp(rng.uniform(-1, 1, (exponents.size, 40)), exponents[:, None]).astype(ftype)
+    axis = {"axis": 1} if QTYPES[dtype].block_size else {"axis": 0}
+    for options in (axis, {"axis": 1, "block_size": QTYPES[dtype].block_size or 20}):
+        same_quantized(fastq.quantize(x, dtype, **options), reference.quantize(x, dtype, **options))
+        same_bytes(fastq.fake_quantize(x, dtype, **options), reference.fake_quantize(x, dtype, **options))
+    if axis["axis"] == 0:
+        p = fastq.choose_qparams(x, dtype, axis=0)
+        x = np.roll(x, 3, axis=0)  # values far larger and smaller than the range
+        same_quantized(fastq.quantize(x, qparams=p), reference.quantize(x, qparams=p))
+
+
+@pytest.mark.slow("compiles 12 kernels a case")
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_nothing_and_rank_0(dtype):
+    x = np.empty((3, 0), np.float32)
+    if QTYPES[dtype].block_size:
+        check_all(x, x, dtype, {})
+        return
+    given = {"scale": np.float32(1), "dtype": dtype}
+    same_bytes(fastq.quantize_linear(x, **given), reference.quantize_linear(x, **given))
+    for name in FLOATS:
+        one = np.array(0.7, dtype_of(name))
+        check_all(one, one, dtype, {})
+
+
+# Every 16-bit number through every format, every code back
+
+
+@pytest.mark.slow("compiles kernels for each format")
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("dtype", LINEAR)
+def test_every_half_through_every_format(dtype, half):
+    x, qtype = every_code(half), QTYPES[dtype]
+    policies = ["zero"] if qtype.float_format is None or qtype.float_format.nan is None else ["zero", "keep"]
+    for scale, nan, saturate in itertools.product((1.0, 0.37, 2.0**-14), policies, (True, False)):
+        options = {"dtype": dtype, "nan": nan, "saturate": saturate}
+        same_bytes(fastq.quantize_linear(x, scale, **options), reference.quantize_linear(x, scale, **options))
+        rough = np.array(scale, x.dtype)
+        same_bytes(fastq.quantize_linear(x, rough, **options), reference.quantize_linear(x, rough, **options))
+
+
+@pytest.mark.slow("compiles kernels for each format")
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_every_finite_half_with_parameters_of_its_range(dtype, half):
+    x = every_code(half)
+    with np.errstate(invalid="ignore"):
+        x = x[np.isfinite(x)]
+    for order in (np.arange(x.size), np.random.default_rng(7).permutation(x.size)):
+        q, expected = fastq.quantize(x[order], dtype), reference.quantize(x[order], dtype)
+        same_quantized(q, expected)
+        same_bytes(q.dequantize(dtype=half), reference.dequantize(expected, dtype=half))
+
+
+@pytest.mark.slow("compiles 5 kernels a case")
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *itertools.product(["float32"], LINEAR),
+        *itertools.product([*HALVES, "float64"], [name for name in ("int8", *KINDS) if name in LINEAR]),
+    ],
+)
+def test_every_code_is_decoded(dtype, name):
+    qtype = QTYPES[dtype]
+    whole = np.arange(qtype.qmin, qtype.qmax + 1)
+    codes = every_code(qtype.element) if qtype.element else whole.astype(qtype.storage)
+    for scale in (
+        1.0,
+        0.37,
+        1e-30,
+        1e30,
+        np.float64(0.1),
+        np.float64(1e-300),
+        np.float16(0.1),
+        dtype_of("bfloat16").type(3),
+    ):
+        same_bytes(fastq.dequantize_linear(codes, scale), reference.dequantize_linear(codes, scale))
+        actual = fastq.dequantize_linear(codes, scale, dtype=name)
+        same_bytes(actual, reference.dequantize_linear(codes, scale, dtype=name))
+        p = QParams(np.asarray(scale), np.array(0, qtype.storage), qtype)
+        q = QuantizedArray(reference.pack(codes, dtype) if qtype.packed else codes, p, codes.shape)
+        same_bytes(q.dequantize(dtype=name), reference.dequantize(q, dtype=name))
+
+
+@pytest.mark.slow("compiles 4 kernels a case")
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_every_code_with_every_scale_is_decoded(dtype):
+    qtype = QTYPES[dtype]
+    codes = every_code(qtype.element) if qtype.element else np.arange(-128, 128).astype(np.int8)
+    scale = every_code(qtype.scale_element)
+    with np.errstate(invalid="ignore"):
+        scale = scale[~(scale.astype(np.float32) <= 0)]  # with NaN
+    each = np.tile(codes, (scale.size, -(-qtype.block_size // codes.size)))
+    scales = scale[:, np.newaxis].repeat(-(-each.shape[1] // qtype.block_size), axis=1)
+    tensor_scale = np.array(0.37, np.float32) if dtype == "nvfp4" else None
+    p = QParams(scales, np.zeros(scales.shape, qtype.storage), qtype, 1, qtype.block_size, True, "onnx", tensor_scale)
+    q = QuantizedArray(reference.pack(each, dtype) if qtype.packed else each, p, each.shape)
+    for name in FLOATS:
+        same_bytes(q.dequantize(dtype=name), reference.dequantize(q, dtype=name))
+
+
+# Ties, special values, NaN
+
+
+@pytest.mark.slow(
+    "compiles kernels for each format and dtype",
+    quick=lambda dtype, ftype: dtype == "float8_e4m3fn" and ftype is np.float32,
+)
+@pytest.mark.parametrize("ftype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", CODES)
+def test_ties_and_their_neighbours(dtype, ftype):
+    cases = rounding_cases(dtype, ftype)
+    # under these quotients of a tie's neighbour are nearest to the tie, and remainders become subnormal
+    small = np.ldexp(2 - 2.0**-23, np.arange(-101, -77, 2))
+    for scale, saturate in itertools.product((1.0, 0.37, 2.0**-60, np.finfo(ftype).tiny, *small), (True, False)):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            x = np.concatenate([cases * ftype(scale), cases])
+        options = {"dtype": dtype, "saturate": saturate}
+        same_bytes(fastq.quantize_linear(x, scale, **options), reference.quantize_linear(x, scale, **options))
+        each = np.full(x.shape, scale, ftype)
+        actual = fastq.quantize_linear(x, each, axis=0, **options)
+        same_bytes(actual, reference.quantize_linear(x, each, axis=0, **options))
+
+
+@pytest.mark.slow("compiles 10 kernels a case")
+@pytest.mark.parametrize(
+    ("dtype", "ftype"),
+    [
+        ("mxfp4", np.float32),
+        ("mxint8", np.float32),
+        ("nvfp4", np.float32),
+        ("mxfp6_e2m3", np.float64),
+        ("nvfp4", np.float64),
+    ],
+)
+def test_blocks_of_all_magnitudes(dtype, ftype, threads):
+    x = block_input(ftype, (40, 75))
+    for options, n in itertools.product(ALONG, (1, 4)):
+        threads(n)
+        check_all(x, x[::-1], dtype, options)
+    for name in HALVES if dtype == "mxfp4" else ():
+        with np.errstate(over="ignore"):
+            half = x.astype(dtype_of(name))
+        half[~np.isfinite(half)] = 1
+        check_all(half, half, dtype, {}, HALVES)
+
+
+@pytest.mark.slow("compiles 20 kernels a case")
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *(("float32", dtype) for dtype in ("uint4", "float8_e4m3fn", "float6_e3m2fn", "mxfp4", "nvfp4")),
+        *(("float16", "mxint8"), ("float64", "mxfp8_e5m2")),
+    ],
+)
+def test_nan_by_every_policy(name, dtype, threads):
+    x = inputs(name, np.prod(SHAPE), 8).reshape(SHAPE).copy()
+    x[np.random.default_rng(8).random(SHAPE) < 0.05] = np.nan
+    x[0, 0, 1] = -np.nan
+    with pytest.raises(ValueError, match=f"x has {np.count_nonzero(np.isnan(x))} NaN"):
+        fastq.quantize(x, dtype)
+    qtype = QTYPES[dtype]
+    keeps = qtype.block_size or (qtype.float_format and qtype.float_format.nan)
+    for nan, (k, options) in itertools.product(
+        ("zero", "keep") if keeps else ("zero",), enumerate(granularities(dtype))
+    ):
+        threads((1, 4)[k % 2])
+        options = options | {"nan": nan}
+        q, expected = fastq.quantize(x, dtype, **options), reference.quantize(x, dtype, **options)
+        same_quantized(q, expected)
+        same_bytes(q.dequantize(), reference.dequantize(expected))
+        same_bytes(fastq.fake_quantize(x, dtype, **options), reference.fake_quantize(x, dtype, **options))
+
+
+@pytest.mark.slow("compiles kernels for each size")
+@pytest.mark.parametrize(
+    ("name", "dtype", "size"),
+    [
+        *(("float32", "float8_e4m3fn", size) for size in (16, 32, 64, 128)),
+        ("float16", "float8_e5m2", 64),
+        ("float64", "float8_e5m2fnuz", 16),
+        ("float32", "uint8", 32),
+        *((name, dtype, 0) for name, dtype in (("float32", "mxfp4"), ("float32", "nvfp4"), ("float64", "mxint8"))),
+    ],
+)
+def test_nan_in_blocks_that_fill_registers(name, dtype, size, threads):
+    """Groups of blocks with NaN, without, and with nothing else, one after the other."""
+    threads(1)
+    x = inputs(name, 37 * 256, 9).reshape(37, -1).copy()
+    x[::5, 1::7] = np.nan
+    x[12, :128] = np.nan
+    x[30:, :] = inputs(name, 7 * 256, 10).reshape(7, -1)
+    options = {"axis": -1, "block_size": size} if size else {}
+    nan = "zero" if dtype == "uint8" else "keep"
+    same_quantized(fastq.quantize(x, dtype, nan=nan, **options), reference.quantize(x, dtype, nan=nan, **options))
+    with pytest.raises(ValueError, match=f"x has {np.count_nonzero(np.isnan(x))} NaN"):
+        fastq.quantize(x, dtype, **options)
+
+
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype in FEW)
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_values_out_of_range_with_and_without_saturation(dtype):
+    x = np.concatenate([inputs("float32", 300, 9) * 200, np.array([np.inf, -np.inf], np.float32)])
+    p = reference.choose_qparams(x[:300] / 50, dtype)
+    for saturate in (True, False):
+        options = {"qparams": p, "saturate": saturate}
+        same_quantized(fastq.quantize(x, **options), reference.quantize(x, **options))
+        same_bytes(fastq.fake_quantize(x, **options), reference.fake_quantize(x, **options))
+
+
+# Halves measured
+
+
+@pytest.mark.slow("compiles 10 kernels for each dtype")
+@pytest.mark.parametrize(("name", "layout"), HALF_LAYOUTS)
+def test_minmax_and_errors_of_halves(layout, name, threads):
+    x = LAYOUTS[layout](inputs(name, np.prod(SHAPE), 10).reshape(SHAPE))
+    for options, n in itertools.product(GRANULARITIES, (1, 4)):
+        threads(n)
+        for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
+            same_bytes(actual, expected)
+        q = reference.quantize(x, "int8", **options)
+        actual, expected = fastq.compare(x, q), reference.compare(x, q)
+        assert (actual.clipped, actual.max_abs_error) == (expected.clipped, expected.max_abs_error)
+        assert actual.mse == pytest.approx(expected.mse, rel=1e-11)
+
+
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype, shape: dtype in FEW)
+@pytest.mark.parametrize("dtype", ["int8", *KINDS])
+@pytest.mark.parametrize("shape", [SHAPE, (3, 5, 64)], ids=str)
+def test_errors_of_formats(dtype, shape):
+    x, other = (inputs("float32", np.prod(shape), seed).reshape(shape) for seed in (11, 12))
+    for options in granularities(dtype):
+        q = reference.quantize(x, dtype, **options)
+        for measured in (x, LAYOUTS["strided"](other)):
+            actual, expected = fastq.compare(measured, q), reference.compare(measured, q)
+            assert (actual.clipped, actual.max_abs_error) == (expected.clipped, expected.max_abs_error)
+            assert actual.sqnr_db == pytest.approx(expected.sqnr_db, rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [("mxfp8_e4m3", 464.0), ("mxfp4", 7.0), ("mxint8", 127.5 / 64), ("nvfp4", 7)]
+)
+def test_what_is_beyond_the_codes_is_counted_in_the_type_of_the_parameters(dtype, bound):
+    """Float32 for prescribed scales: a float64 that rounds to the bound is on it, and one beyond float32 is clipped."""
+    q = reference.quantize(np.zeros(64, np.float32), dtype)
+    scale = np.full(q.scale.shape, 1, np.float32).astype(q.scale.dtype)
+    tensor_scale = None if q.qparams.tensor_scale is None else np.array(1, np.float32)
+    params = replace(q.qparams, scale=scale, tensor_scale=tensor_scale)
+    q = QuantizedArray(q.codes, params, q.shape)
+    on_it_is_clipped = dtype != "mxfp8_e4m3"  # whose largest code is even, to which a tie is rounded
+    beyond = np.array([1, -1, 1 + 1e-12, 1 - 1e-12, 1 + 1e-6, 1 - 1e-6]) * bound
+    for api in (fastq, reference):
+        assert [api.compare(np.full(64, x), q).clipped // 64 for x in beyond] == [on_it_is_clipped] * 4 + [True, False]
+    if dtype != "nvfp4":
+        scale.view(np.uint8)[:] = 254  # 2**127
+        huge = np.full(64, 4e40)  # 235 of these, but infinite in float32
+        assert fastq.compare(huge, q).clipped == reference.compare(huge, q).clipped == 64
+
+
+# Packing
+
+
+@pytest.mark.slow("compiles kernels for each format; 10,000 arrays", quick=lambda dtype: dtype == "int4")
+@pytest.mark.parametrize("dtype", PACKED)
+def test_packing(dtype):
+    orders = ("little", "big") if QTYPES[dtype].bits == 1 else ("little",)
+    for length, bitorder in itertools.product((0, *range(1, 40), 63, 64, 65, 257, 1000), orders):
+        for shape, axis in [
+            ((length,), -1),
+            ((3, length), 1),
+            ((length, 3), 0),
+            ((2, length, 5), 1),
+            ((2, 3, length), 2),
+        ]:
+            codes = any_codes(dtype, shape, length)
+            options = {"axis": axis, "bitorder": bitorder}
+            packed = reference.pack(codes, dtype, **options)
+            same_bytes(fastq.pack(codes, dtype, **options), packed)
+            same_bytes(fastq.pack(np.asfortranarray(codes), dtype, **options), packed)
+            same_bytes(fastq.unpack(packed, dtype, shape=shape, **options), codes)
+            same_bytes(fastq.unpack(np.asfortranarray(packed), dtype, shape=shape, **options), codes)
+
+
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype in FEW)
+@pytest.mark.parametrize("dtype", PACKED)
+def test_packing_of_rank_0_and_of_narrow_dtypes(dtype):
+    codes = any_codes(dtype, ())
+    same_bytes(fastq.pack(codes, dtype), reference.pack(codes, dtype))
+    same_bytes(fastq.unpack(reference.pack(codes, dtype), dtype, shape=()), codes)
+    codes = any_codes(dtype, (3, 11))
+    if not QTYPES[dtype].element:
+        same_bytes(fastq.pack(codes.astype(np.int64), dtype), reference.pack(codes, dtype))
+        if hasattr(ml_dtypes, dtype):
+            same_bytes(fastq.pack(codes.astype(dtype_of(dtype)), dtype), reference.pack(codes, dtype))
+
+
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype: dtype in FEW)
+@pytest.mark.parametrize("dtype", QTYPES)
+def test_unpacked_codes(dtype):
+    q = fastq.quantize(inputs("float32", 77, 13).reshape(7, 11), dtype)
+    codes = one_each(q.codes, dtype, q.shape)
+    same_bytes(q.unpacked(), codes)
+    name = dtype if hasattr(ml_dtypes, dtype) else codes.dtype.name
+    if name == dtype or not QTYPES[dtype].packed or QTYPES[dtype].element:
+        same_bytes(q.unpacked(name), codes.astype(dtype_of(name)))
+
+
+@pytest.mark.slow("compiles kernels for each format", quick=lambda name: name in FEW)
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "int1", "uint1", *SMALL])
+def test_narrow_arrays_of_ml_dtypes_are_dequantized(name):
+    codes = any_codes(name, (5, 33)).astype(dtype_of(name))
+    junk = codes.view(np.uint8) | 0xFF << QTYPES[name].bits & 0xFF  # what it has in a byte beside its bits is not read
+    same_bytes(fastq.dequantize_linear(junk.view(codes.dtype), 0.5), reference.dequantize_linear(codes, 0.5))
+    for many in (any_codes(name, (3, 36, 512)).astype(codes.dtype), any_codes(name, (4099,)).astype(codes.dtype)):
+        for source in (many, np.asfortranarray(many), np.flip(many), many[::2]):
+            expected = reference.dequantize_linear(np.ascontiguousarray(source), 0.5)
+            same_bytes(fastq.dequantize_linear(source, 0.5), expected)
+            if not QTYPES[name].element:
+                same_bytes(fastq.pack(source, name), reference.pack(np.ascontiguousarray(source), name))
+    scale = np.random.default_rng(14).uniform(0.1, 2, 5).astype(np.float32)
+    zero_point = np.zeros(5, codes.dtype)
+    for options in ({"axis": 0}, {"axis": 0, "dtype": "bfloat16"}):
+        actual = fastq.dequantize_linear(codes, scale, zero_point, **options)
+        same_bytes(actual, reference.dequantize_linear(codes, scale, zero_point, **options))
+        x = inputs("float32", 165, 15).reshape(5, 33)
+        actual = fastq.quantize_linear(x, scale, zero_point, axis=0)
+        same_bytes(actual, reference.quantize_linear(x, scale, zero_point, axis=0))
+
+
+# out=, errors
+
+
+@pytest.mark.slow("compiles 6 kernels a case")
+@pytest.mark.parametrize("dtype", ["int3", "float8_e4m3fn", "float6_e2m3fn", "mxfp8_e5m2", "mxfp4", "nvfp4"])
+def test_out_takes_the_result_and_is_returned(dtype):
+    x = inputs("float16", 70, 16).reshape(2, 35)
+    q = reference.quantize(x, dtype)
+    values = {name: reference.dequantize(q, dtype=name) for name in FLOATS}
+    calls = [(q.codes, lambda out: fastq.quantize(x, dtype, out=out).codes)]
+    calls += [(values[name], lambda out: q.dequantize(out=out)) for name in FLOATS]
+    calls += [(values["float16"], lambda out: fastq.fake_quantize(x, dtype, out=out))]
+    for expected, call in calls:
+        rows, columns = expected.shape
+        strided = np.empty((rows, 2 * columns), expected.dtype)[::-1, ::2]
+        for out in (np.empty_like(expected), np.empty_like(expected, order="F"), strided):
+            assert call(out) is out
+            same_bytes(out, expected)
+
+
+@pytest.mark.slow("compiles kernels for 4 formats")
+@pytest.mark.parametrize("half", HALVES)
+def test_halves_are_overwritten_by_what_is_left_of_them(half):
+    x = inputs(half, 210, 17).reshape(6, 35)
+    for dtype in ("int8", "uint4", "float8_e5m2", "mxfp4"):
+        expected, shared = reference.fake_quantize(x, dtype), x.copy()
+        assert fastq.fake_quantize(shared, dtype, out=shared) is shared
+        same_bytes(shared, expected)
+
+
+@pytest.mark.parametrize(("call", "error", "match"), ERRORS)
+def test_wrong_argument(call, error, match):
+    with pytest.raises(error, match=match):
+        call(fastq)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bitorder"), [("int4", "little"), ("uint3", "little"), ("uint1", "little"), ("uint1", "big")]
+)
+def test_packing_reads_nothing_of_the_memory_that_it_writes(dtype, bitorder):
+    for n in range(1, 41):
+        codes = (np.arange(n) % 2).astype(reference.unpack(np.zeros(1, np.uint8), dtype, shape=(1,)).dtype)
+        expected = reference.pack(codes, dtype, bitorder=bitorder)
+        used = np.full(expected.size, 255, np.uint8)
+        del used  # its memory is the next that NumPy gives for as many bytes
+        same_bytes(fastq.pack(codes, dtype, bitorder=bitorder), expected)

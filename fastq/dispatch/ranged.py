@@ -235,7 +235,7 @@ def _plan(
     spec: OpSpec, arrangement: Arrangement, x: Array, out: Array | None, result: Result, one_pass: bool = False
 ) -> RangedPlan | None:
     """Plan for arrays; with `one_pass` not in two, which had better go through x each in its own way."""
-    dst = native(result.dtype)
+    dst = result.dtype
     return plan_ranged(spec, arrangement.view(x, out, dst), native(x.dtype), dst, one_pass)
 
 

@@ -72,7 +72,7 @@ def as_input(x: Any, name: str = "x") -> NDArray[Any]:
 
 def check_input(dtype: np.dtype[Any], name: str = "x") -> np.dtype[Any]:
     """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
-    found = _COMPUTE.get(native(dtype))
+    found = _COMPUTE.get(dtype) or _COMPUTE.get(native(dtype))
     if found is None and not is_real(dtype):
         raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {dtype}")
     return found or _FLOAT32
@@ -224,11 +224,11 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     block_size = as_block_size(options.block_size, axis) or as_block_size(qtype.block_size, axis)
     if qtype.block_size and block_size != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
-    row = as_convention(options.convention)
+    row, always = as_convention(options.convention), symmetric or bool(qtype.element or qtype.block_size)
+    where = granularity(axis, block_size, ndim)
     coding = row.check(qtype, always, kind_of(where.axes, block_size))
     axis = where.axes if where.axes is None or isinstance(axis, tuple) else where.axes[0]
-    how = check_nan(options.nan, qtype), saturate, row.rounded_to(native(dtype)), search
+    how = check_nan(options.nan, qtype), saturate, row.rounded_to(dtype), search
     return Request(qtype, options.convention, always, axis, where, coding, compute, *how)
 
 
@@ -276,7 +276,7 @@ def as_qparams(qparams: object) -> QParams:
 def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
     """Return the request to quantize values of a dtype by parameters that are ready."""
     nan, saturate = check_nan(options.nan, params.dtype, given=True), as_bool(options.saturate, "saturate")
-    half = as_convention(params.convention).rounded_to(native(dtype))
+    half = as_convention(params.convention).rounded_to(dtype)
     return of_qparams(params, ndim, compute_dtype(dtype))._replace(nan=nan, saturate=saturate, half=half)
 
 
@@ -303,7 +303,7 @@ def by_numbers(dtype: DType, options: LinearOptions, *named: DType | None) -> Re
     row.check_format(qtype)
     axis = as_axis(options.axis)
     where = Granularity(block_size=as_block_size(options.block_size, axis))
-    how = check_nan(options.nan, qtype), as_bool(options.saturate, "saturate"), row.rounded_to(native(dtype))
+    how = check_nan(options.nan, qtype), as_bool(options.saturate, "saturate"), row.rounded_to(dtype)
     coding = coding_of(row, qtype, False, "array")
     return Request(qtype, options.convention, False, axis, where, coding, compute, *how)
 

@@ -170,7 +170,7 @@ class StoredForm:
         zero_point = load("weight_zero_point")
         if self._packs_zero_point:
             zero_point = _columns_from_words(zero_point, self.stored_parameter_shape, self.qtype)
-        return codes, scale, np.ascontiguousarray(zero_point.reshape(self.parameter_shape))
+        return codes, scale, np.asarray(zero_point.reshape(self.parameter_shape), order="C")
 
     def rows(self, load: Callable[[str], Array], start: int, stop: int) -> tuple[StoredForm, Callable[[str], Array]]:
         """Return the form of some rows of a matrix and what loads them; `start` is a multiple of blocks and words."""

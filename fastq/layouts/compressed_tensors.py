@@ -60,9 +60,7 @@ class StoredForm:
     block_size: int
     symmetric: bool
     scale_dtype: str  # of stored scales, as safetensors spells it
-    # {"", "bytes", "words"}: What rows of codes are packed in: nothing, bytes, or words of int32 that hold code -
-    # qmin
-    packing: str
+    packing: str  # of rows of codes: none "", in "bytes", or in "words" of int32 that hold code - qmin
     block: Shape = ()  # rows and columns that share a scale, where blocks have several rows
     has_global_scale: bool = False  # whether scales are in units of one for the tensor
 

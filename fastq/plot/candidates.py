@@ -70,13 +70,7 @@ def _evenly(count: int, wanted: int) -> Array:
 
 
 class Trial:
-    """An array of which schemes are tried, each on a sample.
-
-    Parameters
-    ----------
-    x : ndarray
-        Not empty, of a dtype of `fastq.quantize`.
-    """
+    """An array, not empty, of which schemes are tried, each on a sample."""
 
     def __init__(self, x: Array) -> None:
         self.x = x

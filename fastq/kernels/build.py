@@ -15,8 +15,8 @@ from numba import from_dtype, types
 from numba.core.extending import models, register_model
 
 from fastq.engine import jit
+from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic, specialize
-from fastq.engine.simd import REGISTER_BITS
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.bitpack import Bits, LowBits
@@ -122,7 +122,7 @@ def element_type(kind: ElementType) -> types.Type:
 
 def register_elements(src: ElementType, dst: ElementType, scale: ElementType | None = None) -> int:
     """Return how many elements a register holds of the widest of these types."""
-    return REGISTER_BITS // widest_bits(map(element_type, (src, dst)), None if scale is None else element_type(scale))
+    return v.REGISTER_BITS // widest_bits(map(element_type, (src, dst)), None if scale is None else element_type(scale))
 
 
 def is_wide(kind: ElementType) -> bool:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from numba import from_dtype, types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
 from fastq.engine.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
-from fastq.engine.simd import REGISTER_BITS, Vec, advance, cast_pointer, convert
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
 
@@ -139,7 +139,7 @@ class Args(NamedTuple):
 def load_args(args, compute):
     """Load numeric arguments, floats in the type to compute in."""
     indexing = (args.outer, args.length, args.inner, args.block, args.blocks, args.cycle, args.kept)
-    floats = (convert(args.lowest, compute), convert(args.highest, compute), convert(args.tensor, compute))
+    floats = (v.convert(args.lowest, compute), v.convert(args.highest, compute), v.convert(args.tensor, compute))
     modes = (args.streaming == STRAIGHT, args.streaming == STAGED, args.streaming == WHOLE_ROWS)
     return Args(*indexing, *floats, *modes, *_others(args))
 
@@ -165,43 +165,43 @@ def rebase(operands, args, units):
 
 
 def _rebase_elements(operands, args, units):
-    src, dst = advance(operands.src, -units.origin), advance(operands.dst, -units.origin)
+    src, dst = v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin)
     return ElementOperands(src, dst, operands.scale, operands.zero_point)
 
 
 def _rebase_copy(operands, args, units):
-    return CopyOperands(advance(operands.src, -units.origin), advance(operands.dst, -units.origin))
+    return CopyOperands(v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin))
 
 
 def _rebase_errors(operands, args, units):
-    src, approximation = advance(operands.src, -units.origin), advance(operands.approximation, -units.origin)
+    src, approximation = v.advance(operands.src, -units.origin), v.advance(operands.approximation, -units.origin)
     return ErrorOperands(src, approximation, operands.scale, operands.zero_point, operands.errors)
 
 
 def _rebase_reduction(operands, args, units):
     first = units.slot * args.partial_stride
     return ReductionOperands(
-        advance(operands.src, -units.origin), advance(operands.lo, first), advance(operands.hi, first)
+        v.advance(operands.src, -units.origin), v.advance(operands.lo, first), v.advance(operands.hi, first)
     )
 
 
 def _rebase_histogram(operands, args, units):
     first = units.slot * args.partial_stride
     lo, hi, counts = (
-        advance(operands.lo, first),
-        advance(operands.hi, first),
-        advance(operands.counts, first * args.size),
+        v.advance(operands.lo, first),
+        v.advance(operands.hi, first),
+        v.advance(operands.counts, first * args.size),
     )
-    return HistogramOperands(advance(operands.src, -units.origin), lo, hi, counts)
+    return HistogramOperands(v.advance(operands.src, -units.origin), lo, hi, counts)
 
 
 def _rebase_search(operands, args, units):
-    return SearchOperands(advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale)
+    return SearchOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale)
 
 
 def _rebase_candidates(operands, args, units):
-    errors = advance(operands.errors, units.slot * args.partial_stride)
-    return CandidateOperands(advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale, errors)
+    errors = v.advance(operands.errors, units.slot * args.partial_stride)
+    return CandidateOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale, errors)
 
 
 _REBASED = {
@@ -222,7 +222,7 @@ def parameter_bits(operands):
     scale, zero_point = (
         types.Integer.from_bitwidth(pointers[name].dtype.bitwidth, False) for name in ("scale", "zero_point")
     )
-    return lambda operands: (cast_pointer(operands.scale, scale), cast_pointer(operands.zero_point, zero_point))
+    return lambda operands: (v.cast_pointer(operands.scale, scale), v.cast_pointer(operands.zero_point, zero_point))
 
 
 _WITH_PARAMETERS = {
@@ -239,7 +239,7 @@ def with_parameters(operands, scale, zero_point):
     pointers, replaced = pointer_types(operands), njit(_WITH_PARAMETERS[operands.instance_class])
     scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
     return lambda operands, scale, zero_point: replaced(
-        operands, cast_pointer(scale, scale_type), cast_pointer(zero_point, zero_type)
+        operands, v.cast_pointer(scale, scale_type), v.cast_pointer(zero_point, zero_type)
     )
 
 
@@ -262,5 +262,5 @@ def register_lanes(operands):
     """Vec type of elements of the first operand: of the widest of it, results and scales a register is full."""
     dtypes = {name: pointer.dtype for name, pointer in pointer_types(operands).items()}
     widest = widest_bits([dtypes[name] for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale"))
-    vec = Vec(operands.types[0].dtype, REGISTER_BITS // widest)
+    vec = v.Vec(operands.types[0].dtype, v.REGISTER_BITS // widest)
     return lambda operands: vec

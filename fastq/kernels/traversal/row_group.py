@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import any_lane, count, lanes_like, load, maximum, minimum
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
 from fastq.kernels.operands import pointer_types, register_lanes
@@ -39,7 +39,7 @@ def rows_at_a_time(spec, operands, args, elements, width):
         group = in_cache
         if args.outgrows_cache:
             group = wide if width * bits >= 8 * _WIDE_ROW and not streams_row(spec, operands, args, 0, width) else 1
-        return group if elements >= group * width and width >= count(register_lanes(operands)) else 1
+        return group if elements >= group * width and width >= v.count(register_lanes(operands)) else 1
 
     return rows
 
@@ -69,11 +69,11 @@ def visit_group(spec, operands, args, p, i, end, step, rows):
 def _visit(spec, operands, args, p, i, end, step, rows):
     vec, nan = register_lanes(operands), False
     while i < end:
-        i = min(i, end - count(vec))
+        i = min(i, end - v.count(vec))
         for r in range(rows):
             prefetch_lanes(operands.src, i + r * step + GROUP_PREFETCH, vec)
-        nan |= any_lane(_piece(spec, operands, args, p, i, vec, step, rows))
-        i += count(vec)
+        nan |= v.any_lane(_piece(spec, operands, args, p, i, vec, step, rows))
+        i += v.count(vec)
     return nan
 
 
@@ -87,12 +87,12 @@ def _piece(spec, operands, args, p, i, vec, step, rows):
 def _merge_min_max(spec, operands, args, p, i, vec, step, rows):
     """Merge the lanes from i on of all rows into the minima and maxima of their columns."""
     src, p = operands.src, p + i
-    los = load(operands.lo, p, lanes_like(vec, operands.lo))
-    his = load(operands.hi, p, lanes_like(vec, operands.hi))
+    los = v.load(operands.lo, p, v.lanes_like(vec, operands.lo))
+    his = v.load(operands.hi, p, v.lanes_like(vec, operands.hi))
     nans = nan_mask_of_two(spec, los, his)
     for r in range(0, rows, 2):
         x, y = load_elements(src, i + r * step, vec), load_elements(src, i + (r + 1) * step, vec)
-        los, his = minimum(y, minimum(x, los)), maximum(y, maximum(x, his))
+        los, his = v.minimum(y, v.minimum(x, los)), v.maximum(y, v.maximum(x, his))
         nans = nans | nan_mask_of_two(spec, x, y)
     store_min_max(operands, p, los, his, nans)
     return nans

@@ -4,26 +4,8 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    LINE,
-    REGISTER_BITS,
-    advance,
-    any_lane,
-    bits_of,
-    cast_pointer,
-    count,
-    dtype_of,
-    full_like,
-    lane_count,
-    lanes_like,
-    load,
-    maximum,
-    minimum,
-    misalignment,
-    prefetch,
-    scratch,
-)
 from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
 from fastq.kernels.body.errors import add_errors, add_errors_of_blocks
 from fastq.kernels.body.histogram import count_run
@@ -80,7 +62,7 @@ from fastq.system import tuning
 
 PREFETCH_ROW = tuning.current().prefetch_row
 PIECE_BYTES = 1 << 13  # of results that are staged at a time: a quarter of the smallest L1 cache
-_STAGE_BYTES = PIECE_BYTES + FLUSH_BYTES + 2 * LINE
+_STAGE_BYTES = PIECE_BYTES + FLUSH_BYTES + 2 * v.LINE
 
 
 @njit
@@ -103,12 +85,12 @@ def _by_way_of_the_stack(spec, operands, args, start, stop):
         return _visit_runs(spec, operands, args, start, stop)
     src, dst, scale, zero_point = operands.src, operands.dst, operands.scale, operands.zero_point
     piece, i, status = _piece(spec, dst, args), start, 0
-    stage = stage_at(scratch(_STAGE_BYTES, types.uint8), advance(dst, start))
+    stage = stage_at(v.scratch(_STAGE_BYTES, types.uint8), v.advance(dst, start))
     while i < stop:
         end = min(i + piece, stop)
-        staged = advance(cast_pointer(write_pointer(stage), dtype_of(dst)), -i)
+        staged = v.advance(v.cast_pointer(write_pointer(stage), v.dtype_of(dst)), -i)
         status |= _visit_runs(spec, ElementOperands(src, staged, scale, zero_point), args, i, end)
-        stage = advanced(stage, (end - i) * bits_of(dst) + 7 >> 3)  # of an odd number of codes the last byte too
+        stage = advanced(stage, (end - i) * v.bits_of(dst) + 7 >> 3)  # of an odd number of codes the last byte too
         i = end
     store_tail(stage)
     return status
@@ -169,7 +151,7 @@ def visit(spec, operands, args, p, i, end):
 def _merge_min_max(spec, operands, args, p, i, end):
     """Merge i..end into the minimum and maximum with index p; return the status."""
     lo, hi, nan = min_max(operands.src, i, end)
-    store_min_max(operands, p, minimum(lo, operands.lo[p]), maximum(hi, operands.hi[p]), nan)
+    store_min_max(operands, p, v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p]), nan)
     return status_of(nan, False)
 
 
@@ -206,13 +188,13 @@ def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
     src, dst = operands.src, operands.dst
     vec, nan = register_lanes(operands), False
     stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
-    if stop - i >= count(vec) and not needs_division(spec, scale):
+    if stop - i >= v.count(vec) and not needs_division(spec, scale):
         s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
         nan |= _convert_run_prepared(spec, operands, args, s, i, stop, ahead)
         i = stop
     while i < end:
-        x = load_elements(src, i, dtype_of(src))
-        nan |= any_lane(nan_mask(spec, x))
+        x = load_elements(src, i, v.dtype_of(src))
+        nan |= v.any_lane(nan_mask(spec, x))
         value = to_compute(spec, x, operands.scale)
         store_elements(dst, i, apply_op(spec, value, scale, zero_point, args, dst))
         i += 1
@@ -224,11 +206,11 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
     """Convert i..end, a register or more, by a prepared scale; return whether there was a NaN to report."""
     src, dst, like, context = operands.src, operands.dst, operands.scale, (spec, operands, s, ahead)
     vec = register_lanes(operands)
-    n, last = count(vec), end - count(vec)
+    n, last = v.count(vec), end - v.count(vec)
     y, nans = _convert_lanes(context, i, vec)
     store_elements(dst, i, y)
     # whole cache lines from here on: NumPy's arrays begin 16 bytes after one, and lines cut in two cost double
-    aligned = n - misalignment(wider(src, dst), i, lanes_like(vec, wider(src, dst)))
+    aligned = n - v.misalignment(wider(src, dst), i, v.lanes_like(vec, wider(src, dst)))
     if aligned % group_of(src) == 0 and aligned % group_of(dst) == 0:
         i += aligned
     found = False
@@ -237,8 +219,8 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
     while i <= last - n:  # two registers a turn share the test for NaN
         x, x2 = load_elements(src, i, vec), load_elements(src, i + n, vec)
         nans = nans | nan_mask_of_two(spec, x, x2)
-        prefetch(src, i + ahead)
-        prefetch(src, i + n + ahead)
+        v.prefetch(src, i + ahead)
+        v.prefetch(src, i + n + ahead)
         store_elements(dst, i, apply_op_prepared(spec, to_compute(spec, x, like), s, dst))
         store_elements(dst, i + n, apply_op_prepared(spec, to_compute(spec, x2, like), s, dst))
         i += 2 * n
@@ -250,13 +232,13 @@ def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
         if i == last:
             break
         i = min(i + n, last)
-    return found | any_lane(nans)
+    return found | v.any_lane(nans)
 
 
 @njit
 def _by_parameters(spec, operands, args, p, i, end):
     """Convert i..end by the parameters with index p; return the status."""
-    one = dtype_of(operands.scale)
+    one = v.dtype_of(operands.scale)
     scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
     ahead = prefetch_distance(operands.src)
     return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
@@ -283,7 +265,7 @@ def batch_size(spec, operands):
 
     One for `compare`, which prepares none.
     """
-    lanes = REGISTER_BITS // computes_in(spec, operands.types[2]).bitwidth
+    lanes = v.REGISTER_BITS // computes_in(spec, operands.types[2]).bitwidth
     n = {"dequantize": 1 << 62, "compare": 1}.get(spec.op, lanes)
     return lambda spec, operands: n
 
@@ -294,10 +276,10 @@ def _convert_batch(spec, operands, args, p, i, row_end, limit):
 
     If packed runs are more than one, all of them fill whole bytes (see `arrangement_of_packed`).
     """
-    src, dst, n, done, status = operands.src, operands.dst, count(register_lanes(operands)), 0, 0
+    src, dst, n, done, status = operands.src, operands.dst, v.count(register_lanes(operands)), 0, 0
     if args.block < n or args.block > BATCHED_REGISTERS * n or args.block % (group_of(src) * group_of(dst)):
         return 0, i, row_end, 0
-    memory = scratch(PREPARED, compute_type(spec, operands.scale))
+    memory = v.scratch(PREPARED, compute_type(spec, operands.scale))
     left = blocks_left(args, i, row_end)
     many, most = runs_until(args, i, left, limit), batch_size(spec, operands)
     while done < many:
@@ -315,7 +297,7 @@ def _convert_batch(spec, operands, args, p, i, row_end, limit):
 @njit
 def _convert_two(context, i, end, vec):
     """Convert a run of one register, or two, which may overlap; return which lanes have a NaN to report."""
-    dst, last = context[1].dst, end - count(vec)
+    dst, last = context[1].dst, end - v.count(vec)
     y, nans = _convert_lanes(context, i, vec)
     if last > i:
         y2, nans2 = _convert_lanes(context, last, vec)
@@ -328,10 +310,10 @@ def _convert_two(context, i, end, vec):
 @njit
 def _convert_more(context, i, end, vec):
     """Convert a run of some registers, the last of which may overlap; return which lanes have a NaN to report."""
-    dst, last = context[1].dst, end - count(vec)
+    dst, last = context[1].dst, end - v.count(vec)
     y, nans = _convert_lanes(context, last, vec)
     store_elements(dst, last, y)
-    for j in range(i, last, count(vec)):
+    for j in range(i, last, v.count(vec)):
         y, more = _convert_lanes(context, j, vec)
         store_elements(dst, j, y)
         nans = nans | more
@@ -357,10 +339,10 @@ def _run_by_run(convert):
             if has_rest:
                 end = i + blocks * args.block + rest
                 context = spec, operands, _prepared(spec, operands, args, p, k + blocks, memory), ahead
-                nan |= any_lane(convert(context, end - max(rest, count(vec)), end, vec))
+                nan |= v.any_lane(convert(context, end - max(rest, v.count(vec)), end, vec))
             for j in range(blocks):
                 context = spec, operands, _prepared(spec, operands, args, p, k + j, memory), ahead
-                nan |= any_lane(convert(context, i, i + args.block, vec))
+                nan |= v.any_lane(convert(context, i, i + args.block, vec))
                 i += args.block
             k, left = k + blocks, left - blocks
             if has_rest:
@@ -383,7 +365,7 @@ def _prepared(spec, operands, args, p, k, memory):
         return load_prepared(memory, batch_size(spec, operands), k)
 
     def given(spec, operands, args, p, k, memory):
-        one = dtype_of(operands.scale)
+        one = v.dtype_of(operands.scale)
         scale, zero_point = load_scale(spec, operands, p + k, one), load_zero_point(spec, operands, args, p + k, one)
         return prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
 
@@ -413,22 +395,22 @@ def _prepare_given(spec, operands, args, p, i, left, runs, memory):
         scales = load_scale(spec, operands, p, many)
         zero_points = in_lanes(load_zero_point(spec, operands, args, p, many), scales)
         return prepare_lanes(spec, scales, zero_points, args, memory, n)
-    one, dtype = dtype_of(operands.scale), parameter_type(spec, operands.scale)
-    scales, zero_points = scratch(FIELD, dtype), scratch(FIELD, dtype)
+    one, dtype = v.dtype_of(operands.scale), parameter_type(spec, operands.scale)
+    scales, zero_points = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
     for k in range(n):
         j = p + min(k, runs - 1)
         scales[k] = load_scale(spec, operands, j, one)
         zero_points[k] = load_zero_point(spec, operands, args, j, one)
-    vec = lanes_like(many, scales)
-    return prepare_lanes(spec, load(scales, 0, vec), load(zero_points, 0, vec), args, memory, n)
+    vec = v.lanes_like(many, scales)
+    return prepare_lanes(spec, v.load(scales, 0, vec), v.load(zero_points, 0, vec), args, memory, n)
 
 
 @specialize
 def in_lanes(value, like):
     """Return a number in each lane."""
-    if lane_count(value) == lane_count(like):
+    if v.lane_count(value) == v.lane_count(like):
         return lambda value, like: value
-    return lambda value, like: full_like(value, like)
+    return lambda value, like: v.full_like(value, like)
 
 
 @njit
@@ -436,7 +418,7 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
     """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
     scale, n, found = operands.scale, batch_size(spec, operands), False
     vec, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
-    los, his = scratch(FIELD, dtype), scratch(FIELD, dtype)
+    los, his = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
     for k in range(runs):
         end = i + size_of_run(args, left)
         lo, hi, nan = min_max_of_run(operands.src, i, end, register_lanes(operands))
@@ -444,7 +426,7 @@ def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
         i, left = end, left_after_run(args, left)
     for k in range(runs, n):
         los[k], his[k] = los[runs - 1], his[runs - 1]
-    scales, zero_points = range_parameters(spec, load(los, 0, vec), load(his, 0, vec), args, scale)
+    scales, zero_points = range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)
     if found or not prepare_lanes(spec, scales, zero_points, args, memory, n):
         return False
     if runs == n:
@@ -477,6 +459,6 @@ def _by_range(spec, operands, args, p, i, end):
 
 @njit
 def _compare(spec, operands, args, p, i, end):
-    one = dtype_of(operands.scale)
+    one = v.dtype_of(operands.scale)
     scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
     return add_errors(spec, operands, args, (scale, zero_point), i, end)

@@ -247,7 +247,7 @@ MUTANTS = {
     ],
     "tail dropped": [
         (
-            "traversal/runs.py",
+            "body/convert.py",
             "i = min(i + n, last)\n    return found | v.any_lane(nans)",
             "i = min(i + n, last)\n        if i == last:\n            break\n    return found | v.any_lane(nans)",
         )
@@ -255,7 +255,7 @@ MUTANTS = {
     "NaN kept in a minimum": [
         ("body/min_max.py", "v.minimum(x, los), v.maximum(x, his)", "v.minimum(los, x), v.maximum(his, x)")
     ],
-    "one of four rows dropped": [("traversal/row_group.py", "v.minimum(y, v.minimum(x, los))", "v.minimum(x, los)")],
+    "one of four rows dropped": [("traversal/row_group.py", "add(y, add(x, state))", "add(x, state)")],
     "NaN in one of four rows dropped": [("parameters.py", "v.select(nans, v.minimum(los, zero), los)", "los")],
     "neighbour's parameter": [
         ("traversal/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")

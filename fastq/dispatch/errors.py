@@ -42,9 +42,8 @@ from fastq.engine.runtime.driver import (
 from fastq.engine.runtime.driver import SUMS as ERRORS
 from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.engine.runtime.tiling import Operand, in_tiles
-from fastq.kernels.body.errors import SUM_LANES, SUMS
+from fastq.kernels.body.errors import SUM_LANES, SUMS, ErrorOperands
 from fastq.kernels.build import element_type
-from fastq.kernels.operands import ErrorOperands
 from fastq.results import Comparison, QParams
 from fastq.results.storage import check_stored_codes
 from fastq.system.arguments import native

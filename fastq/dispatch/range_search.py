@@ -16,9 +16,8 @@ from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.range_methods import MSERange
-from fastq.kernels.body.range_search import MOST_ERROR
+from fastq.kernels.body.range_search import MOST_ERROR, CandidateOperands, SearchOperands
 from fastq.kernels.build import element_type
-from fastq.kernels.operands import CandidateOperands, SearchOperands
 from fastq.kernels.traversal.runs import runs
 from fastq.system import tuning
 from fastq.system.arguments import native

@@ -165,6 +165,6 @@ def kernel_address(
         rule = rule._replace(compute="float64" if of_x and is_wide(operands[0]) else "float32")
     element = element_type(code) if code is not None and code.element else None
     returns_codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
-    streams = op not in ("minmax", "compare") and stores_past_cache(returns_codes)
+    streams = hasattr(operands, "dst") and stores_past_cache(returns_codes)
     spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, norm)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)

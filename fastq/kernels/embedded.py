@@ -15,14 +15,13 @@ from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic, njit, specialize
 from fastq.engine.simd.vector import named_type
 from fastq.kernels.apply import apply_op, to_compute
+from fastq.kernels.body.convert import ElementOperands, convert_run
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import PREFETCH
-from fastq.kernels.operands import ElementOperands
 from fastq.kernels.parameters import count_nan_as_zero, range_parameters
 from fastq.kernels.spec import KernelSpec, nan_mask
-from fastq.kernels.traversal.runs import convert_run
 
 
 class Conversion(types.Opaque):

@@ -14,49 +14,6 @@ from fastq.engine.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT, WHOL
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
 
 
-class ElementOperands(NamedTuple):
-    """Pointers of a conversion of elements, or the types that they point to."""
-
-    src: Any
-    dst: Any
-    scale: Any
-    zero_point: Any
-
-
-class ErrorOperands(NamedTuple):
-    """Pointers of a comparison, `approximation` being codes or values; sums of errors are added to `errors`."""
-
-    src: Any
-    approximation: Any
-    scale: Any
-    zero_point: Any
-    errors: Any
-
-
-class ReductionOperands(NamedTuple):
-    """Pointers of a reduction of elements to minima and maxima."""
-
-    src: Any
-    lo: Any
-    hi: Any
-
-
-class HistogramOperands(NamedTuple):
-    """Pointers of a histogram of elements: minima and maxima of float64, and counts, which are added to."""
-
-    src: Any
-    lo: Any
-    hi: Any
-    counts: Any
-
-
-class PartialOperands(NamedTuple):
-    """Pointers to partial minima and maxima, which are merged in place."""
-
-    lo: Any
-    hi: Any
-
-
 class RangeOperands(NamedTuple):
     """Pointers of a conversion of ranges to scales and zero points."""
 
@@ -64,25 +21,6 @@ class RangeOperands(NamedTuple):
     hi: Any
     scale: Any
     zero_point: Any
-
-
-class SearchOperands(NamedTuple):
-    """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""
-
-    src: Any
-    lo: Any
-    hi: Any
-    scale: Any
-
-
-class CandidateOperands(NamedTuple):
-    """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`."""
-
-    src: Any
-    lo: Any
-    hi: Any
-    scale: Any
-    errors: Any
 
 
 class CopyOperands(NamedTuple):
@@ -159,63 +97,6 @@ def _others(args):
 
 
 @specialize
-def rebase(operands, args, units):
-    """Move pointers from `origin` to the beginning of the whole array, and to the partial results of the slot."""
-    return _REBASED[operands.instance_class]
-
-
-def _rebase_elements(operands, args, units):
-    src, dst = v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin)
-    return ElementOperands(src, dst, operands.scale, operands.zero_point)
-
-
-def _rebase_copy(operands, args, units):
-    return CopyOperands(v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin))
-
-
-def _rebase_errors(operands, args, units):
-    src, approximation = v.advance(operands.src, -units.origin), v.advance(operands.approximation, -units.origin)
-    return ErrorOperands(src, approximation, operands.scale, operands.zero_point, operands.errors)
-
-
-def _rebase_reduction(operands, args, units):
-    first = units.slot * args.partial_stride
-    return ReductionOperands(
-        v.advance(operands.src, -units.origin), v.advance(operands.lo, first), v.advance(operands.hi, first)
-    )
-
-
-def _rebase_histogram(operands, args, units):
-    first = units.slot * args.partial_stride
-    lo, hi, counts = (
-        v.advance(operands.lo, first),
-        v.advance(operands.hi, first),
-        v.advance(operands.counts, first * args.size),
-    )
-    return HistogramOperands(v.advance(operands.src, -units.origin), lo, hi, counts)
-
-
-def _rebase_search(operands, args, units):
-    return SearchOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale)
-
-
-def _rebase_candidates(operands, args, units):
-    errors = v.advance(operands.errors, units.slot * args.partial_stride)
-    return CandidateOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale, errors)
-
-
-_REBASED = {
-    CandidateOperands: _rebase_candidates,
-    CopyOperands: _rebase_copy,
-    ElementOperands: _rebase_elements,
-    ErrorOperands: _rebase_errors,
-    HistogramOperands: _rebase_histogram,
-    ReductionOperands: _rebase_reduction,
-    SearchOperands: _rebase_search,
-}
-
-
-@specialize
 def parameter_bits(operands):
     """Return pointers to the bits of scales and of zero points."""
     pointers = pointer_types(operands)
@@ -223,24 +104,6 @@ def parameter_bits(operands):
         types.Integer.from_bitwidth(pointers[name].dtype.bitwidth, False) for name in ("scale", "zero_point")
     )
     return lambda operands: (v.cast_pointer(operands.scale, scale), v.cast_pointer(operands.zero_point, zero_point))
-
-
-_WITH_PARAMETERS = {
-    ElementOperands: lambda operands, scale, zero_point: ElementOperands(operands.src, operands.dst, scale, zero_point),
-    ErrorOperands: lambda operands, scale, zero_point: ErrorOperands(
-        operands.src, operands.approximation, scale, zero_point, operands.errors
-    ),
-}
-
-
-@specialize
-def with_parameters(operands, scale, zero_point):
-    """Return the operands with parameters of the same types in other memory."""
-    pointers, replaced = pointer_types(operands), njit(_WITH_PARAMETERS[operands.instance_class])
-    scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
-    return lambda operands, scale, zero_point: replaced(
-        operands, v.cast_pointer(scale, scale_type), v.cast_pointer(zero_point, zero_type)
-    )
 
 
 def pointer_types(operands: types.NamedTuple) -> dict[str, types.CPointer]:

@@ -7,9 +7,10 @@ from numba.core.extending import models, register_model
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
+from fastq.kernels.body import rebase
 from fastq.kernels.formulas import round_by_rule
 from fastq.kernels.load_store import prefetch_distance, prefetch_lanes
-from fastq.kernels.operands import rebase, register_lanes
+from fastq.kernels.operands import register_lanes
 from fastq.kernels.rule import Rule
 from fastq.kernels.spec import status_of
 from fastq.kernels.status import OUT_OF_RANGE

@@ -10,6 +10,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize, target
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.apply import float_ratio
+from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
@@ -130,6 +131,16 @@ def perhaps_clamped(spec, x, s, args, where):
     return in_units_of_tensor if spec.scale_kind == "tensor" else float_
 
 
+class ErrorOperands(NamedTuple):
+    """Pointers of a comparison, `approximation` being codes or values; sums of errors are added to `errors`."""
+
+    src: Any
+    approximation: Any
+    scale: Any
+    zero_point: Any
+    errors: Any
+
+
 class Total(NamedTuple):
     """Sums and maxima of errors so far, lane by lane, as in `SUMS`; then how many x are 0 and codes were clamped."""
 
@@ -248,7 +259,7 @@ def _add_vecs(spec, operands, args, parameters, i, end, total):
 
 @njit
 def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
-    """Add the errors of runs from i on, with parameters from p on, to `limit`; see `runs.visit_batch`.
+    """Add the errors of runs from i on, with parameters from p on, to `limit`; see `Body`.
 
     Sums stay in registers from run to run, as long as these are whole Vecs.
     """
@@ -302,3 +313,31 @@ def add_errors(spec, operands, args, parameters, i, end):
         found |= _has_nan(rest)
         _store_total(sums, rest)
     return status_of(found, False)
+
+
+@njit
+def _of_run(spec, operands, args, p, i, end):
+    one = v.dtype_of(operands.scale)
+    scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
+    return add_errors(spec, operands, args, (scale, zero_point), i, end)
+
+
+@njit
+def _of_row(spec, operands, args, p, i, end):
+    return add_errors(spec, operands, args, p + i, i, end)
+
+
+@njit
+def _rebase(operands, args, units):
+    src, approximation = v.advance(operands.src, -units.origin), v.advance(operands.approximation, -units.origin)
+    return ErrorOperands(src, approximation, operands.scale, operands.zero_point, operands.errors)
+
+
+@njit
+def _with_parameters(operands, scale, zero_point):
+    return ErrorOperands(operands.src, operands.approximation, scale, zero_point, operands.errors)
+
+
+BODIES[ErrorOperands] = Body(
+    _rebase, _of_run, batch=add_errors_of_blocks, row=_of_row, with_parameters=_with_parameters
+)

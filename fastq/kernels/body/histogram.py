@@ -7,10 +7,13 @@ floor(floor(y) / 2) == floor(y / 2). So counts do not depend on the order of ele
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
+from fastq.kernels.body import BODIES, Body
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.operands import pointer_types
@@ -25,6 +28,15 @@ INDICES = 64
 # Histograms in which neighbours are counted, so that no addition waits for one to the same bin: `_count_in` is unrolled
 # for so many.
 PARTIALS = 4
+
+
+class HistogramOperands(NamedTuple):
+    """Pointers of a histogram of elements: minima and maxima of float64, and counts, which are added to."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    counts: Any
 
 
 @njit
@@ -176,3 +188,14 @@ def _count_in(compute, operands, i, end, first, width, partials, exponent):
     while i < end:
         a[_bin(load_elements(src, i, v.dtype_of(src)), reciprocal, compute)] += 1
         i += 1
+
+
+@njit
+def _rebase(operands, args, units):
+    first = units.slot * args.partial_stride
+    lo, hi = v.advance(operands.lo, first), v.advance(operands.hi, first)
+    counts = v.advance(operands.counts, first * args.size)
+    return HistogramOperands(v.advance(operands.src, -units.origin), lo, hi, counts)
+
+
+BODIES[HistogramOperands] = Body(_rebase, count_run)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
+from fastq.kernels.body import BODIES, Body, Reduction
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
-from fastq.kernels.spec import min_max_identities
+from fastq.kernels.parameters import store_min_max
+from fastq.kernels.spec import min_max_identities, status_of
 
 
 @specialize
@@ -86,3 +90,73 @@ def min_max_of_run(src, i, end, vec):
     x = load_elements(src, end - v.count(vec), vec)
     x = v.select(v.lanes_from(skipped, x), x, v.full_like(load_elements(src, i, v.dtype_of(src)), x))
     return v.reduce_min(x), v.reduce_max(x), v.any_lane(x != x)
+
+
+# --- as a body --------------------------------------------------------------------------------------------------------
+
+
+class MinMaxOperands(NamedTuple):
+    """Pointers of a reduction of elements to minima and maxima."""
+
+    src: Any
+    lo: Any
+    hi: Any
+
+
+class PartialOperands(NamedTuple):
+    """Pointers to partial minima and maxima, which are merged in place."""
+
+    lo: Any
+    hi: Any
+
+
+@njit
+def _of_run(spec, operands, args, p, i, end):
+    lo, hi, nan = min_max(operands.src, i, end)
+    store_min_max(operands, p, v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p]), nan)
+    return status_of(nan, False)
+
+
+@njit
+def _add(x, state):
+    return v.minimum(x, state[0]), v.maximum(x, state[1])
+
+
+@njit
+def _merge(state, other):
+    return v.minimum(state[0], other[0]), v.maximum(state[1], other[1])
+
+
+@njit
+def _load(operands, p, kind):
+    lo, hi = v.lanes_like(kind, operands.lo), v.lanes_like(kind, operands.hi)
+    return v.load(operands.lo, p, lo), v.load(operands.hi, p, hi)
+
+
+@njit
+def _save(operands, p, state):
+    v.store(operands.lo, p, state[0])
+    v.store(operands.hi, p, state[1])
+
+
+@njit
+def _finish(operands, p, state, nans):
+    store_min_max(operands, p, state[0], state[1], nans)
+
+
+@njit
+def _placed(operands, room):
+    lo, hi = v.dtype_of(operands.lo), v.dtype_of(operands.hi)
+    return MinMaxOperands(operands.src, v.cast_pointer(room[0], lo), v.cast_pointer(room[1], hi))
+
+
+@njit
+def _rebase(operands, args, units):
+    first = units.slot * args.partial_stride
+    lo, hi = v.advance(operands.lo, first), v.advance(operands.hi, first)
+    return MinMaxOperands(v.advance(operands.src, -units.origin), lo, hi)
+
+
+_REDUCTION = Reduction(min_max_identities, _add, _merge, _load, _save, _finish, _placed)
+BODIES[MinMaxOperands] = Body(_rebase, _of_run, reduction=_REDUCTION)
+BODIES[PartialOperands] = Body(_rebase, reduction=_REDUCTION)

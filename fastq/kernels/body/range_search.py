@@ -13,6 +13,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
 from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
+from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import (
     HAS_FMA,
     PreparedScale,
@@ -38,6 +39,25 @@ MOST_ERROR = 2.0**53
 # Elements after which a group of candidates is given up whose errors are too large already, from the L1 cache.
 PIECE = 1 << 11
 LANES = v.REGISTER_BITS // 32  # candidates of a group at most
+
+
+class SearchOperands(NamedTuple):
+    """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    scale: Any
+
+
+class CandidateOperands(NamedTuple):
+    """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    scale: Any
+    errors: Any
 
 
 @njit
@@ -266,3 +286,18 @@ def _add_power(spec, units, total):
         return v.fma(number, number, total) if HAS_FMA else number * number + total
 
     return {1.0: magnitudes, 2.0: squares}[spec.norm]
+
+
+@njit
+def _rebase_search(operands, args, units):
+    return SearchOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale)
+
+
+@njit
+def _rebase_candidates(operands, args, units):
+    errors = v.advance(operands.errors, units.slot * args.partial_stride)
+    return CandidateOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale, errors)
+
+
+BODIES[SearchOperands] = Body(_rebase_search, shrink_range)
+BODIES[CandidateOperands] = Body(_rebase_candidates, add_candidates)

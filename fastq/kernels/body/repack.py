@@ -7,6 +7,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
 from fastq.kernels.bitpack import Bits
+from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.load_store import (
     PREFETCH,
     group_of,
@@ -16,7 +17,7 @@ from fastq.kernels.load_store import (
     prefetch_lanes,
     store_elements,
 )
-from fastq.kernels.operands import rebase
+from fastq.kernels.operands import CopyOperands
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.kernels.traversal.stores import stream_by_lines
@@ -232,3 +233,11 @@ def _move_rows(source, source_step, target, target_step, rows):
 def _lowest_bits(n):
     """Return a word in which the lowest 1 to 64 bits are set."""
     return v.convert(-1, types.uint64) >> v.convert(64 - n, types.uint64)
+
+
+@njit
+def _rebase(operands, args, units):
+    return CopyOperands(v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin))
+
+
+BODIES[CopyOperands] = Body(_rebase)

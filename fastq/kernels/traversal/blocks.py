@@ -7,6 +7,8 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
 from fastq.kernels.apply import apply_op_prepared, to_compute
+from fastq.kernels.body import rebase
+from fastq.kernels.body.convert import ElementOperands, convert_run
 from fastq.kernels.body.prepared import PREPARED, load_prepared, prepare_lanes
 from fastq.kernels.formulas import (
     compute_type,
@@ -14,11 +16,10 @@ from fastq.kernels.formulas import (
     is_infinite,
 )
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
-from fastq.kernels.operands import ElementOperands, rebase, without_streaming
+from fastq.kernels.operands import without_streaming
 from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters
 from fastq.kernels.spec import compute_lanes, nan_mask, status_of
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
-from fastq.kernels.traversal.runs import convert_run
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, streams_if, write_pointer
 
 BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block

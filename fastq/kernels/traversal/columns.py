@@ -8,7 +8,7 @@ from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
 from fastq.engine.simd.vector import named_type
 from fastq.kernels.apply import apply_op, to_compute
-from fastq.kernels.body.errors import add_errors
+from fastq.kernels.body import body_of, rebase, reduction_of, with_parameters
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import (
     PREFETCH,
@@ -19,21 +19,13 @@ from fastq.kernels.load_store import (
     store_elements,
     stream_elements,
 )
-from fastq.kernels.operands import (
-    ReductionOperands,
-    parameter_bits,
-    pointer_types,
-    rebase,
-    register_lanes,
-    with_parameters,
-)
+from fastq.kernels.operands import parameter_bits, pointer_types, register_lanes
 from fastq.kernels.parameters import (
     count_nan_as_zero,
     load_scale,
     load_zero_point,
     mark_nan,
     range_parameters,
-    store_min_max,
     store_parameters,
 )
 from fastq.kernels.spec import compute_lanes, min_max_identities, nan_mask, parameter_nan_mask, status_of
@@ -124,9 +116,24 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
 def side_by_side(spec, operands, args, p, rows, room):
     """Operands with what belongs to the columns, parameters from p on, side by side in some room for rows taken as one.
 
-    Minima and maxima begin with those of nothing there, see `merge_rows`.
+    Results begin with those of no elements, see `merge_rows`.
     """
-    return _minima_side_by_side if spec.op == "minmax" else _parameters_side_by_side
+    reduction = reduction_of(operands)
+    if not reduction:
+        return _parameters_side_by_side
+    placed, nothing_like, load, save = reduction.placed, reduction.nothing, reduction.load, reduction.save
+    vec = v.Vec(operands.types[1].dtype, _COPIED)
+
+    def results_side_by_side(spec, operands, args, p, rows, room):
+        if args.repeat == 1:
+            return operands
+        beside = placed(operands, room)
+        nothing = nothing_like(load(beside, 0, vec)[0])
+        for k in range(0, rows * args.inner, _COPIED):
+            save(beside, k, nothing)
+        return beside
+
+    return results_side_by_side
 
 
 @njit
@@ -175,44 +182,32 @@ def _copied(where):
     return lambda where: vec
 
 
-@njit
-def _minima_side_by_side(spec, operands, args, p, rows, room):
-    if args.repeat == 1:
-        return operands
-    lo, hi = v.cast_pointer(room[0], v.dtype_of(operands.lo)), v.cast_pointer(room[1], v.dtype_of(operands.lo))
-    lo_of_none, hi_of_none = min_max_identities(v.load(lo, 0, _copied(lo)))
-    for k in range(0, rows * args.inner, _COPIED):
-        v.store(lo, k, lo_of_none)
-        v.store(hi, k, hi_of_none)
-    return ReductionOperands(operands.src, lo, hi)
-
-
 @specialize
 def merge_rows(spec, operands, args, p, rows, beside):
-    """Merge minima and maxima of rows side by side into those from p on."""
-    if spec.op != "minmax":
+    """Merge the results of rows side by side into those from p on."""
+    reduction = reduction_of(operands)
+    if not reduction:
         return lambda spec, operands, args, p, rows, beside: None
+    load, save, merged, one = reduction.load, reduction.save, reduction.merge, operands.types[1].dtype
+    vec = v.Vec(one, _COPIED)
 
     def merge(spec, operands, args, p, rows, beside):
         if args.repeat == 1:
             return
-        n, lo, hi = args.inner, beside.lo, beside.hi
-        half = rows // 2
-        vec = _copied(lo)
+        n, half = args.inner, rows // 2
         while rows == 2 * half and half * n % _COPIED == 0:
             for k in range(0, half * n, _COPIED):
-                v.store(lo, k, v.minimum(v.load(lo, half * n + k, vec), v.load(lo, k, vec)))
-                v.store(hi, k, v.maximum(v.load(hi, half * n + k, vec), v.load(hi, k, vec)))
+                both = load(beside, half * n + k, vec), load(beside, k, vec)
+                save(beside, k, merged(*both))
             rows, half = half, half // 2
         for k in range(0, n, _COPIED):
-            los, his = v.load(lo, k, vec), v.load(hi, k, vec)
+            state = load(beside, k, vec)
             for row in range(1, rows):
-                los, his = v.minimum(v.load(lo, row * n + k, vec), los), v.maximum(v.load(hi, row * n + k, vec), his)
-            v.store(lo, k, los)
-            v.store(hi, k, his)
+                state = merged(load(beside, row * n + k, vec), state)
+            save(beside, k, state)
         for k in range(n):
-            operands.lo[p + k] = v.minimum(lo[k], operands.lo[p + k])
-            operands.hi[p + k] = v.maximum(hi[k], operands.hi[p + k])
+            state = merged(load(beside, k, one), load(operands, p + k, one))
+            save(operands, p + k, state)
 
     return merge
 
@@ -251,7 +246,7 @@ def column_ranges(spec, operands, args, units):
 @specialize
 def visit(spec, operands, args, p, i, end):
     """Visit i..end, a piece of one row; element j has parameter p + j."""
-    return _compare if spec.op == "compare" else _visit_row
+    return body_of(operands).row or _visit_row
 
 
 @njit
@@ -289,18 +284,19 @@ def _visit_few(spec, operands, args, p, i, end, vec):
 @specialize
 def visit_lanes(spec, operands, args, p, i, vec):
     """Visit the lanes from i on; return a mask of those with a NaN to report."""
-    return _merge_min_max if spec.op == "minmax" else _by_parameters
+    reduction = reduction_of(operands)
+    if not reduction:
+        return _by_parameters
+    load, add, finish = reduction.load, reduction.add, reduction.finish
 
+    def reduce(spec, operands, args, p, i, vec):
+        v.prefetch(operands.src, i + PREFETCH)
+        x = load_elements(operands.src, i, vec)
+        nans = nan_mask(spec, x)
+        finish(operands, p + i, add(x, load(operands, p + i, vec)), nans)
+        return nans
 
-@njit
-def _merge_min_max(spec, operands, args, p, i, vec):
-    """Merge the lanes from i on into the minima and maxima of their columns."""
-    v.prefetch(operands.src, i + PREFETCH)
-    x, p = load_elements(operands.src, i, vec), p + i
-    los = v.load(operands.lo, p, v.lanes_like(vec, operands.lo))
-    his = v.load(operands.hi, p, v.lanes_like(vec, operands.hi))
-    store_min_max(operands, p, v.minimum(x, los), v.maximum(x, his), nan_mask(spec, x))
-    return nan_mask(spec, x)
+    return reduce
 
 
 @njit
@@ -328,7 +324,7 @@ _stream_lines = stream_by_lines(_convert_lanes)
 @specialize
 def stream_row(spec, operands, args, p, i, end, vec):
     """Write i..end past the cache, or up to the last whole line; where that ended, and whether a NaN is reported."""
-    if spec.op == "minmax":
+    if reduction_of(operands):
         return lambda spec, operands, args, p, i, end, vec: (i, False)
 
     def stream(spec, operands, args, p, i, end, vec):
@@ -337,11 +333,6 @@ def stream_row(spec, operands, args, p, i, end, vec):
         return _stream_lines(spec, (spec, operands, args, p), operands.src, operands.dst, i, end, vec)
 
     return stream
-
-
-@njit
-def _compare(spec, operands, args, p, i, end):
-    return add_errors(spec, operands, args, p + i, i, end)
 
 
 # --- range and values in one pass: columns of a block ----------------------------------------------------------------
@@ -468,12 +459,21 @@ def _convert_ranges(spec, operands, args, start, stop, vec):
 
 @njit
 def merge_partials(spec, operands, args, units):
-    """Merge minima and maxima start..stop of all partial results into the first partial result."""
-    los, his = operands.lo, operands.hi
-    for p in range(units.start, units.stop):
-        lo, hi = los[p], his[p]
-        for part in range(1, args.partials):
-            k = part * args.partial_stride + p
-            lo, hi = v.minimum(los[k], lo), v.maximum(his[k], hi)
-        los[p], his[p] = lo, hi
+    """Merge results start..stop of all partial results into the first partial result."""
+    _merge_slots(operands, args, units.start, units.stop)
     return 0
+
+
+@specialize
+def _merge_slots(operands, args, start, stop):
+    reduction, one = reduction_of(operands), operands.types[0].dtype
+    load, save, merged = reduction.load, reduction.save, reduction.merge
+
+    def merge(operands, args, start, stop):
+        for p in range(start, stop):
+            state = load(operands, p, one)
+            for part in range(1, args.partials):
+                state = merged(load(operands, part * args.partial_stride + p, one), state)
+            save(operands, p, state)
+
+    return merge

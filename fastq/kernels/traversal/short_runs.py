@@ -6,11 +6,11 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
+from fastq.kernels.body import rebase, reduction_of, visit_run, with_parameters
 from fastq.kernels.load_store import PREFETCH, load_elements
-from fastq.kernels.operands import parameter_bits, rebase, with_parameters
-from fastq.kernels.parameters import store_min_max
+from fastq.kernels.operands import parameter_bits
 from fastq.kernels.spec import nan_mask, status_of
-from fastq.kernels.traversal import columns, runs
+from fastq.kernels.traversal import columns
 
 # Elements of a run at most, which fill no register, but for `compare`. One thread of a Zen 5, 2**20 elements, beside
 # runs one by one: float32 of 2, 4, 8, 12 elements by given parameters 2.9, 3.4, 1.7, 2.4 times as fast, decoded 2.3,
@@ -34,7 +34,7 @@ def short_runs(spec, operands, args, units):
 @specialize
 def _visit(spec, operands, args, start, stop, memory):
     """Visit elements start..stop; return the status."""
-    return _reduce if spec.op == "minmax" else _convert
+    return _reduce if reduction_of(operands) else _convert
 
 
 # --- parameters for each element --------------------------------------------------------------------------------------
@@ -75,12 +75,12 @@ def _spread_lanes(where):
     return lambda where: vec
 
 
-# --- minimum and maximum ----------------------------------------------------------------------------------------------
+# --- reductions -------------------------------------------------------------------------------------------------------
 
 
 @njit
 def _reduce(spec, operands, args, i, stop, memory):
-    """Merge elements into the minima and maxima of their runs, as many at a time as a square has rows."""
+    """Merge elements into the results of their runs, as many at a time as a square has rows."""
     size, status = args.block, 0
     vec = _lanes_of_square(operands.src)
     n = v.count(vec)
@@ -91,7 +91,7 @@ def _reduce(spec, operands, args, i, stop, memory):
             i += n * size
         else:
             end = min((run + 1) * size, stop)
-            status |= runs.visit(spec, operands, args, run, i, end)
+            status |= visit_run(spec, operands, args, run, i, end)
             i = end
     return status
 
@@ -103,27 +103,31 @@ def _lanes_of_square(src):
     return lambda src: vec
 
 
-@njit
+@specialize
 def _merge_runs(spec, operands, p, i, size, vec, memory):
-    """Merge as many runs from i on as `vec` has lanes into the minima and maxima from p on."""
-    n, step = v.count(vec), 0
-    los = v.load(operands.lo, p, v.lanes_like(vec, operands.lo))
-    his = v.load(operands.hi, p, v.lanes_like(vec, operands.hi))
-    nans = nan_mask(spec, los)
-    line = v.LINE * 8 // v.bits_of(operands.src)
-    if size >= line:  # which the CPU does not fetch ahead: runs of 24 float32, 2**25 elements, 1.4 times as fast
-        for k in range(0, n * size, line):
-            v.prefetch(operands.src, i + k + PREFETCH)
-    while step < size:  # some elements of each run; the last ones may overlap those before
-        step = max(min(step, size - n), 0)
-        columns_of_runs = _transposed(operands.src, i + step, size, vec, memory)
-        for j in range(min(n, size)):
-            x = load_elements(columns_of_runs, j * n, vec)
-            nans = nans | nan_mask(spec, x)
-            los, his = v.minimum(x, los), v.maximum(x, his)
-        step += n
-    store_min_max(operands, p, los, his, nans)
-    return status_of(v.any_lane(nans), False)
+    """Merge as many runs from i on as `vec` has lanes into the results from p on."""
+    reduction = reduction_of(operands)
+    load, add, finish = reduction.load, reduction.add, reduction.finish
+
+    def merge(spec, operands, p, i, size, vec, memory):
+        n, step, state = v.count(vec), 0, load(operands, p, vec)
+        nans = nan_mask(spec, state[0])
+        line = v.LINE * 8 // v.bits_of(operands.src)
+        if size >= line:  # which the CPU does not fetch ahead: runs of 24 float32, 2**25 elements, 1.4 times as fast
+            for k in range(0, n * size, line):
+                v.prefetch(operands.src, i + k + PREFETCH)
+        while step < size:  # some elements of each run; the last ones may overlap those before
+            step = max(min(step, size - n), 0)
+            columns_of_runs = _transposed(operands.src, i + step, size, vec, memory)
+            for j in range(min(n, size)):
+                x = load_elements(columns_of_runs, j * n, vec)
+                nans = nans | nan_mask(spec, x)
+                state = add(x, state)
+            step += n
+        finish(operands, p, state, nans)
+        return status_of(v.any_lane(nans), False)
+
+    return merge
 
 
 @specialize

@@ -231,7 +231,7 @@ def with_all_codes(each: Any) -> Any:
                 both = [_emit_numbers(builder, spec.row, "codes", args[1], k, LANES) for k in (n, n + LANES)]
                 for k, codes in zip((n, n + LANES), both, strict=True):
                     function(builder, [args[0], _I64(k), codes, args[2]])
-            target.add_linking_libs(function.libs)
+            target.add_linking_libs(getattr(function, "libs", ()))
             return target.get_dummy_value()
 
         return types.void(spec, src, context), emit

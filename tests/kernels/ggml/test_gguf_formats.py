@@ -372,15 +372,15 @@ SEARCH = "ggml/search.py"
 MUTANTS = {
     "contracted": (
         "Q4_K",
-        [
-            (SEARCH, "    full,\n", "    fma,\n    full,\n"),
-            (SEARCH, "sum_xl = sum_xl + weighted * v\n", "sum_xl = fma(weighted, v, sum_xl)\n"),
-        ],
+        [(SEARCH, "sum_xl = sum_xl + weighted * value\n", "sum_xl = v.fma(weighted, value, sum_xl)\n")],
     ),
-    "the first of equals lost": ("Q6_K", [(SEARCH, "above = absolute(v) > size", "above = absolute(v) >= size")]),
+    "the first of equals lost": (
+        "Q6_K",
+        [(SEARCH, "above = v.absolute(value) > size", "above = v.absolute(value) >= size")],
+    ),
     "codes of the search forgotten": (
         "Q4_K",
-        [("ggml/k_quants.py", "code = select(no_step, range_code(fit, v, steps), code)", "code = code")],
+        [("ggml/k_quants.py", "code = v.select(no_step, range_code(fit, value, steps), code)", "code = code")],
     ),
     "scales as they were before they were stored": (
         "Q2_K",

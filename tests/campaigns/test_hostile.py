@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 from fastq.cli.app import cli
-from fastq.io.containers import LONGEST_HEADER, Layout, open_source, spec_of
+from fastq.io.containers import LONGEST_HEADER, Header, open_source, spec_of
 from fastq.system import atomic
 
 needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 ABANDONED = ".fastq-0123456789abcdef.part"
-MAIN = "from fastq.cli import main; main()"
+MAIN = "from fastq_command import main; main()"
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_name_that_no_tensor_can_have(here):
 
 def test_a_header_that_nobody_would_read():
     with pytest.raises(ValueError, match=r"^a \.safetensors file can't hold a header of 100,000,\d\d\d bytes$"):
-        Layout([spec_of("x", "F32", (1,))], {"text": "x" * LONGEST_HEADER})
+        Header([spec_of("x", "F32", (1,))], {"text": "x" * LONGEST_HEADER})
 
 
 # paths

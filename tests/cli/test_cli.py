@@ -67,17 +67,17 @@ def test_there_and_back(model):
     assert read["layer.bias"].tobytes() == reference.dequantize(whole).tobytes()
     assert read["ids"].tobytes() == model["ids"].tobytes()
     assert sorted(os.listdir()) == ["in.safetensors", "out.safetensors", "q.safetensors"]
-    for word in ("tensor", "shape", "scheme", "bytes", "SQNR dB", "largest error", "Gelem/s", "x NumPy"):
+    for word in ("tensor", "shape", "scheme", "bytes", "SQNR dB", "largest error"):
         assert word in output
-    assert re.search(r"layer\.weight +160 x 128 +81,920 +int8 axis=0 symmetric +21,120 +[\d.]+ +[\d.]+ +[\d.]+", output)
-    assert re.search(r"layer\.bias +160 +640 +int8 symmetric +164 +[\d.]+ +[\d.]+ +- +-", output)
-    assert re.search(r"ids +5 +40 +copied: I64 +40 +- +- +- +-", output)
+    assert re.search(r"layer\.weight +160 x 128 +81,920 +int8 axis=0 symmetric +21,120 +[\d.]+ +[\d.]+", output)
+    assert re.search(r"layer\.bias +160 +640 +int8 symmetric +164 +[\d.]+ +[\d.]+", output)
+    assert re.search(r"ids +5 +40 +copied: I64 +40 +- +-", output)
     assert re.search(r"3 tensors +82,600 +total +21,324", output)
 
 
 def test_vectors_are_left_alone_unless_all_are_wanted(model):
     output = run("quantize", "in.safetensors", "q.safetensors")
-    assert re.search(r"layer\.bias +160 +640 +copied: a vector +640 +- +- +- +-", output)
+    assert re.search(r"layer\.bias +160 +640 +copied: a vector +640 +- +-", output)
     stored = load_file("q.safetensors")
     assert set(stored) == {"layer.weight", "layer.weight_scale", "layer.bias", "ids"}
     assert stored["layer.bias"].tobytes() == model["layer.bias"].tobytes()
@@ -278,7 +278,7 @@ def test_failure_in_the_middle(model, monkeypatch, error):
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter.write", fail)
+    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter.append", fail)
     output = run("quantize", "in.safetensors", "q.safetensors", exit_code=1)
     assert output.startswith("Error: ")
     assert output.count("\n") == 1
@@ -289,7 +289,7 @@ def test_interrupt_in_the_middle(model, monkeypatch):
     def fail(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter.write", fail)
+    monkeypatch.setattr("fastq.io.containers.SafetensorsWriter.append", fail)
     assert run("quantize", "in.safetensors", "q.safetensors", exit_code=130) == "Interrupted\n"
     assert os.listdir() == ["in.safetensors"]
 

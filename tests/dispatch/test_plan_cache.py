@@ -12,7 +12,7 @@ from subprocesses import run
 
 import fastq
 from fastq import reference
-from fastq.dispatch import cache, elementwise
+from fastq.dispatch import cache, launch
 from fastq.formats.qtypes import QTYPES
 
 SHAPE = 48, 64
@@ -485,7 +485,7 @@ def test_bad_scales_of_transposed_memory(bad, memory):
 def test_parameters_in_any_memory_are_read_as_they_are(memory, monkeypatch):
     """By the driver, which validation does not prepare them for; those of a result in Fortran order are not in C."""
     cache.plans.clear()
-    monkeypatch.setattr(elementwise.ElementwiseLaunch, "_launch_validated", None)
+    monkeypatch.setattr(launch.BoundLaunch, "settle", None)
     x, scale, zero_point = transposed(memory)
     own = fastq.quantize(x, "int8", **BLOCKS)
     calls = [

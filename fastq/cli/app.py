@@ -38,11 +38,12 @@ from fastq.io.scheme import Scheme
 from fastq.io.tensors import tensors_of
 
 
-def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Interrupt the main thread again where Python dropped that in a destructor; print other exceptions as usual."""
-    if issubclass(dropped.exc_type, KeyboardInterrupt):
+def _signal_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Have a signal handled again whose exception Python dropped in a destructor; print other exceptions as usual."""
+    if issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit):
+        number = getattr(dropped.exc_value, "code", 128 + signal.SIGINT) - 128
         # by another thread, a moment later: here it would be dropped again
-        threading.Timer(0.01, _thread.interrupt_main).start()
+        threading.Timer(0.01, _thread.interrupt_main, [number]).start()
     else:
         sys.__unraisablehook__(dropped)
 
@@ -54,19 +55,15 @@ def _replace_what_streams_lack() -> None:
             stream.reconfigure(errors="replace")
 
 
-def main() -> None:
-    """Run the command line; a request to terminate unwinds it, so that no temporary file stays."""
+def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
+    """Run the command line; signals that end it raise an exception while `unwinding` is entered."""
     _replace_what_streams_lack()
-    sys.unraisablehook = _interrupt_again
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, signal.SIGTERM)
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    sys.unraisablehook = _signal_again
     try:
         with contextlib.ExitStack() as at_end:
             if sys.stdout is not None:
                 at_end.callback(sys.stdout.flush)
-            cli()
+            cli(obj=unwinding)
     except OSError as error:  # those of files are told by the commands
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write would fail at exit
         sys.exit(f"Error: standard output: {error.strerror or error}")
@@ -76,9 +73,10 @@ class Commands(click.Group):
     """A group of commands which Ctrl-C ends with one line and the exit code that shells expect."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
+        """Run a command; a signal that ends it unwinds it, so that no temporary file stays."""
         try:
-            return super().invoke(ctx)
+            with ctx.obj or contextlib.nullcontext():
+                return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             click.echo("".join(["Interrupted", *map(str, interrupt.args[:1])]), err=True)
             ctx.exit(128 + signal.SIGINT)
@@ -280,7 +278,9 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> None:
     """Compare every operation with other libraries and the memory's limit."""
-    importlib.import_module(f"{benchmark_package()}.command").run.main(list(arguments), "fastq bench")
+    run = importlib.import_module(f"{benchmark_package()}.command").run
+    with run.make_context("fastq bench", list(arguments)) as ctx:  # `main` would end it with "Aborted!"
+        run.invoke(ctx)
 
 
 @cli.command(short_help="Print versions, CPU and threads.")

@@ -26,7 +26,7 @@ from fastq.formats.compressed_tensors import (
 )
 from fastq.formats.conventions import DEFAULT
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.formats.qtypes import QType, as_qtype
+from fastq.formats.qtypes import QType, as_qtype, packed_length
 from fastq.layouts.tensors import (
     Reading,
     Writing,
@@ -39,7 +39,6 @@ from fastq.layouts.tensors import (
 )
 from fastq.operations.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
-from fastq.results.storage import packed_length
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
 
 Shape = tuple[int, ...]

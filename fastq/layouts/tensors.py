@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.conventions import as_convention
+from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.nesting import NestedScale
 from fastq.operations.packing import pack, unpack
+from fastq.requests.parameters import checked_qparams
 from fastq.results import QParams, QuantizedArray
-from fastq.system import lazy
 from fastq.system.arguments import native
 from fastq.system.dtypes import Array
 
@@ -119,9 +120,8 @@ def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
 
     TypeError or ValueError if they are not those of an array of this shape.
     """
-    params, _ = lazy.module("fastq.dispatch.elementwise").checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
-    shapes = lazy.module("fastq.dispatch.granularity")
-    wanted = shapes.parameter_shape(q.shape, shapes.kept_axes(q.axis, q.ndim), q.block_size)
+    params = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
+    wanted = granularity(q.axis, q.block_size, q.ndim).parameter_shape(q.shape)
     scale, zero_point = (
         np.broadcast_to(each if each.size > 1 else each.reshape(()), wanted)
         for each in (params.scale, params.zero_point)

@@ -16,11 +16,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fastq.dispatch.elementwise import checked_qparams
-from fastq.dispatch.parameters import ParameterRules
-from fastq.formats.conventions import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.formats.qtypes import QType
+from fastq.formats.qtypes import QType, check_stored_codes
 from fastq.operations.file_parts import (
     convention_entry,
     convention_of,
@@ -30,8 +27,8 @@ from fastq.operations.file_parts import (
     read_array,
     with_tuples,
 )
+from fastq.requests.parameters import checked_qparams, rules_of
 from fastq.results import QParams, QuantizedArray
-from fastq.results.storage import check_stored_codes
 from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_shape, native, shown, without_duplicates
 from fastq.system.dtypes import ML_FLOATS, NUMPY, Array, safetensors_header
@@ -52,7 +49,7 @@ def write(path: Path, content: QuantizedArray | QParams) -> None:
         arrays["codes"], meaning["shape"] = content.codes, content.shape
         _check(content.qparams, content.codes, content.shape)
     else:
-        _rules(params).ready(params.scale, params.zero_point, params.tensor_scale)
+        rules_of(params, params.compute_dtype).ready(params.scale, params.zero_point, params.tensor_scale)
     stored = {name: _stored(array) for name, array in arrays.items() if array is not None}
     stored = dict(sorted(stored.items(), key=lambda item: -item[1][1].itemsize))  # so that all are aligned
     with atomic.replacing(path) as file:
@@ -123,7 +120,7 @@ def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     arrays = {name: _as_elements(*stored) for name, stored in _tensors(file, header).items()}
     params = _params(meaning, qtype, arrays)
     if shape is None:
-        _rules(params).ready(params.scale, params.zero_point, params.tensor_scale)
+        rules_of(params, params.compute_dtype).ready(params.scale, params.zero_point, params.tensor_scale)
         return params
     _check(params, arrays["codes"], shape)
     return QuantizedArray(arrays["codes"], params, shape)
@@ -186,11 +183,6 @@ def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> 
         tensor_scale=arrays.get("tensor_scale"),
         computed=None if computed is None else np.dtype(computed),
     )
-
-
-def _rules(params: QParams) -> ParameterRules:
-    row = as_convention(params.convention)
-    return ParameterRules(params.dtype, row, row.scale_dtype(params.compute_dtype), params.block_size)
 
 
 def _check(params: QParams, codes: Array, shape: tuple[int, ...]) -> None:

@@ -15,6 +15,7 @@ from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.qtypes import QType
 from fastq.operations import calibrator_file
 from fastq.operations.file_parts import as_path
+from fastq.requests.values import compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
@@ -173,7 +174,7 @@ class Calibrator:
         x, axis = as_array(x, "x"), self.axis
         nan = "raise" if self._nan == "raise" else "zero"
         seen = call("histogram", x, None, None, None, None, (axis, self._bins, nan), (type(axis), int))
-        self._add(seen, _dispatch("validation").compute_dtype(x.dtype), "x")
+        self._add(seen, compute_dtype(x.dtype), "x")
 
     def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
         known = self._seen or _dispatch("histogram").empty(seen.lo.shape, self._bins)

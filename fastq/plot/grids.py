@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastq.dispatch import validation
 from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare, minmax
 from fastq.plot.axes import BLUE, GREEN, ORANGE, axis_of, check_axis, legend_below, percent
+from fastq.requests.values import as_input
 from fastq.results import QuantizedArray
 from fastq.results.elements import code_ends, parameter_places, sampled_places, values_of
 from fastq.results.parameters import scheme_text
@@ -62,7 +62,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     'int4: clips nothing'
     """
     check_axis(ax)
-    x = validation.as_input(x)
+    x = as_input(x)
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
     clipped = compare(x, q).clipped or 0

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.dispatch import validation
 from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare
 from fastq.plot.axes import require_matplotlib
 from fastq.plot.cells import Cells, cells_of, folded, is_square, is_stacked
+from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.results.elements import code_ends
 from fastq.system.arguments import as_array, is_a
@@ -70,7 +70,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     ['original', 'codes', 'decoded', 'error']
     """
     require_matplotlib()
-    x = validation.as_input(x)
+    x = as_input(x)
     given = None if ax is None else _given_axes(ax)
     measured = compare(x, q)
     cells = cells_of(x, q)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastq.dispatch import validation
 from fastq.operations import measure
 from fastq.plot.axes import BLUE, GREEN, ORANGE, PINK, SKY, VERMILLION, axis_of, check_axis, legend_below
 from fastq.plot.candidates import FAMILIES, SAMPLE, Trial
+from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
 from fastq.system.dtypes import Array
@@ -67,7 +67,7 @@ def sqnr(
     [4.625, 6.625, 8.625]
     """
     check_axis(ax)
-    x = validation.as_input(x)
+    x = as_input(x)
     if not x.size:
         raise ValueError("x has no elements to quantize")
     tried = Trial(x)
@@ -121,7 +121,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     ['int8', 'int4']
     """
     check_axis(ax)
-    x = validation.as_input(x)
+    x = as_input(x)
     if not is_a(schemes, Mapping) or not schemes:
         raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
     given = {name: q if is_a(q, QuantizedArray) else as_array(q, "schemes") for name, q in schemes.items()}

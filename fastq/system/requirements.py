@@ -25,9 +25,9 @@ class Versions(NamedTuple):
 # pyproject.toml has the same bounds
 VERSIONS = {
     "numba": Versions("0.62", "0.69"),
-    "numpy": Versions("2.0", "2.5"),
+    "numpy": Versions("2.0", "2.6"),
     "llvmlite": Versions("0.45", "0.51"),  # each Numba needs one of them
-    "python": Versions("3.11", "3.15"),  # others are not refused: cpython.py of the engine looks at what it relies on
+    "python": Versions("3.11", "3.16"),  # others are not refused: cpython.py of the engine looks at what it relies on
 }
 
 
@@ -89,6 +89,23 @@ SHORT_PIPELINE = (
             "numba.core.registry:CPUDispatcher._compile_for_args",
             "numba.core.registry:CPUDispatcher._numba_type_",
             "numba.core.typing:make_concrete_template",
+        ),
+    ),
+    Private(
+        "numba",
+        "engine/jit/pipeline.py, engine/jit/tracing.py",
+        "types and emits calls of functions that are traced, chosen by type or emit LLVM themselves",
+        (
+            "numba.core.typing.templates:AbstractTemplate",
+            "numba.core.types.functions:Function.get_call_type",
+            "numba.core.types.functions:Function.get_impl_key",
+            "numba.core.typing.context:BaseContext.insert_global",
+            "numba.core.typing.context:BaseContext.resolve_value_type_prefer_literal",
+            "numba.core.typing.context:BaseContext.resolve_getattr",
+            "numba.core.base:BaseContext.insert_func_defn",
+            "numba.core.base:BaseContext.get_function",
+            "numba.core.base:BaseContext.get_getattr",
+            "numba.core.base:BaseContext.get_constant_generic",
         ),
     ),
     Private(

@@ -18,7 +18,7 @@ from fastq.system import atomic
 
 needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 ABANDONED = ".fastq-0123456789abcdef.part"
-MAIN = "from fastq.cli import main; main()"
+MAIN = "from fastq_command import main; main()"
 
 
 @pytest.fixture

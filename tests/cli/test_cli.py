@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -433,3 +435,16 @@ def test_bench():
     assert "quantize_linear/float32/int8/tensor" in output
     assert "roofline" in output
     assert "Usage: fastq bench" in run("bench", "--help")
+
+
+def test_without_its_extra_the_command_says_what_is_missing():
+    for missing in ("click", "rich"):
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys; sys.modules['{missing}'] = None; from fastq.cli.app import main"],
+            env=os.environ | {"PYTHONPATH": str(Path(fastq.__file__).parents[1])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        expected = f"The command fastq needs {missing}: pip install 'fastq-kernels[cli]'\n"
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", expected)

@@ -28,7 +28,7 @@ def streaming(request, monkeypatch):
 
     With the second of rows of columns those go straight that share no line with their neighbours.
     """
-    from fastq.dispatch import cache, streaming
+    from fastq.dispatch import cache, loops
 
     prepared = build.kernel_address.cache_clear, cache.plans.clear
     row = dataclasses.replace(
@@ -36,7 +36,7 @@ def streaming(request, monkeypatch):
     )
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
-    assert streaming.outgrows_cache(1)
+    assert loops.outgrows_cache(1)
     for forget in prepared:
         forget()
     yield
@@ -400,8 +400,9 @@ MUTANTS = {  # for each the large arrays that meet it
         [
             (
                 "traversal/stores.py",
-                "        stream_granules(target, k, load(memory, k, _LINE))\n",
-                "        if k <= filled - 2 * LINE:\n            stream_granules(target, k, load(memory, k, _LINE))\n",
+                "        v.stream_granules(target, k, v.load(memory, k, _LINE))\n",
+                "        if k <= filled - 2 * v.LINE:\n"
+                "            v.stream_granules(target, k, v.load(memory, k, _LINE))\n",
             )
         ],
     ),

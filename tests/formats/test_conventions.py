@@ -469,11 +469,13 @@ def test_infinite_ranges(impl, name):
 
 def test_two_conventions_of_one_arithmetic_share_their_kernels():
     from fastq.dispatch.spec import range_rule_of, rule_of
+    from fastq.formats.conventions import coding_of
 
     mine = dataclasses.replace(ROWS["torchao"], name="mine")
     float32 = np.dtype(np.float32)
-    for of, options in ((rule_of, (False, "array", float32)), (range_rule_of, (as_qtype("int8"), False, "array"))):
-        first, second = (of(row, *options) for row in (ROWS["torchao"], mine))
+    int8 = as_qtype("int8")
+    for of, options in ((rule_of, (float32,)), (range_rule_of, (int8, False))):
+        first, second = (of(coding_of(row, int8, False, "array"), *options) for row in (ROWS["torchao"], mine))
         assert first == second
         assert hash(first) == hash(second)
 

@@ -619,15 +619,15 @@ def test_full_disk_while_dequantizing(tmp_path, checkpoint, monkeypatch):
 
 TERMINATED = """
 import os, signal, sys
+import fastq_command
 from fastq.io import pipeline
-from fastq.cli import app
 
 def killed(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
 
 pipeline.SafetensorsWriter.append = killed
 sys.argv[1:] = ["quantize", "in.safetensors", "q.safetensors"]
-app.main()
+fastq_command.main()
 """
 
 

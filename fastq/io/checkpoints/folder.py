@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -105,12 +106,20 @@ def dtype_of(config: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _as_float(text: str) -> float:
+    """Return a number that JSON is written with again; NaN and infinities, which are names there, come another way."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is beyond float64")
+    return number
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object of a JSON file; ValueError if it is none."""
     if path.stat().st_size > LONGEST_JSON:
         raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, more than any such file")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes(), parse_float=_as_float)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not readable JSON: {error}") from error
     if not isinstance(content, dict):

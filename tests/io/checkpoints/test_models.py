@@ -117,6 +117,15 @@ def test_config(quantized):
     assert group["input_activations"] is None
 
 
+def test_names_of_json_for_nan_and_infinities_stay(model, tmp_path):
+    """Which Python's json writes, and so config.json of models that have no limit of a step has them."""
+    folder = shutil.copytree(model, tmp_path / "own")
+    (folder / "config.json").write_text(json.dumps(CONFIG)[:-1] + ', "limits": [-Infinity, 0.0, Infinity, NaN]}')
+    run("convert", folder, tmp_path / "q", "--scheme", "W8A16")
+    text = re.sub(r"\s+", " ", (tmp_path / "q" / "config.json").read_text())
+    assert '"limits": [ -Infinity, 0.0, Infinity, NaN ]' in text
+
+
 def test_dequantize_gives_the_values_that_readers_compute(model, quantized, tmp_path):
     run("convert", quantized[0], tmp_path / "plain", "--dequantize")
     plain = all_of(tmp_path / "plain")

@@ -38,6 +38,9 @@ def damage(name):
 DAMAGED = {
     "has no config.json": lambda folder: (folder / "config.json").unlink(),
     "config.json is not readable JSON": lambda folder: (folder / "config.json").write_text("{"),
+    "is not readable JSON: -1e400 is beyond float64": lambda folder: (folder / "config.json").write_text(
+        '{"a": -1e400}'
+    ),
     "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
     "is not readable JSON: maximum recursion": lambda folder: (folder / "config.json").write_text("[" * 10**6),
     "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),

@@ -172,10 +172,7 @@ def beside(case: Case) -> Array:
 @lru_cache(maxsize=1)
 def blocks(case: Case, *, aligned: bool = False) -> Array:
     """Blocks of the GGUF format, of as many rows as the case has."""
-    from .verify import expected
-
-    encode = case.work._replace(operation="gguf_quantize")
-    piece = expected(Case(encode, period(case).log2))["codes"]
+    piece = reference.gguf.quantize(piece_of_values(period(case)), case.work.code)
     return repeated(piece, case.elements >> period(case).log2, aligned=aligned)
 
 

@@ -13,7 +13,7 @@ from ..cases import Pass
 from ..data import ALIGNMENT, room
 from ..peers import own_threads
 from ..roofline.moves import PARALLEL_FROM, kernel, nearest_lines
-from ..worker import sampled, settle
+from ..timing import sampled, settle
 from .agreement import disagreement
 from .calls import call_of, ready, with_results
 from .grid import LAYOUTS, PIECE, Cell, cell_of

@@ -14,7 +14,7 @@ from fastq.dispatch.planner import kernel_args
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import VALUES, plan_launch, run
 from fastq.engine.runtime.float_mode import in_standard_mode
-from fastq.engine.runtime.kernel_args import WHOLE_BYTES
+from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.body.cast import CastSpec, cast
 from fastq.kernels.build import compile_kernel, element_type
 from fastq.kernels.operands import ElementOperands

@@ -27,8 +27,6 @@ from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, memory_of, order_without_gaps
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import (
-    LAUNCH_CHUNK,
-    LAUNCH_STOP,
     OUT,
     SCALE,
     UNFIT,
@@ -42,6 +40,7 @@ from fastq.engine.runtime.driver import (
 from fastq.engine.runtime.driver import SUMS as ERRORS
 from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.engine.runtime.tiling import Operand, in_tiles
+from fastq.kernels.args import IN_SQUARES, IN_TILE
 from fastq.kernels.body.errors import SUM_LANES, SUMS
 from fastq.kernels.build import element_type
 from fastq.kernels.operands import ErrorOperands
@@ -77,11 +76,19 @@ def plan_errors(
         x, q = (
             Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], memory, strict=True)
         )
-        tiled = in_tiles(plan, shape, x, q, sum_bytes=SUMS * SUM_LANES * accumulator.itemsize)
+        tiled = in_tiles(
+            plan,
+            shape,
+            x,
+            q,
+            sum_bytes=SUMS * SUM_LANES * accumulator.itemsize,
+            args=IN_TILE,
+            args_in_squares=IN_SQUARES,
+        )
         assert tiled is not None
         plan = tiled
     (launch,) = plan.launches
-    return ErrorsPlan(plan, int(-(-launch[LAUNCH_STOP] // launch[LAUNCH_CHUNK])))
+    return ErrorsPlan(plan, int(-(-launch["stop"] // launch["chunk"])))
 
 
 class ErrorsLaunch:

@@ -18,9 +18,9 @@ from fastq.dispatch.streaming import outgrows_cache
 from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, UNFIT, Checks, LaunchPlan, X, bind, plan_launch, run
-from fastq.engine.runtime.kernel_args import KERNEL_ARGS
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
+from fastq.kernels.args import IN_TILE, KERNEL_ARGS
 from fastq.kernels.build import compile_kernel, element_type, stores_past_cache
 from fastq.kernels.ggml import blocks32 as gguf
 from fastq.kernels.ggml import dequantize as block_values
@@ -195,7 +195,7 @@ def _one_in_tiles(task: _Task, plan: LaunchPlan, data: Array, target: Array | No
     shape, unit = (data.shape, task.width) if target is None or memory else (target.shape, task.result_width)
     whole = task.dependent(data) * unit
     unit_bits = bits * task.width, result_bits * task.result_width
-    return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits)
+    return in_tiles(plan, shape, x, y, unit=unit, whole=whole, chunk_multiple=whole, unit_bits=unit_bits, args=IN_TILE)
 
 
 def _plan(task: _Task, data: Array, blocks: int, streaming: bool) -> LaunchPlan:
@@ -233,10 +233,10 @@ def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], stop:
     assert data is not None
     assert result is not None
     operands = _plain(data), result if is_plain_out(result) else np.empty(result.shape, result.dtype), importance
-    start = 0
+    in_cache, start = whole.with_args(streaming=0), 0
     while stop - start > 1:
         middle = (start + stop) // 2
-        if run(whole.restricted_to(start, middle), *operands):
+        if run(in_cache.part(start, middle), *operands):
             stop = middle
         else:
             start = middle

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.planner import StridedOperands, plan_elementwise
+from fastq.dispatch.planner import StridedOperands, plan_elementwise, with_tensor
 from fastq.dispatch.spec import OpSpec, Parameters
 from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_out, memory_of_result
 from fastq.dispatch.subbyte import packer, unpacker
@@ -56,7 +56,7 @@ class DirectLauncher(NamedTuple):
     def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
         """Run; return the status."""
         scale, zero_point, tensor_scale = _arranged(self.arrangement, given)
-        return run(self.plan.with_tensor(tensor_scale), x, out, scale, zero_point, sums)
+        return run(with_tensor(self.plan, tensor_scale), x, out, scale, zero_point, sums)
 
 
 class UnpackedLauncher(NamedTuple):

@@ -34,9 +34,9 @@ from fastq.engine.runtime.driver import (
     X,
     plan_launch,
 )
-from fastq.engine.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
-from fastq.engine.runtime.tiling import Operand, in_tiles
+from fastq.engine.runtime.tiling import WHOLE_BYTES, Operand, in_tiles
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.kernels.args import IN_TILE, KERNEL_ARGS
 from fastq.kernels.body.histogram import PARTIALS
 from fastq.kernels.body.repack import repack, repack_elements
 from fastq.kernels.build import element_type, is_wide, kernel_address
@@ -161,7 +161,7 @@ def _tiled_if_strided(
         return plan
     bits = [element_type(kind).bitwidth for kind in kinds[:2]]
     x, out = (Operand(n, *each) if each else Operand(n) for n, each in zip(bits, memory, strict=True))
-    return in_tiles(plan, shape, x, out._replace(is_result=True), **options)
+    return in_tiles(plan, shape, x, out._replace(is_result=True), args=IN_TILE, **options)
 
 
 def plan_repack(
@@ -193,6 +193,11 @@ def plan_repack(
     plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
     bits_x, bits_y = (-(-length * element_type(kind).bitwidth // 8) * 8 for kind in kinds)
     return _tiled_if_strided(plan, shape, kinds, memory, unit=length, whole=length, unit_bits=(bits_x, bits_y))
+
+
+def with_tensor(plan: LaunchPlan, tensor: float) -> LaunchPlan:
+    """Return a plan for scales in units of one for the whole array, which is known only now; 0: of none."""
+    return plan.with_args(tensor=tensor) if tensor else plan
 
 
 def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:
@@ -333,7 +338,7 @@ def _read_in_tiles(
     if memory is None:
         return plan
     x = Operand(element_type(dtype).bitwidth, *memory, copies_isnan=copies_isnan)
-    tiled = in_tiles(plan, shape, x, Operand(0), chunk_multiple=chunk_multiple)
+    tiled = in_tiles(plan, shape, x, Operand(0), chunk_multiple=chunk_multiple, args=IN_TILE)
     assert tiled is not None
     return tiled
 

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.granularity import NEVER, Layout
-from fastq.dispatch.planner import kernel_args, kernel_for, owned_units
+from fastq.dispatch.planner import kernel_args, kernel_for, owned_units, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import memory_of, memory_order
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.range_methods import MSERange
+from fastq.kernels.args import IN_TILE
 from fastq.kernels.body.range_search import MOST_ERROR
 from fastq.kernels.build import element_type
 from fastq.kernels.operands import CandidateOperands, SearchOperands
@@ -90,13 +91,15 @@ class RangeSearch:
         memory = memory_of(view)
         if memory is None:
             return plan
-        return in_tiles(plan, view.shape, Operand(element_type(dtype).bitwidth, *memory), Operand(0), whole=unit)
+        return in_tiles(
+            plan, view.shape, Operand(element_type(dtype).bitwidth, *memory), Operand(0), whole=unit, args=IN_TILE
+        )
 
     def __call__(self, x: Array, lo: Array, hi: Array, tensor_scale: float) -> tuple[Array, Array]:
         """Return the ends of the shrunk ranges in the type to compute in, of ranges in the caller's order."""
         low, high = self._in_parts(lo), self._in_parts(hi)
         errors = np.zeros((self.sums_of, *low.shape, self.ratios.size))
-        run(self.plan.with_tensor(tensor_scale), x, None, None, None, errors, low, high)
+        run(with_tensor(self.plan, tensor_scale), x, None, None, None, errors, low, high)
         if self.sums_of:
             best = self.ratios[np.fmin(errors.sum(axis=0), MOST_ERROR).argmin(axis=-1)]
             low, high = low * best, high * best

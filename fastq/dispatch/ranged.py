@@ -15,7 +15,7 @@ from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.granularity import kept_axes
 from fastq.dispatch.launch import arrangement_of_packed, launcher, strided_operands
 from fastq.dispatch.parameters import Result, codes_result, values_result
-from fastq.dispatch.planner import RangedPlan, plan_parameters, plan_ranged
+from fastq.dispatch.planner import RangedPlan, plan_parameters, plan_ranged, with_tensor
 from fastq.dispatch.range_search import RangeSearch
 from fastq.dispatch.reduction import Extremes, NanParts, parameter_shape_of_empty
 from fastq.dispatch.refusal import refuse_infinite, refuse_nan
@@ -279,7 +279,7 @@ class ParameterChoice:
         status |= seen
         if self.search is not None and not status:
             lo, hi = self._shrunk(x, lo, hi, tensor_scale)
-        return status | run(self.plan.with_tensor(tensor_scale), None, None, scale, zero_point, None, lo, hi)
+        return status | run(with_tensor(self.plan, tensor_scale), None, None, scale, zero_point, None, lo, hi)
 
     def _shrunk(self, x: Array, lo: Array, hi: Array, tensor_scale: float) -> tuple[Array, Array]:
         """Return the ends of the ranges with the least error, in the order of kernels."""
@@ -363,7 +363,7 @@ class RangedLaunch:
             target = np.empty_like(source, out.dtype, shape=out.shape)  # in the order of memory of that
             ranged = self.plan_for(source, target)
             assert ranged is not None  # of memory that goes through no tiles
-        plan = ranged.plan.with_tensor(0.0 if tensor_scale is None else float(tensor_scale))
+        plan = with_tensor(ranged.plan, 0.0 if tensor_scale is None else float(tensor_scale))
         status |= run(plan, source, target, scale, zero_point, None, *ranged.begin())
         if target is not out:
             out[...] = target

@@ -8,7 +8,8 @@ The numbers are those of fastq/system/tuning.py, each with its measurement.
 from __future__ import annotations
 
 from fastq.dispatch.granularity import Layout
-from fastq.engine.runtime.kernel_args import STAGED, STRAIGHT, WHOLE_BYTES, WHOLE_ROWS
+from fastq.engine.runtime.tiling import WHOLE_BYTES
+from fastq.kernels.args import STAGED, STRAIGHT, WHOLE_ROWS
 from fastq.kernels.build import element_type
 from fastq.kernels.storage import ElementType
 from fastq.kernels.traversal.runs import PIECE_BYTES

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from numba import from_dtype, types
 
 from fastq.engine.jit import njit, specialize
-from fastq.engine.runtime.kernel_args import KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
 from fastq.engine.simd import REGISTER_BITS, Vec, advance, cast_pointer, convert
+from fastq.kernels.args import KERNEL_ARGS, STAGED, STRAIGHT, WHOLE_ROWS
 
 KERNEL_ARGS_TYPE = from_dtype(KERNEL_ARGS)  # passed to a kernel as its address
 

@@ -30,8 +30,7 @@ from fastq.engine.runtime.cpython import (
     words_at,
 )
 from fastq.engine.runtime.float_mode import enter_standard_mode, leave_standard_mode
-from fastq.engine.runtime.kernel_args import KERNEL_ARGS
-from fastq.engine.simd import advance, bitcast, cast_pointer, convert, pointer
+from fastq.engine.simd import advance, bitcast, cast_pointer, convert, pointer, record, record_at
 
 Array = NDArray[Any]
 
@@ -39,21 +38,26 @@ Array = NDArray[Any]
 X, OUT, SCALE, ZERO, SUMS, LO, HI, NONE = range(8)
 VALUES = X, OUT, SCALE, ZERO, NONE  # what most kernels get
 
-# words of a launch plan: how many launches; what operands have to be (see `Checks`); then the launches
-LAUNCHES, NBYTES, SCALE_SIZE, SCALE_FLAGS, SCALE_TYPE = 0, 1, 5, 6, 7
-ZERO_SIZE, ZERO_IS_FLOAT, LEAST_ZERO, MOST_ZERO, ZERO_TYPE = range(8, 13)
-LOWEST = 13  # of x and out: bytes from its first element to its lowest one
-ARRAY, FLOAT, DOUBLE, INT, NOTHING = range(15, 20)  # addresses of types and None, which only this process knows
-HEAD = 20
-# words of a launch: kernel, operands, units, and the words of its numeric arguments
-LAUNCH_KERNEL, LAUNCH_OPERANDS = 0, 1
-LAUNCH_ORIGIN, LAUNCH_START, LAUNCH_STOP, LAUNCH_CHUNK, LAUNCH_THREADS = 6, 7, 8, 9, 10
-LAUNCH_WAKE_WORKERS, LAUNCH_BACKWARD, LAUNCH_STATUS_MASK, LAUNCH_ARGS = 11, 12, 13, 14
-LAUNCH_DESCRIPTOR = LAUNCH_ARGS + KERNEL_ARGS.itemsize // 8  # address of what a tiler needs: tiles.py
-LAUNCH = LAUNCH_DESCRIPTOR + 1
-INNER = 0  # word of a descriptor: the kernel that the tiler calls
+# what a plan begins with: how many launches it has, what operands have to be (see `Checks`), and the addresses of types
+# and None, which only this process knows
+HEAD = record(
+    "launches",
+    ("nbytes", 4),
+    *("scale_size", "scale_flags", "scale_type"),
+    *("zero_size", "zero_is_float", "least_zero", "most_zero", "zero_type"),
+    *("lowest_x", "lowest_out"),  # bytes from the first element to the lowest one
+    *("array", "float", "double", "int", "nothing"),
+)
+LAUNCH = record(
+    "kernel",
+    ("operands", 5),
+    *("origin", "start", "stop", "chunk", "threads", "wake_workers", "backward", "status_mask"),
+    "args",  # address of the record that the kernel gets
+)
+_NBYTES, _OPERANDS = HEAD.fields["nbytes"][1] // 8, LAUNCH.fields["operands"][1] // 8  # type: ignore[index]
+_HEAD_WORDS = HEAD.itemsize // 8
+_HEAD_BYTES, _LAUNCH_BYTES = HEAD.itemsize, LAUNCH.itemsize
 
-_ADDRESSES = [id(one) for one in (np.ndarray, float, np.float64, int, None)]
 ALL_STATUS = -1  # mask of all bits
 UNFIT = -1  # what the driver returns where a check failed; no kernel has run then
 
@@ -97,14 +101,14 @@ class Checks(NamedTuple):
         sizes[operand], lowest[operand] = nbytes, 0
         return self._replace(nbytes=tuple(sizes), lowest=tuple(lowest))  # type: ignore[arg-type]
 
-    @property
-    def words(self) -> tuple[int, ...]:
-        """The words of a plan from `NBYTES` on."""
-        scale_type, zero_point_type = (0 if each is None else id(each) for each in self.scalars)
-        float_zero = _float_size(self.zero_point)
-        size = self.zero_point.itemsize if self.zero_point is not None else 0
+    def head(self, launches: int) -> NDArray[np.int64]:
+        """Return the words that a plan of so many launches begins with."""
+        scale_type, zero_type = (0 if each is None else id(each) for each in self.scalars)
         scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, scale_type
-        return *self.nbytes, *scale, size, int(float_zero > 0), *self.codes, zero_point_type, *self.lowest
+        size = self.zero_point.itemsize if self.zero_point is not None else 0
+        zero = size, _float_size(self.zero_point) > 0, *self.codes, zero_type
+        types_and_none = (id(one) for one in (np.ndarray, float, np.float64, int, None))
+        return np.array([(launches, self.nbytes, *scale, *zero, *self.lowest, *types_and_none)], HEAD).view(np.int64)
 
 
 def _float_size(dtype: np.dtype[Any] | None) -> int:
@@ -112,47 +116,83 @@ def _float_size(dtype: np.dtype[Any] | None) -> int:
     return dtype.itemsize if dtype is not None and dtype.name in ("float32", "float64") else 0
 
 
+class Tiles(NamedTuple):
+    """What a tiler gets: a record, with the `kernel` and `args` of the launch that it cuts, and its axes."""
+
+    tile: Array
+    axes: Array
+
+    def around(self, args: Array | None) -> Tiles:
+        """Return the same tiles for other numeric arguments of the kernel."""
+        tile = self.tile.copy()
+        tile["args"] = 0 if args is None else args.ctypes.data
+        return self._replace(tile=tile)
+
+
 class LaunchPlan(NamedTuple):
-    """Words of a plan, the most threads that a launch of it has work for, and the descriptors of its tilers."""
+    """Words of a plan, the most threads that a launch of it has work for, and what its launches hand to kernels.
+
+    Attributes
+    ----------
+    words : ndarray
+        A record `HEAD`, then one `LAUNCH` for each launch.
+    threads : int
+    args : tuple of ndarray
+        The numeric arguments of each launch's kernel: a record of the kernel's own.
+    tiles : tuple of Tiles
+        How each launch is cut into tiles, None where it is not.
+    """
 
     words: NDArray[np.int64]
     threads: int
-    descriptors: tuple[NDArray[np.int64], ...] = ()
+    args: tuple[Array | None, ...] = ()
+    tiles: tuple[Tiles | None, ...] = ()
 
     @property
-    def launches(self) -> NDArray[np.int64]:
-        """The words of each launch."""
-        return self.words[HEAD:].reshape(-1, LAUNCH)
+    def launches(self) -> Array:
+        """The records of the launches."""
+        return self.words[_HEAD_WORDS:].view(LAUNCH)
 
     def then(self, *others: LaunchPlan) -> LaunchPlan:
         """Return this plan with the launches of others after its own."""
-        words = np.concatenate((self.words, *(other.words[HEAD:] for other in others)))
-        words[LAUNCHES] = (words.size - HEAD) // LAUNCH
         plans = self, *others
-        descriptors = tuple(descriptor for plan in plans for descriptor in plan.descriptors)
-        return LaunchPlan(words, max(plan.threads for plan in plans), descriptors)
+        words = np.concatenate((self.words, *(other.words[_HEAD_WORDS:] for other in others)))
+        args, tiles = (sum(each, ()) for each in zip(*((plan.args, plan.tiles) for plan in plans), strict=True))
+        words[0] = len(args)
+        return LaunchPlan(words, max(plan.threads for plan in plans), args, tiles)
 
-    def restricted_to(self, start: int, stop: int) -> LaunchPlan:
-        """Return this plan of one launch for a part that stays in the cache: units start..stop."""
-        words = self.words.copy()
-        words[HEAD + LAUNCH_ARGS : HEAD + LAUNCH_DESCRIPTOR].view(KERNEL_ARGS)["streaming"] = 0
-        words[HEAD + LAUNCH_ORIGIN : HEAD + LAUNCH_CHUNK] = 0, start, stop
-        return self._replace(words=words)
-
-    def with_tensor(self, tensor: float) -> LaunchPlan:
-        """Return this plan for scales in units of one for the whole array, which is known only now; 0: of none."""
-        if not tensor:
-            return self
+    def part(self, start: int, stop: int) -> LaunchPlan:
+        """Return this plan of one launch for units start..stop."""
         plan = self._replace(words=self.words.copy())
-        for launch in plan.launches:
-            launch[LAUNCH_ARGS:LAUNCH_DESCRIPTOR].view(KERNEL_ARGS)["tensor"] = tensor
+        plan.launches[["origin", "start", "stop"]] = 0, start, stop
+        return plan
+
+    def with_args(self, **numbers: float) -> LaunchPlan:
+        """Return this plan with other numbers in these fields of the arguments of all its kernels."""
+        args = tuple(None if each is None else each.copy() for each in self.args)
+        for each in args:
+            if each is not None:
+                for name, number in numbers.items():
+                    each[name] = number
+        tiles = tuple(each and each.around(of) for each, of in zip(self.tiles, args, strict=True))
+        plan = LaunchPlan(self.words.copy(), self.threads, args, tiles)
+        plan.launches["args"] = [_address(of, each) for of, each in zip(args, tiles, strict=True)]
         return plan
 
     def checked(self, checks: Checks) -> LaunchPlan:
         """Return this plan with checks of its operands."""
-        words = self.words.copy()
-        words[NBYTES:ARRAY] = checks.words
-        return self._replace(words=words)
+        return self._replace(words=np.concatenate((checks.head(len(self.args)), self.words[_HEAD_WORDS:])))
+
+    @property
+    def kernels(self) -> list[int]:
+        """Addresses of the functions that it launches, tilers and what they call among them."""
+        return [*self.launches["kernel"].tolist(), *(int(each.tile["kernel"][0]) for each in self.tiles if each)]
+
+
+def _address(args: Array | None, tiles: Tiles | None) -> int:
+    """Return the address that a kernel, or a tiler, gets."""
+    given = args if tiles is None else tiles.tile
+    return 0 if given is None else given.ctypes.data
 
 
 def plan_launch(
@@ -169,7 +209,7 @@ def plan_launch(
     backward: bool = False,
     wake_workers: bool = False,
     status_mask: int = ALL_STATUS,
-    descriptor: NDArray[np.int64] | None = None,
+    tiles: Tiles | None = None,
 ) -> LaunchPlan:
     """Return a plan of one launch: a kernel on units 0..stop.
 
@@ -180,7 +220,7 @@ def plan_launch(
     operands : tuple of int
         Which operands the kernel gets.
     args : ndarray, optional
-        Its numeric arguments, of dtype `KERNEL_ARGS`.
+        Its numeric arguments: a record.
     stop : int
         Number of units.
     threads : int
@@ -199,22 +239,19 @@ def plan_launch(
         Wake workers for fewer than `threadpool.WAKE_FROM` elements too.
     status_mask : int
         Bits of the status that end the plan and are returned.
-    descriptor : ndarray, optional
-        What a tiler, which the kernel then is, needs to know.
+    tiles : Tiles, optional
+        What a tiler needs to know; the address is then that of the tiler.
     """
     if threads > 1 and not chunk:
         chunk = threadpool.chunk_for(stop, size, chunk_multiple, threads)
-    words = np.zeros(HEAD + LAUNCH, np.int64)
-    words[LAUNCHES], words[ARRAY:HEAD] = 1, _ADDRESSES
     wake_workers = wake_workers or stop * size >= threadpool.WAKE_FROM
     units = origin, 0, stop, chunk, threads, wake_workers, backward, status_mask
-    words[HEAD : HEAD + LAUNCH_ARGS] = kernel, *operands, *units
-    if args is not None:
-        words[HEAD + LAUNCH_ARGS : HEAD + LAUNCH_DESCRIPTOR] = args.view(np.int64)
-    if descriptor is None:
-        return LaunchPlan(words, threads)
-    words[HEAD + LAUNCH_DESCRIPTOR] = descriptor.ctypes.data
-    return LaunchPlan(words, threads, (descriptor,))
+    launch = np.array([(kernel, operands, *units, _address(args, tiles))], LAUNCH)
+    words = np.concatenate((_UNCHECKED.head(1), launch.view(np.int64)))
+    return LaunchPlan(words, threads, (args,), (tiles,))
+
+
+_UNCHECKED = Checks((0, 0, 0, 0))
 
 
 # --- the compiled driver ----------------------------------------------------------------------------------------------
@@ -224,25 +261,25 @@ GIVEN_SCALE, GIVEN_ZERO, OVERFLOW = NONE + 1, NONE + 2, NONE + 3
 
 
 @njit
-def _find(item, k, plan, stack, base):  # type: ignore[no-untyped-def]
+def _find(item, k, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
     """Write the address of the elements of operand k to the stack; return whether it is of a type that is expected.
 
     A number of Python's becomes one of the dtype that kernels read.
     """
     fields = words_at(item)
     kind = fields[TYPE]
-    if kind == plan[ARRAY]:
+    if kind == plan.array:
         stack[k] = fields[DATA]
         return True
-    if item == plan[NOTHING]:
-        return k > ZERO or plan[NBYTES + k] == 0
+    if item == plan.nothing:
+        return k > ZERO or nbytes[k] == 0
     if k == SCALE:
-        return _find_number(item, kind, k, plan[SCALE_SIZE], plan[SCALE_TYPE], plan, stack, base)
+        return _find_number(item, kind, k, plan.scale_size, plan.scale_type, plan, stack, base)
     if k == ZERO:
-        if plan[ZERO_IS_FLOAT] == 0 and kind == plan[INT]:
+        if plan.zero_is_float == 0 and kind == plan.int:
             return _find_code(item, plan, stack, base)
-        size = plan[ZERO_SIZE] if plan[ZERO_IS_FLOAT] else 0
-        return _find_number(item, kind, k, size, plan[ZERO_TYPE], plan, stack, base)
+        size = plan.zero_size if plan.zero_is_float else 0
+        return _find_number(item, kind, k, size, plan.zero_type, plan, stack, base)
     return False
 
 
@@ -252,7 +289,7 @@ def _find_number(item, kind, k, size, scalar, plan, stack, base):  # type: ignor
     if kind == scalar:
         stack[k] = item + 8 * VALUE
         return True
-    if size == 0 or (kind != plan[FLOAT] and kind != plan[DOUBLE]):
+    if size == 0 or (kind != plan.float and kind != plan.double):
         return False
     value = words_at(item)[VALUE]
     given = k - SCALE + GIVEN_SCALE
@@ -271,15 +308,15 @@ def _find_code(item, plan, stack, base):  # type: ignore[no-untyped-def]
     value = int_value((item, base + 8 * OVERFLOW))
     stack[GIVEN_ZERO] = value  # its lowest bytes come first in memory
     stack[ZERO] = base + 8 * GIVEN_ZERO
-    return stack[OVERFLOW] == 0 and plan[LEAST_ZERO] <= value <= plan[MOST_ZERO]
+    return stack[OVERFLOW] == 0 and plan.least_zero <= value <= plan.most_zero
 
 
 @njit
-def _find_all(objects, operands, plan, stack, base):  # type: ignore[no-untyped-def]
+def _find_all(objects, operands, plan, nbytes, stack, base):  # type: ignore[no-untyped-def]
     """Find the elements of all operands that were given; return whether each is of a type that is expected."""
     found = True
     for k in range(operands):
-        found = _find(objects[k], k, plan, stack, base) and found
+        found = _find(objects[k], k, plan, nbytes, stack, base) and found
     return found
 
 
@@ -321,29 +358,28 @@ def _are_codes(where, nbytes, least, most):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _pass(plan, stack):  # type: ignore[no-untyped-def]
+def _pass(plan, nbytes, stack):  # type: ignore[no-untyped-def]
     """Return whether operands are as `Checks` says."""
-    start = stack[OUT] + plan[LOWEST + OUT]
-    stop = start + plan[NBYTES + OUT]
+    start = stack[OUT] + plan.lowest_out
+    stop = start + nbytes[OUT]
     for k in (X, SCALE, ZERO):
-        first = stack[k] + (plan[LOWEST] if k == X else 0)
-        if first < stop and start < first + plan[NBYTES + k]:
+        first = stack[k] + (plan.lowest_x if k == X else 0)
+        if first < stop and start < first + nbytes[k]:
             return False
-    size, flags = plan[SCALE_SIZE], plan[SCALE_FLAGS]
-    if size and not _are_finite(stack[SCALE], size, plan[NBYTES + SCALE], -(flags >> 1), flags & 1):
+    size, flags = plan.scale_size, plan.scale_flags
+    if size and not _are_finite(stack[SCALE], size, nbytes[SCALE], -(flags >> 1), flags & 1):
         return False
-    size = plan[ZERO_SIZE]
-    if plan[ZERO_IS_FLOAT]:
-        return _are_finite(stack[ZERO], size, plan[NBYTES + ZERO], -1, 1)
-    if size == 1 and plan[MOST_ZERO] - plan[LEAST_ZERO] < 0xFF:
-        return _are_codes(stack[ZERO], plan[NBYTES + ZERO], plan[LEAST_ZERO], plan[MOST_ZERO])
+    if plan.zero_is_float:
+        return _are_finite(stack[ZERO], plan.zero_size, nbytes[ZERO], -1, 1)
+    if plan.zero_size == 1 and plan.most_zero - plan.least_zero < 0xFF:
+        return _are_codes(stack[ZERO], nbytes[ZERO], plan.least_zero, plan.most_zero)
     return True
 
 
 @njit
-def _pointers(stack, launch, args):  # type: ignore[no-untyped-def]
+def _pointers(stack, operands, args):  # type: ignore[no-untyped-def]
     """Return the addresses that a kernel gets: of its operands and of its numeric arguments."""
-    k = advance(launch, LAUNCH_OPERANDS)
+    k = operands
     return stack[k[0]], stack[k[1]], stack[k[2]], stack[k[3]], stack[k[4]], args
 
 
@@ -351,22 +387,22 @@ def _drive(_, arguments, count):  # type: ignore[no-untyped-def]
     """Check operands and launch a plan; the arguments are the words of the thread pool, the plan, and the operands."""
     objects, base, mode = words_at(arguments), local(), enter_standard_mode()
     pool, start = words_at(words_at(objects[0])[DATA]), words_at(objects[1])[DATA]
-    plan, stack = words_at(start), words_at(base)
+    plan, nbytes, stack = record_at(start, HEAD), advance(words_at(start), _NBYTES), words_at(base)
     for k in range(NONE + 1):
         stack[k] = 0
-    if not (_find_all(advance(objects, 2), count - 2, plan, stack, base) and _pass(plan, stack)):
+    if not (_find_all(advance(objects, 2), count - 2, plan, nbytes, stack, base) and _pass(plan, nbytes, stack)):
         leave_standard_mode(mode)
         return new_int((UNFIT,))
-    interpreter, status = release_interpreter(()), 0
-    for k in range(plan[LAUNCHES]):
-        at = HEAD + k * LAUNCH
-        launch = advance(plan, at)
-        pointers = _pointers(stack, launch, start + 8 * (at + LAUNCH_ARGS))
-        units = launch[LAUNCH_ORIGIN], launch[LAUNCH_START], launch[LAUNCH_STOP], launch[LAUNCH_CHUNK]
-        how = launch[LAUNCH_THREADS], launch[LAUNCH_WAKE_WORKERS], launch[LAUNCH_BACKWARD]
-        status |= threadpool.run(pool, launch[LAUNCH_KERNEL], pointers, units, *how) & launch[LAUNCH_STATUS_MASK]
+    interpreter, status, at = release_interpreter(()), 0, start + _HEAD_BYTES
+    for _ in range(plan.launches):
+        launch = record_at(at, LAUNCH)
+        pointers = _pointers(stack, advance(words_at(at), _OPERANDS), launch.args)
+        units = launch.origin, launch.start, launch.stop, launch.chunk
+        how = launch.threads, launch.wake_workers, launch.backward
+        status |= threadpool.run(pool, launch.kernel, pointers, units, *how) & launch.status_mask
         if status:
             break
+        at += _LAUNCH_BYTES
     leave_standard_mode(mode)
     take_interpreter((interpreter,))
     return new_int((status,))
@@ -384,10 +420,9 @@ def bind(plan: LaunchPlan) -> Callable[..., int]:
     or zero point may also be a number. It returns the status, or `UNFIT` where a check failed and nothing was done.
     """
     for kernels in _recordings:
-        kernels += plan.launches[:, LAUNCH_KERNEL].tolist()
-        kernels += [int(descriptor[INNER]) for descriptor in plan.descriptors]
+        kernels += plan.kernels
     launch = functools.partial(_driver(), threadpool.pool_for(plan.threads), plan.words)
-    vars(launch)["descriptors"] = plan.descriptors  # which live as long as the words that have their addresses
+    vars(launch)["plan"] = plan  # whose records live as long as the words that have their addresses
     return launch
 
 

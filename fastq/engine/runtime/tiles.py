@@ -2,7 +2,7 @@
 
 Kernels work on contiguous memory. A launch of strided arrays is one of a *tiler*, a function with the same arguments as
 a kernel: it copies a tile into a buffer on its stack, calls the kernel there by its address, and copies the results
-back. What it needs to know stands in the words of a descriptor, whose address is the last word of a launch.
+back. What it needs to know is a record `TILE`, which it gets in place of the numeric arguments of the kernel.
 
 Two tilers visit the elements of an array in C order:
 
@@ -18,53 +18,67 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine.jit import njit
-from fastq.engine.runtime.cpython import words_at
-from fastq.engine.runtime.driver import INNER, LAUNCH_ARGS, LAUNCH_DESCRIPTOR
 from fastq.engine.runtime.threadpool import call_address
-from fastq.engine.simd import LINE, address_of, scratch
+from fastq.engine.simd import LINE, address_of, record, record_at, scratch
 from fastq.system import tuning
 
 BUFFER = tuning.current().tile_bytes  # of both buffers
 TOGETHER = 8  # squares whose errors are added up together: about as many elements as in other memory
 
-# words of a descriptor, after that of the kernel:
-UNIT = 1  # elements of a unit of the kernel
-FILL_X, FILL_Y, EMPTY_Y = 2, 3, 4  # functions that copy to the buffers of the operands, and back; 0: none
-BITS_X, BITS_Y = 5, 6  # of elements as the kernel has them
-Y_BUFFER = 7  # bytes before the second buffer
-PIECE = 8  # elements of a piece
-ACROSS, ROWS, COLUMNS = 9, 10, 11  # the axis of the rows of a square, its rows and its columns
-DOWN, ALONG = 12, 13  # how many squares, at most, lie along that axis, and along the last one or that before it: SPAN
-SPAN = 14  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
-FOLLOWING = 15  # whether the rows of a square follow each other in C order
-PITCH_X, PITCH_Y = 16, 17  # bytes from row to row of a square in the buffers
-LINE_STEP_X, LINE_STEP_Y = 18, 19  # bytes from row to row of the operand with whose lines squares begin, 0: any row
-SUM_BYTES = 20  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
-UNIT_BITS_X, UNIT_BITS_Y = 21, 22  # of a unit of the kernel, in operands that are not copied
-ORIGIN_UNIT = 23  # elements of what the kernel counts its origin in
-PERIOD, PERIOD_STRIDE = 24, 25  # rows of the axis of rows before it goes on with another axis; elements to the next
-NDIM, AXES = 26, 27  # how many axes there are; then the words of each:
-LENGTH, STRIDE_X, STRIDE_Y, STRIDE = range(4)  # strides of the operands in bytes, and of the kernel in elements
-AXIS = 4  # words of an axis
+TILE = record(
+    *("kernel", "args"),  # of the launch that is cut
+    "unit",  # elements of a unit of the kernel
+    *("fill_x", "fill_y", "empty_y"),  # functions that copy to the buffers of the operands, and back; 0: none
+    *("bits_x", "bits_y"),  # of elements as the kernel has them
+    *("unit_bits_x", "unit_bits_y"),  # of a unit of the kernel, in operands that are not copied
+    "origin_unit",  # elements of what the kernel counts its origin in
+    "y_buffer",  # bytes before the second buffer
+    "piece",  # elements of a piece
+    *("across", "rows", "columns"),  # the axis of the rows of a square, its rows and its columns
+    *(
+        "down",
+        "along",
+    ),  # how many squares, at most, lie along that axis, and along that of the columns
+    "span",  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
+    "following",  # whether the rows of a square follow each other in C order
+    *("pitch_x", "pitch_y"),  # bytes from row to row of a square in the buffers
+    *("line_step_x", "line_step_y"),  # bytes from row to row of the operand with whose lines squares begin, 0: any row
+    "sum_bytes",  # of the sums that the kernel adds to, of which each `TOGETHER` squares have some of their own; or 0
+    *("period", "period_stride"),  # rows of the axis of rows before it goes on with another; elements to the next
+    *("ndim", "axes"),  # how many axes there are, and the address of their records:
+)
+AXIS = record("length", "x", "y", "elements")  # strides of the operands in bytes, and of the kernel in elements
+_AXIS_BYTES = AXIS.itemsize
 
 
 @njit
-def _copy_elements(words, function, which, fills, array, buffer, bits, start, count):  # type: ignore[no-untyped-def]
+def _axis(tile, k):  # type: ignore[no-untyped-def]
+    return record_at(tile.axes + k * _AXIS_BYTES, AXIS)
+
+
+@njit
+def _step(axis, of_x):  # type: ignore[no-untyped-def]
+    """Return the bytes from index to index of x or of y."""
+    return axis.x if of_x else axis.y
+
+
+@njit
+def _copy_elements(tile, function, of_x, fills, array, buffer, start, count):  # type: ignore[no-untyped-def]
     """Copy elements start..start+count, in C order, of a strided array to a buffer, or from there."""
-    last = AXES + (words[NDIM] - 1) * AXIS
-    size, columns, step = bits >> 3, words[last + LENGTH], words[last + which]
-    row_step = words[last - AXIS + which]
+    last, before = _axis(tile, tile.ndim - 1), _axis(tile, tile.ndim - 2)
+    size, columns, step = (tile.bits_x if of_x else tile.bits_y) >> 3, last.length, _step(last, of_x)
     while count > 0:
         row, j = start // columns, start % columns
         where, rows, width, rest = array + j * step, 1, min(columns - j, count), row
         if j == 0:
-            rows = min(max(count // columns, 1), words[last - AXIS + LENGTH] - row % words[last - AXIS + LENGTH])
-        axis = last - AXIS
+            rows = min(max(count // columns, 1), before.length - row % before.length)
+        k = tile.ndim - 2
         while rest > 0:
-            where += rest % words[axis + LENGTH] * words[axis + which]
-            rest //= words[axis + LENGTH]
-            axis -= AXIS
-        _copy_matrix(function, fills, where, buffer, rows, width, row_step, step, width * size, size)
+            axis = _axis(tile, k)
+            where += rest % axis.length * _step(axis, of_x)
+            rest //= axis.length
+            k -= 1
+        _copy_matrix(function, fills, where, buffer, rows, width, _step(before, of_x), step, width * size, size)
         buffer += rows * width * size
         start += rows * width
         count -= rows * width
@@ -88,113 +102,119 @@ def _copy_as_it_is(function, fills, array, buffer, rows, columns, row, step, buf
 
 
 @njit
-def _run(words, x, y, others, args, origin, count, slot):  # type: ignore[no-untyped-def]
+def _run(tile, x, y, others, origin, count, slot):  # type: ignore[no-untyped-def]
     """Call the kernel on `count` elements from `origin` on, with which x and y begin."""
     c, d, e = others
-    unit = words[UNIT]
-    units = origin // words[ORIGIN_UNIT], origin // unit, -(-(origin + count) // unit), slot
-    return call_address(words[INNER], (x, y, c, d, e, args, *units))
+    unit = tile.unit
+    units = origin // tile.origin_unit, origin // unit, -(-(origin + count) // unit), slot
+    return call_address(tile.kernel, (x, y, c, d, e, tile.args, *units))
 
 
-def tile_runs(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
+def tile_runs(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on elements start..stop, piece by piece; a C entry point."""
-    words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
-    y_buffer = x_buffer + words[Y_BUFFER]
-    fill_x, fill_y, empty_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y]
-    bits_x, bits_y, status = words[BITS_X], words[BITS_Y], 0
+    y_buffer, status = x_buffer + tile.y_buffer, 0
     while start < stop:
-        count, unit = min(words[PIECE] - start % words[PIECE], stop - start), start // words[UNIT]
-        x, y = a + (unit * words[UNIT_BITS_X] >> 3), b + (unit * words[UNIT_BITS_Y] >> 3)
-        if fill_x:
+        count, unit = min(tile.piece - start % tile.piece, stop - start), start // tile.unit
+        x, y = a + (unit * tile.unit_bits_x >> 3), b + (unit * tile.unit_bits_y >> 3)
+        if tile.fill_x:
             x = x_buffer
-            _copy_elements(words, fill_x, STRIDE_X, True, a, x, bits_x, start, count)
-        if fill_y or empty_y:
+            _copy_elements(tile, tile.fill_x, True, True, a, x, start, count)
+        if tile.fill_y or tile.empty_y:
             y = y_buffer
-        if fill_y:
-            _copy_elements(words, fill_y, STRIDE_Y, True, b, y, bits_y, start, count)
-        status |= _run(words, x, y, (c, d, e), args, start, count, slot)
-        if empty_y:
-            _copy_elements(words, empty_y, STRIDE_Y, False, b, y, bits_y, start, count)
+        if tile.fill_y:
+            _copy_elements(tile, tile.fill_y, False, True, b, y, start, count)
+        status |= _run(tile, x, y, (c, d, e), start, count, slot)
+        if tile.empty_y:
+            _copy_elements(tile, tile.empty_y, False, False, b, y, start, count)
         start += count
     return status
 
 
 @njit
-def _move_square(words, function, which, fills, array, buffer, size, pitch, rows, columns):  # type: ignore[no-untyped-def]
+def _move_square(tile, function, of_x, fills, array, buffer, rows, columns):  # type: ignore[no-untyped-def]
     """Copy some columns of some rows of a strided array to a buffer, or from there, along the lines of the array."""
-    last = AXES + (words[NDIM] - 1) * AXIS
-    down, along, next_span = words[AXES + words[ACROSS] * AXIS + which], words[last + which], words[last - AXIS + which]
-    length = words[last + LENGTH] if words[SPAN] else columns
+    last, before = _axis(tile, tile.ndim - 1), _axis(tile, tile.ndim - 2)
+    down, along = _step(_axis(tile, tile.across), of_x), _step(last, of_x)
+    size, pitch = (tile.bits_x >> 3, tile.pitch_x) if of_x else (tile.bits_y >> 3, tile.pitch_y)
+    length = last.length if tile.span else columns
     for _ in range(columns // length):
         if abs(down) < abs(along):
             _copy_as_it_is(function, fills, array, buffer, length, rows, along, down, size, pitch)
         else:
             _copy_as_it_is(function, fills, array, buffer, rows, length, down, along, pitch, size)
-        array, buffer = array + next_span, buffer + length * size
+        array, buffer = array + _step(before, of_x), buffer + length * size
 
 
 @njit
-def _rows_before_line(words, a, b):  # type: ignore[no-untyped-def]
+def _rows_before_line(tile, a, b):  # type: ignore[no-untyped-def]
     """Return how many rows the first line of the operands begins before they do, where squares begin with lines."""
-    if words[LINE_STEP_X]:
-        return a % LINE // words[LINE_STEP_X]
-    return b % LINE // words[LINE_STEP_Y] if words[LINE_STEP_Y] else 0
+    if tile.line_step_x:
+        return a % LINE // tile.line_step_x
+    return b % LINE // tile.line_step_y if tile.line_step_y else 0
 
 
 @njit
-def _place_of(words, square):  # type: ignore[no-untyped-def]
+def _place_of(tile, square):  # type: ignore[no-untyped-def]
     """Return which square this is along the axis of rows and along that of columns, and its index along the others."""
-    if words[FILL_X]:
-        return square % words[DOWN], square // words[DOWN] % words[ALONG], square // words[DOWN] // words[ALONG]
+    if tile.fill_x:
+        return square % tile.down, square // tile.down % tile.along, square // tile.down // tile.along
     # columns first, as kernels prefetch along the rows of what is not copied
-    return square // words[ALONG] % words[DOWN], square % words[ALONG], square // words[ALONG] // words[DOWN]
+    return square // tile.along % tile.down, square % tile.along, square // tile.along // tile.down
 
 
-def tile_squares(_, a, b, c, d, e, args, origin, start, stop, slot):  # type: ignore[no-untyped-def]
+def tile_squares(_, a, b, c, d, e, tile, origin, start, stop, slot):  # type: ignore[no-untyped-def]
     """Run a kernel on squares start..stop, row by row of each unless they follow each other; a C entry point."""
-    words = words_at(words_at(args)[LAUNCH_DESCRIPTOR - LAUNCH_ARGS])
     x_buffer = address_of(scratch(BUFFER, types.uint8))
-    y_buffer = x_buffer + words[Y_BUFFER]
-    fill_x, fill_y, empty_y, bits_x, bits_y = words[FILL_X], words[FILL_Y], words[EMPTY_Y], words[BITS_X], words[BITS_Y]
-    e += start // TOGETHER * words[SUM_BYTES]
-    down, last = AXES + words[ACROSS] * AXIS, AXES + (words[NDIM] - 1) * AXIS
-    span, following = words[SPAN], words[FOLLOWING]
-    along, step, width = (last - AXIS, span, words[last + LENGTH]) if span else (last, words[COLUMNS], 1)
-    pitch_x, pitch_y, before, status = words[PITCH_X], words[PITCH_Y], _rows_before_line(words, a, b), 0
+    y_buffer, status = x_buffer + tile.y_buffer, 0
+    e += start // TOGETHER * tile.sum_bytes
+    in_last = 1 if tile.span else 0  # axes of which the columns of a square take all
+    down, last, k_along = _axis(tile, tile.across), _axis(tile, tile.ndim - 1), tile.ndim - 1 - in_last
+    along, step, width = _axis(tile, k_along), tile.columns, 1
+    if tile.span:
+        step, width = tile.span, last.length
+    before = _rows_before_line(tile, a, b)
     for square in range(start, stop):
-        i, j, rest = _place_of(words, square)
-        i, j = i * words[ROWS] - before, j * step
-        columns = min(step, words[along + LENGTH] - j) * width
-        i, end = max(i, 0), min(i + words[ROWS], words[down + LENGTH])
+        i, j, rest = _place_of(tile, square)
+        i, j = i * tile.rows - before, j * step
+        columns = min(step, along.length - j) * width
+        i, end = max(i, 0), min(i + tile.rows, down.length)
         rows = end - i
         if rows <= 0:
             continue
-        x = a + j * words[along + STRIDE_X] + i * words[down + STRIDE_X]
-        y = b + j * words[along + STRIDE_Y] + i * words[down + STRIDE_Y]
-        first, axis = j * width, last
+        x, y = a + j * along.x + i * down.x, b + j * along.y + i * down.y
+        first, k = j * width, tile.ndim - 1
         while rest > 0:
-            axis -= AXIS
-            if axis != down and axis != along:
-                k, rest = rest % words[axis + LENGTH], rest // words[axis + LENGTH]
-                x += k * words[axis + STRIDE_X]
-                y += k * words[axis + STRIDE_Y]
-                first += k * words[axis + STRIDE]
-        if fill_x:
-            _move_square(words, fill_x, STRIDE_X, True, x, x_buffer, bits_x >> 3, pitch_x, rows, columns)
-        if fill_y:
-            _move_square(words, fill_y, STRIDE_Y, True, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
-        period, r_in_period = i // words[PERIOD], i % words[PERIOD]
-        calls, count = (1, rows * columns) if following else (rows, columns)
-        for r in range(calls):
-            k = first + r_in_period * words[down + STRIDE] + period * words[PERIOD_STRIDE]
-            r_in_period += 1
-            if r_in_period == words[PERIOD]:
-                period, r_in_period = period + 1, 0
-            unit = k // words[UNIT]
-            at_x = x_buffer + r * pitch_x if fill_x else a + (unit * words[UNIT_BITS_X] >> 3)
-            at_y = y_buffer + r * pitch_y if fill_y or empty_y else b + (unit * words[UNIT_BITS_Y] >> 3)
-            status |= _run(words, at_x, at_y, (c, d, e), args, k, count, slot)
-        if empty_y:
-            _move_square(words, empty_y, STRIDE_Y, False, y, y_buffer, bits_y >> 3, pitch_y, rows, columns)
+            k -= 1
+            if k != tile.across and k != k_along:
+                axis = _axis(tile, k)
+                index, rest = rest % axis.length, rest // axis.length
+                x += index * axis.x
+                y += index * axis.y
+                first += index * axis.elements
+        if tile.fill_x:
+            _move_square(tile, tile.fill_x, True, True, x, x_buffer, rows, columns)
+        if tile.fill_y:
+            _move_square(tile, tile.fill_y, False, True, y, y_buffer, rows, columns)
+        status |= _run_square(tile, (a, b), (x_buffer, y_buffer), (c, d, e), (i, first), rows, columns, slot)
+        if tile.empty_y:
+            _move_square(tile, tile.empty_y, False, False, y, y_buffer, rows, columns)
+    return status
+
+
+@njit
+def _run_square(tile, arrays, buffers, others, begin, rows, columns, slot):  # type: ignore[no-untyped-def]
+    """Call the kernel on the rows of a square, at once where they follow each other."""
+    (a, b), (x_buffer, y_buffer), (i, first), status = arrays, buffers, begin, 0
+    down, period, r_in_period = _axis(tile, tile.across), i // tile.period, i % tile.period
+    calls, count = (1, rows * columns) if tile.following else (rows, columns)
+    for r in range(calls):
+        k = first + r_in_period * down.elements + period * tile.period_stride
+        r_in_period += 1
+        if r_in_period == tile.period:
+            period, r_in_period = period + 1, 0
+        unit = k // tile.unit
+        x = x_buffer + r * tile.pitch_x if tile.fill_x else a + (unit * tile.unit_bits_x >> 3)
+        y = y_buffer + r * tile.pitch_y if tile.fill_y or tile.empty_y else b + (unit * tile.unit_bits_y >> 3)
+        status |= _run(tile, x, y, others, k, count, slot)
     return status

@@ -1,49 +1,28 @@
-"""Plans of strided arrays: a launch on contiguous memory is cut into tiles, and a descriptor tells a tiler how."""
+"""Plans of strided arrays: a launch on contiguous memory is cut into tiles, and a record tells a tiler how."""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
+from numba import from_dtype, types
 from numpy.typing import NDArray
 
 from fastq.engine import jit
-from fastq.engine.runtime.driver import (
-    INNER,
-    LAUNCH_ARGS,
-    LAUNCH_BACKWARD,
-    LAUNCH_CHUNK,
-    LAUNCH_DESCRIPTOR,
-    LAUNCH_KERNEL,
-    LAUNCH_OPERANDS,
-    LAUNCH_ORIGIN,
-    LAUNCH_STATUS_MASK,
-    LAUNCH_THREADS,
-    LAUNCH_WAKE_WORKERS,
-    LaunchPlan,
-    plan_launch,
-)
-from fastq.engine.runtime.kernel_args import KERNEL_ARGS, WHOLE_BYTES
+from fastq.engine.runtime.driver import LaunchPlan, Tiles, plan_launch
 from fastq.engine.runtime.matrix_copies import address_of_copy
-from fastq.engine.runtime.tiles import (
-    AXES,
-    BITS_Y,
-    BUFFER,
-    NDIM,
-    SUM_BYTES,
-    TOGETHER,
-    UNIT,
-    UNIT_BITS_X,
-    Y_BUFFER,
-    tile_runs,
-    tile_squares,
-)
+from fastq.engine.runtime.tiles import AXIS, BUFFER, TILE, TOGETHER, tile_runs, tile_squares
 from fastq.engine.simd import LINE
 
 Array = NDArray[Any]
+# Chunks and pieces are multiples of this many elements: elements of any width begin and end on whole bytes there, as
+# kernels may assume, and no two threads write to the same byte
+WHOLE_BYTES = 64
+_NO_FIELDS: Mapping[str, int] = MappingProxyType({})
 _ALL = 1 << 62  # elements, which are more than any array has
 _LANES = 16  # columns that are transposed in registers; fewer, of two axes, are copied 0.4 to 1.5 times as fast
 _SHORT_ROW = 1024  # elements of a row of a square, below which to call the kernel takes half as long as what it does
@@ -104,7 +83,7 @@ class Axes(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How a launch is cut into tiles: the tiler, its units, and the words of its descriptor that tell.
+    """How a launch is cut into tiles: the tiler, its units, and the fields of its record that tell.
 
     Attributes
     ----------
@@ -115,15 +94,15 @@ class Cut(NamedTuple):
         Elements of such a unit.
     multiple : int
         Units of which a thread gets a multiple.
-    words : tuple of int
-        From `Y_BUFFER` on.
+    fields : dict
+        Of `TILE`.
     """
 
     tiler: Any
     units: int
     unit_size: int
     multiple: int
-    words: tuple[int, ...]
+    fields: dict[str, int]
 
 
 class Demands(NamedTuple):
@@ -153,8 +132,8 @@ class Demands(NamedTuple):
 def _pieces(size: int, bits_x: int, bits_y: int, multiple: int, chunk_multiple: int) -> Cut | None:
     """Cut so many elements into pieces that fit the buffers; None where not even `multiple` elements do."""
     piece = 8 * BUFFER // ((bits_x + bits_y) * multiple) * multiple
-    words = piece * bits_x >> 3, piece
-    return Cut(tile_runs, size, 1, math.lcm(multiple, chunk_multiple), words) if piece else None
+    fields = {"y_buffer": piece * bits_x >> 3, "piece": piece}
+    return Cut(tile_runs, size, 1, math.lcm(multiple, chunk_multiple), fields) if piece else None
 
 
 def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands: Demands) -> Cut | None:
@@ -187,9 +166,10 @@ def _squares(axes: Axes, axis: int, step: int, bits_x: int, bits_y: int, demands
     lines = (0, 0) if demands.adds else _line_steps(axes, axis, rows)
     down += any(lines)
     units = math.prod(sizes) // sizes[axis] // width * down * along
-    buffer = -(-rows * pitches[0] // LINE) * LINE if bits_x else 0
-    words = buffer, 0, axis, rows, columns, down, along, span, following, *pitches, *lines
-    return Cut(tile_squares, units, rows * columns, 1, words)
+    fields = {"across": axis, "rows": rows, "columns": columns, "down": down, "along": along, "span": span}
+    fields |= {"following": following, "y_buffer": -(-rows * pitches[0] // LINE) * LINE if bits_x else 0}
+    fields |= {"pitch_x": pitches[0], "pitch_y": pitches[1], "line_step_x": lines[0], "line_step_y": lines[1]}
+    return Cut(tile_squares, units, rows * columns, 1, fields)
 
 
 def _line_steps(axes: Axes, axis: int, rows: int) -> tuple[int, int]:
@@ -266,6 +246,8 @@ def in_tiles(
     sum_bytes: int = 0,
     unit_bits: tuple[int, int] | None = None,
     refuse_rereads: bool = False,
+    args: Mapping[str, int] = _NO_FIELDS,
+    args_in_squares: Mapping[str, int] = _NO_FIELDS,
 ) -> LaunchPlan | None:
     """Return a plan of one launch for strided arrays; None where a buffer is too small.
 
@@ -292,6 +274,9 @@ def in_tiles(
         Whether a buffer is also too small where lines of transposed memory would be read again for each of a few rows.
         Rows of 4096 float32 in Fortran order by their own ranges, 2**22 elements, one thread of a Zen 5: squares of two
         rows 0.2 Gelem/s, minima in the order of memory first 3.5.
+    args, args_in_squares : mapping
+        Fields of the numeric arguments of the kernel that are other ones in a tile, and in squares of a kernel that
+        adds to sums.
     """
     axes = _joined(shape, x.strides, y.strides)
     bits_x, bits_y = (each.bits if each.dtype else 0 for each in (x, y))
@@ -301,10 +286,11 @@ def in_tiles(
     axes, cut = _cut(axes, math.prod(shape), bits_x, bits_y, demands, together, chunk_multiple)
     if cut is None:
         return None
-    (launch,) = plan.launches
-    words = _descriptor(axes, cut, x, y, unit, unit_bits)
-    words[INNER], words[SUM_BYTES] = launch[LAUNCH_KERNEL], sum_bytes
-    return _replanned(launch, cut, words)
+    units = {"unit": unit, "origin_unit": unit if unit_bits else 1, "sum_bytes": sum_bytes}
+    units["unit_bits_x"], units["unit_bits_y"] = unit_bits or (x.bits * unit, y.bits * unit)
+    in_squares = sum_bytes > 0 and cut.tiler is tile_squares
+    inner = plan.with_args(**(args_in_squares if in_squares else args))
+    return _replanned(inner, cut, _tiles(axes, cut, x, y, units), TOGETHER if in_squares else 0)
 
 
 def _cut(
@@ -324,43 +310,38 @@ def _cut(
     return axes, _pieces(size, bits_x, bits_y, together, chunk_multiple)
 
 
-def _descriptor(axes: Axes, cut: Cut, x: Operand, y: Operand, unit: int, unit_bits: tuple[int, int] | None) -> Array:
-    """Return the words of a descriptor, but those of the kernel and of its sums.
-
-    They tell what a unit of the kernel is, how operands are copied, how the launch is cut, and the axes.
-    """
-    columns = np.array([axes.sizes, axes.x, axes.y, axes.elements], np.int64).T
-    words = np.zeros(AXES + columns.size, np.int64)
-    words[AXES:], words[NDIM] = columns.reshape(-1), len(axes.sizes)
+def _tiles(axes: Axes, cut: Cut, x: Operand, y: Operand, units: dict[str, int]) -> Tiles:
+    """Return what a tiler gets, but the kernel and its arguments."""
+    tile, records = np.zeros(1, TILE), np.array([*zip(axes.sizes, axes.x, axes.y, axes.elements, strict=True)], AXIS)
     fill_y, empty_y = (0, y.copy) if y.is_result else (y.copy, 0)
-    words[UNIT : BITS_Y + 1] = unit, x.copy, fill_y, empty_y, x.bits, y.bits
-    words[Y_BUFFER : Y_BUFFER + len(cut.words)] = cut.words
-    units = *(unit_bits or (x.bits * unit, y.bits * unit)), unit if unit_bits else 1
-    words[UNIT_BITS_X:NDIM] = *units, *axes.period
-    return words
+    operands = {"fill_x": x.copy, "fill_y": fill_y, "empty_y": empty_y, "bits_x": x.bits, "bits_y": y.bits}
+    periods = dict(zip(("period", "period_stride"), axes.period, strict=True))
+    fields = operands | units | cut.fields | periods | {"ndim": records.size, "axes": records.ctypes.data}
+    for name, number in fields.items():
+        tile[name] = number
+    return Tiles(tile, records)
 
 
-def _replanned(launch: Array, cut: Cut, descriptor: Array) -> LaunchPlan:
-    """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel."""
-    args = launch[LAUNCH_ARGS:LAUNCH_DESCRIPTOR].copy()
-    args.view(KERNEL_ARGS)["streaming"], chunk = 0, 0  # the runs of a tile are short
-    if descriptor[SUM_BYTES]:
-        chunk = int(launch[LAUNCH_CHUNK])
-        if cut.tiler is tile_squares:
-            args.view(KERNEL_ARGS)["chunk"], chunk = _ALL, TOGETHER
+def _replanned(plan: LaunchPlan, cut: Cut, tiles: Tiles, chunk: int) -> LaunchPlan:
+    """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel.
+
+    Its chunks are of so many units; 0: as suits the number of threads, or those of the plan where it adds to sums.
+    """
+    (launch,), (args,) = plan.launches, plan.args
+    tiles.tile["kernel"] = launch["kernel"]
     return plan_launch(
         _address_of_tiler(cut.tiler),
-        tuple(launch[LAUNCH_OPERANDS:LAUNCH_ORIGIN].tolist()),
+        tuple(launch["operands"].tolist()),
         args,
         cut.units,
-        int(launch[LAUNCH_THREADS]),
+        int(launch["threads"]),
         size=cut.unit_size,
         chunk_multiple=cut.multiple,
-        chunk=chunk,
-        backward=bool(launch[LAUNCH_BACKWARD]),
-        wake_workers=bool(launch[LAUNCH_WAKE_WORKERS]),
-        status_mask=int(launch[LAUNCH_STATUS_MASK]),
-        descriptor=descriptor,
+        chunk=chunk or (int(launch["chunk"]) if tiles.tile["sum_bytes"][0] else 0),
+        backward=bool(launch["backward"]),
+        wake_workers=bool(launch["wake_workers"]),
+        status_mask=int(launch["status_mask"]),
+        tiles=tiles.around(args),
     )
 
 
@@ -420,4 +401,4 @@ def _folded(axes: Axes, axis: int, step: int) -> tuple[Axes, int]:
 @functools.cache
 def _address_of_tiler(function: Any) -> int:
     """Return the address of a tiler, which has the arguments of a kernel."""
-    return jit.kernel(function, types.int64, *[types.int64] * 11)
+    return jit.kernel(function, types.int64, *[types.int64] * 6, from_dtype(TILE), *[types.int64] * 4)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from llvmlite import ir
 from numba import types
 
@@ -24,6 +27,23 @@ from fastq.engine.simd.vector import (
 def pointer(typingctx, address, dtype):
     """Make a pointer to `dtype` from an integer address."""
     result = types.CPointer(named_type(dtype))
+
+    def emit(context, builder, sig, args):
+        return builder.inttoptr(args[0], context.get_value_type(result))
+
+    return result(types.intp, dtype), emit
+
+
+def record(*fields: str | tuple[str, int]) -> np.dtype[Any]:
+    """Return the dtype of a record of words, int64, and of several words where a field is a name and a number."""
+    named = ((each, np.int64) if isinstance(each, str) else (each[0], np.int64, each[1]) for each in fields)
+    return np.dtype([*named])
+
+
+@intrinsic
+def record_at(typingctx, address, dtype):
+    """Refer to the record of a dtype at an integer address; its fields are read where they are named."""
+    result = dtype.dtype
 
     def emit(context, builder, sig, args):
         return builder.inttoptr(args[0], context.get_value_type(result))

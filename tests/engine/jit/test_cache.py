@@ -142,7 +142,7 @@ def test_every_kernel_source_is_in_its_digest(tmp_path, digests, path):
         ("formats/floats.py", "kernels.traversal.runs", "engine.runtime.driver"),
         ("formats/gguf.py", "kernels.ggml.blocks32", "kernels.traversal.runs"),
         ("engine/runtime/threadpool.py", "engine.runtime.driver", "kernels.traversal.runs"),
-        ("engine/runtime/kernel_args.py", "kernels.traversal.runs", None),
+        ("kernels/args.py", "kernels.traversal.runs", None),
         ("kernels/__init__.py", "kernels.traversal.runs", "engine.runtime.driver"),
         ("engine/simd/__init__.py", "kernels.traversal.runs", None),
         ("engine/jit/pipeline.py", "engine.runtime.driver", None),

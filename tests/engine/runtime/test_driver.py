@@ -194,21 +194,21 @@ def test_what_is_launched_is_recorded():
 def test_checks_leave_other_words_as_they_are(kernel):
     before = plan_launch(kernel, VALUES, None, SIZE, 1)
     after = before.checked(Checks((1, 2, 3, 4), F4, True, I1, (-8, 7), (np.float32, np.int8), (-5, -6)))
-    assert after.words[driver.ARRAY :].tolist() == before.words[driver.ARRAY :].tolist()
-    assert after.words[1 : driver.ARRAY].tolist() == [
-        1,
-        2,
-        3,
-        4,
-        4,
-        1,
-        id(np.float32),
-        1,
-        0,
-        -8,
-        7,
-        id(np.int8),
-        -5,
-        -6,
-    ]
+    fields = after.words[: driver.HEAD.itemsize // 8].view(driver.HEAD)[0]
+    names = (
+        "scale_size",
+        "scale_flags",
+        "scale_type",
+        "zero_size",
+        "zero_is_float",
+        "least_zero",
+        "most_zero",
+        "zero_type",
+    )
+    assert fields["nbytes"].tolist() == [1, 2, 3, 4]
+    assert [fields[name] for name in names] == [4, 1, id(np.float32), 1, 0, -8, 7, id(np.int8)]
+    assert (fields["lowest_x"], fields["lowest_out"]) == (-5, -6)
+    for name in ("launches", "array", "float", "double", "int", "nothing"):
+        assert fields[name] == before.words[: driver.HEAD.itemsize // 8].view(driver.HEAD)[0][name]
+    assert after.launches.tobytes() == before.launches.tobytes()
     assert threadpool.get_num_threads() >= 1

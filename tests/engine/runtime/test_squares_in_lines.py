@@ -105,29 +105,30 @@ CASES = [
 
 
 def planned(shape, steps, which, sums=0):
-    """The words of the descriptor of squares of float32."""
+    """What the tiler of squares of float32 gets."""
     memory = np.zeros(1 << 22, np.float32)
     x = np.lib.stride_tricks.as_strided(memory[1 << 10 :], shape, [4 * step for step in steps])
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
     strided, plain = tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8)
     operands = (strided, plain) if which == "x" else (plain, strided._replace(is_result=True))
-    (words,) = tiling.in_tiles(launch, shape, *operands, sum_bytes=sums).descriptors
-    return words
+    (tiled,) = tiling.in_tiles(launch, shape, *operands, sum_bytes=sums).tiles
+    return tiled
 
 
 @pytest.mark.parametrize(("shape", "steps", "which", "begins"), CASES)
 @pytest.mark.parametrize("sums", [0, 64])
 def test_which_squares_begin_with_lines(shape, steps, which, begins, sums):
-    words = planned(shape, steps, which, sums)
-    assert words[tiles.ROWS]
+    (tile,) = planned(shape, steps, which, sums).tile
+    assert tile["rows"]
     expected = (4, 0) if which == "x" else (0, 4)
-    assert (words[tiles.LINE_STEP_X], words[tiles.LINE_STEP_Y]) == (expected if begins and not sums else (0, 0))
+    assert (tile["line_step_x"], tile["line_step_y"]) == (expected if begins and not sums else (0, 0))
 
 
 @pytest.mark.parametrize("offset", range(0, LINE, 4))
 def test_where_squares_begin(offset):
     """The tiler calls functions of ours in place of the copy and the kernel: all rows once, each from a line on."""
-    words, word = planned((272, 2048), (1, 272), "x").copy(), ctypes.c_int64
+    tiled, word = planned((272, 2048), (1, 272), "x"), ctypes.c_int64
+    (tile,) = record = tiled.tile
     begun, seen = [], np.zeros((272, 2048), int)
 
     def copy(_, array, buffer, rows, columns, *steps):
@@ -139,12 +140,10 @@ def test_where_squares_begin(offset):
         return 0
 
     callbacks = ctypes.CFUNCTYPE(word, *[word] * 9)(copy), ctypes.CFUNCTYPE(word, *[word] * 11)(kernel)
-    words[tiles.FILL_X], words[driver.INNER] = (ctypes.cast(each, ctypes.c_void_p).value for each in callbacks)
-    args = np.zeros(driver.LAUNCH_DESCRIPTOR - driver.LAUNCH_ARGS + 1, np.int64)
-    args[-1] = words.ctypes.data
-    start, squares = LINE * 1000 + offset, int(words[tiles.DOWN] * words[tiles.ALONG])
+    tile["fill_x"], tile["kernel"] = (ctypes.cast(each, ctypes.c_void_p).value for each in callbacks)
+    start, squares = LINE * 1000 + offset, int(tile["down"] * tile["along"])
     tiler = ctypes.CFUNCTYPE(word, *[word] * 11)(tiling._address_of_tiler(tiles.tile_squares))
-    tiler(0, start, 0, 0, 0, 0, args.ctypes.data, 0, 0, squares, 0)
+    tiler(0, start, 0, 0, 0, 0, record.ctypes.data, 0, 0, squares, 0)
     assert (seen == 1).all()
     in_columns = {where // (272 * 4) for where, _, _ in begun}
     firsts = sorted(where % (272 * 4) for where, _, _ in begun if where // (272 * 4) == min(in_columns))
@@ -158,4 +157,4 @@ def test_rows_that_are_to_be_read_once(refuse_rereads, rows):
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
     operands = tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8)
     tiled = tiling.in_tiles(launch, x.shape, *operands, whole=4096, refuse_rereads=refuse_rereads)
-    assert (tiled and tiled.descriptors[0][tiles.ROWS]) == rows
+    assert (tiled and tiled.tiles[0].tile["rows"][0]) == rows

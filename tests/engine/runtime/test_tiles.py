@@ -254,9 +254,9 @@ def test_rows_of_two_axes(threads, order, rows, period):
     x = in_order(np.random.default_rng(8).standard_normal(shape).astype(np.float32), order)
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
     tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8))
-    (words,) = tiled.descriptors
-    assert words[tiles.ROWS] == rows
-    assert words[tiles.PERIOD] == period
+    ((tile,),) = (each.tile for each in tiled.tiles)
+    assert tile["rows"] == rows
+    assert tile["period"] == period
     for count in (1, 2):
         threads(count)
         for options in ({}, {"axis": (0, 1)}, {"axis": 2, "block_size": 32}):
@@ -309,8 +309,8 @@ def test_rows_of_squares_that_are_short(name):
     x = np.zeros(shape, np.float32, order="F")
     launch = driver.plan_launch(0, driver.VALUES, None, x.size, 1)
     tiled = tiling.in_tiles(launch, shape, tiling.Operand(32, *strides.memory_of(x)), tiling.Operand(8))
-    (words,) = tiled.descriptors
-    assert (words[tiles.SPAN] > 0, words[tiles.FOLLOWING] > 0) == expected
+    ((tile,),) = (each.tile for each in tiled.tiles)
+    assert (tile["span"] > 0, tile["following"] > 0) == expected
 
 
 def test_squares_fit_their_buffers():
@@ -322,15 +322,13 @@ def test_squares_fit_their_buffers():
         both = [operand(shape, rng.permutation(len(shape)), rng.choice([1, 2, 4, 8])) for _ in range(2)]
         operands = [both, [both[0], tiling.Operand(8)], [tiling.Operand(8), both[1]]][rng.integers(3)]
         tiled = tiling.in_tiles(launch, shape, *operands, whole=int(rng.choice([1, 32, shape[-1]])))
-        if tiled is None or not tiled.descriptors[0][tiles.ROWS]:
+        if tiled is None or not tiled.tiles[0].tile["rows"][0]:
             continue
-        words, squares = tiled.descriptors[0], squares + 1
-        x_bytes, y_bytes = (int(words[tiles.ROWS] * words[pitch]) for pitch in (tiles.PITCH_X, tiles.PITCH_Y))
-        assert x_bytes <= words[tiles.Y_BUFFER]
-        assert words[tiles.Y_BUFFER] + y_bytes <= tiles.BUFFER
-        assert all(
-            words[pitch] > 0 for pitch, each in zip((tiles.PITCH_X, tiles.PITCH_Y), operands, strict=True) if each.dtype
-        )
+        tile, squares = tiled.tiles[0].tile[0], squares + 1
+        x_bytes, y_bytes = (int(tile["rows"] * tile[pitch]) for pitch in ("pitch_x", "pitch_y"))
+        assert x_bytes <= tile["y_buffer"]
+        assert tile["y_buffer"] + y_bytes <= tiles.BUFFER
+        assert all(tile[pitch] > 0 for pitch, each in zip(("pitch_x", "pitch_y"), operands, strict=True) if each.dtype)
     assert squares > 500
 
 

@@ -1,12 +1,8 @@
-"""The numeric arguments of a kernel: one record, which the driver passes by its address; and whole bytes of codes."""
+"""The numeric arguments of a kernel: one record, which the driver passes by its address."""
 
 from __future__ import annotations
 
 import numpy as np
-
-# Chunks and pieces are multiples of so many elements: codes of any width begin and end on whole bytes there, as kernels
-# assume, and no two threads write to the same byte
-WHOLE_BYTES = 64
 
 # how results go past the cache: from registers; by way of the stack, where runs share lines with their neighbours; from
 # registers those rows of columns that share none
@@ -33,3 +29,6 @@ KERNEL_ARGS = np.dtype(
         ("candidates", np.int64),
     ]
 )
+
+IN_TILE = {"streaming": 0}  # of a kernel whose launch is cut into tiles: its runs are short
+IN_SQUARES = IN_TILE | {"chunk": 1 << 62}  # where it adds errors: to the same sums all that it gets at once

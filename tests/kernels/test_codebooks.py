@@ -58,6 +58,7 @@ def test_float64_beside_thresholds_of_float32(name):
         same_bytes(fast.codes, slow.codes)
 
 
+@pytest.mark.slow("compiles a kernel a format", quick=lambda name: name == "nf4")
 @pytest.mark.parametrize("name", ["nf4", "float4_e2m1fn"])
 def test_scales_that_a_convention_keeps_in_float64_are_used_in_float32(name):
     """Where they are infinite or 0: then 0 times the scale is NaN, and what is beyond the numbers has the last one."""

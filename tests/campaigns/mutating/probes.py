@@ -53,9 +53,9 @@ FILES = (
     "row_lengths",
 )
 CORNERS = "/test_corners"  # in the names of files whose tests were written for mutants that survived
-WHOLE = "gguf_formats", "zarr", "binarize"
+WHOLE = "gguf_formats", "zarr", "binarize", "corners"
 # whose kernels few cases of the fuzzer need
-ALONE = "calibrator", "codebooks", "range_search", "corners", "corners_of_memory", "row_lengths", *WHOLE
+ALONE = "calibrator", "codebooks", "range_search", "corners_of_memory", "row_lengths", *WHOLE
 _KEPT = (
     "fastq.engine.jit",
     "fastq.engine.runtime.threadpool",

@@ -214,6 +214,7 @@ def test_histograms_of_many_channels_have_one_part_each():
     same_bytes(found.clipping_range(**options)[1], expected.clipping_range(**options)[1])
 
 
+@pytest.mark.slow("compiles 3 kernels")
 def test_blocks_with_nan_have_a_scale_of_nan_and_others_have_none(threads):
     """Few blocks for many threads are not quantized in one pass."""
     threads(4)

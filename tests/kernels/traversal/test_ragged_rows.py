@@ -48,7 +48,7 @@ def test_every_operation(code, dtype, threads, monkeypatch):
     check_every_operation(code, dtype, threads, monkeypatch)
 
 
-@pytest.mark.slow("compiles 8 kernels a case", quick=lambda code, dtype: (code, dtype) == ("int8", "float64"))
+@pytest.mark.slow("compiles 8 kernels a case")
 @pytest.mark.parametrize(("code", "dtype"), [("int8", "float32"), ("int8", "float64"), ("int4", "float32")])
 def test_results_that_go_past_the_cache(code, dtype, threads, monkeypatch, small_cache):
     """By way of the stack, where pieces of results end within rows and runs."""

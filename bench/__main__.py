@@ -1,5 +1,5 @@
-"""`python -m bench`, or `python -m fastq._bench` where fastq is installed."""
+"""`python -m bench`."""
 
-from .command import main
+from .checkout import main
 
 main(prog_name=f"python -m {__package__}")

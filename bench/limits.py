@@ -7,6 +7,7 @@ from typing import NamedTuple
 from .cases import Work
 from .results import Measurement, Results
 
+LARGE, SMALL = 26, 18  # log2 of elements: out of every cache, and in the second one
 ROOFLINE_SHARE = 0.85  # of what memory can move: nearer than that, memory is the limit
 IN_CACHE = 20  # log2 of elements
 CALL = 10e-6  # seconds below which most of a call is not the kernel: see the table of small calls
@@ -45,14 +46,6 @@ def limit(m: Measurement, speeds: dict[Work, float]) -> str:
     if into_cache is not None and into_cache >= ROOFLINE_SHARE:
         return "stores into the cache"
     return "memory and instructions"
-
-
-def in_words(m: Measurement | None, speeds: dict[Work, float]) -> str:
-    """The limit, and the share of the roofline."""
-    if m is None:
-        return ""
-    share = m.ratio(m.roofline())
-    return limit(m, speeds) + (f": {share:.2f} of the roofline" if share is not None else "")
 
 
 class Threads(NamedTuple):

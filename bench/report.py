@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .cases import WORKS, Case
-from .limits import ROOFLINE_SHARE, kept, limit, of_threads, speeds_in_cache
+from .limits import LARGE, ROOFLINE_SHARE, SMALL, kept, limit, of_threads, speeds_in_cache
 from .machine import cpu_name
 from .markdown import markdown, with_part
 from .peers import PEERS, ROOFLINES
@@ -15,7 +15,6 @@ from .results import Measurement, Results, Rival, geometric_mean, peer_of
 from .scan import page as scan_page
 from .scan.store import Scan
 from .show import gelems, remarks, times
-from .targets import LARGE, SMALL, verdicts
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = Path("docs/performance.md"), Path("README.md")
@@ -243,17 +242,6 @@ def allocation(results: Results) -> str:
     return markdown((f"ms for 2^{largest} elements", "out=", "no out=", "times"), rows) if rows else NOT_MEASURED
 
 
-def targets(results: Results) -> str:
-    """Every target, met or not."""
-    words = {True: "yes", False: "**no**", None: "not judged"}
-    rows = [
-        [v.what, v.rival or "-", v.wanted or "-", v.reached, words[v.met], v.limit or "-"]
-        for v in verdicts(results)
-        if v.wanted
-    ]
-    return markdown(("what", "beside", "wanted", "reached", "met", "limit"), rows)
-
-
 def limits(results: Results) -> str:
     """Which limit holds where the best peer, or the wanted share of the roofline, was not reached."""
     threads, speeds, rows = of_threads(results), speeds_in_cache(results), []
@@ -374,7 +362,6 @@ PARTS: dict[str, Callable[[Results], str]] = {
     "machine": machine,
     "summary": summary,
     "speed": speed_table,
-    "targets": targets,
     "limits": limits,
     "allocation": allocation,
     "throughput": throughput,

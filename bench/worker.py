@@ -22,13 +22,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from fastq.system import tuning
 
 from .cases import Case, case_of
 from .peers import OURS, PEERS, Runner
@@ -67,18 +64,16 @@ class Worker:
         threads: int,
         *,
         within: float = ANSWER_WITHIN,
-        tuned: Mapping[str, Any] | None = None,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.peer, self.within = peer, within
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed by close)
         self.process = subprocess.Popen(
-            [*PYTHON, "-m", f"{__package__}.worker", peer, json.dumps(dict(tuned or {}))],
+            [*PYTHON, "-m", f"{__package__}.worker", peer],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env=child_environment(threads) | dict(environment or {}),
+            env=child_environment(threads),
         )
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -193,12 +188,6 @@ class Child:
         runner = self.runners[variant] = checked(self.peer.name, case_of(case), variant)
         return runner.check is None and not differences(case_of(case), runner.results(), EXACT)
 
-    def prepare_work(self, module: str, name: str) -> None:
-        """Build the call of a work that is no case of the benchmark, from `WORKS` of a module beside this one."""
-        call = importlib.import_module(f".{module}", __package__).WORKS[name]()
-        call()
-        self.runners[name] = Runner(call, dict)
-
     def scan(self, part: str, **request: Any) -> Any:
         """Do a part of the scan: a function of scan/measure.py."""
         return getattr(importlib.import_module(".scan.measure", __package__), part)(**request)
@@ -264,10 +253,8 @@ def reply(child: Child, request: dict[str, Any]) -> dict[str, Any]:
         return {"absent": _words(error)}
 
 
-def main(peer: str, tuned: str) -> None:
-    """Answer until the pipe is closed, with numbers of the tuning replaced; what libraries print is an error."""
-    row = replace(tuning.current(), **json.loads(tuned))
-    tuning.current = lambda: row  # before any other module of fastq reads it
+def main(peer: str) -> None:
+    """Answer until the pipe is closed; what libraries print is an error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     child = Child(peer)

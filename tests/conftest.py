@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 import zlib
 from pathlib import Path
 
@@ -10,6 +11,8 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytes
 os.environ.setdefault("NUMBA_NUM_THREADS", "4")  # more than the machine may have: results must not depend on it
 os.environ["MPLBACKEND"] = "Agg"  # pictures are drawn into memory
 os.environ.pop("COLUMNS", None)  # set in workers of xdist: tables are as wide as in a pipe
+
+sys.path.append(str(Path(__file__).parents[1]))  # for `bench`; behind an installed fastq, which is what is tested then
 
 import pytest
 import refusals

@@ -6,6 +6,7 @@ of a module in a string is what `fastq.system.lazy` imports.
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,16 @@ def test_imports_point_down():
 @pytest.mark.parametrize("root", [ROOT, BENCH_ROOT], ids=lambda path: path.name)
 def test_no_circle_of_modules(root):
     assert " -> ".join(circle(graph(root))) == ""
+
+
+def test_the_wheel_has_what_its_part_of_the_benchmark_imports():
+    project = tomllib.loads((BENCH_ROOT.parent / "pyproject.toml").read_text("utf-8"))
+    listed = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+    named = modules(BENCH_ROOT)
+    there = {name for name, path in named.items() if path.relative_to(BENCH_ROOT.parent).as_posix() in listed}
+    assert len(there) == len([name for name in listed if name.startswith("bench/")])
+    arrows = graph(BENCH_ROOT)
+    assert {f"{name} -> {each}" for name in there for each in arrows[name] - there} == set()
 
 
 def test_every_package_is_in_the_table_and_the_table_points_down():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..cases import LOG2_SIZES, Case
@@ -60,6 +61,7 @@ class Peer(NamedTuple):
     convention: str = ""
 
 
+_HERE = {path.stem for path in Path(__file__).parent.glob("*.py")}  # fewer in a wheel than in a checkout
 PEERS = {
     row.name: row
     for row in (
@@ -85,6 +87,7 @@ PEERS = {
             "roofline_c", "ctypes", "", "C with AVX-512: moves the bytes, or multiplies by the reciprocal of the scale"
         ),
     )
+    if row.name in _HERE
 }
 
 _GIVEN = (
@@ -164,7 +167,10 @@ def contenders(case: Case, peers: tuple[str, ...]) -> list[Contender]:
     return [
         row
         for row in CONTENDERS
-        if row.peer in peers and case.log2 <= row.largest and any(fnmatchcase(case.work.name, p) for p in row.works)
+        if row.peer in peers
+        and row.peer in PEERS
+        and case.log2 <= row.largest
+        and any(fnmatchcase(case.work.name, p) for p in row.works)
     ]
 
 

@@ -23,7 +23,7 @@ from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
-SOURCES = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
+SOURCES = frozenset(map(np.dtype, ("float16", "float32", "float64")))
 TARGETS = frozenset(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32))
 
 
@@ -66,7 +66,8 @@ def cast_floats(
         return result, 0
     if gather := copy_from(x):
         x = gather(x)
-    compute = np.dtype(np.float64) if dtype.itemsize == 4 else src  # float32 has not all bounds of 32 bits
+    # float32 has not all bounds of 32 bits
+    compute = np.dtype(np.float64 if dtype.itemsize == 4 or src.itemsize == 8 else np.float32)
     info, scaled = np.iinfo(dtype), (scale, offset) != (1.0, 0.0)
     least, most = code_range or (info.min, info.max)
     spec = rounding, wraps, "raise" if fill is None else "keep", scaled

@@ -1,8 +1,7 @@
 """Tuning constants: a row for each CPU family, with the measurement behind each number.
 
 What is decided by them changes how long a call takes, never what it computes. Throughput is in elements/s of float32
-unless stated, of arrays of 2**25 elements where it is out of cache. ``python -m bench tune`` measures this machine and
-prints its row.
+unless stated, of arrays of 2**25 elements where it is out of cache.
 """
 
 from __future__ import annotations
@@ -190,7 +189,7 @@ _ZEN5 = replace(_DEFAULT, prefetch=2048, prefetch_blocks=2048, stream_codes=True
 # stream_codes is 0.96 times as fast.
 _ZEN3 = replace(_DEFAULT, prefetch=4096, prefetch_blocks=2048, stream_from=24 << 20)
 
-# A Xeon in a virtual machine, which LLVM takes for this CPU; `python -m bench tune`, two cores.
+# A Xeon in a virtual machine, which LLVM takes for this CPU; each value in turns with others, two cores.
 # prefetch_blocks: beside 768: 2048 1.1 times as fast, 4096 1.4, 256 0.78.
 # stream_run: 2**26 int8 to float32 by 4096 columns 1.35 times as fast with 16 KiB as with 64 KiB.
 # aliased_rows: beside 512: 128 and 256 1.09 times as fast, 1024 0.8.

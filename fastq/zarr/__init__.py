@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 
 from fastq.zarr.casting import cast_value
@@ -13,7 +14,8 @@ def register() -> None:
     """Register the codecs ``cast_value`` and ``scale_offset``, and have zarr use them from now on in this process.
 
     Arrays that are written have the metadata and the chunks of any other implementation of these codecs. zarr itself
-    has both from 3.2 on, cast_value by way of cast-value-rs; its configuration then names these instead.
+    has both from 3.2 on, cast_value by way of cast-value-rs; its configuration then names these instead, and its own
+    are used for data types other than integers and floats of up to 64 bits.
 
     Raises
     ------
@@ -32,5 +34,8 @@ def register() -> None:
     from fastq.zarr import codecs
 
     for name, codec in codecs.CODECS.items():
+        with contextlib.suppress(KeyError):  # zarr has none of this name
+            if (own := registry.get_codec_class(name)) is not codec:
+                codec.own = own
         registry.register_codec(name, codec)
         zarr.config.set({f"codecs.{name}": f"{codec.__module__}.{codec.__qualname__}"})

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastq.reference import casting as reference
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_dtype, is_a, native, shown
 
@@ -26,6 +25,29 @@ ROUNDINGS = {
     "nearest-away": "half_away",
 }
 _NUMBERS = "an integer or float dtype"
+_OF_INTEGERS = "'clamp' or 'wrap'"
+
+
+def _half_away(x: Array) -> Array:
+    whole = np.trunc(x)
+    return np.asarray(whole + np.copysign(np.abs(x - whole) >= 0.5, x))
+
+
+_WHOLE: dict[str, Callable[[Array], Any]] = {
+    "nearest-even": np.rint,
+    "towards-zero": np.trunc,
+    "towards-positive": np.ceil,
+    "towards-negative": np.floor,
+    "nearest-away": _half_away,
+}
+# where a float that was rounded to even has to be replaced by its neighbour on the other side of the number that it is
+# for: from the signs of what was left out, and of that beside the float's, and whether the number lies between the two
+_STEPS: dict[str, Callable[[Array, Array, Array], Any]] = {
+    "towards-zero": lambda left, side, tie: side < 0,
+    "towards-positive": lambda left, side, tie: left > 0,
+    "towards-negative": lambda left, side, tie: left < 0,
+    "nearest-away": lambda left, side, tie: tie & (side >= 0),
+}
 
 
 def cast_value(
@@ -41,16 +63,17 @@ def cast_value(
     Parameters
     ----------
     x : array_like of integers or floats
-        What is cast; float32 and float64 by a kernel to integers of 8, 16 and 32 bits, other pairs number by number.
+        What is cast; floats to integers of 8, 16 and 32 bits by a kernel, other pairs by NumPy.
     dtype : dtype
         The integer or float dtype to cast to.
     rounding : {"nearest-even", "towards-zero", "towards-positive", "towards-negative", "nearest-away"}
-        How values are rounded to integers. To floats they are rounded to even only.
+        How values are rounded to numbers of dtype.
     out_of_range : {None, "clamp", "wrap"}
         Refuse what, rounded, is out of range, or make it the nearest number in range, or add a multiple of the number
         of integers. For floats what is too large becomes infinite with "clamp".
     scalar_map : mapping, optional
-        Values, NaN among them, as numbers of x's dtype, and what they become instead.
+        Values, NaN among them, as numbers of x's dtype, and what they become instead: numbers of dtype, to which
+        floats are rounded.
 
     Returns
     -------
@@ -62,13 +85,13 @@ def cast_value(
     TypeError
         If x or dtype is neither integers nor floats, or scalar_map no mapping of numbers.
     ValueError
-        If scalar_map has what dtype has no number for.
-        If x has NaN, an infinity or a value out of range that no option is for, or floats are to be rounded otherwise.
+        If scalar_map has what dtype has no number for, or floats are to wrap.
+        If x has NaN, an infinity or a value out of range that no option is for.
 
     References
     ----------
-    https://github.com/zarr-developers/zarr-extensions/tree/main/codecs/cast_value; infinities are refused with "clamp",
-    too, as cast-value-rs does.
+    https://github.com/zarr-developers/zarr-extensions/tree/main/codecs/cast_value; for infinities, which integers lack,
+    "clamp" has no number there.
 
     Examples
     --------
@@ -122,42 +145,76 @@ def _mapped(
     places = [(_places_of(x, key), value) for key, value in scalar_map.items() if _has(x.dtype, key)]
     if places:
         x = np.where(functools.reduce(np.logical_or, [where for where, _ in places]), x.dtype.type(0), x)
-    cast = _to_integers if dtype.kind in "iu" else _to_floats
+    if dtype.kind == "f":
+        cast = _to_floats
+    else:
+        casting = lazy.module("fastq.dispatch.casting")
+        has_kernel = native(x.dtype) in casting.SOURCES and dtype in casting.TARGETS
+        cast = _to_integers_by_kernel if has_kernel else _to_integers
     result = cast(x, dtype, rounding, out_of_range)
     for where, value in reversed(places):
         result[where] = value
     return result
 
 
-def _to_integers(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
+def _refuse_special() -> NoReturn:
+    raise ValueError("x has NaN or infinite values, which no integer stands for; name one in scalar_map")
+
+
+def _refuse_outside(dtype: np.dtype[Any], options: str) -> NoReturn:
+    raise ValueError(f"x has values out of range of {dtype}; pass out_of_range={options}")
+
+
+def _to_integers_by_kernel(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
     casting, status = lazy.module("fastq.dispatch.casting"), lazy.module("fastq.kernels.status")
-    if native(x.dtype) not in casting.SOURCES or dtype not in casting.TARGETS:
-        return reference.cast_value(x, dtype, rounding=rounding, out_of_range=out_of_range)
     result, found = casting.cast_floats(x, dtype, ROUNDINGS[rounding], wraps=out_of_range == "wrap")
     if found & status.HAS_NAN:
-        raise ValueError("x has NaN or infinite values, which no integer stands for; name one in scalar_map")
+        _refuse_special()
     if found & status.OUT_OF_RANGE and out_of_range is None:
-        raise ValueError(f"x has values out of range of {dtype}; pass out_of_range='clamp' or 'wrap'")
+        _refuse_outside(dtype, _OF_INTEGERS)
     integers: Array = result
     return integers
 
 
-def _to_floats(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
-    if out_of_range == "wrap":
-        raise ValueError(f"out_of_range must be None or 'clamp' for {dtype}: floats do not wrap")
-    with np.errstate(over="ignore", invalid="ignore"):  # signalling NaN
-        result = x.astype(dtype, order="C")
-    if out_of_range is None and np.any(np.isinf(result) & np.isfinite(x)):
-        raise ValueError(f"x has values out of range of {dtype}; pass out_of_range='clamp'")
-    if rounding != "nearest-even" and not _are_same_numbers(result, x):
-        raise ValueError(f"rounding must be 'nearest-even' where values are rounded to {dtype}, not {rounding!r}")
+@np.errstate(invalid="ignore")  # what is out of range is no integer yet
+def _to_integers(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
+    """Cast integers, or floats to integers of 64 bits."""
+    if x.dtype.kind == "f":
+        if not np.isfinite(x).all():
+            _refuse_special()
+        x = _WHOLE[rounding](x.astype(np.float64))
+        if out_of_range == "wrap":
+            size = np.fmod(np.abs(x), 2.0**64).astype(np.uint64)
+            x = np.where(x < 0, np.negative(size), size)
+    result = np.asarray(x).astype(dtype, order="C")
+    if out_of_range != "wrap" and not np.can_cast(x.dtype, dtype):
+        first, end = (int(each) for each in (np.iinfo(dtype).min, np.iinfo(dtype).max + 1))
+        below, above = x < first, x >= end
+        if out_of_range is None and (below.any() or above.any()):
+            _refuse_outside(dtype, _OF_INTEGERS)
+        result[below], result[above] = first, end - 1
     return result
 
 
-def _are_same_numbers(floats: Array, x: Array) -> bool:
-    """Return whether floats stand for the numbers that they were cast from."""
-    if x.dtype.kind == "f":
-        return floats.dtype.itemsize >= x.dtype.itemsize or np.array_equal(floats.astype(x.dtype), x, equal_nan=True)
-    wide, info = floats.astype(np.float64), np.iinfo(x.dtype)
-    inside = (wide >= info.min) & (wide < float(2**info.bits + info.min))  # a conversion of others is undefined
-    return bool(inside.all()) and np.array_equal(wide.astype(x.dtype), x)
+@np.errstate(all="ignore")  # signalling NaN, and what overflows
+def _to_floats(x: Array, dtype: np.dtype[Any], rounding: str, out_of_range: str | None) -> Array:
+    if out_of_range == "wrap":
+        raise ValueError(f"out_of_range must be None or 'clamp' for {dtype}: floats do not wrap")
+    result, digits = x.astype(dtype, order="C"), np.finfo(dtype).nmant + 1
+    is_exact = x.dtype.itemsize <= dtype.itemsize if x.dtype.kind == "f" else np.iinfo(x.dtype).bits <= digits
+    if not is_exact and rounding != "nearest-even":
+        result = _rounded(x, result, rounding)
+    if out_of_range is None and np.any(np.isinf(result) & np.isfinite(x)):
+        _refuse_outside(dtype, "'clamp'")
+    return result
+
+
+def _rounded(x: Array, even: Array, rounding: str) -> Array:
+    """Round to floats otherwise than to even, as if exponents had no end."""
+    low = x & 2047 if x.dtype.kind != "f" and x.dtype.itemsize == 8 else 0  # float64 has 53 of 64 bits
+    wide = (x - low).astype(np.float64)
+    left = (wide - even) + low  # exact, as what is left out has few bits
+    other = np.nextafter(even, np.copysign(np.inf, left).astype(even.dtype))
+    steps = _STEPS[rounding](left, np.sign(left) * np.sign(even), other - even.astype(np.float64) == 2 * left)
+    beyond = np.ldexp(1.0, np.finfo(even.dtype).maxexp)  # infinite for float64
+    return np.asarray(np.where(steps & (np.abs(wide + low) < beyond), other, even))

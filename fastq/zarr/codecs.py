@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
-from zarr.abc.codec import ArrayArrayCodec
+from packaging.version import Version
+from zarr.abc.codec import ArrayArrayCodec, Codec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import NDBuffer
 from zarr.core.common import parse_named_configuration
 from zarr.core.dtype import get_data_type_from_json
 
-from fastq.system.arguments import as_choice
+from fastq.system.arguments import as_choice, native, shown
 from fastq.zarr.casting import ROUNDINGS, cast_value
 
 Array = NDArray[Any]
 
+# before, zarr chose the byte order of what is stored by the dtype of the array: none for one of bytes
+STORES_BYTES_AS_WIDER = Version(zarr.__version__) >= Version("3.2.1")
+
+
+def _number(written: Any, dtype: Any, name: str) -> Any:
+    """Return the number of a data type that is written as its fill values are; floats are rounded to one.
+
+    Raises
+    ------
+    ValueError
+        If the data type has none.
+    """
+    try:
+        with np.errstate(over="ignore"):
+            number = dtype.from_json_scalar(written, zarr_format=3)
+        if not (np.isinf(number) and not isinstance(written, str) and math.isfinite(written)):
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name} must be a number of {dtype.to_native_dtype()}, not {shown(written)}")
+
 
 class _Codec(ArrayArrayCodec):
-    """What both have in common: one function of arrays for each direction."""
+    """What both have in common: one function of arrays for each direction, and for which arrays."""
 
     is_fixed_size = True
+    own: ClassVar[type[Codec] | None] = None  # the class that zarr has under this name
 
     @abstractmethod
     def encoded(self, x: Array, spec: ArraySpec) -> Array:
@@ -33,6 +58,20 @@ class _Codec(ArrayArrayCodec):
     @abstractmethod
     def decoded(self, codes: Array, spec: ArraySpec) -> Array:
         """Decode to an array of the spec's dtype."""
+
+    def is_for(self, dtype: Any) -> bool:
+        """Return whether a data type of arrays is one of integers or floats of up to 64 bits."""
+        as_numpy = dtype.to_native_dtype()
+        return as_numpy.kind in "iuf" and as_numpy.itemsize <= 8
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Any:
+        """Return this codec, or zarr's own for what it is not for."""
+        return self if self.own is None or self.is_for(array_spec.dtype) else self.own.from_dict(self.to_dict())
+
+    def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
+        """Refuse arrays that this is not for."""
+        if not self.is_for(dtype):
+            raise ValueError(f"{self.to_dict()['name']} is for integers and floats of up to 64 bits, not {dtype}")
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         return type(chunk_array).from_ndarray_like(self.encoded(np.asarray(chunk_array.as_ndarray_like()), chunk_spec))
@@ -59,9 +98,10 @@ class CastValue(_Codec):
     data_type : str or data type of zarr
         What is stored.
     rounding, out_of_range
-        As of `fastq.zarr.cast_value`.
+        As of `fastq.zarr.cast_value`; "wrap" is for integers that are stored, and says nothing of floats that are read.
     scalar_map : mapping, optional
-        Values and what they become instead, under "encode" and "decode": lists of pairs, or mappings.
+        Values and what they become instead, under "encode" and "decode": lists of pairs, or mappings. Both are written
+        as fill values are.
     """
 
     data_type: Any
@@ -75,7 +115,7 @@ class CastValue(_Codec):
         as_choice(self.rounding, "rounding", ROUNDINGS)
         if self.out_of_range not in (None, "clamp", "wrap"):
             raise ValueError(f"out_of_range must be None, 'clamp' or 'wrap', not {self.out_of_range!r}")
-        pairs = {way: tuple(map(tuple, dict(each).items())) for way, each in (self.scalar_map or {}).items()}
+        pairs = {way: tuple(map(tuple, _pairs(each))) for way, each in (self.scalar_map or {}).items()}
         object.__setattr__(self, "scalar_map", pairs)
 
     @classmethod
@@ -91,8 +131,32 @@ class CastValue(_Codec):
         if self.out_of_range is not None:
             configuration["out_of_range"] = self.out_of_range
         if self.scalar_map:
-            configuration["scalar_map"] = {way: [list(pair) for pair in each] for way, each in self.scalar_map.items()}
+            configuration["scalar_map"] = {way: list(each) for way, each in self.scalar_map.items()}
         return {"name": "cast_value", "configuration": configuration}
+
+    def is_for(self, dtype: Any) -> bool:
+        """Return whether both data types are known."""
+        return super().is_for(dtype) and super().is_for(self.data_type)
+
+    def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
+        """Refuse what could not be stored or read.
+
+        Raises
+        ------
+        ValueError
+            If a data type is none of integers or floats, floats are to wrap, or a scalar is no number of its data type.
+            If this zarr reads no such array.
+        """
+        super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
+        source, target = dtype.to_native_dtype(), self.data_type.to_native_dtype()
+        if self.out_of_range == "wrap" and target.kind == "f":
+            raise ValueError(f"out_of_range must be None or 'clamp' for {target}: floats do not wrap")
+        if source.itemsize == 1 < target.itemsize and not STORES_BYTES_AS_WIDER:
+            raise ValueError(
+                f"data_type must be of one byte for {source}, not {target}: zarr before 3.2.1 can't read it"
+            )
+        self._scalars("encode", dtype, self.data_type)
+        self._scalars("decode", self.data_type, dtype)
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
         """Return what the next codec gets: the data type, and the fill value cast to it."""
@@ -100,17 +164,30 @@ class CastValue(_Codec):
 
     def encoded(self, x: Array, spec: ArraySpec) -> Array:
         """Cast to the data type."""
-        return self._cast(x, self.data_type.to_native_dtype(), "encode")
+        return self._cast(x, self.data_type, self._scalars("encode", spec.dtype, self.data_type))
 
     def decoded(self, codes: Array, spec: ArraySpec) -> Array:
         """Cast back."""
-        return self._cast(codes, spec.dtype.to_native_dtype(), "decode")
+        return self._cast(codes, spec.dtype, self._scalars("decode", self.data_type, spec.dtype))
 
-    def _cast(self, x: Array, dtype: np.dtype[Any], way: str) -> Array:
-        source, target = (float if each.kind == "f" else int for each in (x.dtype, dtype))
-        known = {source(key): target(value) for key, value in self.scalar_map.get(way, ())}
-        options: dict[str, Any] = {"rounding": self.rounding, "out_of_range": self.out_of_range}
-        return cast_value(x, dtype, scalar_map=known, **options).astype(dtype, copy=False)
+    def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        stored = super()._encode_sync(chunk_array, chunk_spec)
+        if not _has_range_of(chunk_spec.dtype.to_native_dtype(), self.data_type.to_native_dtype()):
+            self._decode_sync(stored, chunk_spec)  # what could not be read is refused
+        return stored
+
+    def _scalars(self, way: str, source: Any, target: Any) -> dict[Any, Any]:
+        known: dict[Any, Any] = {}
+        for key, value in self.scalar_map.get(way, ()):
+            number = _number(key, source, f"a value of scalar_map to {way}")
+            known.setdefault(number, _number(value, target, f"what scalar_map has to {way} a value as"))
+        return known
+
+    def _cast(self, x: Array, to: Any, known: dict[Any, Any]) -> Array:
+        dtype = to.to_native_dtype()
+        mode = None if dtype.kind == "f" and self.out_of_range == "wrap" else self.out_of_range
+        result = cast_value(x, dtype, rounding=self.rounding, out_of_range=mode, scalar_map=known)
+        return result.astype(dtype, copy=False)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Return the bytes of a chunk that is stored."""
@@ -118,9 +195,22 @@ class CastValue(_Codec):
         return int(input_byte_length // wide * narrow)
 
 
+def _pairs(scalars: Any) -> Iterable[Any]:
+    return scalars.items() if isinstance(scalars, Mapping) else scalars or ()
+
+
+def _has_range_of(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Return whether no number of another dtype is out of range of this one."""
+    if dtype.kind == "f" and other.kind != "f":
+        return float(np.iinfo(other).max) <= float(np.finfo(dtype).max)
+    return np.can_cast(other, dtype)
+
+
 @dataclass(frozen=True)
 class ScaleOffset(_Codec):
-    """Stores ``(x - offset) * scale``, reads ``x / scale + offset``, each operation rounded in the array's dtype.
+    """Stores ``(x - offset) * scale``, reads ``x / scale + offset``, in the array's dtype.
+
+    Each operation of floats is rounded; integers that are out of range or no multiple of the scale are refused.
 
     Parameters
     ----------
@@ -137,47 +227,70 @@ class ScaleOffset(_Codec):
         return cls(**(parse_named_configuration(data, "scale_offset", require_configuration=False)[1] or {}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the metadata."""
-        return {"name": "scale_offset", "configuration": {"offset": self.offset, "scale": self.scale}}
+        """Write the metadata; what is the default is left out."""
+        units = {"offset": (self.offset, 0), "scale": (self.scale, 1)}
+        configuration = {name: given for name, (given, default) in units.items() if given != default}
+        return {"name": "scale_offset"} | ({"configuration": configuration} if configuration else {})
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse what is no float array, and a scale of 0.
+        """Refuse what could not be stored or read.
 
         Raises
         ------
         ValueError
-            If it is.
+            If the array is none of integers or floats, or the offset or scale no finite number of its dtype, or the
+            scale is 0.
         """
-        if dtype.to_native_dtype().kind != "f":
-            raise ValueError(f"scale_offset of fastq is for float arrays, not {dtype.to_native_dtype()}")
-        if not dtype.from_json_scalar(self.scale, zarr_format=3):
-            raise ValueError("scale must not be 0")
+        super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
+        offset, scale = self._units(dtype)
+        if not np.isfinite(offset):
+            raise ValueError(f"offset must be finite, not {offset}")
+        if not np.isfinite(scale) or scale == 0:
+            raise ValueError(f"scale must be finite and not 0, not {scale}")
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
         """Return what the next codec gets: the fill value encoded."""
         return replace(chunk_spec, fill_value=self._fill_value(chunk_spec))
 
-    def _units(self, spec: ArraySpec) -> tuple[Any, Any]:
-        read = spec.dtype.from_json_scalar
-        return read(self.offset, zarr_format=3), read(self.scale, zarr_format=3)
+    def _units(self, dtype: Any) -> tuple[Any, Any]:
+        return _number(self.offset, dtype, "offset"), _number(self.scale, dtype, "scale")
 
     def encoded(self, x: Array, spec: ArraySpec) -> Array:
         """Subtract the offset and multiply."""
-        offset, scale = self._units(spec)
-        result: Array = np.subtract(x, offset, dtype=x.dtype)
+        offset, scale = self._units(spec.dtype)
+        if x.dtype.kind != "f":
+            steps = [int(end) - int(offset) for end in (x.min(), x.max())]
+            _refuse_outside(x.dtype, *steps, *(step * int(scale) for step in steps))
+        result = np.subtract(x, offset, dtype=native(x.dtype))
         result *= scale
-        return result
+        return np.asarray(result, x.dtype)
 
     def decoded(self, codes: Array, spec: ArraySpec) -> Array:
         """Divide and add the offset."""
-        offset, scale = self._units(spec)
-        result: Array = np.divide(codes, scale, dtype=codes.dtype)
+        offset, scale = self._units(spec.dtype)
+        divide: Any = np.divide
+        if codes.dtype.kind != "f":
+            if (codes % scale).any():
+                raise ValueError(f"what is stored must be multiples of the scale, {scale}")
+            _refuse_outside(codes.dtype, *(int(end) // int(scale) + int(offset) for end in (codes.min(), codes.max())))
+            divide = np.floor_divide
+        with np.errstate(
+            over=None if divide is np.divide else "ignore"
+        ):  # the least integer by -1, if the sum is in range
+            result = divide(codes, scale, dtype=native(codes.dtype))
         result += offset
-        return result
+        return np.asarray(result, codes.dtype)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Return the bytes of a chunk that is stored."""
         return input_byte_length
+
+
+def _refuse_outside(dtype: np.dtype[Any], *numbers: int) -> None:
+    """Raise a ValueError if any number is out of range of an integer dtype."""
+    info = np.iinfo(dtype)
+    if not all(info.min <= number <= info.max for number in numbers):
+        raise ValueError(f"values, and the fill value, must be in range of {dtype} with offset and scale as without")
 
 
 CODECS = {"cast_value": CastValue, "scale_offset": ScaleOffset}

@@ -431,5 +431,5 @@ def test_help_names_every_command():
 def test_bench():
     output = run("bench", "--list")
     assert "quantize_linear/float32/int8/tensor" in output
-    assert "onnxruntime" in output
+    assert "roofline" in output
     assert "Usage: fastq bench" in run("bench", "--help")

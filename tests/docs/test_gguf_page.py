@@ -1,18 +1,17 @@
 """`python -m bench gguf-types`: the table and the picture of docs/howto/gguf.md."""
 
-import importlib
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from scan_cells import part
 
-from fastq.cli.app import benchmark_package
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TENSOR_TYPES
 
-types = importlib.import_module(f"{benchmark_package()}.gguf_types")
+types = part("gguf_types")
 FEW = ("Q4_0", "Q5_1", "Q8_0")
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "gguf.md"
 

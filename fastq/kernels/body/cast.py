@@ -16,14 +16,13 @@ from fastq.engine.simd import (
     dtype_of,
     floor,
     is_nan,
-    load,
     maximum,
     minimum,
     select,
     store,
 )
 from fastq.kernels.formulas import round_by_rule
-from fastq.kernels.load_store import prefetch_distance, prefetch_lanes
+from fastq.kernels.load_store import load_elements, prefetch_distance, prefetch_lanes
 from fastq.kernels.operands import rebase, register_lanes
 from fastq.kernels.rule import Rule
 from fastq.kernels.spec import status_of
@@ -116,7 +115,7 @@ def _with_nan(spec, x, integers, operands, args):
 @njit
 def _cast_lanes(spec, operands, args, i, kind):
     """Cast the elements of a Vec or scalar type from src[i] on; return whether any is not finite, or out of range."""
-    x = load(operands.src, i, kind)
+    x = load_elements(operands.src, i, kind)
     whole = round_by_rule(spec, _units(spec, x, operands))
     inside = minimum(maximum(_wrapped(spec, whole, dtype_of(operands.dst)), args.lowest), args.highest)
     integers = bounded_to_integer(inside, dtype_of(operands.dst))

@@ -40,13 +40,13 @@ def exponent(value):
     return e - 1 if Fraction(2) ** e > value else e
 
 
-def rounded(value, name):
-    """A number rounded to a float type, ties to even."""
+def rounded(value, name, rounding="half_even"):
+    """A number rounded to a float type as if exponents had no end, infinite beyond its largest number."""
     if value is None or value in (INF, -INF) or value == 0:
         return value
     bits, lowest, largest = _TYPES[name]
     unit = Fraction(2) ** max(exponent(value) - bits + 1, lowest)
-    nearest = round(value / unit) * unit  # Python rounds fractions to even
+    nearest = _ROUNDINGS[rounding](value / unit) * unit
     return nearest if abs(nearest) <= largest else INF if value > 0 else -INF
 
 
@@ -85,6 +85,7 @@ _ROUNDINGS = {
     "half_even": round,
     "half_away": lambda v: math.floor(abs(v) + Fraction(1, 2)) * (1 if v > 0 else -1),
     "floor": math.floor,
+    "ceil": math.ceil,
     "trunc": math.trunc,
 }
 

@@ -20,6 +20,7 @@ import fastq
 from fastq import QuantizedArray, reference
 from fastq.reference import casting
 from fastq.reference.calibration import edges_of
+from fastq.zarr.casting import ROUNDINGS
 
 # --- calibrators ------------------------------------------------------------------------------------------------------
 
@@ -99,12 +100,10 @@ def _cast_value_plainly(x, dtype, *, rounding, out_of_range, scalar_map):
     elements = x.ravel().tolist()
     mapped = [next((known[key] for key in known if key == v or (key != key and v != v)), None) for v in elements]
     numbers = [Fraction(0) if to is not None else exact.number(v) for to, v in zip(mapped, elements, strict=True)]
-    results = [exact.rounded(each, dtype) for each in numbers]
-    moved = [pair for pair in zip(results, numbers, strict=True) if pair[0] != pair[1]]
-    if out_of_range is None and any(result in (exact.INF, -exact.INF) for result, _ in moved):
+    results = [exact.rounded(each, dtype, ROUNDINGS[rounding]) for each in numbers]
+    moved = [result for result, each in zip(results, numbers, strict=True) if result != each]
+    if out_of_range is None and any(result in (exact.INF, -exact.INF) for result in moved):
         raise ValueError("x is out of range")
-    if moved and rounding != "nearest-even":
-        raise ValueError("rounding must be 'nearest-even'")
     values = [
         to if to is not None else math.nan if result is None else math.copysign(float(result), v)
         for to, result, v in zip(mapped, results, elements, strict=True)

@@ -1,0 +1,145 @@
+"""`python -m bench`: all that is done in a checkout, where the peers, the stored results and the pages are."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import machine, show
+from .cases import cases
+from .command import DEFAULT_BUDGET, DEFAULT_SIZES, measured, measuring, plot_option, run, sections
+from .options import FILE, console, threads_option
+from .results import read, stored
+from .rounds import Settings
+from .scan import command as scan_command
+from .scan import store as scan_results
+
+NOTHING_STORED = "there are no stored results: python -m bench run --full --json bench/results/NAME.json.gz"
+
+
+def results_of(ctx: Any, param: Any, path: Path | None) -> Path:
+    """Return the file that is named, or else the results of such a CPU, or else those that were measured last."""
+    if path is None:
+        found, mine = stored(), machine.cpu_name(machine.cpu())
+        path = min(found, key=lambda each: machine.cpu_name(found[each].machine) != mine, default=None)
+    if path is None:
+        raise click.UsageError(NOTHING_STORED)
+    if not path.is_file():
+        raise click.BadParameter(f"there is no file {str(path)!r}")
+    return path
+
+
+@click.group()
+def main() -> None:
+    """Measure fastq."""
+
+
+main.add_command(run)
+main.add_command(scan_command.scan)
+results_argument = click.argument("results_file", metavar="[JSON]", required=False, type=FILE, callback=results_of)
+
+
+@main.command()
+def report() -> None:
+    """Write docs/performance.md, a page for each other machine and the README's table, and the page of stored scans."""
+    from . import report as pages
+
+    found = stored()
+    if not found:
+        raise click.UsageError(NOTHING_STORED)
+    scans = scan_results.stored()
+    for path in pages.write(found, scans):
+        click.echo(f"{path} written")
+    for path in pages.outdated(found, scans):
+        click.echo(f"{path} is of no stored results: remove it")
+
+
+@main.command()
+@results_argument
+@plot_option(required=True)
+def plot(results_file: Path, plot_file: Path) -> None:
+    """Draw stored results."""
+    from . import plot as drawing
+
+    drawing.save(read(results_file), plot_file)
+
+
+@main.command(name="gguf-types")
+@click.argument("weights_file", metavar="[SAFETENSORS]", required=False, type=FILE)
+def gguf_types(weights_file: Path | None) -> None:
+    """Write the table and the picture of docs/howto/gguf.md: bits and noise of each type of GGUF on real weights."""
+    from . import gguf_types as types
+
+    try:
+        title, matrices = types.weights(weights_file)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    found = types.qualities(matrices)
+    types.PAGE.write_text(types.page(types.PAGE.read_text(encoding="utf-8"), title, found), encoding="utf-8")
+    types.draw(title, found)
+    click.echo(f"{types.PAGE} and {types.PICTURE} written")
+
+
+@main.command(name="show")
+@results_argument
+def show_stored(results_file: Path) -> None:
+    """Print the tables of stored results."""
+    show.show(read(results_file), console(), everyone=True)
+
+
+@main.command()
+@measuring
+@click.option(
+    "--against",
+    "results_file",
+    type=FILE,
+    callback=results_of,
+    help="Default: those of such a CPU, or else those measured last.",
+)
+@click.option("--scan/--no-scan", "with_scan", default=True, help="Whether a fixed part of the scan is measured too.")
+def gate(
+    results_file: Path,
+    with_scan: bool,
+    sizes: tuple[int, ...] | None,
+    works: list[Any],
+    threads: int,
+    peers: tuple[str, ...],
+    rounds: int,
+    budget: float | None,
+) -> None:
+    """Measure again, and report ratios that fell by more than 15 % against the stored ones; then exit with 1.
+
+    Of the scan the cells of `GATE` in bench/scan/grid.py are measured: a cliff, a wrong result, or a share of the
+    copy's speed that fell to less than half of that in the stored scan of such a CPU is reported.
+    """
+    from . import gate as gates
+
+    before = read(results_file)
+    if (stored_threads := before.settings["threads"]) != threads:
+        raise click.UsageError(f"{results_file.name} was measured with --threads {stored_threads}, not {threads}")
+    wanted = [case for case in cases(works, sizes or DEFAULT_SIZES) if before.get(case.name)]
+    settings = Settings(threads, peers, rounds, budget=DEFAULT_BUDGET if budget is None else budget)
+    now = measured(settings, wanted, None)
+    falls = list(gates.fallen(before, now))
+    for fall in falls:
+        click.echo(fall)
+    click.echo(f"{len(gates.compared(before, now))} cases compared with {results_file.name}, {len(falls)} fell")
+    sys.exit(bool(falls) | (with_scan and not scan_command.gate(threads)))
+
+
+def printed(name: str, threads: int) -> None:
+    """Measure one section and print its rows."""
+    for row in sections(threads)[name]:
+        click.echo("  ".join(f"{key} {_number(value)}" for key, value in row.items()))
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+for _name in ("scaling", "startup", "contention", "memory"):
+    main.command(name=_name, help=f"Measure {_name} alone.")(threads_option(functools.partial(printed, _name)))

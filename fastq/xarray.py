@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.dispatch import validation
 from fastq.dispatch.callers import in_own_thread
+from fastq.formats.floats import FLOATS
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.quantize import choose_qparams
 from fastq.system import lazy
@@ -112,7 +112,7 @@ def pack(ds: Dataset, dtype: str | DTypeLike = "int16", *, max_error: Mapping[st
         raise TypeError(f"max_error must be a dict of numbers by the names of variables, not {shown(max_error)}")
     qtype = as_qtype(dtype)
     as_choice(qtype.name, "dtype", FORMATS)
-    floats = {name: each for name, each in ds.data_vars.items() if native(each.dtype) in validation.FLOATS}
+    floats = {name: each for name, each in ds.data_vars.items() if native(each.dtype) in FLOATS}
     for name in max_error or {}:
         if name not in floats:
             raise TypeError(f"max_error names {name!r}, which is no variable of floats")

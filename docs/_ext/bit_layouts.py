@@ -1,5 +1,6 @@
 """The directive ``bit-layouts``: tables of code formats with their bits drawn, made from those in fastq/formats."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -13,32 +14,25 @@ from sphinx.util.docutils import SphinxDirective
 import fastq
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
-from fastq.formats.gguf import BLOCK_FORMATS
+from fastq.formats.gguf import BLOCK_FORMATS, BlockFormat
 from fastq.formats.qtypes import QTYPES, QType
 
 Box = tuple[float, str, str, str]  # width in units, class of its colour, text within, what a pointer over it shows
 
 BIT, HEIGHT = 16, 22  # pixels
 
-# bytes of the blocks of GGUF in their order: what, how many (ggml/src/ggml-common.h, block_*)
-BLOCKS: dict[str, tuple[tuple[str, int], ...]] = {
-    "Q4_0": (("d", 2), ("codes", 16)),
-    "Q4_1": (("d", 2), ("min", 2), ("codes", 16)),
-    "Q5_0": (("d", 2), ("high bits", 4), ("codes", 16)),
-    "Q5_1": (("d", 2), ("min", 2), ("high bits", 4), ("codes", 16)),
-    "Q8_0": (("d", 2), ("codes", 32)),
-    "Q2_K": (("scales", 16), ("codes", 64), ("d", 2), ("min", 2)),
-    "Q3_K": (("high bits", 32), ("codes", 64), ("scales", 12), ("d", 2)),
-    "Q4_K": (("d", 2), ("min", 2), ("scales", 12), ("codes", 128)),
-    "Q5_K": (("d", 2), ("min", 2), ("scales", 12), ("high bits", 32), ("codes", 128)),
-    "Q6_K": (("codes", 128), ("high bits", 64), ("scales", 16), ("d", 2)),
-    "IQ4_NL": (("d", 2), ("codes", 16)),
-    "IQ4_XS": (("d", 2), ("scales", 6), ("codes", 128)),
-    "TQ1_0": (("codes", 52), ("d", 2)),
-    "TQ2_0": (("codes", 64), ("d", 2)),
-    "MXFP4": (("d", 1), ("codes", 16)),
-    "NVFP4": (("d", 4), ("codes", 32)),
-}
+
+def block_parts(row: BlockFormat) -> tuple[tuple[str, int], ...]:
+    """Return what the bytes of a block are, in their order, and how many of each."""
+    owner = [""] * row.nbytes
+    for field in reversed(row.fields):
+        what = "high bits" if field.of == "codes" and field.shift else field.of
+        owner[field.at : field.at + field.nbytes] = [_SHOWN.get(what, what)] * field.nbytes
+    return tuple((what, len(list(same))) for what, same in itertools.groupby(owner))
+
+
+_SHOWN = {"mins": "scales"}  # which they share bytes with
+BLOCKS = {name: block_parts(row) for name, row in BLOCK_FORMATS.items()}
 _COLOURS = {"d": "sign", "min": "other", "scales": "exponent", "codes": "mantissa", "high bits": "fourth"}
 
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,36 +22,28 @@ from rich.console import Console
 from rich.progress import track
 
 from fastq.cli import demo as demonstration
-from fastq.cli import selfcheck
+from fastq.cli import files, selfcheck
 from fastq.cli.convert import convert_command
-from fastq.cli.files import (
-    EXISTING,
-    WRITABLE,
-    check_out,
-    failures,
-    force_option,
-    progress_bar,
-    range_option,
-    with_suffix,
-)
 from fastq.cli.gguf import gguf
 from fastq.cli.inspecting import compare, inspect, suggest
-from fastq.cli.report import FIGURES, TENSOR, print_conventions, print_facts, print_table, total_of
+from fastq.cli.report import CONVERTED, print_conventions, print_facts, print_table
 from fastq.config import versions
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import QTYPES, as_qtype
-from fastq.io.containers import Source, open_source
+from fastq.io.containers import open_source
 from fastq.io.dequantizing import dequantize_file
-from fastq.io.quantizing import Choice, quantize_file
+from fastq.io.pipeline import total_of
+from fastq.io.quantizing import Selection, quantize_file
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import tensors_of
 
 
-def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Interrupt the main thread again where Python dropped that in a destructor; print other exceptions as usual."""
-    if issubclass(dropped.exc_type, KeyboardInterrupt):
+def _signal_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Have a signal handled again whose exception Python dropped in a destructor; print other exceptions as usual."""
+    if issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit):
+        number = getattr(dropped.exc_value, "code", 128 + signal.SIGINT) - 128
         # by another thread, a moment later: here it would be dropped again
-        threading.Timer(0.01, _thread.interrupt_main).start()
+        threading.Timer(0.01, _thread.interrupt_main, [number]).start()
     else:
         sys.__unraisablehook__(dropped)
 
@@ -63,19 +55,15 @@ def _replace_what_streams_lack() -> None:
             stream.reconfigure(errors="replace")
 
 
-def main() -> None:
-    """Run the command line; a request to terminate unwinds it, so that no temporary file stays."""
+def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
+    """Run the command line; signals that end it raise an exception while `unwinding` is entered."""
     _replace_what_streams_lack()
-    sys.unraisablehook = _interrupt_again
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, signal.SIGTERM)
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    sys.unraisablehook = _signal_again
     try:
         with contextlib.ExitStack() as at_end:
             if sys.stdout is not None:
                 at_end.callback(sys.stdout.flush)
-            cli()
+            cli(obj=unwinding)
     except OSError as error:  # those of files are told by the commands
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write would fail at exit
         sys.exit(f"Error: standard output: {error.strerror or error}")
@@ -85,9 +73,10 @@ class Commands(click.Group):
     """A group of commands which Ctrl-C ends with one line and the exit code that shells expect."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
+        """Run a command; a signal that ends it unwinds it, so that no temporary file stays."""
         try:
-            return super().invoke(ctx)
+            with ctx.obj or contextlib.nullcontext():
+                return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             click.echo("".join(["Interrupted", *map(str, interrupt.args[:1])]), err=True)
             ctx.exit(128 + signal.SIGINT)
@@ -154,9 +143,9 @@ STORABLE = [
 ]
 FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
-TENSORS = with_suffix(".npy", ".safetensors")
+TENSORS = files.with_suffix(".npy", ".safetensors")
 
-in_argument = click.argument("source", metavar="IN", type=EXISTING, callback=TENSORS)
+in_argument = click.argument("source", metavar="IN", type=files.EXISTING, callback=TENSORS)
 
 
 # Commands
@@ -173,7 +162,7 @@ def demo(size: int) -> None:
     x = demonstration.weight_matrix(size)
     click.echo(f"{size} x {size} float32, {x.nbytes:,} bytes")
     outcomes = [demonstration.run(x, scheme) for scheme in demonstration.SCHEMES]
-    print_table([outcome.row for outcome in outcomes], FIGURES)
+    print_table(outcomes, demonstration.COLUMNS)
     wrong = sum(outcome.mismatches for outcome in outcomes)
     if wrong:
         raise click.ClickException(f"{wrong:,} codes, scales or zero points differ from the reference")
@@ -182,7 +171,7 @@ def demo(size: int) -> None:
 
 @cli.command(short_help="Quantize a .safetensors or .npy file.")
 @in_argument
-@click.argument("out", metavar="OUT", type=WRITABLE, callback=with_suffix(".safetensors"))
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".safetensors"))
 @click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
 @click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
@@ -190,7 +179,7 @@ def demo(size: int) -> None:
 @click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
 @click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
-@range_option
+@files.range_option
 @click.option(
     "--convention",
     type=click.Choice(STORABLE),
@@ -199,8 +188,14 @@ def demo(size: int) -> None:
     show_default=True,
     help=f"Whose arithmetic to follow, for formats that it has: {', '.join(STORABLE)}. fastq conventions prints them.",
 )
-@click.option("--nan", type=click.Choice(["raise", "zero"]), default="raise", show_default=True, help="Or take as 0.")
-@force_option
+@click.option(
+    "--nan",
+    type=click.Choice(["raise", "zero"]),
+    default="raise",
+    show_default=True,
+    help='"raise" stops at NaN, "zero" treats it as 0.',
+)
+@files.force_option
 def quantize(
     source: Path,
     out: Path,
@@ -219,34 +214,34 @@ def quantize(
     """Quantize the weights of a .safetensors file, or the array of a .npy file.
 
     OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Floating
-    tensors of two and more dimensions are quantized; what else there is, biases and weights of norms among it, is
-    copied, and the table says why. With --all vectors and scalars get one scale each, unless --block-size or the format
+    tensors of two and more dimensions are quantized; everything else (biases, norm weights) is copied; the table shows
+    the reason. With --all vectors and scalars get one scale each, unless --block-size or the format
     cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'. Model directories: fastq convert.
     """
     scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
-    check_out(source, out, force=force)
-    choice = Choice(include or ("*",), exclude, vectors or source.suffix == ".npy")
-    with failures(source, out):
+    files.check_out(source, out, force=force)
+    selection = Selection(include or ("*",), exclude, vectors or source.suffix == ".npy")
+    with files.failures(files.called(source), out):
         opened = open_source(source)
-        with _progress(opened) as advance:
-            rows = quantize_file(opened, out, scheme, choice, nan=nan, progress=advance)
-    print_table(rows, TENSOR + FIGURES, total=total_of(rows))
+        with files.progress_bar(opened.tensors.values()) as advance:
+            rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
+    print_table(rows, CONVERTED, total=total_of(rows))
 
 
-@cli.command(short_help="Turn such a file back into floats.")
+@cli.command(short_help="Restore floats from a quantized file.")
 @in_argument
-@click.argument("out", metavar="OUT", type=WRITABLE, callback=TENSORS)
-@force_option
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=TENSORS)
+@files.force_option
 def dequantize(source: Path, out: Path, force: bool) -> None:
     """Turn what `fastq quantize` wrote back into tensors of the original names, shapes and dtypes.
 
     OUT is a .safetensors file, or a .npy file if IN holds a single array.
     """
-    check_out(source, out, force=force)
-    with failures(source, out):
+    files.check_out(source, out, force=force)
+    with files.failures(files.called(source), out):
         opened = open_source(source)
-        with progress_bar(sum(spec.nbytes for spec in opened.tensors.values()), len(tensors_of(source))) as advance:
-            count = dequantize_file(opened, out, progress=lambda nbytes: advance(nbytes, 1))
+        with files.progress_bar(tensors_of(source).values()) as advance:
+            count = dequantize_file(opened, out, progress=advance)
     click.echo(f"{count} tensors dequantized: {source.stat().st_size:,} -> {out.stat().st_size:,} bytes")
 
 
@@ -277,13 +272,15 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
 
 @cli.command(
     add_help_option=False,
-    short_help="Measure speed beside other libraries.",
+    short_help="Compare speed with other libraries.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> None:
-    """Measure every operation beside other libraries and the memory's limit."""
-    importlib.import_module(f"{benchmark_package()}.command").run.main(list(arguments), "fastq bench")
+    """Compare every operation with other libraries and the memory's limit."""
+    run = importlib.import_module(f"{benchmark_package()}.command").run
+    with run.make_context("fastq bench", list(arguments)) as ctx:  # `main` would end it with "Aborted!"
+        run.invoke(ctx)
 
 
 @cli.command(short_help="Print versions, CPU and threads.")
@@ -302,10 +299,10 @@ def conventions() -> None:
     print_conventions()
 
 
-@cli.command(short_help="Print what completes in a shell.")
+@cli.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what completes commands and options in a shell: for bash, eval "$(fastq completion bash)" in ~/.bashrc."""
+    """Print a shell completion script: for bash, eval "$(fastq completion bash)" in ~/.bashrc."""
     complete = get_completion_class(shell)
     assert complete is not None  # of these three there are
     click.echo(complete(cli, {}, "fastq", "_FASTQ_COMPLETE").source())
@@ -321,13 +318,6 @@ def benchmark_package() -> str:
 
 
 # Bars go to standard error, and only if that is a terminal.
-
-
-@contextlib.contextmanager
-def _progress(source: Source) -> Iterator[Callable[[int], None]]:
-    """Show how many of the tensors of `source` and of their bytes are done."""
-    with progress_bar(sum(spec.nbytes for spec in source.tensors.values()), len(source.tensors)) as advance:
-        yield lambda nbytes: advance(nbytes, 1)
 
 
 def _tracked(indices: range) -> Iterable[int]:

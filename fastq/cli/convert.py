@@ -12,24 +12,16 @@ import click
 from click.core import ParameterSource
 
 from fastq.cli.convert_report import REPORTS, write_report
-from fastq.cli.files import check_replaceable, in_one_line, progress_bar, range_option, with_suffix
-from fastq.cli.report import Column, number_text, print_table, printable
-from fastq.io.checkpoints.converting import JOURNAL, Conversion, Converted, convert
+from fastq.cli.files import check_replaceable, failures, in_one_line, pairs_of, progress_bar, range_option, with_suffix
+from fastq.cli.report import CONVERTED, print_table, printable
+from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
+from fastq.io.checkpoints.converting import JOURNAL, Conversion, convert
 from fastq.io.checkpoints.dequantizing import Dequantization
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules, check_pattern
-from fastq.io.checkpoints.schemes import PRESETS, Scheme, as_scheme
+from fastq.io.pipeline import total_of
 
-CONVERTED: tuple[Column[Converted], ...] = (
-    ("tensor", lambda row: printable(row.name)),
-    ("shape", lambda row: row.shape),
-    ("bytes before", lambda row: f"{row.before:,}"),
-    ("scheme", lambda row: row.scheme),
-    ("bytes", lambda row: f"{row.after:,}"),
-    ("SQNR dB", lambda row: number_text(row.sqnr_db, ".2f")),
-    ("largest error", lambda row: number_text(row.max_abs_error, ".3g")),
-)
 AGAIN = "; what is finished stays, and the same command goes on from there"
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -44,30 +36,16 @@ def _patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
     return texts
 
 
-def _preset(ctx: click.Context, param: click.Parameter, name: str | None) -> Scheme | None:
-    return None if name is None else _scheme(name)
-
-
-def _scheme(name: str) -> Scheme:
+def _scheme(name: str) -> LayerScheme:
     try:
         return as_scheme(name)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
 
-def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, Scheme], ...]:
-    """Split each PATTERN=SCHEME at its last =, since patterns may have one."""
-    found = []
-    for text in texts:
-        pattern, equals, name = text.rpartition("=")
-        if not (pattern and equals):
-            raise click.BadParameter(f"{text!r} is not PATTERN=SCHEME")
-        found.append((_patterns(ctx, param, (pattern,))[0], _scheme(name)))
-    return tuple(found)
-
-
-def _report_path(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    return None if path is None else with_suffix(*REPORTS)(ctx, param, path)
+def _schemes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, LayerScheme], ...]:
+    pairs = pairs_of(texts, "PATTERN=SCHEME")
+    return tuple((_patterns(ctx, param, (pattern,))[0], _scheme(name)) for pattern, name in pairs)
 
 
 def _check_report(report: Path, source: Path, out: Path) -> None:
@@ -88,7 +66,12 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
 @click.command("convert", short_help="Quantize a model directory.")
 @click.argument("source", metavar="SRC", type=FOLDER)
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
-@click.option("--scheme", metavar="SCHEME", callback=_preset, help=f"One of {', '.join(PRESETS)}.")
+@click.option(
+    "--scheme",
+    metavar="SCHEME",
+    callback=lambda ctx, param, name: None if name is None else _scheme(name),
+    help=f"One of {', '.join(PRESETS)}.",
+)
 @click.option(
     "--scheme-for",
     "schemes",
@@ -112,13 +95,15 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
 )
 @click.option("--dequantize", is_flag=True, help="Turn a quantized directory back into floats.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), help="Of --dequantize; by default that of config.json.")
-@click.option("--report", type=click.Path(path_type=Path), callback=_report_path, help="Write the table to a file too.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), callback=with_suffix(*REPORTS), help="Write the table to a file too."
+)
 @click.option("--force", is_flag=True, help="Replace files in OUT, and remove its other .safetensors files.")
 def convert_command(
     source: Path,
     out: Path,
-    scheme: Scheme | None,
-    schemes: tuple[tuple[str, Scheme], ...],
+    scheme: LayerScheme | None,
+    schemes: tuple[tuple[str, LayerScheme], ...],
     ignore: tuple[str, ...],
     group_size: int | None,
     symmetric: bool | None,
@@ -145,7 +130,7 @@ def convert_command(
         raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
     if dtype and not dequantize:
         raise click.UsageError("--dtype goes with --dequantize")
-    with _failures(source, out):
+    with failures(source, out):
         if report is not None:
             _check_report(report, source, out)
         opened = ModelFolder(source)
@@ -154,12 +139,12 @@ def convert_command(
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
             rules = Rules(scheme.with_options(group_size, symmetric), ignore, schemes)
-            conversion = Quantization(opened, rules, upstream=convention == "compressed-tensors", method=method)
-        with _resumable(out), progress_bar(opened.nbytes, len(opened.tensors)) as advance:
+            conversion = Quantization(opened, rules, bit_exact=convention == "compressed-tensors", method=method)
+        with _resumable(out), progress_bar(opened.tensors.values()) as advance:
             rows = convert(conversion, out, force=force, progress=advance, notice=_notice)
     print_table(rows, CONVERTED, total=total_of(rows))
     if report is not None:
-        with _failures(source, report):
+        with failures(source, report):
             write_report(report, rows, conversion)
 
 
@@ -173,19 +158,6 @@ def _notice(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _failures(source: Path, out: Path) -> Iterator[None]:
-    """Turn an error of the data or of the file system into one line."""
-    try:
-        yield
-    except ValueError as error:
-        raise in_one_line(source, error) from error
-    except MemoryError as error:
-        raise in_one_line(source, f"out of memory: {error}") from error
-    except OSError as error:
-        raise in_one_line(error.filename or out, error.strerror or error) from error
-
-
-@contextlib.contextmanager
 def _resumable(out: Path) -> Iterator[None]:
     """Add to an interrupt, or to an error of the file system, how to go on, if there is something to go on with."""
     try:
@@ -196,13 +168,3 @@ def _resumable(out: Path) -> Iterator[None]:
         if isinstance(error, OSError):
             raise in_one_line(error.filename or out, f"{error.strerror or error}{AGAIN}") from error
         raise KeyboardInterrupt(AGAIN) from None
-
-
-def total_of(rows: list[Converted]) -> Converted:
-    """Return the line of sums, and of the largest error."""
-    errors = [row.max_abs_error for row in rows if row.max_abs_error is not None]
-    before, after, noise, signal = (
-        sum(getattr(row, name) for row in rows) for name in ("before", "after", "noise", "signal")
-    )
-    name = f"{len(rows)} tensors"
-    return Converted(name, "", "total", before, after, noise, signal, max(errors, default=None))

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from fastq.cli.page import page
 from fastq.cli.pictures import pictures_of_worst
+from fastq.cli.report import shape_text
 from fastq.cli.tables import Entry, csv_text, json_text
-from fastq.io.checkpoints.converting import Conversion, Converted
+from fastq.io.checkpoints.converting import Conversion
 from fastq.io.checkpoints.quantizing import Quantization
+from fastq.io.pipeline import Converted
 from fastq.system.atomic import replacing
 
 FIELDS = ("name", "shape", "scheme", "bytes_before", "bytes", "sqnr_db", "max_abs_error")
@@ -23,8 +25,8 @@ def write_report(path: Path, rows: list[Converted], conversion: Conversion) -> N
 
 
 def _entry(row: Converted) -> Entry:
-    values = row.name, row.shape, row.scheme, row.before, row.after, row.sqnr_db, row.max_abs_error
-    return dict(zip(FIELDS, values, strict=True))
+    about = row.name, shape_text(row.shape or ()) or "scalar", row.target, row.before, row.after
+    return dict(zip(FIELDS, (*about, row.sqnr_db, row.max_abs_error), strict=True))
 
 
 def _html(entries: list[Entry], conversion: Conversion) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 
 import fastq
 from fastq import reference
+from fastq.cli.report import Column
 from fastq.io.scheme import Scheme
-from fastq.io.speed import Row, Speed, timed, warm_seconds
-from fastq.results import QuantizedArray
+from fastq.results import Comparison, QuantizedArray
 
 SCHEMES = (
     Scheme("int8"),
@@ -29,25 +30,26 @@ SCHEMES = (
 class Outcome:
     """A line of the table, and how many codes, scales and zero points differ from the reference."""
 
-    row: Row
+    scheme: Scheme
+    nbytes: int
+    errors: Comparison
+    gelems: float
+    ratio: float
     mismatches: int
 
 
+COLUMNS: tuple[Column[Outcome], ...] = (
+    ("scheme", lambda line: str(line.scheme)),
+    ("bytes", lambda line: f"{line.nbytes:,}"),
+    ("SQNR dB", lambda line: f"{line.errors.sqnr_db:.2f}"),
+    ("largest error", lambda line: f"{line.errors.max_abs_error:.3g}"),
+    ("Gelem/s", lambda line: f"{line.gelems:.2f}"),
+    ("x NumPy", lambda line: f"{line.ratio:.1f}"),
+)
+
+
 def weight_matrix(size: int, seed: int = 0) -> NDArray[np.float32]:
-    """Return a matrix such as linear layers have: normal weights, and one column in a hundred far larger.
-
-    Parameters
-    ----------
-    size : int
-        Rows, and columns.
-    seed : int
-        Of the random numbers.
-
-    Returns
-    -------
-    ndarray of float32
-        Shape (size, size).
-    """
+    """Return a matrix such as linear layers have: normal weights, and one column in a hundred far larger."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((size, size), np.float32)
     x *= np.float32(0.02)
@@ -56,14 +58,15 @@ def weight_matrix(size: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def run(x: NDArray[Any], scheme: Scheme) -> Outcome:
-    """Quantize `x` by `scheme`, check it and measure it."""
-    q = fastq.quantize(x, **scheme.arguments())
-    expected, numpy_seconds = timed(lambda: reference.quantize(x, **scheme.arguments()))
-    speed = Speed(x.size, warm_seconds(x, q, scheme, 3), numpy_seconds)
-    errors = fastq.compare(x, q)
-    shape = " x ".join(map(str, x.shape))
-    row = Row("matrix", shape, str(scheme), x.nbytes, q.nbytes, errors.sqnr_db, errors.max_abs_error, speed)
-    return Outcome(row, count_mismatches(q, expected))
+    """Quantize `x` by `scheme`, check it and measure it: three times on warm kernels, and the reference."""
+    q, times = fastq.quantize(x, **scheme.arguments()), [time.perf_counter()]
+    for _ in range(3):
+        fastq.quantize(x, **scheme.arguments(), out=q.codes)
+        times.append(time.perf_counter())
+    expected = reference.quantize(x, **scheme.arguments())
+    seconds, numpy_seconds = float(np.diff(times).min()), time.perf_counter() - times[-1]
+    speeds = x.size / seconds / 1e9, numpy_seconds / seconds
+    return Outcome(scheme, q.nbytes, fastq.compare(x, q), *speeds, count_mismatches(q, expected))
 
 
 def count_mismatches(q: QuantizedArray, expected: QuantizedArray) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -26,6 +27,7 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITABLE = click.Path(path_type=Path)
 NO_OPTION = "; pass nan='zero' to take them for 0.0"  # what functions advise, and commands have no such argument for
 
+
 range_option = click.option(
     "--range",
     "method",
@@ -37,15 +39,24 @@ range_option = click.option(
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 
 
-def with_suffix(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path], Path]:
-    """Return a callback that refuses paths that do not end in one of the suffixes."""
+def with_suffix(*suffixes: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    """Return a callback that refuses paths that do not end in one of the suffixes; None is an option not given."""
 
-    def check(ctx: click.Context, param: click.Parameter, path: Path) -> Path:
-        if path.suffix not in suffixes:
+    def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+        if path is not None and path.suffix not in suffixes:
             raise click.BadParameter(f"{path.name!r} does not end in {' or '.join(suffixes)}")
         return path
 
     return check
+
+
+def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
+    """Split each PATTERN=NAME at its last =, since patterns may have one."""
+    for text in texts:
+        pattern, equals, name = text.rpartition("=")
+        if not (pattern and equals):
+            raise click.BadParameter(f"{text!r} is not {wanted}")
+        yield pattern, name
 
 
 def decibels(ctx: click.Context, param: click.Parameter, number: float | None) -> float | None:
@@ -63,7 +74,7 @@ def check_out(source: Path, out: Path, *, force: bool) -> None:
 
 
 def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> None:
-    """Refuse a file that no other may replace: one that is read, or is no plain file, or is in no folder.
+    """Refuse a file that no other may replace: one that is read, is not a plain file, or lies in no folder.
 
     A link counts as what it leads to, if that is there.
     """
@@ -80,14 +91,14 @@ def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> 
 
 
 @contextlib.contextmanager
-def failures(source: Path, out: Path) -> Iterator[None]:
-    """Turn an error of the data or of the file system into one line."""
+def failures(source: object, out: Path) -> Iterator[None]:
+    """Turn an error of the data, or of the file system, into one line about the source, or the file."""
     try:
         yield
     except ValueError as error:
-        raise in_one_line(called(source), error) from error
+        raise in_one_line(source, error) from error
     except MemoryError as error:
-        raise in_one_line(called(source), f"out of memory: {error}") from error
+        raise in_one_line(source, f"out of memory: {error}") from error
     except OSError as error:
         raise in_one_line(error.filename or out, error.strerror or error) from error
 
@@ -103,13 +114,13 @@ def in_one_line(subject: object, text: object) -> click.ClickException:
 
 
 @contextlib.contextmanager
-def progress_bar(nbytes: int, tensors: int) -> Iterator[Callable[[int, int], None]]:
-    """Show how many bytes and tensors are done, on standard error if that is a terminal."""
+def progress_bar(tensors: Collection[Any]) -> Iterator[Callable[[int, int], None]]:
+    """Show how many of some tensors and of their bytes are done, on standard error if that is a terminal."""
     text = TextColumn("{task.fields[done]} of {task.fields[tensors]} tensors")
     columns = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task, done = progress.add_task("", total=nbytes, tensors=tensors, done=0), 0
+        task, done = progress.add_task("", total=sum(t.nbytes for t in tensors), tensors=len(tensors), done=0), 0
 
         def advance(nbytes: int, tensors: int) -> None:
             nonlocal done

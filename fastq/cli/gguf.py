@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,35 +10,24 @@ from typing import Any
 
 import click
 
-from fastq.cli.files import EXISTING, WRITABLE, check_out, failures, force_option, progress_bar, with_suffix
+from fastq.cli import files
 from fastq.cli.report import Column, number_text, print_table, printable, shape_text
 from fastq.cli.tables import json_text
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
-from fastq.io.errors import sqnr
-from fastq.io.gguf.container import Field, GgufSource, TensorSpec, open_gguf
-from fastq.io.gguf.converting import Conversion, dequantize_gguf, quantize_gguf
+from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField, open_gguf
+from fastq.io.gguf.converting import dequantize_gguf, quantize_gguf
 from fastq.io.gguf.imatrix import load_imatrix
-from fastq.io.gguf.mixes import ALIASES, FLOAT_MIXES, MIXES, Wishes
+from fastq.io.gguf.mixes import ALIASES, FLOAT_MIXES, MIXES, TypeOverrides
+from fastq.io.pipeline import Converted, total_of
 
 NamedType = tuple[re.Pattern[str], str]
 
-GGUF = with_suffix(".gguf")
+GGUF = files.with_suffix(".gguf")
 LONGEST_VALUE = 60  # characters of a field's value in a table
 
 
 @dataclass(frozen=True)
-class Total:
-    """A line of sums."""
-
-    name: str
-    size: int
-    before: int
-    after: int
-    sqnr_db: float | None = None
-
-
-@dataclass(frozen=True)
-class Group:
+class TypeSum:
     """The tensors of a type."""
 
     name: str
@@ -48,38 +36,38 @@ class Group:
     after: int
 
 
-def _bits(line: Conversion | Total | Group) -> str:
-    return number_text(8 * line.after / line.size if line.size else None, ".3f")
+def _bits(nbytes: int, size: int) -> str:
+    return number_text(8 * nbytes / size if size else None, ".3f")
 
 
-CONVERSION: tuple[Column[Any], ...] = (
+CONVERSION: tuple[Column[Converted], ...] = (
     ("tensor", lambda line: printable(line.name)),
-    ("shape", lambda line: "" if isinstance(line, Total) else shape_text(line.shape)),
-    ("from", lambda line: "" if isinstance(line, Total) else line.source.name),
+    ("shape", lambda line: shape_text(line.shape or ())),
+    ("from", lambda line: line.source),
     ("bytes before", lambda line: f"{line.before:,}"),
-    ("to", lambda line: "total" if isinstance(line, Total) else line.target.name),
+    ("to", lambda line: line.target),
     ("bytes", lambda line: f"{line.after:,}"),
-    ("bits", _bits),
+    ("bits", lambda line: _bits(line.after, line.size)),
     ("SQNR dB", lambda line: number_text(line.sqnr_db, ".2f")),
 )
-TENSOR: tuple[Column[TensorSpec], ...] = (
+TENSOR: tuple[Column[GgufTensor], ...] = (
     ("tensor", lambda spec: printable(spec.name)),
     ("type", lambda spec: spec.kind.name),
     ("shape", lambda spec: shape_text(spec.shape)),
     ("bytes", lambda spec: f"{spec.nbytes:,}"),
     ("bits", lambda spec: number_text(spec.kind.bits, ".3f")),
 )
-FIELD: tuple[Column[Field], ...] = (
+FIELD: tuple[Column[MetadataField], ...] = (
     ("key", lambda field: printable(field.key)),
     ("type", lambda field: field.type_name),
     ("value", lambda field: _value_text(field)),
 )
-GROUP: tuple[Column[Group], ...] = (
+TYPES: tuple[Column[TypeSum], ...] = (
     ("type", lambda line: line.name),
     ("tensors", lambda line: f"{line.tensors:,}"),
     ("values", lambda line: f"{line.size:,}"),
     ("bytes", lambda line: f"{line.after:,}"),
-    ("bits", _bits),
+    ("bits", lambda line: _bits(line.after, line.size)),
 )
 
 
@@ -91,12 +79,9 @@ def _type_name(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 
 
 def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[NamedType, ...]:
-    """Split each REGEX=TYPE at its last =, since patterns may have one."""
+    """Return regular expressions and the types of the tensors that they are for."""
     found = []
-    for text in texts:
-        pattern, equals, kind = text.rpartition("=")
-        if not (pattern and equals):
-            raise click.BadParameter(f"{text!r} is not REGEX=TYPE")
+    for pattern, kind in files.pairs_of(texts, "REGEX=TYPE"):
         try:
             found.append((re.compile(pattern), _type_name(ctx, param, kind) or ""))
         except re.error as error:
@@ -105,11 +90,11 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 
 
 @click.command(short_help="Quantize a GGUF file.")
-@click.argument("source", metavar="IN", type=EXISTING, callback=GGUF)
-@click.argument("out", metavar="OUT", type=WRITABLE, callback=GGUF)
+@click.argument("source", metavar="IN", type=files.EXISTING, callback=GGUF)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=GGUF)
 @click.option("--type", "kind", metavar="TYPE", help=f"One of {', '.join(MIXES)}; with --dequantize F32, F16 or BF16.")
 @click.option("--dequantize", is_flag=True, help="Turn blocks back into floats: F32, or another --type.")
-@click.option("--imatrix", type=EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
+@click.option("--imatrix", type=files.EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
 @click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
 @click.option(
     "--tensor-type",
@@ -122,7 +107,7 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 @click.option("--output-tensor-type", callback=_type_name, metavar="TYPE", help="Type of output.weight.")
 @click.option("--token-embedding-type", callback=_type_name, metavar="TYPE", help="Type of the token embeddings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
-@force_option
+@files.force_option
 def gguf(
     source: Path,
     out: Path,
@@ -141,25 +126,25 @@ def gguf(
     OUT is a GGUF file that llama.cpp runs, with the metadata of IN. TYPE is a mix: Q4_K_M has most tensors in Q4_K and
     the sensitive ones in Q6_K. --dequantize is the way back.
     """  # fmt: skip
-    wishes = Wishes(pure, named, output_tensor_type, token_embedding_type)
-    if dequantize and (imatrix or wishes != Wishes()):
+    overrides = TypeOverrides(pure, named, output_tensor_type, token_embedding_type)
+    if dequantize and (imatrix or overrides != TypeOverrides()):
         raise click.UsageError("--dequantize goes with --type F32, F16 or BF16 only")
     mix = _mix(kind, FLOAT_MIXES if dequantize else MIXES, "F32" if dequantize else None)
-    check_out(source, out, force=force)
-    with failures(source, out):
+    files.check_out(source, out, force=force)
+    with files.failures(files.called(source), out):
         opened = open_gguf(source)
         weights = (imatrix, load_imatrix(imatrix)) if imatrix else None
-        with progress_bar(sum(spec.nbytes for spec in opened.tensors.values()), len(opened.tensors)) as advance:
+        with files.progress_bar(opened.tensors.values()) as advance:
             if dequantize:
                 rows = dequantize_gguf(opened, out, mix, progress=advance)
             else:
-                rows = quantize_gguf(opened, out, mix, wishes, imatrix=weights, progress=advance)
+                rows = quantize_gguf(opened, out, mix, overrides, imatrix=weights, progress=advance)
     _print_conversions(rows, as_json=as_json)
 
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
     """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits a weight."""
-    with failures(source, source):
+    with files.failures(files.called(source), source):
         opened = open_gguf(source)
     if as_json:
         click.echo(json_text(_inspected(opened)), nl=False)
@@ -168,7 +153,7 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
     print_table(list(opened.tensors.values()), TENSOR)
     groups = list(_groups(opened.tensors.values()))
     sums = (sum(getattr(group, part) for group in groups) for part in ("tensors", "size", "after"))
-    print_table(groups, GROUP, total=Group("total", *sums))
+    print_table(groups, TYPES, total=TypeSum("total", *sums))
 
 
 def _mix(kind: str | None, mixes: dict[str, Any], default: str | None) -> Any:
@@ -184,25 +169,21 @@ def _mix(kind: str | None, mixes: dict[str, Any], default: str | None) -> Any:
 # What is printed
 
 
-def _print_conversions(rows: list[Conversion], *, as_json: bool) -> None:
-    measured = [row for row in rows if row.sqnr_db is not None]
-    ratio = sqnr(sum(row.signal for row in measured), sum(row.noise for row in measured)) if measured else None
-    size = sum(row.size for row in rows)
-    total = Total(f"{len(rows)} tensors", size, sum(row.before for row in rows), sum(row.after for row in rows), ratio)
+def _print_conversions(rows: list[Converted], *, as_json: bool) -> None:
+    total = total_of(rows)
     if not as_json:
         print_table(rows, CONVERSION, total=total)
         return
     tensors = [
-        {"name": row.name, "shape": row.shape, "from": row.source.name, "to": row.target.name, **_figures(row)}
+        {"name": row.name, "shape": row.shape, "from": row.source, "to": row.target, **_figures(row)}
         | {"imatrix": row.weighted}
         for row in rows
     ]
     click.echo(json_text({"tensors": tensors, **_figures(total)}), nl=False)
 
 
-def _figures(line: Conversion | Total) -> dict[str, Any]:
-    ratio = line.sqnr_db if line.sqnr_db is not None and math.isfinite(line.sqnr_db) else None
-    return {"bytes_before": line.before, "bytes": line.after, "sqnr_db": ratio}
+def _figures(line: Converted) -> dict[str, Any]:
+    return {"bytes_before": line.before, "bytes": line.after, "sqnr_db": line.sqnr_db}
 
 
 def _inspected(source: GgufSource) -> dict[str, Any]:
@@ -215,16 +196,16 @@ def _inspected(source: GgufSource) -> dict[str, Any]:
     return {"metadata": fields, "tensors": tensors}
 
 
-def _groups(specs: Iterable[TensorSpec]) -> Iterable[Group]:
+def _groups(specs: Iterable[GgufTensor]) -> Iterable[TypeSum]:
     """Return a line for each type of tensors."""
-    groups: dict[TensorType, list[TensorSpec]] = {}
+    groups: dict[TensorType, list[GgufTensor]] = {}
     for spec in specs:
         groups.setdefault(spec.kind, []).append(spec)
     for kind, group in groups.items():
-        yield Group(kind.name, len(group), sum(spec.size for spec in group), sum(spec.nbytes for spec in group))
+        yield TypeSum(kind.name, len(group), sum(spec.size for spec in group), sum(spec.nbytes for spec in group))
 
 
-def _value_text(field: Field) -> str:
+def _value_text(field: MetadataField) -> str:
     """Return a value in one short line; of an array only the first elements."""
     value = field.value()
     text = (

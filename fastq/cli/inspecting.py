@@ -20,18 +20,15 @@ from fastq.cli.page import page
 from fastq.cli.pictures import Errors, pictures_of_worst
 from fastq.cli.report import Column, number_text, print_table, printable, shape_text
 from fastq.cli.tables import Entry, csv_text, json_text
-from fastq.io.containers import Source, open_source
-from fastq.io.gguf.container import GgufSource, open_gguf
 from fastq.io.records import FLOATS
 from fastq.io.scheme import Scheme
-from fastq.io.tensors import PIECE, SUFFIXES, Extent, Tensor, extent_of, tensors_of
+from fastq.io.tensors import PIECE, Extent, Tensor, extent_of, tensors_of
 from fastq.plot.candidates import FAMILIES, Measured, Trial
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.atomic import replacing
 
 READABLE = click.Path(exists=True, path_type=Path)
 PAGE = click.Path(path_type=Path, dir_okay=False)
-HTML = with_suffix(".html")
 TOO_FAR = 3  # exit code of `compare` and `suggest` where a tensor does not reach what was asked for
 OUTLIERS_SHOWN = 4
 
@@ -76,9 +73,9 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
         inspect_gguf(source, as_json=as_json)
         return
     _check_suffix(source)
-    with failures(source, source):
+    with failures(called(source), source):
         tensors = tensors_of(source)
-        with progress_bar(sum(tensor.nbytes for tensor in tensors.values()), len(tensors)) as advance:
+        with progress_bar(tensors.values()) as advance:
             lines = [_inspected(tensor, header, advance) for tensor in tensors.values()]
     if as_json:
         click.echo(json_text([_as_json(line) for line in lines]), nl=False)
@@ -89,7 +86,7 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 
 def _check_suffix(source: Path) -> None:
     if not source.is_dir() and source.suffix not in (".npy", ".safetensors", ".gguf"):
-        raise click.BadParameter(f"{source.name!r} is no folder and no .npy, .safetensors or .gguf file")
+        raise click.BadParameter(f"{source.name!r} is neither a folder nor a .npy, .safetensors or .gguf file")
 
 
 def _inspected(tensor: Tensor, header: bool, advance: Any) -> Inspected:
@@ -145,16 +142,12 @@ COMPARED: tuple[Column[Any], ...] = (
 )
 
 
-def _page_path(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    return None if path is None else HTML(ctx, param, path)
-
-
 @click.command(short_help="Measure errors of one file against another.")
 @click.argument("a", metavar="A", type=READABLE)
 @click.argument("b", metavar="B", type=READABLE)
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV.")
-@click.option("--html", type=PAGE, metavar="PAGE", callback=_page_path, help="Write a page that sorts: a .html file.")
+@click.option("--html", type=PAGE, metavar="PAGE", callback=with_suffix(".html"), help="Write a sortable HTML report.")
 @click.option(
     "--at-least", type=float, metavar="DB", callback=decibels, help="Exit with 3 if a tensor has a lower SQNR."
 )
@@ -172,12 +165,12 @@ def compare(a: Path, b: Path, form: str | None, html: Path | None, at_least: flo
         _check_suffix(source)
     if html is not None:
         check_replaceable(html, "--html", {"A": a, "B": b})
-    with failures(a, html or a):
+    with failures(called(a), html or a):
         ours, theirs = _tensors_of_both(a, b)
         common = _common(a, b, ours, theirs)
         same = _others_are_same(a, b, [(ours[name], theirs[name]) for name in common])
         common = [name for name in common if _is_measured(ours[name], theirs[name]) and math.prod(ours[name].shape) > 0]
-        with progress_bar(sum(ours[name].nbytes for name in common), len(common)) as advance:
+        with progress_bar([ours[name] for name in common]) as advance:
             lines = [_compared(name, ours[name], theirs[name], advance) for name in common]
         if html is not None:
             text = _page(called(a), called(b), lines, lambda name: _operands(ours[name], theirs[name]))
@@ -209,7 +202,7 @@ def _common(a: Path, b: Path, ours: dict[str, Tensor], theirs: dict[str, Tensor]
         click.echo(f"{printable(name)}: only in {called(a if name in ours else b)}", err=True)
     common = [name for name in ours if name in theirs]
     if not common:
-        raise in_one_line(called(b), f"has no tensor of a name of {called(a)}")
+        raise in_one_line(called(b), f"has no tensor whose name is in {called(a)}")
     for name in common:
         x, y = ours[name].shape, theirs[name].shape
         if x != y:
@@ -223,12 +216,9 @@ def _is_measured(x: Tensor, y: Tensor) -> bool:
 
 def _others_are_same(a: Path, b: Path, pairs: list[tuple[Tensor, Tensor]]) -> bool:
     """Return whether tensors that can't be measured are the same in A and B; name each and what is so."""
-    pairs = [pair for pair in pairs if not _is_measured(*pair)]
-    if not pairs:
-        return True
-    ours, theirs, alike = _sources_of(a), _sources_of(b), True
-    for x, y in pairs:
-        same = x.scheme == y.scheme and _are_same(_stored(ours, x.name), _stored(theirs, y.name))
+    alike = True
+    for x, y in (pair for pair in pairs if not _is_measured(*pair)):
+        same = x.scheme == y.scheme and x.raw is not None and y.raw is not None and _are_same(x.raw(), y.raw())
         if x.scheme != y.scheme:
             found = f"{x.scheme} in {called(a)} and {y.scheme} in {called(b)}"
         else:
@@ -236,23 +226,6 @@ def _others_are_same(a: Path, b: Path, pairs: list[tuple[Tensor, Tensor]]) -> bo
         click.echo(printable(f"{x.name}: not measured: {found}"), err=True)
         alike = alike and same
     return alike
-
-
-def _sources_of(path: Path) -> list[Source | GgufSource]:
-    if path.suffix == ".gguf" and not path.is_dir():
-        return [open_gguf(path)]
-    files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
-    return [open_source(file) for file in files]
-
-
-def _stored(sources: list[Source | GgufSource], name: str) -> NDArray[np.uint8]:
-    """Return the bytes of the tensor of a name in one of the files."""
-    source = next(source for source in sources if name in source.tensors)
-    if not source.tensors[name].nbytes:
-        return np.empty(0, np.uint8)
-    if isinstance(source, GgufSource):
-        return np.ascontiguousarray(source.load(name)).reshape(-1).view(np.uint8)
-    return source.raw(name)
 
 
 def _are_same(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> bool:
@@ -351,11 +324,11 @@ def suggest(source: Path, sqnr: float) -> None:
     Exit codes: 0, 1 for a file that can't be read, 2 for wrong arguments, 3 if a tensor reaches it with no scheme.
     """
     _check_suffix(source)
-    with failures(source, source):
+    with failures(called(source), source):
         tensors = [tensor for tensor in tensors_of(source).values() if _is_weight(tensor)]
         if not tensors:
             raise in_one_line(called(source), f"no tensor of two axes or more of {', '.join(FLOATS)}")
-        with progress_bar(sum(tensor.nbytes for tensor in tensors), len(tensors)) as advance:
+        with progress_bar(tensors) as advance:
             lines = [_suggested(tensor, sqnr, advance) for tensor in tensors]
     print_table(lines, SUGGESTED)
     before, after = sum(line.tensor.nbytes for line in lines), sum(line.after for line in lines)

@@ -81,7 +81,7 @@ def page(
 ) -> str:
     """Return a page with a row for each entry, whose fields are of `TITLES`, and pictures, of which the first is open.
 
-    The ratio `sqnr_db` has a bar beside it, as long as its share of the largest one.
+    The ratio `sqnr_db` has a bar next to it, as long as its share of the largest one.
     """
     ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
     most = max(ratios, default=1.0)

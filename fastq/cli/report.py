@@ -16,7 +16,7 @@ from rich.table import Table
 
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
-from fastq.io.speed import Row
+from fastq.io.pipeline import Converted
 
 UNLIMITED = 1_000_000  # columns: of what no table has more
 PAGE = 80  # columns of paragraphs where no terminal tells its width
@@ -25,18 +25,14 @@ UNBROKEN = "\0"  # in place of a space at which no line is broken
 Line = TypeVar("Line")
 Column = tuple[str, Callable[[Line], str]]
 
-TENSOR: tuple[Column[Row], ...] = (
+CONVERTED: tuple[Column[Converted], ...] = (
     ("tensor", lambda row: printable(row.name)),
-    ("shape", lambda row: row.shape),
+    ("shape", lambda row: "" if row.shape is None else shape_text(row.shape) or "scalar"),
     ("bytes before", lambda row: f"{row.before:,}"),
-)
-FIGURES: tuple[Column[Row], ...] = (
-    ("scheme", lambda row: row.scheme),
+    ("scheme", lambda row: row.target),
     ("bytes", lambda row: f"{row.after:,}"),
     ("SQNR dB", lambda row: number_text(row.sqnr_db, ".2f")),
     ("largest error", lambda row: number_text(row.max_abs_error, ".3g")),
-    ("Gelem/s", lambda row: number_text(row.speed.gelems if row.speed else None, ".2f")),
-    ("x NumPy", lambda row: number_text(row.speed.ratio if row.speed else None, ".1f")),
 )
 TEXT = ("tensor", "scheme", "type", "from", "to", "key", "value")
 
@@ -46,17 +42,8 @@ def print_table(
 ) -> None:
     """Print one line per row, and the total below a rule, on standard output.
 
-    A terminal that is too narrow gets the rows one below the other, each with its columns wrapped. Where nothing tells
-    the width, as in a pipe, a row is a line, however long.
-
-    Parameters
-    ----------
-    rows, total : sequence of Line, Line
-        What to print.
-    columns : sequence of Column
-        Titles, and the texts of a row.
-    width : int, optional
-        Columns of the terminal; by default those of the one there is.
+    A terminal narrower than the table gets the rows one below the other, each with its columns wrapped. Where nothing
+    tells the width, as in a pipe, a row is a line, however long.
     """
     table = Table(box=SIMPLE_HEAD)
     for title, _ in columns:
@@ -123,21 +110,6 @@ def print_conventions() -> None:
             text = f"{title:10}  {formula(first)}"
             for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent=" " * 14):
                 click.echo(line)
-
-
-def total_of(rows: Sequence[Row]) -> Row:
-    """Return the row of sums, and of the largest error."""
-    errors = [row.max_abs_error for row in rows if row.max_abs_error is not None]
-    speeds = [row.speed for row in rows if row.speed is not None]
-    return Row(
-        name=f"{len(rows)} tensors",
-        shape="",
-        scheme="total",
-        before=sum(row.before for row in rows),
-        after=sum(row.after for row in rows),
-        max_abs_error=max(errors, default=None),
-        speed=sum(speeds[1:], speeds[0]) if speeds else None,
-    )
 
 
 def number_text(value: float | None, style: str) -> str:

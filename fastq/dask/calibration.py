@@ -14,7 +14,7 @@ from dask.delayed import delayed
 from fastq.dask import tasks
 from fastq.dask.parts import Parts
 from fastq.dask.requests import blockwise
-from fastq.dispatch.granularity import kept_axes
+from fastq.formats.granularity import granularity
 from fastq.operations.calibrate import Calibrator, side_by_side
 
 
@@ -22,7 +22,7 @@ def calibrate(x: da.Array, dtype: Any, options: dict[str, Any], split_every: int
     """Return the graph of `fastq.dask.calibrate`."""
     make = functools.partial(Calibrator, dtype, **options)
     axis = make().axis
-    parts = Parts(x.chunks, kept_axes(axis, x.ndim), 0)
+    parts = Parts(x.chunks, granularity(axis, 0, x.ndim))
     ones = {axis: (1,) * len(sizes) for axis, sizes in enumerate(parts.chunks)}
     seen = blockwise(
         tasks.seen, parts.all_axes, x, parts.all_axes, dtype=object, adjust_chunks=ones, token="calibrator", make=make

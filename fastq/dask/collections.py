@@ -15,8 +15,8 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from fastq import results
+from fastq.formats.qtypes import check_stored_codes
 from fastq.results import without_checks
-from fastq.results.storage import check_stored_codes
 from fastq.system.arguments import as_shape, is_a, is_lazy, shown
 
 NUMBERS = "scale", "zero_point", "tensor_scale"

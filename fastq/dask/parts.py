@@ -5,27 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QType
 
 Chunks = tuple[tuple[int, ...], ...]
 
 
 class Parts(NamedTuple):
-    """The chunks of an array, and the axes and block size of its parameters.
+    """The chunks of an array, and which elements share parameters.
 
     Attributes
     ----------
     chunks : tuple of tuple of int
         Of each axis; NaN where dask does not know them.
-    axes : tuple of int or None
-        The axes that keep parameters of their own, sorted and not negative.
-    block_size : int
-        Elements in a block along the one axis; 0: no blocks.
+    granularity : Granularity
+        What each parameter belongs to.
     """
 
     chunks: Chunks
-    axes: tuple[int, ...] | None
-    block_size: int
+    granularity: Granularity
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,7 +38,7 @@ class Parts(NamedTuple):
     @property
     def kept(self) -> tuple[int, ...]:
         """Axes that parameters have too."""
-        return self.all_axes if self.block_size else self.axes or ()
+        return self.granularity.parameter_axes(len(self.chunks))
 
     @property
     def reduced(self) -> tuple[int, ...]:
@@ -50,10 +48,12 @@ class Parts(NamedTuple):
     @property
     def parameter_chunks(self) -> Chunks:
         """Chunks of the parameters."""
+        size = self.granularity.block_size
         return tuple(
-            tuple(_count(size, self.block_size) for size in sizes) if self.axes == (axis,) else sizes
-            for axis, sizes in enumerate(self.chunks)
-            if axis in self.kept
+            tuple(-(-n // size) for n in self.chunks[axis])
+            if size and axis in self.granularity.kept
+            else self.chunks[axis]
+            for axis in self.kept
         )
 
     @property
@@ -71,7 +71,8 @@ class Parts(NamedTuple):
         """
         last = len(self.chunks) - 1
         for axis, sizes in enumerate(self.chunks):
-            multiple = self.block_size if self.block_size and self.axes == (axis,) else 1
+            size = self.granularity.block_size
+            multiple = size if size and axis in self.granularity.kept else 1
             if qtype is not None and qtype.packed and axis == last:
                 multiple = math.lcm(multiple, 8 // math.gcd(8, qtype.bits))
             _check_multiple(axis, sizes, multiple)
@@ -83,10 +84,6 @@ def value_chunks(chunks: Chunks, shape: tuple[int, ...], qtype: QType) -> Chunks
         return chunks if shape else ()
     sizes = tuple(size * 8 // qtype.bits for size in chunks[-1][:-1])
     return (*chunks[:-1], (*sizes, shape[-1] - sum(sizes)))
-
-
-def _count(size: int, block_size: int) -> int:
-    return -(-size // block_size) if block_size else size
 
 
 def _check_multiple(axis: int, sizes: tuple[int, ...], multiple: int) -> None:

@@ -11,88 +11,87 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from fastq import results
 from fastq.dask import given, tasks
 from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled
 from fastq.dask.parts import Parts
-from fastq.dask.requests import Request, blockwise, codes_of
+from fastq.dask.requests import arguments, blockwise, codes_of, dtype_in
+from fastq.dispatch.cache import Call
 from fastq.dispatch.calibration import Scheme
-from fastq.dispatch.granularity import kept_axes
-from fastq.dispatch.ranged import RangeOptions
-from fastq.formats.range_methods import as_range_method
+from fastq.formats.granularity import Granularity
+from fastq.formats.qtypes import QType
+from fastq.requests.options import QuantizeOptions
+from fastq.requests.values import Request, by_range, dtype_of_fakes, ranges_of
 from fastq.results import without_checks
-from fastq.system.arguments import as_axis, as_block_size, native
+from fastq.system.arguments import native
 
 _PAIR = -1  # the index of the axis of minima and maxima
 
 
-def quantize(request: Request) -> QuantizedArray:
+def quantize(call: Call) -> QuantizedArray:
     """Return the graph of `fastq.quantize` without parameters."""
-    like = request.of_one("quantize")
-    parts = request.parts(like.qparams)
-    parts.check_aligned(like.dtype)
-    if not _in_one_pass(parts, like.qparams):
-        return given.quantize(_second_pass(request, _by_ends(request, parts, like.qparams)))
-    quantized = _in_tasks(request, parts)
-    operands = quantized, parts.all_axes
-    codes = codes_of(parts.chunks, like.dtype, tasks.field, *operands, dtype=like.codes.dtype, attribute="codes")
-    return without_checks(QuantizedArray, codes, _fields(quantized, parts, like.qparams), request.x.shape)
+    request, parts = _request(call)
+    parts.check_aligned(request.qtype)
+    if not _in_one_pass(parts, request.qtype):
+        return given.quantize_with_qparams(_second_pass(call, _by_ends(call, parts, request)))
+    quantized = _in_tasks(call, parts)
+    codes = codes_of(parts.chunks, request.qtype, tasks.field, quantized, parts.all_axes, attribute="codes")
+    return without_checks(QuantizedArray, codes, _fields(quantized, parts, request), call.x.shape)
 
 
-def fake_quantize(request: Request) -> da.Array:
+def fake_quantize(call: Call) -> da.Array:
     """Return the graph of `fastq.fake_quantize` without parameters."""
-    values, params = request.of_one("fake_quantize"), request.of_one("quantize").qparams
-    parts = request.parts(params)
+    request, parts = _request(call)
     parts.check_aligned()
-    if _in_one_pass(parts, params):
-        return _in_tasks(request, parts, values.dtype)
-    return given.fake_quantize(_second_pass(request, _by_ends(request, parts, params)))
+    if _in_one_pass(parts, request.qtype):
+        return _in_tasks(call, parts, dtype_of_fakes(call.x.dtype))
+    return given.fake_quantize_with_qparams(_second_pass(call, _by_ends(call, parts, request)))
 
 
-def choose_qparams(request: Request) -> QParams:
+def choose_qparams(call: Call) -> QParams:
     """Return the graph of `fastq.choose_qparams`."""
-    like = request.of_one("choose_qparams")
-    parts = request.parts(like)
+    request, parts = _request(call)
     parts.check_aligned()
-    return (
-        _fields(_in_tasks(request, parts), parts, like) if _in_one_pass(parts, like) else _by_ends(request, parts, like)
-    )
+    if _in_one_pass(parts, request.qtype):
+        return _fields(_in_tasks(call, parts), parts, request)
+    return _by_ends(call, parts, request)
 
 
-def minmax(request: Request) -> tuple[da.Array, da.Array]:
+def minmax(call: Call) -> tuple[da.Array, da.Array]:
     """Return the graph of `fastq.minmax`."""
-    request.of_one("minmax")
-    axis, block_size, nan = request.options
-    parts = Parts(request.x.chunks, kept_axes(axis, request.x.ndim), as_block_size(block_size, as_axis(axis)))
+    x = call.x
+    parts = Parts(x.chunks, ranges_of(dtype_in(x, "x"), (1,) * x.ndim, call.options))
     parts.check_aligned()
-    ends = _ends(request.x, parts, nan)
+    ends = _ends(x, parts, call.options.nan)
     return ends[0], ends[1]
 
 
-def _in_one_pass(parts: Parts, params: results.QParams) -> bool:
+def _request(call: Call) -> tuple[Request, Parts]:
+    """Return the request for parameters from ranges, and which chunks have which."""
+    x = call.x
+    request = by_range(dtype_in(x, "x"), x.ndim, call.options)
+    return request, Parts(x.chunks, request.granularity)
+
+
+def _in_one_pass(parts: Parts, qtype: QType) -> bool:
     """Return whether each task has all that its parameters depend on."""
-    if params.dtype.has_tensor_scale and any(len(sizes) > 1 for sizes in parts.chunks):
-        raise ValueError(
-            f"x must be one chunk for {params.dtype}, whose scale belongs to the whole array: x.rechunk(-1)"
-        )
+    if qtype.has_tensor_scale and any(len(sizes) > 1 for sizes in parts.chunks):
+        raise ValueError(f"x must be one chunk for {qtype}, whose scale belongs to the whole array: x.rechunk(-1)")
     return parts.within_chunks
 
 
-def _in_tasks(request: Request, parts: Parts, dtype: Any = object) -> da.Array:
-    operands = request.x, parts.all_axes
-    return blockwise(
-        tasks.by_range, parts.all_axes, *operands, dtype=dtype, token=request.operation, **request.arguments
-    )
+def _in_tasks(call: Call, parts: Parts, dtype: Any = object) -> da.Array:
+    operands = call.x, parts.all_axes
+    return blockwise(tasks.by_range, parts.all_axes, *operands, dtype=dtype, token=call.operation, **arguments(call))
 
 
-def _second_pass(request: Request, params: QParams) -> Request:
+def _second_pass(call: Call, params: QParams) -> Call:
     """Return an operation that takes the parameters that the first pass has found."""
-    ranged = RangeOptions(*request.options)
-    options, types = (ranged.saturate, ranged.nan, params.key), (type(ranged.saturate),)
-    return request._replace(operation=f"{request.operation}_with_qparams", qparams=params, options=options, types=types)
+    saturate, nan = call.options.saturate, call.options.nan
+    options, types = QuantizeOptions(saturate, nan, params.key), (type(saturate),)
+    return call._replace(operation=f"{call.operation}_with_qparams", qparams=params, options=options, types=types)
 
 
-def _by_ends(request: Request, parts: Parts, like: results.QParams) -> QParams:
+def _by_ends(call: Call, parts: Parts, request: Request) -> QParams:
     """Return the parameters of the minima and maxima of all chunks.
 
     Raises
@@ -100,28 +99,27 @@ def _by_ends(request: Request, parts: Parts, like: results.QParams) -> QParams:
     ValueError
         If ranges are to be searched for, which needs all elements of each at once.
     """
-    options = RangeOptions(*request.options)
-    if as_range_method(options.method) is not None:
+    if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(
             "range must be 'minmax' where a scale belongs to several chunks of x; for a search, each scale needs its "
             f"elements in one: x.rechunk({{{axes}}})"
         )
-    ends = _ends(request.x, parts, "raise" if options.nan == "raise" else "zero")
+    ends = _ends(call.x, parts, "raise" if request.nan == "raise" else "zero")
     index = tuple(range(ends.ndim - 1))
     operands = ends, (_PAIR, *index)
-    scheme = Scheme(like.dtype, like.axis, like.symmetric, like.convention)
+    scheme = Scheme(request.qtype, request.axis, request.symmetric, request.convention)
     params = blockwise(
         tasks.params_of, index, *operands, dtype=object, concatenate=True, token="qparams", scheme=scheme
     )
-    return _fields(params, Parts(ends.chunks[1:], index, 0), like)
+    return _fields(params, Parts(ends.chunks[1:], Granularity(index)), request)
 
 
 def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
     """Return the minima and the maxima of parts along a new first axis."""
     chunks: dict[int, Any] = {axis: (1,) * len(parts.chunks[axis]) for axis in parts.reduced}
     chunks.update(zip(parts.kept, parts.parameter_chunks, strict=True))
-    options = {"axes": parts.axes, "block_size": parts.block_size, "nan": nan, "token": "ends"}
+    options = {"granularity": parts.granularity, "nan": nan, "token": "ends"}
     index, dtype = (_PAIR, *parts.all_axes), native(x.dtype)
     ends = blockwise(
         tasks.ends, index, x, parts.all_axes, dtype=dtype, new_axes={_PAIR: 2}, adjust_chunks=chunks, **options
@@ -134,9 +132,9 @@ def _ends(x: da.Array, parts: Parts, nan: str) -> da.Array:
     )
 
 
-def _fields(made: da.Array, parts: Parts, like: results.QParams) -> QParams:
+def _fields(made: da.Array, parts: Parts, request: Request) -> QParams:
     """Return the parameters that tasks have made, each a QParams or a QuantizedArray."""
-    chunks = dict(zip(parts.kept, parts.parameter_chunks, strict=True))
+    chunks, like = dict(zip(parts.kept, parts.parameter_chunks, strict=True)), request.template
     numbers = {name: number for name in NUMBERS if (number := getattr(like, name)) is not None}
     return filled(
         like,

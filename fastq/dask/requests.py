@@ -1,4 +1,4 @@
-"""A call on a dask array, and the tasks that it becomes, one for each chunk."""
+"""What a call on a dask array tells before anything is computed, and the tasks that it becomes, one for each chunk."""
 
 from __future__ import annotations
 
@@ -7,39 +7,22 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
-from fastq import results
-from fastq.dask.parts import Parts
-from fastq.dispatch.cache import Call, call
-from fastq.dispatch.granularity import kept_axes
-from fastq.formats.qtypes import QType
-from fastq.system.arguments import as_array
+from fastq.dispatch.cache import Call
+from fastq.formats.qtypes import QType, stored_as
+from fastq.system.arguments import as_array, dtype_of, is_a
 
-Array = NDArray[Any]
 Index = tuple[int, ...]
 
 
-class Request(Call):
-    """A call whose x is a dask array."""
+def dtype_in(x: Any, name: str) -> Any:
+    """Return the dtype of an array of dask, or in which a caller gives numbers; None for those of Python."""
+    return as_array(x._meta, name).dtype if is_a(x, da.Array) else dtype_of(x, name)
 
-    @property
-    def one(self) -> Array:
-        """An array of one element like x: what is made of it tells dtypes, and which arguments are wrong."""
-        return np.ones((1,) * self.x.ndim, as_array(self.x._meta, "x").dtype)
 
-    def of_one(self, operation: str, scale: Any = None, zero_point: Any = None, qparams: Any = None) -> Any:
-        """Return what an operation makes of one element."""
-        return call(operation, self.one, None, scale, zero_point, qparams, self.options, self.types)
-
-    def parts(self, params: results.QParams) -> Parts:
-        """Return which chunks of x have which parameters."""
-        return Parts(self.x.chunks, kept_axes(params.axis, self.x.ndim), params.block_size)
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What a task has to know of the call."""
-        return {"operation": self.operation, "options": self.options, "types": self.types}
+def arguments(call: Call) -> dict[str, Any]:
+    """Return what a task has to know of a call."""
+    return {"operation": call.operation, "options": call.options, "types": call.types}
 
 
 def blockwise(function: Callable[..., Any], index: Index, *operands: Any, dtype: Any, **options: Any) -> da.Array:
@@ -58,4 +41,4 @@ def codes_of(
     elif qtype.packed:
         packed = tuple(-(-size * qtype.bits // 8) for size in chunks[-1])
         options = {**options, "adjust_chunks": {index[-1]: packed}}
-    return blockwise(function, index, *operands, token="codes", **options)
+    return blockwise(function, index, *operands, dtype=stored_as((), qtype)[1], token="codes", **options)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fastq.dispatch.cache import call
 from fastq.dispatch.callers import in_own_thread
-from fastq.dispatch.granularity import parameter_shape
+from fastq.formats.granularity import Granularity
+from fastq.requests.options import MinMaxOptions
 from fastq.results import QParams
 from fastq.system.arguments import native
 
@@ -88,18 +89,18 @@ def field(results: Any, *, attribute: str) -> Array:
 # --- ranges -----------------------------------------------------------------------------------------------------------
 
 
-def ends(x: Array, *, axes: tuple[int, ...] | None, block_size: int, nan: str) -> Array:
+def ends(x: Array, *, granularity: Granularity, nan: str) -> Array:
     """Return minima and maxima of the parts of a chunk along a new first axis; axes that are reduced have one element.
 
     No elements have the largest number for their minimum and the smallest one for their maximum.
     """
-    shape = parameter_shape(x.shape, axes, block_size)
+    shape, axes, size = granularity.parameter_shape(x.shape), granularity.axes, granularity.block_size
     if x.size:
-        axis = axes[0] if axes and block_size else axes
-        found = np.stack(alone("minmax", x, None, None, None, None, (axis, block_size, nan), (type(axis), int)))
+        options = MinMaxOptions(axes[0] if axes and size else axes, size, nan)
+        found = np.stack(alone("minmax", x, None, None, None, None, options, (type(options.axis), int)))
     else:
         found = np.stack([np.full(shape, end, native(x.dtype)) for end in _ends_of_nothing(native(x.dtype))])
-    kept = set(range(x.ndim) if block_size else axes or ())
+    kept = granularity.parameter_axes(x.ndim)
     return np.expand_dims(found, tuple(axis + 1 for axis in range(x.ndim) if axis not in kept))
 
 

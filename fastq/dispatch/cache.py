@@ -17,34 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
+from fastq.dispatch.operation import OPERATIONS, Operation
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
 from fastq.system import lazy
 from fastq.system.arguments import as_array, is_a
 
-BoundCall = Callable[..., Any]  # a plan with its threads and checks; called with x, out, scale, zero point and QParams
+BoundCall = Callable[..., Any]  # a plan with its threads and checks; called with the operands and QParams
 
-# module of dispatch that resolves each operation, imported with Numba when a plan is first needed
-_RESOLVERS = {
-    "quantize": "ranged",
-    "fake_quantize": "ranged",
-    "choose_qparams": "ranged",
-    "quantize_linear": "elementwise",
-    "dequantize_linear": "elementwise",
-    "quantize_with_qparams": "elementwise",
-    "fake_quantize_with_qparams": "elementwise",
-    "dequantize": "elementwise",
-    "minmax": "reduction",
-    "histogram": "histogram",
-    "compare_codes": "errors",
-    "compare_values": "errors",
-    "pack": "subbyte",
-    "unpack": "subbyte",
-    "binarize": "subbyte",
-    "gguf_quantize": "gguf",
-    "gguf_dequantize": "gguf",
-}
 # arrays of other libraries, and the modules with a `call` for them, which takes a `Call`
 _HOLDERS = {
     ("dask.array", "Array"): "fastq.dask.graphs",
@@ -93,9 +74,9 @@ plans = PlanCache()
 def call(
     operation: str,
     x: Any,
-    out: Any,
-    scale: Any,
-    zero_point: Any,
+    y: Any,
+    a: Any,
+    b: Any,
     qparams: Any,
     options: tuple[Any, ...],
     types: tuple[type, ...] = (),
@@ -106,15 +87,17 @@ def call(
     Parameters
     ----------
     operation : str
-        A row of the table of resolvers.
+        A row of `OPERATIONS`, which has the names of the operands.
     x : array_like
         The array that is read first.
-    out, scale, zero_point : Any
-        As the caller gave them.
+    y : Any
+        Where results are written, or another array.
+    a, b : Any
+        Scale and zero point, or other arrays or numbers.
     qparams : QParams or None
         Passed on to the plan. What a plan may depend on has to be among the options too.
     options : tuple
-        As the caller gave them, in the order in which the resolver takes them; the axis is the first if there is one.
+        As the caller gave them, in the order of the row's options; the axis is the first if there is one.
     types : tuple of type
         Types of the first options, which are numbers: True == 1 == 1.0.
     shape : tuple of int, optional
@@ -122,33 +105,62 @@ def call(
     """
     if type(x) is not ndarray:
         if (holder := _holder_of(x)) is not None:
-            return holder.call(Call(operation, x, out, scale, zero_point, qparams, options, types, shape))
-        x = as_array(x, FIRST_ARGUMENT.get(operation, "x"))
+            return holder.call(call_of(operation, x, y, a, b, qparams, options, types, shape))
+        x = as_array(x, OPERATIONS[operation].operands[0])
     recent = plans.recent
     try:
-        key = key_of(operation, x, out, scale, zero_point, options, types, shape)
+        key = key_of(operation, x, y, a, b, options, types, shape)
         plan = recent.get(key) or plans.from_older(key)
     except Exception:  # of something without a hash, or that can't be looked at: validation says what is wrong with it
         key = plan = None
     if plan is None:
-        plan = _resolver(operation)(Call(operation, x, out, scale, zero_point, qparams, options, types, shape))
+        plan = _resolver(operation)(call_of(operation, x, y, a, b, qparams, options, types, shape))
         if key is not None and all(map(_is_immutable, (*options, shape))):
             plans.insert(key, plan, recent)
-    return plan(x, out, scale, zero_point, qparams)
+    return plan(x, y, a, b, qparams)
 
 
 class Call(NamedTuple):
-    """The arguments of `call`, as resolvers and the modules of `_HOLDERS` take them. No plan may hold its arrays."""
+    """The arguments of `call`, as resolvers and the modules of `_HOLDERS` take them. No plan may hold its arrays.
+
+    `operands` are x, y, a and b, and `options` the named tuple of the operation.
+    """
 
     operation: str
-    x: Any
-    out: Any
-    scale: Any
-    zero_point: Any
+    operands: tuple[Any, Any, Any, Any]
     qparams: Any
-    options: tuple[Any, ...]
+    options: Any
     types: tuple[type, ...]
     shape: Any
+
+    @property
+    def row(self) -> Operation:
+        """What there is to know of the operation."""
+        return OPERATIONS[self.operation]
+
+    @property
+    def x(self) -> Any:
+        """The array that is read first."""
+        return self.operands[0]
+
+    def made(self) -> Any:
+        """Make the call."""
+        return call(self.operation, *self.operands, self.qparams, self.options, self.types, self.shape)
+
+
+def call_of(
+    operation: str,
+    x: Any,
+    y: Any,
+    a: Any,
+    b: Any,
+    qparams: Any,
+    options: tuple[Any, ...],
+    types: tuple[type, ...],
+    shape: Any,
+) -> Call:
+    """Return the arguments of `call` with the options by their names."""
+    return Call(operation, (x, y, a, b), qparams, OPERATIONS[operation].options(*options), types, shape)
 
 
 def _holder_of(x: Any) -> Any:
@@ -163,9 +175,9 @@ def _holder_of(x: Any) -> Any:
 def key_of(
     operation: str,
     x: ndarray,
-    out: Any,
-    scale: Any,
-    zero_point: Any,
+    y: Any,
+    a: Any,
+    b: Any,
     options: tuple[Any, ...],
     types: tuple[type, ...],
     shape: Any,
@@ -184,12 +196,12 @@ def key_of(
         flags := x.flags.num,
         None if flags & _C_CONTIGUOUS else x.strides,
         None
-        if out is None
-        else (out.dtype, out.shape, flags := out.flags.num, None if flags & _C_CONTIGUOUS else out.strides)
-        if type(out) is ndarray
-        else _described(out),
-        kind if (kind := type(scale)) in _SCALARS else _described(scale),
-        kind if (kind := type(zero_point)) in _SCALARS else _described(zero_point),
+        if y is None
+        else (y.dtype, y.shape, flags := y.flags.num, None if flags & _C_CONTIGUOUS else y.strides)
+        if type(y) is ndarray
+        else _described(y),
+        kind if (kind := type(a)) in _SCALARS else _described(a),
+        kind if (kind := type(b)) in _SCALARS else _described(b),
     )
 
 
@@ -203,26 +215,21 @@ def _described(operand: Any) -> Any:
 _WITHOUT_HASH: list[None] = []  # what is no array is converted at each call
 
 
-# how the public functions call their first array, for error messages
-FIRST_ARGUMENT = {
-    "dequantize_linear": "codes",
-    "dequantize": "codes",
-    "pack": "codes",
-    "unpack": "packed",
-    "gguf_quantize": "data",
-    "gguf_dequantize": "data",
-}
-
-
 def _is_immutable(option: Any) -> bool:
-    """Whether an option can't come to mean something else, as an object with an `__index__` of its own can."""
+    """Whether an option can't come to mean something else, as an object with an `__index__` of its own can.
+
+    A class of the caller's is a dtype by an attribute that may change; those of JAX, with a class of their own, do not.
+    """
     kind = type(option)
+    if kind is type:
+        return option in _IMMUTABLE or issubclass(option, np.generic)
     if issubclass(kind, tuple):
         return all(map(_is_immutable, option))
     return kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
 
 
 def _resolver(operation: str) -> Callable[[Call], BoundCall]:
-    resolver: Callable[[Call], BoundCall] = getattr(lazy.module(f"fastq.dispatch.{_RESOLVERS[operation]}"), operation)
-    standard: Callable[[Call], BoundCall] = lazy.module("fastq.engine.runtime.float_mode").in_standard_mode(resolver)
-    return standard
+    row = OPERATIONS[operation]
+    resolve: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.dispatch.{row.resolver}"), operation)
+    in_standard_mode = lazy.module("fastq.engine.runtime.float_mode").in_standard_mode
+    return lambda call: in_standard_mode(resolve)(call, *call.operands[: len(row.operands)])

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from fastq.dispatch import thresholds
 from fastq.dispatch.cache import call
 from fastq.dispatch.histogram import edges_of, exponents
-from fastq.dispatch.ranged import RangeOptions, request_of
 from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.conventions import Convention
-from fastq.formats.qtypes import QType, as_qtype
+from fastq.formats.qtypes import QType
+from fastq.requests.options import QuantizeOptions, RangeOptions
+from fastq.requests.values import calibrated
 from fastq.results import Axis, Histogram, QParams
-from fastq.system.arguments import as_axis
 
 Array = NDArray[Any]
 
@@ -32,13 +32,11 @@ class Scheme(NamedTuple):
 
     def of_ranges(self, lo: Array, hi: Array) -> QParams:
         """Return the parameters of ranges, each of which belongs to a part."""
-        ends = np.stack([lo, hi])
-        kept = None if self.axis is None else tuple(range(1, ends.ndim))
-        axis = kept[0] if kept and isinstance(self.axis, int) else kept
+        axis = None if self.axis is None else 0 if isinstance(self.axis, int) else tuple(range(lo.ndim))
         symmetric = self.symmetric and not self.dtype.element
-        options = RangeOptions(axis, 0, symmetric, True, None, self.dtype, self.convention, "raise", "minmax")
+        options = RangeOptions(axis, symmetric=symmetric, dtype=self.dtype, convention=self.convention)
         types = type(axis), int, bool, bool, type(None)
-        params: QParams = call("choose_qparams", ends, None, None, None, None, options, types)
+        params: QParams = call("qparams_of_ranges", lo, hi, None, None, None, options, types)
         return replace(params, axis=self.axis)
 
     def values_of(self, x: Array, lo: Array, hi: Array) -> Array:
@@ -46,25 +44,16 @@ class Scheme(NamedTuple):
         params = self.of_ranges(lo, hi)
         if self.axis is not None:
             params = replace(params, axis=0 if isinstance(self.axis, int) else tuple(range(lo.ndim)))
+        options = QuantizeOptions(key=params.key)
         given = params.scale, params.zero_point, params
-        values: Array = call("fake_quantize_with_qparams", x, None, *given, (True, "raise", params.key), (bool,))
+        values: Array = call("fake_quantize_with_qparams", x, None, *given, options, (bool,))
         return values
-
-
-_MOST_AXES = 64  # of an array of NumPy
 
 
 def scheme_of(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> tuple[Scheme, str]:
     """Validate what a calibrator is for; return it, and what becomes of NaN."""
-    if (qtype := as_qtype(dtype)).block_size:
-        raise ValueError(f"dtype must be a format without blocks of its own, not {qtype}: they have no range")
-    axis = as_axis(axis)
-    kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    ndim = max((a + 1 for a in kept if a >= 0), default=0) + max((-a for a in kept if a < 0), default=0)
-    like = np.empty((0,) * min(ndim, _MOST_AXES), np.float32)  # in which no two of them need be the same
-    options = RangeOptions(axis, 0, symmetric, True, None, qtype, convention, nan, "minmax")
-    request = request_of(like, options)
-    return Scheme(request.qtype, axis, request.symmetric, convention), request.nan
+    request = calibrated(dtype, axis, symmetric, convention, nan)
+    return Scheme(request.qtype, request.axis, request.symmetric, convention), request.nan
 
 
 Ends = tuple[Array, Array]

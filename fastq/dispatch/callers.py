@@ -10,5 +10,4 @@ from fastq.system import lazy
 
 def in_own_thread(function: Callable[..., Any], *operands: Any) -> Any:
     """Call a function whose calls of fastq use no other threads: dask runs as many tasks as it may use CPUs."""
-    with lazy.module("fastq.engine.runtime.threadpool").callers_alone():
-        return function(*operands)
+    return lazy.module("fastq.engine.runtime.threadpool").call_alone(function, *operands)

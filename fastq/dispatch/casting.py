@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.copies import copy_from
-from fastq.dispatch.granularity import Layout
 from fastq.dispatch.planner import kernel_args
+from fastq.dispatch.strides import Layout
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import VALUES, plan_launch, run
 from fastq.engine.runtime.float_mode import in_standard_mode

@@ -17,24 +17,23 @@ from numba.core.imputils import lower_constant
 from numba.core.registry import cpu_target
 from numba.np.numpy_support import as_dtype
 
-from fastq.dispatch import validation
-from fastq.dispatch.elementwise import Resolved, resolve_dequantize, resolve_quantize
-from fastq.dispatch.ranged import RangeOptions, request_of
-from fastq.dispatch.spec import OpSpec
+from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.engine.jit import overload
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.kernels.build import element_type
 from fastq.kernels.embedded import Conversion, conversion_of, convert_by_range, convert_with
 from fastq.kernels.spec import KernelSpec
+from fastq.requests.options import LinearOptions, RangeOptions, ValuesOptions
+from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers
 
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
 
 
-def register(functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Have Numba know public functions, by their names, and global constants of the types of options."""
-    for name, function in functions.items():
-        overload(function, IMPLEMENTATIONS[name], prefer_literal=True)
+def register(*functions: Callable[..., Any]) -> None:
+    """Have Numba know public functions, typed by those of their names here, and constants of the types of options."""
+    for function in functions:
+        overload(function, globals()[function.__name__], prefer_literal=True)
     typeof_impl.register(QType)(_constant_type)
     typeof_impl.register(Convention)(_constant_type)
     register_model(Constant)(models.OpaqueModel)
@@ -63,153 +62,110 @@ def _lower_constant(context: Any, builder: Any, kind: types.Type, value: object)
 # --- the functions ----------------------------------------------------------------------------------------------------
 
 
-def _quantize_linear(
-    x: Any,
-    scale: Any,
-    zero_point: Any = None,
-    dtype: Any = None,
-    axis: Any = 1,
-    block_size: Any = 0,
-    convention: Any = "onnx",
-    nan: Any = "raise",
-    saturate: Any = True,
-    out: Any = None,
-) -> Callable[..., Any]:
+def quantize_linear(  # type: ignore[no-untyped-def]
+    x, scale, zero_point=None, dtype=None, axis=1, block_size=0, convention="onnx", nan="raise", saturate=True, out=None
+):
     """Choose the implementation of `fastq.quantize_linear`."""
-    options = _constants(
-        dtype=dtype, convention=convention, nan=nan, axis=axis, block_size=block_size, saturate=saturate
-    )
-    samples = _sample(x, "x"), _sample(out, "out"), *_numbers(scale, zero_point)
-    resolved = _resolved(resolve_quantize, *samples, *options)
-    qtype = resolved.rules.qtype
+    options = LinearOptions(*_constants(LinearOptions, locals()))
+    named = _number_dtype(zero_point, "zero_point"), _dtype(out, "out")
+    request = _resolved(by_numbers, _dtype(x, "x"), options, *named)
+    qtype = request.qtype
     if qtype.packed:
         raise TypingError(
             f"dtype must be int8, uint8, int16, uint16 or a float8 format in compiled code, not {qtype}: one code an "
             f"element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
         )
     result = types.uint8 if qtype.element else from_dtype(qtype.storage)
-    conversion = _with_parameters(resolved, result, "x")
+    conversion = _with_parameters("quantize", request, scale, zero_point, result, "x")
     _check_out(out, x, conversion)
 
-    def implementation(
-        x: Any,
-        scale: Any,
-        zero_point: Any = None,
-        dtype: Any = None,
-        axis: Any = 1,
-        block_size: Any = 0,
-        convention: Any = "onnx",
-        nan: Any = "raise",
-        saturate: Any = True,
-        out: Any = None,
-    ) -> Any:
+    def implementation(  # type: ignore[no-untyped-def]
+        x,
+        scale,
+        zero_point=None,
+        dtype=None,
+        axis=1,
+        block_size=0,
+        convention="onnx",
+        nan="raise",
+        saturate=True,
+        out=None,
+    ):
         return convert_with(conversion_of(conversion), x, scale, zero_point, out)
 
     return implementation
 
 
-def _dequantize_linear(
-    codes: Any,
-    scale: Any,
-    zero_point: Any = None,
-    dtype: Any = None,
-    axis: Any = 1,
-    block_size: Any = 0,
-    out: Any = None,
-    convention: Any = "onnx",
-) -> Callable[..., Any]:
+def dequantize_linear(  # type: ignore[no-untyped-def]
+    codes, scale, zero_point=None, dtype=None, axis=1, block_size=0, out=None, convention="onnx"
+):
     """Choose the implementation of `fastq.dequantize_linear`."""
-    options = _constants(dtype=dtype, convention=convention, axis=axis, block_size=block_size)
-    array, qtype = _resolved(validation.as_codes, _sample(codes, "codes"))
-    samples = _sample(out, "out"), *_numbers(scale, zero_point)
-    resolved, wanted = _resolved(resolve_dequantize, array, qtype, *samples, *options)
-    conversion = _with_parameters(resolved, _values_type(wanted), "codes")
+    options = ValuesOptions(*_constants(ValuesOptions, locals()))
+    scale_dtype = _number_dtype(scale, "scale") or _RESULTS[0]
+    wanted = _dtype(out, "out") if options.dtype is None else options.dtype
+    wanted = scale_dtype if wanted is None else _resolved(as_real, wanted, "out" if options.dtype is None else "dtype")
+    request = _resolved(codes_by_numbers, _dtype(codes, "codes"), scale_dtype, wanted, options)
+    conversion = _with_parameters("dequantize", request, scale, zero_point, _values_type(wanted), "codes")
     _check_out(out, codes, conversion)
 
-    def implementation(
-        codes: Any,
-        scale: Any,
-        zero_point: Any = None,
-        dtype: Any = None,
-        axis: Any = 1,
-        block_size: Any = 0,
-        out: Any = None,
-        convention: Any = "onnx",
-    ) -> Any:
+    def implementation(  # type: ignore[no-untyped-def]
+        codes, scale, zero_point=None, dtype=None, axis=1, block_size=0, out=None, convention="onnx"
+    ):
         return convert_with(conversion_of(conversion), codes, scale, zero_point, out)
 
     return implementation
 
 
-def _fake_quantize(
-    x: Any,
-    dtype: Any = None,
-    axis: Any = None,
-    block_size: Any = 0,
-    symmetric: Any = False,
-    convention: Any = "onnx",
-    nan: Any = "raise",
-    saturate: Any = True,
-    out: Any = None,
-    bits: Any = None,
-    range: Any = "minmax",
-) -> Callable[..., Any]:
+def fake_quantize(  # type: ignore[no-untyped-def]
+    x,
+    dtype=None,
+    axis=None,
+    block_size=0,
+    symmetric=False,
+    convention="onnx",
+    nan="raise",
+    saturate=True,
+    out=None,
+    bits=None,
+    range="minmax",
+):
     """Choose the implementation of `fastq.fake_quantize`."""
-    options = RangeOptions(
-        *_constants(
-            axis=axis,
-            block_size=block_size,
-            symmetric=symmetric,
-            saturate=saturate,
-            bits=bits,
-            dtype=dtype,
-            convention=convention,
-            nan=nan,
-            range=range,
-        )
-    )
-    sample = _resolved(validation.as_input, _sample(x, "x"))
-    request = _resolved(request_of, sample, options)
+    options = RangeOptions(*_constants(RangeOptions, locals()))
+    kind = _dtype(x, "x")
+    request = _resolved(by_range, kind, getattr(x, "ndim", 0), options)
     if request.qtype.block_size:
         raise TypingError(f"dtype must be a format without scales of its own in compiled code, not {request.qtype}")
-    if request.axes is not None:
+    if request.granularity.axes is not None:
         raise TypingError("axis must be None in compiled code: parameters are those of all of x; call it for each part")
     if request.search is not None:
         raise TypingError("range must be 'minmax' in compiled code: search before it, and pass scale and zero point")
-    spec = request.spec("fake")
-    values = sample.dtype if sample.dtype in _RESULTS else request.compute
+    spec = spec_of("fake", request, True)
+    values = kind if kind in _RESULTS else request.compute
     scale = from_dtype(spec.range_scheme.scale_dtype)
     conversion = Conversion(
         _kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", str(request.qtype)
     )
     _check_out(out, x, conversion)
 
-    def implementation(
-        x: Any,
-        dtype: Any = None,
-        axis: Any = None,
-        block_size: Any = 0,
-        symmetric: Any = False,
-        convention: Any = "onnx",
-        nan: Any = "raise",
-        saturate: Any = True,
-        out: Any = None,
-        bits: Any = None,
-        range: Any = "minmax",
-    ) -> Any:
+    def implementation(  # type: ignore[no-untyped-def]
+        x,
+        dtype=None,
+        axis=None,
+        block_size=0,
+        symmetric=False,
+        convention="onnx",
+        nan="raise",
+        saturate=True,
+        out=None,
+        bits=None,
+        range="minmax",
+    ):
         return convert_by_range(conversion_of(conversion), x, out)
 
     return implementation
 
 
-IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
-    "quantize_linear": _quantize_linear,
-    "dequantize_linear": _dequantize_linear,
-    "fake_quantize": _fake_quantize,
-}
-
-
-# --- samples and constants --------------------------------------------------------------------------------------------
+# --- dtypes and constants ---------------------------------------------------------------------------------------------
 
 
 def _resolved(resolve: Callable[..., Any], *arguments: Any) -> Any:
@@ -220,15 +176,15 @@ def _resolved(resolve: Callable[..., Any], *arguments: Any) -> Any:
         raise TypingError(str(error)) from None
 
 
-def _sample(kind: Any, name: str) -> Any:
-    """Return an array of no elements, or of one for a scalar, of the dtype that a type stands for."""
+def _dtype(kind: Any, name: str) -> Any:
+    """Return the dtype of an array or a number that a type stands for, None for none."""
     kind = types.unliteral(kind) if isinstance(kind, types.Type) else kind
     if _is_none(kind):
         return None
     if isinstance(kind, types.Array):
-        return np.empty((0,) * kind.ndim, as_dtype(kind.dtype))
+        return as_dtype(kind.dtype)
     if isinstance(kind, types.Number | types.Boolean):
-        return np.ones((), as_dtype(kind))
+        return as_dtype(kind)
     raise TypingError(f"{name} must be an array or a number in compiled code, not {kind}")
 
 
@@ -236,24 +192,15 @@ def _is_none(kind: object) -> bool:
     return kind is None or isinstance(kind, types.NoneType) or (isinstance(kind, types.Omitted) and kind.value is None)
 
 
-def _numbers(scale: Any, zero_point: Any) -> tuple[Any, Any]:
-    """Return samples of scale and zero point, which are one number each: a double is a Python float, as in Numba."""
-    one = _number(_sample(scale, "scale"), scale)
-    zero = _number(_sample(zero_point, "zero_point"), zero_point)
-    return one, None if zero is None else zero * 0
+def _number_dtype(kind: Any, name: str) -> Any:
+    """Return the dtype of a scale or zero point; None of a double and an int64, in Numba numbers of Python."""
+    dtype = _dtype(kind, name)
+    return None if not isinstance(kind, types.Array) and dtype in (np.float64, np.int64) else dtype
 
 
-def _number(sample: Any, kind: Any) -> Any:
-    if sample is None:
-        return None
-    if isinstance(kind, types.Array):
-        return np.ones((), sample.dtype)
-    return sample.item() if sample.dtype in (np.dtype(np.float64), np.dtype(np.int64)) else sample[()]
-
-
-def _constants(**options: Any) -> list[Any]:
+def _constants(options: type[Any], given: Mapping[str, Any]) -> list[Any]:
     """Return the values of options, which are known while compiling."""
-    return [_value(option, name) for name, option in options.items()]
+    return [_value(given[name], name) for name in options._fields]
 
 
 def _value(option: Any, name: str) -> Any:
@@ -274,13 +221,16 @@ def _value(option: Any, name: str) -> Any:
 # --- conversions ------------------------------------------------------------------------------------------------------
 
 
-def _with_parameters(resolved: Resolved, result: types.Type, argument: str) -> Conversion:
-    """Return the conversion of an operation with given parameters."""
-    (scale, zero_point, _), qtype = resolved.given, resolved.rules.qtype
-    is_float = zero_point.dtype.kind == "f" and not qtype.element
+def _with_parameters(
+    op: str, request: Request, scale: Any, zero_point: Any, result: types.Type, argument: str
+) -> Conversion:
+    """Return the conversion of an operation with given parameters, which are one number each."""
+    rules, qtype, zero_point = request.rules, request.qtype, _dtype(zero_point, "zero_point")
+    dtype = _resolved(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
+    is_float = _resolved(rules.ready_zero_point_dtype, zero_point, dtype).kind == "f" and not qtype.element
     codes = None if is_float else (0, 0) if qtype.element else (qtype.qmin, qtype.qmax)
-    spec, code_range = _kernel_spec(resolved.spec), resolved.spec.code_range
-    return Conversion(spec, from_dtype(scale.dtype), code_range, codes, result, argument, str(qtype))
+    spec = spec_of(op, request.placed(argument, (), (), 1))
+    return Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, argument, str(qtype))
 
 
 def _kernel_spec(spec: OpSpec) -> KernelSpec:

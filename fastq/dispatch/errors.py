@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.elementwise import checked_qparams, spec_with, tensor_scale_of
-from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.launch import DirectLauncher, Launcher, arrangement_of_packed, empty_codes, through_codes
+from fastq.dispatch.elementwise import given_by
+from fastq.dispatch.launch import BoundLaunch, Launcher, checks_of, in_bits, launcher, pass_as_they_are
 from fastq.dispatch.loops import loop_of
-from fastq.dispatch.planner import (
-    ERRORS_CHUNK,
-    NOT_STRIDED,
-    StridedOperands,
-    element_types,
-    kernel_args,
-    kernel_for,
-)
+from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, kernel_for
 from fastq.dispatch.refusal import refuse_nan_in_compare
-from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import Arrangement, arrange, memory_of, order_without_gaps
+from fastq.dispatch.spec import OpSpec, spec_of
+from fastq.dispatch.strides import NOT_STRIDED, View, order_without_gaps
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import (
     OUT,
     SCALE,
-    UNFIT,
     ZERO,
     Checks,
     LaunchPlan,
@@ -40,144 +30,96 @@ from fastq.engine.runtime.driver import (
 from fastq.engine.runtime.driver import SUMS as ERRORS
 from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.engine.runtime.tiling import Operand, in_tiles
+from fastq.formats.granularity import ARRAY, Granularity
+from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.args import IN_SQUARES, IN_TILE
 from fastq.kernels.body.errors import SUM_LANES, SUMS
 from fastq.kernels.build import element_type
 from fastq.kernels.operands import ErrorOperands
+from fastq.requests.parameters import Parameters, checked_qparams, rules_of
+from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams
-from fastq.results.storage import check_stored_codes
-from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
 _VALUES = OpSpec("compare")  # the approximation is an array of values
 
 
-class ErrorsPlan(NamedTuple):
-    """A plan of sums of errors, and how many chunks have sums of their own."""
-
-    plan: LaunchPlan
-    chunks: int
-
-
-def plan_errors(
-    spec: OpSpec, shape: tuple[int, ...], *dtypes: np.dtype[Any], memory: StridedOperands = NOT_STRIDED
-) -> ErrorsPlan:
+def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> LaunchPlan:
     """Plan sums of the errors of an approximation, in place or in tiles."""
-    kinds, layout = element_types(spec, *dtypes), make_layout(shape, spec.axes, spec.block_size)
-    assert layout is not None
-    accumulator = np.dtype(np.float64)
+    kinds, layout, accumulator = element_types(spec, *dtypes), view.layout, np.dtype(np.float64)
     loop = loop_of(layout, "compare", *kinds[:3])
     kernel = kernel_for(loop.function, ErrorOperands(*kinds, accumulator), "compare", spec.arithmetic)
-    operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(shape)
+    operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(view.shape)
     args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
     plan = plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
-    if memory != NOT_STRIDED:
-        x, q = (
-            Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], memory, strict=True)
-        )
-        tiled = in_tiles(
-            plan,
-            shape,
-            x,
-            q,
-            sum_bytes=SUMS * SUM_LANES * accumulator.itemsize,
-            args=IN_TILE,
-            args_in_squares=IN_SQUARES,
-        )
-        assert tiled is not None
-        plan = tiled
-    (launch,) = plan.launches
-    return ErrorsPlan(plan, int(-(-launch["stop"] // launch["chunk"])))
+    if view.memory == NOT_STRIDED:
+        return plan
+    x, q = (
+        Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], view.memory, strict=True)
+    )
+    sum_bytes = SUMS * SUM_LANES * accumulator.itemsize
+    tiled = in_tiles(plan, view.shape, x, q, sum_bytes=sum_bytes, args=IN_TILE, args_in_squares=IN_SQUARES)
+    assert tiled is not None
+    return tiled
 
 
-class ErrorsLaunch:
-    """Launch sums of the errors of arrays of the same dtype, shape and strides.
-
-    Attributes
-    ----------
-    launcher : Launcher
-        Of the array, its codes, their parameters and the sums.
-    """
-
-    def __init__(self, spec: OpSpec, x: Array, q: Array, given: Parameters) -> None:
-        packed = arrangement_of_packed(spec, x.shape, q) if spec.packs else None
-        if spec.packs and packed is None:
-            codes = empty_codes(spec, x.shape)
-            direct, chunks = _direct(spec.unpacked, x, codes, given)
-            self.launcher: Launcher = through_codes(spec, q, codes, direct)
-        else:
-            self.launcher, chunks = _direct(spec, x, q, given, packed)
-        self.shape = chunks, SUMS, SUM_LANES
-
-    def new_sums(self) -> Array:
-        """Return sums of nothing."""
-        return np.zeros(self.shape)
+def _launcher(
+    spec: OpSpec, granularity: Granularity, x: Array, q: Array, given: Parameters
+) -> tuple[Launcher, tuple[int, int, int]]:
+    """Return how errors are summed on x, q, parameters and sums; and the shape of sums, of each chunk its own."""
+    dtypes = x.dtype, q.dtype, given.scale.dtype, given.zero_point.dtype
+    order = order_without_gaps(given.scale)
+    way = launcher(spec, granularity, x, q, x.shape, dtypes, plan_errors, order)
+    (launch,) = way.plan.launches
+    return way, (int(-(-launch["stop"] // launch["chunk"])), SUMS, SUM_LANES)
 
 
-def _direct(
-    spec: OpSpec, x: Array, q: Array, parameters: Parameters, arrangement: Arrangement | None = None
-) -> tuple[DirectLauncher, int]:
-    """Return a launcher on an array and its codes, or another array, and how many chunks have sums of their own."""
-    if arrangement is None:
-        order = order_without_gaps(parameters.scale)
-        arrangement = arrange(x, q, spec.axes, spec.block_size, given=True, scale_order=order)
-    view = arrangement.view(x)
-    memory = StridedOperands(memory_of(view), memory_of(arrangement.view(q)))
-    dtypes = map(native, (x.dtype, q.dtype, parameters.scale.dtype, parameters.zero_point.dtype))
-    plan, chunks = plan_errors(spec.with_axes(arrangement.axes), view.shape, *dtypes, memory=memory)
-    return DirectLauncher(plan, arrangement), chunks
+def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -> BoundCall:
+    """Resolve `fastq.compare` with codes."""
+    check_input(x.dtype)
+    check_comparable(x.shape, call.shape)
+    compute = call.qparams.compute_dtype
+    params = checked_qparams(call.qparams, call.shape, compute)
+    check_stored_codes(q, params.dtype, call.shape)
+    request, rules, given = of_qparams(params, x.ndim, compute), rules_of(params, compute), given_by(params)
+    way, shape = _launcher(spec_of("compare", request), request.granularity, x, q, in_bits(given))
 
+    def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:
+        return *in_bits(rules.ready(scale, zero_point, tensor_scale)), sums
 
-def compare_codes(call: Call) -> BoundCall:
-    """Resolve `fastq.compare` with a QuantizedArray."""
-    x, codes, qparams, shape = call.x, call.out, call.qparams, call.shape
-    validation.as_input(x)
-    _check_shapes(x, shape)
-    params, rules = checked_qparams(qparams, shape, qparams.compute_dtype)
-    check_stored_codes(codes, params.dtype, shape)
-    given = Parameters(params.scale, params.zero_point, tensor_scale_of(params))
-    errors = ErrorsLaunch(spec_with("compare", params, x.ndim), x, codes, given.as_bits)
-    passes = rules.pass_as_they_are(qparams.scale, qparams.zero_point, given) and not given.tensor_scale
-    launch = errors.launcher.bound(rules.checks(x, None, 0, given), given.are_in_c_order) if passes else never_fits
+    launch = never_fits
+    if not given.tensor_scale and pass_as_they_are(rules, scale, zero_point, given):
+        checks = checks_of(rules, x, None, 0, given)
+        launch = way.bound(checks, given.scale.flags.c_contiguous and given.zero_point.flags.c_contiguous)
+    settle = BoundLaunch(refuse_nan_in_compare, way.execute, ready=ready).settle
 
-    def measure(x: Array, codes: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
-        sums = errors.new_sums()
-        status = launch(x, codes, scale, zero_point, sums)
-        if status == UNFIT:
-            given = in_standard_mode(rules.ready)(scale, zero_point, qparams.tensor_scale)
-            status = errors.launcher.execute(x, np.asarray(codes), given.as_bits, sums)
-        refuse_nan_in_compare(status, x)
+    def measure(x: Array, q: Array, scale: Any, zero_point: Any, qparams: QParams) -> Comparison:
+        sums = np.zeros(shape)
+        status = launch(x, q, scale, zero_point, sums)
+        if status:
+            settle(status, x, q, scale, zero_point, qparams.tensor_scale, sums)
         return _comparison(sums, x.size, has_codes=True)
 
     return measure
 
 
-def compare_values(call: Call) -> BoundCall:
+def compare_values(call: Call, x: Array, q: Array) -> BoundCall:
     """Resolve `fastq.compare` with an array."""
-    x, values = call.x, call.out
-    validation.as_input(x)
-    if not validation.is_real(values.dtype):
-        raise TypeError(f"q must be a QuantizedArray, or a float array, not {values.dtype}")
-    _check_shapes(x, values.shape)
-    given = Parameters(np.ones((), validation.compute_dtype(x.dtype)), np.zeros((), np.int8))
-    errors = ErrorsLaunch(_VALUES, x, values, given)
-    launch = errors.launcher.bound(Checks((0, 0, 0, 0)))
+    compute = check_input(x.dtype)
+    check_approximation(q.dtype)
+    check_comparable(x.shape, q.shape)
+    given = Parameters(np.ones((), compute), np.zeros((), np.int8))
+    way, shape = _launcher(_VALUES, ARRAY, x, q, given)
+    launch = way.bound(Checks((0, 0, 0, 0)))
 
-    def measure(x: Array, values: Array, *_: object) -> Comparison:
-        sums = errors.new_sums()
-        status = launch(x, np.asarray(values), given.scale, given.zero_point, sums)
+    def measure(x: Array, q: Array, *_: object) -> Comparison:
+        sums = np.zeros(shape)
+        status = launch(x, np.asarray(q), given.scale, given.zero_point, sums)
         refuse_nan_in_compare(status, x)
         return _comparison(sums, x.size, has_codes=False)
 
     return measure
-
-
-def _check_shapes(x: Array, shape: tuple[int, ...]) -> None:
-    if x.shape != shape:
-        raise ValueError(f"x has shape {x.shape}, but q has shape {shape}")
-    if not x.size:
-        raise ValueError("x is empty: there is no error to measure")
 
 
 @in_standard_mode

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from, copy_to
-from fastq.dispatch.parameters import result_of
+from fastq.dispatch.launch import BoundLaunch
+from fastq.dispatch.loops import outgrows_cache
 from fastq.dispatch.planner import COPY
-from fastq.dispatch.streaming import outgrows_cache
-from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out
+from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out, result_of
 from fastq.engine.runtime import result_pool, threadpool
-from fastq.engine.runtime.driver import NONE, OUT, SCALE, UNFIT, Checks, LaunchPlan, X, bind, plan_launch, run
+from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
+from fastq.formats.floats import FLOATS
 from fastq.formats.gguf import BlockFormat, ScaledFormat, as_block_format
 from fastq.kernels.args import IN_TILE, KERNEL_ARGS
 from fastq.kernels.build import compile_kernel, element_type, stores_past_cache
@@ -27,12 +27,13 @@ from fastq.kernels.ggml import dequantize as block_values
 from fastq.kernels.ggml import quantize as superblocks
 from fastq.kernels.ggml.spec import GROUP, BlockSpec
 from fastq.kernels.operands import CopyOperands, WeightedOperands
+from fastq.requests.values import INTEGERS
 from fastq.system.arguments import as_importance, native
 
 Array = NDArray[Any]
 
 _UINT8, _FLOAT32 = np.dtype(np.uint8), np.dtype(np.float32)
-_SOURCES = {dtype.name for dtype in (*validation.FLOATS, *validation.INTEGERS)} | {"float16", "bfloat16"}
+_SOURCES = {dtype.name for dtype in (*FLOATS, *INTEGERS)} | {"float16", "bfloat16"}
 _SEARCH = 16  # a search for scales takes as long as so many elements for each
 
 
@@ -70,10 +71,9 @@ class _Task(NamedTuple):
         return self.dependent(data) if self.needs_rows else GROUP
 
 
-def gguf_quantize(call: Call) -> BoundCall:
+def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     """Resolve `fastq.gguf.quantize`."""
-    data, out, imatrix, (qtype,) = call.x, call.out, call.scale, call.options
-    row = as_block_format(qtype)
+    row = as_block_format(call.options.qtype)
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
@@ -90,63 +90,52 @@ def gguf_quantize(call: Call) -> BoundCall:
         weighted,
         rows_each,
     )
-    launch = _launch(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
+    launch = _bound(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
 
     def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
         importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape)[0])
-        blocks, refused, read = launch(data, out, importance if weighted else None)
-        if refused >= 0:
-            _refuse(read, refused, row, task.needs_rows)
-        return blocks
+        return launch(data, out, importance if weighted else None)
 
     return quantize
 
 
-def gguf_dequantize(call: Call) -> BoundCall:
+def gguf_dequantize(call: Call, data: Array, out: Any) -> BoundCall:
     """Resolve `fastq.gguf.dequantize`."""
-    data, out, (qtype,) = call.x, call.out, call.options
-    row = as_block_format(qtype)
+    row = as_block_format(call.options.qtype)
     if data.dtype != _UINT8:
         raise TypeError(f"data must be uint8, the bytes of blocks, not {data.dtype}")
     shape = _shape(data, row.nbytes, "bytes", row.size, row)
-    loop = gguf.dequantize_blocks if isinstance(row, ScaledFormat) else block_values.dequantize_groups
-    launch = _launch(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
-    return lambda data, out, *_: launch(data, out, None)[0]
+    loop = block_values.dequantize_groups
+    launch = _bound(_Task(row, loop, row.nbytes, row.size, _FLOAT32, streams=True), data, out, shape, 0)
+    return lambda data, out, *_: launch(data, out, None)
 
 
-def _launch(
+def _bound(
     task: _Task, data: Array, out: Any, shape: tuple[int, ...], importance_bytes: int
-) -> Callable[[Array, Any, Array | None], tuple[Array, int, Array]]:
-    """Return what does a task on arrays of the same dtype, shape and strides.
-
-    It returns the result, which block was refused first, -1 of none, and what was read: a copy where out is in the
-    same memory.
-    """
+) -> Callable[[Array, Any, Array | None], Array]:
+    """Return what does a task on arrays of the same dtype, shape and strides."""
     result = result_of(shape, task.dtype, out)
     blocks, target = data.size // task.width, None if out is None else np.asarray(out)
     if not blocks:
-        return lambda data, out, importance: (result.new() if out is None else out, -1, data)
-    plain, strides = is_plain(data) and is_plain_out(target), data.strides
+        return lambda data, out, importance: result.new() if out is None else out
+    plain = is_plain(data) and is_plain_out(target)
     plan = _plan(task, data, blocks, task.streams and plain and outgrows_cache(data.nbytes + result.nbytes))
-    checked = bind(plan.checked(Checks((data.nbytes, result.nbytes, importance_bytes, 0))))
-    tiled = None if plain else _in_tiles(task, plan, data, target)
+    launch, by_copies = never_fits, functools.partial(_by_copies, plan)
+    if plain and target is out:
+        launch = bind(plan.checked(Checks((data.nbytes, result.nbytes, importance_bytes, 0))))
+    execute = by_copies if plain else _in_tiles(task, plan, data, target) or by_copies
+    refuse = functools.partial(_refuse, task, plan, blocks)
+    settle = BoundLaunch(refuse, execute, launch, execute_for=lambda *_: by_copies, strides=data.strides).settle
+    new = result.new
 
-    def launch(data: Array, out: Any, importance: Array | None) -> tuple[Array, int, Array]:
-        values = result.new() if out is None else out
-        status = checked(data, values, importance) if plain and type(values) is np.ndarray else UNFIT
-        if status == UNFIT:
-            target = np.asarray(values)
-            (data,) = validation.copy_if_overlapping(target, data)
-            if importance is not None:
-                (importance,) = validation.copy_if_overlapping(target, importance)
-            if tiled is not None and data.strides == strides:
-                status = tiled(data, target, importance)
-            else:
-                status = _by_copies(plan, data, target, importance)
-        refused = _first_reported(plan, (data, np.asarray(values), importance), blocks) if status else -1
-        return values, refused, data
+    def call(data: Array, out: Any, importance: Array | None) -> Array:
+        values = new() if out is None else out
+        status = launch(data, values, importance)
+        if status:
+            settle(status, data, values, importance)
+        return values
 
-    return launch
+    return call
 
 
 def _plain(x: Array) -> Array:
@@ -227,13 +216,13 @@ def _compiled(
     return compile_kernel(loop, operands, spec)
 
 
-def _first_reported(whole: LaunchPlan, operands: tuple[Array | None, ...], stop: int) -> int:
+def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: Array | None, stop: int) -> int:
     """Find the first of blocks 0..stop that a plan reports, by halving."""
-    data, result, importance = operands
-    assert data is not None
-    assert result is not None
-    operands = _plain(data), result if is_plain_out(result) else np.empty(result.shape, result.dtype), importance
-    in_cache, start = whole.with_args(streaming=0), 0
+    in_cache, start, operands = (
+        whole.with_args(streaming=0),
+        0,
+        (_plain(data), np.empty(result.shape, result.dtype), importance),
+    )
     while stop - start > 1:
         middle = (start + stop) // 2
         if run(in_cache.part(start, middle), *operands):
@@ -260,13 +249,16 @@ def _shape(data: Array, width: int, what: str, becomes: int, row: BlockFormat) -
     return (*shape[:-1], shape[-1] // width * becomes)
 
 
-def _refuse(data: Array, block: int, row: BlockFormat, needs_row: bool) -> None:
-    """Raise what a block was refused for; where it needs its row, it may be since another block is not finite."""
-    index_of_row, place = divmod(block, data.shape[-1] // row.size)
+def _refuse(
+    task: _Task, plan: LaunchPlan, blocks: int, status: int, data: Array, out: Array, importance: Array | None
+) -> None:
+    """Raise what the first block was refused for; where it needs its row, it may be since another one is not finite."""
+    row = task.row
+    index_of_row, place = divmod(_first_reported(plan, data, out, importance, blocks), data.shape[-1] // row.size)
     index = tuple(int(k) for k in np.unravel_index(index_of_row, data.shape[:-1])) if data.ndim > 1 else ()
     with np.errstate(over="ignore", invalid="ignore"):  # signalling NaN
         finite = np.isfinite(data[index].astype(np.float32)).reshape(-1, row.size).all(axis=1)
-    if needs_row and finite[place] and not finite.all():
+    if task.needs_rows and finite[place] and not finite.all():
         place = int(finite.argmin())
     reason = f"values too large for the float16 parameters of {row}" if finite[place] else "NaN or infinity"
     where = f"row {index[0] if len(index) == 1 else index} of data" if index else "data"

@@ -8,38 +8,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch import validation
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.granularity import kept_axes, parameter_shape
 from fastq.dispatch.planner import plan_histogram
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
-from fastq.dispatch.strides import memory_of, memory_order
+from fastq.dispatch.strides import NEVER, Layout, StridedOperands, View, memory_of, memory_order
 from fastq.engine.runtime.driver import bind
 from fastq.engine.runtime.float_mode import in_standard_mode
+from fastq.formats.granularity import granularity
 from fastq.kernels.body.histogram import LEAST_EXPONENT
+from fastq.requests.values import check_input
 from fastq.results import Histogram
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
 
 
-def histogram(call: Call) -> BoundCall:
+def histogram(call: Call, x: Array) -> BoundCall:
     """Resolve the histogram of each part of an array."""
-    x, (axis, bins, nan) = call.x, call.options
-    validation.as_input(x)
-    axes = kept_axes(axis, x.ndim)
-    shape = parameter_shape(x.shape, axes, 0)
+    axis, bins, nan = call.options
+    check_input(x.dtype)
+    where = granularity(axis, 0, x.ndim)
+    shape = where.parameter_shape(x.shape)
     if x.size == 0:
         return lambda *operands: empty(shape, bins)
-    order = (*(axes or ()), *(a for a in memory_order(x) if a not in (axes or ())))
-    view = x.transpose(order)
-    plan = plan_histogram(view.shape, math.prod(shape), bins, nan, native(x.dtype), memory_of(view))
+    order = (*where.kept, *(a for a in memory_order(x) if a not in where.kept))
+    turned, parts = x.transpose(order), math.prod(shape)
+    layout = Layout(1, x.size, 1, x.size // parts, parts, NEVER, 1, (parts,))
+    view = View(turned.shape, layout, StridedOperands(memory_of(turned)))
+    plan = plan_histogram(view, bins, nan, native(x.dtype))
     launch_plan = bind(plan.plan)
 
     def launch(x: Array, *_: object) -> Histogram:
         counts, lo, hi = plan.begin()
         status = launch_plan(x, None, None, None, counts, lo, hi)
-        refuse_nan(status, nan, x)
+        refuse_nan(status, x, nan=nan)
         refuse_infinite_values(status, x)
         counts = counts.sum(axis=2, dtype=counts.dtype) if plan.partials > 1 else counts[:, :, 0]
         result = Histogram(lo[0], hi[0], counts[0])

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from fastq.dispatch import cache
-from fastq.dispatch.granularity import kept_axes
+from fastq.formats.granularity import as_granularity
+from fastq.requests.options import MinMaxOptions
 from fastq.results import QuantizedArray
-from fastq.system.arguments import as_axis, as_block_size, is_lazy
+from fastq.system.arguments import is_lazy
 
 
 def call(given: cache.Call) -> Any:
     """Make a call on the array in a DataArray, in memory or of dask, and label what it returns."""
-    scale, zero_point = _unlabelled(given.scale), _unlabelled(given.zero_point)
-    result = cache.call(*given._replace(x=given.x.data, scale=scale, zero_point=zero_point))
-    label = _LABELS.get(given.operation)
-    return result if label is None else label(given.x, result, given.options)
+    x, out, *numbers = given.operands
+    result = given._replace(operands=(x.data, out, *map(_unlabelled, numbers))).made()
+    return LABELS[given.row.label](x, result, given.options) if given.row.label else result
 
 
 def _unlabelled(numbers: Any) -> Any:
@@ -52,26 +52,16 @@ def _codes(x: Any, q: QuantizedArray, options: object) -> QuantizedArray:
     return labelled
 
 
-def _extremes(x: Any, ends: tuple[Any, Any], options: tuple[Any, ...]) -> tuple[Any, Any]:
+def _ranges(x: Any, ends: tuple[Any, Any], options: MinMaxOptions) -> tuple[Any, Any]:
     """Label minima and maxima; those of a block have the coordinates of its first element."""
-    axis, block_size, _ = options
-    axis = as_axis(axis)
-    block_size, kept = as_block_size(block_size, axis), kept_axes(axis, x.ndim) or ()
-    if block_size:
-        first = x.isel({x.dims[kept[0]]: slice(None, None, block_size)})
+    where = as_granularity(options.axis, options.block_size, x.ndim)
+    if where.block_size:
+        first = x.isel({x.dims[where.kept[0]]: slice(None, None, where.block_size)})
     else:
-        first = x.isel({dim: 0 for k, dim in enumerate(x.dims) if k not in kept}, drop=True)
+        first = x.isel({dim: 0 for k, dim in enumerate(x.dims) if k not in where.kept}, drop=True)
     lo, hi = (_like(first, end) for end in ends)
     return lo, hi
 
 
-_LABELS: dict[str, Callable[..., Any]] = {
-    "quantize": _codes,
-    "quantize_with_qparams": _codes,
-    "fake_quantize": _elements,
-    "fake_quantize_with_qparams": _elements,
-    "quantize_linear": _elements,
-    "dequantize_linear": _elements,
-    "dequantize": _elements,
-    "minmax": _extremes,
-}
+# what labels a result, by the word of a row of `OPERATIONS`
+LABELS: dict[str, Callable[..., Any]] = {"codes": _codes, "elements": _elements, "ranges": _ranges}

@@ -1,87 +1,116 @@
-"""Launch operations with given parameters: on arrays as they are, or through codes one in a byte."""
+"""Launch plans on arrays of callers: what the driver refuses is explained, or made ready and launched again."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.granularity import make_layout
-from fastq.dispatch.planner import StridedOperands, plan_elementwise, with_tensor
-from fastq.dispatch.spec import OpSpec, Parameters
-from fastq.dispatch.strides import Arrangement, arrange, is_plain, memory_of, memory_of_out, memory_of_result
-from fastq.dispatch.subbyte import packer, unpacker
+from fastq.dispatch.copies import packer, unpacker
+from fastq.dispatch.planner import plan_elementwise, with_tensor
+from fastq.dispatch.spec import OpSpec
+from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extent_of
 from fastq.engine.runtime import result_pool
-from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, run
+from fastq.engine.runtime.cpython import keeps_value
+from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
+from fastq.engine.runtime.float_mode import in_standard_mode
+from fastq.formats.granularity import Granularity
+from fastq.requests.parameters import ParameterRules, Parameters
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
+Execute = Callable[..., int]  # runs on x, a result and other operands, and returns the status
 
 
-class Launcher(Protocol):
-    """A way to run an operation, with parameters in the dtypes that its kernel reads."""
-
-    def bound(self, checks: Checks, in_c_order: bool = True) -> Callable[..., int]:
-        """Return what runs on x, result, scale, zero point and sums as callers give them, once they pass checks.
-
-        It returns the status, or `UNFIT` where they do not pass and nothing was written. Without `in_c_order` it copies
-        parameters that are not.
-        """
-
-    def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
-        """Run on valid arrays; return the status."""
+def nothing(*operands: Any) -> int:
+    """Run on no elements."""
+    return 0
 
 
-class DirectLauncher(NamedTuple):
-    """Launch on the caller's arrays, in place or in tiles."""
-
-    plan: LaunchPlan
-    arrangement: Arrangement
-
-    def bound(self, checks: Checks, in_c_order: bool = True) -> Callable[..., int]:
-        """Return what runs on operands as callers give them, parameters transposed if they must be."""
-        launch, arranged = bind(self.plan.checked(checks)), self.arrangement.to_kernel
-        if in_c_order and not self.arrangement.parameter_order:
-            return launch
-
-        def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Array) -> int:
-            return launch(x, out, arranged(scale), arranged(zero_point), *sums)
-
-        return launch_arranged
-
-    def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
-        """Run; return the status."""
-        scale, zero_point, tensor_scale = _arranged(self.arrangement, given)
-        return run(with_tensor(self.plan, tensor_scale), x, out, scale, zero_point, sums)
+def as_they_are(*operands: Any) -> tuple[Any, ...]:
+    """Return operands that are ready."""
+    return operands
 
 
-class UnpackedLauncher(NamedTuple):
-    """Launch on an unpacked copy of the codes.
+class BoundLaunch(NamedTuple):
+    """A plan that is bound to the driver, and what is done about a status.
 
-    For packed codes with gaps, rows that begin within a byte, and granularities that no view in memory order has.
+    Closures that the plan cache keeps call `launch` on arrays as callers give them, and `settle` where it returns any
+    status but 0.
+
+    Attributes
+    ----------
+    refuse : callable
+        Raises the error of a status, if there is one, with the operands that were read.
+    execute : callable
+        Runs on operands that are ready.
+    launch : callable
+        The compiled driver on operands as they are given, with its checks; by default it refuses all.
+    ready : callable
+        Returns the operands beside x and the result made ready; raises what is wrong with their elements.
+    execute_for : callable
+        What `execute` is for a copy of x, which may have other strides, and a result. None where nothing is written
+        that x may share memory with.
+    strides : tuple of int or None
+        Those of x, that `execute` is for.
     """
 
-    through: Launcher
-    move: Callable[[Array, Array], object]  # packs or unpacks
-    operand: int  # which one is codes
+    refuse: Callable[..., None]
+    execute: Execute
+    launch: Execute = never_fits
+    ready: Callable[..., tuple[Any, ...]] = as_they_are
+    execute_for: Callable[[Array, Array], Execute] | None = None
+    strides: tuple[int, ...] | None = None
+
+    def settle(self, status: int, x: Array, out: Any, *operands: Any) -> None:
+        """Launch again what the driver has refused, and raise the error of the status.
+
+        x and operands that share memory with the result are copied before, and what was read is looked at for the
+        error: the result is written by then.
+        """
+        if status == UNFIT:
+            status, x, *operands = self._again(x, out, *operands)  # type: ignore[assignment]
+        if status:
+            self.refuse(status, x, out, *operands)
+
+    @in_standard_mode
+    def _again(self, x: Array, out: Any, *operands: Any) -> tuple[Any, ...]:
+        operands, target, execute = self.ready(*operands), np.asarray(out), self.execute
+        if self.execute_for is not None:
+            x, *operands = copy_if_overlapping(target, x, *operands)  # type: ignore[assignment]
+            execute = execute if x.strides == self.strides else self.execute_for(x, target)
+        return execute(x, target, *operands), x, *operands
+
+
+class Codes(NamedTuple):
+    """Packed codes that go through codes one in a byte.
+
+    Attributes
+    ----------
+    move : callable
+        Packs or unpacks.
+    operand : int
+        Which one is codes.
+    packs : bool
+        Whether they are written.
+    shape, dtype
+        Of the codes one in a byte.
+    raises_nan : bool
+        Whether NaN is refused; codes are then not written.
+    """
+
+    move: Callable[[Array, Array], object]
+    operand: int
     packs: bool
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    raises_nan: bool  # whether NaN is refused; codes are then not written
+    raises_nan: bool
 
-    def bound(self, checks: Checks, in_c_order: bool = True) -> Callable[..., int]:
-        """Return what runs on operands as callers give them; codes one in a byte share memory with none of them."""
-        return self._through(self.through.bound(checks.with_new(self.operand, math.prod(self.shape)), in_c_order))
-
-    def execute(self, x: Array, out: Array, given: Parameters, sums: Array | None = None) -> int:
-        """Run on valid arrays; return the status."""
-        return self._through(lambda x, out: self.through.execute(x, out, given, sums))(x, out)
-
-    def _through(self, run: Callable[..., int]) -> Callable[..., int]:
+    def through(self, run: Execute) -> Execute:
         """Return what runs on packed codes, given what runs on codes one in a byte."""
         new = functools.partial(result_pool.empty, self.shape, self.dtype)
         move, at, raises_nan = self.move, self.operand, self.raises_nan
@@ -101,14 +130,83 @@ class UnpackedLauncher(NamedTuple):
         return pack if self.packs else unpack
 
 
-def empty_codes(spec: OpSpec, shape: tuple[int, ...]) -> Array:
-    """Return memory for the codes of an operation, one in a byte."""
-    assert spec.arithmetic.code_format is not None
-    return np.empty(shape, spec.arithmetic.code_format.unpacked_dtype)
+class Launcher(NamedTuple):
+    """A way to run an operation with given parameters: on arrays as they are, in tiles, or through codes in bytes."""
+
+    plan: LaunchPlan
+    arrangement: Arrangement
+    codes: Codes | None = None
+
+    def bound(self, checks: Checks, in_c_order: bool = True) -> Execute:
+        """Return what runs on x, result, scale, zero point and sums as callers give them, once they pass checks.
+
+        It returns the status, or `UNFIT` where they do not pass and nothing was written. Without `in_c_order` it copies
+        parameters that are not. Codes one in a byte share memory with none of them.
+        """
+        if self.codes is not None:
+            checks = checks.with_new(self.codes.operand, math.prod(self.codes.shape))
+        launch, arranged = bind(self.plan.checked(checks)), self.arrangement.to_kernel
+
+        def launch_arranged(x: Array, out: Array, scale: Array, zero_point: Array, *sums: Array) -> int:
+            return launch(x, out, arranged(scale), arranged(zero_point), *sums)
+
+        as_given = in_c_order and not self.arrangement.parameter_order
+        execute = launch if as_given else launch_arranged
+        return execute if self.codes is None else self.codes.through(execute)
+
+    def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = 0.0, *sums: Array) -> int:
+        """Run on valid arrays, with parameters in the dtypes that kernels read; return the status."""
+        execute: Execute = functools.partial(run, with_tensor(self.plan, float(tensor)))
+        if self.codes is not None:
+            execute = self.codes.through(execute)
+        return execute(x, out, self.arrangement.to_kernel(scale), self.arrangement.to_kernel(zero_point), *sums)
 
 
-def through_codes(spec: OpSpec, packed: Array | None, codes: Array, through: Launcher) -> UnpackedLauncher:
-    """Return a launcher on packed codes, given one on codes one in a byte."""
+def launcher(
+    spec: OpSpec,
+    granularity: Granularity,
+    x: Array,
+    out: Array | None,
+    shape: tuple[int, ...],
+    dtypes: tuple[np.dtype[Any], ...],
+    plan: Callable[..., LaunchPlan] = plan_elementwise,
+    scale_order: tuple[int, ...] | None = None,
+) -> Launcher:
+    """Choose how to run an operation.
+
+    Parameters
+    ----------
+    spec, granularity : OpSpec, Granularity
+        With given parameters, and what each of them belongs to.
+    x, out : ndarray
+        Source and result, whose elements are not looked at; out may be None for a result in the memory order of x.
+    shape : tuple of int
+        Shape of the values.
+    dtypes : tuple of dtype
+        Of source, result, scale and zero point.
+    plan : callable
+        Plans for the spec, the view and the dtypes.
+    scale_order : tuple of int, optional
+        Axes of scales from the slowest to the fastest in memory, where that is contiguous.
+    """
+    dtypes, code_format = tuple(map(native, dtypes)), spec.arithmetic.code_format
+    operand = X if spec.op == "dequantize" else OUT
+    if spec.packs and code_format is not None:
+        packed = out if operand == OUT else x
+        arrangement = arrange_packed(shape, granularity, packed, code_format.group)
+        if arrangement is None:
+            codes = np.empty(shape, code_format.unpacked_dtype)
+            x, out = (x, codes) if operand == OUT else (codes, out)
+            kinds = tuple(codes.dtype if k == operand else dtype for k, dtype in enumerate(dtypes))
+            unpacked = launcher(spec.unpacked, granularity, x, out, shape, kinds, plan, scale_order)
+            return unpacked._replace(codes=_codes(spec, packed, codes))
+    else:
+        arrangement = arrange(x, out, granularity, given=True, scale_order=scale_order)
+    view = arrangement.view(x, out, dtypes[1], reads=spec.op == "compare")
+    return Launcher(plan(spec, view, *dtypes), arrangement)
+
+
+def _codes(spec: OpSpec, packed: Array | None, codes: Array) -> Codes:
     code_format, packs = spec.arithmetic.code_format, spec.op == "quantize"
     assert code_format is not None
     if packs:
@@ -117,93 +215,62 @@ def through_codes(spec: OpSpec, packed: Array | None, codes: Array, through: Lau
         assert packed is not None
         move = unpacker(packed, codes, code_format)
     operand = X if spec.op == "dequantize" else OUT
-    return UnpackedLauncher(through, move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
+    return Codes(move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
 
 
-def launcher(
-    spec: OpSpec,
-    x: Array,
-    out: Array | None,
-    shape: tuple[int, ...],
-    dtypes: tuple[np.dtype[Any], ...],
-    backward: bool = False,
-    scale_order: tuple[int, ...] | None = None,
-) -> Launcher:
-    """Choose how to run an operation.
+# --- parameters as callers give them ----------------------------------------------------------------------------------
 
-    Parameters
-    ----------
-    spec : OpSpec
-        With given parameters.
-    x, out : ndarray
-        Source and result, whose elements are not looked at; out may be None for a result in the memory order of x.
-    shape : tuple of int
-        Shape of the values.
-    dtypes : tuple of dtype
-        Of source, result, scale and zero point.
-    backward : bool
-        Whether to begin with the end of the array, which the pass before has left in the cache.
-    scale_order : tuple of int, optional
-        Axes of scales from the slowest to the fastest in memory, where that is contiguous.
+
+def in_bits(given: Parameters) -> Parameters:
+    """Return parameters as kernels can read them."""
+    return given._replace(scale=as_bits(given.scale), zero_point=as_bits(given.zero_point))
+
+
+def as_bits(array: Array) -> Array:
+    """Return an array of one-byte floats of ml_dtypes as the bits of its elements, any other as it is."""
+    return array if array.dtype.kind in "iu" or array.dtype.itemsize > 1 else array.view(np.uint8)
+
+
+def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes: int, given: Parameters) -> Checks:
+    """Return what the driver has to look at before it launches kernels; out is None for a result to be made.
+
+    `given` are parameters that are ready.
     """
-    dtypes = tuple(map(native, dtypes))
-    if spec.packs:
-        packs, (source, result, *others) = spec.op == "quantize", dtypes
-        packed = arrangement_of_packed(spec, shape, out if packs else x)
-        if packed is None:
-            codes = empty_codes(spec, shape)
-            if packs:
-                kinds = source, codes.dtype, *others
-                through = launcher(spec.unpacked, x, codes, shape, kinds, backward=backward, scale_order=scale_order)
-                return through_codes(spec, out, codes, through)
-            kinds = codes.dtype, result, *others
-            through = launcher(spec.unpacked, codes, out, shape, kinds, backward=backward, scale_order=scale_order)
-            return through_codes(spec, x, codes, through)
-        arrangement = packed
-    else:
-        arrangement = arrange(x, out, spec.axes, spec.block_size, given=True, scale_order=scale_order)
-        shape = arrangement.view(x).shape
-    memory = strided_operands(arrangement, x, out, dtypes[1], spec.packs)
-    seen = spec.with_axes(arrangement.axes)
-    return DirectLauncher(plan_elementwise(seen, shape, *dtypes, memory=memory, backward=backward), arrangement)
+    (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result_nbytes) if out is None else extent_of(out)
+    qtype, (scale, zero_point, _) = rules.qtype, in_bits(given)
+    return Checks(
+        (nbytes_x, nbytes_out, scale.nbytes, zero_point.nbytes),
+        scale.dtype,
+        rules.convention.signed_scale or qtype.codebook is not None,
+        zero_point.dtype,
+        (0, 0) if qtype.element else (qtype.qmin, qtype.qmax),
+        (given.scale.dtype.type, given.zero_point.dtype.type),
+        (low_x, low_out),
+        qtype.codebook is not None,
+    )
 
 
-def arrangement_of_packed(spec: OpSpec, shape: tuple[int, ...], packed: Array | None) -> Arrangement | None:
-    """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte."""
-    code_format, layout = spec.arithmetic.code_format, make_layout(shape, spec.axes, spec.block_size)
-    assert code_format is not None
-    whole_bytes = _parted_by_bytes(shape, spec.axes, spec.block_size, code_format.group)
-    if layout is None or not is_plain(packed) or not whole_bytes:
-        return None
-    return Arrangement(None, True, spec.axes, layout, ())
+def pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: Parameters) -> bool:
+    """Whether the driver can read parameters as the caller gave them once they are contiguous.
 
-
-def strided_operands(
-    arrangement: Arrangement, x: Array, out: Array | None, dtype: np.dtype[Any], packs: bool
-) -> StridedOperands:
-    """Return where source and result lie that go through tiles: a result to be made in the memory order of x.
-
-    Packed codes are made in C order.
+    `ready` are the same made ready.
     """
-    if out is not None:
-        out_memory = memory_of_out(arrangement.view(out))
-    else:
-        out_memory = None if packs else memory_of_result(x, dtype, arrangement.order)
-    return StridedOperands(memory_of(arrangement.view(x)), out_memory)
-
-
-@functools.lru_cache(4096)
-def _parted_by_bytes(shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, group: int) -> bool:
-    """Whether every row and every run of one parameter begins on a whole byte, for groups of codes that fill bytes."""
-    layout = make_layout(shape, axes, block_size)
-    if layout is None:
+    if not _passes(scale, ready.scale, (float, np.float64)):
         return False
-    runs = [shape[-1]] if shape and math.prod(shape[:-1]) > 1 else []
-    if layout.parameters > 1:
-        runs += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
-    return not any(run % group for run in runs)
+    zero, qtype = ready.zero_point, rules.qtype
+    if zero_point is None:
+        return zero.nbytes <= _KEPT_ZEROS
+    if rules.convention.zero_point != "integer":
+        return _passes(zero_point, zero, (float, np.float64))
+    checked = zero.itemsize == 1 or (qtype.fills_storage and not qtype.element)  # the driver reads bytes
+    return checked and _passes(zero_point, zero, (int,))
 
 
-def _arranged(arrangement: Arrangement, given: Parameters) -> Parameters:
-    scale, zero_point = arrangement.to_kernel(given.scale), arrangement.to_kernel(given.zero_point)
-    return given._replace(scale=scale, zero_point=zero_point)
+_KEPT_ZEROS = 1 << 16  # bytes of zero points that a plan may keep for callers who give none
+
+
+def _passes(given: object, ready: Array, numbers: tuple[type, ...]) -> bool:
+    if given is ready:
+        return ready.flags.aligned and ready.dtype.isnative
+    kind = type(given)
+    return not ready.shape and (kind in numbers or (kind is ready.dtype.type and keeps_value(ready.dtype)))

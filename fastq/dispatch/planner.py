@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import plans
-from fastq.dispatch.granularity import NEVER, Layout, make_layout
-from fastq.dispatch.loops import FEWEST, has_short_runs, loop_of
+from fastq.dispatch.loops import FEWEST, bytes_of, has_short_runs, loop_of, outgrows_cache, store_mode
 from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
-from fastq.dispatch.streaming import bytes_of, outgrows_cache, store_mode
-from fastq.dispatch.strides import Memory
+from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, View
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import (
     ALL_STATUS,
@@ -111,30 +109,12 @@ def element_types(
     )
 
 
-class StridedOperands(NamedTuple):
-    """Hold strides and dtypes of operands that go through tiles."""
-
-    x: Memory | None = None
-    out: Memory | None = None
-
-
-NOT_STRIDED = StridedOperands()
-
-
 # --- given parameters -------------------------------------------------------------------------------------------------
 
 
-def plan_elementwise(
-    spec: OpSpec,
-    shape: tuple[int, ...],
-    *dtypes: np.dtype[Any],
-    memory: StridedOperands = NOT_STRIDED,
-    backward: bool = False,
-) -> LaunchPlan:
+def plan_elementwise(spec: OpSpec, view: View, *dtypes: np.dtype[Any], backward: bool = False) -> LaunchPlan:
     """Plan an operation with given parameters on arrays of these dtypes, in place or in tiles."""
-    kinds, size = element_types(spec, *dtypes), math.prod(shape)
-    layout = make_layout(shape, spec.axes, spec.block_size)
-    assert layout is not None
+    kinds, size, layout = element_types(spec, *dtypes), math.prod(view.shape), view.layout
     loop, threads = loop_of(layout, spec.op, *kinds[:3]), threadpool.threads_for(size)
     kernel = kernel_for(loop.function, kinds, spec.op, spec.arithmetic, nan=spec.nan)
     args = kernel_args(
@@ -148,7 +128,7 @@ def plan_elementwise(
     plan = plan_launch(
         kernel, VALUES, args, size, threads, chunk_multiple=WHOLE_BYTES, backward=backward, status_mask=status_mask
     )
-    tiled = _tiled_if_strided(plan, shape, kinds, memory)
+    tiled = _tiled_if_strided(plan, view.shape, kinds, view.memory)
     assert tiled is not None
     return tiled
 
@@ -275,31 +255,27 @@ def _threads_to_reduce(size: int) -> int:
     return threadpool.threads_for(size // tuning.current().reduction_cost)
 
 
+def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of minima and maxima in kernels."""
+    return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
+
+
 def owned_units(layout: Layout) -> int:
     """Return of how many elements chunks are multiples, so that no block is in two of them."""
     return (layout.block if layout.outer == 1 else layout.length) * layout.inner
 
 
-def plan_minmax(
-    shape: tuple[int, ...],
-    axes: tuple[int, ...] | None,
-    block_size: int,
-    nan: str,
-    dtype: np.dtype[Any],
-    memory: Memory | None = None,
-    copies_isnan: bool = False,
-) -> MinMaxReduction:
+def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False) -> MinMaxReduction:
     """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
-    layout, size = make_layout(shape, axes, block_size), math.prod(shape)
-    assert layout is not None
+    layout, size = view.layout, math.prod(view.shape)
     threads = _threads_to_reduce(size)
     tuned = tuning.current()
-    accumulator = np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
+    accumulator = accumulator_of(dtype)
     loop, count, owned = loop_of(layout, "minmax", dtype, accumulator), layout.parameters, owned_units(layout)
     alone = layout.owned and size // owned >= 4 * threads  # each thread has blocks of its own
     slots = 1 if alone or threads * count > tuned.merged_partials else threads
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
-    wide = by_columns and memory is None
+    wide = by_columns and view.memory.x is None
     function = columns.column_ranges if wide else loop.function
     kernel = kernel_for(function, ReductionOperands(dtype, accumulator, accumulator), "minmax")
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
@@ -312,7 +288,7 @@ def plan_minmax(
     reduce = plan_launch(
         kernel, operands, args, units, threads, size=unit, chunk_multiple=together, chunk=chunk, status_mask=mask
     )
-    reduce = _read_in_tiles(reduce, shape, dtype, memory, together, copies_isnan)
+    reduce = read_in_tiles(reduce, view, dtype, together, copies_isnan)
     merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
     plan = reduce.then(merge) if merge else reduce
     identities = _identities(accumulator, slots * count, layout.shape) if slots * count <= tuned.narrow_row else None
@@ -326,19 +302,14 @@ def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPla
     return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)
 
 
-def _read_in_tiles(
-    plan: LaunchPlan,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    memory: Memory | None,
-    chunk_multiple: int,
-    copies_isnan: bool = False,
+def read_in_tiles(
+    plan: LaunchPlan, view: View, dtype: np.dtype[Any], chunk_multiple: int, copies_isnan: bool = False
 ) -> LaunchPlan:
-    """Return the plan of a reduction for an array in this memory."""
-    if memory is None:
+    """Return the plan of a reduction for an array in its memory."""
+    if view.memory.x is None:
         return plan
-    x = Operand(element_type(dtype).bitwidth, *memory, copies_isnan=copies_isnan)
-    tiled = in_tiles(plan, shape, x, Operand(0), chunk_multiple=chunk_multiple, args=IN_TILE)
+    x = Operand(element_type(dtype).bitwidth, *view.memory.x, copies_isnan=copies_isnan)
+    tiled = in_tiles(plan, view.shape, x, Operand(0), chunk_multiple=chunk_multiple, args=IN_TILE)
     assert tiled is not None
     return tiled
 
@@ -369,12 +340,10 @@ class HistogramReduction(NamedTuple):
         return counts, *_identities(np.dtype(np.float64), self.slots * self.parts, (self.slots, self.parts))
 
 
-def plan_histogram(
-    shape: tuple[int, ...], parts: int, bins: int, nan: str, dtype: np.dtype[Any], memory: Memory | None
-) -> HistogramReduction:
+def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> HistogramReduction:
     """Plan the histograms of the parts of an array, which follow each other."""
-    size = math.prod(shape)
-    length, width, threads = size // parts, 2 * bins, threadpool.threads_for(size)
+    size, parts, length = math.prod(view.shape), view.layout.blocks, view.layout.block
+    width, threads = 2 * bins, threadpool.threads_for(size)
     alone = parts >= 4 * threads  # each thread has parts of its own
     accumulator = np.dtype(np.int32 if size < 1 << 31 else np.int64)
     nbytes, tuned = parts * width * accumulator.itemsize, tuning.current()
@@ -384,14 +353,13 @@ def plan_histogram(
     kernel = kernel_for(
         runs, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), accumulator), "histogram", nan=nan
     )
-    layout = Layout(1, size, 1, length, parts, NEVER, 1, (parts,))
     stride = parts if slots > 1 else 0
-    args = kernel_args(layout, (-bins, bins), size=width * partials, partials=partials, partial_stride=stride)
+    args = kernel_args(view.layout, (-bins, bins), size=width * partials, partials=partials, partial_stride=stride)
     chunk_multiple = length if alone else 1
     plan = plan_launch(
         kernel, (X, LO, HI, SUMS, NONE), args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
     )
-    plan = _read_in_tiles(plan, shape, dtype, memory, chunk_multiple)
+    plan = read_in_tiles(plan, view, dtype, chunk_multiple)
     return HistogramReduction(plan, slots, parts, partials, width, accumulator)
 
 
@@ -413,31 +381,25 @@ class RangedPlan(NamedTuple):
     plan: LaunchPlan
     reduction: MinMaxReduction | None
 
-    def begin(self) -> tuple[Array, ...]:
-        """Return the last operands: minima and maxima, where there are two passes."""
-        return self.reduction.begin() if self.reduction else ()
+    @property
+    def begin(self) -> Callable[[], tuple[Array, ...]]:
+        """What returns the last operands: minima and maxima, where there are two passes."""
+        return self.reduction.begin if self.reduction else tuple
 
 
 def plan_ranged(
-    spec: OpSpec,
-    shape: tuple[int, ...],
-    src: np.dtype[Any],
-    dst: np.dtype[Any],
-    memory: StridedOperands = NOT_STRIDED,
-    one_pass: bool = False,
+    spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], one_pass: bool = False
 ) -> RangedPlan | None:
     """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
-    fused = _plan_fused(spec, shape, src, dst, memory, one_pass)
+    fused = _plan_fused(spec, view, src, dst, one_pass)
     if fused is not None:
         return RangedPlan(fused, None)
-    if one_pass:
+    marks_blocks = spec.nan == "keep" and spec.arithmetic.scale_format is not None
+    if one_pass or marks_blocks:
         return None
-    scheme, marks_blocks = spec.range_scheme, spec.nan == "keep" and spec.arithmetic.scale_format is not None
-    parameters = scheme.scale_dtype, scheme.zero_point_dtype
-    if marks_blocks:
-        return None
-    second = plan_elementwise(spec.given, shape, src, dst, *parameters, memory=memory, backward=True)
-    reduction = plan_minmax(shape, spec.axes, spec.block_size, spec.nan, src, memory.x)
+    scheme = spec.range_scheme
+    second = plan_elementwise(spec.given, view, src, dst, scheme.scale_dtype, scheme.zero_point_dtype, backward=True)
+    reduction = plan_minmax(view, spec.nan, src)
     ranges = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
     return RangedPlan(reduction.plan.then(ranges, second), reduction)
 
@@ -452,18 +414,13 @@ def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
 
 
 def _plan_fused(
-    spec: OpSpec,
-    shape: tuple[int, ...],
-    src: np.dtype[Any],
-    dst: np.dtype[Any],
-    memory: StridedOperands,
-    refuse_rereads: bool,
+    spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
 ) -> LaunchPlan | None:
     """Plan one pass, rereads refused as in `in_tiles`; None where blocks leave the cache or are too few for threads."""
     op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
     kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
-    layout, size, tuned = make_layout(shape, spec.axes, spec.block_size), math.prod(shape), tuning.current()
-    assert layout is not None
+    (shape, layout, memory), tuned = view, tuning.current()
+    size = math.prod(shape)
     threads = threadpool.threads_for(size)
     width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
     few, large = threads > 1 and layout.parameters < 4 * threads, layout.block * width > tuned.fused_block
@@ -476,17 +433,18 @@ def _plan_fused(
     aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
     if layout.inner > 1 and (aliased or (layout.block > tuned.fused_rows and outgrows_cache(4 * bytes_of(size, src)))):
         return None
-    args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
     options = {"nan": nan, "range_scheme": scheme.name}
     if layout.inner > 1:
         if memory != NOT_STRIDED:
             return None
         units = layout.outer * layout.blocks * -(-layout.inner // width)
         kernel = kernel_for(columns.block_columns, kinds, op, arithmetic, **options)
+        args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
         return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
     batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
     if batched and layout.parameters >= tuned.batched_blocks:
         kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
+        args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
         plan = plan_launch(kernel, VALUES, args, layout.parameters, threads, size=layout.block)
         return _tiled_if_strided(
             plan, shape, kinds, memory, unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.granularity import NEVER, Layout
 from fastq.dispatch.planner import kernel_args, kernel_for, owned_units, with_tensor
 from fastq.dispatch.spec import OpSpec
-from fastq.dispatch.strides import memory_of, memory_order
+from fastq.dispatch.strides import NEVER, Layout, memory_of, memory_order
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
 from fastq.engine.runtime.tiling import Operand, in_tiles
+from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.kernels.args import IN_TILE
 from fastq.kernels.body.range_search import MOST_ERROR
@@ -37,7 +37,7 @@ class RangeSearch:
     ----------
     x : ndarray
         An array of that dtype, shape and strides, with elements.
-    spec : OpSpec
+    spec, granularity : OpSpec, Granularity
         Of an operation that takes parameters from ranges.
     compute : dtype
         The type to compute in.
@@ -45,10 +45,12 @@ class RangeSearch:
         Which ranges are tried.
     """
 
-    def __init__(self, x: Array, spec: OpSpec, compute: np.dtype[Any], method: MSERange) -> None:
-        self.axis = spec.axes[0] if spec.axes and spec.block_size else None
-        view = x.transpose(_parts_first(x, spec))
-        self.compute, self.layout = compute, _layout(view.shape, spec)
+    def __init__(
+        self, x: Array, spec: OpSpec, granularity: Granularity, compute: np.dtype[Any], method: MSERange
+    ) -> None:
+        self.axis = granularity.kept[0] if granularity.block_size else None
+        view = x.transpose(_parts_first(x, granularity))
+        self.compute, self.layout = compute, _layout(view.shape, granularity)
         self.ratios = method.ratios.astype(compute)
         work = view.size * self.ratios.size
         self.threads = threadpool.threads_for(work)
@@ -113,19 +115,19 @@ class RangeSearch:
         return ends if self.axis is None else np.moveaxis(ends, -1, self.axis)
 
 
-def _parts_first(x: Array, spec: OpSpec) -> tuple[int, ...]:
+def _parts_first(x: Array, granularity: Granularity) -> tuple[int, ...]:
     """Return the order of axes in which the elements of each part follow each other."""
-    axes, order = spec.axes or (), memory_order(x)
-    if spec.block_size:
+    axes = granularity.kept
+    if granularity.block_size:
         return (*(a for a in range(x.ndim) if a not in axes), *axes)
-    return (*axes, *(a for a in order if a not in axes))
+    return (*axes, *(a for a in memory_order(x) if a not in axes))
 
 
-def _layout(shape: tuple[int, ...], spec: OpSpec) -> Layout:
+def _layout(shape: tuple[int, ...], granularity: Granularity) -> Layout:
     """Return the layout of an array whose parts follow each other."""
-    kept = len(shape) - 1 if spec.block_size else len(spec.axes or ())
+    kept = len(shape) - 1 if granularity.block_size else len(granularity.kept)
     rows, length = math.prod(shape[:kept]), math.prod(shape[kept:])
-    block = min(spec.block_size or length, length)
+    block = min(granularity.block_size or length, length)
     if length % block == 0:
         rows, length = 1, rows * length
     blocks = -(-length // block)

@@ -15,14 +15,14 @@ Array = NDArray[Any]
 _PIECE = 1 << 18  # elements looked at together
 
 
-def refuse_nan(status: int, nan: str, x: Array) -> None:
+def refuse_nan(status: int, x: Array, *_: object, nan: str) -> None:
     """Raise a ValueError if NaN was met that the caller wants refused."""
     if status & HAS_NAN and nan == "raise":
         count = _count(np.isnan, x)
         raise ValueError(f"x has {count} NaN; pass nan='zero' to take them for 0.0")
 
 
-def refuse_nan_in_compare(status: int, x: Array) -> None:
+def refuse_nan_in_compare(status: int, x: Array, *_: object) -> None:
     """Raise a ValueError if NaN was met in what errors are measured against."""
     if status & HAS_NAN:
         raise ValueError(f"x has {_count(np.isnan, x)} NaN, of which there is no error to measure; replace them first")
@@ -32,6 +32,12 @@ def refuse_infinite_values(status: int, x: Array) -> None:
     """Raise a ValueError if an infinite value was met that has no place in a histogram."""
     if status & HAS_INFINITE_RANGE:
         raise ValueError(f"x has {_count(np.isinf, x)} infinite values, which have no place in a histogram; clip x")
+
+
+def refuse_range(status: int, x: Array, *_: object, nan: str) -> None:
+    """Raise a ValueError if x can't be quantized by its range."""
+    refuse_nan(status, x, nan=nan)
+    refuse_infinite(status, x)
 
 
 def refuse_infinite(status: int, x: Array) -> None:

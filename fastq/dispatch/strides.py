@@ -1,17 +1,107 @@
-"""Arrange strided arrays for kernels: in place where memory is contiguous in some order of axes, else tile by tile."""
+"""See arrays as (outer, length, inner), in place where memory is contiguous in some order of axes, else in tiles."""
 
 from __future__ import annotations
 
 import functools
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.granularity import Layout, make_layout
+from fastq.engine.runtime import result_pool
+from fastq.formats.granularity import Granularity
+from fastq.formats.qtypes import QType, stored_as
+from fastq.requests.values import check_out
 from fastq.system import tuning
 
 Array = NDArray[Any]
+
+NEVER = 1 << 62  # a cycle that no outer index reaches
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An array seen as (outer, length, inner) in C order, and which parameters belong to each part of it.
+
+    Along `length` run blocks of `block` rows, the last one of each outer index perhaps shorter. Outer index o, block b
+    and column i use parameter ``((o // cycle * kept + o % kept) * blocks + b) * inner + i``.
+
+    Attributes
+    ----------
+    outer, length, inner : int
+        The view.
+    block, blocks : int
+        Rows in a block, and blocks along `length`.
+    cycle, kept : int
+        Outer indices that share parameters: those that are the same modulo `kept` within a `cycle`.
+    shape : tuple of int
+        Shape of scale and zero point.
+    """
+
+    outer: int
+    length: int
+    inner: int
+    block: int
+    blocks: int
+    cycle: int
+    kept: int
+    shape: tuple[int, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameter sets."""
+        return math.prod(self.shape)
+
+    @property
+    def owned(self) -> bool:
+        """Whether each parameter belongs to one block of one outer index, and to no other part of the array."""
+        return self.kept == self.outer
+
+
+@functools.lru_cache(4096)
+def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | None:
+    """Return the layout of a C-contiguous array that has elements; None where no such view exists.
+
+    That is so where more than five groups of kept and reduced axes alternate: then bring the kept axes to the front.
+    """
+    parameters, size, kept = granularity.parameter_shape(shape), math.prod(shape), granularity.axes or ()
+    if math.prod(parameters) == 1:
+        return Layout(1, size, 1, size, 1, NEVER, 1, parameters)
+    if granularity.block_size:
+        (axis,) = kept
+        outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        return _in_blocks(outer, length, inner, min(granularity.block_size, length), parameters)
+    # neighbouring axes of the same kind together; axes of one element belong to either kind
+    wide = [(axis in kept, size) for axis, size in enumerate(shape) if size > 1]
+    groups = [(kept, math.prod(size for _, size in group)) for kept, group in groupby(wide, operator.itemgetter(0))]
+    return _in_channels(groups, parameters)
+
+
+def _in_blocks(outer: int, length: int, inner: int, block: int, shape: tuple[int, ...]) -> Layout:
+    if length % block == 0:
+        outer, length = 1, outer * length
+    return Layout(outer, length, inner, block, -(-length // block), NEVER, outer, shape)
+
+
+def _in_channels(groups: list[tuple[bool, int]], shape: tuple[int, ...]) -> Layout | None:
+    inner = groups.pop()[1] if groups[-1][0] else 1
+    length = groups.pop()[1] if groups else 1
+    first_kept = groups.pop(0)[1] if len(groups) == 3 or (groups and groups[0][0]) else 1
+    reduced = groups.pop(0)[1] if groups else 1
+    kept = groups.pop(0)[1] if groups else 1
+    if groups:
+        return None
+    if reduced == 1:
+        return _in_blocks(first_kept * kept, length, inner, length, shape)
+    return Layout(first_kept * reduced * kept, length, inner, length, 1, reduced * kept, kept, shape)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
 
 SHORT_ROW = 32  # elements of a row, below which a loop over rows takes longer than to transpose them
 # the same of rows of which it takes some as one; and elements that have the same parameters, from which on it does
@@ -24,6 +114,34 @@ class Memory(NamedTuple):
 
     strides: tuple[int, ...]  # bytes
     dtype: np.dtype[Any]
+
+
+class StridedOperands(NamedTuple):
+    """Where source and result lie that go through tiles; None of those on which kernels work in place."""
+
+    x: Memory | None = None
+    out: Memory | None = None
+
+
+NOT_STRIDED = StridedOperands()
+
+
+class View(NamedTuple):
+    """Arrays as kernels see them.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the values, axes in the order in which they are visited.
+    layout : Layout
+        The granularity in that order.
+    memory : StridedOperands
+        Which of source and result go through tiles.
+    """
+
+    shape: tuple[int, ...]
+    layout: Layout
+    memory: StridedOperands = NOT_STRIDED
 
 
 def memory_of(x: Array) -> Memory | None:
@@ -79,6 +197,9 @@ def without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
     return x[tuple(slice(1) if each else slice(None) for each in repeats)]
 
 
+# --- arrangements -----------------------------------------------------------------------------------------------------
+
+
 class Arrangement(NamedTuple):
     """How kernels see an array.
 
@@ -88,27 +209,45 @@ class Arrangement(NamedTuple):
         Axes from the slowest to the fastest in that view; None: as they are.
     direct : bool
         Whether memory is contiguous in that order, so that kernels can work on it in place.
-    axes : tuple of int or None
-        The kept axes in that view.
     layout : Layout
         The granularity in that view.
+    shape : tuple of int
+        Shape of the values in that view.
     parameter_order : tuple of int
         Axes of scale and zero point in that view; empty: as they are.
+    packs : bool
+        Whether codes that share bytes are read or written, which are in C order.
     """
 
     order: tuple[int, ...] | None
     direct: bool
-    axes: tuple[int, ...] | None
     layout: Layout
-    parameter_order: tuple[int, ...]
+    shape: tuple[int, ...]
+    parameter_order: tuple[int, ...] = ()
+    packs: bool = False
 
-    def view(self, x: Array) -> Array:
+    def turned(self, x: Array) -> Array:
         """Return an array with its axes in the order of this view."""
         return x if self.order is None else x.transpose(self.order)
 
+    def view(self, x: Array, out: Array | None, dtype: np.dtype[Any], reads: bool = False) -> View:
+        """Return how kernels see a source, and a result of a dtype, to be made in the memory order of x without out.
+
+        With `reads` out is read too.
+        """
+        if out is not None:
+            made = (memory_of if reads else memory_of_out)(self.turned(out))
+        else:
+            made = None if self.packs else memory_of_result(x, dtype, self.order)
+        return View(self.shape, self.layout, StridedOperands(memory_of(self.turned(x)), made))
+
+    def view_of_input(self, x: Array) -> View:
+        """Return how kernels see an array of which only parameters are taken."""
+        return View(self.shape, self.layout, StridedOperands(memory_of(self.turned(x))))
+
     def in_order(self, x: Array) -> Array:
         """Return an array on which kernels can work in place in this view: as it is, or a copy."""
-        seen = np.ascontiguousarray(self.view(x))
+        seen = np.ascontiguousarray(self.turned(x))
         return seen if self.order is None else seen.transpose(inverse(self.order))
 
     def to_kernel(self, parameters: Array) -> Array:
@@ -144,8 +283,7 @@ def with_last(axis: int, ndim: int) -> tuple[int, ...]:
 def arrange(
     x: Array,
     out: Array | None,
-    axes: tuple[int, ...] | None,
-    block_size: int,
+    granularity: Granularity,
     given: bool = False,
     reads: bool = False,
     scale_order: tuple[int, ...] | None = None,
@@ -160,8 +298,8 @@ def arrange(
     ----------
     x, out : ndarray
         Only their memory counts; out may be None.
-    axes, block_size : tuple of int or None, int
-        The granularity in the caller's order.
+    granularity : Granularity
+        In the caller's order.
     given : bool
         Whether scale and zero point are given.
     reads : bool
@@ -170,18 +308,19 @@ def arrange(
     scale_order : tuple of int, optional
         Axes of contiguous given scales, slowest first.
     """
-    natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, axes, block_size)
+    natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, granularity)
+    kept = granularity.axes or ()
     leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
     in_memory = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out, reads)
     arrangement = None
-    for order in (in_memory, natural, tuple(sorted(natural, key=lambda axis: axis not in (axes or ())))):
+    for order in (in_memory, natural, tuple(sorted(natural, key=lambda axis: axis not in kept))):
         direct = is_plain(x.transpose(order)) and (out is None or is_plain_out(out.transpose(order)))
-        arrangement = _arranged(x.shape, axes, block_size, order, direct)
+        arrangement = _arranged(x.shape, granularity, order, direct)
         if arrangement is None:
             continue
         if order == natural or in_c_order is None:
             break
-        if _is_faster(arrangement, in_c_order, block_size, x.itemsize, given, reads, scale_order):
+        if _is_faster(arrangement, in_c_order, granularity.block_size, x.itemsize, given, reads, scale_order):
             break
     assert arrangement is not None  # kept axes in front always have a layout
     return arrangement
@@ -251,16 +390,104 @@ def order_without_gaps(x: Array) -> tuple[int, ...] | None:
 
 
 def _arranged(
-    shape: tuple[int, ...], axes: tuple[int, ...] | None, block_size: int, order: tuple[int, ...], direct: bool
+    shape: tuple[int, ...], granularity: Granularity, order: tuple[int, ...], direct: bool
 ) -> Arrangement | None:
     if order == tuple(range(len(shape))):
-        layout = make_layout(shape, axes, block_size)
-        return None if layout is None else Arrangement(None, direct, axes, layout, ())
-    kept = None if axes is None else tuple(sorted(order.index(axis) for axis in axes))
-    layout = make_layout(tuple(shape[axis] for axis in order), kept, block_size)
+        layout = make_layout(shape, granularity)
+        return None if layout is None else Arrangement(None, direct, layout, shape)
+    turned = tuple([shape[axis] for axis in order])
+    layout = make_layout(turned, granularity.in_order(order))
     if layout is None:
         return None
     parameter_order: tuple[int, ...] = ()
-    if axes is not None and len(layout.shape) > 1:
-        parameter_order = order if block_size else tuple(axes.index(axis) for axis in order if axis in axes)
-    return Arrangement(order, direct, kept, layout, parameter_order)
+    if len(layout.shape) > 1:
+        axes = granularity.parameter_axes(len(shape))
+        parameter_order = tuple(axes.index(axis) for axis in order if axis in axes)
+    return Arrangement(order, direct, layout, turned, parameter_order)
+
+
+def arrange_packed(
+    shape: tuple[int, ...], granularity: Granularity, packed: Array | None, group: int
+) -> Arrangement | None:
+    """Return how kernels see packed codes: in C order; None of codes with gaps, or parameters that part a byte.
+
+    So every row and every run of one parameter begins on a whole byte, of which there is one for each `group` of codes.
+    """
+    layout = make_layout(shape, granularity)
+    if layout is None or not is_plain(packed):
+        return None
+    starts = [shape[-1]] if shape and math.prod(shape[:-1]) > 1 else []
+    if layout.parameters > 1:
+        starts += [layout.block, layout.length] if layout.inner == 1 else [layout.inner]
+    if any(start % group for start in starts):
+        return None
+    return Arrangement(None, True, layout, shape, packs=True)
+
+
+def copy_if_overlapping(out: Array, *arrays: Any) -> tuple[Any, ...]:
+    """Return operands, of which arrays are copied where out shares memory with them.
+
+    A copy has the strides of its original where that has no gaps and goes forward, so that a plan holds for it.
+    """
+    return tuple(x.copy("K") if isinstance(x, np.ndarray) and _share_memory(x, out) else x for x in arrays)
+
+
+def _share_memory(x: Array, out: Array) -> bool:
+    # each owns its memory: one without a base need not, as where compiled code made it of an address
+    if x.flags.owndata and out.flags.owndata:
+        return x is out
+    if not np.may_share_memory(x, out):
+        return False
+    try:
+        return np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """Shape and dtype of a result, and what makes an array for it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    new: Callable[[], Array]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the result."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Array | None = None) -> Result:
+    """Return shape, dtype and allocator of a result in C order, or in the memory order of an array; check out.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If out is not as described.
+    MemoryError
+        If the result has more bytes than an array of NumPy can have, as that of a broadcast array may.
+    """
+    nbytes = math.prod(shape) * dtype.itemsize
+    if out is not None:
+        check_out(out, shape, dtype)
+    elif nbytes > np.iinfo(np.intp).max:
+        raise MemoryError(f"a result of shape {shape} and dtype {dtype} has {nbytes} bytes, more than any memory")
+    if like is not None and not like.flags.c_contiguous:
+        order = memory_order(like)
+        in_memory = tuple(shape[axis] for axis in order)
+        return Result(shape, dtype, functools.partial(_empty_in_order, in_memory, dtype, inverse(order)))
+    large = nbytes >= result_pool.LARGE
+    return Result(shape, dtype, functools.partial(result_pool.empty if large else np.empty, shape, dtype))
+
+
+def _empty_in_order(in_memory: tuple[int, ...], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Array:
+    """Return an array of anything, of a shape in memory, with its axes in another order."""
+    return result_pool.empty(in_memory, dtype).transpose(axes)
+
+
+def codes_result(x: Array, qtype: QType, out: Any) -> Result:
+    """Return shape, dtype and allocator of the codes of an array."""
+    return result_of(*stored_as(x.shape, qtype), out, like=None if qtype.packed else x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
@@ -14,10 +15,11 @@ from fastq.formats.qtypes import QTYPES, QType
 from fastq.system.arguments import as_choice, as_int, check_fields, did_you_mean, equal, is_a, shown
 from fastq.system.lazy import cached_property
 
+_HALVES = ("float16", "bfloat16")
 _CHOICES = {
     "operation_type": ("compute", "input"),
     "parameter_type": ("compute", "float64"),
-    "stored_type": ("compute", "float64", "input"),
+    "stored_type": ("compute", "float64", "input", *_HALVES),
     "divisor": ("steps", "codes"),
     "span_type": ("parameter", "compute"),
     "degenerate_zero_point": ("scheme", "zero", "lowest", "end"),
@@ -33,7 +35,6 @@ _CHOICES = {
     "clamp": ("range", "format"),
 }
 DEFAULT = "onnx"
-_HALVES = ("float16", "bfloat16")
 _CONDITIONS = ("asymmetric", "symmetric", "array", "channels", "blocks")
 
 
@@ -72,10 +73,10 @@ class Convention:
         the input, as PyTorch has it, which computes in float32 and rounds each result. Scales are such numbers, in F.
     parameter_type : {"compute", "float64"}
         Type in which parameters are computed: F or float64.
-    stored_type : {"compute", "float64", "input"}
+    stored_type : {"compute", "float64", "input", "float16", "bfloat16"}
         Type in which the scale is kept, and a zero point that is no integer. Codes are computed in F all the same. With
         "input" a scale of bfloat16 or float16 input is rounded to that before a zero point or codes are taken by it, as
-        for who keeps it so; it is such a number in F.
+        for who keeps it so, and with "float16" or "bfloat16" that of any input; it is such a number in F.
     span_type : {"parameter", "compute"}
         Type of the difference ``hi - lo``: that of the parameters, or F.
     divisor : {"steps", "codes"}
@@ -237,8 +238,8 @@ class Convention:
         holds = ("symmetric" if symmetric else "asymmetric", part)
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
-    def check(self, qtype: QType, symmetric: bool, part: str) -> None:
-        """Pass if the system has the format and the scheme, and uses two codes or more of it.
+    def check(self, qtype: QType, symmetric: bool, part: str) -> Coding:
+        """Return a format as the system uses it, if it has that and the scheme, and uses two codes or more of it.
 
         Raises
         ------
@@ -249,9 +250,10 @@ class Convention:
         if scheme not in self.schemes:
             raise ValueError(f"symmetric must be {not symmetric}: convention {self.name!r} has no {scheme} scheme")
         self.check_format(qtype)
-        first, last = self.under(symmetric, part).parameter_range(qtype, symmetric)
-        if not first < last:
+        coding = coding_of(self, qtype, symmetric, part)
+        if not coding.parameters[0] < coding.parameters[1]:
             raise ValueError(f"dtype must have two codes or more: convention {self.name!r} leaves too few of {qtype}")
+        return coding
 
     def check_format(self, qtype: QType) -> None:
         """Pass if the system has the format.
@@ -291,6 +293,7 @@ class Convention:
         """Return the dtypes of half precision to which this convention rounds, for input of a dtype."""
         half = dtype.name if dtype.name in _HALVES else ""
         scale = half if "input" in (self.operation_type, self.stored_type) else ""
+        scale = self.stored_type if self.stored_type in _HALVES else scale
         return HalfPrecision(scale, half if self.operation_type == "input" else "")
 
     def scale_dtype(self, compute: np.dtype[Any]) -> np.dtype[Any]:
@@ -467,14 +470,36 @@ _ROWS = (
 )
 
 CONVENTIONS = MappingProxyType({row.name: row for row in _ROWS})
+for _row in _ROWS:
+    getattr(_row, "signed_scale")  # noqa: B009 (what follows from the fields is kept with them)
 
 
 _SPELLINGS = {"pytorch": "torch", "ort": "onnxruntime", "tensorflow": "tflite", "litert": "tflite", "netcdf": "cf"}
 
 
-def granularity_of(axis: object, block_size: int) -> str:
-    """Return what a parameter belongs to, an array, channels or blocks, as the conditions of variants name it."""
-    return "blocks" if block_size else "array" if axis is None else "channels"
+class Coding(NamedTuple):
+    """A code format as a convention uses it in one scheme.
+
+    Attributes
+    ----------
+    row : Convention
+        Its fields as they are in that scheme.
+    parameters : tuple of float
+        The first and the last of the codes that parameters are made for.
+    codes : tuple of float
+        The first and the last code in use.
+    """
+
+    row: Convention
+    parameters: tuple[float, float]
+    codes: tuple[float, float]
+
+
+@functools.lru_cache(1024)
+def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) -> Coding:
+    """Return a format under a convention, for parameters of an "array", of "channels" or of "blocks"."""
+    row = convention.under(symmetric, kind)
+    return Coding(row, row.parameter_range(qtype, symmetric), row.code_range(qtype, symmetric))
 
 
 def as_convention(convention: str | Convention) -> Convention:
@@ -485,11 +510,11 @@ def as_convention(convention: str | Convention) -> Convention:
     ValueError
         If it is no name of the table.
     """
-    if is_a(convention, Convention):
-        return convention
     try:
         return CONVENTIONS[cast(str, convention)]
-    except Exception:  # of a name that is none, and of what has no hash
+    except Exception:  # of a row, of a name that is none, and of what has no hash
+        if is_a(convention, Convention):
+            return convention
         known, given = ", ".join(CONVENTIONS), shown(convention)
         meant = did_you_mean(convention, CONVENTIONS, _SPELLINGS)
         raise ValueError(f"convention must be one of {known}, or a fastq.Convention, not {given}{meant}") from None

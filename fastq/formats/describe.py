@@ -184,6 +184,8 @@ def _section(row: Convention, compared: dict[str, Any] | None) -> str:
         lines += [f"- {title}: `{text}`{f' ({where})' if where else ''}" for text, where in in_every_case(row, formula)]
     if row.stored_type == "input":
         lines.append("- bfloat16 and float16: the scale is rounded to the dtype of x")
+    elif row.stored_type in ("float16", "bfloat16"):
+        lines.append(f"- the scale is rounded to {row.stored_type}")
     if row.operation_type == "input":
         lines.append("- bfloat16 and float16: each operation but that of values is rounded to the dtype of x")
     lines.append(f"- formats: {', '.join(row.formats) or 'all'}; {' and '.join(row.schemes)}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastq.system import lazy
+from fastq.system.arguments import native
 from fastq.system.lazy import cached_property
 
 
@@ -113,3 +114,14 @@ FLOAT_FORMATS = {
         FloatFormat("float8_e8m0fnu", 8, 0, 127, 0xFE, None, 0xFF, sign=False),
     )
 }
+
+
+# --- dtypes of values -------------------------------------------------------------------------------------------------
+
+FLOATS: frozenset[np.dtype[Any]] = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
+REAL = "float16, bfloat16, float32 or float64"
+
+
+def is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether values are of this dtype: float16, float32, float64, or bfloat16, which is known by its name."""
+    return native(dtype) in FLOATS or dtype.name == "bfloat16"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fastq.system.arguments import as_int, as_str, shown
@@ -13,28 +12,117 @@ BLOCK = 32  # values in a small block
 SUPER = 256  # values in a super-block
 
 
+class Field(NamedTuple):
+    """Where some bits of some numbers of a block lie: the packers, the decoders and the page of formats read this.
+
+    Words are little-endian. Word ``g * stride + i`` holds `parts` numbers, of which number ``first + (g * parts + k) *
+    stride + i`` has its bits from `shift` on at the bits ``low + k * bits`` of the word. What a number has beyond its
+    highest field is not cut off, but falls into the bits that follow, as in ggml's C code.
+
+    Attributes
+    ----------
+    of : {"d", "min", "scales", "mins", "codes"}
+        Which numbers: the scale, or the unit of the scales of sub-blocks; the same for smallest values; the scales and
+        the smallest values of sub-blocks in these units; the codes of values.
+    at, nbytes : int
+        First byte, and how many bytes.
+    numbers : int
+        How many numbers, beginning with number `first`.
+    bits : int
+        How many bits of each.
+    stride : int
+        By how many the numbers in a word differ.
+    word : int
+        Bytes of a word.
+    base : int
+        If 3, a byte is a fraction of 256, rounded up, of which the numbers are the digits in base 3, the highest first.
+    """
+
+    of: str
+    at: int
+    nbytes: int
+    numbers: int
+    bits: int
+    stride: int
+    shift: int = 0
+    low: int = 0
+    first: int = 0
+    word: int = 1
+    base: int = 2
+
+    @property
+    def words(self) -> int:
+        """Number of words."""
+        return self.nbytes // self.word
+
+    @property
+    def parts(self) -> int:
+        """Numbers in a word."""
+        return self.numbers // self.words
+
+
 @dataclass(frozen=True)
-class BlockFormat(ABC):
+class BlockFormat:
     """A format that stores neighbours on the last axis as blocks of bytes.
 
     Attributes
     ----------
     name, number : str, int
         Name and value in ggml's enumeration of types.
+    fields : tuple of Field
+        The bytes of a block. Of fields that share a byte, the one with its lowest bits is first.
     """
 
     name: str
     number: int
+    fields: tuple[Field, ...] = field(repr=False)
 
-    @property
-    def size(self) -> int:
-        """Values in a block."""
-        return SUPER
+    def fields_of(self, *names: str) -> tuple[Field, ...]:
+        """Return the fields of some numbers."""
+        return tuple(each for each in self.fields if each.of in names)
 
-    @property
-    @abstractmethod
+    def count(self, of: str) -> int:
+        """Return how many numbers there are of a kind."""
+        return max((each.first + each.numbers for each in self.fields_of(of)), default=0)
+
+    def width(self, of: str) -> int:
+        """Return how many bits a number of a kind has."""
+        return max(each.shift + each.bits for each in self.fields_of(of))
+
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of a block."""
+        return max(each.at + each.nbytes for each in self.fields)
+
+    @cached_property
+    def size(self) -> int:
+        """Values in a block."""
+        return self.count("codes")
+
+    @cached_property
+    def sub(self) -> int:
+        """Values that share a scale."""
+        return self.size // max(self.count("scales"), self.count("d"))
+
+    @cached_property
+    def bits(self) -> int:
+        """Width of a code."""
+        return self.width("codes")
+
+    @cached_property
+    def has_minimum(self) -> bool:
+        """Whether a smallest value is stored, too."""
+        return self.count("min") > 0
+
+    @property
+    def zero(self) -> int:
+        """Code of 0.0, or of the smallest value; codes of 8 bits are signed."""
+        return 0
+
+    @property
+    def scale_zero(self) -> int:
+        """What scales of sub-blocks are stored with in addition; those of 8 bits are signed."""
+        return 0
 
     @property
     def weighted(self) -> bool:
@@ -58,14 +146,8 @@ class BlockFormat(ABC):
 class ScaledFormat(BlockFormat):
     """A format that stores 32 neighbours as float16 parameters and a code each.
 
-    In memory: the scale; for "range" the smallest value; for 5 bits the fifth bits, value j's in bit j of a
-    little-endian 32 bit integer; the codes, for 8 bits one a byte, else value j in the low and value j + 16 in the high
-    half of byte j.
-
     Attributes
     ----------
-    bits : int
-        Width of a code.
     extent : {"magnitude", "signed", "range"}
         What the scale is a fraction of: the largest magnitude, the first value of the largest magnitude with its sign,
         or the largest less the smallest value.
@@ -73,14 +155,8 @@ class ScaledFormat(BlockFormat):
         ``scale = extent / steps``.
     """
 
-    bits: int
     extent: str
     steps: int
-
-    @property
-    def size(self) -> int:
-        """Values in a block."""
-        return BLOCK
 
     @property
     def weighted(self) -> bool:
@@ -98,23 +174,8 @@ class ScaledFormat(BlockFormat):
 
     @property
     def zero(self) -> int:
-        """Code of 0.0; in a "range" format, of the smallest value."""
+        """Code of 0.0, or of the smallest value."""
         return -self.steps if self.extent == "signed" else 0
-
-    @property
-    def has_minimum(self) -> bool:
-        """Whether the smallest value is stored."""
-        return self.extent == "range"
-
-    @property
-    def head(self) -> int:
-        """Bytes before the codes and their fifth bits."""
-        return 2 + 2 * self.has_minimum
-
-    @cached_property
-    def nbytes(self) -> int:
-        """Bytes of a block."""
-        return self.head + BLOCK * self.bits // 8
 
 
 class Candidates(NamedTuple):
@@ -131,26 +192,12 @@ class SuperFormat(BlockFormat):
 
     Attributes
     ----------
-    bits : int
-        Width of a code.
-    sub : int
-        Values in a sub-block.
-    scale_bits : int
-        Width of the scale of a sub-block, and of its smallest value.
     candidates : Candidates, optional
         Scales that are tried without weights, in formats with a smallest value for each sub-block; in the others
         codes are signed.
     """
 
-    bits: int
-    sub: int
-    scale_bits: int
     candidates: Candidates | None = None
-
-    @property
-    def has_minimum(self) -> bool:
-        """Whether the smallest value of each sub-block is stored."""
-        return self.candidates is not None
 
     @property
     def steps(self) -> int:
@@ -160,36 +207,28 @@ class SuperFormat(BlockFormat):
     @property
     def scale_steps(self) -> int:
         """Largest scale of a sub-block as an integer, or how far signed ones reach below 0."""
-        return (1 << self.scale_bits) - 1 if self.has_minimum else 1 << self.scale_bits - 1
+        bits = self.width("scales")
+        return (1 << bits) - 1 if self.has_minimum else 1 << bits - 1
 
-    @cached_property
-    def nbytes(self) -> int:
-        """Bytes of a block."""
-        parameters = 1 + self.has_minimum
-        return SUPER * self.bits // 8 + SUPER // self.sub * self.scale_bits * parameters // 8 + 2 * parameters
+    @property
+    def zero(self) -> int:
+        """Code of 0.0, or of the smallest value."""
+        return 0 if self.has_minimum else self.steps
+
+    @property
+    def scale_zero(self) -> int:
+        """What scales of sub-blocks are stored with in addition; those of 8 bits are signed."""
+        return 0 if self.has_minimum or self.width("scales") == 8 else self.scale_steps
 
 
 @dataclass(frozen=True)
 class CodebookFormat(BlockFormat):
-    """A format of 4 bit codes that stand for the integers of a table, in sub-blocks of 32 with a scale each.
-
-    Attributes
-    ----------
-    size : int
-        Values in a block: of one sub-block, whose scale is float16, or of eight, whose scales have 6 bits.
-    """
-
-    values: int
+    """A format of 4 bit codes that stand for the integers of a table, in sub-blocks of 32 with a scale each."""
 
     @property
-    def size(self) -> int:
-        """Values in a block."""
-        return self.values
-
-    @cached_property
-    def nbytes(self) -> int:
-        """Bytes of a block."""
-        return 2 + self.values // 2 + (6 if self.values == SUPER else 0)
+    def scale_zero(self) -> int:
+        """What scales of sub-blocks are stored with in addition."""
+        return 32
 
 
 # ggml/src/ggml-common.h, kvalues_iq4nl
@@ -198,15 +237,7 @@ CODEBOOK = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89,
 
 @dataclass(frozen=True)
 class TernaryFormat(BlockFormat):
-    """A format of codes -1, 0 and 1 in units of the largest magnitude of 256 neighbours.
-
-    Attributes
-    ----------
-    trits : int
-        Codes in a byte.
-    """
-
-    trits: int
+    """A format of codes -1, 0 and 1 in units of the largest magnitude of 256 neighbours."""
 
     @property
     def weighted(self) -> bool:
@@ -214,9 +245,9 @@ class TernaryFormat(BlockFormat):
         return False
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of a block."""
-        return 54 if self.trits == 5 else SUPER // self.trits + 2
+    def zero(self) -> int:
+        """Code of 0.0."""
+        return 1
 
 
 @dataclass(frozen=True)
@@ -225,32 +256,16 @@ class FloatFormat(BlockFormat):
 
     Attributes
     ----------
-    values : int
-        Values in a block.
-    sub : int
-        Values in a sub-block.
     scale : {"e8m0", "e4m3"}
         Format of the scales: a power of two, or a float of which the sign is not used.
     """
 
-    values: int
-    sub: int
     scale: str
-
-    @property
-    def size(self) -> int:
-        """Values in a block."""
-        return self.values
 
     @property
     def weighted(self) -> bool:
         """Whether the importance of columns changes the blocks."""
         return False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of a block."""
-        return self.values // self.sub + self.values // 2
 
 
 # what the codes of float4_e2m1fn stand for, doubled
@@ -258,26 +273,86 @@ DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 WEIGHTED_CANDIDATES = Candidates(-0.9, 0.05, 36)  # with weights, of every format with a smallest value
 
+
+def _half(of: str, at: int) -> Field:
+    return Field(of, at, 2, 1, bits=16, stride=1, word=2)
+
+
+def _nibbles(at: int, size: int, stride: int) -> Field:
+    return Field("codes", at, size // 2, size, bits=4, stride=stride)
+
+
+def _fifth_bits(at: int, size: int, stride: int) -> Field:
+    return Field("codes", at, size // 8, size, bits=1, stride=stride, shift=4)
+
+
+_D, _MIN = _half("d", 0), _half("min", 2)
+_SIX_BIT_PAIRS = (  # of scales and smallest values of eight sub-blocks
+    Field("scales", 4, 4, 4, bits=6, stride=4),
+    Field("mins", 8, 4, 4, bits=6, stride=4),
+    Field("scales", 12, 4, 4, bits=4, stride=4, first=4),
+    Field("mins", 12, 4, 4, bits=4, stride=4, first=4, low=4),
+    Field("scales", 4, 4, 4, bits=2, stride=4, first=4, low=6, shift=4),
+    Field("mins", 8, 4, 4, bits=2, stride=4, first=4, low=6, shift=4),
+)
+_Q2_K = (
+    Field("scales", 0, 16, 16, bits=4, stride=16),
+    Field("mins", 0, 16, 16, bits=4, stride=16, low=4),
+    Field("codes", 16, 64, SUPER, bits=2, stride=32),
+    _half("d", 80),
+    _half("min", 82),
+)
+_Q3_K = (
+    Field("codes", 0, 32, SUPER, bits=1, stride=32, shift=2),
+    Field("codes", 32, 64, SUPER, bits=2, stride=32),
+    Field("scales", 96, 8, 16, bits=4, stride=8),
+    Field("scales", 104, 4, 16, bits=2, stride=4, shift=4),
+    _half("d", 108),
+)
+_Q6_K = (
+    _nibbles(0, SUPER, 64),
+    Field("codes", 128, 64, SUPER, bits=2, stride=32, shift=4),
+    Field("scales", 192, 16, 16, bits=8, stride=16),
+    _half("d", 208),
+)
+_IQ4_XS = (
+    _D,
+    Field("scales", 2, 2, 8, bits=2, stride=1, shift=4),
+    Field("scales", 4, 4, 8, bits=4, stride=1),
+    _nibbles(8, SUPER, 16),
+)
+_TQ1_0 = (
+    Field("codes", 0, 32, 160, bits=2, stride=32, base=3),
+    Field("codes", 32, 16, 80, bits=2, stride=16, base=3, first=160),
+    Field("codes", 48, 4, 16, bits=2, stride=4, base=3, first=240),
+    _half("d", 52),
+)
+
 # ggml/include/ggml.h, enum ggml_type; ggml/src/ggml-common.h, block_*; ggml/src/ggml-quants.c, quantize_row_*
 BLOCK_FORMATS: dict[str, BlockFormat] = {
     row.name: row
     for row in (
-        ScaledFormat("Q4_0", 2, 4, "signed", -8),
-        ScaledFormat("Q4_1", 3, 4, "range", 15),
-        ScaledFormat("Q5_0", 6, 5, "signed", -16),
-        ScaledFormat("Q5_1", 7, 5, "range", 31),
-        ScaledFormat("Q8_0", 8, 8, "magnitude", 127),
-        SuperFormat("Q2_K", 10, 2, 16, 4, Candidates(-0.5, 0.1, 15)),
-        SuperFormat("Q3_K", 11, 3, 16, 6),
-        SuperFormat("Q4_K", 12, 4, 32, 6, Candidates(-1.0, 0.1, 20)),
-        SuperFormat("Q5_K", 13, 5, 32, 6, Candidates(-0.5, 0.1, 15)),
-        SuperFormat("Q6_K", 14, 6, 16, 8),
-        CodebookFormat("IQ4_NL", 20, BLOCK),
-        CodebookFormat("IQ4_XS", 23, SUPER),
-        TernaryFormat("TQ1_0", 34, 5),
-        TernaryFormat("TQ2_0", 35, 4),
-        FloatFormat("MXFP4", 39, 32, 32, "e8m0"),
-        FloatFormat("NVFP4", 40, 64, 16, "e4m3"),
+        ScaledFormat("Q4_0", 2, (_D, _nibbles(2, BLOCK, 16)), "signed", -8),
+        ScaledFormat("Q4_1", 3, (_D, _MIN, _nibbles(4, BLOCK, 16)), "range", 15),
+        ScaledFormat("Q5_0", 6, (_D, _fifth_bits(2, BLOCK, 1), _nibbles(6, BLOCK, 16)), "signed", -16),
+        ScaledFormat("Q5_1", 7, (_D, _MIN, _fifth_bits(4, BLOCK, 1), _nibbles(8, BLOCK, 16)), "range", 31),
+        ScaledFormat("Q8_0", 8, (_D, Field("codes", 2, BLOCK, BLOCK, bits=8, stride=BLOCK)), "magnitude", 127),
+        SuperFormat("Q2_K", 10, _Q2_K, Candidates(-0.5, 0.1, 15)),
+        SuperFormat("Q3_K", 11, _Q3_K),
+        SuperFormat("Q4_K", 12, (_D, _MIN, *_SIX_BIT_PAIRS, _nibbles(16, SUPER, 32)), Candidates(-1.0, 0.1, 20)),
+        SuperFormat(
+            "Q5_K",
+            13,
+            (_D, _MIN, *_SIX_BIT_PAIRS, _fifth_bits(16, SUPER, 32), _nibbles(48, SUPER, 32)),
+            Candidates(-0.5, 0.1, 15),
+        ),
+        SuperFormat("Q6_K", 14, _Q6_K),
+        CodebookFormat("IQ4_NL", 20, (_D, _nibbles(2, BLOCK, 16))),
+        CodebookFormat("IQ4_XS", 23, _IQ4_XS),
+        TernaryFormat("TQ1_0", 34, _TQ1_0),
+        TernaryFormat("TQ2_0", 35, (Field("codes", 0, 64, SUPER, bits=2, stride=32), _half("d", 64))),
+        FloatFormat("MXFP4", 39, (Field("d", 0, 1, 1, bits=8, stride=1), _nibbles(1, 32, 16)), "e8m0"),
+        FloatFormat("NVFP4", 40, (Field("d", 0, 4, 4, bits=8, stride=4), _nibbles(4, 64, 8)), "e4m3"),
     )
 }
 _BY_NUMBER = {row.number: row for row in BLOCK_FORMATS.values()}

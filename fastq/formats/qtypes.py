@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastq.formats.codebooks import CODEBOOKS, Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
-from fastq.system.arguments import as_bool, as_dtype, as_int, as_str, check_fields, did_you_mean, shown
+from fastq.system.arguments import as_bool, as_dtype, as_int, as_str, check_fields, did_you_mean, native, shown
 from fastq.system.lazy import cached_property
 
 _ELEMENTS: dict[str, FloatFormat | Codebook] = {**FLOAT_FORMATS, **CODEBOOKS}
@@ -135,7 +137,8 @@ class QType:
 
         Float codes and those in blocks with scales of their own are symmetric always.
         """
-        is_symmetric = as_bool(symmetric, "symmetric")
+        given: object = symmetric
+        is_symmetric = given if type(given) is bool else as_bool(given, "symmetric")
         if self.float_format is not None:
             return -self.float_format.max, self.float_format.max
         half = (1 << (self.bits - 1)) - 1
@@ -170,6 +173,19 @@ _MICROSCALING = [
 _TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items()]
 
 QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_TABLES, *_MICROSCALING)}
+_DERIVED = [
+    "float_format",
+    "codebook",
+    "has_tensor_scale",
+    "format",
+    "packed",
+    "fills_storage",
+    "qmin",
+    "qmax",
+    "middle",
+]
+for _row, _name in itertools.product(QTYPES.values(), _DERIVED):  # what follows from the fields is kept with them
+    getattr(_row, _name)
 
 # for error messages: the integers, and what the other names begin with
 FAMILIES = "int1 to int8, int16, uint1 to uint8, uint16, " + ", ".join(
@@ -235,3 +251,39 @@ def _in_bits_of_a_row(qtype: QType) -> bool:
     """Whether this is what `with_bits` makes of a row."""
     row = QTYPES.get(qtype.container)
     return row is not None and 2 <= qtype.bits < row.bits and row.fills_storage and row.with_bits(qtype.bits) == qtype
+
+
+# --- in which shape and dtype codes are stored ------------------------------------------------------------------------
+
+
+def packed_length(length: int, qtype: QType) -> int:
+    """Return how many bytes a row of codes takes."""
+    return -(-length * qtype.bits // 8)
+
+
+def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int = -1) -> tuple[int, ...]:
+    """Return the shape of packed codes: ``ceil(D * bits / 8)`` bytes along the axis; (1,) for rank 0."""
+    sizes = list(shape) or [1]
+    sizes[axis] = packed_length(sizes[axis], qtype)
+    return tuple(sizes)
+
+
+def stored_as(shape: tuple[int, ...], qtype: QType) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and dtype in which a format stores the codes of an array of some shape."""
+    return (packed_shape(shape, qtype), np.dtype(np.uint8)) if qtype.packed else (shape, qtype.storage)
+
+
+def check_stored_codes(codes: NDArray[Any], qtype: QType, shape: tuple[int, ...]) -> None:
+    """Pass if codes have the shape and dtype in which a format stores those of an array of some shape.
+
+    Raises
+    ------
+    ValueError
+        If not, naming both.
+    """
+    wanted, storage = stored_as(shape, qtype)
+    if codes.shape != wanted or native(codes.dtype) != storage:
+        raise ValueError(
+            f"codes have shape {codes.shape} and dtype {codes.dtype}, "
+            f"but {qtype} codes of shape {shape} have shape {wanted} and dtype {storage}"
+        )

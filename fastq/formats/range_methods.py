@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.system.arguments import as_float, as_int, equal, is_a, shown
+from fastq.system.arguments import as_float, as_int, is_a, shown
 
 MOST_RANGES = 10_000
 NORMS = (1.0, 2.0)
@@ -77,9 +78,9 @@ def as_range_method(method: object) -> MSERange | None:
     ValueError
         If it is no name of a method and no `MSERange`.
     """
-    if is_a(method, MSERange):
-        return method
-    for name in _METHODS if is_a(method, str) else ():
-        if equal(method, name):
-            return _METHODS[name]
+    try:
+        return _METHODS[cast(str, method)]
+    except Exception:  # of what is no name, or has no hash
+        if is_a(method, MSERange):
+            return method
     raise ValueError(f"range must be one of {', '.join(_METHODS)}, or a fastq.MSERange, not {shown(method)}")

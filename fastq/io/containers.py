@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -19,62 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from fastq.formats.floats import FLOAT_FORMATS
 from fastq.system.arguments import reason, without_duplicates
-from fastq.system.dtypes import ML_FLOATS
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype, safetensors_header
 
 METADATA = "__metadata__"  # what is no tensor in the header of a .safetensors file
 LONGEST_HEADER = 100_000_000  # bytes that the library reads
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
-DTYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "i1",
-    "U16": "<u2",
-    "U8": "u1",
-}
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the NumPy dtype of a safetensors dtype, one of ml_dtypes for those that NumPy does not have."""
-    return FLOAT_FORMATS[ML_FLOATS[name]].dtype if name in ML_FLOATS else np.dtype(DTYPES[name])
-
-
-def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:
-    """Return the safetensors name of a NumPy dtype of any byte order; None if it has none here."""
-    for name, float_format in ML_FLOATS.items():
-        if dtype.name == float_format:
-            return name
-    return next((name for name, code in DTYPES.items() if np.dtype(code) == dtype.newbyteorder("<")), None)
-
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor as a safetensors header describes it.
+    """A tensor as a safetensors header describes it."""
 
-    Attributes
-    ----------
-    name : str
-        Unique in its file.
-    dtype : str
-        As safetensors spells it: F32, BF16, I8, ...
-    shape : tuple of int
-        Elements on each axis.
-    nbytes : int
-        Bytes of the data.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
+    name: str  # unique in its file
+    dtype: str  # as safetensors spells it: F32, BF16, I8, ..
+    shape: tuple[int, ...]  # elements on each axis
+    nbytes: int  # bytes of the data
 
     @property
     def size(self) -> int:
@@ -87,27 +47,14 @@ def spec_of(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
     return TensorSpec(name, dtype, shape, math.prod(shape) * numpy_dtype(dtype).itemsize)
 
 
-def shape_text(shape: tuple[int, ...]) -> str:
-    """Return a shape as tables have it."""
-    return " x ".join(map(str, shape)) or "scalar"
-
-
 # Reading
 
 
-class Source(Protocol):
-    """A file of tensors.
+class TensorSource(Protocol):
+    """A file of tensors."""
 
-    Attributes
-    ----------
-    tensors : dict of str to TensorSpec
-        In the order of the file.
-    metadata : dict of str to str
-        The file's own.
-    """
-
-    tensors: dict[str, TensorSpec]
-    metadata: dict[str, str]
+    tensors: dict[str, TensorSpec]  # in the order of the file
+    metadata: dict[str, str]  # the file's own
 
     def load(self, name: str) -> Array:
         """Return a tensor of one of the dtypes known here, read-only and mapped, not read."""
@@ -174,13 +121,10 @@ class SafetensorsSource:
                 os.posix_fadvise(file.fileno(), self._starts[name], self.tensors[name].nbytes, os.POSIX_FADV_WILLNEED)
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path) -> TensorSource:
     """Return the tensors of the .npy or .safetensors file at `path`.
 
-    Raises
-    ------
-    ValueError
-        If the file is damaged, or is a pipe or a device.
+    ValueError if the file is damaged, or is a pipe or a device.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
@@ -198,7 +142,7 @@ def _mapped_npy(path: Path) -> Array:
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not unpickled")
     if any(type(n) is not int or n < 0 for n in shape):
-        raise ValueError(f"its shape {shape} is not one of integers from 0 on")
+        raise ValueError(f"its shape {shape} must be integers of 0 or more")
     if math.prod(n for n in shape if n) * dtype.itemsize > np.iinfo(np.intp).max:
         raise ValueError(f"{dtype} of shape {shape} is more than memory can hold")
     nbytes = math.prod(shape) * dtype.itemsize
@@ -227,13 +171,10 @@ def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:
 # Writing
 
 
-class Layout:
-    """Where each tensor of a .safetensors file goes: the header, known before any data.
+class Header:
+    """What a .safetensors file begins with, known before any data: where each tensor goes.
 
-    Raises
-    ------
-    ValueError
-        If two tensors have the same name or one has a name that none can have, or the header is too long.
+    ValueError if two tensors have the same name or one has a name that none can have, or the header is too long.
     """
 
     def __init__(self, specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> None:
@@ -244,46 +185,55 @@ class Layout:
             if spec.name == METADATA:
                 raise ValueError(f"a .safetensors file can't hold a tensor named {METADATA!r}")
             self.specs[spec.name] = spec
-        ends = np.cumsum([0, *(spec.nbytes for spec in self.specs.values())]).tolist()
-        offsets = dict(zip(self.specs, pairwise(ends), strict=True))
-        self.header = _header(self.specs.values(), offsets, metadata)
-        if len(self.header) > LONGEST_HEADER:
-            raise ValueError(f"a .safetensors file can't hold a header of {len(self.header):,} bytes")
-        self.starts = {name: len(self.header) + start for name, (start, _) in offsets.items()}
+        tensors = {name: (spec.dtype, spec.shape, spec.nbytes) for name, spec in self.specs.items()}
+        self.raw = safetensors_header(tensors, metadata)
+        if len(self.raw) > LONGEST_HEADER:
+            raise ValueError(f"a .safetensors file can't hold a header of {len(self.raw):,} bytes")
+        ends = accumulate((spec.nbytes for spec in self.specs.values()), initial=len(self.raw))
+        self.starts = dict(zip(self.specs, ends, strict=False))
 
 
 class SafetensorsWriter:
-    """Writes the tensors of a `Layout` into a file, in any order."""
+    """Writes the tensors of a `Header` into a file, in any order, each whole or some rows after the other."""
 
-    def __init__(self, file: BinaryIO, layout: Layout) -> None:
-        self._file, self._layout = file, layout
-        file.write(layout.header)
+    def __init__(self, file: BinaryIO, header: Header) -> None:
+        self._file, self._header = file, header
+        self._next = dict(header.starts)
+        file.write(header.raw)
 
     def write(self, name: str, array: Array) -> None:
         """Write a tensor; ValueError if its shape or dtype is not the promised one."""
-        spec = self._layout.specs[name]
+        spec = self._header.specs[name]
         if array.shape != spec.shape or array.dtype != numpy_dtype(spec.dtype):
             raise ValueError(f"{name!r} is {array.dtype} of shape {array.shape}, not {spec.dtype} of {spec.shape}")
-        self.write_raw(name, bytes_of(array))
+        self.append(name, array)
 
-    def write_raw(self, name: str, data: NDArray[np.uint8], offset: int = 0) -> None:
-        """Write the bytes of a tensor, or some of them from an offset on."""
-        self._file.seek(self._layout.starts[name] + offset)
+    def append(self, name: str, rows: Array) -> int:
+        """Write the next rows of a tensor, and return their bytes."""
+        data = bytes_of(rows)
+        self.write_raw(data, self.take(name, data.nbytes))
+        return data.nbytes
+
+    def take(self, name: str, nbytes: int) -> int:
+        """Return where the next bytes of a tensor go, and count them."""
+        self._next[name] += nbytes
+        return self._next[name] - nbytes
+
+    def write_raw(self, data: NDArray[np.uint8], start: int) -> None:
+        """Write bytes at a place of the file."""
+        self._file.seek(start)
         self._file.write(data.data)
+
+    def finish(self) -> None:
+        """Pass if all tensors are whole; else ValueError."""
+        for name, spec in self._header.specs.items():
+            if (nbytes := self._next[name] - self._header.starts[name]) != spec.nbytes:
+                raise ValueError(f"{name!r} has {nbytes:,} bytes, not {spec.nbytes:,}")
 
 
 def _alignment_first(spec: TensorSpec) -> tuple[float, str]:
     """Sort key that puts wide elements first, which aligns all of them; the safetensors library does the same."""
     return -spec.nbytes / spec.size if spec.size else -math.inf, spec.name
-
-
-def _header(specs: Iterable[TensorSpec], offsets: Mapping[str, tuple[int, int]], metadata: Mapping[str, str]) -> bytes:
-    entries: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
-    for spec in specs:
-        entries[spec.name] = {"dtype": spec.dtype, "shape": spec.shape, "data_offsets": offsets[spec.name]}
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
 
 
 def bytes_of(array: Array) -> NDArray[np.uint8]:

@@ -13,41 +13,18 @@ from fastq.results import Axis
 
 @dataclass(frozen=True)
 class Scheme:
-    """The arguments of `fastq.quantize` that choose codes and granularity; each means what it means there.
+    """The arguments of `fastq.quantize` that choose codes and granularity; each means what it means there."""
 
-    Attributes
-    ----------
-    dtype : str
-        Name of the code format.
-    axis : int, tuple of int or None
-        Channel axis, or the axis along which blocks run.
-    block_size : int
-        Elements in a block; 0 without blocks.
-    symmetric : bool
-        Whether zero lies in the middle of the codes.
-    range : str
-        How ranges are taken.
-    convention : str
-        Whose arithmetic to follow.
-    """
-
-    dtype: str
-    axis: Axis = None
-    block_size: int = 0
-    symmetric: bool = False
-    range: str = "minmax"
-    convention: str = "onnx"
+    dtype: str  # name of the code format
+    axis: Axis = None  # channel axis, or the axis along which blocks run
+    block_size: int = 0  # elements in a block; 0 without blocks
+    symmetric: bool = False  # whether zero lies in the middle of the codes
+    range: str = "minmax"  # how ranges are taken
+    convention: str = "onnx"  # whose arithmetic to follow
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for `fastq.quantize`."""
-        return {
-            "dtype": self.dtype,
-            "axis": self.axis,
-            "block_size": self.block_size,
-            "symmetric": self.symmetric,
-            "range": self.range,
-            "convention": self.convention,
-        }
+        return dict(vars(self))
 
     def arguments_for(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         """Return the same for values of a dtype: scales of half precision are rounded to it, as files hold them."""
@@ -61,10 +38,7 @@ class Scheme:
 
         A channel of a vector is a single element, so vectors get one scale each; scalars always do.
 
-        Raises
-        ------
-        ValueError
-            If an array of two or more dimensions lacks the axis.
+        ValueError if an array of two or more dimensions lacks the axis.
         """
         if ndim < (1 if self.block_size else 2):
             return replace(self, axis=None, block_size=0)

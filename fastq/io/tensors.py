@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import fastq
 from fastq.formats.conventions import Convention
-from fastq.io.containers import DTYPES, Source, TensorSpec, name_of, open_source
+from fastq.io.containers import TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, has_values, open_gguf
+from fastq.io.pipeline import failures
 from fastq.io.records import KEY, Record, are_of_array, decoded, from_metadata, stored_specs
 from fastq.io.scheme import Scheme
 from fastq.results import QuantizedArray
 from fastq.results.measures import outliers_of
-from fastq.system.dtypes import ML_FLOATS
-
-Array = NDArray[Any]
+from fastq.system.dtypes import DTYPES, ML_FLOATS, Array
 
 SUFFIXES = ".npy", ".safetensors"
 PIECE = 1 << 20  # elements looked at together; bounds the temporaries
@@ -30,51 +28,30 @@ PIECE = 1 << 20  # elements looked at together; bounds the temporaries
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a file.
+    """A tensor of a file."""
 
-    Attributes
-    ----------
-    name : str
-        As the file has it; of a quantized one that of the tensor that it was.
-    shape : tuple of int
-        Of its values.
-    scheme : str
-        Its dtype, or how it was quantized.
-    nbytes : int
-        Bytes in the file, of scales and zero points too.
-    has_numbers : bool
-        Whether its values can be loaded: those of some dtypes are none of NumPy's, and some blocks none of fastq's.
-    """
-
-    name: str
+    name: str  # as the file has it; of a quantized one that of the tensor that it was
     shape: tuple[int, ...]
-    scheme: str
-    nbytes: int
+    scheme: str  # its dtype, or how it was quantized
+    nbytes: int  # bytes in the file, of scales and zero points too
+    # whether its values can be loaded: NumPy lacks some dtypes, and fastq some blocks of GGUF
     has_numbers: bool
-    _load: Callable[[], Array | QuantizedArray] = field(repr=False)
-
-    def load(self) -> Array | QuantizedArray:
-        """Return the array, mapped, or the codes and parameters of a quantized one."""
-        return self._load()
+    load: Callable[[], Array | QuantizedArray]  # returns it, mapped, or codes and parameters of a quantized one
+    raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes; None: it is quantized
 
     def values(self) -> Array:
         """Return the values."""
         loaded = self.load()
         if not isinstance(loaded, QuantizedArray):
             return loaded
-        try:
+        with failures(lambda error: f"tensor {self.name!r} can't be dequantized: {error}"):
             return loaded.dequantize()
-        except (TypeError, OverflowError, ValueError) as error:
-            raise ValueError(f"tensor {self.name!r} can't be dequantized: {error}") from error
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a .npy, .safetensors or .gguf file, or of the first two in a folder, by name.
 
-    Raises
-    ------
-    ValueError
-        If a file can't be read, a folder has no such file, or two files have a tensor of one name.
+    ValueError if a file can't be read, a folder has no such file, or two files have a tensor of one name.
     """
     files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
     if not files:
@@ -98,7 +75,7 @@ def _tensors_of_file(file: Path, given: Path) -> list[Tensor]:
         raise ValueError(f"{file.name}: {error}") from error
 
 
-def _tensors(path: Path, source: Source) -> Iterator[Tensor]:
+def _tensors(path: Path, source: TensorSource) -> Iterator[Tensor]:
     if are_of_array(source.metadata):
         yield _array(path, sum(spec.nbytes for spec in source.tensors.values()))
         return
@@ -110,7 +87,9 @@ def _tensors(path: Path, source: Source) -> Iterator[Tensor]:
     for name, spec in source.tensors.items():
         if name not in stored:
             known = spec.dtype in DTYPES or spec.dtype in ML_FLOATS
-            yield Tensor(name, spec.shape, spec.dtype, spec.nbytes, known, partial(source.load, name))
+            yield Tensor(
+                name, spec.shape, spec.dtype, spec.nbytes, known, partial(source.load, name), partial(source.raw, name)
+            )
 
 
 def _array(path: Path, nbytes: int) -> Tensor:
@@ -121,8 +100,8 @@ def _array(path: Path, nbytes: int) -> Tensor:
 
 def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
     for name, spec in source.tensors.items():
-        load = partial(source.values, name)
-        yield Tensor(name, spec.shape, spec.kind.name, spec.nbytes, has_values(spec.kind), load)
+        ways = partial(source.values, name), partial(source.raw, name)
+        yield Tensor(name, spec.shape, spec.kind.name, spec.nbytes, has_values(spec.kind), *ways)
 
 
 def _scheme(of: Record | QuantizedArray, dtype: str, convention: str | Convention) -> str:
@@ -130,7 +109,7 @@ def _scheme(of: Record | QuantizedArray, dtype: str, convention: str | Conventio
     return str(Scheme(dtype, of.axis, of.block_size, of.symmetric, convention=named))
 
 
-def _bytes(source: Source, specs: list[TensorSpec]) -> int:
+def _bytes(source: TensorSource, specs: list[TensorSpec]) -> int:
     missing = next((spec.name for spec in specs if spec.name not in source.tensors), None)
     if missing is not None:
         raise ValueError(f"{missing!r} is missing, by its {KEY!r} metadata")
@@ -139,22 +118,13 @@ def _bytes(source: Source, specs: list[TensorSpec]) -> int:
 
 @dataclass(frozen=True)
 class Extent:
-    """What the numbers of a tensor are like.
+    """What the numbers of a tensor are like."""
 
-    Attributes
-    ----------
-    lo, hi : float or None
-        The smallest and the largest that is finite; None where none is.
-    nan, infinite : int
-        How many are no numbers, or infinite.
-    outliers : tuple of int
-        Indices on the first axis of two or more whose largest magnitude is six times the median of all, or more.
-    """
-
-    lo: float | None
+    lo: float | None  # the smallest and the largest that is finite; None where none is
     hi: float | None
-    nan: int
+    nan: int  # how many are no numbers, or infinite
     infinite: int
+    # indices on the first axis of two or more whose largest magnitude is six times the median of all, or more
     outliers: tuple[int, ...]
 
 

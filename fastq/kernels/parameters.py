@@ -130,7 +130,7 @@ def store_min_max(operands, p, los, his, nans):
 def _with_zero(los, his, nans):
     """Widen ranges to contain 0.0 where there was NaN."""
     zero = constant(0, los)
-    return select(nans, minimum(los, zero), los), select(nans, maximum(his, zero), his)
+    return select(nans, minimum(zero, los), los), select(nans, maximum(zero, his), his)
 
 
 @specialize

@@ -66,10 +66,9 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
 
     def of_range(spec, lo, hi, lowest, highest, compute):
         zero, divisor = constant(0, lo), highest - lowest + constant(more, lowest)
+        lo, hi = lo + zero, hi + zero  # -0.0 becomes 0.0: which of them is the minimum depends on order and CPU
         if widened:
             lo, hi = minimum(lo, zero), maximum(hi, zero)
-        else:  # -0.0 becomes 0.0: which of them is the minimum depends on the order
-            lo, hi = lo + zero, hi + zero
         if in_compute:
             scale = convert(convert(hi, compute) - convert(lo, compute), within) / divisor
         elif half:

@@ -6,7 +6,7 @@ from numba import types
 from numba.core.extending import models, register_model
 
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import REGISTER_BITS, Vec, constant, either_nan, full_like, is_float, is_nan, lane_type
+from fastq.engine.simd import REGISTER_BITS, Vec, constant, either_nan, full_like, is_float, is_nan, lane_type, select
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.rule import ONNX, Rule
@@ -141,3 +141,13 @@ def min_max_identities(x):
     dtype = lane_type(x)
     least, most = (-float("inf"), float("inf")) if is_float(x) else (dtype.minval, dtype.maxval)
     return lambda x: (full_like(constant(most, x), x), full_like(constant(least, x), x))
+
+
+@njit
+def first_min_max(x):
+    """Return the minima and maxima of x alone, the identities where that is NaN.
+
+    Not by `minimum`, whose result for a constant and a signaling NaN depends on the CPU.
+    """
+    lo, hi = min_max_identities(x)
+    return select(x == x, x, lo), select(x == x, x, hi)

@@ -1,4 +1,4 @@
-"""Lay quantized weights out as the tensors that other systems keep: GPTQ, AWQ, MatMulNBits, bitsandbytes; and back.
+"""Lay quantized weights out as the tensors that other systems keep, and back.
 
 A weight here is that of a linear layer, of shape (N, K): N outputs, K inputs, blocks along the inputs.
 
@@ -9,6 +9,7 @@ A weight here is that of a linear layer, of shape (N, K): N outputs, K inputs, b
 | "awq" | qweight (K, N / 8), qzeros (G, N / 8), scales (G, N) | along N, 8 to a word of int32, in another order |
 | "matmul_nbits" | B (N, G, bytes), scales (N, G), zero_points (N, ceil(G * bits / 8)) | along K, in bytes |
 | "bitsandbytes" | weight (ceil(N * K / 2), 1), absmax, quant_map | along K, the first in the high half of a byte |
+| "compressed_tensors" | weight or weight_packed, weight_scale, .. | along K, words of int32 or bytes |
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.layouts import awq, bitsandbytes, gptq, matmul_nbits
+from fastq.layouts import awq, bitsandbytes, compressed_tensors, gptq, matmul_nbits
 from fastq.layouts.tensors import Layout, Reading, Writing, check_format
 from fastq.operations.nesting import NestedScale
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, as_bool, as_choice, as_dtype, as_int, as_shape, is_a, shown
+from fastq.system.dtypes import Array
 
 __all__ = ["LAYOUTS", "from_tensors", "to_tensors"]
 
-Array = NDArray[Any]
 Tensors = Mapping[str, ArrayLike]
 
 _GPTQ = ("uint4", "uint8", "uint2", "uint3")
@@ -46,7 +47,21 @@ LAYOUTS = {
             matmul_nbits.write,
             matmul_nbits.read,
         ),
-        Layout("bitsandbytes", "bitsandbytes: Linear4bit", ("nf4", "fp4"), bitsandbytes.write, bitsandbytes.read),
+        Layout(
+            "bitsandbytes",
+            "bitsandbytes: Linear4bit",
+            ("nf4", "fp4"),
+            bitsandbytes.write,
+            bitsandbytes.read,
+            nests_scales=True,
+        ),
+        Layout(
+            "compressed_tensors",
+            "compressed-tensors (vLLM): CompressedLinear",
+            compressed_tensors.FORMATS,
+            compressed_tensors.write,
+            compressed_tensors.read,
+        ),
     )
 }
 
@@ -66,11 +81,12 @@ def to_tensors(
     q : QuantizedArray
         Shape (N, K), blocks along the last axis or one scale for each row. Integers of a width that the layout has,
         signed ones become unsigned together with their zero points; for "bitsandbytes" nf4 or fp4 in blocks along the
-        last axis, of any shape.
+        last axis, of any shape; for "compressed_tensors" also float8_e4m3fn, MX formats and nvfp4.
     layout : str
         A name of `LAYOUTS`.
     scale_dtype : dtype, optional
-        Of the scales: float16 by default for "gptq" and "awq", which is a rounding; as they are for the others.
+        Of the scales: float16 by default for "gptq" and "awq", which is a rounding; as they are for the others,
+        but float32 instead of float64 for "compressed_tensors".
     g_idx : array_like of int, optional
         For GPTQ, which block each of the K inputs belongs to, where inputs were ordered by activation. Column k of q
         is then input ``np.argsort(g_idx, kind="stable")[k]``.
@@ -100,7 +116,7 @@ def to_tensors(
     row = _layout(layout)
     if g_idx is not None and not row.has_g_idx:
         raise ValueError(f"g_idx must be None for layout {layout!r}")
-    if nested is not None and row.read is not bitsandbytes.read:
+    if nested is not None and not row.nests_scales:
         raise ValueError(f"nested must be None for layout {layout!r}")
     if nested is not None and not is_a(nested, NestedScale):
         raise TypeError(f"nested must be a NestedScale, which fastq.nest_scale returns, not {shown(nested)}")
@@ -125,13 +141,13 @@ def from_tensors(
     layout : str
         A name of `LAYOUTS`.
     dtype : str or QType, optional
-        The code format: "uint4" by default, for "bitsandbytes" "nf4".
+        The code format: "uint4" by default, for "bitsandbytes" "nf4", for "compressed_tensors" "int4".
     shape : tuple of int, optional
         Shape of the weight, where the tensors do not tell: for "matmul_nbits" if K is not a multiple of the block size,
         and for "bitsandbytes".
     block_size : int, optional
         Elements in a block, where the tensors do not tell: for "bitsandbytes", by default 64; for GPTQ without g_idx,
-        and for AWQ, where the last block is shorter.
+        for AWQ and compressed-tensors, where the last block is shorter.
     sort_inputs : bool
         For GPTQ whose g_idx orders inputs by activation: return inputs in the order of their blocks. Column k of the
         result is input ``np.argsort(g_idx, kind="stable")[k]``.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastq.layouts.tensors import (
-    Array,
+    BlockedWeight,
     Reading,
-    Weight,
     Writing,
     checked_block_size,
     from_words,
@@ -18,6 +17,7 @@ from fastq.layouts.tensors import (
     weight_of,
 )
 from fastq.results import QuantizedArray
+from fastq.system.dtypes import Array
 
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # which of eight neighbours is in the lowest four bits of a word, in the next, ..
 
@@ -41,12 +41,12 @@ def _interleaved(codes: Array, name: str) -> Array:
 
 def read(given: Reading) -> QuantizedArray:
     """Return the weight of some tensors."""
-    codes = _deinterleaved(matrix(given, "qweight"))
+    codes = _deinterleaved(matrix(given, "qweight", "int32"))
     inputs, outputs = codes.shape
     scales = scales_of(given, outputs)
     zeros = _deinterleaved(given.of_shape("qzeros", "int32", len(scales), outputs // 8))
     block_size = checked_block_size(given.block_size, inputs, len(scales))
-    return Weight(np.ascontiguousarray(codes.T), scales.T, zeros.T, 4, block_size).quantized()
+    return BlockedWeight(np.ascontiguousarray(codes.T), scales.T, zeros.T, 4, block_size).quantized()
 
 
 def _deinterleaved(words: Array) -> Array:

@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from fastq.formats.qtypes import QType, as_qtype
-from fastq.layouts.tensors import Array, Reading, Writing, check_format, parameters_of, stored_scale
+from fastq.layouts.tensors import Reading, Writing, check_format, parameters_of, stored_scale
 from fastq.operations.nesting import NestedScale
 from fastq.operations.packing import pack
 from fastq.results import QParams, QuantizedArray
+from fastq.system.dtypes import Array
 
 NESTED_BLOCK = 256  # scales that share one, where they are nested: its readers know no other number
 
@@ -83,7 +84,7 @@ def _nested(given: Reading, codes: Array) -> Array:
     _check_map(given, "nested_quant_map", inner)
     scale, offset = given.scales("nested_absmax").reshape(-1), given.scales("nested_offset")
     if codes.dtype != np.uint8 or offset.size != 1 or scale.size != -(-codes.size // NESTED_BLOCK):
-        wanted = f"uint8 in blocks of {NESTED_BLOCK}, beside one nested_offset"
+        wanted = f"uint8 in blocks of {NESTED_BLOCK}, with one nested_offset"
         raise ValueError(f"absmax must be {wanted}, where it is nested")
     params = QParams(scale, np.zeros(scale.shape, np.uint8), inner, 0, NESTED_BLOCK, symmetric=True)
     quantized = QuantizedArray(codes.reshape(-1), params, (codes.size,))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastq.layouts.tensors import (
-    Array,
+    BlockedWeight,
     Reading,
-    Weight,
     Writing,
     checked_block_size,
     from_words,
@@ -19,6 +18,7 @@ from fastq.layouts.tensors import (
 )
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array
+from fastq.system.dtypes import Array
 
 
 def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
@@ -26,7 +26,7 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     weight, less = weight_of(q, how.row), how.row.zero_points_less
     inputs = q.shape[1]
     if less and not weight.zero_point.all():
-        raise ValueError("zero_point 0 has no place in layout 'gptq', which stores it less by one: use 'gptq_v2'")
+        raise ValueError("layout 'gptq' stores zero_point - 1 and cannot hold zero_point 0: use 'gptq_v2'")
     g_idx = np.arange(inputs, dtype=np.int32) // weight.block_size
     codes = weight.codes
     if how.g_idx is not None:
@@ -48,7 +48,7 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
 def read(given: Reading) -> QuantizedArray:
     """Return the weight of some tensors."""
     bits, less = given.qtype.bits, given.row.zero_points_less
-    codes = from_words(matrix(given, "qweight"), bits, 0)
+    codes = from_words(matrix(given, "qweight", "int32"), bits, 0)
     inputs, outputs = codes.shape
     scales = scales_of(given, outputs)
     zeros = from_words(given.of_shape("qzeros", "int32", len(scales), outputs * bits // 32), bits, 1)
@@ -62,7 +62,9 @@ def read(given: Reading) -> QuantizedArray:
         in_order = np.arange(inputs) // block_size
         if not np.array_equal(g_idx, in_order):
             codes = codes[_input_order(g_idx, in_order, given.sort_inputs)]
-    return Weight(np.ascontiguousarray(codes.T), scales.T, zeros.T + np.uint8(less), bits, block_size).quantized()
+    return BlockedWeight(
+        np.ascontiguousarray(codes.T), scales.T, zeros.T + np.uint8(less), bits, block_size
+    ).quantized()
 
 
 def _inputs_of_a_block(g_idx: Array | None, blocks: int) -> int:
@@ -78,5 +80,7 @@ def _input_order(g_idx: Array, in_order: Array, sort_inputs: bool) -> Array:
     if not np.array_equal(np.sort(g_idx), in_order):
         raise ValueError("g_idx must name every block as often as it has inputs")
     if not sort_inputs:
-        raise ValueError("g_idx orders inputs by activation: sort_inputs=True returns them in that of their blocks")
+        raise ValueError(
+            "g_idx orders inputs by activation: pass sort_inputs=True to get them in the order of their blocks"
+        )
     return np.argsort(g_idx, kind="stable")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastq.layouts.tensors import Array, Reading, Weight, Writing, stored_scale, weight_of
+from fastq.layouts.tensors import BlockedWeight, Reading, Writing, stored_scale, weight_of
 from fastq.operations.packing import pack, unpack
 from fastq.results import QuantizedArray
+from fastq.system.dtypes import Array
 
 
 def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
@@ -50,4 +51,4 @@ def read(given: Reading) -> QuantizedArray:
         given.of_shape("zero_points", "uint8", outputs, -(-blocks * bits // 8))
         zeros = unpack(stored, unsigned, shape=(outputs, blocks)) if bits < 8 else stored
     codes = np.ascontiguousarray(codes.reshape(outputs, -1)[:, : whole[1]])
-    return Weight(codes, scales.reshape(outputs, blocks), zeros, bits, size).quantized("matmul-nbits")
+    return BlockedWeight(codes, scales.reshape(outputs, blocks), zeros, bits, size).quantized("matmul-nbits")

@@ -11,41 +11,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.conventions import as_convention
+from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.nesting import NestedScale
 from fastq.operations.packing import pack, unpack
+from fastq.requests.parameters import checked_qparams
 from fastq.results import QParams, QuantizedArray
-from fastq.system import lazy
 from fastq.system.arguments import native
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a system lays quantized weights out.
+    """How a system lays quantized weights out."""
 
-    Attributes
-    ----------
-    name, system : str
-        Name of the layout, and whose it is.
-    formats : tuple of str
-        Code formats that it has, the usual one first.
-    write, read : callable
-        From a QuantizedArray to tensors, and back.
-    has_g_idx : bool
-        Whether a tensor says which block an input belongs to.
-    zero_points_less : int
-        What is taken from zero points before they are stored.
-    """
-
-    name: str
+    name: str  # name of the layout, and whose it is
     system: str
-    formats: tuple[str, ...]
-    write: Callable[[QuantizedArray, Writing], dict[str, Array]]
+    formats: tuple[str, ...]  # code formats that it has, the usual one first
+    write: Callable[[QuantizedArray, Writing], dict[str, Array]]  # from a QuantizedArray to tensors, and back
     read: Callable[[Reading], QuantizedArray]
-    has_g_idx: bool = False
-    zero_points_less: int = 0
+    has_g_idx: bool = False  # whether a tensor says which block an input belongs to
+    zero_points_less: int = 0  # what is taken from zero points before they are stored
+    nests_scales: bool = False  # whether scales may be quantized in their turn
 
 
 def check_format(qtype: QType, row: Layout, name: str) -> None:
@@ -76,9 +63,11 @@ class Reading(NamedTuple):
     def get(self, name: str, dtype: str = "") -> Array:
         """Return a tensor, of some dtype."""
         if name not in self.tensors:
-            raise ValueError(f"tensors must have {name!r} for layout {self.row.name!r}, besides {sorted(self.tensors)}")
+            raise ValueError(
+                f"tensors must have {name!r} for layout {self.row.name!r}; they have {sorted(self.tensors)}"
+            )
         array = self.tensors[name]
-        if dtype and native(array.dtype) != dtype:
+        if dtype and array.dtype.name != dtype:
             raise TypeError(f"{name} must be {dtype}, not {array.dtype}")
         return array.astype(native(array.dtype), copy=False)
 
@@ -101,7 +90,7 @@ class Reading(NamedTuple):
         return array
 
 
-class Weight(NamedTuple):
+class BlockedWeight(NamedTuple):
     """Unsigned codes of shape (N, K), scales and zero points of shape (N, G), and how many inputs a block has."""
 
     codes: Array
@@ -129,14 +118,10 @@ class Weight(NamedTuple):
 def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
     """Return the scale and the zero point of each block of an array; those of one element serve for all.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If they are not those of an array of this shape.
+    TypeError or ValueError if they are not those of an array of this shape.
     """
-    params, _ = lazy.module("fastq.dispatch.elementwise").checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
-    shapes = lazy.module("fastq.dispatch.granularity")
-    wanted = shapes.parameter_shape(q.shape, shapes.kept_axes(q.axis, q.ndim), q.block_size)
+    params = checked_qparams(q.qparams, q.shape, q.qparams.compute_dtype)
+    wanted = granularity(q.axis, q.block_size, q.ndim).parameter_shape(q.shape)
     scale, zero_point = (
         np.broadcast_to(each if each.size > 1 else each.reshape(()), wanted)
         for each in (params.scale, params.zero_point)
@@ -144,7 +129,7 @@ def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
     return scale, zero_point
 
 
-def weight_of(q: QuantizedArray, row: Layout) -> Weight:
+def weight_of(q: QuantizedArray, row: Layout) -> BlockedWeight:
     """Return what the layouts of integers are made from."""
     check_format(q.dtype, row, "the dtype of q")
     if q.ndim != 2:
@@ -154,10 +139,11 @@ def weight_of(q: QuantizedArray, row: Layout) -> Weight:
         raise ValueError(f"q must have blocks along axis 1, or a scale for each row (axis=0), for layout {row.name!r}")
     convention = as_convention(q.convention)
     if convention.zero_point != "integer" or convention.decode != "point":
-        raise ValueError(f"convention {convention.name!r} has other values than (code - zero_point) * scale")
+        wanted = f"(code - zero_point) * scale, as layout {row.name!r} requires"
+        raise ValueError(f"convention {convention.name!r} does not decode as {wanted}")
     scale, zero_point = (each.reshape(q.shape[0], -1) for each in parameters_of(q))
     codes, zero_point = ((a.astype(np.int16) - q.dtype.qmin).astype(np.uint8) for a in (q.unpacked(), zero_point))
-    return Weight(codes, scale, zero_point, q.dtype.bits, q.block_size or q.shape[1])
+    return BlockedWeight(codes, scale, zero_point, q.dtype.bits, q.block_size or q.shape[1])
 
 
 def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -> Array:
@@ -167,17 +153,25 @@ def stored_scale(scale: Array, dtype: np.dtype[Any] | None, default: str = "") -
         stored = np.ascontiguousarray(scale, wanted)
     lost = ~np.isfinite(stored.astype(np.float64)) | ((stored == 0) & (scale != 0))
     if lost.any():
-        raise ValueError(f"scale_dtype {wanted} has no place for {np.count_nonzero(lost)} scales, as {scale[lost][0]}")
+        found = f"{np.count_nonzero(lost)} scales overflow or underflow in {wanted}, for example {scale[lost][0]}"
+        raise ValueError(f'{found}; pass scale_dtype="float32"')
     return stored
+
+
+def as_words(packed: Array) -> Array:
+    """Return rows of bytes as words of int32; zeros fill the last word of a row."""
+    rest = -packed.shape[-1] % 4
+    filled = np.pad(packed, [(0, 0)] * (packed.ndim - 1) + [(0, rest)]) if rest else packed
+    return np.ascontiguousarray(filled).view("<i4")
 
 
 def to_words(codes: Array, bits: int, axis: int, name: str) -> Array:
     """Return codes in words of int32 along an axis, the first one in the lowest bits."""
     if codes.shape[axis] * bits % 32:
         raise ValueError(f"{name} needs whole words: a multiple of {32 // math.gcd(bits, 32)}, not {codes.shape[axis]}")
-    rows = np.moveaxis(codes, axis, -1)
-    packed = pack(np.ascontiguousarray(rows), f"uint{bits}") if bits < 8 else np.ascontiguousarray(rows)
-    return np.ascontiguousarray(np.moveaxis(packed.view("<i4"), -1, axis))
+    rows = np.ascontiguousarray(np.moveaxis(codes, axis, -1))
+    words = as_words(pack(rows, f"uint{bits}") if bits < 8 else rows)
+    return np.ascontiguousarray(np.moveaxis(words, -1, axis))
 
 
 def from_words(words: Array, bits: int, axis: int) -> Array:
@@ -192,16 +186,16 @@ def checked_block_size(given: int, inputs: int, blocks: int) -> int:
     """Return how many inputs a block has, as given or by the number of blocks; ValueError if it does not fit."""
     size = given or -(-inputs // blocks)
     if -(-inputs // size) != blocks:
-        raise ValueError(f"block_size {size} makes no {blocks} blocks of {inputs} inputs")
+        raise ValueError(f"block_size {size} does not cut {inputs} inputs into {blocks} blocks")
     return size
 
 
-def matrix(given: Reading, name: str) -> Array:
-    """Return a tensor of words with two dimensions; ValueError if it is none."""
-    words = given.get(name, "int32")
-    if words.ndim != 2 or not words.size:
-        raise ValueError(f"{name} must be a matrix with elements, not of shape {words.shape}")
-    return words
+def matrix(given: Reading, name: str, dtype: str = "") -> Array:
+    """Return a tensor with two dimensions; ValueError if it has others."""
+    found = given.get(name, dtype)
+    if found.ndim != 2 or not found.size:
+        raise ValueError(f"{name} must be a matrix with elements, not of shape {found.shape}")
+    return found
 
 
 def scales_of(given: Reading, outputs: int) -> Array:

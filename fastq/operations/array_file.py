@@ -15,26 +15,26 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastq.dispatch.elementwise import checked_qparams
-from fastq.dispatch.parameters import ParameterRules
-from fastq.formats.conventions import as_convention
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.formats.qtypes import QType, as_qtype
-from fastq.operations.file_parts import convention_entry, convention_of, opened, read_array, with_tuples
+from fastq.formats.qtypes import QType, check_stored_codes
+from fastq.operations.file_parts import (
+    convention_entry,
+    convention_of,
+    opened,
+    qtype_entry,
+    qtype_of,
+    read_array,
+    with_tuples,
+)
+from fastq.requests.parameters import checked_qparams, rules_of
 from fastq.results import QParams, QuantizedArray
-from fastq.results.storage import check_stored_codes
 from fastq.system import atomic
 from fastq.system.arguments import MOST_AXES, as_shape, native, shown, without_duplicates
-from fastq.system.dtypes import ML_FLOATS
-
-Array = NDArray[Any]
+from fastq.system.dtypes import ML_FLOATS, NUMPY, Array, safetensors_header
 
 KEY, VERSION = "fastq", 1
 _LONGEST_HEADER = 1 << 20
-_SIZES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
-_NUMPY = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind, sizes in _SIZES.items() for size in sizes}
 
 
 # --- write ------------------------------------------------------------------------------------------------------------
@@ -49,11 +49,12 @@ def write(path: Path, content: QuantizedArray | QParams) -> None:
         arrays["codes"], meaning["shape"] = content.codes, content.shape
         _check(content.qparams, content.codes, content.shape)
     else:
-        _rules(params).ready(params.scale, params.zero_point, params.tensor_scale)
+        rules_of(params, params.compute_dtype).ready(params.scale, params.zero_point, params.tensor_scale)
     stored = {name: _stored(array) for name, array in arrays.items() if array is not None}
     stored = dict(sorted(stored.items(), key=lambda item: -item[1][1].itemsize))  # so that all are aligned
     with atomic.replacing(path) as file:
-        file.write(_header(stored, {KEY: json.dumps(meaning)}))
+        tensors = {name: (dtype, array.shape, array.nbytes) for name, (dtype, array) in stored.items()}
+        file.write(safetensors_header(tensors, {KEY: json.dumps(meaning)}))
         for _, array in stored.values():
             file.write(array.data)
 
@@ -65,8 +66,7 @@ def _kind(kind: type) -> str:
 def _meaning(params: QParams) -> dict[str, Any]:
     qtype = params.dtype
     return {
-        "dtype": qtype.format,
-        "bits": qtype.bits if qtype.container else None,
+        **qtype_entry(qtype),
         "axis": params.axis,
         "block_size": params.block_size,
         "symmetric": params.symmetric,
@@ -83,22 +83,11 @@ def _stored(array: Array) -> tuple[str, Array]:
     array = np.asarray(array)
     if (small := array.dtype.name.rstrip("0123456789")) in ("int", "uint") and array.dtype.kind == "V":
         array = array.astype(f"{small}8")
-    for name, dtype in _NUMPY.items():
+    for name, dtype in NUMPY.items():
         if native(array.dtype) == native(np.dtype(dtype)):
             return name, np.array(array, dtype, order="C", copy=None)
     name = next((name for name, known in ML_FLOATS.items() if array.dtype.name == known), "U8")
     return name, np.array(array, order="C", copy=None).view(f"<u{array.dtype.itemsize}")
-
-
-def _header(stored: dict[str, tuple[str, Array]], metadata: dict[str, str]) -> bytes:
-    header: dict[str, Any] = {"__metadata__": metadata}
-    start = 0
-    for name, (dtype, array) in stored.items():
-        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [start, start + array.nbytes]}
-        start += array.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
 
 
 # --- read -------------------------------------------------------------------------------------------------------------
@@ -107,10 +96,7 @@ def _header(stored: dict[str, tuple[str, Array]], metadata: dict[str, str]) -> b
 def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
     """Read a file, of which nothing is believed that does not fit the rest.
 
-    Raises
-    ------
-    ValueError
-        If it is no file of that kind; the message is one line.
+    ValueError if it is no file of that kind; the message is one line.
     """
     with opened(path, kind.__name__) as file:
         return _read(file, kind)
@@ -130,11 +116,11 @@ def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     names = {"scale", "zero_point"} | {"tensor_scale"} & header.keys() | ({"codes"} if shape is not None else set())
     if header.keys() != names:
         raise ValueError(f"it has tensors {sorted(header)} in place of {sorted(names)}")
-    qtype = _qtype(meaning)
+    qtype = qtype_of(meaning.pop("dtype"), meaning.pop("bits"))
     arrays = {name: _as_elements(*stored) for name, stored in _tensors(file, header).items()}
     params = _params(meaning, qtype, arrays)
     if shape is None:
-        _rules(params).ready(params.scale, params.zero_point, params.tensor_scale)
+        rules_of(params, params.compute_dtype).ready(params.scale, params.zero_point, params.tensor_scale)
         return params
     _check(params, arrays["codes"], shape)
     return QuantizedArray(arrays["codes"], params, shape)
@@ -146,13 +132,8 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
         raise ValueError("it has no header of safetensors")
     header = json.loads(file.read(length), object_pairs_hook=without_duplicates)
     if not isinstance(header, dict):
-        raise ValueError("its header is no object of JSON")
+        raise ValueError("its header is not an object of JSON")
     return header
-
-
-def _qtype(meaning: dict[str, Any]) -> QType:
-    qtype, bits = as_qtype(meaning.pop("dtype")), meaning.pop("bits")
-    return qtype if bits is None else qtype.with_bits(bits)
 
 
 def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Array]]:
@@ -162,7 +143,7 @@ def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Arr
     size = os.fstat(file.fileno()).st_size - at
     for name, entry in header.items():
         dtype, shape = entry["dtype"], as_shape(with_tuples(entry["shape"]))
-        elements = np.dtype(_NUMPY[dtype] if dtype in _NUMPY else f"<u{_width(dtype)}")
+        elements = np.dtype(NUMPY[dtype] if dtype in NUMPY else f"<u{_width(dtype)}")
         stop = start + math.prod(shape) * elements.itemsize
         if len(shape) > MOST_AXES or entry["data_offsets"] != [start, stop] or stop > size:
             raise ValueError(f"tensor {name} does not lie where its shape and the tensors before it say")
@@ -174,7 +155,7 @@ def _tensors(file: BinaryIO, header: dict[str, Any]) -> dict[str, tuple[str, Arr
 
 def _width(dtype: str) -> int:
     if dtype not in ML_FLOATS:
-        raise ValueError(f"dtype {shown(dtype)} of a tensor is none of {', '.join((*_NUMPY, *ML_FLOATS))}")
+        raise ValueError(f"dtype {shown(dtype)} of a tensor is none of {', '.join((*NUMPY, *ML_FLOATS))}")
     return 2 if dtype == "BF16" else 1
 
 
@@ -202,11 +183,6 @@ def _params(meaning: dict[str, Any], qtype: QType, arrays: dict[str, Array]) -> 
         tensor_scale=arrays.get("tensor_scale"),
         computed=None if computed is None else np.dtype(computed),
     )
-
-
-def _rules(params: QParams) -> ParameterRules:
-    row = as_convention(params.convention)
-    return ParameterRules(params.dtype, row, row.scale_dtype(params.compute_dtype), params.block_size)
 
 
 def _check(params: QParams, codes: Array, shape: tuple[int, ...]) -> None:

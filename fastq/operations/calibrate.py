@@ -15,13 +15,12 @@ from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.qtypes import QType
 from fastq.operations import calibrator_file
 from fastq.operations.file_parts import as_path
+from fastq.requests.values import compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_choice, as_float, as_int, equal, is_a, reason, shown
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from fastq.dispatch.calibration import Scheme
 
 Array = NDArray[Any]
@@ -175,7 +174,7 @@ class Calibrator:
         x, axis = as_array(x, "x"), self.axis
         nan = "raise" if self._nan == "raise" else "zero"
         seen = call("histogram", x, None, None, None, None, (axis, self._bins, nan), (type(axis), int))
-        self._add(seen, _dispatch("validation").compute_dtype(x.dtype), "x")
+        self._add(seen, compute_dtype(x.dtype), "x")
 
     def _add(self, seen: Histogram, compute: np.dtype[Any], name: str) -> None:
         known = self._seen or _dispatch("histogram").empty(seen.lo.shape, self._bins)
@@ -295,23 +294,6 @@ class Calibrator:
         ends = self.clipping_range(method, percentile=percentile, quantized_bins=quantized_bins, grid=grid)
         return self._scheme.of_ranges(*ends)
 
-    def plot(self, **options: Any) -> Axes:
-        """Draw what was seen and what each method clips: see `fastq.plot.calibration`.
-
-        Parameters
-        ----------
-        **options
-            Of `fastq.plot.calibration`.
-
-        Returns
-        -------
-        Axes
-            Of matplotlib.
-        """
-        from fastq import plot
-
-        return plot.calibration(self, **options)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was seen, and what this calibrator is for, to a file that appears whole or not at all.
 
@@ -353,7 +335,7 @@ class Calibrator:
         try:
             calibrator = cls(**arguments)
         except Exception as error:
-            raise ValueError(f"path is no file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
+            raise ValueError(f"path is not a file of a Calibrator: {shown(str(path))}: {reason(error)}") from error
         calibrator._seen, calibrator._compute = seen, np.dtype(compute)
         return calibrator
 

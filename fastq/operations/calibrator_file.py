@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastq.formats.qtypes import as_qtype
-from fastq.operations.file_parts import convention_entry, convention_of, opened, read_array, with_tuples
+from fastq.operations.file_parts import (
+    convention_entry,
+    convention_of,
+    opened,
+    qtype_entry,
+    qtype_of,
+    read_array,
+    with_tuples,
+)
 from fastq.results import Histogram
 from fastq.system import atomic, lazy
 from fastq.system.arguments import MOST_AXES, as_int, as_shape, shown, without_duplicates
@@ -40,16 +46,11 @@ def write(path: Path, content: Content) -> None:
     qtype = arguments.pop("dtype")
     arguments["convention"] = convention_entry(arguments["convention"])
     shape = None if seen is None else list(seen.lo.shape)
-    named = {"dtype": qtype.format, "bits": qtype.bits if qtype.container else None}
-    header = {"format": FORMAT, **named, **arguments, "compute": content.compute, "shape": shape}
+    header = {"format": FORMAT, **qtype_entry(qtype), **arguments, "compute": content.compute, "shape": shape}
     with atomic.replacing(path) as file:
         file.write(json.dumps(header).encode() + b"\n")
-        for numbers, dtype in () if seen is None else _laid_out(seen):
+        for numbers, dtype in zip(seen or (), (_DOUBLES, _DOUBLES, _INTEGERS), strict=False):
             file.write(np.ascontiguousarray(numbers, dtype).data)
-
-
-def _laid_out(seen: Histogram) -> list[tuple[NDArray[Any], np.dtype[Any]]]:
-    return [(seen.lo, _DOUBLES), (seen.hi, _DOUBLES), (seen.counts, _INTEGERS)]
 
 
 # --- read -------------------------------------------------------------------------------------------------------------
@@ -58,10 +59,7 @@ def _laid_out(seen: Histogram) -> list[tuple[NDArray[Any], np.dtype[Any]]]:
 def read(path: Path) -> Content:
     """Read a file, of which nothing is believed that does not fit the rest.
 
-    Raises
-    ------
-    ValueError
-        If it is no file of a calibrator; the message is one line.
+    ValueError if it is no file of a calibrator; the message is one line.
     """
     with opened(path, "Calibrator") as file:
         return _read(file)
@@ -75,8 +73,7 @@ def _read(file: BinaryIO) -> Content:
     shape, compute, bits = (header.pop(name) for name in ("shape", "compute", "bits"))
     if compute not in ("float32", "float64"):
         raise ValueError(f"compute must be float32 or float64, not {shown(compute)}")
-    qtype = as_qtype(header["dtype"])
-    arguments = header | {"dtype": qtype if bits is None else qtype.with_bits(bits)}
+    arguments = header | {"dtype": qtype_of(header["dtype"], bits)}
     arguments["convention"] = convention_of(arguments["convention"])
     arguments["axis"] = with_tuples(arguments["axis"])
     rest = os.fstat(file.fileno()).st_size - len(line)

@@ -4,4 +4,4 @@ from fastq.dispatch import compiled
 from fastq.operations.dequantize import dequantize_linear
 from fastq.operations.quantize import fake_quantize, quantize_linear
 
-compiled.register({function.__name__: function for function in (quantize_linear, dequantize_linear, fake_quantize)})
+compiled.register(quantize_linear, dequantize_linear, fake_quantize)

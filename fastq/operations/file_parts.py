@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention
+from fastq.formats.qtypes import QType, as_qtype
 from fastq.system.arguments import native, reason, shown
 
 # By the format that a file names: what wrote it, and what reads it
@@ -23,13 +24,7 @@ SAVED = {
 
 
 def as_name(path: Any) -> Path:
-    """Return a path of whatever may have such a name, or of nothing so far.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none.
-    """
+    """Return a path of whatever may have such a name, or of nothing so far; TypeError or ValueError if it is none."""
     try:
         name = os.fspath(path)
     except Exception as error:
@@ -44,10 +39,7 @@ def as_name(path: Any) -> Path:
 def as_path(path: Any) -> Path:
     """Return a path of a file, or of none so far.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none, or that of a folder, a pipe or a device.
+    TypeError or ValueError if it is none, or that of a folder, a pipe or a device.
     """
     if (found := as_name(path)).exists() and not found.is_file():
         raise ValueError(f"path must be the name of a file, not of a folder, a pipe or a device: {shown(path)}")
@@ -65,10 +57,7 @@ def _can_be_encoded(name: str) -> bool:
 def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
     """Open a file to read an object of some kind from it.
 
-    Raises
-    ------
-    ValueError
-        If what reads it finds that it is no such file; the message is one line.
+    ValueError if what reads it finds that it is no such file; the message is one line.
     """
     with path.open("rb") as file:
         try:
@@ -76,7 +65,17 @@ def opened(path: Path, kind: str) -> Iterator[BinaryIO]:
         except (OSError, MemoryError):
             raise
         except Exception as error:
-            raise ValueError(f"path is no file of a {kind}: {shown(str(path))}: {reason(error)}") from error
+            raise ValueError(f"path is not a file of a {kind}: {shown(str(path))}: {reason(error)}") from error
+
+
+def qtype_entry(qtype: QType) -> dict[str, Any]:
+    """Return a code format as JSON takes it."""
+    return {"dtype": qtype.format, "bits": qtype.bits if qtype.container else None}
+
+
+def qtype_of(name: Any, bits: Any) -> QType:
+    """Return the code format that JSON gave back."""
+    return as_qtype(name) if bits is None else as_qtype(name).with_bits(bits)
 
 
 def convention_entry(convention: str | Convention) -> str | dict[str, Any]:
@@ -99,10 +98,7 @@ def with_tuples(value: Any) -> Any:
 def read_array(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the elements that follow in a file, in the byte order of the machine.
 
-    Raises
-    ------
-    ValueError
-        If the file ends before.
+    ValueError if the file ends before.
     """
     found = np.empty(shape, dtype)
     if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:  # type: ignore[attr-defined]

@@ -10,8 +10,8 @@ from fastq.dispatch.cache import call
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
+from fastq.requests.values import as_qparams, check_beside_qparams
 from fastq.results import Axis, QParams, QuantizedArray
-from fastq.system.arguments import equal, is_a
 
 Array = NDArray[Any]
 
@@ -91,7 +91,7 @@ def quantize(
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
         result: QuantizedArray = call("quantize", x, out, None, None, None, options, types)
         return result
-    _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
+    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
     p = as_qparams(qparams)
     codes: QuantizedArray = call(
         "quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
@@ -248,36 +248,9 @@ def fake_quantize(
         types = type(axis), type(block_size), type(symmetric), type(saturate), type(bits)
         result: Array = call("fake_quantize", x, out, None, None, None, options, types)
         return result
-    _refuse_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
+    check_beside_qparams(dtype, axis, block_size, symmetric, convention, bits, range)
     p = as_qparams(qparams)
     values: Array = call(
         "fake_quantize_with_qparams", x, out, p.scale, p.zero_point, p, (saturate, nan, p.key), (type(saturate),)
     )
     return values
-
-
-def as_qparams(qparams: object) -> QParams:
-    """Return QParams as they are, and refuse what is none."""
-    if not (type(qparams) is QParams or is_a(qparams, QParams)):
-        raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(qparams).__name__}")
-    return qparams
-
-
-_WITHOUT_QPARAMS = {
-    "dtype": None,
-    "axis": None,
-    "block_size": 0,
-    "symmetric": False,
-    "convention": "onnx",
-    "bits": None,
-    "range": "minmax",
-}
-_DEFAULTS = tuple(_WITHOUT_QPARAMS.values())
-
-
-def _refuse_beside_qparams(*given: object) -> None:
-    """Refuse options that QParams carry already, if they are not at their defaults."""
-    if not equal(given, _DEFAULTS):
-        pairs = zip(_WITHOUT_QPARAMS.items(), given, strict=True)
-        names = [name for (name, default), value in pairs if not equal(value, default)]
-        raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")

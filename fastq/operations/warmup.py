@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fastq.dispatch.validation import as_input
 from fastq.formats.qtypes import as_qtype
 from fastq.operations.measure import minmax
 from fastq.operations.quantize import quantize
+from fastq.requests.values import as_input
 from fastq.system.arguments import as_dtype, as_items
 
 

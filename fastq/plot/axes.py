@@ -15,13 +15,7 @@ GREY = "#8C8C8C"
 
 
 def require_matplotlib() -> None:
-    """Pass if matplotlib can be imported.
-
-    Raises
-    ------
-    ImportError
-        If not, with what to install.
-    """
+    """Pass if matplotlib can be imported; ImportError if not, with what to install."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -31,12 +25,7 @@ def require_matplotlib() -> None:
 def check_axis(ax: object) -> None:
     """Pass if this is Axes or None: before what is drawn is measured.
 
-    Raises
-    ------
-    ImportError
-        If matplotlib can't be imported.
-    TypeError
-        If it is neither.
+    ImportError if matplotlib can't be imported; TypeError if it is neither.
     """
     require_matplotlib()
     from matplotlib.axes import Axes

@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
-from numpy.typing import NDArray
 
 from fastq import reference
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.operations.measure import minmax
 from fastq.results import QParams
+from fastq.system.dtypes import Array
 from fastq.system.lazy import cached_property
 
-Array = NDArray[Any]
 Scheme = Mapping[str, Any]  # arguments of `fastq.quantize`
 
 SAMPLE = 1 << 16  # elements at most
@@ -36,18 +35,10 @@ FAMILIES: dict[str, tuple[Scheme, tuple[str, ...]]] = {
 
 
 class Measured(NamedTuple):
-    """What a scheme makes of an array.
+    """What a scheme makes of an array."""
 
-    Attributes
-    ----------
-    bits : float
-        Bits of codes and parameters an element.
-    sqnr_db : float
-        Signal to quantization noise ratio of the sample, in decibels.
-    """
-
-    bits: float
-    sqnr_db: float
+    bits: float  # bits of codes and parameters an element
+    sqnr_db: float  # signal to quantization noise ratio of the sample, in decibels
 
 
 def sample_of(x: Array, scheme: Scheme) -> Array:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastq.results import QuantizedArray
 from fastq.results.elements import codes_at
 from fastq.system.arguments import as_array, is_a
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
 Rows = QuantizedArray | Array  # a matrix of which rows can be taken
 
 CELLS = 256  # cells a side at most: fewer than a panel of the default figure has pixels, so that none is left out

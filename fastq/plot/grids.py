@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fastq.dispatch import validation
 from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare, minmax
 from fastq.plot.axes import BLUE, GREEN, ORANGE, axis_of, check_axis, legend_below, percent
+from fastq.requests.values import as_input
 from fastq.results import QuantizedArray
 from fastq.results.elements import code_ends, parameter_places, sampled_places, values_of
 from fastq.results.parameters import scheme_text
 from fastq.system.arguments import as_array, is_a, shown
+from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = NDArray[Any]
 
 SAMPLE = 1 << 19  # elements that are counted at most
 BARS = 200
@@ -33,8 +33,8 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     Parameters
     ----------
     x : array_like
-        Of float16, bfloat16, float32, float64 or an integer dtype, not empty. Of more than 524,288 elements so many are
-        counted, drawn at random.
+        Of float16, bfloat16, float32, float64 or an integer dtype, not empty. Of more than 524,288 elements a random
+        sample of that size is counted.
     q : QuantizedArray
         Codes of x. Where they have one scale, the axis is that of values; where they have several, that of codes, on
         which each element is at ``x / scale + zero_point``.
@@ -62,7 +62,7 @@ def histogram(x: ArrayLike, q: QuantizedArray, *, ax: Axes | None = None) -> Axe
     'int4: clips nothing'
     """
     check_axis(ax)
-    x = validation.as_input(x)
+    x = as_input(x)
     if not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray, not {shown(q)}")
     clipped = compare(x, q).clipped or 0

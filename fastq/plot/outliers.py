@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fastq.dispatch import validation
 from fastq.operations.measure import minmax
 from fastq.plot.axes import BLUE, GREY, ORANGE, VERMILLION, axis_of, check_axis, legend_below
+from fastq.requests.values import as_input
 from fastq.results import QuantizedArray
 from fastq.results.elements import sampled_places, values_at
 from fastq.results.measures import FAR, outliers_of
 from fastq.system.arguments import as_array, as_int, is_a, shown, within_array
+from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = NDArray[Any]
 
 SAMPLE = 1 << 18  # elements of which errors are taken at most
 BINS = 512  # channels that are drawn at most: fewer than a default figure is wide in pixels
@@ -63,7 +63,7 @@ def channels(x: ArrayLike, q: QuantizedArray | None = None, *, axis: int | None 
     '8 channels of axis 0, 1 outlier'
     """
     check_axis(ax)
-    x = validation.as_input(x)
+    x = as_input(x)
     if q is not None and not is_a(q, QuantizedArray):
         raise TypeError(f"q must be a QuantizedArray or None, not {shown(q)}")
     if q is not None and q.shape != x.shape:

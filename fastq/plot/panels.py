@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.dispatch import validation
 from fastq.formats.conventions import as_convention
 from fastq.operations.measure import compare
 from fastq.plot.axes import require_matplotlib
 from fastq.plot.cells import Cells, cells_of, folded, is_square, is_stacked
+from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.results.elements import code_ends
 from fastq.system.arguments import as_array, is_a
+from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
     from matplotlib.image import AxesImage
 
-Array = NDArray[Any]
 
 SPREAD = 50  # from this ratio of largest to median magnitude on, a linear colour scale would hide the median
 WRITTEN = 144  # numbers written into cells at most
@@ -70,7 +70,7 @@ def errors(x: ArrayLike, q: QuantizedArray | ArrayLike, *, ax: ArrayLike | None 
     ['original', 'codes', 'decoded', 'error']
     """
     require_matplotlib()
-    x = validation.as_input(x)
+    x = as_input(x)
     given = None if ax is None else _given_axes(ax)
     measured = compare(x, q)
     cells = cells_of(x, q)
@@ -193,7 +193,7 @@ def _set_view(ax: Axes, shape: tuple[int, int]) -> None:
 
 
 def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
-    """Put the bar beside or below the picture, which keeps its size."""
+    """Put the bar next to or below the picture, which keeps its size."""
     from matplotlib.colors import AsinhNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -210,7 +210,7 @@ def _add_colour_bar(ax: Axes, image: AxesImage, *, vertical: bool) -> None:
 
 
 def _write_numbers(ax: Axes, image: AxesImage, values: Array, digits: int) -> None:
-    """Write each number into its cell with so many digits, or as many as fit all cells."""
+    """Write each number into its cell with `digits` digits, or as many as fit all cells."""
     if values.size > WRITTEN:
         return
     for precision in range(digits, 1, -1):

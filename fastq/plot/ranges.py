@@ -127,7 +127,7 @@ def _clipped(one: Calibrator, lo: float, hi: float) -> float:
 
 
 def _draw_bars(ax: Axes, one: Calibrator) -> None:
-    """Draw the bins in use, so many together that bars are wide enough to be seen."""
+    """Draw the bins in use, several to a bar, so that bars are wide enough to be seen."""
     counts, edges, wide = one.counts.ravel(), one.edges.ravel(), max(one.bins // BARS, 1)
     bars, ends = counts.reshape(-1, wide).sum(axis=1), edges[::wide]
     first, last = np.flatnonzero(bars)[[0, -1]]

@@ -8,19 +8,19 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fastq.dispatch import validation
 from fastq.operations import measure
 from fastq.plot.axes import BLUE, GREEN, ORANGE, PINK, SKY, VERMILLION, axis_of, check_axis, legend_below
 from fastq.plot.candidates import FAMILIES, SAMPLE, Trial
+from fastq.requests.values import as_input
 from fastq.results import Comparison, QuantizedArray
 from fastq.system.arguments import as_array, is_a, shown
+from fastq.system.dtypes import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Array = NDArray[Any]
 
 MEASURED = 1 << 26  # elements that `compare` looks at, about; of more, whole rows
 
@@ -67,7 +67,7 @@ def sqnr(
     [4.625, 6.625, 8.625]
     """
     check_axis(ax)
-    x = validation.as_input(x)
+    x = as_input(x)
     if not x.size:
         raise ValueError("x has no elements to quantize")
     tried = Trial(x)
@@ -94,7 +94,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     x : array_like
         As in `fastq.compare`.
     schemes : mapping of str to QuantizedArray or array_like
-        Approximations of x by the names that are written beside them.
+        Approximations of x by the names that are written next to them.
     ax : Axes, optional
         Where to draw; by default a new figure.
 
@@ -102,7 +102,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     -------
     Axes
         A bar for each approximation, as long as its signal to quantization noise ratio, with bits an element and the
-        largest error beside it. Of a matrix of more than 67,108,864 elements one row in so many is measured, as the
+        largest error next to it. Of a matrix of more than 67,108,864 elements one row in so many is measured, as the
         title says, unless blocks have several rows.
 
     Raises
@@ -121,7 +121,7 @@ def compare(x: ArrayLike, schemes: Mapping[str, QuantizedArray | ArrayLike], *, 
     ['int8', 'int4']
     """
     check_axis(ax)
-    x = validation.as_input(x)
+    x = as_input(x)
     if not is_a(schemes, Mapping) or not schemes:
         raise TypeError(f"schemes must be a mapping of names to approximations, not {shown(schemes)}")
     given = {name: q if is_a(q, QuantizedArray) else as_array(q, "schemes") for name, q in schemes.items()}

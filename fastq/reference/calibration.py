@@ -8,20 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastq.formats.conventions import Convention, as_convention, granularity_of
-from fastq.reference.arguments import (
-    as_input,
-    check_nan,
-    check_symmetric,
-    code_format,
-    compute_type,
-    nan_as_zero,
-    widened,
-)
-from fastq.reference.granularity import normalized
+from fastq.formats.conventions import Convention, as_convention
+from fastq.formats.granularity import granularity
+from fastq.reference.arguments import as_input, compute_type, nan_as_zero, widened
 from fastq.reference.operations import choose_qparams, fake_quantize
+from fastq.requests.values import calibrated
 from fastq.results import Axis, Histogram, QParams
-from fastq.system.arguments import as_axis, as_bool, as_choice, as_float, as_int, equal, is_a, shown
+from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, shown
 
 Array = NDArray[Any]
 LEAST_EXPONENT = -1022
@@ -40,14 +33,9 @@ class Calibrator:
         bins: int | None = None,
         nan: str = "raise",
     ) -> None:
-        self.dtype, self.axis = code_format(dtype, None), as_axis(axis)
-        if self.dtype.block_size:
-            raise ValueError(f"dtype must be a format without blocks of its own, not {self.dtype}")
-        symmetric = as_bool(symmetric, "symmetric")
-        check_symmetric(self.dtype, symmetric)
-        self.symmetric = symmetric or bool(self.dtype.element)
-        as_convention(convention).check(self.dtype, self.symmetric, granularity_of(self.axis, 0))
-        self.convention, self.nan = convention, check_nan(nan, self.dtype)
+        request = calibrated(dtype, axis, symmetric, convention, nan)
+        self.dtype, self.axis, self.symmetric = request.qtype, request.axis, request.symmetric
+        self.convention, self.nan = convention, request.nan
         self.bins = (4096 if axis is None else 1024) if bins is None else as_int(bins, "bins")
         if self.bins not in [1 << k for k in range(4, 21)]:
             raise ValueError(f"bins must be a power of two from 16 to 2**20, not {self.bins}")
@@ -56,9 +44,8 @@ class Calibrator:
 
     def update(self, x: ArrayLike) -> None:
         """Keep an array: its channels in front, then its elements."""
-        x = widened(as_input(x, "x"))
-        axis = normalized(self.axis, x.ndim, "x")
-        kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        x = widened(as_input(x))
+        kept = granularity(self.axis, 0, x.ndim).kept
         number = nan_as_zero(x, self.nan).astype(compute_type(x.dtype)).astype(np.float64)
         if np.isinf(number).any():
             raise ValueError(f"x has {np.count_nonzero(np.isinf(number))} infinite values")

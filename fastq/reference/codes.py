@@ -8,22 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.codebooks import Codebook
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, granularity_of
+from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats, tables
 from fastq.reference.arguments import compute_type
 from fastq.reference.granularity import spread
 from fastq.results import QParams
-from fastq.system.arguments import as_bool
+from fastq.results.parameters import coding_of_parameters
 
 Array = NDArray[Any]
 
 
 def rules_of(p: QParams) -> tuple[Convention, np.dtype[Any], tuple[float, float]]:
     """Return the convention of some parameters, the compute type, and the first and the last code."""
-    row = as_convention(p.convention)
-    under = row.under(p.symmetric, granularity_of(p.axis, p.block_size))
-    return under, p.compute_dtype, under.code_range(p.dtype, p.symmetric)
+    coding = coding_of_parameters(p)
+    return coding.row, p.compute_dtype, coding.codes
 
 
 @np.errstate(all="ignore")
@@ -83,7 +82,6 @@ def _positions_by_format(x: Array, p: QParams, half: str) -> Array:
 
 def encode(x: Array, p: QParams, saturate: bool, precision: HalfPrecision = UNROUNDED) -> Array:
     """Quantize `x` to codes one an element, in the storage dtype of the format."""
-    saturate = as_bool(saturate, "saturate")
     form, where, codes = p.dtype.float_format, positions(x, p, precision), np.empty_like(x, p.dtype.storage)
     if isinstance(form, Codebook):
         codes[...] = tables.encoded(where, form)

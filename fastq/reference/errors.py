@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastq.formats.codebooks import Codebook
 from fastq.reference import floats, tables
 from fastq.reference.codes import positions, rules_of
-from fastq.reference.given import checked_qparams
+from fastq.requests.parameters import checked_qparams
 from fastq.results import Comparison, QParams
 
 Array = NDArray[Any]
@@ -20,7 +20,7 @@ def clipped_count(x: Array, p: QParams) -> int:
     """Count the elements that lie outside the range of the codes, in the compute type of the parameters."""
     with np.errstate(over="ignore", under="ignore"):
         x = x.astype(p.compute_dtype)
-    where, form = positions(x, checked_qparams(p, x.shape, p.compute_dtype.type)), p.dtype.float_format
+    where, form = positions(x, checked_qparams(p, x.shape, p.compute_dtype)), p.dtype.float_format
     if isinstance(form, Codebook):
         return int(np.count_nonzero(tables.outside(where, form)))
     if form is not None:

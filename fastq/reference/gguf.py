@@ -19,8 +19,9 @@ from fastq.formats.gguf import (
     as_block_format,
 )
 from fastq.reference import gguf_small, gguf_super
+from fastq.reference.gguf_fields import Numbers, are_finite, half_bits, pack, unpack, values
 from fastq.reference.gguf_search import F, fit_range, fit_signed, total
-from fastq.reference.gguf_super import is_finite, stored, sub_blocks
+from fastq.reference.gguf_super import sub_blocks
 from fastq.system.arguments import as_array, as_importance, is_out, native
 
 Array = NDArray[Any]
@@ -45,13 +46,16 @@ def quantize(
         raise TypeError(f"data must be numbers of up to 64 bits, not {data.dtype}")
     rows = _rows(data, form.size, form)
     weights = None if imatrix is None else np.broadcast_to(as_importance(imatrix, data.shape)[0], data.shape)
+    weights = weights if form.weighted else None
     with np.errstate(all="ignore"):
         x = rows.astype(np.float32)
-        blocks, finite = _blocks(x, None if weights is None or not form.weighted else weights, form)
-        finite &= np.isfinite(x).all(axis=1)
+        numbers = _numbers(x, weights, form) if len(x) else unpack(np.empty((0, form.nbytes), np.uint8), form)
+        finite = are_finite(numbers, form) & np.isfinite(x).all(axis=1)
+        if form.searches(weights is not None):
+            finite &= ~(np.abs(x) >= TOO_LARGE).any(axis=1)
     if not finite.all():
         raise ValueError(f"data has NaN, infinity or values too large for {form} in block {int(np.argmin(finite))}")
-    return _delivered(blocks.reshape(*data.shape[:-1], data.shape[-1] // form.size * form.nbytes), out)
+    return _delivered(pack(numbers, form).reshape(*data.shape[:-1], data.shape[-1] // form.size * form.nbytes), out)
 
 
 def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> NDArray[np.float32]:
@@ -67,8 +71,8 @@ def dequantize(data: ArrayLike, qtype: object, *, out: Array | None = None) -> N
         raise TypeError(f"data must be uint8, not {data.dtype}")
     rows = np.ascontiguousarray(_rows(data, form.nbytes, form))
     with np.errstate(all="ignore"):
-        values = _values(rows, form)
-    return _delivered(values.reshape(*data.shape[:-1], data.shape[-1] // form.nbytes * form.size), out)
+        result = values(rows, form)
+    return _delivered(result.reshape(*data.shape[:-1], data.shape[-1] // form.nbytes * form.size), out)
 
 
 def _rows(data: Array, width: int, form: BlockFormat) -> Array:
@@ -94,47 +98,25 @@ def _delivered(result: Array, out: Any) -> Array:
 # Formats
 
 
-def _blocks(x: Array, weights: Array | None, form: BlockFormat) -> tuple[Array, Array]:
-    """Bytes of blocks, and which of them have finite parameters; no sum of a search may overflow."""
-    if not len(x):
-        return np.empty((0, form.nbytes), np.uint8), np.ones(0, bool)
+def _numbers(x: Array, weights: Array | None, form: BlockFormat) -> Numbers:
+    """Return the numbers of blocks."""
     if isinstance(form, TernaryFormat):
-        return gguf_small.quantize_ternary(x, form)
+        return gguf_small.quantize_ternary(x)
     if isinstance(form, FloatFormat):
         return gguf_small.quantize_float(x, form)
-    if isinstance(form, ScaledFormat) and weights is None:
-        return _scaled(x, form)
+    if isinstance(form, ScaledFormat):
+        return _scaled(x, form) if weights is None else _searched(x, weights, form)
     flat = None if weights is None else weights.reshape(x.shape)
     if isinstance(form, SuperFormat):
-        blocks, finite = gguf_super.quantize_super(x, flat, form)
-    elif isinstance(form, CodebookFormat):
-        blocks, finite = gguf_super.quantize_codebook(x, flat, form)
-    else:
-        assert isinstance(form, ScaledFormat)
-        assert weights is not None
-        blocks, finite = _searched(x, weights, form)
-    return blocks, finite & ~(np.abs(x) >= TOO_LARGE).any(axis=1)
-
-
-def _values(rows: Array, form: BlockFormat) -> Array:
-    if not len(rows):
-        return np.empty((0, form.size), np.float32)
-    if isinstance(form, ScaledFormat):
-        return _scaled_values(rows, form)
-    if isinstance(form, SuperFormat):
-        return gguf_super.super_values(rows, form)
-    if isinstance(form, CodebookFormat):
-        return gguf_super.codebook_values(rows, form)
-    if isinstance(form, TernaryFormat):
-        return gguf_small.ternary_values(rows, form)
-    assert isinstance(form, FloatFormat)
-    return gguf_small.float_values(rows, form)
+        return gguf_super.quantize_super(x, flat, form)
+    assert isinstance(form, CodebookFormat)
+    return gguf_super.quantize_codebook(x, flat, form)
 
 
 # Blocks of 32
 
 
-def _searched(x: Array, weights: Array, form: ScaledFormat) -> tuple[Array, Array]:
+def _searched(x: Array, weights: Array, form: ScaledFormat) -> Numbers:
     """Blocks whose scale the importance of columns chooses; the spread of values is that of the whole row."""
     lines = x.reshape(-1, weights.shape[-1])
     mean = total(np.ascontiguousarray((lines * lines).T)) / F(lines.shape[1])
@@ -142,18 +124,15 @@ def _searched(x: Array, weights: Array, form: ScaledFormat) -> tuple[Array, Arra
     (part,), (of_part,) = sub_blocks(x, BLOCK), sub_blocks(w.reshape(x.shape), BLOCK)
     if form.has_minimum:
         scale, least, codes = fit_range(part, of_part, form.steps, WEIGHTED_CANDIDATES)
-        parameters = [scale, -least]
-    else:
-        scale, codes = fit_signed(part, of_part, -form.steps)
-        parameters = [scale]
-    return np.concatenate([*map(stored, parameters), *_bytes(codes.T, form)], axis=1), is_finite(*parameters)
+        return {"d": half_bits(scale), "min": half_bits(-least), "codes": codes.T}
+    scale, codes = fit_signed(part, of_part, -form.steps)
+    return {"d": half_bits(scale), "codes": codes.T}
 
 
-def _scaled(x: Array, form: ScaledFormat) -> tuple[Array, Array]:
-    scale, least = (part[:, 0] for part in _parameters(x, form))
-    parameters = [scale, least] if form.has_minimum else [scale]
-    codes = _codes(x, scale[:, None], least[:, None], form)
-    return np.concatenate([*map(stored, parameters), *_bytes(codes, form)], axis=1), is_finite(*parameters)
+def _scaled(x: Array, form: ScaledFormat) -> Numbers:
+    scale, least = _parameters(x, form)
+    numbers = {"d": half_bits(scale[:, 0]), "codes": _codes(x, scale, least, form)}
+    return numbers | {"min": half_bits(least[:, 0])} if form.has_minimum else numbers
 
 
 def _parameters(x: Array, form: ScaledFormat) -> tuple[Array, Array]:
@@ -182,33 +161,3 @@ def _codes(x: Array, scale: Array, least: Array, form: ScaledFormat) -> Array:
         whole = np.trunc(position + np.float32(form.zero + 0.5))
     codes: Array = np.minimum(np.where(np.isinf(inverse), 0, whole), 2**form.bits - 1).astype(np.int64)
     return codes
-
-
-def _bytes(codes: Array, form: ScaledFormat) -> list[Array]:
-    if form.bits == 8:
-        return [codes.astype(np.int8).view(np.uint8)]
-    low, high = codes[:, :16] % 16, codes[:, 16:] % 16
-    nibbles = (low + 16 * high).astype(np.uint8)
-    if form.bits == 4:
-        return [nibbles]
-    return [np.packbits(codes >= 16, axis=1, bitorder="little"), nibbles]
-
-
-def _scaled_values(rows: Array, form: ScaledFormat) -> Array:
-    head = 4 if form.has_minimum else 2
-    parameters = rows[:, :head].copy().view("<f2").astype(np.float32)
-    codes, scale = (_whole(rows[:, head:], form) - form.zero).astype(np.float32), parameters[:, :1]
-    if not form.has_minimum:
-        return codes * scale
-    least = parameters[:, 1:]
-    return codes * np.where(np.isnan(least), F(0), scale) + least
-
-
-def _whole(codes: Array, form: ScaledFormat) -> Array:
-    if form.bits == 8:
-        return codes.copy().view(np.int8).astype(np.int64)
-    nibbles = codes[:, -16:].astype(np.int64)
-    whole = np.concatenate([nibbles % 16, nibbles // 16], axis=1)
-    if form.bits == 5:
-        whole += 16 * np.unpackbits(codes[:, :4], axis=1, bitorder="little")
-    return whole

@@ -9,19 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.qtypes import QTYPES, QType
-from fastq.reference.arguments import BitOrder
 
 Array = NDArray[Any]
 
 
-def packed_shape(shape: tuple[int, ...], qtype: QType, axis: int) -> tuple[int, ...]:
-    """Return the shape of packed codes: ``ceil(D * bits / 8)`` bytes along the axis, (1,) for rank 0."""
-    packed = list(shape or (1,))
-    packed[axis] = math.ceil(packed[axis] * qtype.bits / 8)
-    return tuple(packed)
-
-
-def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: BitOrder = "little") -> NDArray[np.uint8]:
+def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: Any = "little") -> NDArray[np.uint8]:
     """Pack codes along an axis without gaps."""
     numbers = np.moveaxis(codes.view(np.uint8) if qtype.element else codes.astype(np.uint8), axis, -1)
     *outer, length = numbers.shape
@@ -31,15 +23,13 @@ def pack_codes(codes: Array, qtype: QType, axis: int, bitorder: BitOrder = "litt
     return np.asarray(np.moveaxis(packed.reshape(*outer, packed.shape[-1]), -1, axis), order="C")
 
 
-def pack_signs(x: Array, axis: int, bitorder: BitOrder, dtype: np.dtype[Any]) -> Array:
+def pack_signs(x: Array, axis: int, bitorder: Any, dtype: np.dtype[Any]) -> Array:
     """Pack along an axis whether elements are positive; bytes of int8 are less by 128."""
     packed = pack_codes(np.asarray(x > 0), QTYPES["uint1"], axis, bitorder)
     return packed if dtype == np.uint8 else (packed.astype(np.int16) - 128).astype(np.int8)
 
 
-def unpack_codes(
-    packed: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...], axis: int, bitorder: BitOrder
-) -> Array:
+def unpack_codes(packed: NDArray[np.uint8], qtype: QType, shape: tuple[int, ...], axis: int, bitorder: Any) -> Array:
     """Return packed codes one an element, in the storage dtype of the format."""
     length = shape[axis] if shape else 1
     last = np.moveaxis(packed, axis, -1)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision, as_convention, granularity_of
-from fastq.formats.qtypes import QType
+from fastq.formats.conventions import HalfPrecision
 from fastq.formats.range_methods import MSERange
 from fastq.reference import blocks
 from fastq.reference.codes import decode, encode, in_half
 from fastq.reference.granularity import spread, sums
 from fastq.reference.parameters import finite_scale, from_range
-from fastq.results import Axis, QParams
+from fastq.requests.values import Request
+from fastq.results import QParams
 
 Array = NDArray[Any]
 STEP_BITS = 10  # errors are counted in units of 2**-10 steps, or of the next power of two below
@@ -28,38 +28,30 @@ class RangeParameters:
 
     Attributes
     ----------
-    dtype, axis, block_size, symmetric, convention
-        As `QParams` have them.
+    request : Request
+        What was asked for.
     spoiled : ndarray of bool
         Which blocks have a NaN that their scale is to keep.
     tensor_scale : ndarray, optional
         The scale of the whole array, where the format has one.
-    precision : HalfPrecision
-        What the scale and the result of each operation are rounded to.
     """
 
-    dtype: QType
-    axis: Axis
-    block_size: int
-    symmetric: bool
-    convention: str | Convention
+    request: Request
     spoiled: NDArray[np.bool_]
     tensor_scale: NDArray[np.float32] | None
-    precision: HalfPrecision = UNROUNDED
 
     def of(self, lo: Array, hi: Array) -> QParams:
         """Return the parameters of the ranges from lo to hi."""
-        qtype, where = self.dtype, (self.dtype, self.axis, self.block_size, self.symmetric, self.convention)
+        request, qtype = self.request, self.request.qtype
+        where = qtype, request.axis, request.granularity.block_size, request.symmetric, request.convention
         if qtype.block_size:
             scale = blocks.chosen_scale(np.maximum(-lo, hi), self.spoiled, qtype, self.tensor_scale)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where, tensor_scale=self.tensor_scale)
         if qtype.codebook:
-            scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), self.precision.scale)
+            scale = in_half(np.asarray(np.maximum(np.maximum(-lo, hi), lo.dtype.type(0))), request.half.scale)
             return QParams(scale, np.zeros(scale.shape, qtype.storage), *where)
-        row = as_convention(self.convention)
-        under = row.under(self.symmetric, granularity_of(self.axis, self.block_size))
-        codes = under.parameter_range(qtype, self.symmetric)
-        scale, zero_point = from_range(lo, hi, under, codes, self.symmetric, self.precision)
+        row, codes, _ = request.coding
+        scale, zero_point = from_range(lo, hi, row, codes, request.symmetric, request.half)
         scale = finite_scale(scale, row.scale_dtype(lo.dtype))
         zero_point = zero_point.astype(row.zero_point_dtype(qtype, lo.dtype))
         return QParams(scale, zero_point, *where, computed=None if scale.dtype == lo.dtype else lo.dtype)
@@ -74,7 +66,7 @@ def least_error(x: Array, lo: Array, hi: Array, parameters: RangeParameters, met
     low, high, unit = lo, hi, _units_of_one(parameters.of(lo, hi), lo.dtype)
     for ratio in method.ratios.astype(lo.dtype):
         p = parameters.of(lo * ratio, hi * ratio)
-        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.precision), MOST_ERROR)
+        error = np.fmin(_error(x, p, unit, lo.dtype, method.norm, parameters.request.half), MOST_ERROR)
         better = error < least
         least = np.where(better, error, least)
         low, high = np.where(better, lo * ratio, low), np.where(better, hi * ratio, high)

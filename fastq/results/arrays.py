@@ -11,19 +11,19 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fastq.formats.conventions import Convention
-from fastq.formats.qtypes import QType
-from fastq.results.parameters import Axis, QParams, convention_for, parameters_text, scheme_text
+from fastq.formats.granularity import Axis
+from fastq.formats.qtypes import QType, check_stored_codes, packed_shape
+from fastq.results.parameters import QParams, convention_for, parameters_text, scheme_text
 from fastq.results.selection import (
-    Granularity,
+    Parted,
     Pick,
     as_new_shape,
     axis_like,
-    granularity_of_parameters,
     packed_picks,
     part_at,
+    parted_by,
     reshaped,
 )
-from fastq.results.storage import check_stored_codes, packed_shape
 from fastq.system import lazy
 from fastq.system.arguments import as_array, as_dtype, as_shape, as_str, is_a, shown
 
@@ -242,14 +242,14 @@ class QuantizedArray:
         >>> q[[0, 2], ::2].shape
         (2, 2)
         """
-        part = part_at(index, self._granularity)
-        codes = self._codes_of(part.picks, part.granularity.shape)
-        return self._with(codes, lambda numbers: numbers[(*part.parameters, ...)], part.granularity)
+        part = part_at(index, self._parted)
+        codes = self._codes_of(part.picks, part.parted.shape)
+        return self._with(codes, lambda numbers: numbers[(*part.parameters, ...)], part.parted)
 
     @property
-    def _granularity(self) -> Granularity:
+    def _parted(self) -> Parted:
         """What parameters belong to: the whole array, where there is one for several channels."""
-        return granularity_of_parameters(self.scale.shape, self.shape, self.axis, self.block_size)
+        return parted_by(self.scale.shape, self.shape, self.axis, self.block_size)
 
     def _codes_of(self, picks: tuple[Pick, ...], shape: tuple[int, ...]) -> NDArray[Any]:
         """Return the codes of a part, packed anew where its rows don't begin and end with whole bytes."""
@@ -291,7 +291,7 @@ class QuantizedArray:
             raise TypeError(
                 "q has codes with named axes, which no other shape has: give those of q.codes.data another one"
             )
-        new = reshaped(as_new_shape(shape, self.size), self._granularity)
+        new = reshaped(as_new_shape(shape, self.size), self._parted)
         return self._with(self._codes_in(new.shape), lambda numbers: numbers.reshape(new.parameter_shape), new)
 
     def _codes_in(self, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -303,10 +303,10 @@ class QuantizedArray:
             return self.codes.reshape(packed_shape(shape, self.dtype))
         return _packed(self.unpacked().reshape(shape), self.dtype)
 
-    def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], where: Granularity) -> Self:
+    def _with(self, codes: NDArray[Any], of_numbers: Callable[[Any], Any], where: Parted) -> Self:
         """Return an array of other codes, with the parameters that `of_numbers` takes of these."""
         p = self.qparams
-        if p.scale.shape != self._granularity.parameter_shape:
+        if p.scale.shape != self._parted.parameter_shape:
             of_numbers = _same
         axis = axis_like(p.axis, where.axes)
         if axis == p.axis:

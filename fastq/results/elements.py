@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import as_convention, granularity_of
 from fastq.formats.describe import format_value_formula, value_formula
 from fastq.formats.qtypes import QType
-from fastq.results.parameters import QParams
-from fastq.results.selection import granularity_of_parameters
+from fastq.results.parameters import QParams, coding_of_parameters
+from fastq.results.selection import parted_by
 from fastq.system.arguments import as_array
 
 Array = NDArray[Any]
@@ -42,7 +41,7 @@ def codes_at(codes: Array, qtype: QType, places: Places) -> Array:
 
 def parameter_places(p: QParams, shape: tuple[int, ...], places: Places) -> Places:
     """Return where the parameters of the elements at some places are."""
-    where = granularity_of_parameters(p.scale.shape, shape, p.axis, p.block_size)
+    where = parted_by(p.scale.shape, shape, p.axis, p.block_size)
     if p.scale.shape != where.parameter_shape:  # one number for all
         return (0,) * p.scale.ndim
     if not p.block_size:
@@ -54,21 +53,19 @@ def code_ends(p: QParams) -> tuple[float, float]:
     """Return the first and the last code in use, of floats their numbers."""
     if p.dtype.codebook:
         return 0, (1 << p.dtype.bits) - 1
-    row = as_convention(p.convention).under(p.symmetric, granularity_of(p.axis, p.block_size))
-    return row.code_range(p.dtype, p.symmetric)
+    return coding_of_parameters(p).codes
 
 
 def formula_of(p: QParams) -> str:
     """Return how a code becomes a value under some parameters."""
-    row = as_convention(p.convention).under(p.symmetric, granularity_of(p.axis, p.block_size))
-    return format_value_formula(p.dtype) or value_formula(row)
+    return format_value_formula(p.dtype) or value_formula(coding_of_parameters(p).row)
 
 
 @np.errstate(over="ignore")  # of scales that do not fit the type
 def terms_of(codes: Array, p: QParams, shape: tuple[int, ...], places: Places) -> dict[str, Any]:
     """Return the numbers of codes at some places by the names that the formula gives them, in the types it takes."""
     ftype = np.dtype(np.float32) if p.dtype.block_size else p.compute_dtype
-    row = as_convention(p.convention).under(p.symmetric, granularity_of(p.axis, p.block_size))
+    row = coding_of_parameters(p).row
     first, last = code_ends(p)
     where = parameter_places(p, shape, places)
     scale, zero_point = (as_array(number, "parameters")[(*where, ...)] for number in (p.scale, p.zero_point))

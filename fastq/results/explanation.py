@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.conventions import as_convention, granularity_of
 from fastq.formats.describe import (
     code_formula,
     format_code_formula,
@@ -27,7 +26,7 @@ from fastq.results.elements import (
     terms_of,
     written,
 )
-from fastq.results.parameters import QParams, scheme_text
+from fastq.results.parameters import QParams, coding_of_parameters, scheme_text
 from fastq.results.selection import picks_of
 from fastq.system.arguments import as_array, shown
 
@@ -80,7 +79,7 @@ def explained(codes: Array, p: QParams, shape: tuple[int, ...], index: object) -
 def _check_scale(p: QParams, where: tuple[Any, ...]) -> None:
     """Raise ValueError if the scale of an element is one that `dequantize` refuses."""
     given = as_array(p.scale, "parameters")[(*where, ...)]
-    kept = as_convention(p.convention).scale_dtype(p.compute_dtype)
+    kept = coding_of_parameters(p).row.scale_dtype(p.compute_dtype)
     with np.errstate(over="ignore"):
         scale = given.astype(kept)
     if not p.dtype.block_size and not (np.isfinite(scale) and (p.dtype.codebook or scale != 0)):
@@ -93,7 +92,7 @@ def formulas_of(p: QParams) -> dict[str, str]:
     if p.dtype.element or p.dtype.block_size:
         return {"scale": format_scale_formula(p.dtype), "code": format_code_formula(p.dtype), "value": formula_of(p)}
     scheme = "symmetric" if p.symmetric else "asymmetric"
-    row = as_convention(p.convention).under(p.symmetric, granularity_of(p.axis, p.block_size))
+    row = coding_of_parameters(p).row
     zero_point = zero_point_formula(row, scheme)
     return {
         "scale": scale_formula(row, scheme),

@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fastq.formats.conventions import DEFAULT, Convention, as_convention, granularity_of
+from fastq.formats.conventions import DEFAULT, Coding, Convention, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.granularity import Axis, kind_of
 from fastq.formats.qtypes import QTYPES, QType, as_qtype
 from fastq.system import lazy
 from fastq.system.arguments import (
@@ -24,8 +25,6 @@ from fastq.system.arguments import (
     native,
     shown,
 )
-
-Axis = int | tuple[int, ...] | None
 
 
 def _as_numbers(name: str, given: object) -> NDArray[Any]:
@@ -187,13 +186,41 @@ class QParams:
         return f"QParams({scheme_text(self)}, {parameters_text(self)})"
 
 
+def unfilled(
+    scale: np.dtype[Any],
+    zero_point: np.dtype[Any],
+    dtype: QType,
+    axis: Axis,
+    block_size: int,
+    symmetric: bool,
+    convention: str | Convention,
+    computed: np.dtype[Any] | None,
+) -> QParams:
+    """Return parameters of which all is valid, without numbers, which have these dtypes."""
+    params, tensor_scale = object.__new__(QParams), np.ones((), np.float32) if dtype.has_tensor_scale else None
+    where = dtype, axis, block_size, symmetric, convention, computed
+    names = "dtype", "axis", "block_size", "symmetric", "convention", "computed"
+    numbers = {"scale": np.empty(0, scale), "zero_point": np.empty(0, zero_point), "tensor_scale": tensor_scale}
+    key = ParameterKey((*where, tensor_scale is not None))
+    vars(params).update(numbers, **dict(zip(names, where, strict=True)), key=key)
+    return params
+
+
+def coding_of_parameters(p: QParams) -> Coding:
+    """Return the code format of some parameters as their convention uses it."""
+    return _coding(p, p.axis)
+
+
+def _coding(p: QParams, axis: Axis) -> Coding:
+    return coding_of(as_convention(p.convention), p.dtype, p.symmetric, kind_of(axis, p.block_size))
+
+
 def convention_for(p: QParams, axis: Axis) -> str | Convention:
     """Return the convention by which codes stand for the same values where parameters come to belong to another axis.
 
     That is the convention itself unless it tells arrays from channels: then the row as it is for what they were.
     """
-    row = as_convention(p.convention)
-    before, after = (row.under(p.symmetric, granularity_of(each, p.block_size)) for each in (p.axis, axis))
+    before, after = (_coding(p, each).row for each in (p.axis, axis))
     return p.convention if before == after else before
 
 

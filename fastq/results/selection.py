@@ -15,50 +15,46 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.formats.qtypes import QType
-from fastq.results.parameters import Axis
-from fastq.results.storage import packed_length
-from fastq.system.arguments import MOST_AXES, as_array, as_int, is_a, shown, within_array
+from fastq.formats.granularity import ARRAY, Axis, Granularity, granularity
+from fastq.formats.qtypes import QType, packed_length
+from fastq.system.arguments import MOST_AXES, as_array, as_int, is_a, shown
 
 Pick = int | slice | NDArray[Any]  # what is taken of an axis
 
 WHOLE = slice(None)
 
 
-class Granularity(NamedTuple):
-    """What parameters belong to, for an array of a shape.
+class Parted(NamedTuple):
+    """The shape of an array, and which of its elements share parameters.
 
     Attributes
     ----------
     shape : tuple of int
         Shape of the array.
-    axes : tuple of int
-        Axes that have parameters of their own, counted from the front.
-    block_size : int
-        Elements in a block along the one axis; 0 without blocks.
+    granularity : Granularity
+        What each parameter belongs to.
     """
 
     shape: tuple[int, ...]
-    axes: tuple[int, ...]
-    block_size: int
+    granularity: Granularity
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axes that have parameters of their own, counted from the front."""
+        return self.granularity.kept
+
+    @property
+    def block_size(self) -> int:
+        """Elements in a block along the one axis; 0 without blocks."""
+        return self.granularity.block_size
 
     @property
     def parameter_shape(self) -> tuple[int, ...]:
         """Shape of scale and zero point."""
-        if not self.block_size:
-            return tuple(self.shape[a] for a in self.axes)
-        return tuple(-(-n // self.block_size) if a in self.axes else n for a, n in enumerate(self.shape))
+        return self.granularity.parameter_shape(self.shape)
 
 
-def granularity(shape: tuple[int, ...], axis: Axis, block_size: int) -> Granularity:
-    """Return the granularity that an axis and a block size name."""
-    axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return Granularity(shape, within_array(axes, len(shape), "q"), block_size)
-
-
-def granularity_of_parameters(
-    parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int
-) -> Granularity:
+def parted_by(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parted:
     """Return what parameters of a shape belong to: to the whole array, where one stands for several channels.
 
     Raises
@@ -66,13 +62,13 @@ def granularity_of_parameters(
     ValueError
         If they have another shape than the axis and the block size need.
     """
-    where = granularity(shape, axis, block_size)
+    where = Parted(shape, granularity(axis, block_size, len(shape), "q"))
     if parameters == where.parameter_shape:
         return where
     if math.prod(parameters) != 1:
         needed = where.parameter_shape
         raise ValueError(f"qparams.scale has shape {parameters}, but this axis and block_size need shape {needed}")
-    return where if block_size else Granularity(shape, (), 0)
+    return where if block_size else Parted(shape, ARRAY)
 
 
 def axis_like(axis: Axis, axes: tuple[int, ...]) -> Axis:
@@ -94,16 +90,16 @@ class Part(NamedTuple):
         What it takes of each axis.
     parameters : tuple of Pick
         What it takes of each axis of the parameters.
-    granularity : Granularity
-        Its own.
+    parted : Parted
+        Its own shape and granularity.
     """
 
     picks: tuple[Pick, ...]
     parameters: tuple[Pick, ...]
-    granularity: Granularity
+    parted: Parted
 
 
-def part_at(index: object, whole: Granularity) -> Part:
+def part_at(index: object, whole: Parted) -> Part:
     """Return the part of an array at an index.
 
     Raises
@@ -123,7 +119,7 @@ def part_at(index: object, whole: Granularity) -> Part:
     left = [a for a, pick in enumerate(picks) if not isinstance(pick, int)]
     shape = tuple(_count(picks[a], whole.shape[a]) for a in left)
     axes = tuple(left.index(a) for a in whole.axes if a in left)
-    return Part(tuple(picks), tuple(parameters), Granularity(shape, axes, whole.block_size))
+    return Part(tuple(picks), tuple(parameters), Parted(shape, Granularity(axes, whole.block_size)))
 
 
 def picks_of(index: object, shape: tuple[int, ...]) -> list[Pick]:
@@ -185,7 +181,7 @@ def _count(pick: Pick, n: int) -> int:
     return 1 if isinstance(pick, int) else len(range(n)[pick]) if isinstance(pick, slice) else len(pick)
 
 
-def _of_blocks(pick: Pick, whole: Granularity, axis: int) -> slice:
+def _of_blocks(pick: Pick, whole: Parted, axis: int) -> slice:
     """Return which blocks of an axis a pick takes."""
     size = whole.block_size
     places = range(whole.shape[axis])[pick] if isinstance(pick, slice) else range(0)
@@ -240,7 +236,7 @@ def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
     return tuple(wanted)
 
 
-def reshaped(shape: tuple[int, ...], whole: Granularity) -> Granularity:
+def reshaped(shape: tuple[int, ...], whole: Parted) -> Parted:
     """Return the granularity of an array in another shape, in which each parameter belongs to the same elements.
 
     Raises
@@ -249,7 +245,7 @@ def reshaped(shape: tuple[int, ...], whole: Granularity) -> Granularity:
         If there is none.
     """
     if not whole.axes:
-        return Granularity(shape, (), whole.block_size)
+        return Parted(shape, whole.granularity)
     axes = _block_axis(shape, whole) if whole.block_size else _channel_axes(shape, whole)
     if axes is None:
         kept = f"blocks of {whole.block_size} along axis" if whole.block_size else "channels of axis"
@@ -258,10 +254,10 @@ def reshaped(shape: tuple[int, ...], whole: Granularity) -> Granularity:
             f"shape {shape} joins parts of shape {whole.shape} that have parameters of their own, {kept} {where}; "
             "q.dequantize().reshape takes any shape"
         )
-    return Granularity(shape, axes, whole.block_size)
+    return Parted(shape, Granularity(axes, whole.block_size))
 
 
-def _block_axis(shape: tuple[int, ...], whole: Granularity) -> tuple[int, ...] | None:
+def _block_axis(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
     """Return the axis along which blocks run in another shape: as long as before, or both of whole blocks."""
     (axis,), size = whole.axes, whole.block_size
     length, inner = whole.shape[axis], math.prod(whole.shape[axis + 1 :])
@@ -271,7 +267,7 @@ def _block_axis(shape: tuple[int, ...], whole: Granularity) -> tuple[int, ...] |
     return next(((a,) for a in (*alike, *reversed(whole_blocks))), None)
 
 
-def _channel_axes(shape: tuple[int, ...], whole: Granularity) -> tuple[int, ...] | None:
+def _channel_axes(shape: tuple[int, ...], whole: Parted) -> tuple[int, ...] | None:
     """Return the axes of another shape that lie within those of channels; None where one lies in both kinds."""
     runs = _runs(whole)
     kept, own, left = [], False, 1
@@ -288,7 +284,7 @@ def _channel_axes(shape: tuple[int, ...], whole: Granularity) -> tuple[int, ...]
     return tuple(kept) if parameters == math.prod(whole.parameter_shape) else None
 
 
-def _runs(whole: Granularity) -> Iterator[tuple[bool, int]]:
+def _runs(whole: Parted) -> Iterator[tuple[bool, int]]:
     """Yield how many elements neighbouring axes of a kind have together, and whether they have parameters."""
     kinds = [(axis in whole.axes, n) for axis, n in enumerate(whole.shape) if n != 1]
     for own, run in groupby(kinds, key=operator.itemgetter(0)):

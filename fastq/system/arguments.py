@@ -87,6 +87,8 @@ def as_int(value: Any, name: str, wanted: str = "an int") -> int:
     ValueError
         If it has more than 64 bits: no axis, size or number of bytes has.
     """
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
     if is_a(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be {wanted}, not {value}")
     try:
@@ -124,7 +126,7 @@ def as_bool(value: object, name: str) -> bool:
     TypeError
         If it is none: what is true is not looked for in other objects.
     """
-    if not is_a(value, (bool, np.bool_)):
+    if value is not True and value is not False and not is_a(value, np.bool_):
         raise TypeError(f"{name} must be a bool, not {shown(value)}")
     return bool(value)
 
@@ -166,6 +168,8 @@ def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
     ValueError
         If it is none of them.
     """
+    if type(value) is str and value in choices:
+        return value
     for choice in choices if is_a(value, str) else ():
         if equal(value, choice):
             return choice
@@ -257,7 +261,7 @@ def as_block_size(block_size: Any, axis: Any) -> int:
     size = as_int(block_size, "block_size")
     if size < 0:
         raise ValueError(f"block_size must be 0 (no blocks) or positive, not {size}")
-    if size and (axis is None or is_a(axis, tuple)):
+    if size and (axis is None or type(axis) is tuple or is_a(axis, tuple)):
         raise TypeError(f"block_size={size} needs axis to be the one int along which blocks run, not {shown(axis)}")
     return size
 
@@ -460,5 +464,5 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} occurs twice")
     return entries

@@ -1,8 +1,24 @@
-"""The floats that NumPy lacks and that others hold and store: one table of their names.
+"""Dtypes and headers as safetensors has them, and the floats that NumPy lacks and that others hold and store.
 
-Those of fewer than 8 bits are not among them: files and other libraries hold several of them in a byte.
+Floats of fewer than 8 bits are not among them: files and other libraries hold several of them in a byte.
 """
 
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.system import lazy
+
+Array = NDArray[Any]  # of any dtype
+
+_SIZES = {"f": (2, 4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
+NUMPY = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind, sizes in _SIZES.items() for size in sizes}
+DTYPES = {name: code for name, code in NUMPY.items() if name not in ("U32", "U64")}  # which files of weights have
 # As safetensors spells them, and as ml_dtypes and the libraries of the array API do
 ML_FLOATS = {
     "BF16": "bfloat16",
@@ -12,3 +28,28 @@ ML_FLOATS = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F8_E8M0": "float8_e8m0fnu",
 }
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the dtype of a name of safetensors, little-endian; one of ml_dtypes for those that NumPy lacks."""
+    return np.dtype(getattr(lazy.module("ml_dtypes"), ML_FLOATS[name]) if name in ML_FLOATS else NUMPY[name])
+
+
+def safetensors_dtype(dtype: np.dtype[Any]) -> str | None:
+    """Return the safetensors name of a NumPy dtype of any byte order; None if it has none here."""
+    for name, float_format in ML_FLOATS.items():
+        if dtype.name == float_format:
+            return name
+    return next((name for name, code in DTYPES.items() if np.dtype(code) == dtype.newbyteorder("<")), None)
+
+
+def safetensors_header(tensors: Mapping[str, tuple[str, tuple[int, ...], int]], metadata: Mapping[str, str]) -> bytes:
+    """Return what a file begins with whose tensors, of a dtype, a shape and some bytes, follow each other."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    start = 0
+    for name, (dtype, shape, nbytes) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": (start, start + nbytes)}
+        start += nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text

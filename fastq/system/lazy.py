@@ -1,4 +1,4 @@
-"""What is done when it is first needed, and forks meanwhile.
+"""What is done when it is first needed, and forks and interrupts meanwhile.
 
 A forked child has none of its parent's other threads, and waits for ever for a lock that one of them held: that of a
 module that it was importing, of a compilation, or of a property. So forks wait for threads that import by `module`.
@@ -12,9 +12,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from fastq.system.interrupts import Held
 
 if TYPE_CHECKING:
     from functools import cached_property as cached_property
@@ -44,16 +47,14 @@ def hold_at_fork(lock: Any, is_held: Callable[[], bool]) -> None:
 
 
 def _before_fork() -> None:
-    held = _here.held = []
-    for lock in _locks:
-        lock.acquire()
-        held.append(lock)
+    held = _here.held = ExitStack()
+    for each in (Held(), *_locks):
+        held.enter_context(each)
 
 
 def _after_fork() -> None:
-    held, _here.held = getattr(_here, "held", ()), ()  # there is none if this was imported in the middle of a fork
-    for lock in reversed(held):
-        lock.release()
+    if hasattr(_here, "held"):  # not if this was imported in the middle of a fork
+        _here.held.close()
 
 
 # Hooks before a fork run in the reverse order of their registration. That of logging takes a lock too, which Numba
@@ -64,8 +65,9 @@ if hasattr(os, "register_at_fork"):
 
 @functools.cache
 def module(name: str) -> ModuleType:
-    """Import a module; no thread forks meanwhile."""
-    if any(is_held() for is_held in _held_here):  # as a fork waits for, which may have taken `_importing` before
-        return import_module(name)
-    with _importing:
-        return import_module(name)
+    """Import a module; no thread forks meanwhile, and no signal cuts it."""
+    with Held():
+        if any(is_held() for is_held in _held_here):  # as a fork waits for, which may have taken `_importing` before
+            return import_module(name)
+        with _importing:
+            return import_module(name)

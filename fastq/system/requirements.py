@@ -25,9 +25,9 @@ class Versions(NamedTuple):
 # pyproject.toml has the same bounds
 VERSIONS = {
     "numba": Versions("0.62", "0.69"),
-    "numpy": Versions("2.0", "2.5"),
+    "numpy": Versions("2.0", "2.6"),
     "llvmlite": Versions("0.45", "0.51"),  # each Numba needs one of them
-    "python": Versions("3.11", "3.15"),  # others are not refused: cpython.py of the engine looks at what it relies on
+    "python": Versions("3.11", "3.16"),  # others are not refused: cpython.py of the engine looks at what it relies on
 }
 
 

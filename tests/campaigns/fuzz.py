@@ -72,7 +72,7 @@ def seeds_from(first, place, jobs):
 
 def serve(chosen):
     """Run cases as lines of JSON tell the parent: of seeds, until there is too much machine code."""
-    from fastq.engine.jit.compile import c_function
+    from fastq.engine.jit import functions_in_memory
 
     def report(*what):
         sys.stdout.write(json.dumps(what) + "\n")
@@ -80,7 +80,7 @@ def serve(chosen):
 
     def seeds():
         for seed in chosen:
-            if c_function.cache_info().currsize >= KERNELS:
+            if functions_in_memory() >= KERNELS:
                 return
             yield seed
 

@@ -412,10 +412,6 @@ CALLS = {
     ),
     "Calibrator.save": ([lambda path: in_a_file(calibrator_of(fastq).save, path)], {"path": "state"}),
     "Calibrator.load": ([lambda path: in_a_file(fastq.Calibrator.load, path)], {"path": "state"}),
-    "Calibrator.plot": (
-        [functools.partial(drawn, calibrator_of(fastq, axis=None).plot)],
-        {"methods": ["minmax", "mse"], "channel": (), "percentile": 99.9, "quantized_bins": 16, "grid": 3, "ax": None},
-    ),
     "plot.channels": ([functools.partial(drawn, fastq.plot.channels)], {"x": X, "q": Q, "axis": 0, "ax": None}),
     "plot.compare": ([functools.partial(drawn, fastq.plot.compare)], {"x": X, "schemes": {"int8": Q}, "ax": None}),
     "plot.histogram": ([functools.partial(drawn, fastq.plot.histogram)], {"x": X, "q": Q, "ax": None}),

@@ -9,6 +9,7 @@ import sys
 import figures
 import stress_calls
 import stress_files
+import stress_interrupts
 import stress_memory
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -17,7 +18,7 @@ KINDS = {
     "forks": stress_calls.forks,
     "processes": stress_calls.processes,
     "exits": stress_calls.exits,
-    "interrupts": stress_calls.interrupts,
+    "interrupts": stress_interrupts.interrupts,
     "memory": stress_memory.memory,
     "files": stress_files.files,
     "cache": stress_files.cold,

@@ -14,7 +14,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 CASES = """
 import itertools
 from fastq.dispatch.cache import plans
-from fastq.dispatch.granularity import make_layout
+from fastq.dispatch.strides import make_layout
 
 def parts(result):
     if isinstance(result, fastq.QuantizedArray):

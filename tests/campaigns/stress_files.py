@@ -182,7 +182,7 @@ def disks(scale, progress):
         return skipped("files", "full and read-only disks", "this user may not mount")
     check = SETUP + HITS + "\nCase(1000).check()\n"
     quantize = "import sys; sys.argv[1:] = ['quantize', sys.argv[1], 'out.safetensors', '--force']\n"
-    quantize += "from fastq.cli import main; main()"
+    quantize += "from fastq_command import main; main()"
     cases = {
         "machine code, a disk of 64 KB": ("size=64k", "", check, 0, ""),
         "machine code, a full disk": ("size=64k", "cat /dev/zero > zeros 2> /dev/null;", check, 0, ""),

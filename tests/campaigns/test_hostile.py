@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 from fastq.cli.app import cli
-from fastq.io.containers import LONGEST_HEADER, Layout, spec_of
+from fastq.io.containers import LONGEST_HEADER, Header, spec_of
 
 
 @pytest.fixture
@@ -79,4 +79,4 @@ def test_a_name_that_no_tensor_can_have(here):
 
 def test_a_header_that_nobody_would_read():
     with pytest.raises(ValueError, match=r"^a \.safetensors file can't hold a header of 100,000,\d\d\d bytes$"):
-        Layout([spec_of("x", "F32", (1,))], {"text": "x" * LONGEST_HEADER})
+        Header([spec_of("x", "F32", (1,))], {"text": "x" * LONGEST_HEADER})

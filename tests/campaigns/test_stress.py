@@ -4,6 +4,7 @@ import pytest
 import stress
 import stress_calls
 import stress_files
+import stress_interrupts
 import stress_memory
 from programs import follow
 from subprocesses import SETUP
@@ -77,6 +78,12 @@ def test_exits():
 @stress_calls.needs_fork
 def test_interrupts():
     assert count_of(stress_calls.interrupts(0.02, stress.silent)) == 40
+
+
+@pytest.mark.slow("a process for each interrupt")
+@stress_calls.needs_fork
+def test_interrupts_of_processes():
+    assert count_of(stress_interrupts.processes(0.005, stress.silent)) == 30
 
 
 @linux

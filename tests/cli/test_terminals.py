@@ -12,7 +12,6 @@ import time
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from subprocesses import run
 
 from fastq.io.checkpoints.converting import JOURNAL
 
@@ -21,7 +20,7 @@ import fcntl
 import pty
 import termios
 
-FASTQ = "import sys; sys.argv[0] = 'fastq'; from fastq.cli.app import main; main()"
+FASTQ = "import sys; sys.argv[0] = 'fastq'; from fastq_command import main; main()"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 COMMANDS = ["bench", "check", "compare", "completion", "conventions", "convert", "demo", "dequantize", "gguf"]
 COMMANDS += ["info", "inspect", "quantize", "suggest"]
@@ -152,25 +151,6 @@ def test_a_conversion_that_is_interrupted_says_how_it_goes_on(tmp_path, monkeypa
     assert capsys.readouterr().err == f"Interrupted{more}\n"
 
 
-WHILE_IMPORTING = """
-import os, signal
-
-class Press:
-    def find_spec(self, name, path=None, target=None):
-        if name == "click":
-            os.kill(os.getpid(), signal.SIGINT)
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.meta_path.insert(0, Press())
-from fastq.cli.app import main
-"""
-
-
-def test_ctrl_c_while_commands_are_imported_is_one_line_too():
-    done = subprocess.run([sys.executable, "-c", f"import sys{WHILE_IMPORTING}"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "Interrupted\n")
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_characters_that_an_encoding_lacks_are_replaced(encoding):
     save_file({"\u0394": np.ones((4, 4), np.float32)}, "odd.safetensors")
@@ -179,37 +159,3 @@ def test_characters_that_an_encoding_lacks_are_replaced(encoding):
         done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding})
         assert (done.returncode, done.stderr) == (0, b""), arguments
         assert b" ? " in done.stdout
-
-
-DROPPED = """
-import signal, sys
-import fastq.cli.app as app
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for what they start in the background
-
-class Closed:
-    def __del__(self):
-        raise {error}
-
-def command():
-    Closed()
-    for _ in range({steps}):
-        time.sleep(0.01)
-    print("went on")
-
-app.cli = command
-sys.argv = ["fastq"]
-try:
-    app.main()
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-
-
-def test_an_interrupt_in_a_destructor_is_not_lost():
-    assert run(DROPPED.format(error="KeyboardInterrupt", steps=2000)) == "interrupted\n"
-
-
-def test_other_errors_in_destructors_are_told():
-    with pytest.raises(AssertionError, match=r"(?s)went on.*ValueError: lost"):
-        run(DROPPED.format(error="ValueError('lost')", steps=0))

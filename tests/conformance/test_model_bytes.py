@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fastq.io.checkpoints.parameters import Arithmetic, global_scale, largest_magnitude
-from fastq.io.checkpoints.schemes import PRESETS
-from fastq.io.checkpoints.tensors import constants, encode
+from fastq.formats.compressed_tensors import PRESETS
+from fastq.io.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude
+from fastq.layouts.compressed_tensors import form_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
@@ -58,12 +58,12 @@ def compressed(x, name):
     return BaseCompressor.get_value_from_registry(format_name).compress(state, scheme)
 
 
-def converted(x, name, dtype, *, upstream=True):
+def converted(x, name, dtype, *, bit_exact=True):
     """What `fastq convert` stores of it."""
-    scheme, arithmetic = PRESETS[name], Arithmetic(dtype, upstream)
+    scheme, arithmetic = PRESETS[name], ScaleArithmetic(dtype, bit_exact)
     grouped = scheme.weights.strategy == "tensor_group"
     factor = global_scale(largest_magnitude(x), arithmetic) if grouped else 1.0
-    return encode(x, scheme, arithmetic, factor)[0] | constants(x.shape, scheme.weights, scheme.format, factor)
+    return encode(x, scheme, arithmetic, factor)[0] | form_of(scheme, x.shape, dtype).constants(factor)
 
 
 def matrix(dtype):
@@ -84,7 +84,7 @@ def test_bytes_are_those_of_compressed_tensors(name, dtype):
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])
 def test_scales_that_are_rounded_first_give_other_codes(dtype):
     x = matrix(dtype)
-    theirs, ours = compressed(x, "W8A8"), converted(x, "W8A8", dtype, upstream=False)
+    theirs, ours = compressed(x, "W8A8"), converted(x, "W8A8", dtype, bit_exact=False)
     assert as_bytes(theirs["weight_scale"]) == ours["weight_scale"].tobytes()
     differ = np.count_nonzero(theirs["weight"].numpy() != ours["weight"])
     assert 0.001 * x.size < differ < 0.2 * x.size

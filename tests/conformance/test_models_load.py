@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from fastq.cli import cli
-from fastq.io.checkpoints.schemes import PRESETS
+from fastq.formats.compressed_tensors import PRESETS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -6,8 +6,12 @@ from catalogue import same_bytes, same_quantized
 
 import fastq
 from fastq import reference
-from fastq.dispatch import planner, ranged
+from fastq.dispatch import planner
+from fastq.dispatch.spec import spec_of
 from fastq.dispatch.strides import arrange, order_without_gaps
+from fastq.formats.granularity import Granularity
+from fastq.requests.options import RangeOptions
+from fastq.requests.values import by_range
 from fastq.system import tuning
 
 
@@ -17,10 +21,10 @@ def in_order(shape, order):
     return x.transpose(np.argsort(order))
 
 
-BLOCKS = {"axes": (2,), "block_size": 32}
-INNER_BLOCKS = {"axes": (1,), "block_size": 32}
-SMALL_BLOCKS = {"axes": (1,), "block_size": 8}
-PLANES = {"axes": (1,), "block_size": 0}
+BLOCKS = Granularity((2,), 32)
+INNER_BLOCKS = Granularity((1,), 32)
+SMALL_BLOCKS = Granularity((1,), 8)
+PLANES = Granularity((1,))
 # shape, order in memory, granularity, out in C order: the order that kernels see, and whether in place
 SEEN = {
     "C order": ((64, 128, 64), (0, 1, 2), BLOCKS, False, None, True),
@@ -41,9 +45,9 @@ def test_the_order_that_kernels_see(name):
     shape, order, where, to_c_order, seen, direct = SEEN[name]
     x = in_order(shape, order)
     out = np.empty(shape, np.int8) if to_c_order else None
-    arrangement = arrange(x, out, **where)
+    arrangement = arrange(x, out, where)
     assert (arrangement.order, arrangement.direct) == (seen, direct)
-    options = {"axis": where["axes"][0], "block_size": where["block_size"]}
+    options = {"axis": where.axes[0], "block_size": where.block_size}
     expected, own = reference.quantize(x, "int8", **options), fastq.quantize(x, "int8", **options, out=out)
     same_quantized(own, expected)
     for found, wanted in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
@@ -60,7 +64,7 @@ def test_the_order_that_kernels_see(name):
 def test_blocks_whose_scales_lie_as_they_do_are_seen_in_place(scale_order, seen):
     """Others would have to be transposed, as those of a result in C order are."""
     x = in_order((64, 128, 64), (1, 0, 2))
-    arrangement = arrange(x, None, **BLOCKS, given=True, scale_order=scale_order)
+    arrangement = arrange(x, None, BLOCKS, given=True, scale_order=scale_order)
     assert (arrangement.order, arrangement.direct) == (seen, seen is not None)
     assert order_without_gaps(fastq.quantize(x, "int8", axis=2, block_size=32).scale) == (1, 0, 2)
 
@@ -70,7 +74,7 @@ def test_rows_that_fill_no_register_take_two_passes(columns, passes):
     """Several are taken as one in both."""
     assert tuning.current().narrow_row > 64
     x = np.zeros((4096 // columns, columns), np.float32)
-    options = ranged.RangeOptions(1, 0, False, True, None, "int8", "onnx", "raise", "minmax")
-    spec = ranged.request_of(x, options).spec("quantize")
-    plan = planner.plan_ranged(spec, x.shape, x.dtype, np.dtype(np.int8))
+    request = by_range(x.dtype, x.ndim, RangeOptions(1, dtype="int8"))
+    view = arrange(x, None, request.granularity).view(x, None, np.dtype(np.int8))
+    plan = planner.plan_ranged(spec_of("quantize", request, True), view, x.dtype, np.dtype(np.int8))
     assert 1 + (plan.reduction is not None) == passes

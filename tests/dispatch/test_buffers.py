@@ -1,7 +1,9 @@
 """Memory of large results that is handed out again: never while somebody sees it."""
 
 import gc
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -150,20 +152,44 @@ def test_forked_children_have_memory_of_their_own():
     )
 
 
-def test_a_child_that_was_forked_while_the_lock_was_held():
-    run(
-        """
-        from fastq.engine.runtime import result_pool
+def test_threads_that_take_the_same_blocks():
+    pool, size, threads, turns = result_pool._Pool(1 << 20), 1 << 12, 8, 500
+    before, taken, twice = sys.getswitchinterval(), set(), []
 
-        def work():
-            fastq.set_result_pool_limit(1 << 27)
-            assert result_pool.pool.lock.acquire(blocking=False)
+    def work():
+        for _ in range(turns):
+            block = pool.take(size) or result_pool._Block(size)
+            if id(block) in taken:
+                twice.append(block)
+            taken.add(id(block))
+            time.sleep(0)
+            taken.discard(id(block))
+            pool.put(block)
 
-        with result_pool.pool.lock:
-            child = forked(work)
-            join(child)
-        """
-    )
+    try:
+        sys.setswitchinterval(1e-6)
+        workers = [threading.Thread(target=work) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not twice
+    assert 0 < len(pool.blocks) <= threads
+    assert len({*map(id, pool.blocks)}) == len(pool.blocks)
+
+
+def test_threads_that_drop_the_same_blocks():
+    pool = result_pool._Pool(1 << 20)
+    for _ in range(256):
+        pool.put(result_pool._Block(1 << 12))
+    threads = [threading.Thread(target=pool.set_limit, args=(size << 12,)) for size in (3, 2, 1, 0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(block.nbytes for block in pool.blocks) <= pool.limit
 
 
 def test_threads_that_make_and_release_results():

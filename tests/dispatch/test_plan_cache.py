@@ -12,7 +12,7 @@ from subprocesses import run
 
 import fastq
 from fastq import reference
-from fastq.dispatch import cache, elementwise
+from fastq.dispatch import cache, launch
 from fastq.formats.qtypes import QTYPES
 
 SHAPE = 48, 64
@@ -335,6 +335,9 @@ def test_options_that_come_to_hold_something_else():
         def __index__(self):
             return self.value
 
+    class Kind:
+        dtype = np.dtype(np.float32)
+
     packed, shape, axis = np.zeros(2, np.uint8), Shape([4]), Axis()
     twice(lambda: fastq.unpack(packed, "int4", shape=shape))
     shape[0] = 3
@@ -342,6 +345,10 @@ def test_options_that_come_to_hold_something_else():
     twice(lambda: fastq.minmax(X, axis=axis))
     axis.value = 1
     assert fastq.minmax(X, axis=axis)[0].shape == SHAPE[1:]
+    q = reference.quantize(X, "int8")
+    assert twice(lambda: fastq.dequantize(q, dtype=Kind)).dtype == np.float32
+    Kind.dtype = np.dtype(np.float64)
+    assert fastq.dequantize(q, dtype=Kind).dtype == np.float64
     with pytest.raises(TypeError):
         fastq.CONVENTIONS["mine"] = fastq.CONVENTIONS["onnx"]
 
@@ -478,7 +485,7 @@ def test_bad_scales_of_transposed_memory(bad, memory):
 def test_parameters_in_any_memory_are_read_as_they_are(memory, monkeypatch):
     """By the driver, which validation does not prepare them for; those of a result in Fortran order are not in C."""
     cache.plans.clear()
-    monkeypatch.setattr(elementwise.ElementwiseLaunch, "_launch_validated", None)
+    monkeypatch.setattr(launch.BoundLaunch, "settle", None)
     x, scale, zero_point = transposed(memory)
     own = fastq.quantize(x, "int8", **BLOCKS)
     calls = [

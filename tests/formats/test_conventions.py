@@ -184,6 +184,21 @@ def test_scales_rounded_to_half_precision(name, code, dtype):
                 assert (np.sign(q.codes.astype(int)) * np.sign(x.astype(np.float32)) >= 0).all()
 
 
+@pytest.mark.slow("compiles 3 kernels a case", quick=lambda stored, dtype: (stored, dtype) == ("bfloat16", "float32"))
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("stored", ["float16", "bfloat16"])
+def test_scales_rounded_to_a_dtype_that_is_not_that_of_the_input(stored, dtype):
+    row = dataclasses.replace(fastq.CONVENTIONS["onnx"], name="own", stored_type=stored)
+    x = (np.random.default_rng(6).standard_normal((8, 96)) * [[1], [0], [1e-7], [3e3], [1e-3], [7], [2], [5]]).astype(
+        dtype
+    )
+    for symmetric in (True, False):
+        options = {"axis": 0, "symmetric": symmetric, "convention": row}
+        q = fastq.quantize(x, "int8", **options)
+        same_quantized(q, reference.quantize(x, "int8", **options))
+        assert np.array_equal(q.scale.astype(FLOAT_FORMATS[stored].dtype).astype(q.scale.dtype), q.scale)
+
+
 @pytest.mark.slow("compiles 2 searches")
 @pytest.mark.parametrize("code", ["nf4", "fp4"])
 def test_searched_scales_of_codebooks_in_half_precision(code):
@@ -451,11 +466,13 @@ def test_infinite_ranges(impl, name):
 
 def test_two_conventions_of_one_arithmetic_share_their_kernels():
     from fastq.dispatch.spec import range_rule_of, rule_of
+    from fastq.formats.conventions import coding_of
 
     mine = dataclasses.replace(ROWS["torchao"], name="mine")
     float32 = np.dtype(np.float32)
-    for of, options in ((rule_of, (False, "array", float32)), (range_rule_of, (as_qtype("int8"), False, "array"))):
-        first, second = (of(row, *options) for row in (ROWS["torchao"], mine))
+    int8 = as_qtype("int8")
+    for of, options in ((rule_of, (float32,)), (range_rule_of, (int8, False))):
+        first, second = (of(coding_of(row, int8, False, "array"), *options) for row in (ROWS["torchao"], mine))
         assert first == second
         assert hash(first) == hash(second)
 

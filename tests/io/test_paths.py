@@ -15,7 +15,7 @@ from fastq.cli.app import cli
 from fastq.io.containers import open_source
 
 needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-MAIN = "from fastq.cli import main; main()"
+MAIN = "from fastq_command import main; main()"
 
 
 @pytest.fixture

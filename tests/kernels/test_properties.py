@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import fastq
 from fastq import reference
-from fastq.dispatch.granularity import kept_axes
+from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import as_qtype
 
 # compiling a kernel takes longer than any deadline
@@ -43,7 +43,7 @@ def granularities(draw, ndim):
 
 def expanded(parameters, q):
     """Parameters with the shape of the array that they belong to."""
-    axes = kept_axes(q.axis, q.ndim)
+    axes = granularity(q.axis, q.block_size, q.ndim).axes
     if q.block_size:
         return np.repeat(parameters, q.block_size, axes[0]).take(range(q.shape[axes[0]]), axes[0])
     kept = [size if axes is not None and axis in axes else 1 for axis, size in enumerate(q.shape)]

@@ -5,6 +5,9 @@ import pytest
 from catalogue import same_bytes
 
 import fastq
+import fastq.io
+from fastq import reference
+from fastq.io.containers import open_source
 from fastq.layouts import LAYOUTS, from_tensors, to_tensors
 
 OUTPUTS, INPUTS, BLOCK = 32, 96, 32
@@ -126,7 +129,7 @@ def test_a_last_block_that_is_shorter():
     same_bytes(from_tensors(to_tensors(q, "gptq"), "gptq", block_size=32).dequantize(), q.dequantize())
     with pytest.raises(ValueError, match=r"shape \(8, 97\) does not fit B"):
         from_tensors(tensors, "matmul_nbits", shape=(8, 97))
-    with pytest.raises(ValueError, match="block_size 80 makes no 3 blocks of 80 inputs"):
+    with pytest.raises(ValueError, match="block_size 80 does not cut 80 inputs into 3 blocks"):
         from_tensors(to_tensors(q, "gptq"), "gptq", block_size=80)
 
 
@@ -154,7 +157,7 @@ def test_inputs_ordered_by_activation():
 def test_zero_points_that_the_first_version_has_no_place_for():
     q = weight(least_zero=0, seed=3)
     assert not q.zero_point.all()
-    with pytest.raises(ValueError, match="zero_point 0 has no place in layout 'gptq'"):
+    with pytest.raises(ValueError, match="layout 'gptq' stores zero_point - 1 and cannot hold zero_point 0"):
         to_tensors(q, "gptq")
     tensors = to_tensors(q, "gptq_v2")
     same_bytes(from_tensors(tensors, "gptq_v2").zero_point, q.zero_point)
@@ -209,6 +212,50 @@ def test_bitsandbytes_with_nested_scales():
         from_tensors(tensors | {"nested_quant_map": np.zeros(256, np.float32)}, "bitsandbytes", shape=q.shape)
 
 
+# --- compressed-tensors -----------------------------------------------------------------------------------------------
+
+STORED = [
+    ("int4", {"axis": 1, "block_size": 32, "symmetric": True}),
+    ("int4", {"axis": 1, "block_size": 32}),
+    ("int8", {"axis": 0, "symmetric": True}),
+    ("int8", {"axis": 1, "block_size": 48}),
+    ("float8_e4m3fn", {"axis": 0}),
+    ("mxfp4", {}),
+    ("mxfp8_e4m3", {}),
+    ("nvfp4", {}),
+]
+
+
+@pytest.mark.parametrize(("dtype", "options"), STORED)
+def test_compressed_tensors_are_those_of_a_directory(tmp_path, dtype, options):
+    x = np.random.default_rng(5).standard_normal((OUTPUTS, INPUTS), np.float32)
+    q = reference.quantize(x, dtype, **options)
+    tensors = to_tensors(q, "compressed_tensors")
+    fastq.io.save_checkpoint(tmp_path / "model", {"layer": q})
+    source = open_source(tmp_path / "model" / "model.safetensors")
+    assert set(source.tensors) == {f"layer.{name}" for name in tensors}
+    for name, tensor in tensors.items():
+        same_bytes(np.ascontiguousarray(source.load(f"layer.{name}")), tensor)
+    back = from_tensors(tensors, "compressed_tensors", dtype=dtype)
+    np.testing.assert_allclose(back.dequantize(), q.dequantize(), rtol=2**-22 if dtype == "nvfp4" else 0)
+
+
+def test_compressed_tensors_that_do_not_fit_are_refused():
+    q = reference.quantize(np.eye(OUTPUTS, INPUTS, dtype=np.float32), "int4", axis=1, block_size=32)
+    tensors = to_tensors(q, "compressed_tensors", scale_dtype="float16")
+    assert tensors["weight_scale"].dtype == np.float16
+    for change, message in [
+        ({"weight_scale": -tensors["weight_scale"]}, "weight_scale must be positive"),
+        ({"weight_scale": tensors["weight_scale"] * np.nan}, "weight_scale has numbers that are not finite"),
+        ({"weight_shape": np.array([OUTPUTS, 8])}, r"weight_packed has shape \(32, 12\), but the other tensors need"),
+        ({"weight_packed": tensors["weight_packed"][0]}, "weight_packed must be a matrix"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            from_tensors(tensors | change, "compressed_tensors")
+    with pytest.raises(ValueError, match="the dtype of q must be one of int4, int8"):
+        to_tensors(weight("uint3"), "compressed_tensors")
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -240,7 +287,7 @@ def test_bitsandbytes_with_nested_scales():
             ),
             "awq",
             ValueError,
-            "convention 'faiss' has other values than",
+            "convention 'faiss' does not decode as",
         ),
     ],
 )
@@ -310,7 +357,7 @@ def test_what_are_no_tensors():
 def test_scales_that_a_dtype_has_no_place_for_are_refused():
     q = weight()
     large = fastq.QuantizedArray(q.codes, q.qparams.with_values(q.scale * np.float32(1e6), q.zero_point), q.shape)
-    with pytest.raises(ValueError, match="scale_dtype float16 has no place for"):
+    with pytest.raises(ValueError, match="scales overflow or underflow in float16, for example"):
         to_tensors(large, "awq")
     same_bytes(to_tensors(large, "awq", scale_dtype=np.float32)["scales"], np.ascontiguousarray(large.scale.T))
     with pytest.raises(TypeError, match="scale_dtype must be float16, bfloat16, float32 or float64, not int8"):

@@ -75,7 +75,7 @@ def test_a_file_of_many_tensors_is_no_array(tmp_path):
     records = to_metadata({"w": Record("int8", None, 0, True, "onnx", "F32", INTEGERS.shape)})
     save_file(arrays, tmp_path / "q", {"fastq": records})
     for kind, load in (("QuantizedArray", fastq.load), ("QParams", fastq.QParams.load)):
-        with pytest.raises(ValueError, match=rf"^path is no file of a {kind}: .*") as caught:
+        with pytest.raises(ValueError, match=rf"^path is not a file of a {kind}: .*") as caught:
             load(tmp_path / "q")
         assert str(caught.value).endswith(": fastq quantize wrote it, and fastq dequantize reads it")
 
@@ -84,9 +84,11 @@ def test_parameters_are_no_array(tmp_path):
     q = ARRAYS["int8"]
     q.save(tmp_path / "q")
     q.qparams.save(tmp_path / "p")
-    with pytest.raises(ValueError, match=r"path is no file of a QParams: .* does not say fastq\.QParams"):
+    with pytest.raises(ValueError, match=r"path is not a file of a QParams: .* does not say fastq\.QParams"):
         fastq.QParams.load(tmp_path / "q")
-    with pytest.raises(ValueError, match=r"path is no file of a QuantizedArray: .* does not say fastq\.QuantizedArray"):
+    with pytest.raises(
+        ValueError, match=r"path is not a file of a QuantizedArray: .* does not say fastq\.QuantizedArray"
+    ):
         fastq.load(tmp_path / "p")
 
 
@@ -147,7 +149,7 @@ def hostile(content):
     yield b"", "it has no header of safetensors"
     yield (2**62).to_bytes(8, "little") + content[8:], "it has no header of safetensors"
     yield (5000).to_bytes(8, "little") + b"[" * 5000, ""
-    yield file_of([], b""), "its header is no object of JSON"
+    yield file_of([], b""), "its header is not an object of JSON"
     yield file_of({}, b""), "it holds nothing that fastq saved"
     yield file_of({"__metadata__": {"format": "pt"}}, b""), "it holds nothing that fastq saved"
     yield pickle.dumps(print), "it has no header of safetensors"
@@ -181,9 +183,9 @@ def hostile(content):
     for name in meaning:
         yield file_of(header | {"__metadata__": {"fastq": json.dumps(without(meaning, name))}}, numbers), name
     twice = json.dumps(header).replace('{"__metadata__"', '{"__metadata__": {}, "__metadata__"', 1).encode()
-    yield len(twice).to_bytes(8, "little") + twice + numbers, "'__metadata__' is there twice"
+    yield len(twice).to_bytes(8, "little") + twice + numbers, "'__metadata__' occurs twice"
     doubled = json.dumps(meaning)[:-1] + ', "symmetric": true}'
-    yield file_of(header | {"__metadata__": {"fastq": doubled}}, numbers), "'symmetric' is there twice"
+    yield file_of(header | {"__metadata__": {"fastq": doubled}}, numbers), "'symmetric' occurs twice"
     yield file_of(header, b"\0" * len(numbers)), "scale must be positive and finite"
 
 
@@ -192,7 +194,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path):
     ARRAYS["int8"].save(path)
     for k, (bad, message) in enumerate(hostile(path.read_bytes())):
         path.write_bytes(bad)
-        with pytest.raises(ValueError, match=r"path is no file of a QuantizedArray: .*") as caught:
+        with pytest.raises(ValueError, match=r"path is not a file of a QuantizedArray: .*") as caught:
             fastq.load(path)
         assert message in str(caught.value), (k, str(caught.value))
         assert "\n" not in str(caught.value)
@@ -203,7 +205,7 @@ def test_hostile_parameters_are_refused(tmp_path):
     ARRAYS["int8"].qparams.save(path)
     header, numbers = parts(path.read_bytes())
     path.write_bytes(file_of(header, b"\0" * len(numbers)))
-    with pytest.raises(ValueError, match=r"path is no file of a QParams: .* scale must be positive and finite"):
+    with pytest.raises(ValueError, match=r"path is not a file of a QParams: .* scale must be positive and finite"):
         fastq.QParams.load(path)
 
 

@@ -528,7 +528,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path):
     content = stored(filled(), tmp_path)
     for k, bad in enumerate(hostile(content)):
         path.write_bytes(bad)
-        with pytest.raises(ValueError, match="path is no file of a Calibrator") as refused:
+        with pytest.raises(ValueError, match="path is not a file of a Calibrator") as refused:
             fastq.Calibrator.load(path)
         assert "\n" not in str(refused.value), k
         assert len(str(refused.value)) < 500, k

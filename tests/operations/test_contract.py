@@ -1347,3 +1347,11 @@ def test_minmax_of_blocks_of_nothing_is_in_native_order(shape):
     lo, hi = fastq.minmax(np.zeros(shape, ">u4"), axis=-1, block_size=8)
     assert lo.dtype.isnative
     assert hi.dtype.isnative
+
+
+def test_blocks_of_nothing_along_an_axis_that_is_longer_than_memory(impl):
+    x = np.zeros((0, 2**40), np.float32)
+    q = impl.quantize(x, "mxfp4")
+    assert (q.codes.shape, q.scale.shape) == ((0, 2**39), (0, 2**35))
+    assert dequantized(impl, q).shape == x.shape
+    assert impl.fake_quantize(x, "int8", axis=1, block_size=32).shape == x.shape

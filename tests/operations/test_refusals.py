@@ -122,7 +122,7 @@ REFUSED = [
     (
         lambda api: io.save_checkpoint("a/new", {"x": X}, {"a": X}),
         TypeError,
-        "config must be what a file of JSON holds",
+        "config must be serializable as JSON",
     ),
     (
         lambda api: Convention("own", scale_floor=10**5000),

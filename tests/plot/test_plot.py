@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib", reason="matplotlib, the extra [plot], is not i
 from matplotlib import pyplot
 from matplotlib.colors import AsinhNorm, Normalize
 
+calibration = fastq.plot.calibration
 COURSE = np.array([[191.6, -13.5, 728.6], [92.14, 295.5, -184], [0, 684.6, 245.5]], np.float32)
 
 
@@ -320,7 +321,7 @@ def lines(ax):
 def test_bars_are_the_counts_and_lines_the_ranges():
     x = normal(20_000)
     calibrator = calibrator_of(x, bins=256, symmetric=True)
-    ax = fastq.plot.calibration(calibrator, percentile=99)
+    ax = calibration(calibrator, percentile=99)
     heights, edges, _ = ax.patches[0].get_data()
     counts, expected = np.histogram(x, edges)
     np.testing.assert_array_equal(heights, counts)
@@ -333,7 +334,7 @@ def test_bars_are_the_counts_and_lines_the_ranges():
 
 def test_the_legend_tells_what_is_clipped():
     x = np.arange(-100, 300, dtype=np.float32)
-    found = lines(fastq.plot.calibration(calibrator_of(x, bins=512), percentile=90))
+    found = lines(calibration(calibrator_of(x, bins=512), percentile=90))
     lo, hi = found["percentile"][1:]
     clipped = np.mean((x < lo) | (x >= hi))  # bins have their lower edge
     assert found["percentile"][0] == f"{lo:.3g} to {hi:.3g}, clips {100 * clipped:.2g} %"
@@ -342,7 +343,7 @@ def test_the_legend_tells_what_is_clipped():
 
 def test_many_bins_are_drawn_together():
     x = normal(100_000)
-    heights, edges, _ = fastq.plot.calibration(calibrator_of(x, bins=1 << 16)).patches[0].get_data()
+    heights, edges, _ = calibration(calibrator_of(x, bins=1 << 16)).patches[0].get_data()
     assert heights.size <= 512
     np.testing.assert_array_equal(heights, np.histogram(x, edges)[0])
 
@@ -350,8 +351,8 @@ def test_many_bins_are_drawn_together():
 @pytest.mark.parametrize(("axis", "channel"), [(0, 2), (0, (2,)), ((0, 1), (2, 1))])
 def test_a_channel_is_drawn_as_if_it_were_alone(axis, channel):
     x = normal(3, 2, 500) * np.arange(1, 4, dtype=np.float32)[:, None, None]
-    whole = fastq.plot.calibration(calibrator_of(x, axis=axis, bins=64), channel=channel)
-    alone = fastq.plot.calibration(calibrator_of(x[2] if axis == 0 else x[2, 1], bins=64))
+    whole = calibration(calibrator_of(x, axis=axis, bins=64), channel=channel)
+    alone = calibration(calibrator_of(x[2] if axis == 0 else x[2, 1], bins=64))
     assert lines(whole) == lines(alone)
     for a, b in zip(whole.patches[0].get_data(), alone.patches[0].get_data(), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -360,14 +361,14 @@ def test_a_channel_is_drawn_as_if_it_were_alone(axis, channel):
 def test_chosen_methods_are_drawn_on_a_given_axis_in_colours_of_their_own():
     figure, ax = pyplot.subplots()
     calibrator = calibrator_of(normal(100))
-    assert fastq.plot.calibration(calibrator, methods=["entropy", "minmax", "entropy"], ax=ax) is ax
+    assert calibration(calibrator, methods=["entropy", "minmax", "entropy"], ax=ax) is ax
     assert list(lines(ax)) == ["entropy", "minmax"]
     assert pyplot.get_fignums() == [figure.number]
-    assert len({line.get_color() for line in calibrator.plot().lines}) == 4
+    assert len({line.get_color() for line in calibration(calibrator).lines}) == 4
 
 
 def test_all_of_a_calibration_is_within_the_figure():
-    ax = fastq.plot.calibration(calibrator_of(normal(1000)))
+    ax = calibration(calibrator_of(normal(1000)))
     ax.figure.canvas.draw()
     inside = ax.figure.bbox
     for part in (ax, ax.get_legend()):
@@ -378,7 +379,7 @@ def test_all_of_a_calibration_is_within_the_figure():
 
 @pytest.mark.parametrize("x", [np.zeros(5), np.full(5, 1e-40), np.array([-3e38, 3e38])])
 def test_degenerate_calibrators_are_drawn(x):
-    ax = fastq.plot.calibration(calibrator_of(x.astype(np.float32)))
+    ax = calibration(calibrator_of(x.astype(np.float32)))
     ax.figure.canvas.draw()
     assert ax.patches[0].get_data()[0].sum() == x.size
 
@@ -386,19 +387,39 @@ def test_degenerate_calibrators_are_drawn(x):
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: fastq.plot.calibration(COURSE), TypeError, "calibrator must be a Calibrator"),
-        (lambda: fastq.plot.calibration(fastq.Calibrator("int8")), ValueError, "this Calibrator has seen no array"),
-        (lambda: calibrator_of(COURSE).plot(methods="mse"), TypeError, "methods must be a list of minmax"),
-        (lambda: calibrator_of(COURSE).plot(methods=["best"]), ValueError, "methods must be of minmax, .* not 'best'"),
-        (lambda: calibrator_of(COURSE).plot(channel=0), ValueError, r"channel must be an index .* shape \(\), not 0"),
+        (lambda: calibration(COURSE), TypeError, "calibrator must be a Calibrator"),
+        (lambda: calibration(fastq.Calibrator("int8")), ValueError, "this Calibrator has seen no array"),
         (
-            lambda: calibrator_of(COURSE, axis=0).plot(),
+            lambda: calibration(calibrator_of(COURSE), methods="mse"),
+            TypeError,
+            "methods must be a list of minmax",
+        ),
+        (
+            lambda: calibration(calibrator_of(COURSE), methods=["best"]),
+            ValueError,
+            "methods must be of minmax, .* not 'best'",
+        ),
+        (
+            lambda: calibration(calibrator_of(COURSE), channel=0),
+            ValueError,
+            r"channel must be an index .* shape \(\), not 0",
+        ),
+        (
+            lambda: calibration(calibrator_of(COURSE, axis=0)),
             ValueError,
             r"channel must be an index .* shape \(3,\), not \(\)",
         ),
-        (lambda: calibrator_of(COURSE, axis=0).plot(channel=3), ValueError, "channel must be an index"),
-        (lambda: calibrator_of(COURSE, axis=0).plot(channel=-1), ValueError, "channel must be an index"),
-        (lambda: calibrator_of(COURSE).plot(ax=[1]), TypeError, "ax must be an Axes, not "),
+        (
+            lambda: calibration(calibrator_of(COURSE, axis=0), channel=3),
+            ValueError,
+            "channel must be an index",
+        ),
+        (
+            lambda: calibration(calibrator_of(COURSE, axis=0), channel=-1),
+            ValueError,
+            "channel must be an index",
+        ),
+        (lambda: calibration(calibrator_of(COURSE), ax=[1]), TypeError, "ax must be an Axes, not "),
     ],
 )
 def test_wrong_arguments_of_calibration(call, error, match):

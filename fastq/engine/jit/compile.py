@@ -99,21 +99,23 @@ class Compiled(NamedTuple):
     loaded: bool  # not compiled now
 
 
-@functools.cache
+_functions: dict[tuple[Callable[..., Any], Any, tuple[Any, ...]], Compiled] = {}
+
+
 def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Compiled:
-    """Compile a function as a C function of these Numba types, or load it.
+    """Compile a function as a C function of these Numba types, or load it, once.
 
     To load the first one of a process takes 0.1 to 0.3 s less than through Numba, which fills tables of all functions
     that it knows before.
     """
-    function = getattr(function, "py_func", function)  # of a function of `njit`
-    with jit_enabled():
-        compiled = (_load_or_compile if SHORT else _compile_by_numba)(function, result, arguments)
-    _functions[compiled.address] = function, result, arguments
+    key = getattr(function, "py_func", function), result, arguments  # of a function of `njit`
+    compiled = _functions.get(key)
+    if compiled is None:
+        with jit_enabled():
+            compiled = _functions.get(key)  # by another thread, meanwhile
+            if compiled is None:
+                compiled = _functions[key] = (_load_or_compile if SHORT else _compile_by_numba)(*key)
     return compiled
-
-
-_functions: dict[int, tuple[Callable[..., Any], Any, tuple[Any, ...]]] = {}  # what is at an address
 
 
 def functions_in_memory() -> int:
@@ -180,7 +182,7 @@ class Listing(NamedTuple):
 @functools.cache
 def listing(address: int) -> Listing:
     """Return what the function of `kernel` at an address is made of, compiling it once more."""
-    function, result, arguments = _functions[address]
+    function, result, arguments = next(key for key, compiled in _functions.items() if compiled.address == address)
     with jit_enabled():
         if SHORT:
             library = compile_library(function, result, arguments)

@@ -14,6 +14,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
 from fastq.system import requirements
+from fastq.system.interrupts import Held
 from fastq.system.lazy import hold_at_fork
 
 # numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
@@ -66,8 +67,11 @@ SHORT = _is_short()
 
 @contextlib.contextmanager
 def jit_enabled() -> Iterator[None]:
-    """Have Numba compile even if NUMBA_DISABLE_JIT is set: vectors exist in compiled code only."""
-    with global_compiler_lock:
+    """Have Numba compile whatever is meanwhile signalled, and even if NUMBA_DISABLE_JIT is set.
+
+    Vectors exist in compiled code only. The tables of Numba and of LLVM are not made for being cut.
+    """
+    with Held(), global_compiler_lock:
         disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
         try:
             yield

@@ -17,6 +17,7 @@ from numba.core.typing import make_concrete_template
 
 from fastq.engine.jit.options import OPTIONS, jit_enabled
 from fastq.system import lazy
+from fastq.system.interrupts import Held
 
 # Of Numba's passes those that change anything here: no closures, context managers, loops over literals, array
 # expressions or parallel loops are in kernels. A third less time to compile, together with `_Inlined`.
@@ -52,7 +53,8 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
             if hasattr(self, "_reload_init"):  # Numba from 0.63 on
                 self._reload_init.update(library._reload_init)
             own = library._final_module if isinstance(library, _Inlined) else library._get_module_for_linking()
-            module.link_in(own, preserve=True)
+            with Held():  # in a compilation that is not ours
+                module.link_in(own, preserve=True)
 
 
 def _called(library: Any, seen: set[Any]) -> Iterator[Any]:
@@ -195,7 +197,8 @@ class _Overloads(CPUDispatcher):  # type: ignore[misc]
     def _template(self, args: Any, kws: Any) -> Any:
         """Return a template of the one signature that is called: Numba would rate all that were ever compiled."""
         pysig, folded = self.fold_argument_types(args, kws)
-        self.compile(folded)
+        with Held():  # in a compilation that is not ours
+            self.compile(folded)
         signatures = [self.overloads[folded].signature]
         return make_concrete_template(f"Call({self.__name__})", self.__name__, signatures), pysig, folded, {}
 

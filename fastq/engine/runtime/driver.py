@@ -449,8 +449,8 @@ def recorded_kernels() -> Iterator[list[int]]:
     """
     kernels: list[int] = []
     threadpool.forget_plans()
-    _recordings.append(kernels)
     try:
+        _recordings.append(kernels)
         yield kernels
     finally:
         _recordings[:] = [each for each in _recordings if each is not kernels]

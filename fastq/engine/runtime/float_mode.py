@@ -18,6 +18,7 @@ from numba.core import cgutils
 from fastq.engine.jit import intrinsic, njit, target
 from fastq.engine.runtime.cpython import int_value, local, new_int, python_function, words_at
 from fastq.engine.simd.vector import call_llvm
+from fastq.system.interrupts import Held
 
 _IS_X86, _IS_ARM = target().triple.startswith("x86_64"), target().is_arm
 # bits that choose how operations work, and their values in the mode of IEEE 754; x86 has flags of what happened beside
@@ -87,11 +88,14 @@ def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         if _is_standard():
             return function(*args, **kwargs)
-        mode = _exchange()(STANDARD)
+        mode = None
         try:
+            with Held():
+                mode = _exchange()(STANDARD)
             return function(*args, **kwargs)
         finally:
-            _exchange()(mode)
+            if mode is not None:
+                _exchange()(mode)
 
     return wrapper
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-import threading
 from typing import Any
 
 import numpy as np
@@ -28,59 +28,45 @@ class _Block:
 class _Pool:
     """Released memory, at most `limit` bytes; what was released first is dropped first.
 
-    Nobody waits for the lock: a loan may end anywhere, in the collection of garbage inside `take` too, and a forked
-    child may find it held by a thread that it does not have. Who does not get it does without.
+    There is no lock: a loan may end anywhere, in the collection of garbage inside `take` too, and an interrupt may come
+    anywhere. What is done to the list is done by its methods, each as a whole.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.forget()
+        self.blocks: list[_Block] = []
 
     def take(self, nbytes: int) -> _Block | None:
         """Return the smallest block of at least so many bytes, and at most an eighth more."""
-        if not self.lock.acquire(blocking=False):
-            return None
-        try:
-            found, most = None, nbytes + nbytes // 8
-            for block in self.blocks:
-                if nbytes <= block.nbytes <= most:
-                    found, most = block, block.nbytes - 1
-            if found is not None:
+        found, most = None, nbytes + nbytes // 8
+        for block in self.blocks:
+            if nbytes <= block.nbytes <= most:
+                found, most = block, block.nbytes - 1
+        if found is not None:
+            try:
                 self.blocks.remove(found)
-            return found
-        finally:
-            self.lock.release()
+            except ValueError:  # another thread has taken it
+                return None
+        return found
 
     def put(self, block: _Block) -> None:
         """Keep a block, if the limit allows it."""
-        if block.nbytes > self.limit or not self.lock.acquire(blocking=False):
-            return
-        try:
+        if block.nbytes <= self.limit:
             self.blocks.append(block)
             self._drop()
-        finally:
-            self.lock.release()
 
     def set_limit(self, limit: int) -> None:
-        """Set the limit; blocks beyond it are released now, or when the next one is put."""
+        """Set the limit; blocks beyond it are released."""
         self.limit = limit
-        if self.lock.acquire(blocking=False):
-            try:
-                self._drop()
-            finally:
-                self.lock.release()
+        self._drop()
 
     def _drop(self) -> None:
         kept = 0
         for block in self.blocks:
             kept += block.nbytes
-        while kept > self.limit:
-            kept -= self.blocks.pop(0).nbytes
-
-    def forget(self) -> None:
-        """Begin anew, as in a forked child, where nobody would release a lock that another thread held."""
-        self.blocks: list[_Block] = []
-        self.lock = threading.Lock()
+        with contextlib.suppress(IndexError):  # another thread has taken the last one
+            while kept > self.limit:
+                kept -= self.blocks.pop(0).nbytes
 
 
 def _limit_at_start() -> int:
@@ -91,8 +77,6 @@ def _limit_at_start() -> int:
 
 
 pool = _Pool(_limit_at_start())
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=pool.forget)
 
 
 class _Loan:

@@ -13,7 +13,7 @@ of words:
 - A caller that had to wait for a worker longer than it had worked writes down until when callers work alone, and how
   long that is; only owners write this. All of them write when they were ready, by which a small call knows whether it
   is one of a series, for which it wakes a worker.
-- Callers in `callers_alone` count themselves in a word; as long as it is not 0, all callers work alone.
+- Callers in `call_alone` count themselves in a word; as long as it is not 0, all callers work alone.
 - A worker that has spun in vain parks: it says so in its PARKED word, looks at the gate once more and waits for its
   lock. Who changes the word back to 0 releases the lock, or, if it is the worker itself, does not wait for it.
 
@@ -29,7 +29,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ from fastq.engine.simd import (
 )
 from fastq.system import tuning
 from fastq.system.arguments import as_int
+from fastq.system.interrupts import Held
 
 _ROW = tuning.current()
 PARALLEL_FROM, WAKE_FROM, SERIES, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW.series, _ROW.chunk, _ROW.spin
@@ -281,16 +282,15 @@ def _add_to_alone_compiled() -> Callable[..., int]:
     return python_function(_add_to_alone)
 
 
-@contextlib.contextmanager
-def callers_alone() -> Iterator[None]:
-    """Have each call of the process work in its caller's thread meanwhile, as suits callers that are threads of a pool.
+def call_alone(function: Callable[..., Any], *operands: Any) -> Any:
+    """Call a function; each call of the process works in its caller's thread meanwhile, as suits threads of a pool.
 
     Their pool has as many threads as it may use; help for each of them would be threads on top of that.
     """
     words, add = _state.words, _add_to_alone_compiled()
-    add(words.address, 1)
     try:
-        yield
+        add(words.address, 1)  # an interrupt is raised when this has returned
+        return function(*operands)
     finally:
         add(words.address, -1)
 
@@ -326,19 +326,20 @@ class _Words:
 
     def start_workers(self, slots: int) -> None:
         """Start workers for so many slots; the chunks of one that cannot be started are done by others."""
-        if not self.starting.acquire(blocking=False):  # another thread does this, or this one, interrupted by a signal
-            return
-        try:
-            serve, rounds = _serve_compiled(), _spin_rounds()
-            self.words[JOB_ROUNDS] = rounds
-            while self.slots < slots:
-                slot, self.slots = self.slots, self.slots + 1
-                arguments = serve, self, slot, rounds
-                worker = threading.Thread(target=_be_worker, args=arguments, name=f"fastq-{slot}", daemon=True)
-                with contextlib.suppress(RuntimeError):  # too many threads, or the interpreter shuts down
-                    worker.start()
-        finally:
-            self.starting.release()
+        with Held():
+            if not self.starting.acquire(blocking=False):  # another thread does this
+                return
+            try:
+                serve, rounds = _serve_compiled(), _spin_rounds()
+                self.words[JOB_ROUNDS] = rounds
+                while self.slots < slots:
+                    slot, self.slots = self.slots, self.slots + 1
+                    arguments = serve, self, slot, rounds
+                    worker = threading.Thread(target=_be_worker, args=arguments, name=f"fastq-{slot}", daemon=True)
+                    with contextlib.suppress(RuntimeError):  # too many threads, or the interpreter shuts down
+                        worker.start()
+            finally:
+                self.starting.release()
 
 
 def _be_worker(serve: Callable[..., int], words: _Words, slot: int, rounds: int) -> None:

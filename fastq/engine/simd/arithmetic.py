@@ -157,6 +157,8 @@ def _absolute(builder, kind, values: list[Any]):
     return emit_extreme(">")(builder, kind, [values[0], negative]) if is_signed(kind) else values[0]
 
 
+# Hazard: where b is a constant, LLVM makes FMINNM and FMAXNM of these on AArch64, which give NaN where a is a signaling
+# NaN, and -0.0 as the minimum of -0.0 and 0.0. So a is what arithmetic gives, no -0.0 if b is 0.0, or b no constant.
 minimum = _binary("minimum", emit_extreme("<"), "``a if a < b else b``, lane by lane: b where either is NaN.")
 maximum = _binary("maximum", emit_extreme(">"), "``a if a > b else b``, lane by lane: b where either is NaN.")
 absolute = _unary("absolute", _absolute, "Magnitude; that of the most negative integer is itself.")

@@ -6,10 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from fastq.formats.compressed_tensors import (
+    E4M3,
+    E8M0,
+    FLOAT_CODES,
+    FORMATS,
+    STRATEGIES,
+    LayerScheme,
+    WeightScheme,
+)
+from fastq.io.checkpoints.encoding import ROWS
 from fastq.io.checkpoints.folder import KEY, OLD_KEY
 from fastq.io.checkpoints.rules import Plan, Rules, check_pattern, matches
-from fastq.io.checkpoints.schemes import E4M3, E8M0, FLOAT_CODES, FORMATS, STRATEGIES, Scheme, WeightScheme
-from fastq.io.checkpoints.tensors import ROWS
 from fastq.io.containers import TensorSpec
 
 METHOD, MIXED, LINEAR = "compressed-tensors", "mixed-precision", "Linear"
@@ -19,9 +27,9 @@ def quantized_config(
     config: Mapping[str, Any], plan: Plan, rules: Rules, tensors: Mapping[str, TensorSpec]
 ) -> dict[str, Any]:
     """Return config.json of the quantized model."""
-    targets: dict[Scheme, list[str]] = {}
-    for weight in plan.all_weights:
-        targets.setdefault(weight.scheme, []).append(weight.module)
+    targets: dict[LayerScheme, list[str]] = {}
+    for matrix in plan.matrices:
+        targets.setdefault(matrix.scheme, []).append(matrix.module)
     main = targets.pop(rules.scheme, None)
     groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in an order of their own
     groups += [([LINEAR], rules.scheme)] if main else []
@@ -30,7 +38,9 @@ def quantized_config(
     return {**config, KEY: quantized_entry(groups, ignored)}
 
 
-def quantized_entry(groups: list[tuple[list[str], Scheme]], ignore: list[str], kv_cache: Any = None) -> dict[str, Any]:
+def quantized_entry(
+    groups: list[tuple[list[str], LayerScheme]], ignore: list[str], kv_cache: Any = None
+) -> dict[str, Any]:
     """Return the quantization_config of targets with their schemes."""
     formats = {scheme.format for _, scheme in groups}
     return {
@@ -53,10 +63,7 @@ def plain_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 class StoredSchemes:
     """The schemes of a quantized model, by the names of its modules.
 
-    Raises
-    ------
-    ValueError
-        If config.json has none, or one that is not known here.
+    ValueError if config.json has none, or one that is not known here.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -71,13 +78,10 @@ class StoredSchemes:
         rows = [row for name, group in groups.items() for row in _rows(name, group, entry.get("format"))]
         self._rows = sorted(rows, key=lambda row: (row[0].startswith("re:"), row[0]))
 
-    def scheme_of(self, module: str) -> Scheme:
+    def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module: that of its name, of the first pattern by the alphabet, or of its class.
 
-        Raises
-        ------
-        ValueError
-            If no group is for it.
+        ValueError if no group is for it.
         """
         for target, scheme in self._rows:
             if matches(module, target):
@@ -88,7 +92,7 @@ class StoredSchemes:
         raise ValueError(f"no config group of {KEY} is for {module}")
 
 
-def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, Scheme]]:
+def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerScheme]]:
     """Return targets and scheme of a config group; one without weights has none."""
     if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
         raise ValueError(f"config group {name!r} has no list of targets")
@@ -98,7 +102,7 @@ def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, Scheme]
     form = group.get("format") or general_format
     if form not in FORMATS:
         raise ValueError(f"config group {name!r} has format {form!r}; known are {', '.join(FORMATS)}")
-    scheme = Scheme(name, weights, form, _frozen(group.get("input_activations") or {}))
+    scheme = LayerScheme(name, weights, form, _frozen(group.get("input_activations") or {}))
     return [(_target(name, target), scheme) for target in group["targets"]]
 
 
@@ -114,14 +118,16 @@ def _target(name: str, target: Any) -> str:
     try:
         check_pattern(str(target))
     except re.error as error:
-        raise ValueError(f"config group {name!r} has target {target!r}, no regular expression: {error}") from error
+        raise ValueError(
+            f"config group {name!r} has target {target!r}, which is not a regular expression: {error}"
+        ) from error
     return str(target)
 
 
 def _weights(name: str, entry: Any) -> WeightScheme:
     """Return the scheme that an entry of config.json stands for."""
     if not isinstance(entry, dict):
-        raise ValueError(f"weights of config group {name!r} are no object")
+        raise ValueError(f"weights of config group {name!r} must be an object of JSON")
     bits, kind = entry.get("num_bits"), entry.get("type")
     strategy, size, block = entry.get("strategy"), entry.get("group_size") or 0, entry.get("block_structure")
     codes = {"int": range(2, 9), "float": FLOAT_CODES}

@@ -6,78 +6,34 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from fastq import __version__
 from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, read_json
 from fastq.io.checkpoints.writing import GrowingShard, has_digests
-from fastq.io.containers import Layout, TensorSpec
-from fastq.io.errors import sqnr
+from fastq.io.containers import Header, TensorSpec
+from fastq.io.pipeline import Converted, Errors, Progress, Task, run
 from fastq.system.atomic import is_temporary, replacing
 
-Progress = Callable[[int, int], None]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-JOURNAL = ".fastq-convert.json"  # what is finished, beside the shards
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class Converted:
-    """What became of a tensor.
-
-    Attributes
-    ----------
-    name, shape, scheme : str
-        What it is, and how it was quantized, or why it was not.
-    before, after : int
-        Bytes.
-    noise, signal : float
-        Sums of the squared errors and of the squares; 0 of a tensor that was copied.
-    max_abs_error : float or None
-        In units of the values; None of a tensor that was copied.
-    """
-
-    name: str
-    shape: str
-    scheme: str
-    before: int
-    after: int
-    noise: float = 0.0
-    signal: float = 0.0
-    max_abs_error: float | None = None
-
-    @property
-    def sqnr_db(self) -> float | None:
-        """Signal to quantization noise ratio in decibels; None of a tensor that was copied."""
-        return None if self.max_abs_error is None else sqnr(self.signal, self.noise)
+JOURNAL = ".fastq-convert.json"  # what is finished, next to the shards
+VERSION = 2
 
 
 class Conversion(Protocol):
-    """What is done with each shard of a model.
+    """What is done with each shard of a model."""
 
-    Attributes
-    ----------
-    source : ModelFolder
-        The model.
-    key : dict
-        All that the result depends on, beside the source: values of JSON.
-    """
-
-    source: ModelFolder
-    key: dict[str, Any]
+    source: ModelFolder  # the model
+    key: dict[str, Any]  # all that the result depends on apart from the source: values of JSON
 
     def specs(self, shard: str) -> list[TensorSpec]:
         """Return the tensors of a shard of the result."""
 
-    def write(self, shard: str, out: GrowingShard, progress: Progress) -> list[Converted]:
-        """Write them, telling `progress` of bytes read and tensors done."""
+    def tasks(self, shard: str) -> Iterable[list[Task]]:
+        """Yield what is done with each tensor of a shard of the model."""
 
     def config(self) -> dict[str, Any]:
         """Return config.json of the result."""
@@ -106,51 +62,29 @@ def convert(
 ) -> list[Converted]:
     """Write the directory that a conversion makes of a model.
 
-    Parameters
-    ----------
-    conversion : Conversion
-        What is done.
-    out : Path
-        A directory, made if it is not there. Finished shards of an interrupted run of the same conversion are kept if
-        their digests are right.
-    force : bool
-        Whether other files there are replaced.
-    progress : callable
-        Called with bytes and tensors of the source that are done.
-    notice : callable
-        Called with a line if an interrupted run is not gone on with.
-
-    Returns
-    -------
-    list of Converted
-        One a tensor.
-
-    Raises
-    ------
-    ValueError
-        If the model can't be converted, naming the tensor, or `out` holds something else.
-    OSError
-        If `out` can't be written.
+    Finished shards of an interrupted run of the same conversion are kept if their digests are right; `notice` is called
+    with a line if it does not go on with such a run. With `force` other files in `out` are replaced. ValueError if the
+    model can't be converted, naming the tensor, or `out` holds something else.
     """
     source = conversion.source
-    layouts = {name: Layout(conversion.specs(name), shard.metadata) for name, shard in source.shards.items()}
-    check_names(tensor for layout in layouts.values() for tensor in layout.specs)
+    headers = {name: Header(conversion.specs(name), shard.metadata) for name, shard in source.shards.items()}
+    check_names(tensor for header in headers.values() for tensor in header.specs)
     config = conversion.config()
     journal = _prepared(conversion, out, force, notice)
-    rows = []
+    rows: list[Converted] = []
     for name, shard in source.shards.items():
         kept = journal.shards.get(name)
         if kept is not None and has_digests(out / name, kept["digests"]):
-            rows += [Converted(**row) for row in kept["rows"]]
+            rows += map(_row, kept["rows"])
             progress(sum(spec.nbytes for spec in shard.tensors.values()), len(shard.tensors))
             continue
-        with replacing(out / name) as file, GrowingShard(file, layouts[name]) as growing:
-            done = conversion.write(name, growing, progress)
-            digests = growing.finish()
+        with replacing(out / name) as file, GrowingShard(file, headers[name]) as growing:
+            done = run(conversion.tasks(name), growing, progress, in_parallel=True)
+            digests = growing.digests()
         journal.shards[name] = {"digests": digests, "rows": [asdict(row) for row in done]}
         journal.save(out)
         rows += done
-    _finish(conversion, out, layouts, config)
+    _finish(conversion, out, headers, config)
     return rows
 
 
@@ -161,19 +95,19 @@ def check_names(names: Iterable[str]) -> None:
         raise ValueError(f"two tensors would be named {twice[0]!r}")
 
 
-def _finish(conversion: Conversion, out: Path, layouts: dict[str, Layout], config: dict[str, Any]) -> None:
+def _finish(conversion: Conversion, out: Path, headers: dict[str, Header], config: dict[str, Any]) -> None:
     """Write what makes the shards a model, the index last."""
     source = conversion.source
     for path in out.glob("*.safetensors"):
-        if path.name not in layouts:  # of a model that was here before: readers look for model.safetensors first
+        if path.name not in headers:  # of a model that was here before: readers look for model.safetensors first
             path.unlink()
     for path in source.other_files():
         with path.open("rb") as original, replacing(out / path.name) as file:
             shutil.copyfileobj(original, file)
     write_json(out / CONFIG, config)
     if source.indexed:
-        files = {tensor: name for name, layout in layouts.items() for tensor in layout.specs}
-        total = sum(spec.nbytes for layout in layouts.values() for spec in layout.specs.values())
+        files = {tensor: name for name, header in headers.items() for tensor in header.specs}
+        total = sum(spec.nbytes for header in headers.values() for spec in header.specs.values())
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
         write_json(out / INDEX, index)
     (out / JOURNAL).unlink(missing_ok=True)
@@ -189,7 +123,7 @@ def _prepared(conversion: Conversion, out: Path, force: bool, notice: Callable[[
     """Return the journal to go on with, of a directory that may be written to."""
     source, job = conversion.source, _job(conversion)
     if out.exists() and (not out.is_dir() or out.samefile(source.path)):
-        raise ValueError(f"{out} is {'IN itself' if out.is_dir() else 'no directory'}; name another one")
+        raise ValueError(f"{out} is {'IN itself' if out.is_dir() else 'not a directory'}; name another one")
     out.mkdir(exist_ok=True)
     journal = _unfinished(out)
     if journal is not None and journal.job == job:
@@ -217,8 +151,13 @@ def _unfinished(out: Path) -> Journal | None:
 
 
 def _entry(entry: dict[str, Any]) -> dict[str, Any]:
-    rows = [asdict(Converted(**row)) for row in entry["rows"]]
+    rows = [asdict(_row(row)) for row in entry["rows"]]
     return {"digests": {str(name): str(digest) for name, digest in entry["digests"].items()}, "rows": rows}
+
+
+def _row(entry: dict[str, Any]) -> Converted:
+    errors = None if entry["errors"] is None else Errors(*entry["errors"])
+    return Converted(**{**entry, "shape": tuple(entry["shape"]), "errors": errors})
 
 
 def _job(conversion: Conversion) -> str:
@@ -238,18 +177,3 @@ def read_ahead(source: ModelFolder, shard: str) -> Iterator[TensorSpec]:
         if following is not None:
             opened.read_ahead(following.name)
         yield spec
-
-
-def in_order(
-    executor: ThreadPoolExecutor, work: Callable[[Item], Result], items: Iterable[Item], ahead: int
-) -> Iterator[tuple[Item, Result]]:
-    """Yield items and the results of work on them in their order, while threads work on so many that follow."""
-    begun: deque[tuple[Item, Future[Result]]] = deque()
-    for item in items:
-        begun.append((item, executor.submit(work, item)))
-        if len(begun) > ahead:
-            first, future = begun.popleft()
-            yield first, future.result()
-    while begun:
-        first, future = begun.popleft()
-        yield first, future.result()

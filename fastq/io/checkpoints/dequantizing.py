@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.io.checkpoints.config import plain_config
-from fastq.io.checkpoints.converting import Converted, Progress, read_ahead
+from fastq.io.checkpoints.converting import read_ahead
+from fastq.io.checkpoints.encoding import row_chunks
 from fastq.io.checkpoints.folder import HALVES, ModelFolder
 from fastq.io.checkpoints.stored import StoredWeight, stored_weights
-from fastq.io.checkpoints.tensors import decode, row_chunks, values
-from fastq.io.checkpoints.writing import GrowingShard
-from fastq.io.containers import TensorSpec, numpy_dtype, shape_text, spec_of
-
-Array = NDArray[Any]
+from fastq.io.containers import TensorSpec, spec_of
+from fastq.io.pipeline import Piece, Task, copied
+from fastq.layouts.compressed_tensors import form_of
+from fastq.system.dtypes import Array, numpy_dtype
 
 # what llm-compressor stores for activations, keys and values: of a layer, or of the attention that has it
-OF_ACTIVATIONS = re.compile("(input|output)_(scale|zero_point|global_scale)")  # beside the weight of a layer
-OF_ATTENTION = re.compile("[qkv]_(scale|zero_point|global_scale)")  # beside the layers of q, k and v
+OF_ACTIVATIONS = re.compile("(input|output)_(scale|zero_point|global_scale)")  # next to the weight of a layer
+OF_ATTENTION = re.compile("[qkv]_(scale|zero_point|global_scale)")  # next to the layers of q, k and v
 
 
 class Dequantization:
-    """A model directory of plain floats: see `Conversion`.
+    """A model directory of plain floats, in a dtype or in that of the model: see `Conversion`.
 
-    Parameters
-    ----------
-    source : ModelFolder
-        A quantized model.
-    dtype : str, optional
-        What quantized weights become: F32, F16 or BF16; by default the dtype of the model.
-
-    Raises
-    ------
-    ValueError
-        If it is not quantized, or in a way that is not known here.
+    ValueError if it is not quantized, or in a way that is not known here.
     """
 
     def __init__(self, source: ModelFolder, dtype: str | None = None) -> None:
@@ -73,33 +64,31 @@ class Dequantization:
         """Return config.json of the result."""
         return plain_config(self.source.config, HALVES[self.dtype])
 
-    def write(self, shard: str, out: GrowingShard, progress: Progress) -> list[Converted]:
-        """Write a shard of the result."""
-        rows = []
+    def tasks(self, shard: str) -> Iterator[list[Task]]:
+        """Yield what becomes of each tensor of a shard; parts of a weight are read with its codes."""
         for spec in read_ahead(self.source, shard):
             weight = self.by_codes.get(spec.name)
             if weight is not None:
-                rows.append(self._dequantized(weight, out))
+                yield [self._dequantized(weight)]
             elif spec.name in self.dropped:
-                reason = "dropped: of activations"
-                rows.append(Converted(spec.name, shape_text(spec.shape), reason, spec.nbytes, 0))
-            elif spec.name not in self.parts:
-                rows.append(self._copied(spec, out))
-            progress(spec.nbytes, 1)
-        return rows
+                work = functools.partial(Piece, {}, spec.nbytes)
+                yield [Task(spec.name, spec.shape, spec.nbytes, "dropped: of activations", [work])]
+            else:
+                yield [] if spec.name in self.parts else [self._copied(spec)]
 
-    def _copied(self, spec: TensorSpec, out: GrowingShard) -> Converted:
+    def _copied(self, spec: TensorSpec) -> Task:
         target = self._plain(spec)
         if target == spec:
-            out.append(spec.name, self.source.raw(spec.name))
-        else:
-            values = self.source.load(spec.name)
-            with np.errstate(over="ignore"):  # refused below
-                converted = values.astype(numpy_dtype(self.dtype))
-            self._check(spec.name, converted, values)
-            out.append(spec.name, converted)
-        reason = "copied" if target == spec else f"{spec.dtype} to {target.dtype}"
-        return Converted(spec.name, shape_text(spec.shape), reason, spec.nbytes, target.nbytes)
+            return copied(spec, self.source.raw)
+        work = [functools.partial(self._cast, spec)]
+        return Task(spec.name, spec.shape, spec.nbytes, f"{spec.dtype} to {target.dtype}", work)
+
+    def _cast(self, spec: TensorSpec) -> Piece:
+        values = self.source.load(spec.name)
+        with np.errstate(over="ignore"):  # refused below
+            converted = values.astype(numpy_dtype(self.dtype))
+        self._check(spec.name, converted, values)
+        return Piece({spec.name: converted}, spec.nbytes)
 
     def _check(self, name: str, converted: Array, values: Array | None = None) -> None:
         """Refuse infinities that were none in `values`, or in codes, which have none."""
@@ -109,13 +98,16 @@ class Dequantization:
         if (infinite if values is None else infinite & ~np.isinf(values)).any():
             raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
 
-    def _dequantized(self, weight: StoredWeight, out: GrowingShard) -> Converted:
-        """Write the values of a weight."""
-        name, after = f"{weight.module}.weight", 0
-        for start, stop in row_chunks(weight.shape):
-            weight.check(start, stop)
-            q = decode(weight.part, weight.shape, weight.scheme, start, stop)
-            decoded = values(q, (stop - start, weight.shape[1]), self.dtype)
-            self._check(name, decoded)
-            after += out.append(name, decoded)
-        return Converted(name, shape_text(weight.shape), f"{weight.scheme.weights}", weight.nbytes, after)
+    def _dequantized(self, weight: StoredWeight) -> Task:
+        chunks = row_chunks(weight.shape)
+        work = [functools.partial(self._values, weight, start, stop) for start, stop in chunks]
+        return Task(f"{weight.module}.weight", weight.shape, weight.nbytes, f"{weight.scheme.weights}", work)
+
+    def _values(self, weight: StoredWeight, start: int, stop: int) -> Piece:
+        """Decode some rows of a weight; with the last, all that is stored of it is done."""
+        form, name = form_of(weight.scheme, (stop - start, weight.shape[1]), ""), f"{weight.module}.weight"
+        decoded = form.unfolded(np.asarray(weight.rows(start, stop).dequantize()))
+        with np.errstate(over="ignore"):  # refused below
+            values = np.ascontiguousarray(decoded.astype(numpy_dtype(self.dtype), copy=False))
+        self._check(name, values)
+        return Piece({name: values}, weight.nbytes if stop == weight.shape[0] else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.io.containers import SafetensorsSource, TensorSpec, open_source
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 KEY, OLD_KEY = "quantization_config", "compression_config"  # of config.json
 CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
@@ -83,11 +83,6 @@ class ModelFolder:
         """All tensors, shard by shard."""
         return {name: spec for shard in self.shards.values() for name, spec in shard.tensors.items()}
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return sum(spec.nbytes for spec in self.tensors.values())
-
     def load(self, name: str) -> Array:
         """Return a tensor, mapped."""
         return self.shards[self.files[name]].load(name)
@@ -127,18 +122,20 @@ def dtype_of(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file.
+def _as_float(text: str) -> float:
+    """Return a number that JSON is written with again; NaN and infinities, which are names there, come another way."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is beyond float64")
+    return number
 
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object of a JSON file; ValueError if it is none."""
     if path.stat().st_size > LONGEST_JSON:
         raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes, more than any such file")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes(), parse_float=_as_float)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not readable JSON: {error}") from error
     if not isinstance(content, dict):
@@ -153,7 +150,7 @@ def _weight_map(path: Path) -> dict[str, str]:
         raise ValueError(f"{INDEX} has no weight_map")
     for name in set(map(str, found.values())):
         if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
-            raise ValueError(f"{INDEX} names {name!r}, which is no .safetensors file of the directory itself")
+            raise ValueError(f"{INDEX} names {name!r}, which is not a .safetensors file in the directory")
         if not (path.parent / name).is_file():
             raise ValueError(f"{INDEX} names {name}, which is missing; fetch it again")
     return {str(tensor): str(name) for tensor, name in found.items()}

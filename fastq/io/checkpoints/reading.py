@@ -7,21 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.folder import KEY, OLD_KEY, ModelFolder
 from fastq.io.checkpoints.stored import StoredWeight, stored_weights
-from fastq.io.checkpoints.tensors import decode
-from fastq.io.containers import DTYPES
 from fastq.io.gguf.container import GgufSource, open_gguf
 from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
-from fastq.system.dtypes import ML_FLOATS
+from fastq.system.dtypes import DTYPES, ML_FLOATS, Array
 
-Array = NDArray[Any]
 Tensor = QuantizedArray | Array
 
 
@@ -85,9 +81,7 @@ class _FolderCheckpoint(Checkpoint):
             if spec.dtype not in DTYPES | ML_FLOATS:
                 raise ValueError(f"{name!r} is {spec.dtype}, which fastq does not read")
             return self._source.load(name)
-        rows = weight.shape[0]
-        weight.check(0, rows)
-        return decode(weight.part, weight.shape, weight.scheme, 0, rows)
+        return weight.rows(0, weight.shape[0])
 
     def stored(self, name: str) -> StoredWeight | None:
         """Return what is stored for a quantized weight."""

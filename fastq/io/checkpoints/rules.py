@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastq.formats.compressed_tensors import LayerScheme
 from fastq.io.checkpoints.folder import HALVES, KEY, OLD_KEY
-from fastq.io.checkpoints.schemes import Scheme
 from fastq.io.containers import TensorSpec
 
 # Models whose experts are stored as (experts, inputs, outputs): a matrix of theirs is no row of outputs.
@@ -39,53 +39,28 @@ LEFT_ALONE = (
 
 @dataclass(frozen=True)
 class Rules:
-    """What a user asked for.
+    """What a user asked for."""
 
-    Attributes
-    ----------
-    scheme : Scheme
-        Of all weights without another one.
-    ignore : tuple of str
-        Names of modules to leave alone, or after "re:" a regular expression for the beginning of names.
-    schemes : tuple of (str, Scheme)
-        Other schemes, by such patterns; the first that matches counts.
-    """
-
-    scheme: Scheme
+    scheme: LayerScheme  # of all weights without another one
+    # names of modules to leave alone, or after "re:" a regular expression for the beginning of names
     ignore: tuple[str, ...] = ()
-    schemes: tuple[tuple[str, Scheme], ...] = ()
+    schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes, by such patterns; the first that matches counts
 
-    def scheme_of(self, module: str) -> Scheme:
+    def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module."""
         return next((scheme for pattern, scheme in self.schemes if matches(module, pattern)), self.scheme)
 
 
 @dataclass(frozen=True)
-class Weight:
-    """A matrix to quantize: a tensor of the model, or some rows of one of its matrices.
+class Matrix:
+    """A matrix to quantize: a tensor of the model, or some rows of one of its matrices."""
 
-    Attributes
-    ----------
-    module : str
-        Name of the layer, to which those of stored tensors are added.
-    tensor : str
-        Name of the tensor that has it.
-    shape : tuple of int
-        Rows and columns.
-    scheme : Scheme
-        How.
-    expert : int or None
-        Which matrix of the tensor; None: the tensor is the matrix.
-    first : int
-        First row of that.
-    """
-
-    module: str
-    tensor: str
+    module: str  # name of the layer, to which those of stored tensors are added
+    tensor: str  # name of the tensor that has it
     shape: tuple[int, int]
-    scheme: Scheme
-    expert: int | None = None
-    first: int = 0
+    scheme: LayerScheme
+    expert: int | None = None  # which matrix of the tensor; None: the tensor is the matrix
+    first: int = 0  # first row of that
 
     def of(self, array: Any) -> Any:
         """Return the matrix, given the tensor."""
@@ -101,23 +76,15 @@ class Weight:
 
 @dataclass
 class Plan:
-    """What becomes of each tensor.
+    """What becomes of each tensor."""
 
-    Attributes
-    ----------
-    weights : dict of str to list of Weight
-        By the tensor that has them.
-    left : dict of str to str
-        Why a tensor is copied.
-    """
-
-    weights: dict[str, list[Weight]] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    of: dict[str, list[Matrix]] = field(default_factory=dict)  # what is quantized, by the tensor that has it
+    left: dict[str, str] = field(default_factory=dict)  # why a tensor is copied
 
     @property
-    def all_weights(self) -> Iterator[Weight]:
+    def matrices(self) -> Iterator[Matrix]:
         """All matrices to quantize."""
-        return (weight for weights in self.weights.values() for weight in weights)
+        return (matrix for matrices in self.of.values() for matrix in matrices)
 
     def ignored(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
         """Return the modules with matrices that are left alone, which readers have to know of."""
@@ -147,10 +114,7 @@ def matches(module: str, pattern: str) -> bool:
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
     """Decide what becomes of each tensor.
 
-    Raises
-    ------
-    ValueError
-        If a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
+    ValueError if a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
     """
     if KEY in config or OLD_KEY in config:
         raise ValueError(f"its config.json has a {KEY}: fastq convert --dequantize turns it back first")
@@ -164,19 +128,21 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
     for spec in tensors.values():
         found, reason = _weights(spec, config, rules)
         if found:
-            plan.weights[spec.name] = found
+            plan.of[spec.name] = found
         else:
             plan.left[spec.name] = reason
-    if not plan.weights:
-        raise ValueError("it has no matrix to quantize: weights of two dimensions that are no embedding, norm or head")
-    modules = [weight.module for weight in plan.all_weights]
+    if not plan.of:
+        raise ValueError(
+            "it has no matrix to quantize: a two-dimensional weight that is not an embedding, norm or output head"
+        )
+    modules = [weight.module for weight in plan.matrices]
     _check_patterns([pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized")
     _check_names(plan, tensors)
-    _check_groups(plan.all_weights)
+    _check_groups(plan.matrices)
     return plan
 
 
-def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Weight], str]:
+def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple[list[Matrix], str]:
     """Return the matrices of a tensor to quantize, or none and the reason."""
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
@@ -185,7 +151,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
         kept = [weight for weight in stacked if not any(matches(weight[0], pattern) for pattern in rules.ignore)]
         if len(kept) < len(stacked):
             return [], "ignored"
-        return [Weight(name, spec.name, shape, rules.scheme_of(name), e, row) for name, shape, e, row in stacked], ""
+        return [Matrix(name, spec.name, shape, rules.scheme_of(name), e, row) for name, shape, e, row in stacked], ""
     if _is_stack(spec) and _not_split(spec, config):
         return [], _not_split(spec, config)
     module, _, parameter = spec.name.rpartition(".")
@@ -196,7 +162,7 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     if any(matches(module, pattern) for pattern in rules.ignore):
         return [], "ignored"
     known = next((kind for pattern, kind in LEFT_ALONE if pattern.fullmatch(module)), None)
-    return ([], known) if known else ([Weight(module, spec.name, spec.shape, rules.scheme_of(module))], "")
+    return ([], known) if known else ([Matrix(module, spec.name, spec.shape, rules.scheme_of(module))], "")
 
 
 def _stacked(spec: TensorSpec, config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int], int, int]]:
@@ -261,7 +227,7 @@ def _check_patterns(patterns: Iterable[str], modules: Iterable[str], what: str) 
 
 def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
     """Refuse a model that is quantized already, or names what is about to be written."""
-    modules = [weight.module for weight in plan.all_weights]
+    modules = [weight.module for weight in plan.matrices]
     for module in modules:
         for end in ("weight_scale", "weight_packed"):
             if f"{module}.{end}" in tensors:
@@ -271,12 +237,12 @@ def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
         raise ValueError(f"two tensors would become the weight of {twice}")
 
 
-def _check_groups(weights: Iterable[Weight]) -> None:
+def _check_groups(weights: Iterable[Matrix]) -> None:
     """Refuse groups that do not fill rows: readers do."""
     for weight in weights:
         size = weight.scheme.weights.group_size
         if size and weight.shape[1] % size:
             raise ValueError(
-                f"{weight.module} has {weight.shape[1]} columns, which groups of {size} do not fill: "
+                f"{weight.module} has {weight.shape[1]} columns, not a multiple of the group size {size}: "
                 f"--group-size of a divisor, --ignore {weight.module}, or --scheme-for {weight.module}=W8A8"
             )

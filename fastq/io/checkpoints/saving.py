@@ -7,27 +7,21 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.compressed_tensors import LayerScheme
 from fastq.io.checkpoints.config import LINEAR, quantized_entry
 from fastq.io.checkpoints.converting import check_names, write_json
 from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
-from fastq.io.checkpoints.parameters import Parameters, from_stored
 from fastq.io.checkpoints.reading import Checkpoint
-from fastq.io.checkpoints.schemes import E4M3, E8M0, PRESETS, Scheme, WeightScheme
-from fastq.io.checkpoints.tensors import ORDER, SUFFIXES, constants, stored_arrays, stored_specs
-from fastq.io.containers import Layout, SafetensorsWriter, TensorSpec, numpy_dtype, safetensors_dtype, spec_of
+from fastq.io.checkpoints.stored import ORDER, SUFFIXES
+from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, spec_of
+from fastq.layouts.compressed_tensors import scheme_of, tensors_of
 from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, as_int, is_a, reason, shown
 from fastq.system.atomic import replacing
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array, safetensors_dtype
 
 SHARD = 5_000_000_000  # bytes of a shard, as transformers has it
-MX = {"mxfp4": "MXFP4A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}
 
 
 def save_checkpoint(
@@ -81,20 +75,20 @@ def save_checkpoint(
     shards = list(_shards(tensors, dtype, most))
     check_names(spec.name for _, specs in shards for spec in specs)
     _check_parts(tensors, [spec.name for _, specs in shards for spec in specs])
-    layouts = [Layout(specs, {"format": "pt"}) for _, specs in shards]
+    headers = [Header(specs, {"format": "pt"}) for _, specs in shards]
     folder.mkdir(exist_ok=True)
-    schemes: dict[str, Scheme | None] = {}
+    schemes: dict[str, LayerScheme | None] = {}
     files: dict[str, str] = {}
-    for k, ((names, _), layout) in enumerate(zip(shards, layouts, strict=True)):
+    for k, ((names, _), header) in enumerate(zip(shards, headers, strict=True)):
         file_name = SINGLE if len(shards) == 1 else f"model-{k + 1:05}-of-{len(shards):05}.safetensors"
         with replacing(folder / file_name) as file:
-            writer = SafetensorsWriter(file, layout)
+            writer = SafetensorsWriter(file, header)
             for name in names:
                 scheme, arrays = _stored(name, tensors, dtype)
                 schemes[name] = scheme
                 for stored, array in arrays.items():
                     writer.write(stored, array)
-        files |= dict.fromkeys(layout.specs, file_name)
+        files |= dict.fromkeys(header.specs, file_name)
     used = {name: scheme for name, scheme in schemes.items() if scheme is not None}
     plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
     entry = {KEY: quantized_entry(_grouped(used), sorted({"lm_head", *plain}), _kv_cache(settings))} if used else {}
@@ -115,7 +109,7 @@ def _as_settings(config: Any) -> dict[str, Any]:
         settings = dict(config)
         json.dumps(settings)
     except Exception as error:
-        raise TypeError(f"config must be what a file of JSON holds: {reason(error)}") from error
+        raise TypeError(f"config must be serializable as JSON: {reason(error)}") from error
     return settings
 
 
@@ -148,9 +142,9 @@ def _kv_cache(settings: Mapping[str, Any]) -> Any:
     return entry.get("kv_cache_scheme") if isinstance(entry, dict) else None
 
 
-def _grouped(used: Mapping[str, Scheme]) -> list[tuple[list[str], Scheme]]:
+def _grouped(used: Mapping[str, LayerScheme]) -> list[tuple[list[str], LayerScheme]]:
     """Return targets and schemes: the one that most layers have is that of Linear."""
-    by_scheme: dict[Scheme, list[str]] = {}
+    by_scheme: dict[LayerScheme, list[str]] = {}
     for name, scheme in used.items():
         by_scheme.setdefault(scheme, []).append(name)
     *others, (first, _) = sorted(by_scheme.items(), key=lambda item: len(item[1]))
@@ -180,7 +174,7 @@ def _dtype_name(name: str, array: Array) -> str:
     return found
 
 
-def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[Scheme | None, dict[str, Array]]:
+def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerScheme | None, dict[str, Array]]:
     """Return the scheme of a tensor and what is stored for it, by name."""
     weight = tensors.stored(name) if is_a(tensors, Checkpoint) else None
     if weight is not None:
@@ -190,54 +184,6 @@ def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[Scheme |
         array = as_array(tensor, f"tensors[{name!r}]")
         return None, {name: array.astype(array.dtype.newbyteorder("<"), copy=False)}
     q: Any = tensor
-    scheme = _scheme_of(name, q)
-    given, factor = _parameters(name, q, scheme, dtype)
-    arrays = stored_arrays(q.codes, given, q.shape, scheme) | constants(q.shape, scheme.weights, scheme.format, factor)
-    wanted = {spec.name for spec in stored_specs(name, q.shape, scheme, dtype)}
-    named = {f"{name}.{end}": array for end, array in arrays.items()}
-    assert set(named) == wanted
-    return scheme, named
-
-
-def _scheme_of(name: str, q: QuantizedArray) -> Scheme:
-    """Return how compressed-tensors stores such an array."""
-    code, last, is_matrix = q.dtype.name, q.axis in (-1, 1), len(q.shape) == 2 and 0 not in q.shape
-    if is_matrix and code in MX and last:
-        return PRESETS[MX[code]]
-    if is_matrix and code in ("int2", "int4", "int8") and last and q.block_size:
-        weights = WeightScheme(q.dtype.bits, "int", "group", q.block_size, symmetric=q.symmetric)
-        return Scheme("", weights, "pack-quantized")
-    if is_matrix and q.axis in (0, -2) and not q.block_size and q.symmetric and code in ("int8", "float8_e4m3fn"):
-        kind = "int" if code == "int8" else "float"
-        return Scheme("", WeightScheme(8, kind, "channel"), "int-quantized" if kind == "int" else "float-quantized")
-    found = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
-    raise ValueError(f"tensors[{name!r}] is {found}, which compressed-tensors has no format for")
-
-
-def _parameters(name: str, q: QuantizedArray, scheme: Scheme, dtype: str) -> tuple[Parameters, float]:
-    """Return what is stored beside codes, and the global scale."""
-    scale = np.asarray(q.scale)
-    if scheme.weights.scale_dtype == E8M0:
-        exponents = _checked(name, scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False))
-        return from_stored(exponents.view(np.uint8), scheme.weights), 1.0
-    if scheme.weights.scale_dtype == E4M3:
-        assert q.tensor_scale is not None
-        with np.errstate(over="ignore", divide="ignore"):  # refused below
-            factor = np.float32(1) / np.float32(q.tensor_scale)
-        if not 0 < factor < np.inf:
-            wanted = "whose reciprocal, which is stored, must be positive and finite in float32"
-            raise ValueError(f"tensors[{name!r}] has a tensor_scale of {q.tensor_scale}, {wanted}")
-        return Parameters(_checked(name, scale), scale.astype(np.float32)), float(factor)
-    with np.errstate(over="ignore"):  # of float16 float32 is taken, of float32 it is refused
-        rounded, single = scale.astype(numpy_dtype(dtype)), scale.astype(np.float32)
-    stored = rounded if (rounded.astype(scale.dtype) == scale).all() else single
-    return Parameters(_checked(name, stored), single, None if q.symmetric else q.zero_point), 1.0
-
-
-def _checked(name: str, stored: Array) -> Array:
-    """Refuse scales that nobody could read as they are stored."""
-    held = stored.astype(np.float32)
-    bad = held[~((held > 0) & (held < np.inf))]
-    if bad.size:
-        raise ValueError(f"tensors[{name!r}] would be stored with a scale of {bad[0]}; it must be positive and finite")
-    return stored
+    scheme = scheme_of(q, f"tensors[{name!r}]")
+    arrays = tensors_of(q, scheme, dtype, f"tensors[{name!r}]")
+    return scheme, {f"{name}.{end}": array for end, array in arrays.items()}

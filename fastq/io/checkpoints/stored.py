@@ -4,47 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastq.formats.compressed_tensors import E8M0, WORDS, LayerScheme
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.io.checkpoints.config import StoredSchemes
 from fastq.io.checkpoints.folder import ModelFolder
-from fastq.io.checkpoints.schemes import E8M0, Scheme
-from fastq.io.checkpoints.tensors import ORDER, SUFFIXES, WORDS, codes_suffix, stored_specs
-from fastq.io.containers import TensorSpec
+from fastq.io.containers import TensorSpec, spec_of
+from fastq.layouts.compressed_tensors import StoredForm, array_of, form_of
+from fastq.results import QuantizedArray
+from fastq.system.dtypes import Array
 
-Array = NDArray[Any]
-
+SUFFIXES = ("weight", "weight_packed", "weight_scale", "weight_zero_point", "weight_global_scale", "weight_shape")
+ORDER = "weight_g_idx"  # order of columns, stored by other tools; not read
 NAN_E8M0 = FLOAT_FORMATS["float8_e8m0fnu"].nan
 SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that are no part of a scheme
 
 
 @dataclass(frozen=True)
 class StoredWeight:
-    """A quantized weight of a model.
-
-    Attributes
-    ----------
-    module : str
-        Name of the layer.
-    shape : tuple of int
-        Of the weight.
-    scheme : Scheme
-        How it is stored.
-    specs : dict of str to TensorSpec
-        The stored tensors, by the end of their names.
-    load : callable
-        From the name of a tensor to it.
-    """
+    """A quantized weight of a model."""
 
     module: str
     shape: tuple[int, int]
-    scheme: Scheme
-    specs: dict[str, TensorSpec]
-    load: Callable[[str], Array]
+    scheme: LayerScheme  # how it is stored
+    specs: dict[str, TensorSpec]  # the stored tensors, by the end of their names
+    load: Callable[[str], Array]  # from the name of a tensor to it
 
     def part(self, suffix: str) -> Array:
         """Return a stored tensor, in the shape that it should have."""
@@ -54,15 +40,29 @@ class StoredWeight:
     @property
     def codes(self) -> TensorSpec:
         """The tensor of codes."""
-        return self.specs[codes_suffix(self.scheme)]
+        return self.specs[self.form.codes]
+
+    @property
+    def form(self) -> StoredForm:
+        """How codes and parameters lie in the tensors."""
+        return form_of(self.scheme, self.shape, "F32")
+
+    def rows(self, start: int, stop: int) -> QuantizedArray:
+        """Return some rows, `start` a multiple of 128; in blocks that zeros fill, where blocks have several rows.
+
+        ValueError if they have a scale that no matrix has, or the global scale is none that can be divided by.
+        """
+        self._check(start, stop)
+        form, load = self.form.rows(self.part, start, stop)
+        factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
+        return array_of(*form.read(load), form, self.scheme.weights, factor)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all that is stored."""
         return sum(spec.nbytes for spec in self.specs.values())
 
-    def check(self, start: int, stop: int) -> None:
-        """Refuse scales of some rows that no matrix has, and a global scale that none can be divided by."""
+    def _check(self, start: int, stop: int) -> None:
         scale = self.part("weight_scale")
         scale = scale if len(scale) < self.shape[0] else scale[start:stop]
         if scale.dtype != np.uint8 and not np.isfinite(scale.astype(np.float32)).all():
@@ -77,10 +77,7 @@ class StoredWeight:
 def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
     """Return the quantized weights of a model, by the name of the module.
 
-    Raises
-    ------
-    ValueError
-        If config.json does not say how they are stored, or they are not stored so.
+    ValueError if config.json does not say how they are stored, or they are not stored so.
     """
     schemes, tensors = StoredSchemes(source.config), source.tensors
     modules = [name.removesuffix(".weight_scale") for name in tensors if name.endswith(".weight_scale")]
@@ -90,16 +87,18 @@ def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
     return found
 
 
-def _stored_weight(source: ModelFolder, tensors: dict[str, TensorSpec], module: str, scheme: Scheme) -> StoredWeight:
+def _stored_weight(
+    source: ModelFolder, tensors: dict[str, TensorSpec], module: str, scheme: LayerScheme
+) -> StoredWeight:
     specs = {end: tensors[f"{module}.{end}"] for end in SUFFIXES if f"{module}.{end}" in tensors}
-    if codes_suffix(scheme) not in specs:
-        raise ValueError(f"{module} has no {codes_suffix(scheme)}, which {scheme.format} stores")
+    codes = form_of(scheme, (1, 1), "").codes
+    if codes not in specs:
+        raise ValueError(f"{module} has no {codes}, which {scheme.format} stores")
     if f"{module}.{ORDER}" in tensors:
         raise ValueError(f"{module} has its columns in the order of activations ({ORDER}), which is not read")
-    shape = _shape(source, specs, module, scheme)
-    dtype = specs["weight_scale"].dtype
-    wanted = stored_specs(module, shape, scheme, dtype if dtype in SCALES else "F32")
-    expected = {spec.name.removeprefix(f"{module}."): spec for spec in wanted}
+    shape, dtype = _shape(source, specs, module, scheme, specs[codes]), specs["weight_scale"].dtype
+    wanted = form_of(scheme, shape, dtype if dtype in SCALES else "F32").specs()
+    expected = {end: spec_of(f"{module}.{end}", *each) for end, each in wanted.items()}
     for end, spec in expected.items():
         found = specs.get(end)
         if found is None or not _alike(found, spec):
@@ -116,9 +115,10 @@ def _alike(spec: TensorSpec, wanted: TensorSpec) -> bool:
     return spec.dtype == wanted.dtype and (spec.shape == wanted.shape or wanted.size == spec.size == 1)
 
 
-def _shape(source: ModelFolder, specs: dict[str, TensorSpec], module: str, scheme: Scheme) -> tuple[int, int]:
+def _shape(
+    source: ModelFolder, specs: dict[str, TensorSpec], module: str, scheme: LayerScheme, codes: TensorSpec
+) -> tuple[int, int]:
     """Return the shape of a weight; a file can say anything."""
-    codes = specs[codes_suffix(scheme)]
     if scheme.format == WORDS:
         if "weight_shape" not in specs or specs["weight_shape"].dtype not in ("I64", "I32"):
             raise ValueError(f"{module} has no weight_shape of integers")

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,31 +22,19 @@ from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import BY_NUMBER, TensorType
 from fastq.system.arguments import reason
-
-Array = NDArray[Any]
+from fastq.system.dtypes import Array
 
 MAGIC, VERSION = b"GGUF", 3  # version 2 has the same layout; llama.cpp does not read version 1
 ALIGNMENT, ALIGNMENT_KEY = 32, "general.alignment"
 LONGEST_NAME, MOST_DIMENSIONS, LARGEST = 63, 4, 2**63 - 1  # llama.cpp reads no more
 STRING, ARRAY = 8, 9
 
-# gguf/constants.py, GGUFValueType: the struct format of each number
+# gguf/constants.py, GGUFValueType: names by their numbers, and the struct format of each number
+VALUE_TYPES = (
+    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool"),
+    *("string", "array", "uint64", "int64", "float64"),
+)
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-VALUE_TYPES = {
-    0: "uint8",
-    1: "int8",
-    2: "uint16",
-    3: "int16",
-    4: "uint32",
-    5: "int32",
-    6: "float32",
-    7: "bool",
-    STRING: "string",
-    ARRAY: "array",
-    10: "uint64",
-    11: "int64",
-    12: "float64",
-}
 NUMPY = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 
 
@@ -61,22 +49,12 @@ def has_values(kind: TensorType) -> bool:
 
 
 @dataclass(frozen=True)
-class Field:
-    """A field of the metadata, with its value as the file has it: so it is copied without a change.
+class MetadataField:
+    """A field of the metadata, with its value as the file has it: so it is copied without a change."""
 
-    Attributes
-    ----------
-    key : str
-        Unique in its file.
-    number : int
-        Of the type of the value.
-    raw : bytes
-        The value; of an array the type and number of its elements first.
-    """
-
-    key: str
-    number: int
-    raw: bytes
+    key: str  # unique in its file
+    number: int  # of the type of the value
+    raw: bytes  # the value; of an array the type and number of its elements first
 
     @property
     def type_name(self) -> str:
@@ -94,33 +72,23 @@ class Field:
         return _values(self.raw, 12, number, count)
 
 
-def uint32(key: str, value: int) -> Field:
+def uint32(key: str, value: int) -> MetadataField:
     """Return a field that holds a number."""
-    return Field(key, 4, struct.pack("<I", value))
+    return MetadataField(key, 4, struct.pack("<I", value))
 
 
-def string(key: str, value: str) -> Field:
+def string(key: str, value: str) -> MetadataField:
     """Return a field that holds text."""
-    return Field(key, STRING, _text(value))
+    return MetadataField(key, STRING, _text(value))
 
 
 @dataclass(frozen=True)
-class TensorSpec:
-    """A tensor as the header of a GGUF file describes it.
+class GgufTensor:
+    """A tensor as the header of a GGUF file describes it."""
 
-    Attributes
-    ----------
-    name : str
-        Unique in its file.
-    kind : TensorType
-        Of its elements.
-    shape : tuple of int
-        Elements on each axis, rows last: the header has them the other way round.
-    """
-
-    name: str
+    name: str  # unique in its file
     kind: TensorType
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # elements on each axis, rows last: the header has them the other way round
 
     @property
     def size(self) -> int:
@@ -143,9 +111,9 @@ class GgufSource:
     ----------
     path : Path
         Of the file.
-    fields : dict of str to Field
+    fields : dict of str to MetadataField
         The metadata, in the order of the file.
-    tensors : dict of str to TensorSpec
+    tensors : dict of str to GgufTensor
         In the order of the file.
     alignment : int
         What the place of each tensor is a multiple of.
@@ -171,21 +139,19 @@ class GgufSource:
         """Return the value of a field, or the default where there is none."""
         return self.fields[key].value() if key in self.fields else default
 
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor, mapped."""
+        return np.asarray(np.memmap(self.path, np.uint8, "r", self._starts[name], (self.tensors[name].nbytes,)))
+
     def load(self, name: str) -> Array:
         """Return the rows of a tensor, mapped; floats in a dtype of theirs, all else as the bytes of each row."""
         spec = self.tensors[name]
-        shape = (self.tensors[name].nbytes,)
-        raw = np.asarray(np.memmap(self.path, np.uint8, "r", self._starts[name], shape))
-        row = spec.kind.size_of(spec.shape[-1:])
-        return raw.reshape(-1, row).view(numpy_dtype(spec.kind))
+        return self.raw(name).reshape(-1, spec.kind.size_of(spec.shape[-1:])).view(numpy_dtype(spec.kind))
 
     def values(self, name: str) -> Array:
         """Return the values of a tensor in its shape: those of plain numbers mapped, of blocks decoded to float32.
 
-        Raises
-        ------
-        ValueError
-            If it has a type of blocks that fastq does not read.
+        ValueError if it has a type of blocks that fastq does not read.
         """
         spec, stored = self.tensors[name], self.load(name)
         if not has_values(spec.kind):
@@ -197,10 +163,8 @@ class GgufSource:
 def open_gguf(path: Path) -> GgufSource:
     """Return the metadata and tensors of the GGUF file at `path`.
 
-    Raises
-    ------
-    ValueError
-        If the header promises what the file does not have or no file can have, or the file is a pipe or a device.
+    ValueError if the header promises what the file does not have or no file can have, or the file is a pipe or a
+    device.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
@@ -217,9 +181,9 @@ class _Cursor:
         self.data, self.at, self.end = data, 0, len(data)
 
     def advance(self, count: int) -> int:
-        """Go on by so many bytes; where they begin."""
+        """Skip a number of bytes, and return where they begin."""
         if count > self.end - self.at:
-            raise ValueError(f"its header goes on beyond its {self.end:,} bytes")
+            raise ValueError(f"its header is longer than its {self.end:,} bytes")
         self.at += count
         return self.at - count
 
@@ -243,9 +207,9 @@ class _Cursor:
         return text
 
     def strings(self, count: int) -> None:
-        """Go on by so many strings, without making objects of them."""
+        """Skip strings, without making objects of them."""
         if count > (self.end - self.at) // 8:
-            raise ValueError(f"its header goes on beyond its {self.end:,} bytes")
+            raise ValueError(f"its header is longer than its {self.end:,} bytes")
         data, at, last, unpack = self.data, self.at, self.end - 8, struct.Struct("<Q").unpack_from
         for _ in range(count):
             if at > last:
@@ -268,16 +232,16 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
     return cursor.number("Q"), cursor.number("Q")
 
 
-def _fields(cursor: _Cursor, count: int) -> dict[str, Field]:
-    fields: dict[str, Field] = {}
+def _fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
+    fields: dict[str, MetadataField] = {}
     for index in range(count):
         key = cursor.text(f"key {index + 1} of {count:,}")
         if key in fields:
-            raise ValueError(f"key {key!r} is there twice")
+            raise ValueError(f"key {key!r} occurs twice")
         number = cursor.number("I")
         start = cursor.at
         _skip_value(cursor, key, number)
-        fields[key] = Field(key, number, cursor.data[start : cursor.at])
+        fields[key] = MetadataField(key, number, cursor.data[start : cursor.at])
     return fields
 
 
@@ -290,10 +254,10 @@ def _skip_value(cursor: _Cursor, key: str, number: int) -> None:
     elif number in SCALARS:
         cursor.advance(count * struct.calcsize(SCALARS[number]))
     else:
-        raise ValueError(f"key {key!r} has a value of type {number}, which there is not")
+        raise ValueError(f"key {key!r} has a value of type {number}, which GGUF does not define")
 
 
-def _alignment(fields: Mapping[str, Field], size: int) -> int:
+def _alignment(fields: Mapping[str, MetadataField], size: int) -> int:
     if ALIGNMENT_KEY not in fields:
         return ALIGNMENT
     field = fields[ALIGNMENT_KEY]
@@ -303,21 +267,21 @@ def _alignment(fields: Mapping[str, Field], size: int) -> int:
     return int(value)
 
 
-def _tensor_infos(cursor: _Cursor, count: int) -> list[tuple[TensorSpec, int]]:
-    places: list[tuple[TensorSpec, int]] = []
+def _tensor_infos(cursor: _Cursor, count: int) -> list[tuple[GgufTensor, int]]:
+    places: list[tuple[GgufTensor, int]] = []
     names: set[str] = set()
     for index in range(count):
         name = cursor.text(f"name {index + 1} of {count:,} tensors")
         if len(name.encode()) > LONGEST_NAME:
             raise ValueError(f"the name {name[:40]!r}... has more than {LONGEST_NAME} bytes")
         if name in names:
-            raise ValueError(f"tensor {name!r} is there twice")
+            raise ValueError(f"tensor {name!r} occurs twice")
         names.add(name)
         places.append((_tensor_info(cursor, name), cursor.number("Q")))
     return places
 
 
-def _tensor_info(cursor: _Cursor, name: str) -> TensorSpec:
+def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
     dimensions = cursor.number("I")
     if dimensions > MOST_DIMENSIONS:
         raise ValueError(f"tensor {name!r} has {dimensions:,} dimensions, more than {MOST_DIMENSIONS}")
@@ -334,16 +298,18 @@ def _tensor_info(cursor: _Cursor, name: str) -> TensorSpec:
         lengths.pop()
     lengths = lengths or [1]
     if lengths[0] % kind.block:
-        raise ValueError(f"tensor {name!r} has rows of {lengths[0]:,}, which are no blocks of {kind.block} for {kind}")
-    return TensorSpec(name, kind, tuple(reversed(lengths)))
+        raise ValueError(
+            f"tensor {name!r}: row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
+        )
+    return GgufTensor(name, kind, tuple(reversed(lengths)))
 
 
-def _check_places(places: Iterable[tuple[TensorSpec, int]], start: int, end: int, alignment: int) -> None:
+def _check_places(places: Iterable[tuple[GgufTensor, int]], start: int, end: int, alignment: int) -> None:
     """Refuse tensors that are beyond the end of the file, begin at odd places or share bytes."""
     before, free = "", 0
     for spec, offset in sorted(places, key=lambda place: place[1]):
         if offset % alignment:
-            raise ValueError(f"tensor {spec.name!r} is at {offset:,}, which is no multiple of {alignment}")
+            raise ValueError(f"tensor {spec.name!r} is at {offset:,}, which is not a multiple of {alignment}")
         if offset < free:
             raise ValueError(f"tensors {before!r} and {spec.name!r} share bytes")
         before, free = spec.name, offset + spec.nbytes
@@ -366,15 +332,15 @@ def _values(raw: bytes, at: int, number: int, count: int) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class GgufLayout:
+class GgufHeader:
     """What a GGUF file begins with: tensors follow in their order, each padded to a multiple of the alignment."""
 
-    fields: tuple[Field, ...]
-    tensors: tuple[TensorSpec, ...]
+    fields: tuple[MetadataField, ...]
+    tensors: tuple[GgufTensor, ...]
     alignment: int
 
     def padding(self, nbytes: int) -> bytes:
-        """Return the zeros after so many bytes."""
+        """Return the zeros that follow a number of bytes."""
         return bytes(-nbytes % self.alignment)
 
     def header(self) -> bytes:
@@ -390,6 +356,23 @@ class GgufLayout:
             offset = _aligned(offset + spec.nbytes, self.alignment)
         header = b"".join(parts)
         return header + self.padding(len(header))
+
+
+class GgufWriter:
+    """Writes the tensors of a `GgufHeader` into a file, in their order, some rows after the other."""
+
+    def __init__(self, file: BinaryIO, header: GgufHeader) -> None:
+        self._file, self._header = file, header
+        self._left = {spec.name: spec.nbytes for spec in header.tensors}
+        file.write(header.header())
+
+    def append(self, name: str, rows: Array) -> int:
+        """Write the next rows of a tensor, and return their bytes."""
+        self._file.write(np.ascontiguousarray(rows).view(np.uint8).data)
+        self._left[name] -= rows.nbytes
+        if not self._left[name]:
+            self._file.write(self._header.padding(self._file.tell()))
+        return rows.nbytes
 
 
 def _text(text: str) -> bytes:

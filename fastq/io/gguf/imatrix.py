@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.io.gguf.container import MAGIC, Field, GgufSource, open_gguf, string, uint32
+from fastq.io.gguf.container import MAGIC, GgufSource, MetadataField, open_gguf, string, uint32
 
 LONGEST_TEXT = 127  # bytes of a text that llama-quantize writes into the metadata
 SUMS, COUNTS = ".in_sum2", ".counts"
@@ -22,23 +22,14 @@ SUMS, COUNTS = ".in_sum2", ".counts"
 
 @dataclass(frozen=True)
 class Imatrix:
-    """An importance matrix.
+    """An importance matrix."""
 
-    Attributes
-    ----------
-    values : dict of str to ndarray of float32
-        For each tensor, its columns; for one of several matrices those of each in turn.
-    datasets : list of str
-        What it was computed from.
-    chunks : int
-        From how many pieces of text.
-    """
-
+    # for each tensor, its columns; for one of several matrices those of each in turn
     values: dict[str, NDArray[np.float32]]
-    datasets: list[str] = field(default_factory=list)
-    chunks: int = 0
+    datasets: list[str] = field(default_factory=list)  # what it was computed from
+    chunks: int = 0  # from how many pieces of text
 
-    def fields(self, path: Path) -> list[Field]:
+    def fields(self, path: Path) -> list[MetadataField]:
         """Return the fields that tell in a quantized file which matrix was used, as llama-quantize writes them."""
         fields = [string("quantize.imatrix.file", _shortened(str(path)))]
         if self.datasets:
@@ -52,10 +43,7 @@ class Imatrix:
 def load_imatrix(path: Path) -> Imatrix:
     """Return the importance matrix of a file, of the newer or the older format.
 
-    Raises
-    ------
-    ValueError
-        If the file is neither, ends too early, or has values that are not finite.
+    ValueError if the file is neither, ends too early, or has values that are not finite.
     """
     if not path.is_file():
         raise ValueError(f"importance matrix {path.name} is not a file")
@@ -107,7 +95,7 @@ def _from_legacy(data: bytes) -> Imatrix:
             name, at = _legacy_text(data, at)
             calls, size = struct.unpack_from("<ii", data, at)
             if size < 1 or at + 8 + 4 * size > len(data):
-                raise ValueError(f"it is no importance matrix: {name!r} would have {size:,} values")
+                raise ValueError(f"it is not an importance matrix: {name!r} would have {size:,} values")
             sums = np.frombuffer(data, "<f4", size, at + 8)
             values[name] = np.divide(sums, np.float32(max(calls, 1)), dtype=np.float32)
             at += 8 + 4 * size
@@ -116,14 +104,14 @@ def _from_legacy(data: bytes) -> Imatrix:
             (chunks,), at = struct.unpack_from("<i", data, at), at + 4
             datasets = [_legacy_text(data, at)[0]] if at < len(data) else []
     except struct.error:
-        raise ValueError("it is no importance matrix, or it ends too early") from None
+        raise ValueError("it is not an importance matrix, or it is truncated") from None
     return Imatrix(values, datasets, chunks)
 
 
 def _legacy_text(data: bytes, at: int) -> tuple[str, int]:
     (length,) = struct.unpack_from("<i", data, at)
     if not 0 <= length <= len(data) - at - 4:
-        raise ValueError("it is no importance matrix, or it ends too early")
+        raise ValueError("it is not an importance matrix, or it is truncated")
     end = at + 4 + length
     return data[at + 4 : end].split(b"\0")[0].decode("utf-8", "replace"), end
 

@@ -11,26 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
-from fastq.io.gguf.container import GgufSource, TensorSpec
+from fastq.io.gguf.container import GgufSource, GgufTensor
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What a file is called as a whole.
+    """What a file is called as a whole."""
 
-    Attributes
-    ----------
-    name : str
-        As llama-quantize takes it.
-    number : int
-        `general.file_type` of the file.
-    default : str
-        Type of the tensors that no rule names.
-    """
-
-    name: str
-    number: int
-    default: str
+    name: str  # as llama-quantize takes it
+    number: int  # `general.file_type` of the file
+    default: str  # type of the tensors that no rule names
 
 
 # include/llama.h, enum llama_ftype
@@ -131,7 +121,7 @@ _KEPT_WITHIN_OF = {
 _Q8_0_WITHIN_OF = {"glm5-next": ("attn_q_a", "attn_q_b", "nextn.eh_proj")}  # quantized to this, whatever the mix
 
 
-def is_quantized(spec: TensorSpec, architecture: str) -> bool:
+def is_quantized(spec: GgufTensor, architecture: str) -> bool:
     """Return whether llama-quantize changes the type of a tensor of a model at all."""
     name = spec.name
     named = name.endswith("weight") or len(name.encode()) == 5  # five bytes: where its test for the ending wraps around
@@ -162,7 +152,7 @@ def purpose_of(name: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorRole:
     """A tensor among those of its purpose."""
 
     model: Model
@@ -172,7 +162,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Rule:
+class TypeRule:
     """A type for the tensors of a purpose, in some mixes (all if none is named), under a condition.
 
     A rule without a type leaves a tensor in the default type of the mix.
@@ -181,70 +171,70 @@ class Rule:
     purpose: str
     kind: str | None
     mixes: str = ""
-    when: Callable[[Place], bool] = field(default=lambda place: True)
+    when: Callable[[TensorRole], bool] = field(default=lambda role: True)
 
-    def fits(self, purpose: str, mix: Mix, place: Place) -> bool:
+    def fits(self, purpose: str, mix: Mix, role: TensorRole) -> bool:
         """Return whether the rule is the one for a tensor."""
-        return purpose == self.purpose and (not self.mixes or mix.name in self.mixes.split()) and self.when(place)
+        return purpose == self.purpose and (not self.mixes or mix.name in self.mixes.split()) and self.when(role)
 
 
-def _more_bits(place: Place) -> bool:
+def _more_bits(role: TensorRole) -> bool:
     """Whether a layer is in the first or last eighth, or a third one between."""
-    first, last = place.layers // 8, 7 * place.layers // 8
-    return place.layer < first or place.layer >= last or (place.layer - first) % 3 == 2
+    first, last = role.layers // 8, 7 * role.layers // 8
+    return role.layer < first or role.layer >= last or (role.layer - first) % 3 == 2
 
 
-def _first(place: Place, part: int) -> bool:
-    return place.layer < place.layers // part
+def _first(role: TensorRole, part: int) -> bool:
+    return role.layer < role.layers // part
 
 
-def _falcon(place: Place) -> bool:
-    return place.model.architecture == "falcon"
+def _falcon(role: TensorRole) -> bool:
+    return role.model.architecture == "falcon"
 
 
-def _eight(place: Place) -> bool:
-    return place.model.experts == 8
+def _eight(role: TensorRole) -> bool:
+    return role.model.experts == 8
 
 
-def _grouped(place: Place) -> bool:
-    return place.model.group >= 4
+def _grouped(role: TensorRole) -> bool:
+    return role.model.group >= 4
 
 
 RULES = (
-    Rule(VALUES, "Q8_0", when=_eight),
-    Rule(VALUES, "Q4_K", "Q2_K", _grouped),
-    Rule(VALUES, "Q3_K", "Q2_K"),
-    Rule(VALUES, "Q5_K", "Q3_K_M", lambda place: place.layer < 2),
-    Rule(VALUES, "Q4_K", "Q3_K_M"),
-    Rule(VALUES, "Q5_K", "Q3_K_L"),
-    Rule(VALUES, "Q5_K", "IQ4_NL IQ4_XS", _grouped),
-    Rule(VALUES, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
-    Rule(VALUES, "Q5_K", "Q4_K_S", lambda place: place.layer < 4),
-    Rule(KEYS, "Q8_0", when=_eight),
-    Rule(DOWN, "Q3_K", "Q2_K"),
-    Rule(DOWN, "Q5_K", "Q3_K_M", lambda place: _first(place, 16)),
-    Rule(DOWN, "Q4_K", "Q3_K_M", lambda place: not _falcon(place) or _more_bits(place)),
-    Rule(DOWN, "Q4_K", "Q3_K_L", _falcon),
-    Rule(DOWN, "Q5_K", "Q3_K_L"),
-    Rule(DOWN, "Q6_K", "Q4_K_M", lambda place: _falcon(place) and _first(place, 16)),
-    Rule(DOWN, "Q5_K", "Q4_K_M", lambda place: _falcon(place) and _more_bits(place)),
-    Rule(DOWN, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
-    Rule(DOWN, "Q5_K", "IQ4_NL IQ4_XS", lambda place: _first(place, 8) and not place.has_imatrix),
-    Rule(DOWN, "Q5_K", "Q4_K_S", lambda place: _first(place, 8) and not _falcon(place)),
-    Rule(DOWN, "Q4_1", "Q4_0", lambda place: _first(place, 8) and place.has_imatrix),
-    Rule(DOWN, "Q5_1", "Q5_0", lambda place: _first(place, 8) and place.has_imatrix),
-    Rule(ATTENTION, "Q4_K", "Q3_K_L", _falcon),
-    Rule(ATTENTION, None, when=_falcon),
-    Rule(ATTENTION, "Q5_K", "Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS", _eight),
-    Rule(ATTENTION, None, when=_eight),
-    Rule(ATTENTION, "Q3_K", "Q2_K"),
-    Rule(ATTENTION, "Q4_K", "Q3_K_M"),
-    Rule(ATTENTION, "Q5_K", "Q3_K_L"),
-    Rule(EMBEDDING, "Q4_K", "TQ1_0 TQ2_0"),
+    TypeRule(VALUES, "Q8_0", when=_eight),
+    TypeRule(VALUES, "Q4_K", "Q2_K", _grouped),
+    TypeRule(VALUES, "Q3_K", "Q2_K"),
+    TypeRule(VALUES, "Q5_K", "Q3_K_M", lambda role: role.layer < 2),
+    TypeRule(VALUES, "Q4_K", "Q3_K_M"),
+    TypeRule(VALUES, "Q5_K", "Q3_K_L"),
+    TypeRule(VALUES, "Q5_K", "IQ4_NL IQ4_XS", _grouped),
+    TypeRule(VALUES, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
+    TypeRule(VALUES, "Q5_K", "Q4_K_S", lambda role: role.layer < 4),
+    TypeRule(KEYS, "Q8_0", when=_eight),
+    TypeRule(DOWN, "Q3_K", "Q2_K"),
+    TypeRule(DOWN, "Q5_K", "Q3_K_M", lambda role: _first(role, 16)),
+    TypeRule(DOWN, "Q4_K", "Q3_K_M", lambda role: not _falcon(role) or _more_bits(role)),
+    TypeRule(DOWN, "Q4_K", "Q3_K_L", _falcon),
+    TypeRule(DOWN, "Q5_K", "Q3_K_L"),
+    TypeRule(DOWN, "Q6_K", "Q4_K_M", lambda role: _falcon(role) and _first(role, 16)),
+    TypeRule(DOWN, "Q5_K", "Q4_K_M", lambda role: _falcon(role) and _more_bits(role)),
+    TypeRule(DOWN, "Q6_K", "Q4_K_M Q5_K_M", _more_bits),
+    TypeRule(DOWN, "Q5_K", "IQ4_NL IQ4_XS", lambda role: _first(role, 8) and not role.has_imatrix),
+    TypeRule(DOWN, "Q5_K", "Q4_K_S", lambda role: _first(role, 8) and not _falcon(role)),
+    TypeRule(DOWN, "Q4_1", "Q4_0", lambda role: _first(role, 8) and role.has_imatrix),
+    TypeRule(DOWN, "Q5_1", "Q5_0", lambda role: _first(role, 8) and role.has_imatrix),
+    TypeRule(ATTENTION, "Q4_K", "Q3_K_L", _falcon),
+    TypeRule(ATTENTION, None, when=_falcon),
+    TypeRule(ATTENTION, "Q5_K", "Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS", _eight),
+    TypeRule(ATTENTION, None, when=_eight),
+    TypeRule(ATTENTION, "Q3_K", "Q2_K"),
+    TypeRule(ATTENTION, "Q4_K", "Q3_K_M"),
+    TypeRule(ATTENTION, "Q5_K", "Q3_K_L"),
+    TypeRule(EMBEDDING, "Q4_K", "TQ1_0 TQ2_0"),
 )
 _RAISED = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}  # values of a model of 70B, which are an eighth of the queries
 
-# Types for rows that are no whole blocks; F16 where these have no place either
+# Types for rows that are no whole blocks; F16 where these have no role either
 FALLBACKS = {
     "IQ4_XS": "IQ4_NL",
     "Q2_K": "Q4_0",
@@ -261,90 +251,80 @@ FALLBACKS = {
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the caller wants otherwise: the options of llama-quantize of the same names.
+class TypeOverrides:
+    """What the caller wants otherwise: the options of llama-quantize of the same names."""
 
-    Attributes
-    ----------
-    pure : bool
-        No rules: all tensors get the default type.
-    tensor_types : sequence of (pattern, type)
-        For tensors in whose name the pattern is found; the first counts.
-    output_type, embedding_type : str, optional
-        For output.weight, and for the token embeddings.
-    """
-
-    pure: bool = False
+    pure: bool = False  # no rules: all tensors get the default type
+    # for tensors in whose name the pattern is found; the first counts
     tensor_types: Sequence[tuple[re.Pattern[str], str]] = ()
-    output_type: str | None = None
+    output_type: str | None = None  # for output.weight, and for the token embeddings
     embedding_type: str | None = None
 
 
-def in_order(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+def in_order(specs: Iterable[GgufTensor]) -> list[GgufTensor]:
     """Return tensors in the order in which llama.cpp writes them: by layer, then by name."""
     return sorted(specs, key=lambda spec: (_layer(spec.name), spec.name.encode()))
 
 
 def choose_types(
-    model: Model, specs: Sequence[TensorSpec], mix: Mix, wishes: Wishes, *, has_imatrix: bool = False
+    model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, *, has_imatrix: bool = False
 ) -> dict[str, TensorType]:
     """Return the type of each tensor, in the order of `in_order`, that llama-quantize gives it.
 
-    Raises
-    ------
-    ValueError
-        If experts are in no layer, or beyond the last.
+    ValueError if experts are in no layer, or beyond the last.
     """
-    choice = _Choice(model, specs, mix, wishes, has_imatrix)
-    return {spec.name: choice.type_of(spec) for spec in specs}
+    types = _Types(model, specs, mix, overrides, has_imatrix)
+    return {spec.name: types.type_of(spec) for spec in specs}
 
 
-class _Choice:
+class _Types:
     """Counts the tensors of a purpose, because llama-quantize takes their number for the layer."""
 
-    def __init__(self, model: Model, specs: Sequence[TensorSpec], mix: Mix, wishes: Wishes, has_imatrix: bool) -> None:
-        self._model, self._mix, self._wishes, self._has_imatrix = model, mix, wishes, has_imatrix
+    def __init__(
+        self, model: Model, specs: Sequence[GgufTensor], mix: Mix, overrides: TypeOverrides, has_imatrix: bool
+    ) -> None:
+        self._model, self._mix, self._overrides, self._has_imatrix = model, mix, overrides, has_imatrix
         purposes = [purpose_of(spec.name) for spec in specs]
         self._tied = OUTPUT not in purposes
         self._counts = {VALUES: purposes.count(VALUES), DOWN: model.layers}
         self._seen = dict.fromkeys(self._counts, 0)
 
-    def type_of(self, spec: TensorSpec) -> TensorType:
+    def type_of(self, spec: GgufTensor) -> TensorType:
         if not is_quantized(spec, self._model.architecture):
             return spec.kind
         return _fitting(TENSOR_TYPES[self._wanted(spec)], spec.shape[-1])
 
-    def _wanted(self, spec: TensorSpec) -> str:
-        wishes, purpose = self._wishes, purpose_of(spec.name)
-        named = next((kind for pattern, kind in wishes.tensor_types if pattern.search(spec.name)), None)
-        direct = {EMBEDDING: wishes.embedding_type, OUTPUT: wishes.output_type}.get(purpose or "")
+    def _wanted(self, spec: GgufTensor) -> str:
+        overrides, purpose = self._overrides, purpose_of(spec.name)
+        named = next((kind for pattern, kind in overrides.tensor_types if pattern.search(spec.name)), None)
+        direct = {EMBEDDING: overrides.embedding_type, OUTPUT: overrides.output_type}.get(purpose or "")
         if direct and not (named and spec.name == PER_LAYER):
             return direct
         if named:
             return named
-        if wishes.pure:
+        if overrides.pure:
             return self._mix.default
         if any(part in spec.name for part in _Q8_0_WITHIN_OF.get(self._model.architecture, ())):
             return "Q8_0"
         if purpose is None:
             return self._mix.default
         if purpose == OUTPUT or (purpose == EMBEDDING and self._tied):
-            return wishes.output_type or self._for_output(spec)
+            return overrides.output_type or self._for_output(spec)
         return self._by_rule(spec.name, purpose)
 
-    def _for_output(self, spec: TensorSpec) -> str:
+    def _for_output(self, spec: GgufTensor) -> str:
         default = TENSOR_TYPES[self._mix.default]
         if self._model.architecture == "falcon" or spec.shape[-1] % default.block or default.name == "Q8_0":
             return "Q8_0"
         return "Q6_K"
 
     def _by_rule(self, name: str, purpose: str) -> str:
-        place = self._place(name, purpose)
-        rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, place)), None)
+        role = self._role(name, purpose)
+        rule = next((rule for rule in RULES if rule.fits(purpose, self._mix, role)), None)
         kind = (rule.kind if rule else None) or self._mix.default
         return _RAISED.get(kind, kind) if purpose == VALUES and self._model.is_70b else kind
 
-    def _place(self, name: str, purpose: str) -> Place:
+    def _role(self, name: str, purpose: str) -> TensorRole:
         layer, layers = self._seen.get(purpose, 0), self._counts.get(purpose, 0)
         if purpose in self._seen:
             self._seen[purpose] += 1
@@ -352,11 +332,11 @@ class _Choice:
             layer = _layer(name)
             if not 0 <= layer < layers:
                 raise ValueError(f"tensor {name!r} is in none of the {layers} layers of {self._model.architecture!r}")
-        return Place(self._model, layer, layers, self._has_imatrix)
+        return TensorRole(self._model, layer, layers, self._has_imatrix)
 
 
 def _fitting(kind: TensorType, columns: int) -> TensorType:
-    """Return a type for rows of so many values: the type, the one that replaces it, or F16."""
+    """Return a type for rows of a length: the type, the one that replaces it, or F16."""
     if columns % kind.block:
         kind = TENSOR_TYPES[FALLBACKS.get(kind.name, "F16")]
     return TENSOR_TYPES["F16"] if columns % kind.block else kind

@@ -26,7 +26,7 @@ from fastq.engine.simd import (
 )
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
-from fastq.kernels.spec import min_max_identities
+from fastq.kernels.spec import first_min_max
 
 
 @specialize
@@ -56,7 +56,7 @@ def nan_in_halves(x):
 
 @njit
 def min_max(src, i, end):
-    """Reduce src[i:end] to its minimum and maximum, NaN passed over, and whether there was one."""
+    """Reduce src[i:end], some elements, to its minimum and maximum, NaN passed over, and whether there was one."""
     wide, narrow, few = loaded_lanes(4, src), loaded_lanes(1, src), few_lanes(src)
     # four registers are enough independent chains to hide the latency of a minimum
     if end - i >= count(wide):
@@ -65,8 +65,9 @@ def min_max(src, i, end):
         return _min_max(src, i, end, narrow)
     if end - i >= count(few):
         return _min_max(src, i, end, few)
-    lo, hi = min_max_identities(load_elements(src, i, dtype_of(src)))
-    nan = False
+    x = load_elements(src, i, dtype_of(src))
+    (lo, hi), nan = first_min_max(x), x != x
+    i += 1
     while i < end:
         x = load_elements(src, i, dtype_of(src))
         lo, hi, nan = minimum(x, lo), maximum(x, hi), nan | (x != x)
@@ -79,8 +80,7 @@ def _min_max(src, i, end, vec):
     n = count(vec)
     last = end - n
     x = load_elements(src, i, vec)
-    los, his = min_max_identities(x)
-    los, his, nans = minimum(x, los), maximum(x, his), nan_in_halves(x)
+    (los, his), nans = first_min_max(x), nan_in_halves(x)
     i = min(i + n - misalignment(src, i, vec), last)
     while True:
         prefetch_lanes(src, i + PREFETCH, vec)

@@ -15,16 +15,11 @@ from fastq.engine.simd import (
     advance,
     any_lane,
     bitcast,
-    bits_to_mask,
     bounded_to_integer,
-    cast_pointer,
     constant,
-    convert,
     dtype_of,
     full_like,
-    join,
     load,
-    lower,
     mask_to_bits,
     maximum,
     minimum,
@@ -32,16 +27,14 @@ from fastq.engine.simd import (
     scratch,
     select,
     store,
-    upper,
 )
 from fastq.formats.gguf import BLOCK
+from fastq.kernels.ggml.fields import store_block
 from fastq.kernels.ggml.spec import (
     GROUP,
-    from_half,
     half,
     is_special,
     nbytes,
-    scale_beside,
     streams,
     values_from,
 )
@@ -107,9 +100,7 @@ def _quantize_group(spec, src, dst):
     for k in range(GROUP):
         prefetch_block(spec, src, k * BLOCK + BLOCKS_AHEAD)
         codes = codes_of(spec, values(spec, src, k * BLOCK), inverses[k], shifts[k])
-        i = k * nbytes(spec)
-        store_parameters(spec, dst, i, scales[k], minima[k])
-        store_codes(spec, dst, i, codes)
+        store_block(spec, dst, k * nbytes(spec), scales[k], minima[k], codes)
     return any_lane(p.refused | extremes.nan)
 
 
@@ -248,137 +239,3 @@ def codes_of(spec, x, inverse, shift):
         return bounded_to_integer(minimum((x - shift) * inverse + constant(0.5, x), constant(most, x)), types.int32)
 
     return {"magnitude": half_away, "signed": signed_extreme, "range": from_lowest}[spec.row.extent]
-
-
-@specialize
-def store_parameters(spec, dst, i, scale, least):
-    """Store the parameters of the block at dst[i]."""
-    bits = spec.parameter.bits
-
-    def one(spec, dst, i, scale, least):
-        store(cast_pointer(advance(dst, i), bits), 0, scale)
-
-    def two(spec, dst, i, scale, least):
-        where = cast_pointer(advance(dst, i), bits)
-        store(where, 0, scale)
-        store(where, 1, least)
-
-    return two if spec.row.extent == "range" else one
-
-
-@specialize
-def store_codes(spec, dst, i, codes):
-    """Store the codes of the block at dst[i]."""
-    head, bits = spec.row.head, spec.row.bits
-
-    def bytes_(spec, dst, i, codes):
-        store(dst, i + head, convert(codes, types.uint8))
-
-    def nibbles(spec, dst, i, codes):
-        store_nibbles(dst, i + head, codes)
-
-    def nibbles_and_fifth_bits(spec, dst, i, codes):
-        store(cast_pointer(advance(dst, i + head), types.uint32), 0, mask_to_bits(codes > constant(15, codes)))
-        store_nibbles(dst, i + head + 4, codes)
-
-    return {8: bytes_, 4: nibbles, 5: nibbles_and_fifth_bits}[bits]
-
-
-@njit
-def store_nibbles(dst, i, codes):
-    """Store the four low bits of codes to dst[i] onwards, the first half of the codes in the low halves of bytes."""
-    low, high = lower(codes), upper(codes)
-    store(dst, i, convert((low & constant(15, low)) | (high << constant(4, high)), types.uint8))
-
-
-# --- dequantize -------------------------------------------------------------------------------------------------------
-
-
-@njit
-def dequantize_blocks(spec, operands, args, units):
-    """Decode blocks start..stop; src and dst begin with block `origin`."""
-    src, dst = advance(operands.src, -units.origin * nbytes(spec)), advance(operands.dst, -units.origin * BLOCK)
-    p = stream_groups(spec, src, dst, units.start, units.stop)
-    while p < units.stop:
-        store_values(spec, src, p, dst, p * BLOCK)
-        p += 1
-    return 0
-
-
-@njit
-def store_values(spec, src, p, dst, i):
-    """Decode block p to dst[i] onwards."""
-    at = p * nbytes(spec)
-    prefetch(src, at + nbytes(spec) * GROUP)
-    value = values_at(spec, src, at)
-    # stores of half a register: NumPy's arrays begin 16 bytes after a line, and whole registers would all cross one
-    first, second = lower(value), upper(value)
-    store(dst, i, lower(first))
-    store(dst, i + 8, upper(first))
-    store(dst, i + 16, lower(second))
-    store(dst, i + 24, upper(second))
-
-
-@specialize
-def values_at(spec, src, i):
-    """Dequantize the block at src[i]."""
-    zero, bits = spec.row.zero, spec.parameter.bits
-
-    def scaled(spec, src, i):
-        q = codes_at(spec, src, i)
-        where = cast_pointer(advance(src, i), bits)
-        return convert(q - constant(zero, q), types.float32) * from_half(spec, load(where, 0, bits))
-
-    def scaled_and_moved(spec, src, i):
-        q = convert(codes_at(spec, src, i), types.float32)
-        where = cast_pointer(advance(src, i), bits)
-        scale, least = from_half(spec, load(where, 0, bits)), from_half(spec, load(where, 1, bits))
-        return q * scale_beside(least, scale) + least
-
-    return scaled_and_moved if spec.row.extent == "range" else scaled
-
-
-@specialize
-def codes_at(spec, src, i):
-    """Load the codes of the block at src[i] as int32."""
-    head, bits = spec.row.head, spec.row.bits
-    row = Vec(types.uint8, BLOCK)
-
-    def bytes_(spec, src, i):
-        return convert(convert(load(src, i + head, row), types.int8), types.int32)
-
-    def nibbles(spec, src, i):
-        return load_nibbles(src, i + head)
-
-    def nibbles_and_fifth_bits(spec, src, i):
-        high = bits_to_mask(load(cast_pointer(advance(src, i + head), types.uint32), 0, types.uint32))
-        q = load_nibbles(src, i + head + 4)
-        return select(high, q | constant(16, q), q)
-
-    return {8: bytes_, 4: nibbles, 5: nibbles_and_fifth_bits}[bits]
-
-
-@njit
-def load_nibbles(src, i):
-    """Load what `store_nibbles` wrote to src[i] onwards."""
-    both = convert(load(src, i, _NIBBLES), types.int32)
-    return join(both & constant(15, both), both >> constant(4, both))
-
-
-@specialize
-def stream_groups(spec, src, dst, start, stop):
-    """Decode whole groups of blocks from `start` on past the cache, where the spec says so; return where that ended."""
-    return _stream_groups if spec.streaming else lambda spec, src, dst, start, stop: start
-
-
-@njit
-def _stream_groups(spec, src, dst, start, stop):
-    stage, p = stage_at(scratch(_ROOM, types.uint8), advance(dst, start * BLOCK)), start
-    while p <= stop - GROUP:
-        values_of_group = cast_pointer(write_pointer(stage), types.float32)
-        for k in range(GROUP):
-            store_values(spec, src, p + k, values_of_group, k * BLOCK)
-        stage = flush(stage, _STAGED * 4)
-        p += GROUP
-    store_tail(stage)
-    return p

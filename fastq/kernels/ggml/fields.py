@@ -1,60 +1,264 @@
-"""Rows of bytes of sixteen blocks side by side: byte k of row i is byte i of block k."""
+"""Bytes of blocks of GGUF, written and read as the table of fields of a format says.
+
+Sixteen blocks side by side are numbers in memory, number n of all of them at ``n * LANES``, and rows of bytes likewise.
+Instructions are made here field by field, without loops: all shifts and places are constants.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from llvmlite import ir
 from numba import types
 
-from fastq.engine.jit import njit
-from fastq.engine.simd import Vec, constant, convert, full, load, store
+from fastq.engine.jit import intrinsic
+from fastq.engine.simd import Vec, emit_shuffle
+from fastq.formats.gguf import BlockFormat, Field
 from fastq.kernels.ggml.spec import GROUP
 
 LANES = GROUP
-_U8 = Vec(types.uint8, LANES)
-_FOUR = Vec(types.uint8, 4 * LANES)  # four rows
+_MOST = 4  # rows that are written at a time, a cache line
+
+_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
 
-@njit
-def store_row(rows, i, numbers):
-    """Store the lowest bits of integers as row i."""
-    store(rows, i * LANES, convert(numbers, types.uint8))
+class BlockNumbers(NamedTuple):
+    """Pointers to the numbers of sixteen blocks: float16 parameters or scales of 8 bits, and bytes."""
+
+    d: Any
+    min: Any
+    scales: Any
+    mins: Any
+    codes: Any
 
 
-@njit
-def store_half(rows, i, bits):
-    """Store float16 parameters as rows i and i + 1."""
-    store_row(rows, i, bits)
-    store_row(rows, i + 1, bits >> constant(8, bits))
+def _runs(field: Field, most: int) -> Iterator[tuple[int, int, list[int]]]:
+    """Yield the first byte of words that follow each other, how many they are, and the first number of each part."""
+    together = math.gcd(most, field.stride) if field.word == 1 else 1
+    for w in range(0, field.words, together):
+        group, i = divmod(w, field.stride)
+        firsts = [field.first + (group * field.parts + k) * field.stride + i for k in range(field.parts)]
+        yield field.at + w * field.word, together, firsts
 
 
-@njit
-def nibbles(rows, at, codes, low, high, count):
-    """Store codes from `low` and from `high` on in the halves of so many rows, a multiple of four."""
-    for i in range(0, count, 4):
-        a, b = load(codes, (low + i) * LANES, _FOUR), load(codes, (high + i) * LANES, _FOUR)
-        store(rows, (at + i) * LANES, (a & constant(15, a)) | (b << constant(4, b)))
+def _splat(kind: ir.Type, number: int) -> ir.Constant:
+    return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
 
 
-@njit
-def columns(rows, at, codes, first, shift, bits, parts, stride, count):
-    """Store so many rows, a multiple of four, of which row i has a field of each of the codes i + k * stride."""
-    mask = (1 << bits) - 1
-    for i in range(0, count, 4):
-        row = full(0, _FOUR)
-        for k in range(parts):
-            code = load(codes, (first + i + k * stride) * LANES, _FOUR)
-            field = (code >> constant(shift, code)) & constant(mask, code)
-            row = row | (field << constant(bits * k, code))
-        store(rows, (at + i) * LANES, row)
+def _shifted(builder, value, left: int):
+    """Emit a shift to the left, or to the right where `left` is negative."""
+    if left == 0:
+        return value
+    return (builder.shl if left > 0 else builder.lshr)(value, _splat(value.type, abs(left)))
 
 
-@njit
-def neighbours(rows, at, codes, shift, bits, parts, count):
-    """Store so many rows, each of a field of as many codes as there are parts, one after the other."""
-    mask = (1 << bits) - 1
-    for i in range(count):
-        row = full(0, _U8)
-        for k in range(parts):
-            code = load(codes, (i * parts + k) * LANES, _U8)
-            field = (code >> constant(shift, code)) & constant(mask, code)
-            row = row | (field << constant(bits * k, code))
-        store(rows, (at + i) * LANES, row)
+def _masked(builder, value, bits: int):
+    return builder.and_(value, _splat(value.type, (1 << bits) - 1))
+
+
+def _placed(builder, form: BlockFormat, field: Field, number, k: int):
+    """Emit the bits of part k of a word; the highest bits of a number are not cut off."""
+    number = _shifted(builder, number, -field.shift)
+    if field.shift + field.bits < form.width(field.of):
+        number = _masked(builder, number, field.bits)
+    return _shifted(builder, number, field.low + k * field.bits)
+
+
+def _digits(builder, numbers: list[Any]):
+    """Emit the byte whose digits in base 3 are these: a fraction of 243, as one of 256, rounded up."""
+    wide = ir.VectorType(_I32, numbers[0].type.count)
+    total = _splat(wide, 0)
+    for k in range(5):
+        total = builder.mul(total, _splat(wide, 3))
+        if k < len(numbers):
+            total = builder.add(total, builder.zext(numbers[k], wide))
+    total = builder.add(_shifted(builder, total, 8), _splat(wide, 242))
+    return _shifted(builder, builder.mul(total, _splat(wide, 69043)), -24)  # over 243
+
+
+def _vector_at(builder, memory, index, count: int):
+    """Emit a pointer to so many elements."""
+    kind = ir.VectorType(memory.type.pointee, count)
+    return builder.bitcast(builder.gep(memory, [index]), kind.as_pointer())
+
+
+def _loaded(builder, memory, index, count: int):
+    value = builder.load(_vector_at(builder, memory, index, count))
+    value.align = 1
+    return value
+
+
+def _stored(builder, memory, index, value):
+    builder.store(value, _vector_at(builder, memory, index, value.type.count)).align = 1
+
+
+def _emit_rows(builder, form: BlockFormat, fields: tuple[Field, ...], memories: Any, most: int) -> dict[int, Any]:
+    """Emit rows of bytes of the numbers in memory, the first of so many together by its number."""
+    rows: dict[int, Any] = {}
+    for field in fields:
+        for at, together, firsts in _runs(field, most):
+            numbers = [_loaded(builder, memories[field.of], _I64(n * LANES), together * LANES) for n in firsts]
+            if field.base == 3:
+                word = _digits(builder, numbers)
+            else:
+                parts = [_placed(builder, form, field, number, k) for k, number in enumerate(numbers)]
+                word = parts[0]
+                for part in parts[1:]:
+                    word = builder.or_(word, part)
+            for k in range(field.word):
+                row = _shifted(builder, word, -8 * k)
+                if row.type.element != _I8:
+                    row = builder.trunc(row, ir.VectorType(_I8, together * LANES))
+                rows[at + k] = builder.or_(rows[at + k], row) if at + k in rows else row
+    return rows
+
+
+def _memories(builder, numbers: types.NamedTuple, value) -> dict[str, Any]:
+    return {name: builder.extract_value(value, k) for k, name in enumerate(numbers.fields)}
+
+
+@intrinsic
+def pack(typingctx, spec, numbers, rows):
+    """Write the bytes of sixteen blocks as rows."""
+
+    def emit(context, builder, sig, args):
+        memories = _memories(builder, numbers, args[1])
+        for at, row in _emit_rows(builder, spec.row, spec.row.fields, memories, _MOST).items():
+            _stored(builder, args[2], _I64(at * LANES), row)
+        return context.get_dummy_value()
+
+    return types.void(spec, numbers, rows), emit
+
+
+@intrinsic
+def keep_stored(typingctx, spec, numbers):
+    """Write the scales and smallest values of sub-blocks as a reader finds them: some fall into bits of others."""
+    form, names = spec.row, ("scales", "mins")
+
+    def emit(context, builder, sig, args):
+        memories = _memories(builder, numbers, args[1])
+        rows = _emit_rows(builder, form, form.fields_of(*names), memories, 1)
+        found: dict[tuple[str, int], Any] = {}
+        for field in form.fields_of(*names):
+            for at, _, firsts in _runs(field, 1):
+                for k, n in enumerate(firsts):
+                    bits = _masked(builder, _shifted(builder, rows[at], -field.low - k * field.bits), field.bits)
+                    bits = _shifted(builder, bits, field.shift)
+                    found[field.of, n] = builder.or_(found[field.of, n], bits) if (field.of, n) in found else bits
+        for (name, n), value in found.items():
+            _stored(builder, memories[name], _I64(n * LANES), value)
+        return context.get_dummy_value()
+
+    return types.void(spec, numbers), emit
+
+
+@intrinsic
+def store_block(typingctx, spec, dst, i, d, least, codes):
+    """Store the numbers of one block to dst[i] onwards: bits of float16 parameters, and all codes as int32 lanes."""
+    form = spec.row
+
+    def emit(context, builder, sig, args):
+        _, dst, start, d, least, codes = args
+        for field in form.fields:
+            where = builder.gep(dst, [builder.add(start, _I64(field.at))])
+            value = _codes_in(builder, form, field, codes) if field.of == "codes" else {"d": d, "min": least}[field.of]
+            builder.store(value, builder.bitcast(where, value.type.as_pointer())).align = 1
+        return context.get_dummy_value()
+
+    return types.void(spec, dst, types.intp, types.uint16, types.uint16, codes), emit
+
+
+def _codes_in(builder, form: BlockFormat, field: Field, codes):
+    """Emit the bytes of a field of codes of which there is a lane each."""
+    if field.bits == field.stride == 1:  # a mask of lanes is those bits
+        mask = builder.trunc(_shifted(builder, codes, -field.shift), ir.VectorType(ir.IntType(1), field.numbers))
+        return builder.bitcast(mask, ir.IntType(field.numbers))
+    firsts = [numbers for _, _, numbers in _runs(field, 1)]
+    value = None
+    for k in range(field.parts):
+        part = _placed(builder, form, field, emit_shuffle(builder, codes, [numbers[k] for numbers in firsts]), k)
+        value = part if value is None else builder.or_(value, part)
+    return builder.trunc(value, ir.VectorType(_I8, field.words))
+
+
+# --- read -------------------------------------------------------------------------------------------------------------
+
+
+def _emit_numbers(builder, form: BlockFormat, of: str, src, first: int, n: int):
+    """Emit n numbers of a kind of the block at src, as bytes."""
+    value = None
+    for field in form.fields_of(of):
+        if field.first <= first < field.first + field.numbers:
+            bits = _emit_field(builder, field, src, first - field.first, n)
+            value = bits if value is None else builder.or_(value, bits)
+    return value
+
+
+def _emit_field(builder, field: Field, src, first: int, n: int):
+    """Emit the bits that a field has of n of its numbers."""
+    lanes = ir.VectorType(_I8, n)
+    if field.bits == field.stride == 1:  # those bits are a mask of lanes
+        word = _loaded(builder, src, _I64(field.at + first // 8), n // 8)
+        mask = builder.bitcast(word, ir.VectorType(ir.IntType(1), n))
+        return _shifted(builder, builder.zext(mask, lanes), field.shift)
+    if n > field.stride:
+        halves = [_emit_field(builder, field, src, k, n // 2) for k in (first, first + n // 2)]
+        return emit_shuffle(builder, halves[0], list(range(n)), halves[1])
+    part, i = divmod(first, field.stride)
+    group, k = divmod(part, field.parts)
+    word = _loaded(builder, src, _I64(field.at + group * field.stride + i), n)
+    if field.base == 3:  # the highest digit, after a multiplication of which a byte is left
+        word, wide = builder.mul(word, _splat(lanes, 3**k % 256)), ir.VectorType(ir.IntType(16), n)
+        return builder.trunc(_shifted(builder, builder.mul(builder.zext(word, wide), _splat(wide, 3)), -8), lanes)
+    bits = _masked(builder, _shifted(builder, word, -field.low - k * field.bits), field.bits)
+    return _shifted(builder, bits, field.shift)
+
+
+def with_all_codes(each: Any) -> Any:
+    """Make what calls ``each(spec, n, codes, context)`` with sixteen codes at a time of a block, from number n on."""
+
+    @intrinsic
+    def call_each(typingctx, spec, src, context):
+        called = typingctx.resolve_value_type(each)
+        signature = called.get_call_type(typingctx, (spec, types.intp, Vec(types.uint8, LANES), context), {})
+
+        def emit(target, builder, sig, args):
+            function = target.get_function(called, signature)
+            for n in range(0, spec.row.size, 2 * LANES):
+                both = [_emit_numbers(builder, spec.row, "codes", args[1], k, LANES) for k in (n, n + LANES)]
+                for k, codes in zip((n, n + LANES), both, strict=True):
+                    function(builder, [args[0], _I64(k), codes, args[2]])
+            target.add_linking_libs(function.libs)
+            return target.get_dummy_value()
+
+        return types.void(spec, src, context), emit
+
+    return call_each
+
+
+def _whole(of: str, doc: str) -> Any:
+    """Make an intrinsic that loads all numbers of a kind of the block at src, as bytes."""
+
+    def all_of(typingctx, spec, src):
+        count = spec.row.count(of)
+        parts = sorted({field.first for field in spec.row.fields_of(of)})
+
+        def emit(context, builder, sig, args):
+            value = None
+            for first, stop in pairwise([*parts, count]):
+                part = _emit_numbers(builder, spec.row, of, args[1], first, stop - first)
+                value = part if value is None else emit_shuffle(builder, value, list(range(stop)), part)
+            return value
+
+        return Vec(types.uint8, count)(spec, src), emit
+
+    all_of.__name__, all_of.__doc__ = f"{of}_of", doc
+    return intrinsic(all_of)
+
+
+scales_of = _whole("scales", "Load the scales of sub-blocks.")
+mins_of = _whole("mins", "Load the smallest values of sub-blocks.")
+units_of = _whole("d", "Load scales of 8 bits.")

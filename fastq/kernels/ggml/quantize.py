@@ -1,7 +1,7 @@
 """Loops that quantize sixteen blocks of GGUF side by side: lane k of every Vec belongs to block k.
 
-The values of a group are transposed in memory, so that number i of all blocks is one Vec. Parameters and codes of a
-format (`quantize_group`) give rows of bytes in the same order, which are transposed back.
+The values of a group are transposed in memory, so that number i of all blocks is one Vec. A format makes the numbers of
+blocks of them (`quantize_group`), whose fields are rows of bytes in the same order, which are transposed back.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from fastq.engine.simd import (
     scratch,
     store,
 )
+from fastq.kernels.ggml.fields import BlockNumbers, pack
 from fastq.kernels.ggml.scaled_and_codebook import quantize_group
-from fastq.kernels.ggml.search import F32, I32, LANES, U8, VALUES
-from fastq.kernels.ggml.spec import GROUP, nbytes, size, values_from
+from fastq.kernels.ggml.search import F32, I32, LANES, SUBS, U8, VALUES
+from fastq.kernels.ggml.spec import GROUP, is_special, nbytes, size, values_from
 from fastq.kernels.ggml.weights import BlockGroup
 from fastq.kernels.status import HAS_INFINITE_RANGE
 
 _SQUARE = LANES * LANES
 _HALF = _SQUARE // 2
-_LINE = Vec(types.uint8, LINE)
+_LINE, _HALVES = Vec(types.uint8, LINE), Vec(types.uint16, LANES)
 _ROOM = 224 * LANES  # bytes of a group, in whole rows of Vecs
 _RESULTS = _ROOM + LINE  # bytes of a group, the last ones of which are written as whole Vecs
 
@@ -49,6 +50,13 @@ def quantize_groups(spec, operands, args, units):
     x, importance = scratch(VALUES, types.float32), scratch(VALUES, types.float32)
     offsets, means = scratch(LANES, types.int64), scratch(LANES, types.float32)
     rows, results = scratch(_ROOM, types.uint8), scratch(_RESULTS, types.uint8)
+    numbers = BlockNumbers(
+        scratch(SUBS, types.uint16),
+        scratch(LANES, types.uint16),
+        scratch(SUBS, types.uint8),
+        scratch(SUBS, types.uint8),
+        scratch(VALUES, types.uint8),
+    )
     p, row, refused = units.start, -1, False
     while p < units.stop:
         blocks = min(units.stop - p, GROUP)
@@ -56,11 +64,28 @@ def quantize_groups(spec, operands, args, units):
             offsets[k] = (p + min(k, blocks - 1)) * size(spec)
         refused |= any_lane(load_group(spec, src, offsets, x) >= full(limit(spec), I32))
         row = load_importance(spec, operands, args, p, blocks, (row, src, offsets, importance, means))
-        refused |= any_lane(quantize_group(spec, BlockGroup(x, importance, means), rows))
+        quantize_group(spec, BlockGroup(x, importance, means), numbers)
+        refused |= not are_finite(spec, numbers)
+        pack(spec, numbers, rows)
         store_rows(rows, nbytes(spec), results)
         copy(results, advance(dst, p * nbytes(spec)), blocks * nbytes(spec))
         p += GROUP
     return HAS_INFINITE_RANGE * refused
+
+
+@specialize
+def are_finite(spec, numbers):
+    """Whether the float16 parameters of all blocks are finite."""
+    if spec.row.width("d") < 16:
+        return lambda spec, numbers: True
+    if not spec.row.has_minimum:
+        return lambda spec, numbers: not any_lane(is_special(spec, load(numbers.d, 0, _HALVES)))
+
+    def both(spec, numbers):
+        d, least = load(numbers.d, 0, _HALVES), load(numbers.min, 0, _HALVES)
+        return not any_lane(is_special(spec, d) | is_special(spec, least))
+
+    return both
 
 
 @specialize

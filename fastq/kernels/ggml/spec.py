@@ -6,7 +6,7 @@ from numba import types
 from numba.core.extending import models, register_model
 
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import Vec, constant, convert, load, select
+from fastq.engine.simd import Vec, bitcast, constant, convert, full_like, load, select
 from fastq.formats.gguf import BlockFormat
 from fastq.kernels.minifloat import Minifloat, decode, encode
 
@@ -104,3 +104,30 @@ def is_special(spec, bits):
     """Mask of parameters that are infinite or NaN."""
     infinity = spec.parameter.row.infinity
     return lambda spec, bits: (bits & constant(infinity, bits)) == constant(infinity, bits)
+
+
+@specialize
+def step_of(spec, scale):
+    """Return half of what scales of 8 bits, as int32 lanes, stand for as float32: codes are looked up doubled."""
+
+    def power(spec, scale):
+        subnormal = select(scale == constant(0, scale), full_like(0x200000, scale), full_like(0x400000, scale))
+        normal = (scale - constant(1, scale)) << constant(23, scale)
+        return bitcast(select(scale < constant(2, scale), subnormal, normal), types.float32)
+
+    def e4m3(spec, scale):
+        mantissa = scale & constant(7, scale)
+        exponent = (scale >> constant(3, scale)) & constant(15, scale)
+        word = ((exponent + constant(119, scale)) << constant(23, scale)) | (mantissa << constant(20, scale))
+        tiny = convert(mantissa, types.float32)
+        tiny = tiny * constant(2.0**-10, tiny)
+        value = select(exponent == constant(0, scale), tiny, bitcast(word, types.float32))
+        return select(scale == constant(0x7F, scale), constant(0, value), value)
+
+    return power if spec.row.scale == "e8m0" else e4m3
+
+
+@njit
+def signed(stored, zero):
+    """Return what bytes stand for that are stored with `zero` in addition; those of 8 bits are signed."""
+    return convert(convert(convert(stored - constant(zero, stored), types.int8), types.int32), types.float32)

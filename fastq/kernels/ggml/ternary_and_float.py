@@ -16,13 +16,11 @@ from fastq.engine.simd import (
     load,
     maximum,
     minimum,
-    scratch,
     select,
     store,
 )
-from fastq.kernels.ggml.fields import columns, nibbles, store_half, store_row
-from fastq.kernels.ggml.search import F32, I32, LANES, PART, U8, VALUES
-from fastq.kernels.ggml.spec import half, is_special
+from fastq.kernels.ggml.search import F32, I32, LANES, VALUES
+from fastq.kernels.ggml.spec import half, step_of
 
 _HIDDEN = 1 << 23  # of the bits of a float32
 
@@ -39,77 +37,35 @@ def largest_magnitude(x, count):
 # --- ternary ----------------------------------------------------------------------------------------------------------
 
 
-@specialize
-def ternary(spec, group, rows):
-    """Write the bytes of ternary blocks; return which have no finite scale."""
-    at = spec.row.nbytes - 2
-
-    def blocks(spec, group, rows):
-        codes = scratch(VALUES, types.uint8)
-        d, zero = largest_magnitude(group.x, 256), full(0.0, F32)
-        inverse = constant(1, d) / d
-        inverse = select((d == zero) | (inverse == full(float("inf"), F32)), zero, inverse)
-        for i in range(0, VALUES, LANES):
-            position = load(group.x, i, F32) * inverse
-            code = select(position >= full(0.5, F32), full(2, I32), full(1, I32))
-            code = select(position <= full(-0.5, F32), full(0, I32), code)
-            store(codes, i, convert(code, types.uint8))
-        pack_trits(spec, codes, rows)
-        bits = half(spec, d)
-        store_half(rows, at, bits)
-        return is_special(spec, bits)
-
-    return blocks
-
-
-@specialize
-def pack_trits(spec, codes, rows):
-    """Write ternary codes."""
-
-    def of_two_bits(spec, codes, rows):
-        columns(rows, 0, codes, 0, 0, 2, 4, 32, 32)
-        columns(rows, 32, codes, 128, 0, 2, 4, 32, 32)
-
-    def in_base_three(spec, codes, rows):
-        base_three(rows, 0, codes, 0, 5, 32)
-        base_three(rows, 32, codes, 160, 5, 16)
-        base_three(rows, 48, codes, 240, 4, 4)
-
-    return of_two_bits if spec.row.trits == 4 else in_base_three
-
-
 @njit
-def base_three(rows, at, codes, first, parts, count):
-    """Store so many rows, each of codes `count` apart as a fraction in base 3, of 256 and rounded up."""
-    for i in range(count):
-        number = full(0, I32)
-        for k in range(5):
-            number = number * constant(3, number)
-            if k < parts:
-                number = number + convert(load(codes, (first + i + k * count) * LANES, U8), types.int32)
-        rounded = convert(number * constant(256, number) + constant(242, number), types.uint32)
-        store_row(rows, at + i, (rounded * constant(69043, rounded)) >> constant(24, rounded))  # over 243
+def ternary(spec, group, numbers):
+    """Write the numbers of ternary blocks."""
+    d, zero = largest_magnitude(group.x, 256), full(0.0, F32)
+    inverse = constant(1, d) / d
+    inverse = select((d == zero) | (inverse == full(float("inf"), F32)), zero, inverse)
+    for i in range(0, VALUES, LANES):
+        position = load(group.x, i, F32) * inverse
+        code = select(position >= full(0.5, F32), full(2, I32), full(1, I32))
+        code = select(position <= full(-0.5, F32), full(0, I32), code)
+        store(numbers.codes, i, convert(code, types.uint8))
+    store(numbers.d, 0, half(spec, d))
 
 
 # --- floating point ---------------------------------------------------------------------------------------------------
 
 
 @specialize
-def floats(spec, group, rows):
-    """Write the bytes of floating-point blocks, whose scales are always finite."""
+def floats(spec, group, numbers):
+    """Write the numbers of floating-point blocks, whose scales are always finite."""
     sub, subs = spec.row.sub, spec.row.size // spec.row.sub
 
-    def blocks(spec, group, rows):
-        codes = scratch(PART, types.uint8)
+    def blocks(spec, group, numbers):
         for j in range(subs):
-            x = advance(group.x, j * sub * LANES)
-            scale = scale_code(spec, largest_magnitude(x, sub))
-            store_row(rows, j, scale)
+            scale = scale_code(spec, largest_magnitude(advance(group.x, j * sub * LANES), sub))
+            store(numbers.d, j * LANES, convert(scale, types.uint16))
             step = step_of(spec, scale)
-            for i in range(0, sub * LANES, LANES):
-                store(codes, i, convert(float_code(load(x, i, F32), step), types.uint8))
-            nibbles(rows, subs + j * sub // 2, codes, 0, sub // 2, sub // 2)
-        return full(0, I32) != full(0, I32)
+            for i in range(j * sub * LANES, (j + 1) * sub * LANES, LANES):
+                store(numbers.codes, i, convert(float_code(load(group.x, i, F32), step), types.uint8))
 
     return blocks
 
@@ -174,23 +130,3 @@ def _e4m3(largest):
     normal = select(normal >= full(0x78, I32), full(0x7E, I32), normal)
     small = minimum(x * full(512.0, F32) + full(0.5, F32), full(7.0, F32))
     return select(exponent > full(0, I32), normal, bounded_to_integer(small, types.int32))
-
-
-@specialize
-def step_of(spec, scale):
-    """Return half of what scales stand for, as float32: codes are looked up doubled."""
-
-    def power(spec, scale):
-        subnormal = select(scale == full(0, I32), full(0x200000, I32), full(0x400000, I32))
-        normal = (scale - constant(1, scale)) << constant(23, scale)
-        return bitcast(select(scale < full(2, I32), subnormal, normal), types.float32)
-
-    def e4m3(spec, scale):
-        mantissa = scale & constant(7, scale)
-        exponent = (scale >> constant(3, scale)) & constant(15, scale)
-        word = ((exponent + constant(119, scale)) << constant(23, scale)) | (mantissa << constant(20, scale))
-        tiny = convert(mantissa, types.float32) * full(2.0**-10, F32)
-        value = select(exponent == full(0, I32), tiny, bitcast(word, types.float32))
-        return select(scale == full(0x7F, I32), full(0.0, F32), value)
-
-    return power if spec.row.scale == "e8m0" else e4m3

@@ -55,7 +55,7 @@ from fastq.kernels.parameters import (
     store_min_max,
     store_parameters,
 )
-from fastq.kernels.spec import compute_lanes, min_max_identities, nan_mask, parameter_nan_mask, status_of
+from fastq.kernels.spec import compute_lanes, first_min_max, min_max_identities, nan_mask, parameter_nan_mask, status_of
 from fastq.kernels.traversal.row_group import converted, rows_at_a_time, visit_group
 from fastq.kernels.traversal.stores import can_stream, elements_to_line, stream_by_lines, streams_row
 from fastq.system import tuning
@@ -426,7 +426,7 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     src, dst = operands.src, operands.dst
     i = first * args.inner + column
     x = load_elements(src, i, vec)
-    los, his = min_max_identities(x)
+    los, his = first_min_max(x)
     nans = parameter_nan_mask(spec, x)
     for _ in range(rows):
         x = load_elements(src, i, vec)

@@ -497,7 +497,9 @@ def _knows_parameters(call, x):
     row, qtype = _row(call.options.get("convention", "onnx")), as_qtype(call.args[1])
     if qtype.element or qtype.block_size:
         return row.name == "onnx"
-    return x.dtype.name not in ("float16", "bfloat16") or "input" not in (row.operation_type, row.stored_type)
+    halves = "float16", "bfloat16"
+    in_half = x.dtype.name in halves and "input" in (row.operation_type, row.stored_type)
+    return not in_half and row.stored_type not in halves
 
 
 def _options_of(call):

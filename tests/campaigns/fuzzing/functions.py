@@ -249,7 +249,7 @@ def function_of(api, operation):
 
 def arguments_of(operation):
     """Names of arguments that errors of an operation may name."""
-    found = {*inspect.signature(function_of(reference, operation)).parameters}
+    found = {*inspect.signature(function_of(fastq, operation)).parameters}
     if operation == "calibrate":
         methods = (fastq.Calibrator, fastq.Calibrator.update, fastq.Calibrator.clipping_range)
         found |= {"Calibrator", *itertools.chain(*(inspect.signature(method).parameters for method in methods))}

@@ -92,8 +92,9 @@ def clear_caches():
         if isinstance(value, functools._lru_cache_wrapper) and not value.__module__.startswith(_KEPT):
             value.cache_clear()
     for row in _rows():
-        for name in [n for n, value in vars(type(row)).items() if isinstance(value, lazy.cached_property)]:
-            row.__dict__.pop(name, None)
+        for name, value in [each for kind in type(row).__mro__ for each in vars(kind).items()]:
+            if isinstance(value, lazy.cached_property):
+                row.__dict__.pop(name, None)
 
 
 def _rows():

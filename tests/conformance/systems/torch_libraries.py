@@ -63,6 +63,8 @@ SYSTEMS = (
         grid(("int8", "int4")),
         neighbour="torch",
         undefined="NaN in the data makes the scale NaN, an infinity or a range wider than float32 makes it inf; "
-        "values are NaN. The zero point of an all zero range is a NaN converted to an integer: 0 on x86.",
+        "values are NaN. The zero point of an all zero range is a NaN converted to an integer: 0 on x86. Its "
+        "fake_quantize keeps codes as floats: what rounds to 0 from below is -0.0, where the value of "
+        "its code, and fastq's, is 0.0.",
     ),
 )

@@ -417,7 +417,7 @@ def test_every_kind_of_damage(tmp_path):
 
     def loads():
         "Whether the kernel was loaded; it works anyway."
-        jit.c_function.cache_clear()
+        jit._functions.clear()
         compiled = jit.c_function(double, int64, types.CPointer(int64), int64)
         run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(compiled.address)
         assert run(ctypes.addressof(ctypes.c_int64(40)), 2) == 42

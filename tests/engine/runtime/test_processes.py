@@ -795,7 +795,7 @@ def test_import_loads_nothing_else():
     code = (
         "import sys, fastq; print([m for m in sys.modules if m.startswith(('fastq.', 'numpy', 'numba', 'llvmlite'))])"
     )
-    assert run(code, setup="") == "['fastq.system', 'fastq.system.lazy']\n"
+    assert run(code, setup="") == "['fastq.system', 'fastq.system.interrupts', 'fastq.system.lazy']\n"
 
 
 def test_public_names_do_not_import_numba():

@@ -1,6 +1,7 @@
 """Model directories: which tensors are quantized, what is stored of them, and what happens when something is wrong."""
 
 import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -26,17 +27,16 @@ from safetensors.numpy import load_file
 
 import fastq
 from fastq import reference
+from fastq.formats.compressed_tensors import PRESETS, as_scheme
 from fastq.formats.tensor_types import TENSOR_TYPES
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints.config import StoredSchemes
+from fastq.io.checkpoints.encoding import ScaleArithmetic, encode
 from fastq.io.checkpoints.folder import ModelFolder
-from fastq.io.checkpoints.parameters import Arithmetic
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
-from fastq.io.checkpoints.schemes import PRESETS, as_scheme
-from fastq.io.checkpoints.tensors import encode
 from fastq.io.containers import SafetensorsSource
-from fastq.io.gguf.container import GgufLayout, TensorSpec, string
+from fastq.io.gguf.container import GgufHeader, GgufTensor, string
 
 KINDS = ("Q8_0", "Q4_0")
 
@@ -115,6 +115,15 @@ def test_config(quantized):
     weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True, "dynamic": False}
     assert group["weights"] == weights
     assert group["input_activations"] is None
+
+
+def test_names_of_json_for_nan_and_infinities_stay(model, tmp_path):
+    """Which Python's json writes, and so config.json of models that have no limit of a step has them."""
+    folder = shutil.copytree(model, tmp_path / "own")
+    (folder / "config.json").write_text(json.dumps(CONFIG)[:-1] + ', "limits": [-Infinity, 0.0, Infinity, NaN]}')
+    run("convert", folder, tmp_path / "q", "--scheme", "W8A16")
+    text = re.sub(r"\s+", " ", (tmp_path / "q" / "config.json").read_text())
+    assert '"limits": [ -Infinity, 0.0, Infinity, NaN ]' in text
 
 
 def test_dequantize_gives_the_values_that_readers_compute(model, quantized, tmp_path):
@@ -255,6 +264,16 @@ def test_save_checkpoint_refuses_scales_that_nobody_reads(tmp_path, x, dtype, op
     assert not (tmp_path / "model").exists()
 
 
+def test_save_checkpoint_refuses_a_tensor_scale_without_a_reciprocal(tmp_path):
+    q = reference.quantize(WIDE.astype(np.float32), "nvfp4")
+    params = dataclasses.replace(q.qparams, tensor_scale=np.float32(1e-42))
+    with pytest.raises(
+        ValueError, match=r"^tensors\['a'\] has a tensor_scale of 1.*e-42, whose reciprocal, which is stored"
+    ):
+        save_checkpoint(tmp_path / "model", {"a": fastq.QuantizedArray(q.codes, params, q.shape)})
+    assert not (tmp_path / "model").exists()
+
+
 def test_save_checkpoint_rounds_scales_of_float64(tmp_path):
     scale = np.array([1 / 3, 5.0])
     q = fastq.QuantizedArray(np.ones((2, 4), np.int8), fastq.QParams(scale, [0, 0], "int8", 0, symmetric=True), (2, 4))
@@ -351,8 +370,8 @@ def test_open_checkpoint_of_gguf(tmp_path):
     x = np.random.default_rng(2).standard_normal((3, 64)).astype(np.float32)
     x[1] = 0
     stored = {"a.weight": fastq.gguf.quantize(x, "Q8_0"), "b.weight": fastq.gguf.quantize(x, "Q4_0")}
-    specs = [TensorSpec(name, TENSOR_TYPES[kind], x.shape) for name, kind in zip(stored, KINDS, strict=True)]
-    layout = GgufLayout((string("general.architecture", "llama"),), tuple(specs), 32)
+    specs = [GgufTensor(name, TENSOR_TYPES[kind], x.shape) for name, kind in zip(stored, KINDS, strict=True)]
+    layout = GgufHeader((string("general.architecture", "llama"),), tuple(specs), 32)
     with (tmp_path / "m.gguf").open("wb") as file:
         file.write(layout.header())
         for array in stored.values():
@@ -371,7 +390,7 @@ def test_open_checkpoint_of_gguf(tmp_path):
 def test_ignore_and_scheme_for(model):
     rules = Rules(as_scheme("W4A16"), (Q_PROJ, "re:.*experts"), (("re:.*k_proj", as_scheme("w8a8")),))
     conversion = Quantization(ModelFolder(model), rules)
-    chosen = {weight.module: weight.scheme.name for weight in conversion.plan.all_weights}
+    chosen = {weight.module: weight.scheme.name for weight in conversion.plan.matrices}
     assert chosen == {f"{LAYER}.self_attn.k_proj": "W8A8", f"{LAYER}.self_attn.v_proj": "W4A16"}
     entry = conversion.config()["quantization_config"]
     assert entry["format"] == "mixed-precision"
@@ -438,12 +457,20 @@ def test_the_convention_rounds_every_operation(dtype, name):
     zero = np.zeros_like(lo) if weights.symmetric else np.rint(np.clip(first - lo / scale, first, first + last))
     steps = groups / scale[..., None] + zero[..., None].astype(half)  # rint of bfloat16 is float32
     expected = np.clip(np.rint(steps.astype(np.float32)), float(first), float(first + last)).reshape(x.shape)
-    for upstream in (True, False):
-        _, _, q = encode(x, PRESETS[name], Arithmetic(dtype, upstream))
+    for bit_exact in (True, False):
+        _, _, q = encode(x, PRESETS[name], ScaleArithmetic(dtype, bit_exact))
         same = (q.unpacked() == expected).all() and (q.scale.reshape(scale.shape) == scale.astype(np.float32)).all()
-        assert same == upstream  # the default differs, and is seen to
-    _, _, wide = encode(x.astype(np.float32), PRESETS[name], Arithmetic(dtype, True))  # a model is read in its dtype
+        assert same == bit_exact  # the default differs, and is seen to
+    # a model is read in its dtype
+    _, _, wide = encode(x.astype(np.float32), PRESETS[name], ScaleArithmetic(dtype, True))
     assert (wide.unpacked() == expected).all()
+
+
+@pytest.mark.parametrize("name", ["MXFP4A16", "NVFP4A16"])
+def test_infinities_have_no_scale(name):
+    x = np.where(np.arange(64 * 128).reshape(64, 128) == 200, np.inf, 1).astype(np.float32)
+    with pytest.raises(ValueError, match="x has infinite values, so its range has no scale"):
+        encode(x, PRESETS[name], ScaleArithmetic("BF16"))
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv", "html"])

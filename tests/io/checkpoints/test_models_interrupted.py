@@ -11,11 +11,11 @@ import sys
 import pytest
 from model_folders import INDEX, invoke, refused, run
 
+from fastq.formats.compressed_tensors import as_scheme
 from fastq.io.checkpoints.converting import JOURNAL, convert
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
-from fastq.io.checkpoints.schemes import as_scheme
 
 
 def contents(folder):
@@ -149,7 +149,7 @@ def test_files_that_may_not_grow(model, quantized, tmp_path):
     """As under a quota: a file may have so many bytes, and no more."""
     import resource
 
-    code, out, expected = "from fastq.cli.app import main; main()", tmp_path / "out", contents(quantized[0])
+    code, out, expected = "from fastq_command import main; main()", tmp_path / "out", contents(quantized[0])
     command = [sys.executable, "-c", code, "convert", str(model), str(out), *options()]
     largest = max(map(len, expected.values()))
     for limit in (100, largest // 2, largest - 1):

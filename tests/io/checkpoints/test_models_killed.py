@@ -18,7 +18,7 @@ KILLS = 50
 
 
 def command(model, out):
-    code = "from fastq.cli.app import main; main()"
+    code = "from fastq_command import main; main()"
     return [sys.executable, "-c", code, "convert", str(model), str(out), "--scheme", "W4A16"]
 
 

@@ -10,9 +10,9 @@ import pytest
 from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, invoke, refused, run, write_model
 from safetensors.numpy import load_file, save_file
 
+from fastq.formats.compressed_tensors import as_scheme
 from fastq.io import open_checkpoint
 from fastq.io.checkpoints.config import StoredSchemes
-from fastq.io.checkpoints.schemes import as_scheme
 
 # What is wrong
 
@@ -38,6 +38,9 @@ def damage(name):
 DAMAGED = {
     "has no config.json": lambda folder: (folder / "config.json").unlink(),
     "config.json is not readable JSON": lambda folder: (folder / "config.json").write_text("{"),
+    "is not readable JSON: -1e400 is beyond float64": lambda folder: (folder / "config.json").write_text(
+        '{"a": -1e400}'
+    ),
     "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
     "is not readable JSON: maximum recursion": lambda folder: (folder / "config.json").write_text("[" * 10**6),
     "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),
@@ -79,7 +82,7 @@ def _experts_twice(folder):
     edit_index(folder, lambda map: map.update({name: path.name}))
 
 
-@damage("has 100 columns, which groups of 128 do not fill")
+@damage("has 100 columns, not a multiple of the group size 128")
 def _ragged(folder):
     path = second_shard(folder)
     save_file(load_file(path) | {f"{LAYER}.self_attn.v_proj.weight": np.zeros((64, 100), np.float32)}, path)
@@ -90,7 +93,7 @@ def _nan(folder):
     _spoil(folder, np.nan)
 
 
-@damage("v_proj can't be quantized: x has an infinity")
+@damage("v_proj can't be quantized: x has infinite values")
 def _infinite(folder):
     _spoil(folder, -np.inf)
 
@@ -163,7 +166,7 @@ def test_scales_that_a_dtype_does_not_have(own, tmp_path, scheme):
     save_file(arrays, path)
     (own / "config.json").write_text(json.dumps(CONFIG | {"dtype": "float16"}))
     line = refused("convert", own, tmp_path / "out", "--scheme", scheme, "--group-size", "32")
-    assert f"{Q_PROJ} can't be quantized: scale must be positive and finite" in line
+    assert f"{Q_PROJ} can't be quantized: x has a range too wide for a finite scale" in line
 
 
 def test_nothing_to_quantize(own, tmp_path):
@@ -209,7 +212,7 @@ def test_out(model, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("")
-    for name, message in [("file", "no directory"), ("full", "is not empty; --force")]:
+    for name, message in [("file", "not a directory"), ("full", "is not empty; --force")]:
         assert message in refused("convert", model, tmp_path / name, "--scheme", "W8A8")
     assert "IN itself" in refused("convert", model, model, "--scheme", "W8A8", "--force")
     assert os.listdir(tmp_path / "full") == ["mine"]
@@ -287,7 +290,7 @@ ENTRIES = [
     ({"config_groups": {"g": {"targets": ["head"], "weights": W8A8, "format": "int-quantized"}}}, "no config group"),
 ]
 WEIGHTS = [
-    (3, "are no object"),
+    (3, "must be an object of JSON"),
     ({"num_bits": 4, "type": "text"}, "'text' weights of 4 bits"),
     ({"num_bits": 5, "type": "float"}, "'float' weights of 5 bits"),
     ({"num_bits": [4], "type": "float"}, "weights of [4] bits"),

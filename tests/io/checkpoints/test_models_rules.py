@@ -9,12 +9,12 @@ import pytest
 from model_folders import BF16, CONFIG, EXPERTS, HIDDEN, INNER, LAYER, all_of, run, tensors, write_model
 from safetensors.numpy import save_file
 
+from fastq.formats.compressed_tensors import PRESETS, as_scheme
 from fastq.io import open_checkpoint
 from fastq.io.checkpoints.config import StoredSchemes
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules, make_plan
-from fastq.io.checkpoints.schemes import PRESETS, as_scheme
 from fastq.io.containers import spec_of
 
 W8A8 = as_scheme("W8A8")
@@ -48,6 +48,18 @@ def test_force_leaves_no_shard_of_another_model(tmp_path, first, second):
     assert {name for name in found if name.endswith((".safetensors", ".index.json"))} <= set(expected)
 
 
+# Schemes
+
+
+def test_options_that_a_scheme_lacks():
+    with pytest.raises(ValueError, match="group_size is for integers in groups; W8A8 has int8 channel"):
+        W8A8.with_options(32, None)
+    with pytest.raises(ValueError, match="W8A8 has no zero points: symmetric must be true"):
+        W8A8.with_options(None, False)
+    with pytest.raises(ValueError, match=r"scheme must be one of W2A16, .*, not 'W5A5'"):
+        as_scheme("W5A5")
+
+
 # Names of modules and targets
 
 
@@ -77,7 +89,7 @@ def test_readers_find_the_scheme_that_was_given_first(tmp_path):
     conversion = Quantization(model, Rules(as_scheme("W8A16"), (), patterns))
     entry = conversion.config()["quantization_config"]
     by_target = {t: group["weights"] for group in entry["config_groups"].values() for t in group["targets"]}
-    weights = list(conversion.plan.all_weights)
+    weights = list(conversion.plan.matrices)
     assert {weight.scheme.name for weight in weights if "k_proj" in weight.module} == {"W8A8"}
     for weight in weights:
         assert by_target[target_of(weight.module, by_target)] == weight.scheme.weights.config(), weight.module

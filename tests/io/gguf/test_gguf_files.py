@@ -193,8 +193,8 @@ def test_chunks_do_not_change_a_byte(here, monkeypatch):
 
 def test_progress_counts_all_bytes_and_tensors(model):
     source, seen = open_gguf(model), []
-    mix = MIXES["Q8_0"]
-    converting.quantize_gguf(source, Path("out.gguf"), mix, converting.Wishes(), progress=lambda *n: seen.append(n))
+    options = MIXES["Q8_0"], converting.TypeOverrides()
+    converting.quantize_gguf(source, Path("out.gguf"), *options, progress=lambda *n: seen.append(n))
     assert np.sum(seen, axis=0).tolist() == [sum(spec.nbytes for spec in source.tensors.values()), len(source.tensors)]
 
 
@@ -328,15 +328,15 @@ def _legacy(change):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it is no importance matrix, or it ends too early"),
-        (b"GGUF", "imatrix.gguf is not a readable GGUF file: its header goes on beyond its 4 bytes"),
+        (b"", "it is not an importance matrix, or it is truncated"),
+        (b"GGUF", "imatrix.gguf is not a readable GGUF file: its header is longer than its 4 bytes"),
         (b"\0\0\0\0", "it has no entries"),
         (b"\xff\xff\xff\xff", "it has no entries"),
-        (_legacy((0, b"\3")), "it is no importance matrix, or it ends too early"),
-        (_legacy((4, b"\xff\xff\xff\xff")), "it is no importance matrix, or it ends too early"),
-        (_legacy((4, b"\xff\xff\xff\x7f")), "it is no importance matrix, or it ends too early"),
-        (_legacy((13, b"\xff\xff\xff\x7f")), "it is no importance matrix: 'a' would have 2,147,483,647 values"),
-        (_legacy((13, b"\0")), "it is no importance matrix: 'a' would have 0 values"),
+        (_legacy((0, b"\3")), "it is not an importance matrix, or it is truncated"),
+        (_legacy((4, b"\xff\xff\xff\xff")), "it is not an importance matrix, or it is truncated"),
+        (_legacy((4, b"\xff\xff\xff\x7f")), "it is not an importance matrix, or it is truncated"),
+        (_legacy((13, b"\xff\xff\xff\x7f")), "it is not an importance matrix: 'a' would have 2,147,483,647 values"),
+        (_legacy((13, b"\0")), "it is not an importance matrix: 'a' would have 0 values"),
         (_legacy((34, b"\0\0\xc0\x7f")), "'a' has values that are not finite"),
     ],
 )

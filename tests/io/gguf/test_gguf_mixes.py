@@ -14,8 +14,8 @@ from fastq.cli.app import cli
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import FLOATS, TENSOR_TYPES
 from fastq.io.gguf import mixes
-from fastq.io.gguf.container import TensorSpec, open_gguf
-from fastq.io.gguf.mixes import MIXES, RULES, Model, Wishes, choose_types, in_order, model_of
+from fastq.io.gguf.container import GgufTensor, open_gguf
+from fastq.io.gguf.mixes import MIXES, RULES, Model, TypeOverrides, choose_types, in_order, model_of
 
 STORED = json.loads(gguf_oracle.STORED.read_text())
 CASES = gguf_oracle.cases()
@@ -33,7 +33,7 @@ def sources(tmp_path_factory):
 def chosen(source, mix, weighted):
     """Names of the types, in the order of the file that is written."""
     specs = in_order(source.tensors.values())
-    types = choose_types(model_of(source), specs, MIXES[mix], Wishes(), has_imatrix=weighted)
+    types = choose_types(model_of(source), specs, MIXES[mix], TypeOverrides(), has_imatrix=weighted)
     return [kind.name for kind in types.values()]
 
 
@@ -98,31 +98,31 @@ def test_files_are_those_that_llama_quantize_wrote(sources, tmp_path, mix):
 
 
 def specs_of(*names, shape=(4, 256)):
-    return [TensorSpec(name, TENSOR_TYPES["F16"], shape) for name in names]
+    return [GgufTensor(name, TENSOR_TYPES["F16"], shape) for name in names]
 
 
 @pytest.mark.parametrize("mix", list(MIXES))
 def test_rows_that_are_no_blocks(mix):
     for columns in (1, 31, 33, 80, 255):
-        (kind,) = choose_types(Model(), specs_of("a.weight", shape=(4, columns)), MIXES[mix], Wishes()).values()
+        (kind,) = choose_types(Model(), specs_of("a.weight", shape=(4, columns)), MIXES[mix], TypeOverrides()).values()
         assert kind.name == "F16"
     for columns in (32, 96):
-        (kind,) = choose_types(Model(), specs_of("a.weight", shape=(4, columns)), MIXES[mix], Wishes()).values()
+        (kind,) = choose_types(Model(), specs_of("a.weight", shape=(4, columns)), MIXES[mix], TypeOverrides()).values()
         assert kind.block == 32
 
 
 @pytest.mark.parametrize("name", ["blk.9.ffn_down.0.weight", "ffn_down_exps.weight", "blk.x.ffn_down.weight"])
 def test_experts_in_no_layer(name):
     with pytest.raises(ValueError, match=f"^tensor {re.escape(repr(name))} is in none of the 9 layers of 'llama'$"):
-        choose_types(Model("llama", 9, 8), specs_of(name), MIXES["Q4_K_M"], Wishes())
+        choose_types(Model("llama", 9, 8), specs_of(name), MIXES["Q4_K_M"], TypeOverrides())
 
 
-def test_wishes():
+def test_type_overrides():
     names = ("token_embd.weight", "output.weight", "blk.0.attn_v.weight", "blk.0.ffn_down.weight")
     pattern = re.compile("attn_v|output")
 
-    def types(mix="Q4_K_M", **wishes):
-        found = choose_types(Model("llama", 1), specs_of(*names), MIXES[mix], Wishes(**wishes))
+    def types(mix="Q4_K_M", **overrides):
+        found = choose_types(Model("llama", 1), specs_of(*names), MIXES[mix], TypeOverrides(**overrides))
         return [kind.name for kind in found.values()]
 
     assert types() == ["Q4_K", "Q6_K", "Q6_K", "Q6_K"]
@@ -133,13 +133,19 @@ def test_wishes():
     assert types(tensor_types=[(pattern, "Q2_K")], output_type="Q8_0") == ["Q4_K", "Q8_0", "Q2_K", "Q6_K"]
     assert types(embedding_type="F32") == ["F32", "Q6_K", "Q6_K", "Q6_K"]
     tied = [spec for spec in specs_of(*names) if spec.name != "output.weight"]
-    for wishes, kind in ((Wishes(), "Q6_K"), (Wishes(output_type="Q8_0"), "Q8_0"), (Wishes(pure=True), "Q4_K")):
-        assert choose_types(Model("llama", 1), tied, MIXES["Q4_K_M"], wishes)["token_embd.weight"].name == kind
+    for overrides, kind in (
+        (TypeOverrides(), "Q6_K"),
+        (TypeOverrides(output_type="Q8_0"), "Q8_0"),
+        (TypeOverrides(pure=True), "Q4_K"),
+    ):
+        assert choose_types(Model("llama", 1), tied, MIXES["Q4_K_M"], overrides)["token_embd.weight"].name == kind
 
 
 def test_embeddings_of_layers_follow_a_pattern_first():
-    wishes = Wishes(tensor_types=[(re.compile("embd"), "Q4_K")], embedding_type="Q8_0")
-    found = choose_types(Model(), specs_of("token_embd.weight", "per_layer_token_embd.weight"), MIXES["Q2_K"], wishes)
+    overrides = TypeOverrides(tensor_types=[(re.compile("embd"), "Q4_K")], embedding_type="Q8_0")
+    found = choose_types(
+        Model(), specs_of("token_embd.weight", "per_layer_token_embd.weight"), MIXES["Q2_K"], overrides
+    )
     assert [kind.name for kind in found.values()] == ["Q8_0", "Q4_K"]
 
 
@@ -149,7 +155,7 @@ def test_names_of_one_architecture():
         ("glm5-next", ["Q8_0", "F16", "F16", "Q2_K"]),
         ("deepseek2", ["Q2_K", "Q2_K", "Q2_K", "Q2_K"]),
     ):
-        found = choose_types(Model(architecture), specs_of(*names), MIXES["Q2_K"], Wishes())
+        found = choose_types(Model(architecture), specs_of(*names), MIXES["Q2_K"], TypeOverrides())
         assert [kind.name for kind in found.values()] == types
 
 

@@ -337,9 +337,9 @@ WRONG_RULES = {
     ),
     "rounded down": (
         "TQ1_0",
-        "reference/gguf_small.py",
-        "-(np.concatenate(whole, axis=1) * -256 // 243)",
-        "np.concatenate(whole, axis=1) * 256 // 243",
+        "reference/gguf_fields.py",
+        "-(whole * -256 // 243)",
+        "(whole * 256 // 243)",
     ),
     "subnormal scales up to 8": ("NVFP4", "reference/gguf_small.py", "astype(np.int32), 7)", "astype(np.int32), 8)"),
     "the spread of the block": (
@@ -382,6 +382,11 @@ MUTANTS = {
         "Q4_K",
         [("ggml/k_quants.py", "code = select(no_step, range_code(fit, v, steps), code)", "code = code")],
     ),
+    "scales as they were before they were stored": (
+        "Q2_K",
+        [("ggml/k_quants.py", "        keep_stored(spec, numbers)\n", "")],
+    ),
+    "the highest bits of scales cut off": ("Q2_K", [("ggml/fields.py", "< form.width(", "<= form.width(")]),
     "lanes mixed up": ("Q5_K", [("ggml/quantize.py", "for _ in range(2):", "for _ in range(1):")]),
 }
 

@@ -12,9 +12,10 @@ from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
 from fastq import reference
-from fastq.dispatch import loops, streaming
-from fastq.dispatch.granularity import make_layout
+from fastq.dispatch import loops
+from fastq.dispatch.strides import make_layout
 from fastq.engine.runtime import threadpool
+from fastq.formats.granularity import Granularity
 from fastq.formats.qtypes import QTYPES
 from fastq.kernels.traversal import columns as rows_of_columns
 from fastq.system import tuning
@@ -56,7 +57,7 @@ def test_runs_of_a_few_elements(code, nan, streams, threads, monkeypatch, small_
     monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
     if streams:
         small_cache(stream_from=1, stream_codes=True)
-        assert streaming.store_mode(64, np.dtype("f4"), np.dtype("i1"))
+        assert loops.store_mode(64, np.dtype("f4"), np.dtype("i1"))
     for length, n in itertools.product(FEW[code], (1, 3)):
         threads(n)
         x = values("float32", 301 * length, length).clip(-900, 900)
@@ -143,8 +144,9 @@ def test_rows_of_blocks_and_of_outer_channels_that_are_taken_as_one(code, n, nan
 PARAMETERS_AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
-from fastq.dispatch.granularity import make_layout
+from fastq.dispatch.strides import make_layout
 from fastq.dispatch.loops import rows_as_one
+from fastq.formats.granularity import Granularity
 
 joined = 0
 for n in (2, 3, 8, 15, 16, 17, 31, 40):
@@ -156,7 +158,7 @@ for n in (2, 3, 8, 15, 16, 17, 31, 40):
     np.testing.assert_array_equal(found, expected)
     for dtype in (np.float32, np.float64):
         x = x.astype(dtype)
-        layout, kinds = make_layout(x.shape, (0, 2), 0), (x.dtype, np.dtype("i1"), x.dtype)
+        layout, kinds = make_layout(x.shape, Granularity((0, 2))), (x.dtype, np.dtype("i1"), x.dtype)
         joined += rows_as_one(layout, "quantize", *kinds) > 1 and n > 16
         q = reference.quantize(x, "int8", axis=(0, 2))
         scale, zero_point = before_a_page(q.scale), before_a_page(q.zero_point)
@@ -190,7 +192,7 @@ def test_rows_taken_as_one_fit_their_memory(op):
     for dtype, inner, rows in itertools.product(
         ("int8", "float32", "float64"), range(2, 1100), (2, 15, 16, 100, 10**6)
     ):
-        layout = make_layout((rows, inner), (1,), 0)
+        layout = make_layout((rows, inner), Granularity((1,)))
         joined = loops.rows_as_one(layout, op, np.dtype(dtype), np.dtype("f4"), np.dtype("f4"))
         assert joined == 1 or joined * inner <= rows_of_columns._MOST_JOINED, (dtype, inner, rows)
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from fastq.formats.qtypes import QType, as_qtype
 
-E4M3, E8M0 = "torch.float8_e4m3fn", "torch.uint8"
+E4M3, E8M0 = "torch.float8_e4m3fn", "torch.uint8"  # dtypes of scales
 FLOAT_CODES = {8: "float8_e4m3fn", 4: "float4_e2m1fn"}  # by their bits
 MICROSCALING = {8: "mxfp8_e4m3", 4: "mxfp4"}  # formats with powers of two for scales, by the bits of their codes
+WORDS = "pack-quantized"  # codes in words of int32
 FORMATS = (
-    "pack-quantized",
+    WORDS,
     "int-quantized",
     "float-quantized",
     "naive-quantized",
@@ -24,34 +25,18 @@ STRATEGIES = ("tensor", "channel", "group", "tensor_group", "block")
 
 @dataclass(frozen=True)
 class WeightScheme:
-    """How the weight of a layer becomes codes: the `weights` of a config group.
+    """How the weight of a layer becomes codes: the `weights` of a config group."""
 
-    Attributes
-    ----------
-    bits : int
-        Width of a code.
-    kind : {"int", "float"}
-        Type of the codes.
-    strategy : {"tensor", "channel", "group", "tensor_group", "block"}
-        What has a scale of its own: the matrix, each row, each group of columns of a row (of "tensor_group" in units
-        of one scale for the matrix), or each block of rows and columns.
-    group_size : int
-        Columns in a group; 0 without groups.
-    block : tuple of int
-        Rows and columns of a block; empty without blocks.
-    symmetric : bool
-        Whether there are no zero points.
-    scale_dtype : str
-        Of stored scales, as torch spells it; empty: the model's.
-    """
-
-    bits: int
+    bits: int  # width of a code, and whether it is an "int" or a "float"
     kind: str
+    # {"tensor", "channel", "group", "tensor_group", "block"}: What has a scale of its own: the matrix, each row, each
+    # group of columns of a row (of "tensor_group" in units of one scale for the matrix), or each block of rows and
+    # columns
     strategy: str
-    group_size: int = 0
+    group_size: int = 0  # columns in a group, rows and columns of a block; 0 and () without
     block: tuple[int, ...] = ()
-    symmetric: bool = True
-    scale_dtype: str = ""
+    symmetric: bool = True  # whether there are no zero points
+    scale_dtype: str = ""  # of stored scales, as torch spells it; empty: the model's
 
     @property
     def qtype(self) -> QType:
@@ -73,8 +58,8 @@ class WeightScheme:
 
 
 @dataclass(frozen=True)
-class Scheme:
-    """A preset: weights, the format in which they are stored, and what happens to activations when the model runs."""
+class LayerScheme:
+    """Weights, the format in which they are stored, and what happens to activations when the model runs."""
 
     name: str
     weights: WeightScheme
@@ -86,18 +71,12 @@ class Scheme:
         group = {"targets": targets, "format": self.format, "weights": self.weights.config()}
         return group | {"input_activations": dict(self.activations) or None, "output_activations": None}
 
-    def with_options(self, group_size: int | None, symmetric: bool | None) -> Scheme:
-        """Return the scheme with groups of another size, or with zero points.
-
-        Raises
-        ------
-        ValueError
-            If it has no such choice.
-        """
+    def with_options(self, group_size: int | None, symmetric: bool | None) -> LayerScheme:
+        """Return the scheme with groups of another size, or with zero points; ValueError if it has no such choice."""
         weights = self.weights
         if group_size is not None and not (weights.kind == "int" and weights.strategy == "group"):
             raise ValueError(f"group_size is for integers in groups; {self.name} has {weights}")
-        if symmetric is False and (weights.kind != "int" or self.format != "pack-quantized"):
+        if symmetric is False and (weights.kind != "int" or self.format != WORDS):
             raise ValueError(f"{self.name} has no zero points: symmetric must be true")
         changed = replace(
             weights,
@@ -112,8 +91,8 @@ def _dynamic(bits: int, kind: str, strategy: str, **more: Any) -> tuple[tuple[st
     return tuple(entry.items())
 
 
-def _integers(bits: int) -> Scheme:
-    return Scheme(f"W{bits}A16", WeightScheme(bits, "int", "group", 128), "pack-quantized")
+def _integers(bits: int) -> LayerScheme:
+    return LayerScheme(f"W{bits}A16", WeightScheme(bits, "int", "group", 128), WORDS)
 
 
 _INT8, _FP8 = WeightScheme(8, "int", "channel"), WeightScheme(8, "float", "channel")
@@ -121,29 +100,23 @@ _INT8, _FP8 = WeightScheme(8, "int", "channel"), WeightScheme(8, "float", "chann
 _ROWS = (
     *map(_integers, (2, 4, 8)),
     replace(_integers(4), name="W4A16_ASYM", weights=WeightScheme(4, "int", "group", 128, symmetric=False)),
-    Scheme("W8A8", _INT8, "int-quantized", _dynamic(8, "int", "token")),
-    Scheme("FP8_DYNAMIC", _FP8, "float-quantized", _dynamic(8, "float", "token")),
-    Scheme(
+    LayerScheme("W8A8", _INT8, "int-quantized", _dynamic(8, "int", "token")),
+    LayerScheme("FP8_DYNAMIC", _FP8, "float-quantized", _dynamic(8, "float", "token")),
+    LayerScheme(
         "FP8_BLOCK",
         WeightScheme(8, "float", "block", block=(128, 128)),
         "float-quantized",
         _dynamic(8, "float", "group", group_size=128),
     ),
-    Scheme("NVFP4A16", WeightScheme(4, "float", "tensor_group", 16, scale_dtype=E4M3), "nvfp4-pack-quantized"),
-    Scheme("MXFP4A16", WeightScheme(4, "float", "group", 32, scale_dtype=E8M0), "mxfp4-pack-quantized"),
-    Scheme("MXFP8A16", WeightScheme(8, "float", "group", 32, scale_dtype=E8M0), "mxfp8-quantized"),
+    LayerScheme("NVFP4A16", WeightScheme(4, "float", "tensor_group", 16, scale_dtype=E4M3), "nvfp4-pack-quantized"),
+    LayerScheme("MXFP4A16", WeightScheme(4, "float", "group", 32, scale_dtype=E8M0), "mxfp4-pack-quantized"),
+    LayerScheme("MXFP8A16", WeightScheme(8, "float", "group", 32, scale_dtype=E8M0), "mxfp8-quantized"),
 )
 PRESETS = {row.name: row for row in _ROWS}
 
 
-def as_scheme(name: str) -> Scheme:
-    """Return the preset of that name.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+def as_scheme(name: str) -> LayerScheme:
+    """Return the preset of that name; ValueError if there is none."""
     found = PRESETS.get(name.upper())
     if found is None:
         raise ValueError(f"scheme must be one of {', '.join(PRESETS)}, not {name!r}")

@@ -1,0 +1,85 @@
+"""Granularity: which elements of an array share a scale and a zero point."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fastq.system.arguments import as_axis, as_block_size, within_array
+
+Axis = int | tuple[int, ...] | None
+Shape = tuple[int, ...]
+
+
+class Granularity(NamedTuple):
+    """Which elements of an array share parameters.
+
+    Attributes
+    ----------
+    axes : tuple of int or None
+        The axes that keep parameters of their own, sorted and not negative; None: one set for the array. With a
+        `block_size`, the one axis along which blocks run.
+    block_size : int
+        Elements in a block; the last one of each row may be shorter. 0: no blocks.
+
+    Examples
+    --------
+    >>> Granularity().parameter_shape((8, 100)), Granularity((0,)).parameter_shape((8, 100))
+    ((), (8,))
+    >>> Granularity((1,), 32).parameter_shape((8, 100))
+    (8, 4)
+    """
+
+    axes: tuple[int, ...] | None = None
+    block_size: int = 0
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The axes with parameters of their own, none for the whole array."""
+        return self.axes or ()
+
+    def parameter_axes(self, ndim: int) -> tuple[int, ...]:
+        """Return the axes of an array that its parameters have too."""
+        return tuple(range(ndim)) if self.block_size else self.kept
+
+    def parameter_shape(self, shape: Shape) -> Shape:
+        """Return the shape of scale and zero point, for an array of a shape."""
+        axes = self.axes or ()
+        if not self.block_size:
+            return tuple([shape[a] for a in axes])
+        axis = axes[0]
+        return (*shape[:axis], -(-shape[axis] // self.block_size), *shape[axis + 1 :])
+
+    def in_order(self, order: tuple[int, ...]) -> Granularity:
+        """Return the same for a transposed array."""
+        return self if self.axes is None else self._replace(axes=tuple(sorted(map(order.index, self.axes))))
+
+
+ARRAY = Granularity()
+
+
+def as_granularity(axis: Any, block_size: Any, ndim: int, array: str = "x") -> Granularity:
+    """Return the granularity that a caller's axis and block size name, for an array of so many axes.
+
+    Raises
+    ------
+    AxisError
+        If an axis is out of bounds; `array` is the name of the array.
+    ValueError
+        If one is named twice, or the block size is negative.
+    TypeError
+        If axis is not an int, a tuple of int or None, or the block size no integer that fits it.
+    """
+    axis = as_axis(axis)
+    return granularity(axis, as_block_size(block_size, axis), ndim, array)
+
+
+def granularity(axis: Axis, block_size: int, ndim: int, array: str = "x") -> Granularity:
+    """Return the granularity of an axis and a block size that go together."""
+    if axis is None:
+        return ARRAY
+    return Granularity(within_array(axis if isinstance(axis, tuple) else (axis,), ndim, array), block_size)
+
+
+def kind_of(axis: object, block_size: int) -> str:
+    """Return what a parameter belongs to, an array, channels or blocks, as the conditions of variants name it."""
+    return "blocks" if block_size else "array" if axis is None else "channels"

@@ -1,0 +1,185 @@
+"""One way for all conversions of files, directories and GGUF files: tensor by tensor, some rows in memory at a time.
+
+A conversion says what becomes of each tensor of its source, as a `Task`: pieces of work, each of which reads some rows
+and returns what is stored for them. Here they are run, written and measured, with progress told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+import fastq
+from fastq.io.containers import Header, SafetensorsWriter, TensorSpec
+from fastq.results import QuantizedArray
+from fastq.system.atomic import replacing
+from fastq.system.dtypes import Array
+
+Shape = tuple[int, ...]
+WORKERS = 4  # pieces at a time at most: what is serial in one overlaps with kernels of others
+Progress = Callable[[int, int], None]  # told how many bytes and tensors of the source are done
+
+
+class Errors(NamedTuple):
+    """Sums of squared errors and of the squares of values, and the largest error, of some rows or of all."""
+
+    noise: float
+    signal: float
+    largest: float
+
+    def with_more(self, other: Errors) -> Errors:
+        """Return those of rows and others."""
+        return Errors(self.noise + other.noise, self.signal + other.signal, max(self.largest, other.largest))
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal to quantization noise ratio in decibels; inf without noise."""
+        if not self.noise:
+            return math.inf
+        return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
+
+
+def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
+    """Measure what values became."""
+    measured = fastq.compare(values, approximation)
+    noise = measured.mse * values.size
+    if not noise:
+        return Errors(0.0, float(np.square(values, dtype=np.float64).sum()), measured.max_abs_error)
+    return Errors(noise, noise * 10 ** (measured.sqnr_db / 10), measured.max_abs_error)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What became of a tensor: a line of a table."""
+
+    name: str  # of the tensor; the shape of a sum is None
+    shape: Shape | None
+    before: int  # bytes, and numbers
+    after: int
+    source: str  # what it was (in GGUF files, else empty), and how it was quantized, or why it was not
+    target: str
+    errors: Errors | None = None  # none where nothing was measured
+    weighted: bool = False  # whether an importance matrix was used
+    size: int = 0
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """Signal to quantization noise ratio in decibels, where it was measured."""
+        return None if self.errors is None else self.errors.sqnr_db
+
+    @property
+    def max_abs_error(self) -> float | None:
+        """The largest error, where it was measured."""
+        return None if self.errors is None else self.errors.largest
+
+
+def total_of(rows: list[Converted]) -> Converted:
+    """Return the line of sums, and of the largest error."""
+    errors = None
+    for row in rows:
+        if row.errors is not None:
+            errors = row.errors if errors is None else errors.with_more(row.errors)
+    before, after, size = (sum(getattr(row, name) for row in rows) for name in ("before", "after", "size"))
+    return Converted(f"{len(rows)} tensors", None, before, after, "", "total", errors, size=size)
+
+
+class Piece(NamedTuple):
+    """What is stored for some rows, by the names of tensors that they are appended to; their bytes in the source."""
+
+    stored: dict[str, Array]
+    nbytes: int
+    errors: Errors | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a tensor of the source, or a matrix in it, is to become: fields as in `Converted`, and the work."""
+
+    name: str
+    shape: Shape
+    before: int
+    target: str
+    pieces: Iterable[Callable[[], Piece]]
+    source: str = ""
+    weighted: bool = False
+
+
+def copied(spec: TensorSpec, raw: Callable[[str], Array], target: str = "copied") -> Task:
+    """Return what copies a tensor, whose bytes `raw` returns."""
+    work = [lambda: Piece({spec.name: raw(spec.name)}, spec.nbytes)]
+    return Task(spec.name, spec.shape, spec.nbytes, target, work)
+
+
+class Output(Protocol):
+    """A file of tensors that grow."""
+
+    def append(self, name: str, rows: Array) -> int:
+        """Write the next rows of a tensor, and return their bytes."""
+
+
+def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_parallel: bool = False) -> list[Converted]:
+    """Do what is to be done with each tensor of a source, in their order, and return what became of them.
+
+    `progress` is called with bytes after each piece, and with a tensor after its tasks. With `in_parallel` threads work
+    on some pieces at a time, which takes the memory of several.
+    """
+    rows = []
+    with ThreadPoolExecutor(min(fastq.get_num_threads(), WORKERS)) as executor:
+        try:
+            for each in tasks:
+                for task in each:
+                    done = _in_order(executor, task.pieces) if in_parallel else (work() for work in task.pieces)
+                    rows.append(_written(task, done, out, progress))
+                progress(0, 1)
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)  # pieces that nobody waits for
+            raise
+    return rows
+
+
+def _written(task: Task, pieces: Iterable[Piece], out: Output, progress: Progress) -> Converted:
+    errors, after = None, 0
+    for piece in pieces:
+        after += sum(out.append(name, rows) for name, rows in piece.stored.items())
+        if piece.errors is not None:
+            errors = piece.errors if errors is None else errors.with_more(piece.errors)
+        progress(piece.nbytes, 0)
+    about = task.before, after, task.source, task.target
+    return Converted(task.name, task.shape, *about, errors, task.weighted, math.prod(task.shape))
+
+
+def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]]) -> Iterator[Piece]:
+    """Yield pieces in their order, while threads work on as many that follow."""
+    begun: deque[Future[Piece]] = deque()
+    for work in pieces:
+        begun.append(executor.submit(work))
+        if len(begun) > WORKERS:
+            yield begun.popleft().result()
+    while begun:
+        yield begun.popleft().result()
+
+
+def write_file(out: Path, header: Header, tasks: Iterable[list[Task]], progress: Progress) -> list[Converted]:
+    """Write a .safetensors file, which appears whole or not at all."""
+    with replacing(out) as file:
+        writer = SafetensorsWriter(file, header)
+        rows = run(tasks, writer, progress)
+        writer.finish()
+    return rows
+
+
+@contextmanager
+def failures(message: Callable[[Exception], str]) -> Iterator[None]:
+    """Turn what goes wrong with a tensor into a ValueError that names it."""
+    try:
+        yield
+    except (TypeError, OverflowError, ValueError) as error:
+        raise ValueError(message(error)) from error

@@ -1,0 +1,354 @@
+"""Tensors of compressed-tensors: codes as they are, in bytes or in words of int32, scales, and what else there is.
+
+A tensor `m.weight` becomes its codes `m.weight`, or for formats of fewer than 8 bits `m.weight_packed`: integers in
+words of int32, with `m.weight_shape`, floats in bytes. Then `m.weight_scale`, and unless the scheme is symmetric
+`m.weight_zero_point`. Scales have shape (1,) for the whole tensor, (C, 1) for the rows of a matrix, (rows, groups) for
+groups along them; scales of float8_e8m0fnu are stored as bytes, the exponents of powers of two, plus 127. Where scales
+are in units of one for the whole tensor (nvfp4), `m.weight_global_scale` is the reciprocal of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.compressed_tensors import (
+    E4M3,
+    E8M0,
+    MICROSCALING,
+    PRESETS,
+    WORDS,
+    LayerScheme,
+    WeightScheme,
+)
+from fastq.formats.conventions import DEFAULT
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.qtypes import QType, as_qtype, packed_length
+from fastq.layouts.tensors import (
+    Reading,
+    Writing,
+    as_words,
+    check_format,
+    checked_block_size,
+    matrix,
+    parameters_of,
+    stored_scale,
+)
+from fastq.operations.packing import pack, unpack
+from fastq.results import Axis, QParams, QuantizedArray
+from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype
+
+Shape = tuple[int, ...]
+
+FORMATS = ("int4", "int8", "int2", "float8_e4m3fn", "mxfp4", "mxfp8_e4m3", "nvfp4")  # of matrices that models store
+SCALES = {E4M3: "F8_E4M3", E8M0: "U8"}  # their dtypes in files
+OF_FORMATS = {"mxfp4": "MXFP4A16", "mxfp8_e4m3": "MXFP8A16", "nvfp4": "NVFP4A16"}  # presets
+BIAS = 127  # of the exponents of powers of two
+
+
+@dataclass(frozen=True)
+class StoredForm:
+    """How a tensor is stored: its codes, which of them share a scale, and what the scales are."""
+
+    qtype: QType  # as in `fastq.QuantizedArray`
+    shape: Shape
+    axis: Axis
+    block_size: int
+    symmetric: bool
+    scale_dtype: str  # of stored scales, as safetensors spells it
+    # {"", "bytes", "words"}: What rows of codes are packed in: nothing, bytes, or words of int32 that hold code -
+    # qmin
+    packing: str
+    block: Shape = ()  # rows and columns that share a scale, where blocks have several rows
+    has_global_scale: bool = False  # whether scales are in units of one for the tensor
+
+    @property
+    def codes(self) -> str:
+        """The name of the codes."""
+        return "weight_packed" if self.packing else "weight"
+
+    @property
+    def parameter_shape(self) -> Shape:
+        """Shape of the scale in a QuantizedArray."""
+        if self.block or self.block_size:
+            return self.stored_parameter_shape
+        return tuple(self.shape[axis] for axis in self._kept())
+
+    @property
+    def stored_parameter_shape(self) -> Shape:
+        """Shape of the scale in a file: as many dimensions as the tensor, or (1,) for the whole of it."""
+        if self.block:
+            return tuple(-(-n // b) for n, b in zip(self.shape, self.block, strict=True))
+        if self.axis is None:
+            return (1,)
+        kept = self._kept()
+        if self.block_size:
+            return tuple(-(-n // self.block_size) if axis in kept else n for axis, n in enumerate(self.shape))
+        return tuple(n if axis in kept else 1 for axis, n in enumerate(self.shape))
+
+    def _kept(self) -> list[int]:
+        axes = () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        return sorted(range(len(self.shape))[axis] for axis in axes)
+
+    @property
+    def _packs_zero_point(self) -> bool:
+        """Whether zero points are packed too, along the rows."""
+        return self.packing == "words" and len(self.stored_parameter_shape) > 1
+
+    def specs(self) -> dict[str, tuple[str, Shape]]:
+        """Return dtype and shape of each stored tensor."""
+        scales, row = self.stored_parameter_shape, self.shape[-1] if self.shape else 1
+        plain = safetensors_dtype(self.qtype.storage) or "U8"
+        dtype, shape = {"": (plain, self.shape), "bytes": ("U8", None), "words": ("I32", None)}[self.packing]
+        if shape is None:
+            shape = *self.shape[:-1], self._words(row) if dtype == "I32" else packed_length(row, self.qtype)
+        specs = {self.codes: (dtype, shape)}
+        if self.packing == "words":
+            specs["weight_shape"] = "I64", (len(self.shape),)
+        specs["weight_scale"] = self.scale_dtype, scales
+        if self.has_global_scale:
+            specs["weight_global_scale"] = "F32", (1,)
+        if not self.symmetric:
+            packed = "I32", (*scales[:-2], self._words(scales[-2]), scales[-1]) if self._packs_zero_point else ()
+            specs["weight_zero_point"] = packed if self._packs_zero_point else (plain, scales)
+        return specs
+
+    def _words(self, length: int) -> int:
+        return -(-length * self.qtype.bits // 32)
+
+    def folded(self, matrix: Array) -> Array:
+        """Return a matrix as `fastq` quantizes it: in blocks, where they have rows, that zeros fill up."""
+        if not self.block:
+            return matrix
+        padding = [(0, -n % b) for n, b in zip(matrix.shape, self.block, strict=True)]
+        filled = np.pad(matrix, padding) if any(n for _, n in padding) else matrix
+        (rows, columns), (height, width) = filled.shape, self.block
+        return filled.reshape(rows // height, height, columns // width, width)
+
+    def unfolded(self, matrix: Array) -> Array:
+        """Return the matrix of which `folded` made blocks."""
+        if not self.block:
+            return matrix
+        whole = matrix.reshape(matrix.shape[0] * matrix.shape[1], -1)
+        return np.ascontiguousarray(whole[: self.shape[0], : self.shape[1]])
+
+    # Writing
+
+    def write(self, codes: Array, scale: Array, zero_point: Array | None) -> dict[str, Array]:
+        """Return what is stored for rows: codes as `fastq` has them, scales in the dtype in which they are stored."""
+        if self.packing == "words":
+            stored = _to_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
+        else:
+            stored = self.unfolded(codes).view(numpy_dtype(self.specs()[self.codes][0]))
+        arrays = {self.codes: stored, "weight_scale": scale.reshape(self.stored_parameter_shape)}
+        if zero_point is not None and not self.symmetric:
+            shaped = zero_point.reshape(self.stored_parameter_shape)
+            arrays["weight_zero_point"] = _columns_to_words(shaped, self.qtype) if self._packs_zero_point else shaped
+        return arrays
+
+    def constants(self, global_scale: float | None) -> dict[str, Array]:
+        """Return what is stored once for a tensor."""
+        arrays = {"weight_shape": np.array(self.shape, "<i8")} if self.packing == "words" else {}
+        return arrays | ({"weight_global_scale": np.array([global_scale], "f4")} if self.has_global_scale else {})
+
+    # Reading
+
+    def read(self, load: Callable[[str], Array]) -> tuple[Array, Array, Array | None]:
+        """Return codes, scales and zero points that `load` returns by name, as `QuantizedArray` has them."""
+        codes, scale = load(self.codes), load("weight_scale").reshape(self.parameter_shape)
+        if self.packing == "words":
+            codes = _from_words(codes, self.shape[-1] if self.shape else 1, self.qtype)
+        elif not self.packing:
+            codes = self.folded(codes.view(np.uint8)).view(self.qtype.storage) if self.block else codes
+            codes = codes.view(self.qtype.storage)
+        if self.symmetric:
+            return codes, scale, None
+        zero_point = load("weight_zero_point")
+        if self._packs_zero_point:
+            zero_point = _columns_from_words(zero_point, self.stored_parameter_shape, self.qtype)
+        return codes, scale, np.ascontiguousarray(zero_point.reshape(self.parameter_shape))
+
+    def rows(self, load: Callable[[str], Array], start: int, stop: int) -> tuple[StoredForm, Callable[[str], Array]]:
+        """Return the form of some rows of a matrix and what loads them; `start` is a multiple of blocks and words."""
+        height = {
+            self.codes: (1, 1),
+            "weight_scale": (1, self.block[0] if self.block else 1),
+            "weight_zero_point": (self.qtype.bits, 32) if self._packs_zero_point else (1, 1),
+        }
+
+        def load_rows(name: str) -> Array:
+            array = load(name)
+            if name not in height or (self.axis is None and name != self.codes):
+                return array
+            size, rows = height[name]
+            return array[start * size // rows : -(-stop * size // rows)]
+
+        return replace(self, shape=(stop - start, *self.shape[1:])), load_rows
+
+
+# Words: rows of code - qmin, the first in the lowest bits; the padding at the end of a row is zero
+
+
+def _to_words(packed: Array, length: int, qtype: QType) -> Array:
+    """Return rows of `length` codes, packed as `fastq.pack` does or of int8, in words."""
+    return as_words(np.bitwise_xor(packed.view(np.uint8), _shift(length, qtype)))
+
+
+def _from_words(words: Array, length: int, qtype: QType) -> Array:
+    packed = np.ascontiguousarray(words).view(np.uint8)[..., : packed_length(length, qtype)]
+    return (packed ^ _shift(length, qtype)).view(np.uint8 if qtype.packed else qtype.storage)
+
+
+def _columns_to_words(codes: Array, qtype: QType) -> Array:
+    """Return codes, one for each element, in words along the last axis but one."""
+    columns = np.swapaxes(codes, -1, -2)
+    packed = pack(columns, qtype) if qtype.packed else np.ascontiguousarray(columns)
+    return np.ascontiguousarray(np.swapaxes(_to_words(packed, columns.shape[-1], qtype), -1, -2))
+
+
+def _columns_from_words(words: Array, shape: Shape, qtype: QType) -> Array:
+    *outer, rows, columns = shape
+    packed = _from_words(np.swapaxes(words, -1, -2), rows, qtype)
+    codes = unpack(packed, qtype, shape=(*outer, columns, rows)) if qtype.packed else packed
+    return np.swapaxes(codes, -1, -2)
+
+
+def _shift(length: int, qtype: QType) -> NDArray[np.uint8]:
+    """Return the bits that turn a row of packed codes into codes minus qmin, and back; the padding stays zero."""
+    lowest = np.full(length, qtype.qmin, qtype.storage)
+    return pack(lowest, qtype) if qtype.packed else lowest.view(np.uint8)
+
+
+# Matrices of models: forms and parameters by their schemes
+
+
+def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
+    """Return how a scheme stores a matrix in a model of a dtype."""
+    weights, strategy = scheme.weights, scheme.weights.strategy
+    axis: Axis = {"channel": 0, "tensor": None, "block": (0, 2)}.get(strategy, -1)
+    packing = "words" if scheme.format == WORDS else "bytes" if weights.qtype.packed else ""
+    scales = SCALES.get(weights.scale_dtype, dtype)
+    granularity = axis, weights.group_size, weights.symmetric
+    return StoredForm(weights.qtype, shape, *granularity, scales, packing, weights.block, strategy == "tensor_group")
+
+
+def scale_values(stored: Array, weights: WeightScheme, global_scale: float = 1.0) -> NDArray[np.float32]:
+    """Return what codes are multiplied with, in float32, by the stored scales."""
+    if weights.scale_dtype == E8M0:
+        return np.ldexp(np.float32(1), stored.astype(np.int32) - BIAS)
+    scale = stored.astype(np.float32)
+    return scale / np.float32(global_scale) if global_scale != 1 else scale
+
+
+def array_of(
+    codes: Array, stored: Array, zero_point: Array | None, form: StoredForm, weights: WeightScheme, factor: float = 1.0
+) -> QuantizedArray:
+    """Return a matrix, or what `StoredForm.folded` made of it, by its codes and stored parameters.
+
+    Its code format is one that has powers of two for scales itself, where it has such scales.
+    """
+    qtype, scale, convention = form.qtype, scale_values(stored, weights, factor), "compressed-tensors"
+    if weights.scale_dtype == E8M0:
+        qtype, scale = as_qtype(MICROSCALING[weights.bits]), stored.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype)
+    zero = np.zeros(scale.shape, form.qtype.storage) if zero_point is None else zero_point
+    convention = convention if weights.kind == "int" else DEFAULT
+    params = QParams(scale, zero, qtype, form.axis, form.block_size, form.symmetric, convention)
+    shape = codes.shape if form.block else form.shape
+    return QuantizedArray(codes, params, shape)
+
+
+def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
+    """Return how compressed-tensors stores a quantized matrix.
+
+    ValueError if it has no format for it; `name` is what the message calls it.
+    """
+    code, last, is_matrix = q.dtype.name, q.axis in (-1, 1), len(q.shape) == 2 and 0 not in q.shape
+    if is_matrix and code in OF_FORMATS and last:
+        return PRESETS[OF_FORMATS[code]]
+    if is_matrix and code in ("int2", "int4", "int8") and last and q.block_size:
+        weights = WeightScheme(q.dtype.bits, "int", "group", q.block_size, symmetric=q.symmetric)
+        return LayerScheme("", weights, WORDS)
+    if is_matrix and q.axis in (0, -2) and not q.block_size and q.symmetric and code in ("int8", "float8_e4m3fn"):
+        kind = "int" if code == "int8" else "float"
+        return LayerScheme("", WeightScheme(8, kind, "channel"), f"{kind}-quantized")
+    found = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
+    raise ValueError(f"{name} is {found}, which compressed-tensors has no format for")
+
+
+def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "q") -> dict[str, Array]:
+    """Return what a scheme stores of a quantized matrix in a model of a dtype, or in float32 where scales would change.
+
+    ValueError if a scale could not be read as it is stored; `name` is what the message calls the matrix.
+    """
+    form, scale, factor = form_of(scheme, q.shape, dtype), np.asarray(q.scale), np.float32(1)
+    if scheme.weights.scale_dtype == E8M0:
+        scale = scale.astype(FLOAT_FORMATS["float8_e8m0fnu"].dtype, copy=False)
+    elif scheme.weights.scale_dtype == E4M3:
+        assert q.tensor_scale is not None
+        with np.errstate(over="ignore", divide="ignore"):  # refused below
+            factor = np.float32(1) / np.float32(q.tensor_scale)
+        if not 0 < factor < np.inf:
+            wanted = "whose reciprocal, which is stored, must be positive and finite in float32"
+            raise ValueError(f"{name} has a tensor_scale of {q.tensor_scale}, {wanted}")
+    else:
+        with np.errstate(over="ignore"):  # of float16 float32 is taken, of float32 it is refused
+            rounded, single = scale.astype(numpy_dtype(dtype)), scale.astype(np.float32)
+        scale = rounded if (rounded.astype(scale.dtype) == scale).all() else single
+    held = scale.astype(np.float32)
+    bad = held[~((held > 0) & (held < np.inf))]
+    if bad.size:
+        raise ValueError(f"{name} would be stored with a scale of {bad[0]}; it must be positive and finite")
+    scale = scale.view(np.uint8) if scheme.weights.scale_dtype == E8M0 else scale
+    return form.write(q.codes, scale, q.zero_point) | form.constants(float(factor))
+
+
+# The row of `LAYOUTS`
+
+
+def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
+    """Return the tensors of a weight."""
+    check_format(q.dtype, how.row, "the dtype of q")
+    q = QuantizedArray(q.codes, q.qparams.with_values(*parameters_of(q)), q.shape)
+    tensors = tensors_of(q, scheme_of(q), "F32")
+    if how.scale_dtype is not None and not q.dtype.scale_element:
+        tensors["weight_scale"] = stored_scale(tensors["weight_scale"], how.scale_dtype)
+    return tensors
+
+
+def read(given: Reading) -> QuantizedArray:
+    """Return the weight of some tensors."""
+    scheme, shape = _scheme_and_shape(given)
+    form = form_of(scheme, shape, "")
+    for name, (dtype, size) in form.specs().items():
+        if name != "weight_scale" or dtype:
+            given.tensors[name] = given.of_shape(name, numpy_dtype(dtype).name, *size)
+        else:
+            given.tensors[name] = given.of_shape(name, "", *size)
+            given.scales(name)
+    factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
+    q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
+    if not (q.scale.astype(np.float32) > 0).all():
+        raise ValueError("weight_scale must be positive")
+    return q
+
+
+def _scheme_and_shape(given: Reading) -> tuple[LayerScheme, tuple[int, int]]:
+    """Return how some tensors are stored, by their dtypes and shapes."""
+    codes = matrix(given, "weight_packed" if "weight_packed" in given.tensors else "weight")
+    words, bits, kind = codes.dtype == np.int32, given.qtype.bits, "float" if given.qtype.element else "int"
+    rows, columns = codes.shape
+    if words:
+        rows, columns = map(int, given.of_shape("weight_shape", "int64", 2))
+    elif codes.dtype == np.uint8:
+        columns = columns * 8 // bits
+    if given.qtype.name in OF_FORMATS:
+        return PRESETS[OF_FORMATS[given.qtype.name]], (rows, columns)
+    scales = given.get("weight_scale")
+    groups = scales.shape[-1] if scales.ndim == 2 else 1
+    strategy = "group" if groups > 1 or given.block_size else "channel"
+    size = checked_block_size(given.block_size, columns, groups) if strategy == "group" else 0
+    weights = WeightScheme(bits, kind, strategy, size, (), "weight_zero_point" not in given.tensors)
+    return LayerScheme("", weights, WORDS if words else f"{kind}-quantized"), (rows, columns)

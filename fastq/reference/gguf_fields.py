@@ -1,0 +1,116 @@
+"""Numbers of blocks of GGUF to bytes and back, as the table of fields says, in plain NumPy: one row for each block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.gguf import CODEBOOK, DOUBLED, BlockFormat, CodebookFormat, Field, FloatFormat
+
+Array = NDArray[Any]
+Numbers = dict[str, Array]  # integers by the names of fields, one row for each block
+
+F = np.float32
+
+
+def pack(numbers: Numbers, form: BlockFormat) -> Array:
+    """Return the bytes of blocks; 0 where there are no numbers."""
+    count = len(next(iter(numbers.values())))
+    blocks = np.zeros((count, form.nbytes), np.uint8)
+    for field in form.fields_of(*numbers):
+        first, width = field.first, form.width(field.of)
+        parts = numbers[field.of][:, first : first + field.numbers].astype(np.int64)
+        parts = parts.reshape(count, field.words // field.stride, field.parts, field.stride)
+        words = _fraction(parts) if field.base == 3 else _placed(parts, field, width)
+        as_bytes = words.reshape(count, field.words, 1).view(np.uint8)[:, :, : field.word]
+        blocks[:, field.at : field.at + field.nbytes] |= as_bytes.reshape(count, field.nbytes)
+    return blocks
+
+
+def _placed(parts: Array, field: Field, width: int) -> Array:
+    """Words of the bits of numbers; axis 2 are those in one word. The highest bits of a number are not cut off."""
+    parts = parts >> field.shift
+    if field.shift + field.bits < width:
+        parts &= (1 << field.bits) - 1
+    places = field.low + field.bits * np.arange(field.parts)
+    words: Array = np.bitwise_or.reduce(parts << places[:, None], axis=2).astype("<i8")
+    return words
+
+
+def _fraction(digits: Array) -> Array:
+    """Numbers of which these are the digits in base 3, over 243 and in units of 1 / 256, rounded up."""
+    powers = np.array([81, 27, 9, 3, 1])[: digits.shape[2]]
+    whole: Array = (digits * powers[:, None]).sum(axis=2)
+    return (-(whole * -256 // 243)).astype("<i8")
+
+
+def unpack(blocks: Array, form: BlockFormat) -> Numbers:
+    """Return the numbers of blocks."""
+    numbers = {of: np.zeros((len(blocks), form.count(of)), np.int64) for of in {field.of for field in form.fields}}
+    for field in form.fields:
+        words = np.zeros((len(blocks), field.words, 8), np.uint8)
+        as_bytes = blocks[:, field.at : field.at + field.nbytes]
+        words[:, :, : field.word] = as_bytes.reshape(len(blocks), field.words, field.word)
+        groups = words.view("<i8").reshape(len(blocks), field.words // field.stride, 1, field.stride)
+        place = np.arange(field.parts)[:, None]
+        if field.base == 3:
+            parts = (groups * 3**place % 256 * 3) >> 8
+        else:
+            parts = groups >> field.low + field.bits * place & (1 << field.bits) - 1
+        found = numbers[field.of][:, field.first : field.first + field.numbers]
+        found |= parts.reshape(found.shape) << field.shift
+    return numbers
+
+
+def values(blocks: Array, form: BlockFormat) -> Array:
+    """Return what blocks stand for: numbers of codes times scales, and smallest values."""
+    numbers, table = unpack(blocks, form), {CodebookFormat: CODEBOOK, FloatFormat: DOUBLED}.get(type(form))
+    codes = numbers["codes"].reshape(len(blocks), form.size // form.sub, form.sub)
+    of_codes = _signed(codes, form.zero) if table is None else np.array(table, F)[codes]
+    if isinstance(form, FloatFormat):
+        steps = float_steps(numbers["d"], form)[:, :, None]
+    else:
+        steps = _shared(numbers, "d", "scales", form.scale_zero)
+    result = of_codes * steps
+    if form.has_minimum:
+        lows = _shared(numbers, "min", "mins", 0)
+        products = of_codes * np.where(np.isnan(lows), F(0), steps)
+        result = products - lows if "mins" in numbers else products + lows
+    return result.reshape(len(blocks), form.size)
+
+
+def _shared(numbers: Numbers, unit: str, codes: str, zero: int) -> Array:
+    """Parameters of sub-blocks, of a float16 unit and their codes, or the one of a block; axis 2 has one value."""
+    found: Array = numbers[unit].astype(np.uint16).view(np.float16).astype(F)
+    if codes in numbers:
+        found = found * _signed(numbers[codes], zero)
+    return found[:, :, None]
+
+
+def _signed(stored: Array, zero: int) -> Array:
+    """Return what bytes stand for that are stored with `zero` in addition; those of 8 bits are signed."""
+    return (stored - zero).astype(np.int8).astype(F)
+
+
+def float_steps(scales: Array, form: FloatFormat) -> Array:
+    """Half of what scales of 8 bits stand for: codes are looked up doubled."""
+    if form.scale == "e8m0":
+        steps: Array = np.ldexp(F(1), np.minimum(scales, 255) - 128).astype(F)
+        return steps
+    exponent, mantissa = scales >> 3 & 15, (scales & 7).astype(F)
+    value = np.where(exponent == 0, np.ldexp(mantissa, -9), np.ldexp(1 + mantissa / F(8), exponent - 7)).astype(F)
+    return np.where((scales == 0) | (scales == 0x7F), F(0), value * F(0.5))
+
+
+def half_bits(x: Array) -> Array:
+    """Bits of float16 parameters, one row each."""
+    return x.astype(np.float16)[:, None].view(np.uint16)
+
+
+def are_finite(numbers: Numbers, form: BlockFormat) -> Array:
+    """Whether the float16 parameters of each block are finite."""
+    halves = [numbers[of] for of in ("d", "min") if form.count(of) and form.width(of) == 16]
+    finite: Array = np.logical_and.reduce([(bits[:, 0] & 0x7C00) != 0x7C00 for bits in halves] or [np.True_])
+    return finite

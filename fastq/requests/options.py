@@ -1,0 +1,101 @@
+"""The options of operations, by their names and with their defaults; those that are numbers come first."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fastq.formats.conventions import Convention
+from fastq.formats.granularity import Axis
+from fastq.formats.range_methods import MSERange
+
+
+class RangeOptions(NamedTuple):
+    """Options of operations that take parameters from ranges; the first ones are numbers."""
+
+    axis: Axis = None
+    block_size: int = 0
+    symmetric: bool = False
+    saturate: bool = True
+    bits: int | None = None
+    dtype: object = None
+    convention: str | Convention = "onnx"
+    nan: str = "raise"
+    range: str | MSERange = "minmax"
+
+
+class QuantizeOptions(NamedTuple):
+    """Options of operations on values that get QParams; `key` is what a plan may depend on of these."""
+
+    saturate: bool = True
+    nan: str = "raise"
+    key: Any = None
+
+
+class LinearOptions(NamedTuple):
+    """Options of `fastq.quantize_linear`."""
+
+    axis: Axis = 1
+    block_size: int = 0
+    saturate: bool = True
+    dtype: object = None
+    convention: str | Convention = "onnx"
+    nan: str = "raise"
+
+
+class ValuesOptions(NamedTuple):
+    """Options of `fastq.dequantize_linear`."""
+
+    axis: Axis = 1
+    block_size: int = 0
+    dtype: object = None
+    convention: str | Convention = "onnx"
+
+
+class DequantizeOptions(NamedTuple):
+    """Options of `fastq.dequantize`; `key` is what a plan may depend on of the QParams."""
+
+    dtype: object = None
+    key: Any = None
+
+
+class NoOptions(NamedTuple):
+    """Options of `fastq.compare` with an array."""
+
+
+class MinMaxOptions(NamedTuple):
+    """Options of `fastq.minmax`."""
+
+    axis: Axis = None
+    block_size: int = 0
+    nan: str = "raise"
+
+
+class HistogramOptions(NamedTuple):
+    """Options of the histograms of a calibrator."""
+
+    axis: Axis
+    bins: int
+    nan: str
+
+
+class BlockOptions(NamedTuple):
+    """Options of `fastq.gguf.quantize` and `fastq.gguf.dequantize`."""
+
+    qtype: object
+
+
+class PackOptions(NamedTuple):
+    """Options of `fastq.pack` and `fastq.unpack`."""
+
+    axis: int = -1
+    dtype: object = None
+    bitorder: str = "little"
+
+
+class BinarizeOptions(NamedTuple):
+    """Options of `fastq.binarize`."""
+
+    axis: int = -1
+    dtype: object = "uint8"
+    bitorder: str = "big"
+    nan: str = "raise"

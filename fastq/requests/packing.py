@@ -1,0 +1,104 @@
+"""Requests to pack and to unpack codes of fewer than 8 bits, and to keep one bit of each value."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastq.formats.qtypes import QTYPES, QType, as_qtype, packed_shape
+from fastq.requests.options import BinarizeOptions, PackOptions
+from fastq.requests.values import check_input, check_nan
+from fastq.system.arguments import as_choice, as_dtype, as_int, as_shape, within_array
+
+Shape = tuple[int, ...]
+DType = np.dtype[Any]
+
+
+class Packing(NamedTuple):
+    """Codes of fewer than 8 bits along an axis.
+
+    Attributes
+    ----------
+    qtype : QType
+        Their format.
+    shape : tuple of int
+        Of the codes.
+    axis : int
+        The axis along which neighbours share a byte.
+    bitorder : {"little", "big"}
+        Whether the first code of one bit is in the lowest or the highest bit.
+    dtype : dtype
+        Of the bytes.
+    """
+
+    qtype: QType
+    shape: Shape
+    axis: int
+    bitorder: str
+    dtype: DType = np.dtype(np.uint8)
+
+    @property
+    def packed(self) -> Shape:
+        """Shape of the bytes."""
+        return packed_shape(self.shape, self.qtype, self.axis)
+
+
+def _packing(shape: Shape, options: PackOptions, name: str) -> Packing:
+    qtype = as_qtype(options.dtype)
+    if not qtype.packed:
+        raise TypeError(f"dtype must be a format of fewer than 8 bits, not {qtype}")
+    if as_choice(options.bitorder, "bitorder", ("little", "big")) == "big" and qtype.bits > 1:
+        raise ValueError(f"bitorder='big' is defined for formats of one bit, not for {qtype}")
+    return Packing(qtype, shape, _axis(options.axis, len(shape), name), options.bitorder)
+
+
+def _axis(axis: int, ndim: int, array: str) -> int:
+    return within_array((as_int(axis, "axis"),), max(ndim, 1), array)[0]
+
+
+def pack(dtype: DType, shape: Shape, options: PackOptions) -> Packing:
+    """Return the request of `fastq.pack`, for codes of a dtype and shape."""
+    asked = _packing(shape or (1,), options, "codes")
+    qtype = asked.qtype
+    own = qtype.storage.name if qtype.element else qtype.name
+    if (dtype.kind not in "iu" or qtype.element) and dtype.name != own:
+        raise TypeError(f"codes must be {own if qtype.element else 'integers'} for dtype {qtype}, not {dtype}")
+    return asked
+
+
+def check_codes(least: int, most: int, qtype: QType) -> None:
+    """Pass if integers are codes of a format.
+
+    Raises
+    ------
+    ValueError
+        If not.
+    """
+    if least < qtype.qmin or most > qtype.qmax:
+        raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
+
+
+def unpack(dtype: DType, packed: Shape, shape: Any, options: PackOptions) -> Packing:
+    """Return the request of `fastq.unpack`, for bytes of a dtype and shape, and a shape of the codes."""
+    asked = _packing(as_shape(shape), options, "the codes")
+    if dtype != np.uint8:
+        raise TypeError(f"packed must be uint8, not {dtype}")
+    if packed != asked.packed:
+        raise ValueError(
+            f"packed has shape {packed}, but {asked.qtype} codes of shape {asked.shape} pack to {asked.packed} "
+            f"along axis {asked.axis}"
+        )
+    return asked
+
+
+def binarize(dtype: DType, shape: Shape, options: BinarizeOptions) -> Packing:
+    """Return the request of `fastq.binarize`, for values of a dtype and shape."""
+    check_input(dtype)
+    check_nan(options.nan)
+    axis, wanted = _axis(options.axis, len(shape), "x"), "uint8 or int8"
+    bitorder = as_choice(options.bitorder, "bitorder", ("little", "big"))
+    stored = as_dtype(options.dtype, "dtype", wanted)
+    if stored not in (np.uint8, np.int8):
+        raise TypeError(f"dtype must be {wanted}, not {stored}")
+    return Packing(QTYPES["uint1"], shape or (1,), axis, bitorder, stored)

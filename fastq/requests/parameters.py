@@ -1,0 +1,317 @@
+"""Scales and zero points that callers give: what they must be, and what they are made ready as."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import Convention, as_convention
+from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
+from fastq.formats.granularity import granularity
+from fastq.formats.qtypes import QTYPES, QType
+from fastq.results import QParams
+from fastq.system.arguments import as_array, is_python, native
+
+Array = NDArray[Any]
+
+
+class Parameters(NamedTuple):
+    """Scales, zero points, and the scale of the whole array that scales are multiples of, 0 where there is none."""
+
+    scale: Array
+    zero_point: Array
+    tensor_scale: float = 0.0
+
+
+class ParameterRules(NamedTuple):
+    """What scale and zero point must be for a code format under a convention.
+
+    Attributes
+    ----------
+    qtype : QType
+        The code format.
+    convention : Convention
+        Whose scales may be negative, and whose zero points may be floats.
+    scale_dtype : dtype
+        Type of scales, where the format does not prescribe it.
+    block_size : int
+        Elements in a block.
+    """
+
+    qtype: QType
+    convention: Convention
+    scale_dtype: np.dtype[Any]
+    block_size: int = 0
+
+    def ready(self, scale: Any, zero_point: Any, tensor_scale: Any = None) -> Parameters:
+        """Return parameters in the dtypes that kernels read.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what it must be; the message names it.
+        """
+        scale, tensor = self.ready_scale(scale), self.ready_tensor_scale(tensor_scale)
+        return Parameters(scale, self.ready_zero_point(zero_point, scale), tensor)
+
+    def ready_scale(self, scale: Any) -> Array:
+        """Return scales in the dtype that kernels read."""
+        if self.qtype.scale_element:
+            return _as_own_scale(as_array(scale, "scale"), self)
+        if self.qtype.codebook:
+            return _as_finite_scale(scale, self)
+        return _as_scale(scale, self)
+
+    def ready_tensor_scale(self, tensor_scale: Any) -> float:
+        """Return the scale of the whole array, 0 where there is none."""
+        return 0.0 if tensor_scale is None else _as_tensor_scale(tensor_scale, self.qtype)
+
+    def ready_zero_point(self, zero_point: Any, scale: Array) -> Array:
+        """Return zero points in the dtype that kernels read, for scales that are ready."""
+        if zero_point is None:
+            return np.zeros(scale.shape, self.zero_point_dtype(scale.dtype))
+        if self.convention.zero_point == "integer":
+            return _as_zero_point(zero_point, self, scale.shape)
+        return _as_float_zero_point(zero_point, self, scale.dtype, scale.shape)
+
+    def zero_point_dtype(self, scale: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of zero points that are ready, for scales of a dtype."""
+        return self.convention.zero_point_dtype(self.qtype, scale)
+
+    def ready_scale_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
+        """Return the dtype in which scales of a dtype are ready; None: numbers of Python.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If scales can't be of this dtype, or blocks not of this size.
+        """
+        if self.qtype.scale_element:
+            qtype, wanted = self.qtype, FLOAT_FORMATS[self.qtype.scale_element].dtype
+            if self.block_size != qtype.block_size:
+                raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {self.block_size}")
+            if dtype != wanted:
+                raise TypeError(f"scale must be {wanted} for {qtype}, not {dtype}")
+            return wanted
+        if dtype is not None and not is_real(dtype):
+            raise TypeError(f"scale must be {REAL}, not {dtype}")
+        return self.scale_dtype
+
+    def ready_zero_point_dtype(self, dtype: np.dtype[Any] | None, scale: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype in which zero points of a dtype are ready, for scales of a dtype that are ready.
+
+        Raises
+        ------
+        TypeError
+            If zero points can't be of this dtype.
+        """
+        qtype = self.qtype
+        if dtype is not None and dtype.kind not in "iu" and storage_of(dtype) is None:
+            if qtype.element and dtype != qtype.storage:
+                raise TypeError(f"zero_point must be {qtype.storage} or integers for {qtype}, not {dtype}")
+            if not qtype.element and self.convention.zero_point == "integer":
+                raise TypeError(f"zero_point must be of an integer dtype, not {dtype}")
+            if not qtype.element and not is_real(dtype):
+                raise TypeError(f"zero_point must be of a float or integer dtype, not {dtype}")
+        return self.zero_point_dtype(scale)
+
+
+# --- scales -----------------------------------------------------------------------------------------------------------
+
+
+def _as_scale(scale: Any, rules: ParameterRules) -> Array:
+    """Return scale in the type of scales, every value positive and finite there; or not 0, by some conventions.
+
+    A value that becomes 0 or infinite when it is rounded to that type is refused, too.
+    """
+    compute, signed = rules.scale_dtype, rules.convention.signed_scale
+    if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
+        return np.array(scale, compute)
+    given, ready = _scale_in(scale, rules)
+    size = np.abs(ready) if signed else ready
+    if size.size == 1:
+        if 0.0 < size.item() < np.inf:
+            return ready
+    elif _all_positive_finite(size):
+        return ready
+    bad, wanted = ~((size > 0) & (size < np.inf)), "finite and not zero" if signed else "positive and finite"
+    raise ValueError(
+        f"scale must be {wanted} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
+        f"the first is {given[bad].flat[0]}"
+    )
+
+
+def _as_finite_scale(scale: Any, rules: ParameterRules) -> Array:
+    """Return scale in the type of scales, every value finite there: what codebooks are multiplied with."""
+    given, ready = _scale_in(scale, rules)
+    finite = np.isfinite(ready)
+    if not finite.all():
+        raise ValueError(f"scale must be finite in {ready.dtype}, not {given[~finite].flat[0]}")
+    return ready
+
+
+def _scale_in(scale: Any, rules: ParameterRules) -> tuple[Array, Array]:
+    """Return scale as an array, and in the type of scales."""
+    given = as_array(scale, "scale")
+    if given.dtype not in FLOATS:
+        if given.dtype.kind in "iu" and is_python(scale):
+            given = given.astype(np.float64)
+        rules.ready_scale_dtype(given.dtype)
+        given = given.astype(native(given.dtype))
+    if given.dtype == rules.scale_dtype:
+        return given, given
+    with np.errstate(over="ignore", under="ignore"):
+        return given, given.astype(rules.scale_dtype)
+
+
+def _all_positive_finite(scale: Array) -> bool:
+    """Return whether all scales are positive and finite, in pieces that keep temporaries in the cache."""
+    flat = scale.reshape(-1)  # a copy if strided; scales are
+    return all(
+        bool(np.min(piece) > 0 and np.max(piece) < np.inf)  # false for NaN too, which both propagate
+        for piece in (flat[k : k + 65536] for k in range(0, flat.size, 65536))
+    )
+
+
+def _as_own_scale(given: Array, rules: ParameterRules) -> Array:
+    """Return the scales of a format that prescribes their dtype; a NaN among them marks a block."""
+    rules.ready_scale_dtype(given.dtype)
+    if rules.qtype.has_tensor_scale:
+        codes = given.view(np.int8)  # a tenth of the time of float32: -1 and 127 are NaN, other negative ones below 0
+        if np.any((codes <= 0) & (codes != -1)):
+            raise ValueError(f"scale must be positive for {rules.qtype}")
+    return given
+
+
+# within these a scale of a block times that of the array, and the reciprocal of both, is a normal number
+TENSOR_SCALES = 2.0**-120, 2.0**119
+
+
+def check_tensor_scale(dtype: np.dtype[Any], shape: tuple[int, ...], qtype: QType) -> None:
+    """Pass if a format has a scale of the whole array, of this dtype and shape.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If not.
+    """
+    if not qtype.has_tensor_scale:
+        raise ValueError(f"tensor_scale must be None for {qtype}")
+    if native(dtype) != np.float32:
+        raise TypeError(f"tensor_scale must be float32, not {dtype}")
+    if shape:
+        raise ValueError(f"tensor_scale has shape {shape}, but it is one number: shape ()")
+
+
+def _as_tensor_scale(tensor_scale: Any, qtype: QType) -> float:
+    """Return the scale of the whole array as a number, if the format has one, and this one is usable."""
+    scale = as_array(tensor_scale, "tensor_scale")
+    check_tensor_scale(scale.dtype, scale.shape, qtype)
+    least, most = TENSOR_SCALES
+    if not least <= scale <= most:
+        raise ValueError(f"tensor_scale must be from {least} to {most}, not {scale}")
+    return float(scale)
+
+
+# --- zero points ------------------------------------------------------------------------------------------------------
+
+
+def storage_of(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype of a byte for one of integers of fewer than 8 bits of ml_dtypes, None for any other."""
+    row = QTYPES.get(dtype.name) if dtype.kind == "V" else None
+    return None if row is None or row.element else row.storage
+
+
+def _given_zero_point(zero_point: Any, rules: ParameterRules, scale: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Return zero points in a dtype of NumPy, of the shape of the scale."""
+    given = as_array(zero_point, "zero_point")
+    rules.ready_zero_point_dtype(given.dtype, scale)
+    storage = storage_of(given.dtype)
+    given = given if storage is None else given.astype(storage)
+    if given.shape != shape and not given.size == math.prod(shape) == 1:
+        raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
+    return given
+
+
+def _as_zero_point(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) -> Array:
+    """Return zero points, each a code of the format, in the storage dtype of the format."""
+    qtype = rules.qtype
+    if qtype.element:
+        return _as_float_zero(zero_point, rules, shape)
+    if not shape and type(zero_point) in (int, qtype.storage.type) and qtype.qmin <= zero_point <= qtype.qmax:
+        return np.array(zero_point, qtype.storage)  # a sixth of the time of what follows
+    given = _given_zero_point(zero_point, rules, rules.scale_dtype, shape)
+    if given.size and (given.dtype != qtype.storage or not qtype.fills_storage):
+        least, most = int(given.min()), int(given.max())
+        if least < qtype.qmin or most > qtype.qmax:
+            raise ValueError(f"zero_point must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
+    return given.astype(qtype.storage, copy=False)
+
+
+def _as_float_zero(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) -> Array:
+    """Return the zero points of float codes, which have no other than 0."""
+    qtype, given = rules.qtype, _given_zero_point(zero_point, rules, rules.scale_dtype, shape)
+    if given.dtype == qtype.storage and given.itemsize == 1 and not np.any(given.view(np.uint8)):
+        return given
+    if np.any(given.astype(np.float32) != 0):
+        raise ValueError(f"zero_point must be 0 for {qtype}: float codes have no other")
+    return np.zeros(given.shape, qtype.storage)
+
+
+def _as_float_zero_point(zero_point: Any, rules: ParameterRules, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Return zero points of a convention that has floats for them, finite in a dtype."""
+    given = _given_zero_point(zero_point, rules, dtype, shape)
+    with np.errstate(over="ignore", under="ignore"):
+        ready = given.astype(dtype, copy=False)
+    if not np.isfinite(ready).all():
+        raise ValueError(f"zero_point must be finite in {dtype}, not {given[~np.isfinite(ready)].flat[0]}")
+    return ready
+
+
+# --- QParams ----------------------------------------------------------------------------------------------------------
+
+
+def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:
+    """Pass if parameters have the shape wanted, or are one number.
+
+    Raises
+    ------
+    ValueError
+        If not, naming both shapes.
+    """
+    if given != wanted and size != 1:
+        raise ValueError(f"{name} has shape {given}, but this axis and block_size need shape {wanted}")
+
+
+def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
+    """Return what the numbers of some parameters must be, for values of a compute type."""
+    row = as_convention(params.convention)
+    return ParameterRules(params.dtype, row, row.scale_dtype(compute), params.block_size)
+
+
+def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
+    """Return parameters that belong to an array of this shape, the scale in the compute type.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not what their format and convention need, or belong to no such array.
+    """
+    rules = rules_of(params, compute)
+    scale = rules.ready_scale(params.scale)
+    rules.ready_tensor_scale(params.tensor_scale)
+    wanted = granularity(params.axis, params.block_size, len(shape), "the values").parameter_shape(shape)
+    check_parameter_shape("qparams.scale", scale.shape, scale.size, wanted)
+    return in_dtypes_of(params, scale, rules.ready_zero_point(params.zero_point, scale), compute)
+
+
+def in_dtypes_of(params: QParams, scale: Any, zero_point: Any, compute: np.dtype[Any]) -> QParams:
+    """Return parameters with numbers that are ready, for values of a compute type."""
+    if scale is params.scale and zero_point is params.zero_point and compute == params.compute_dtype:
+        return params
+    computed = None if params.dtype.scale_element or scale.dtype == compute else compute
+    return replace(params, scale=scale, zero_point=zero_point, computed=computed)

@@ -1,0 +1,422 @@
+"""Requests to quantize and to dequantize: validated from dtypes, shapes and options, before any array is looked at."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
+from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
+from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
+from fastq.formats.qtypes import QTYPES, QType, as_qtype
+from fastq.formats.range_methods import MSERange, as_range_method
+from fastq.requests.options import (
+    LinearOptions,
+    MinMaxOptions,
+    QuantizeOptions,
+    RangeOptions,
+    ValuesOptions,
+)
+from fastq.requests.parameters import ParameterRules, check_parameter_shape
+from fastq.results import QParams
+from fastq.results.parameters import coding_of_parameters, unfilled
+from fastq.system.arguments import (
+    MOST_AXES,
+    as_array,
+    as_axis,
+    as_block_size,
+    as_bool,
+    as_choice,
+    as_dtype,
+    equal,
+    is_a,
+    is_out,
+    native,
+)
+
+Shape = tuple[int, ...]
+DType = np.dtype[Any]
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+INTEGERS: tuple[np.dtype[Any], ...] = tuple(
+    np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
+)
+CODES = frozenset(row.storage for row in QTYPES.values() if not row.element)  # those of float codes need ml_dtypes
+
+_COMPUTE: dict[np.dtype[Any], np.dtype[Any]] = {
+    dtype: np.dtype(np.float64 if dtype.itemsize > 2 else np.float32) for dtype in INTEGERS
+}
+_COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLOATS}
+
+
+def as_real(dtype: Any, name: str) -> np.dtype[Any]:
+    """Return the dtype of values that a dtype or its name stands for.
+
+    Raises
+    ------
+    TypeError
+        If it is none of float16, bfloat16, float32 and float64.
+    """
+    is_name = is_a(dtype, str) and equal(dtype, "bfloat16")  # a dtype beside a string would be parsed: 1 us
+    wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else as_dtype(dtype, name, REAL)
+    if not is_real(wanted):
+        raise TypeError(f"{name} must be {REAL}, not {wanted}")
+    return native(wanted)
+
+
+def as_input(x: Any, name: str = "x") -> NDArray[Any]:
+    """Return x as an ndarray of a dtype that can be quantized.
+
+    Raises
+    ------
+    TypeError
+        If its dtype is none of float16, bfloat16, float32, float64 and the integers, or it is a masked array.
+    """
+    array = as_array(x, name)
+    check_input(array.dtype, name)
+    return array
+
+
+def check_input(dtype: np.dtype[Any], name: str = "x") -> np.dtype[Any]:
+    """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32.
+
+    Raises
+    ------
+    TypeError
+        If it is none of float16, bfloat16, float32, float64 and the integers.
+    """
+    found = _COMPUTE.get(native(dtype))
+    if found is None and not is_real(dtype):
+        raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {dtype}")
+    return found or _FLOAT32
+
+
+def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the compute type of a dtype of values."""
+    return _COMPUTE.get(native(dtype), _FLOAT32)
+
+
+def check_approximation(dtype: np.dtype[Any]) -> None:
+    """Pass if an array of a dtype can be compared with another one.
+
+    Raises
+    ------
+    TypeError
+        If not.
+    """
+    if not is_real(dtype):
+        raise TypeError(f"q must be a QuantizedArray, or a float array, not {dtype}")
+
+
+def format_of_codes(dtype: np.dtype[Any]) -> QType:
+    """Return the format of codes one an element, those of ml_dtypes among them.
+
+    Raises
+    ------
+    TypeError
+        If the dtype is that of no format.
+    """
+    dtype = native(dtype)
+    if dtype not in CODES and dtype.name not in QTYPES:
+        raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {dtype}")
+    return as_qtype(dtype)
+
+
+def dtype_of_values(dtype: Any, out: Any, default: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of decoded values: that asked for, else that of out, else the default.
+
+    Raises
+    ------
+    TypeError
+        If it is not that of values.
+    """
+    if dtype is not None:
+        return as_real(dtype, "dtype")
+    return as_real(out.dtype, "out") if is_out(out) else default
+
+
+def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of fake quantized values: that of the input, or its compute type."""
+    return native(dtype) if is_real(dtype) else compute_dtype(dtype)
+
+
+def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:
+    """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+    nan = as_choice(nan, "nan", ("raise", "zero") if qtype is None else ("raise", "zero", "keep"))
+    if qtype is None or nan != "keep":
+        return nan
+    if given and qtype.scale_element:
+        raise ValueError(f"nan='keep' marks the scales of blocks, but the scales of {qtype} are given")
+    if not qtype.scale_element and (qtype.float_format is None or qtype.float_format.nan is None):
+        raise ValueError(f"nan='keep' needs codes that have a NaN, which {qtype} has not")
+    return nan
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return out if a result of this shape and dtype can be written to it.
+
+    Raises
+    ------
+    TypeError
+        If it is not an ndarray, or of another dtype.
+    ValueError
+        If it has another shape or is read-only.
+    """
+    if not is_out(out):
+        raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
+    if native(out.dtype) != dtype:
+        raise TypeError(f"out has dtype {out.dtype}, but the result has dtype {dtype}")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    return out
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """All of a call that quantizes or dequantizes but its arrays.
+
+    Attributes
+    ----------
+    qtype : QType
+        The code format.
+    convention : str or Convention
+        Whose arithmetic to follow, as the caller gave it.
+    symmetric : bool
+        Whether as many codes are used below the zero point as above it.
+    axis : int, tuple of int or None
+        The caller's axis, counted from the front.
+    granularity : Granularity
+        What each parameter belongs to; the array, where there is one parameter.
+    coding : Coding
+        The code format as the convention uses it.
+    compute : dtype
+        The type to compute in.
+    nan, saturate
+        As the caller gave them.
+    half : HalfPrecision
+        Dtypes of half precision to which results of operations are rounded.
+    search : MSERange or None
+        How a part of each range is searched for.
+    """
+
+    qtype: QType
+    convention: str | Convention
+    symmetric: bool
+    axis: Axis
+    granularity: Granularity
+    coding: Coding
+    compute: DType
+    nan: str = "raise"
+    saturate: bool = True
+    half: HalfPrecision = UNROUNDED
+    search: MSERange | None = None
+
+    @property
+    def rules(self) -> ParameterRules:
+        """What parameters must be."""
+        row = as_convention(self.convention)
+        return ParameterRules(self.qtype, row, row.scale_dtype(self.compute), self.granularity.block_size)
+
+    @property
+    def template(self) -> QParams:
+        """Parameters from ranges without their numbers, in their dtypes."""
+        qtype, row = self.qtype, self.coding.row
+        own = FLOAT_FORMATS[qtype.scale_element].dtype if qtype.scale_element else None
+        scale = own or row.scale_dtype(self.compute)
+        computed = None if own is not None or scale == self.compute else self.compute
+        where = self.axis, self.granularity.block_size, self.symmetric, self.convention, computed
+        return unfilled(scale, row.zero_point_dtype(qtype, scale), qtype, *where)
+
+    def placed(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
+        """Return the request for raw parameters of a shape: one number belongs to the whole array.
+
+        Raises
+        ------
+        AxisError, ValueError
+            If the array has no such axis, or parameters need another shape; `name` is that of the array.
+        """
+        if size == 1:
+            return self._replace(axis=None, granularity=ARRAY)
+        where = granularity(self.axis, self.granularity.block_size, len(shape), name)
+        if not any(map(math.isnan, shape)):  # sizes that dask does not know
+            check_parameter_shape("scale", scale, size, where.parameter_shape(shape))
+        kind = kind_of(where.axes, where.block_size)
+        return self._replace(
+            granularity=where, coding=coding_of(as_convention(self.convention), self.qtype, False, kind)
+        )
+
+
+# --- parameters from ranges -------------------------------------------------------------------------------------------
+
+
+def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
+    """Return the request for parameters from the ranges of an array."""
+    if options.dtype is None:
+        raise TypeError("dtype must be a code format, or qparams given in its place, not None")
+    qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
+    if options.bits is not None:
+        qtype = qtype.with_bits(options.bits)
+    saturate, symmetric = as_bool(options.saturate, "saturate"), as_bool(options.symmetric, "symmetric")
+    if not saturate and search is not None:
+        raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
+    if symmetric and qtype.bits == 1:
+        raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
+    axis = as_axis(-1 if options.axis is None and qtype.block_size else options.axis)
+    block_size = as_block_size(options.block_size or qtype.block_size, axis)
+    if qtype.block_size and block_size != qtype.block_size:
+        raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
+    where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
+    row = as_convention(options.convention)
+    coding = row.check(qtype, always, kind_of(where.axes, block_size))
+    axis = where.axes if where.axes is None or isinstance(axis, tuple) else where.axes[0]
+    how = check_nan(options.nan, qtype), saturate, row.rounded_to(native(dtype)), search
+    return Request(qtype, options.convention, always, axis, where, coding, compute, *how)
+
+
+def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
+    """Return the request for parameters of arrays that are not known yet, whose ranges are taken piece by piece."""
+    if (qtype := as_qtype(dtype)).block_size:
+        raise ValueError(f"dtype must be a format without blocks of its own, not {qtype}: they have no range")
+    axis = as_axis(axis)
+    kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    ndim = max((a + 1 for a in kept if a >= 0), default=0) + max((-a for a in kept if a < 0), default=0)
+    options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention, nan=nan)
+    # of so many axes, in which no two of them need be the same
+    return by_range(np.dtype(np.float32), min(ndim, MOST_AXES), options)._replace(axis=axis)
+
+
+def shape_of_ranges(shape: Shape, where: Granularity) -> Shape:
+    """Return the shape of the ranges of an array.
+
+    Raises
+    ------
+    ValueError
+        If the array has no elements, of which there would be a range.
+    """
+    ranges = where.parameter_shape(shape)
+    if 0 in shape and 0 not in ranges:
+        raise ValueError(f"x has shape {shape}: the range of no elements has no minimum and no maximum")
+    return ranges
+
+
+# --- QParams ----------------------------------------------------------------------------------------------------------
+
+CARRIED = ("dtype", "axis", "block_size", "symmetric", "convention", "bits", "range")
+_DEFAULTS = tuple(RangeOptions._field_defaults[name] for name in CARRIED)
+
+
+def check_beside_qparams(*given: object) -> None:
+    """Pass if the options that QParams carry already are at their defaults.
+
+    Raises
+    ------
+    TypeError
+        If not; the message names them.
+    """
+    if not equal(given, _DEFAULTS):
+        pairs = zip(CARRIED, _DEFAULTS, given, strict=True)
+        names = [name for name, default, value in pairs if not equal(value, default)]
+        raise TypeError(f"qparams carries {', '.join(names)} already; give one or the other")
+
+
+def as_qparams(qparams: object) -> QParams:
+    """Return QParams as they are.
+
+    Raises
+    ------
+    TypeError
+        If they are none.
+    """
+    if not (type(qparams) is QParams or is_a(qparams, QParams)):
+        raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(qparams).__name__}")
+    return qparams
+
+
+def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOptions) -> Request:
+    """Return the request to quantize values of a dtype by parameters that are ready."""
+    nan, saturate = check_nan(options.nan, params.dtype, given=True), as_bool(options.saturate, "saturate")
+    half = as_convention(params.convention).rounded_to(native(dtype))
+    return of_qparams(params, ndim, compute_dtype(dtype))._replace(nan=nan, saturate=saturate, half=half)
+
+
+def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
+    """Return the request to decode by parameters that are ready, for values of a compute type."""
+    where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim)
+    scheme = params.dtype, params.convention, params.symmetric, params.axis
+    return Request(*scheme, where, coding_of_parameters(params), compute)
+
+
+# --- raw parameters ---------------------------------------------------------------------------------------------------
+
+
+def by_numbers(dtype: DType, options: LinearOptions, *named: DType | None) -> Request:
+    """Return the request of `fastq.quantize_linear`, before it is placed.
+
+    Without a `dtype` the format is that of the first of the dtypes `named`, of zero point and out, that is one.
+    """
+    compute, row = check_input(dtype), as_convention(options.convention)
+    names = [each.name for each in named if each is not None and each.name in QTYPES]
+    qtype = QTYPES[(*names, "uint8")[0]] if options.dtype is None else as_qtype(options.dtype)
+    if qtype.block_size:
+        raise TypeError(f"dtype must be a format without scales of its own, not {qtype}; see quantize")
+    row.check_format(qtype)
+    axis = as_axis(options.axis)
+    where = Granularity(block_size=as_block_size(options.block_size, axis))
+    how = check_nan(options.nan, qtype), as_bool(options.saturate, "saturate"), row.rounded_to(native(dtype))
+    coding = coding_of(row, qtype, False, "array")
+    return Request(qtype, options.convention, False, axis, where, coding, compute, *how)
+
+
+def codes_by_numbers(dtype: DType, scale: DType, wanted: DType, options: ValuesOptions) -> Request:
+    """Return the request of `fastq.dequantize_linear`, before it is placed, for codes of a dtype.
+
+    `scale` is the dtype of scales as they were given, `wanted` that of the values.
+    """
+    qtype, row = format_of_codes(dtype), as_convention(options.convention)
+    row.check_format(qtype)
+    axis = as_axis(options.axis)
+    where = Granularity(block_size=as_block_size(options.block_size, axis))
+    compute = compute_dtype(wanted if row.stored_type == "float64" else scale)
+    coding = coding_of(row, qtype, False, "array")
+    return Request(qtype, options.convention, False, axis, where, coding, compute)
+
+
+# --- ranges and errors ------------------------------------------------------------------------------------------------
+
+
+def ranges_of(dtype: DType, shape: Shape, options: MinMaxOptions) -> Granularity:
+    """Return what each minimum and maximum of `fastq.minmax` belongs to."""
+    check_input(dtype)
+    check_nan(options.nan)
+    where = as_granularity(options.axis, options.block_size, len(shape))
+    shape_of_ranges(shape, where)
+    return where
+
+
+def check_comparable(x: Shape, q: Shape) -> None:
+    """Pass if an approximation has the shape of an array that has elements.
+
+    Raises
+    ------
+    ValueError
+        If not.
+    """
+    if x != q:
+        raise ValueError(f"x has shape {x}, but q has shape {q}")
+    if 0 in x:
+        raise ValueError("x is empty: there is no error to measure")

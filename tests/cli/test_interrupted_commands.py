@@ -1,0 +1,170 @@
+"""Ctrl-C at any moment of a command: one line and exit code 130."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+INTERRUPTED = (128 + signal.SIGINT, "Interrupted\n")
+
+
+def command(*arguments, before=""):
+    """Start a command, after code."""
+    code = f"""
+import atexit, os, signal, sys
+
+def interrupt(*_, number=signal.SIGINT, **options):
+    os.kill(os.getpid(), number)
+
+def after(home, name):
+    "Interrupt what a function does, when it is done."
+    function = getattr(home, name)
+    setattr(home, name, lambda *arguments, **options: (function(*arguments, **options), interrupt())[0])
+
+{before}
+from fastq_command import main
+main()
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which shells ignore in the background
+    )
+
+
+def ended(process):
+    """Exit code of a process, and what it wrote to standard error."""
+    _, errors = process.communicate(timeout=300)
+    return process.returncode, errors
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("w.npy", np.arange(4096, dtype=np.float32).reshape(64, 64))
+
+
+QUANTIZE = "quantize", "w.npy", "w.safetensors", "--force"
+PLACES = {
+    "arguments are read": "import click; after(click.Context, 'scope')",
+    "an argument is checked": "import fastq.cli.app as app; app.quantize.params[0].callback = interrupt",
+    "the command begins": "import fastq.cli.app as app; app.quantize.callback = interrupt",
+    "a file is written": "from fastq.io import quantizing; after(quantizing.SafetensorsWriter, 'write')",
+    "a file is made durable": "after(os, 'fsync')",
+    "a file is there": "after(os, 'replace')",
+    "a table is printed": "import fastq.cli.app as app; after(app, 'print_table')",
+    "the command ends": "import fastq.cli.app as app; after(app.Commands, 'invoke')",
+    "its exit code is known": "import click; click.Context.exit = interrupt",
+    "threads end": "import threading; threading._register_atexit(interrupt)",
+    "the interpreter ends": "import fastq.cli.app as app; app.check_out = lambda *_, **__: atexit.register(interrupt)",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_one_line(place):
+    assert ended(command(*QUANTIZE, before=PLACES[place])) == INTERRUPTED
+    assert set(os.listdir()) <= {"w.npy", "w.safetensors"}
+
+
+IMPORTED = """
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            interrupt()
+
+sys.meta_path.insert(0, Press())
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["fastq", "logging", "fastq.cli", "click", "numpy", "rich.progress", "numba", "llvmlite"]
+)
+def test_one_line_while_modules_are_imported(name):
+    assert ended(command(*QUANTIZE, before=IMPORTED.format(name=name))) == INTERRUPTED
+
+
+def test_one_line_of_a_command_that_is_one_itself():
+    before = IMPORTED.format(name="bench.command") + "import click; click.Command.invoke = interrupt"
+    assert ended(command("bench", "--list", before=before)) == INTERRUPTED
+    before = "import fastq.cli.app, bench.command; bench.command.run.callback = interrupt"
+    assert ended(command("bench", before=before)) == INTERRUPTED
+
+
+def test_a_command_that_is_in_the_background_of_a_shell_is_not_interrupted():
+    before = "signal.signal(signal.SIGINT, signal.SIG_IGN); import atexit; atexit.register(interrupt)"
+    assert ended(command(*QUANTIZE, before=before)) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["quantize"], ["quantize", "w.npy", "w.npy"], ["--nonsense"]])
+def test_exit_codes_are_those_of_the_command(arguments):
+    from click.testing import CliRunner
+
+    from fastq.cli import cli
+
+    expected = CliRunner().invoke(cli, arguments)
+    assert ended(command(*arguments)) == (expected.exit_code, expected.stderr.replace("cli", "-c"))
+
+
+def test_an_error_that_nobody_handles_is_told():
+    code, errors = ended(command("info", before="import fastq.cli.app as app; app.print_facts = None"))
+    assert (code, errors.splitlines()[-1]) == (1, "TypeError: 'NoneType' object is not callable")
+
+
+DESTRUCTOR = """
+import time
+import fastq.cli.app as app
+
+class Closed:
+    def __del__(self):
+        {what}
+
+def closed(facts):
+    Closed()
+    for _ in range({steps}):
+        time.sleep(0.01)
+
+app.print_facts = closed
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_destructor_is_not_lost(number):
+    before = DESTRUCTOR.format(what=f"interrupt(number={number:d})", steps=2000)
+    line = "Interrupted\n" if number == signal.SIGINT else ""
+    assert ended(command("info", before=before)) == (128 + number, line)
+
+
+def test_other_errors_in_destructors_are_told():
+    code, errors = ended(command("info", before=DESTRUCTOR.format(what="raise ValueError('lost')", steps=0)))
+    assert (code, errors.splitlines()[-1]) == (0, "ValueError: lost")
+
+
+# said when signals are handled, a millisecond or two after the interpreter has begun with the script
+BEGUN = "register = atexit.register; atexit.register = lambda function: (os.write(1, b'begun'), register(function))"
+
+
+@pytest.mark.slow("a process for each moment", quick=lambda count: count == 10)
+@pytest.mark.parametrize("count", [10, 200])
+def test_one_line_at_random_moments(count):
+    moments, begin = random.Random(count), time.monotonic()
+    assert ended(command(*QUANTIZE)) == (0, "")
+    seconds, interrupted = time.monotonic() - begin, 0
+    for _ in range(count):
+        process = command(*QUANTIZE, before=BEGUN)
+        assert process.stdout.read(5) == "begun"
+        time.sleep(moments.random() * seconds)
+        process.send_signal(signal.SIGINT)
+        found = ended(process)
+        assert found in (INTERRUPTED, (0, ""))  # which it was before
+        interrupted += found == INTERRUPTED
+        assert set(os.listdir()) <= {"w.npy", "w.safetensors"}
+    assert interrupted > count // 4

@@ -1,0 +1,102 @@
+"""Machine code for AArch64, compiled here and not run: no instruction whose results differ from those of x86-64."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from catalogue import same_bytes
+from edited import copy_of_package
+
+import fastq
+from fastq import reference
+
+# minimum and maximum: NaN of a signaling NaN, and -0.0 and 0.0 in order
+EXTREME = re.compile(r"\bf(?:min|max)\w*")
+FUSED = re.compile(r"\bfn?m(?:add|sub|l[as])\b")
+INFINITY = r"(?:splat \(\w+ )?0x[7F]FF0000000000000\)?|(?:splat \(half )?0xH[7F]C00\)?"
+
+
+def kernels(folder, dtype):
+    """Name, LLVM IR, assembly, and whether it is of minima and maxima alone, of each kernel."""
+    script = Path(__file__).parents[1] / "support" / "other_cpu.py"
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    done = subprocess.run([sys.executable, script, dtype], env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def extremes_of_infinity(llvm):
+    """Selects of the operands that are compared, the second an infinity: LLVM makes such an instruction of them."""
+    compared = dict(re.findall(rf"(%\S+) = fcmp o[lg]t (?:<[^>]*>|\w+) (%\S+, (?:{INFINITY}))$", llvm, re.MULTILINE))
+    kind = r"(?:<[^>]*>|\w+)"
+    selects = re.findall(rf"= select {kind} (%\S+), {kind} (%\S+), {kind} (.*)$", llvm, re.MULTILINE)
+    return [mask for mask, *operands in selects if compared.get(mask) == ", ".join(operands)]
+
+
+def wrong(folder, dtype):
+    """What is wrong with kernels: name and reason."""
+    for name, llvm, asm, is_minmax in kernels(folder, dtype):
+        if is_minmax and (found := EXTREME.findall(asm)):
+            yield name, found[0]
+        if extremes_of_infinity(llvm):
+            yield name, "infinity"
+        if "llvm.fma." not in llvm and (found := FUSED.findall(asm)):
+            yield name, found[0]
+
+
+@pytest.mark.slow("compiles 10 kernels each", quick=lambda dtype: dtype == "float64")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_no_instruction_has_other_results(dtype):
+    assert list(wrong(Path(fastq.__file__).parents[1], dtype)) == []
+
+
+MUTANTS = {
+    "a signaling NaN is met by infinity": (
+        "spec.py",
+        "select(x == x, x, lo), select(x == x, x, hi)",
+        "minimum(x, lo), maximum(x, hi)",
+        {("runs.runs", "fminnm"), ("runs.runs", "infinity"), ("short_runs.short_runs", "fminnm")},
+    ),
+    "-0.0 is met by 0.0": (
+        "parameters.py",
+        "minimum(zero, los)",
+        "minimum(los, zero)",
+        {("columns.columns", "fminnm"), ("short_runs.short_runs", "fminnm")},
+    ),
+}
+
+
+@pytest.mark.slow("compiles 10 kernels each")
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_such_instructions_are_found(mutant, tmp_path):
+    file, right, other, expected = MUTANTS[mutant]
+    folder = copy_of_package(tmp_path)
+    path = folder / "fastq" / "kernels" / file
+    text = path.read_text()
+    assert right in text
+    path.write_text(text.replace(right, other).replace("is_nan, lane_type", "is_nan, lane_type, maximum, minimum"))
+    assert expected <= set(wrong(folder, "float64"))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 3}]
+)
+@pytest.mark.parametrize(
+    ("dtype", "bits"), [("float16", 0x7C01), ("float32", 0x7F800001), ("float64", 0x7FF0000000000001)]
+)
+def test_signaling_nan(dtype, bits, options):
+    rng = np.random.default_rng(0)
+    for columns in (5, 64, 200):
+        x = rng.standard_normal((12, columns)).astype(dtype)
+        x[rng.random(x.shape) < 0.2] = -0.0
+        x[:, 1] = np.abs(x[:, 1])
+        x.view(f"u{x.itemsize}")[rng.random(x.shape) < 0.1] = bits
+        for each in (x, x.T.copy().T):
+            found, expected = (module.minmax(each, nan="zero", **options) for module in (fastq, reference))
+            for one, other in zip(found, expected, strict=True):
+                same_bytes(one, other)

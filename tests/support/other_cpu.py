@@ -1,0 +1,67 @@
+"""Compile kernels of a dtype for AArch64 on any machine: a script that prints what they are made of there, as JSON.
+
+It makes calls as usual, but what they compile is never run: they return what was in memory.
+"""
+
+# ruff: noqa: E402 (the CPU and the target are set before what reads them is imported)
+import functools
+import itertools
+import json
+import os
+import sys
+
+os.environ |= {"NUMBA_CPU_NAME": "neoverse-n1", "NUMBA_CPU_FEATURES": "+neon,+fp-armv8", "NUMBA_NUM_THREADS": "4"}
+
+from llvmlite import binding
+
+TRIPLE = "aarch64-unknown-linux-gnu"
+binding.initialize_all_targets()
+binding.initialize_all_asmprinters()
+binding.get_process_triple = lambda: TRIPLE
+binding.Target.from_default_triple = classmethod(lambda cls: cls.from_triple(TRIPLE))
+
+import numpy as np
+
+from fastq.engine.jit import compile as jit
+from fastq.engine.jit.options import jit_enabled
+from fastq.engine.jit.pipeline import compile_library
+from fastq.engine.runtime import cpython, threadpool
+
+listings = []
+places = itertools.count(1)
+
+
+@functools.cache
+def compiled(function, result, *arguments):
+    with jit_enabled():
+        library = compile_library(getattr(function, "py_func", function), result, arguments)
+    listings.append((jit._name(function, arguments), library.get_llvm_str(), library.get_asm_str()))
+    return jit.Compiled(next(places), False)
+
+
+jit.c_function = compiled
+cpython.python_function = lambda function: lambda *operands: 0  # the status of a launch
+threadpool.pool_for = lambda threads: np.zeros(1, np.int64)
+
+import fastq
+
+OPERATIONS = fastq.minmax, functools.partial(fastq.quantize, dtype="int8")
+SHAPES_AND_OPTIONS = (
+    ((64, 512), {}),
+    ((2048, 2048), {"axis": 1}),  # in parts, which are merged
+    ((64, 512), {"axis": 1, "block_size": 32}),
+    ((64, 512), {"axis": 1, "block_size": 3}),
+    ((4, 30, 5), {"axis": 1}),
+)
+
+
+def kernels(dtype):
+    """Yield name, LLVM IR, assembly, and whether it is of minima and maxima alone, of each kernel."""
+    for operation, (shape, options) in itertools.product(OPERATIONS, SHAPES_AND_OPTIONS):
+        listings.clear()
+        operation(np.zeros(shape, dtype), **options)
+        yield from ((*each, operation is fastq.minmax) for each in listings)
+
+
+if __name__ == "__main__":
+    print(json.dumps(list(kernels(sys.argv[1]))))

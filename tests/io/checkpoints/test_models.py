@@ -257,7 +257,7 @@ ROWS = {"axis": 0, "symmetric": True}
     ids=["infinite", "zero", "negative", "nan of mxfp4", "nan of nvfp4"],
 )
 def test_save_checkpoint_refuses_scales_that_nobody_reads(tmp_path, x, dtype, options, found):
-    q = fastq.quantize(x, dtype, **options)
+    q = reference.quantize(x, dtype, **options)
     message = rf"^tensors\['a'\] would be stored with {found}; it must be positive and finite$"
     with pytest.raises(ValueError, match=message):
         save_checkpoint(tmp_path / "model", {"a": q}, {"dtype": "float16"})
@@ -284,7 +284,7 @@ def test_save_checkpoint_rounds_scales_of_float64(tmp_path):
 @pytest.mark.parametrize("name", ["a.weight", "a.weight_zero_point", "a.weight_g_idx", "b.weight_scale"])
 def test_save_checkpoint_refuses_names_of_parts(tmp_path, name):
     """Readers take them for parts of a quantized weight, so that they could not open what was written."""
-    q = fastq.quantize(WIDE.astype(np.float32), "int4", **BLOCKS)
+    q = reference.quantize(WIDE.astype(np.float32), "int4", **BLOCKS)
     with pytest.raises(ValueError, match=rf"^tensors\['{name}'\] would be read as a part of the quantized '{name[0]}'"):
         save_checkpoint(tmp_path / "model", {name: WIDE, "a": q})
     assert not (tmp_path / "model").exists()

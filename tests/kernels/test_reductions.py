@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from fastq.dispatch.strides import make_layout
 
 from fastq.dispatch.loops import loop_of
 from fastq.dispatch.planner import kernel_args
+from fastq.dispatch.strides import make_layout
 from fastq.engine import simd as v
 from fastq.engine.jit import njit
 from fastq.engine.runtime import driver
+from fastq.formats.granularity import Granularity
 from fastq.kernels.body import BODIES, Body, Reduction
 from fastq.kernels.build import kernel_address
 from fastq.kernels.load_store import load_elements
@@ -85,7 +86,7 @@ BODIES[MagnitudeOperands] = Body(
 
 def magnitudes(x, axes, block_size=0):
     """Return the largest magnitude of each part, and the status."""
-    layout = make_layout(x.shape, axes, block_size)
+    layout = make_layout(x.shape, Granularity(axes, block_size))
     loop, kind = loop_of(layout, "minmax", x.dtype, x.dtype), x.dtype
     kernel = kernel_address(loop.function, MagnitudeOperands(kind, kind), "magnitude")
     result = np.zeros(layout.parameters, kind)

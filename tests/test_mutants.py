@@ -254,7 +254,7 @@ MUTANTS = {
         ("loops/min_max.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")
     ],
     "one of four rows dropped": [("loops/row_group.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
-    "NaN in one of four rows dropped": [("parameters.py", "select(nans, minimum(zero, los), los)", "los")],
+    "NaN in one of four rows dropped": [("parameters.py", "select(nans, minimum(los, zero), los)", "los")],
     "neighbour's parameter": [("loops/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")],
 }
 

@@ -119,18 +119,19 @@ def _as_stored(zero_points, where):
 def store_min_max(operands, p, los, his, nans):
     """Store minima and maxima of all but NaN from p on; where there was NaN, it counts as 0.0.
 
-    -0.0 becomes 0.0: which of them was found depends on the order.
+    -0.0 becomes 0.0, before it meets another zero: which of them was found depends on the order.
     """
-    los, his = _with_zero(los, his, nans)
-    store(operands.lo, p, los + constant(0, los))
-    store(operands.hi, p, his + constant(0, his))
+    zero = constant(0, los)
+    los, his = _with_zero(los + zero, his + zero, nans)
+    store(operands.lo, p, los)
+    store(operands.hi, p, his)
 
 
 @njit
 def _with_zero(los, his, nans):
     """Widen ranges to contain 0.0 where there was NaN."""
     zero = constant(0, los)
-    return select(nans, minimum(zero, los), los), select(nans, maximum(zero, his), his)
+    return select(nans, minimum(los, zero), los), select(nans, maximum(his, zero), his)
 
 
 @specialize

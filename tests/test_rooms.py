@@ -229,3 +229,17 @@ def test_the_guide_has_the_same_table():
     rows = re.findall(r"^\| `fastq/([\w/]+?)(?:/|\.py)` \|.*\| ([^|]*) \|$", guide, re.MULTILINE)
     told = {name.replace("__init__", "fastq"): set(may.split(", ")) - {"nothing of ours"} for name, may in rows}
     assert told == {name.replace(".", "/"): set(may.replace(".", "/").split()) for name, may in MAY_IMPORT.items()}
+
+
+OF_NO_ROOM = {"bench", "campaigns", "conformance", "docs", "platforms", "support"}
+
+
+def test_tests_have_the_rooms_of_the_package():
+    """The tests of fastq/ROOM/ are in tests/ROOM/, those of fastq/NAME.py in tests/test_NAME.py."""
+    tests = Path(__file__).parent
+    for path in tests.rglob("test_*.py"):
+        *rooms, _ = path.relative_to(tests).parts
+        if rooms and rooms[0] not in OF_NO_ROOM:
+            assert (ROOT / Path(*rooms)).is_dir(), path
+    known = {f"test_{path.stem}" for path in ROOT.glob("*.py")} | {"test_rooms"}
+    assert {path.stem for path in tests.glob("test_*.py")} <= known

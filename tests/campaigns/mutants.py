@@ -28,8 +28,8 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
-FOLDER = TESTS.parent / ".pytest_cache" / "mutants"
+from mutating.reach import FOLDER, ROOMS, ROOT, file_of
+
 STATE = FOLDER / "state.json"
 REASONS = Path(__file__).with_name("mutants.toml")
 COMBINATIONS, KERNELS = 240, 180  # of the fuzzer, of which cases are drawn that need so many kernels
@@ -48,8 +48,6 @@ KILLED = "result", "error", "crash", "hang"
 
 def files():
     """Files that are changed."""
-    from mutating.reach import ROOMS, ROOT
-
     for room in ROOMS:
         path = ROOT / room
         for file in [path] if path.suffix else sorted(path.rglob("*.py")):
@@ -60,7 +58,6 @@ def files():
 def sample(seed):
     """All mutants, in an order of which any beginning is spread over all modules; by module, how many there are."""
     from mutating.operators import mutants
-    from mutating.reach import ROOT
 
     order, counts = [], {}
     for file in files():
@@ -94,8 +91,6 @@ class State:
 
 def rows(state, order, counts):
     """Figures: a line for each module."""
-    from mutating.reach import file_of
-
     explained, tables = reasons(), {file: Counter() for file in counts}
     for mutant in order:
         if (verdict := state.verdicts.get(mutant.name)) is not None:
@@ -134,14 +129,13 @@ def reach_of(progress, jobs):
     """What each probe reaches, a file of tests at a time, recorded anew where the package or the file has changed."""
     from mutating import probes, reach
 
-    folder, traces = FOLDER / "reach", FOLDER / "traces"
-    for each in (folder, traces):
-        each.mkdir(parents=True, exist_ok=True)
+    folder = FOLDER / "reach"
+    folder.mkdir(parents=True, exist_ok=True)
     chosen = _kept(folder, "seeds", lambda: reach.choose_cases(COMBINATIONS, KERNELS))
     with ThreadPoolExecutor(jobs) as pool:
-        cases = pool.submit(_kept, folder, "cases", lambda: reach.record_cases(chosen, traces, progress))
+        cases = pool.submit(_kept, folder, "cases", lambda: reach.record_cases(chosen, progress))
         tests = [
-            pool.submit(_kept, folder, name, functools.partial(reach.record_tests, name, traces), name)
+            pool.submit(_kept, folder, name, functools.partial(reach.record_probes, name), name)
             for name in probes.FILES
         ]
         for done, part in enumerate(tests):
@@ -225,7 +219,7 @@ def _survives(verdict):
 
 def described(mutant):
     """One line of a mutant."""
-    place = f"{mutant.path.relative_to(TESTS.parent)}:{mutant.lines.start}"
+    place = f"{mutant.path.relative_to(ROOT.parent)}:{mutant.lines.start}"
     return f"{mutant.name}  {place}  {mutant.change}"
 
 

@@ -12,10 +12,10 @@ import pytest
 from fuzzing.cases import Case
 from mutating.operators import Mutant, changes, mutated
 from mutating.operators import mutants as mutants_of
-from mutating.probes import Around
+from mutating.probes import TESTS, Around
 from test_fuzz import seeds
 
-ROOT = mutants.TESTS.parent / "fastq"
+ROOT = mutants.ROOT
 
 
 def found(source, module="fastq.dispatch.x"):
@@ -139,7 +139,7 @@ def checksum():
 def lines_of(code, *arguments):
     """What code prints in a process of its own, which is told where the tests are: a value of JSON a line."""
     done = subprocess.run(
-        [sys.executable, "-c", code, f"{mutants.TESTS}/support {mutants.TESTS}/campaigns", *arguments],
+        [sys.executable, "-c", code, f"{TESTS}/support {TESTS}/campaigns", *arguments],
         cwd=ROOT.parent,
         env=os.environ | {"PYTHONPATH": str(ROOT.parent)},
         capture_output=True,
@@ -243,7 +243,7 @@ def test_a_change_within_a_row_of_a_table_names_it(tmp_path):
 
 def test_figures_of_what_was_judged(tmp_path, monkeypatch):
     def mutant(name):
-        return Mutant("fastq.a", mutants.TESTS.parent / "fastq" / "a.py", 0, name, "", range(1), "", False)
+        return Mutant("fastq.a", ROOT / "a.py", 0, name, "", range(1), "", False)
 
     state = mutants.State(tmp_path / "state.json")
     outcomes = ("result", "error", "crash", "hang", "survived", "not reached", "survived")
@@ -256,3 +256,40 @@ def test_figures_of_what_was_judged(tmp_path, monkeypatch):
     assert (row["tried"], row["other results"], row["errors"], row["crash or hang"]) == (7, 1, 1, 2)
     assert (row["equivalent"], row["survived"]) == (1, 2)
     assert row["killed of those not equivalent"] == "66.7 %"
+
+
+REACH = """
+import sys
+sys.path[:0] = [*sys.argv[1].split(), "."]
+import json
+from tests import reach
+names = [path.name for path in reach.files_of_tests(sys.argv[2])]
+print(json.dumps([reach.probes.TESTS.name, names]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("layouts/tensors.py", {"test_layouts.py"}),
+        ("zarr/codecs.py", {"test_zarr.py"}),
+        ("io/gguf/mixes.py", {"test_files.py", "test_gguf_mixes.py", "test_models.py"}),
+        ("kernels/ranges.py", {"test_equality.py", "test_conventions.py"}),
+    ],
+)
+def test_files_that_may_reach_a_file(file, expected):
+    ((folder, names),) = lines_of(REACH, file)
+    assert folder == "tests"
+    assert expected <= set(names)
+    assert ("test_conventions.py" in names) == file.startswith("kernels")
+
+
+def test_lines_that_tests_reach_by_themselves_and_by_kernels():
+    from mutating.probes import Probe
+    from mutating.reach import Recorded
+
+    from tests.reach import lines_reached
+
+    rows = [("a.py::one[1]", set(), {"x.py": [1, 2]}), ("a.py::one[2]", {"k"}, {"x.py": [2]}), ("a.py::two", set(), {})]
+    part = Recorded([(Probe("test", name), 0, *rest) for name, *rest in rows], {"k": {"lines": {"x.py": [7]}}})
+    assert lines_reached([part], "x.py") == {"a.py::one": 3}

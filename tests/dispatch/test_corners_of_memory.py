@@ -44,6 +44,7 @@ def test_gguf_upon_what_it_is_made_of(rows, gap):
     same_bytes(fastq.gguf.dequantize(data, "Q8_0", out=out), reference.gguf.dequantize(blocks, "Q8_0"))
 
 
+@pytest.mark.slow("compiles a kernel a format", quick=lambda code: code == "mxfp4")
 @pytest.mark.parametrize("code", ["mxfp8_e4m3", "mxfp4"])
 def test_a_copy_without_gaps_that_fits_no_tile(code):
     """The input shares memory with the result and is copied; that has no gaps, so tiles are of other rows."""

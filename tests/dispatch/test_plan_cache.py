@@ -545,6 +545,7 @@ def test_packed_rows_in_the_memory_of_the_array(code):
             fastq.quantize(values, qparams=q.qparams, out=packed)
 
 
+@pytest.mark.slow("compiles 2 kernels a case", quick=lambda convention: convention == "onnx")
 @pytest.mark.parametrize("convention", ["onnx", "textbook", "faiss"])
 def test_small_integers_for_zero_points(convention, only_kept):
     """Of conventions with floats for zero points, too."""

@@ -31,6 +31,7 @@ from fastq.system import tuning
 SIZES = (16, 32, 64, 128)
 
 
+@pytest.mark.slow("compiles a kernel a size", quick=lambda size: size == 32)
 @pytest.mark.parametrize("size", SIZES)
 def test_nan_in_any_lane_and_any_block_is_refused(size):
     x = np.random.default_rng(size).standard_normal((32, size)).astype(np.float32)
@@ -41,6 +42,7 @@ def test_nan_in_any_lane_and_any_block_is_refused(size):
         x.flat[k] = kept
 
 
+@pytest.mark.slow("compiles a kernel a size", quick=lambda size: size == 32)
 @pytest.mark.parametrize("size", SIZES)
 def test_nan_in_some_lanes_of_blocks_counts_as_zero(size):
     rng = np.random.default_rng(size)
@@ -61,7 +63,10 @@ KEEPING = {  # where the loops over runs, over blocks side by side and one by on
 @pytest.mark.parametrize("dtype", ["mxfp8_e4m3", "mxfp4", "mxint8", "nvfp4"])
 @pytest.mark.parametrize("input_dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("loop", KEEPING)
-@pytest.mark.slow(quick=lambda dtype, input_dtype, **_: dtype == "mxfp8_e4m3" and input_dtype is np.float32)
+@pytest.mark.slow(
+    "compiles a kernel a case",
+    quick=lambda dtype, input_dtype, loop: (dtype, input_dtype, loop) == ("mxfp8_e4m3", np.float32, "side by side"),
+)
 def test_infinity_beside_nan_that_is_kept_is_refused(dtype, input_dtype, loop, threads):
     shape, axis = KEEPING[loop]
     x = np.random.default_rng(0).standard_normal(shape).astype(input_dtype)
@@ -115,6 +120,7 @@ def test_float_zero_points_are_counted_from_either_end(end):
         assert (found.scale.item(), found.zero_point.item()) == (0.5, 6.0)
 
 
+@pytest.mark.slow("compiles a kernel")
 def test_zero_point_of_positive_constants_where_it_is_an_end():
     row = dataclasses.replace(fastq.CONVENTIONS["compressed-tensors"], name="not widened", includes_zero=False)
     x = np.repeat(np.array([5, -5, 0, 1e-40], np.float32)[:, None], 40, axis=1)
@@ -124,6 +130,7 @@ def test_zero_point_of_positive_constants_where_it_is_an_end():
     assert found.zero_point.tolist() == [0, 127, 0, 0]
 
 
+@pytest.mark.slow("compiles 2 kernels a case", quick=lambda shape: shape == (40,))
 @pytest.mark.parametrize("shape", [(40,), (3, 40), (5, 33)])
 def test_blocks_that_are_shorter_have_a_scale_of_nan_too(shape):
     x = np.ones(shape, np.float32)
@@ -143,6 +150,7 @@ def test_nan_in_any_block_is_refused_beside_given_scales(size):
         x.flat[k] = 1
 
 
+@pytest.mark.slow("compiles 2 kernels a case", quick=lambda rounding: rounding in ("floor", "half_even"))
 @pytest.mark.parametrize("rounding", ["floor", "trunc", "half_even", "half_away"])
 def test_codes_that_are_clamped_are_counted_to_a_step(rounding):
     """Where rounding goes one way, what is less than a step beyond an end is clamped or not."""
@@ -164,6 +172,7 @@ FAR = [  # scales, zero points and values whose code is rounded to one beyond th
 ]
 
 
+@pytest.mark.slow("compiles 2 kernels")
 @pytest.mark.parametrize(("scale", "zero_point", "x"), FAR)
 def test_codes_beside_a_zero_point_far_away_are_counted_where_they_are_clamped(scale, zero_point, x):
     row = dataclasses.replace(
@@ -205,6 +214,7 @@ def test_histograms_of_many_channels_have_one_part_each():
     same_bytes(found.clipping_range(**options)[1], expected.clipping_range(**options)[1])
 
 
+@pytest.mark.slow("compiles 3 kernels")
 def test_blocks_with_nan_have_a_scale_of_nan_and_others_have_none(threads):
     """Few blocks for many threads are not quantized in one pass."""
     threads(4)
@@ -240,6 +250,7 @@ def test_searches_divide_by_scales_in_the_order_of_quantizing():
 # --- floats -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles a kernel a format", quick=lambda dtype: dtype == "float8_e4m3fn")
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
 def test_codes_of_values_of_both_signs(dtype):
     x = np.array([0.0, 1e-3, 0.3, 1, 1.7, 200, 1e6, np.inf, np.nan] * 30, np.float32)
@@ -248,6 +259,7 @@ def test_codes_of_values_of_both_signs(dtype):
     same_bytes(found.view(np.uint8), x.astype(getattr(ml_dtypes, dtype)).view(np.uint8))
 
 
+@pytest.mark.slow("compiles a kernel")
 def test_nan_of_float16_has_no_payload():
     codes = np.array([0x7F, 0xFF] * 40, np.uint8).view(ml_dtypes.float8_e4m3fn)
     found = fastq.dequantize_linear(codes, np.float32(3), dtype="float16")
@@ -363,6 +375,7 @@ def test_packed_codes_in_every_order_of_memory(order, axis):
     same_bytes(fastq.unpack(packed, "uint4", shape=codes.shape, axis=axis), codes)
 
 
+@pytest.mark.slow("compiles 2 kernels a width", quick=lambda bits: bits in (3, 4))
 @pytest.mark.parametrize("bits", range(1, 8))
 def test_rows_of_packed_codes_begin_with_a_byte(bits):
     codes = np.random.default_rng(bits).integers(0, 1 << bits, (5, 13), np.uint8)
@@ -426,6 +439,7 @@ REFUSING = {
 }
 
 
+@pytest.mark.slow("compiles a kernel a case", quick=lambda dtype, function: dtype != "float16" or function == "minmax")
 @pytest.mark.parametrize("function", REFUSING)
 @pytest.mark.parametrize("dtype", SIGNALLING)
 def test_signalling_nan_is_refused_without_a_warning(function, dtype):
@@ -449,7 +463,7 @@ def test_scales_of_nvfp4_are_positive_or_nan(code):
 
 @pytest.mark.parametrize("dtype", CODEBOOKS)
 @pytest.mark.parametrize("size", [1e-37, 1e-39, 1e-181, 1e-310, 1e300])
-@pytest.mark.slow(quick=lambda dtype, **_: dtype == "nf4")
+@pytest.mark.slow("compiles 5 kernels a table")
 def test_blocks_of_tiny_and_huge_float64_have_codes_of_the_table(dtype, size):
     """The least scale, whose reciprocal values are multiplied by, is the same in every compute type."""
     x = np.random.default_rng(0).standard_normal((8, 64)) * size
@@ -493,6 +507,7 @@ def test_any_wrong_scale_of_many_is_refused(k):
         fastq.quantize_linear(np.ones((scale.size, 1), np.float32), scale, axis=0)
 
 
+@pytest.mark.slow("compiles a kernel a format", quick=lambda dtype: dtype == "int8")
 @pytest.mark.parametrize("dtype", ["nf4", "float8_e4m3fn", "int8"])
 def test_what_is_clipped_is_asked_in_the_compute_type_of_the_parameters(dtype):
     """Infinite in float32, and within half a step of the last code in float64."""

@@ -7,94 +7,15 @@ import math
 
 import numpy as np
 import pytest
-from catalogue import CODES, INPUTS, LAYOUTS, PACKED, same_bytes, same_quantized, specials, ties, values
+from catalogue import LAYOUTS, same_bytes, same_quantized, specials, ties, values
+from format_cases import GRANULARITIES
 
 import fastq
 from fastq import reference
-from fastq.engine.runtime import threadpool
 from fastq.formats.qtypes import QTYPES
 from fastq.system import tuning
 
 SHAPE = (4, 6, 35)
-GRANULARITIES = [
-    {},
-    {"axis": 0},
-    {"axis": 1},
-    {"axis": -1},
-    {"axis": (0, 1)},
-    {"axis": (0, 2)},
-    {"axis": -1, "block_size": 16},
-    {"axis": -1, "block_size": 7},
-    {"axis": 1, "block_size": 4},
-    {"axis": 0, "block_size": 3},
-]
-
-
-def check_all(x, other, code, options):
-    """Every operation on x, with parameters of x on another array too."""
-    q, expected = fastq.quantize(x, code, **options), reference.quantize(x, code, **options)
-    same_quantized(q, expected)
-    chosen = fastq.choose_qparams(x, code, **options)
-    same_bytes(chosen.scale, expected.scale)
-    same_bytes(chosen.zero_point, expected.zero_point)
-    same_bytes(q.dequantize(), reference.dequantize(expected))
-    same_bytes(fastq.fake_quantize(x, code, **options), reference.fake_quantize(x, code, **options))
-    again, expected_again = fastq.quantize(other, qparams=q.qparams), reference.quantize(other, qparams=q.qparams)
-    same_quantized(again, expected_again)
-    fake = fastq.fake_quantize(other, qparams=q.qparams)
-    same_bytes(fake, reference.fake_quantize(other, qparams=q.qparams))
-
-
-@pytest.mark.slow(
-    "compiles 20 kernels a case, for 2,000 arrays", quick=lambda dtype, code: (dtype, code) == ("float32", "int8")
-)
-@pytest.mark.parametrize(
-    ("dtype", "code"),
-    [  # integers of each sign with codes of the other, and of the same
-        (dtype, code)
-        for dtype in INPUTS
-        for code in (CODES if dtype[0] == "f" else ("int8", "uint16") if dtype[0] == "u" else ("uint8", "int16"))
-    ],
-)
-def test_every_layout_granularity_scheme_and_thread_count(dtype, code, threads):
-    x, other = (values(dtype, np.prod(SHAPE), seed).reshape(SHAPE) for seed in (0, 1))
-    for options, symmetric, (layout, n) in itertools.product(GRANULARITIES, (False, True), zip_longest_cycle()):
-        threads(n)
-        check_all(LAYOUTS[layout](x), other, code, options | {"symmetric": symmetric})
-
-
-def zip_longest_cycle():
-    """Every layout with every number of threads would repeat most of the work: contiguous input meets them all."""
-    return [("c", 1), ("c", 2), ("c", 4), *((name, (1, 2, 4)[k % 3]) for k, name in enumerate(LAYOUTS) if name != "c")]
-
-
-@pytest.mark.slow("compiles 20 kernels for each dtype", quick=lambda dtype, layout: dtype == "float32")
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_with_every_thread_count(dtype, layout, threads):
-    x, other = (values(dtype, np.prod(SHAPE), seed).reshape(SHAPE) for seed in (2, 3))
-    for options, n in itertools.product(GRANULARITIES, (1, 2, 4)):
-        threads(n)
-        check_all(LAYOUTS[layout](x), other, "int8", options)
-
-
-@pytest.mark.slow("compiles 30 kernels a case")
-@pytest.mark.parametrize("code", PACKED)
-def test_packed_formats(code):
-    x, other = (values("float32", np.prod(SHAPE), seed).reshape(SHAPE) for seed in (4, 5))
-    for options, symmetric in itertools.product(GRANULARITIES, (False, True)):
-        check_all(x, other, code, options | {"symmetric": symmetric})
-
-
-@pytest.mark.slow("compiles 8 kernels for each dtype", quick=lambda dtype, layout: dtype == "float32")
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", INPUTS)
-def test_minmax(dtype, layout, threads):
-    x = LAYOUTS[layout](values(dtype, np.prod(SHAPE), 6).reshape(SHAPE))
-    for options, n in itertools.product(GRANULARITIES, (1, 4)):
-        threads(n)
-        for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
-            same_bytes(actual, expected)
 
 
 @pytest.mark.parametrize("axis", [(0, 2), (1, 3), (1, 4), (0, 2, 4)])
@@ -151,28 +72,6 @@ def test_ties_specials_and_extreme_scales(dtype, code):
         )
 
 
-@pytest.mark.slow("compiles a kernel for each size", quick=lambda block_size: block_size in (15, 32))
-@pytest.mark.parametrize("block_size", [1, 2, 15, 16, 31, 32, 33, 64, 100, 128])
-def test_blocks_of_one_row_with_every_remainder(block_size):
-    memory = values("float32", 33 * 128, 11)
-    for size in (*range(1, 140), 511, 512, 513, *(block_size * blocks for blocks in (15, 16, 17, 33))):
-        for symmetric in (False, True):
-            options = {"axis": 0, "block_size": block_size, "symmetric": symmetric}
-            x = memory[:size]
-            same_quantized(fastq.quantize(x, "int8", **options), reference.quantize(x, "int8", **options))
-
-
-@pytest.mark.slow("4,000 arrays")
-def test_every_size_at_every_offset():
-    memory = values("float32", 300, 7)
-    for size, offset in itertools.product(range(1, 258), range(16)):
-        x = memory[offset : offset + size]
-        q = fastq.quantize(x, "int8")
-        expected = reference.quantize(x, "int8")
-        same_quantized(q, expected)
-        same_bytes(q.dequantize(), reference.dequantize(expected))
-
-
 @pytest.mark.parametrize("size", [1 << 16, (1 << 18) + 17, (1 << 21) + 5])
 def test_large_arrays_in_parallel(size, threads):
     x = values("float32", size, 8)
@@ -216,23 +115,6 @@ def test_a_code_out_of_range_is_found_wherever_it_is(size):
         codes[at] = 0
 
 
-@pytest.mark.slow("compiles 8 kernels for each format", quick=lambda code, shape: code == "int4")
-@pytest.mark.parametrize("code", ["int4", "uint2", "uint1", "int3", "uint6", "float4_e2m1fn", "float6_e2m3fn", "mxfp4"])
-@pytest.mark.parametrize("shape", [(77, 80), (9, 7 * 128), (9001 * 8,)])
-def test_threads_part_packed_codes_at_whole_bytes(code, shape, threads, monkeypatch):
-    """Chunks of an odd number of codes would begin in the middle of a byte that another thread writes too."""
-    monkeypatch.setattr(threadpool, "CHUNK", (1, 1 << 18))
-    x = values("float32", np.prod(shape), 18).clip(-1000, 1000).reshape(shape)
-    granularities = [{}] if code == "mxfp4" else [{}, {"axis": 0}, {"axis": -1}, {"axis": -1, "block_size": 8}]
-    for options, n in itertools.product(granularities, (2, 3, 4)):
-        threads(n)
-        if len(shape) > 1 or "axis" not in options or "block_size" in options:
-            expected = reference.quantize(x, code, **options)
-            same_quantized(fastq.quantize(x, code, **options), expected)
-            same_quantized(fastq.quantize(x, qparams=expected.qparams), expected)
-            same_bytes(expected.dequantize(), reference.dequantize(expected))
-
-
 ALIASED = tuning.current().aliased_rows
 
 
@@ -248,20 +130,6 @@ def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, m
     x = values("float32", rows * columns, 13).reshape(rows, columns)
     same_quantized(fastq.quantize(x, "int8", axis=1), reference.quantize(x, "int8", axis=1))
     assert [1 if program else 2 for program in seen] == [passes]
-
-
-@pytest.mark.slow("2,000,000 elements a case, by the reference too", quick=lambda shape, options: shape == (70_000, 31))
-@pytest.mark.parametrize("shape", [(2100, 1000), (3, 700_001), (1 << 21, 3), (70_000, 31)])
-@pytest.mark.parametrize(
-    "options", [{}, {"axis": -1}, {"axis": 0}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 300}]
-)
-def test_large_matrices(shape, options):
-    x = np.random.default_rng(0).standard_normal(shape, np.float32)
-    q, expected = fastq.quantize(x, "int8", **options), reference.quantize(x, "int8", **options)
-    same_quantized(q, expected)
-    same_bytes(q.dequantize(), reference.dequantize(expected))
-    strided = np.repeat(x, 2, axis=1)[:, ::2]
-    same_quantized(fastq.quantize(strided, "int8", **options), expected)
 
 
 @pytest.mark.slow("compiles 8 kernels a case", quick=lambda dtype, code, **_: (dtype, code) == ("float32", "int8"))
@@ -352,26 +220,6 @@ def test_nan_as_zero_in_both_loops_and_both_passes(threads):
         del options["symmetric"]
         for actual, expected in zip(fastq.minmax(x, **options), reference.minmax(x, **options), strict=True):
             same_bytes(actual, expected)
-
-
-@pytest.mark.slow("compiles 20 kernels a case", quick=lambda convention: convention == "cf")
-@pytest.mark.parametrize("convention", ["cf", "faiss", "textbook", "sentence-transformers"])
-def test_nan_as_zero_where_ranges_do_not_widen_to_zero(convention, threads):
-    """All values are above 1, so a 0 that is left out of a range changes its scale."""
-    x = np.abs(values("float32", 40 * 70, 17)).reshape(40, 70) + 1
-    x[np.random.default_rng(17).random(x.shape) < 0.02] = np.nan
-    x[1], x[:, 2] = np.nan, np.nan
-    options = {"convention": convention, "nan": "zero"}
-    for granularity in ({}, {"axis": 0}, {"axis": 1}, {"axis": 1, "block_size": 32}, {"axis": 0, "block_size": 16}):
-        for layout, n in zip_longest_cycle():
-            threads(n)
-            array = LAYOUTS[layout](x)
-            expected = reference.quantize(array, "uint8", **granularity, **options)
-            same_quantized(fastq.quantize(array, "uint8", **granularity, **options), expected)
-        expected = reference.quantize(x, "uint8", **granularity, **options)
-        chosen = fastq.choose_qparams(x, "uint8", **granularity, **options)
-        same_bytes(chosen.scale, expected.scale)
-        same_bytes(chosen.zero_point, expected.zero_point)
 
 
 def test_one_scale_of_any_rank_for_any_memory_order():

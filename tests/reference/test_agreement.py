@@ -83,6 +83,10 @@ def test_the_message_tells_a_range_too_wide(threads):
         fastq.quantize(x, "uint8", convention="faiss")
 
 
+@pytest.mark.slow(
+    "compiles a kernel a convention",
+    quick=lambda convention, dtype: convention == "textbook" or dtype in (np.longdouble, bool, "U1"),
+)
 @pytest.mark.parametrize("convention", ["faiss", "cf", "textbook"])
 @pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.bfloat16, np.float16, np.longdouble, bool, "U1"])
 def test_zero_points_that_are_floats(convention, dtype):

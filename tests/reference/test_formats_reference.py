@@ -4,7 +4,6 @@ Truth is ml_dtypes where it rounds once (from float32), exact rational arithmeti
 whole numbers as bit strings, and the block formats written again for one number at a time.
 """
 
-import bisect
 import itertools
 import math
 from fractions import Fraction
@@ -30,6 +29,7 @@ from format_cases import (
     finite,
     rounding_cases,
 )
+from fuzzing import exact
 
 from fastq import reference
 from fastq.formats.floats import FLOAT_FORMATS
@@ -112,36 +112,14 @@ def test_scales_of_microscaling_are_decoded_as_by_ml_dtypes():
 # The same from the specification in exact arithmetic, for float64, which ml_dtypes rounds twice
 
 
-def exact_numbers(name):
-    exponent, mantissa, bias, largest = SPECIFIED[name]
-    numbers = {}
-    for code in range(1 << (exponent + mantissa)):
-        field, fraction = divmod(code, 1 << mantissa)
-        significand = Fraction(fraction, 1 << mantissa) + (field > 0)
-        number = significand * Fraction(2) ** (max(field, 1) - bias)
-        if number <= largest:
-            numbers[number] = code
-    return numbers
-
-
-def exact_code(value, numbers):
-    """The code of the nearest number, the even one of two, and whether the value lies beyond the largest."""
-    magnitude = abs(Fraction(value))
-    ordered = sorted(numbers)
-    beyond = 2 * ordered[-1] - ordered[-2]
-    nearest = min([*ordered, beyond], key=lambda n: (abs(n - magnitude), numbers.get(n, len(ordered)) % 2))
-    return numbers.get(nearest, len(ordered)), nearest == beyond or magnitude > beyond
+def exact_code(value, name, negative):
+    """The saturated code of a finite number, the even one of two."""
+    return exact.float_code(abs(Fraction(value)), negative, FLOAT_FORMATS[name], True)
 
 
 def exact_codes(x, name):
     """Saturated codes of finite float64 numbers."""
-    numbers, sign = exact_numbers(name), 1 << sum(SPECIFIED[name][:2])
-    codes = []
-    for value in x.tolist():
-        code, beyond = exact_code(value, numbers)
-        code = len(numbers) - 1 if beyond else code
-        negative = math.copysign(1, value) < 0 and not (value == 0 and name in SMALL)
-        codes.append(code + sign * (negative and (code > 0 or not name.endswith("uz"))))
+    codes = [exact_code(v, name, math.copysign(1, v) < 0 and not (v == 0 and name in SMALL)) for v in x.tolist()]
     return np.array(codes, np.uint8).view(dtype_of(name))
 
 
@@ -295,10 +273,8 @@ def test_values_are_rounded_once_to_halves(half):
     scale = np.abs(x[x != 0])
     codes = np.ones(scale.size, np.int8)
     values = reference.dequantize_linear(codes, scale, axis=0, dtype=half)
-    steps = [Fraction(n) for n in finite(half).tolist() if n >= 0]
-    for value, exact in zip(values.astype(float).tolist(), map(Fraction, scale.tolist()), strict=True):
-        above = bisect.bisect_left(steps, exact)
-        assert Fraction(value) == steps[min((above - 1, above), key=lambda k: (abs(steps[k] - exact), k % 2))]
+    for value, number in zip(values.astype(float).tolist(), map(Fraction, scale.tolist()), strict=True):
+        assert Fraction(value) == exact.rounded(number, half)
     assert values.dtype == dtype_of(half)
 
 
@@ -386,11 +362,8 @@ def microscaled(block, dtype):
     shared = min(max(exponent_of(largest) - emax, -127), 127) if largest else -127
     if not name:
         return shared, [min(max(round(Fraction(v) / Fraction(2) ** shared * 64), -127), 127) for v in block]
-    numbers, sign, codes = exact_numbers(name), 1 << sum(SPECIFIED[name][:2]), []
-    for value in block:
-        code, beyond = exact_code(Fraction(value) / Fraction(2) ** shared, numbers)
-        codes.append((len(numbers) - 1 if beyond else code) + sign * (math.copysign(1, value) < 0))
-    return shared, codes
+    unit = Fraction(2) ** shared
+    return shared, [exact_code(Fraction(value) / unit, name, math.copysign(1, value) < 0) for value in block]
 
 
 def check_microscaling(dtype, ftype=np.float32):
@@ -428,20 +401,17 @@ def nvfp4(rows):
     single = np.float32
     tensor = single(max(abs(v) for row in rows for v in row)) / single(448 * 6)
     tensor = tensor if tensor >= 2.0**-120 else single(1)
-    numbers, eights = exact_numbers("float4_e2m1fn"), exact_numbers("float8_e4m3fn")
+    eights = exact.numbers(FLOAT_FORMATS["float8_e4m3fn"])
     scales, codes = [], []
     for row in rows:
         for start in range(0, len(row), 16):
             block = row[start : start + 16]
             wanted = single(max(map(abs, block))) / single(6) / tensor
             wanted = min(max(wanted, single(2.0**-6)), single(448))
-            code, _ = exact_code(float(wanted), eights)
-            scales.append(code)
-            (scale,) = [float(number) for number, c in eights.items() if c == code]
-            reciprocal = (single(1) / tensor) / single(scale)
-            for value in block:
-                code, beyond = exact_code(float(single(value) * reciprocal), numbers)
-                codes.append((7 if beyond else code) + 8 * (math.copysign(1, value) < 0))
+            scales.append(exact_code(float(wanted), "float8_e4m3fn", False))
+            reciprocal = (single(1) / tensor) / single(float(eights[scales[-1]]))
+            steps = [float(single(value) * reciprocal) for value in block]
+            codes += [exact_code(v, "float4_e2m1fn", math.copysign(1, v) < 0) for v in steps]
     return tensor, scales, codes
 
 

@@ -464,6 +464,7 @@ def test_numbers_of_the_whole_array_in_another_byte_order():
         np.testing.assert_array_equal(values, reference.dequantize(q), strict=True)
 
 
+@pytest.mark.slow("compiles a kernel a convention", quick=lambda convention: convention == "torch-pt2e")
 @pytest.mark.parametrize("convention", ["textbook", "torch-pt2e", "tflite"])
 def test_an_explanation_takes_scales_that_a_convention_keeps_in_float64(convention):
     p = fastq.QParams([1e-60, 1.0], [0, 0], "int8", axis=0, convention=convention, computed="float32")

@@ -1,9 +1,11 @@
 """Formats by kind, what is hard to round to them, blocks that are hard to quantize, and calls that are refused."""
 
+import itertools
 from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
+from catalogue import LAYOUTS, values
 
 from fastq import reference
 from fastq.formats.codebooks import CODEBOOKS
@@ -136,3 +138,46 @@ ERRORS = [
     (lambda i: i.quantize(X, "int4").unpacked("uint4"), TypeError, "dtype must be int4, .*uint4"),
     (lambda i: i.quantize(X, "int3").unpacked("int3"), TypeError, "ml_dtypes has no dtype for int3"),
 ]
+
+
+def inputs(name, size, seed=0):
+    """`size` finite numbers of an input dtype, of 16-bit floats with every exponent."""
+    if name not in HALVES:
+        return values(name, size, seed)
+    rng = np.random.default_rng(seed)
+    largest = FLOAT_FORMATS[name].largest
+    bits = rng.integers(0, largest, size, np.uint16, endpoint=True) | rng.integers(0, 2, size, np.uint16) << 15
+    normal = rng.standard_normal(size).astype(dtype_of(name))
+    return np.where(rng.random(size) < 0.3, bits.view(dtype_of(name)), normal)
+
+
+# what is tried with each other
+
+SHAPE = (4, 6, 35)
+FLOATS = [*HALVES, "float32", "float64"]
+# each compiles kernels of its own, so not every format meets every other thing: one of each kind does
+KINDS = ["int3", "uint4", "float8_e4m3fn", "float6_e3m2fn", "mxfp8_e5m2", "mxint8", "nvfp4"]
+GRANULARITIES = [
+    {},
+    {"axis": 0},
+    {"axis": 1},
+    {"axis": -1},
+    {"axis": (0, 1)},
+    {"axis": (0, 2)},
+    {"axis": -1, "block_size": 16},
+    {"axis": -1, "block_size": 7},
+    {"axis": 1, "block_size": 4},
+    {"axis": 0, "block_size": 3},
+]
+ALONG = [{}, {"axis": 0}, {"axis": 1}, {"axis": -2}]
+# ml_dtypes has no bfloat16 in the other byte order
+HALF_LAYOUTS = [case for case in itertools.product(HALVES, LAYOUTS) if case != ("bfloat16", "swapped")]
+
+
+def granularities(code):
+    """Every granularity with every scheme that the format has; formats with scales of their own have only the axis."""
+    qtype = QTYPES[code]
+    if qtype.block_size:
+        return ALONG
+    symmetric = (False, True) if qtype.bits > 1 and not qtype.element else (False,)
+    return [options | {"symmetric": s} for options, s in itertools.product(GRANULARITIES, symmetric)]

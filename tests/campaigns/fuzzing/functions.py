@@ -249,7 +249,9 @@ def function_of(api, operation):
 
 def arguments_of(operation):
     """Names of arguments that errors of an operation may name."""
-    found = {*inspect.signature(function_of(fastq, operation)).parameters}
+    plain = getattr(fastq, operation.removesuffix("_given"), None)  # what a call by name is that takes anything
+    functions = [plain, *(function_of(api, operation) for api in (fastq, reference))]
+    found = {name for each in functions if each for name in inspect.signature(each).parameters} - {"args", "options"}
     if operation == "calibrate":
         methods = (fastq.Calibrator, fastq.Calibrator.update, fastq.Calibrator.clipping_range)
         found |= {"Calibrator", *itertools.chain(*(inspect.signature(method).parameters for method in methods))}

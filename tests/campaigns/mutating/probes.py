@@ -26,6 +26,7 @@ FILES = (
     "plan_cache",
     "driver",
     "equality",
+    "table",
     "past_the_cache",
     "gguf",
     "gguf_formats",
@@ -50,12 +51,13 @@ FILES = (
     "corners_of_memory",
     "simd",
     "junk",
+    "refusals",
     "row_lengths",
 )
 CORNERS = "/test_corners"  # in the names of files whose tests were written for mutants that survived
-WHOLE = "gguf_formats", "zarr", "binarize"
+WHOLE = "gguf_formats", "zarr", "binarize", "corners"
 # whose kernels few cases of the fuzzer need
-ALONE = "calibrator", "codebooks", "range_search", "corners", "corners_of_memory", "row_lengths", *WHOLE
+ALONE = "calibrator", "table", "codebooks", "range_search", "corners_of_memory", "row_lengths", *WHOLE
 _KEPT = (
     "fastq.engine.jit",
     "fastq.engine.runtime.threadpool",

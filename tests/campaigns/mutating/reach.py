@@ -21,6 +21,8 @@ ROOT = TESTS.parent / "fastq"
 ROOMS = ("kernels", "engine/simd", "dispatch", "formats", "engine/runtime/driver.py", "system/arguments.py")
 MOST_TESTS = 500  # of a file; a trace takes as long as tests ten times over
 _PREFIXES = tuple(str(ROOT / room) for room in ROOMS)
+FOLDER = TESTS.parent / ".pytest_cache" / "mutants"
+TRACES = FOLDER / "traces"  # of kernels
 
 
 def file_of(path):
@@ -32,16 +34,16 @@ def file_of(path):
 
 
 class Lines:
-    """Lines of the package that run."""
+    """Lines of the package that run, of files whose names begin so."""
 
-    def __init__(self):
-        self.seen, self._codes = set(), {}
+    def __init__(self, prefixes=_PREFIXES):
+        self.seen, self._codes, self._prefixes = set(), {}, prefixes
 
     def _call(self, frame, event, arg):
         code = frame.f_code
         watched = self._codes.get(code)
         if watched is None:
-            watched = self._codes[code] = code.co_filename.startswith(_PREFIXES)
+            watched = self._codes[code] = code.co_filename.startswith(self._prefixes)
         if watched:
             self.seen.add((code.co_filename, code.co_firstlineno))
             return self._line
@@ -80,10 +82,11 @@ def kernel_name(function, result, arguments):
 class Kernels:
     """Notes the kernels that are asked for; traces how each is compiled, in a process of its own, once."""
 
-    def __init__(self, folder):
+    def __init__(self, traces=True):
         from fastq.engine.jit import compile as jit
 
-        self.jit, self.folder, self.asked, self.traced, self.traces = jit, folder, set(), {}, True
+        TRACES.mkdir(parents=True, exist_ok=True)
+        self.jit, self.asked, self.traced, self.traces = jit, set(), {}, traces
         self.whole = jit.c_function
         jit.c_function = self._c_function
 
@@ -102,7 +105,7 @@ class Kernels:
     def _traced(self, function, result, arguments):
         with self.jit.jit_enabled():
             file = self.jit._file(function, result, arguments)
-        kept = self.folder / f"{file.path.stem}.json"
+        kept = TRACES / f"{file.path.stem}.json"
         if not kept.exists():
             in_child(lambda: _trace(self.jit, file, kept, function, result, arguments))
         return json.loads(kept.read_text())
@@ -339,12 +342,12 @@ class Recorded:
     dropped: list = field(default_factory=list)  # probes that fail as things are
 
 
-def record_cases(seeds, folder, progress):
+def record_cases(seeds, progress):
     """Run cases of the fuzzer under a trace; what they reach."""
     from fuzzing.check import settings
 
     _choosers.install()
-    lines, kernels, recorded = Lines(), Kernels(folder), Recorded()
+    lines, kernels, recorded = Lines(), Kernels(), Recorded()
     with settings():
         cases = Cases(exactly=False)
         for done, seed in enumerate(seeds):
@@ -367,11 +370,15 @@ def record_cases(seeds, folder, progress):
     return recorded
 
 
-def record_tests(name, folder):
+def record_probes(name):
+    """Run the tests of one of FILES; other kernels than those of ALONE are those of cases, and would take as long."""
+    return record_tests(file_of_tests(name), name in ALONE, ["--all"] if name in WHOLE else [])
+
+
+def record_tests(path, traces=True, options=(), prefixes=_PREFIXES):
     """Run the tests of a file under a trace; what they reach."""
     _choosers.install()
-    lines, kernels, recorded = Lines(), Kernels(folder), Recorded()
-    kernels.traces = name in ALONE  # other kernels are those of cases, and would take as long again
+    lines, kernels, recorded = Lines(prefixes), Kernels(traces), Recorded()
 
     def before(name):
         clear_caches()
@@ -385,8 +392,7 @@ def record_tests(name, folder):
         else:
             recorded.dropped.append(name)
 
-    options = ["--all"] if name in WHOLE else []
-    run_tests([str(file_of_tests(name))], Around(before, after, most=MOST_TESTS), *options)
+    run_tests([str(path)], Around(before, after, most=MOST_TESTS), *options)
     recorded.traced = kernels.traced
     return recorded
 

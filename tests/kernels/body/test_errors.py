@@ -47,6 +47,9 @@ def approximation(x, dtype="float32"):
         return (x * 0.75).astype(dtype)
 
 
+@pytest.mark.slow(
+    "compiles a kernel for each pair of dtypes", quick=lambda dtypes, size: dtypes == ("float32", "float32")
+)
 @pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float64", "float32"), ("int16", "float64")], ids="-".join)
 @pytest.mark.parametrize("size", [1, 5, 70])
 def test_nan_at_every_place(dtypes, size):

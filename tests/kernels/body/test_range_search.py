@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from catalogue import LAYOUTS, same_bytes
+from fuzzing import exact
 
 import fastq
 from fastq import Convention, MSERange, reference
@@ -34,16 +35,6 @@ def check(x, dtype, **options):
 # --- an oracle in whole numbers ---------------------------------------------------------------------------------------
 
 
-def power_of_two_below(number):
-    """The exponent of the largest power of two that is not above a positive number."""
-    number, e = Fraction(number), 0
-    while Fraction(2) ** (e + 1) <= number:
-        e += 1
-    while Fraction(2) ** e > number:
-        e -= 1
-    return e
-
-
 def searched(part, dtype, method, place=0, **options):
     """Parameters of one part by the contract: all candidates through `reference.fake_quantize`, errors as fractions."""
     ends = np.array([part.min(), part.max()])
@@ -54,7 +45,7 @@ def searched(part, dtype, method, place=0, **options):
         p = reference.choose_qparams(ends * np.float32((method.grid - i) / method.grid), dtype, **options)
         if best is None:
             step = Fraction(float(np.abs(p.scale))) * Fraction(2) ** place
-            unit = Fraction(2) ** (power_of_two_below(step) - 10)
+            unit = Fraction(2) ** (exact.exponent(step) - 10)
         values = reference.fake_quantize(part, qparams=p)
         error = 0
         for x, y in zip(part.tolist(), values.tolist(), strict=True):

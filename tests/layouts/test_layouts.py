@@ -176,6 +176,7 @@ def table_weight(shape, block=64, dtype="nf4"):
     return with_codes(codes, fastq.QParams(scale, np.zeros(places, np.uint8), dtype, len(shape) - 1, block))
 
 
+@pytest.mark.slow("compiles a kernel a table", quick=lambda shape, dtype: dtype == "nf4")
 @pytest.mark.parametrize(("shape", "dtype"), [((4, 128), "nf4"), ((129,), "nf4"), ((129,), "fp4")])
 def test_bitsandbytes(shape, dtype):
     q = table_weight(shape, dtype=dtype)

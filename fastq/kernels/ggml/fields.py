@@ -203,7 +203,7 @@ def _emit_field(builder, field: Field, src, first: int, n: int):
     if field.bits == field.stride == 1:  # those bits are a mask of lanes
         word = _loaded(builder, src, _I64(field.at + first // 8), n // 8)
         mask = builder.bitcast(word, ir.VectorType(ir.IntType(1), n))
-        return _shifted(builder, builder.zext(mask, lanes), field.shift)
+        return builder.select(mask, _splat(lanes, 1 << field.shift), _splat(lanes, 0))
     if n > field.stride:
         halves = [_emit_field(builder, field, src, k, n // 2) for k in (first, first + n // 2)]
         return v.emit_shuffle(builder, halves[0], list(range(n)), halves[1])

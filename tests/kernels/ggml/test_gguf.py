@@ -443,7 +443,7 @@ MUTANTS = {
     ),
     "fifth bits dropped": (
         "Q5_0",
-        [(FIELDS, "_shifted(builder, builder.zext(mask, lanes), field.shift)", "ir.Constant(lanes, [0] * n)")],
+        [(FIELDS, "builder.select(mask, _splat(lanes, 1 << field.shift), ", "builder.select(mask, _splat(lanes, 0), ")],
     ),
     "last blocks dropped": (
         "Q8_0",

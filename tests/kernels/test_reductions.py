@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from fastq.dispatch.strides import make_layout
 
 from fastq.dispatch.loops import loop_of
 from fastq.dispatch.planner import kernel_args
+from fastq.dispatch.strides import make_layout
 from fastq.engine import simd as v
 from fastq.engine.jit import njit
 from fastq.engine.runtime import driver

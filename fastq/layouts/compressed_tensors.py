@@ -26,6 +26,7 @@ from fastq.formats.compressed_tensors import (
 )
 from fastq.formats.conventions import DEFAULT
 from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype, packed_length
 from fastq.layouts.tensors import (
     Reading,
@@ -71,25 +72,17 @@ class StoredForm:
     @property
     def parameter_shape(self) -> Shape:
         """Shape of the scale in a QuantizedArray."""
-        if self.block or self.block_size:
-            return self.stored_parameter_shape
-        return tuple(self.shape[axis] for axis in self._kept())
+        if self.block:
+            return tuple(-(-n // b) for n, b in zip(self.shape, self.block, strict=True))
+        return granularity(self.axis, self.block_size, len(self.shape)).parameter_shape(self.shape)
 
     @property
     def stored_parameter_shape(self) -> Shape:
         """Shape of the scale in a file: as many dimensions as the tensor, or (1,) for the whole of it."""
-        if self.block:
-            return tuple(-(-n // b) for n, b in zip(self.shape, self.block, strict=True))
-        if self.axis is None:
-            return (1,)
-        kept = self._kept()
-        if self.block_size:
-            return tuple(-(-n // self.block_size) if axis in kept else n for axis, n in enumerate(self.shape))
-        return tuple(n if axis in kept else 1 for axis, n in enumerate(self.shape))
-
-    def _kept(self) -> list[int]:
-        axes = () if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
-        return sorted(range(len(self.shape))[axis] for axis in axes)
+        if self.block or self.block_size:
+            return self.parameter_shape
+        kept = granularity(self.axis, 0, len(self.shape)).kept
+        return (1,) if self.axis is None else tuple(n if axis in kept else 1 for axis, n in enumerate(self.shape))
 
     @property
     def _packs_zero_point(self) -> bool:

@@ -25,7 +25,8 @@ from fastq.formats.range_methods import METHODS
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITABLE = click.Path(path_type=Path)
-NO_OPTION = "; pass nan='zero' to take them for 0.0"  # what functions advise, and commands have no such argument for
+# what functions advise, and commands have no such argument for
+NO_OPTIONS = "; pass nan='zero' to take them for 0.0", "; clip x, or pass qparams"
 
 
 range_option = click.option(
@@ -110,7 +111,10 @@ def called(path: Path) -> str:
 
 def in_one_line(subject: object, text: object) -> click.ClickException:
     """Return the error that ends a command with one line that a terminal can show."""
-    return click.ClickException(printable(" ".join(f"{subject}: {text}".replace(NO_OPTION, "").splitlines())))
+    line = " ".join(f"{subject}: {text}".splitlines())
+    for advice in NO_OPTIONS:
+        line = line.replace(advice, "")
+    return click.ClickException(printable(line))
 
 
 @contextlib.contextmanager

@@ -11,13 +11,7 @@ _HOMES = {"given": given, "ranged": ranged}
 
 
 def call(asked: Call) -> Any:
-    """Return the graph of a call.
-
-    Raises
-    ------
-    TypeError
-        If the operation does not work chunk by chunk, or `out` is given.
-    """
+    """Return the graph of a call."""
     row = asked.row
     if not row.graph:
         array, name = row.operands[0], row.function or asked.operation

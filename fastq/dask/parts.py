@@ -62,13 +62,7 @@ class Parts(NamedTuple):
         return all(len(self.chunks[axis]) == 1 for axis in self.reduced)
 
     def check_aligned(self, qtype: QType | None = None) -> None:
-        """Pass if chunks end where blocks do, and bytes, for codes that share them.
-
-        Raises
-        ------
-        ValueError
-            If not, saying how to make them.
-        """
+        """Raise an error unless chunks end where blocks do, and bytes, for codes that share them."""
         last = len(self.chunks) - 1
         for axis, sizes in enumerate(self.chunks):
             size = self.granularity.block_size

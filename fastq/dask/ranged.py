@@ -92,13 +92,7 @@ def _second_pass(call: Call, params: QParams) -> Call:
 
 
 def _by_ends(call: Call, parts: Parts, request: Request) -> QParams:
-    """Return the parameters of the minima and maxima of all chunks.
-
-    Raises
-    ------
-    ValueError
-        If ranges are to be searched for, which needs all elements of each at once.
-    """
+    """Return the parameters of the minima and maxima of all chunks."""
     if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
         raise ValueError(

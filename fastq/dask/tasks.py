@@ -117,13 +117,7 @@ def widest(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
 
 
 def widest_of_all(pairs: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the same of all chunks.
-
-    Raises
-    ------
-    ValueError
-        If a part has no elements.
-    """
+    """Return the same of all chunks."""
     found = widest(pairs, axis, keepdims)
     if not (found[0] <= found[1]).all():
         raise ValueError("x has no elements for a parameter: the range of no elements has no minimum and no maximum")

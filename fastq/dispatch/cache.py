@@ -9,6 +9,7 @@ to the validation in Python, which explains the error or copies memory that inpu
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -105,7 +106,7 @@ def call(
     """
     if type(x) is not ndarray:
         if (holder := _holder_of(x)) is not None:
-            return holder.call(call_of(operation, x, y, a, b, qparams, options, types, shape))
+            return holder.call(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
         x = as_array(x, OPERATIONS[operation].operands[0])
     recent = plans.recent
     try:
@@ -114,7 +115,7 @@ def call(
     except Exception:  # of something without a hash, or that can't be looked at: validation says what is wrong with it
         key = plan = None
     if plan is None:
-        plan = _resolver(operation)(call_of(operation, x, y, a, b, qparams, options, types, shape))
+        plan = _resolver(operation)(Call.of(operation, (x, y, a, b), qparams, options, types, shape))
         if key is not None and all(map(_is_immutable, (*options, shape))):
             plans.insert(key, plan, recent)
     return plan(x, y, a, b, qparams)
@@ -133,6 +134,11 @@ class Call(NamedTuple):
     types: tuple[type, ...]
     shape: Any
 
+    @classmethod
+    def of(cls, operation: str, operands: Any, qparams: Any, options: Any, types: Any, shape: Any) -> Call:
+        """Return the arguments of `call` with the options by their names."""
+        return cls(operation, operands, qparams, OPERATIONS[operation].options(*options), types, shape)
+
     @property
     def row(self) -> Operation:
         """What there is to know of the operation."""
@@ -146,21 +152,6 @@ class Call(NamedTuple):
     def made(self) -> Any:
         """Make the call."""
         return call(self.operation, *self.operands, self.qparams, self.options, self.types, self.shape)
-
-
-def call_of(
-    operation: str,
-    x: Any,
-    y: Any,
-    a: Any,
-    b: Any,
-    qparams: Any,
-    options: tuple[Any, ...],
-    types: tuple[type, ...],
-    shape: Any,
-) -> Call:
-    """Return the arguments of `call` with the options by their names."""
-    return Call(operation, (x, y, a, b), qparams, OPERATIONS[operation].options(*options), types, shape)
 
 
 def _holder_of(x: Any) -> Any:
@@ -228,8 +219,10 @@ def _is_immutable(option: Any) -> bool:
     return kind in _IMMUTABLE or issubclass(kind, np.number | np.bool_ | np.dtype | type | IntEnum)
 
 
+@functools.cache
 def _resolver(operation: str) -> Callable[[Call], BoundCall]:
+    """Return what resolves calls of an operation, in the standard floating-point mode."""
     row = OPERATIONS[operation]
     resolve: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.dispatch.{row.resolver}"), operation)
-    in_standard_mode = lazy.module("fastq.engine.runtime.float_mode").in_standard_mode
-    return lambda call: in_standard_mode(resolve)(call, *call.operands[: len(row.operands)])
+    resolve = lazy.module("fastq.engine.runtime.float_mode").in_standard_mode(resolve)
+    return lambda call: resolve(call, *call.operands[: len(row.operands)])

@@ -16,8 +16,8 @@ from fastq.engine.runtime.driver import VALUES, plan_launch, run
 from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.body.cast import CastSpec, cast
+from fastq.kernels.body.convert import ElementOperands
 from fastq.kernels.build import compile_kernel, element_type
-from fastq.kernels.operands import ElementOperands
 from fastq.kernels.rule import ONNX
 from fastq.system.arguments import native
 

@@ -37,10 +37,11 @@ def quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any)
     """Resolve `fastq.quantize_linear`."""
     named = dtype_of(zero_point, "zero_point"), out.dtype if is_out(out) else None
     request = by_numbers(x.dtype, call.options, *named)
-    given = request.rules.ready(scale, zero_point)
+    rules = request.rules
+    given = rules.ready(scale, zero_point)
     request = request.placed("x", x.shape, given.scale.shape, given.scale.size)
     spec = spec_of("quantize", request)
-    return _bound(spec, request, call, request.rules, given, codes_result(x, request.qtype, out))
+    return _bound(spec, request, call, rules, given, codes_result(x, request.qtype, out))
 
 
 def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
@@ -48,10 +49,11 @@ def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point
     scale_dtype = dtype_of(scale, "scale") or _FLOAT32
     wanted = dtype_of_values(call.options.dtype, out, scale_dtype)
     request = codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
-    given = request.rules.ready(scale, zero_point)
+    rules = request.rules
+    given = rules.ready(scale, zero_point)
     request = request.placed("codes", codes.shape, given.scale.shape, given.scale.size)
     spec, result = spec_of("dequantize", request), result_of(codes.shape, wanted, out, like=codes)
-    return _bound(spec.in_bytes if request.qtype.packed else spec, request, call, request.rules, given, result)
+    return _bound(spec.in_bytes if request.qtype.packed else spec, request, call, rules, given, result)
 
 
 def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:

@@ -33,9 +33,8 @@ from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
 from fastq.kernels.args import IN_SQUARES, IN_TILE
-from fastq.kernels.body.errors import SUM_LANES, SUMS
+from fastq.kernels.body.errors import SUM_LANES, SUMS, ErrorOperands
 from fastq.kernels.build import element_type
-from fastq.kernels.operands import ErrorOperands
 from fastq.requests.parameters import Parameters, checked_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams

@@ -31,13 +31,7 @@ def _like(x: Any, data: Any) -> Any:
 
 
 def _elements(x: Any, data: Any, options: object) -> Any:
-    """Label an array of x's shape.
-
-    Raises
-    ------
-    TypeError
-        If it has another one, as codes that share bytes have.
-    """
+    """Label an array of x's shape."""
     if data.shape != x.shape:
         raise TypeError(
             "x is a DataArray, and codes of fewer than 8 bits share bytes, which have no coordinates: pass x.data, or "

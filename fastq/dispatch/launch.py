@@ -154,9 +154,10 @@ class Launcher(NamedTuple):
         execute = launch if as_given else launch_arranged
         return execute if self.codes is None else self.codes.through(execute)
 
-    def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = 0.0, *sums: Array) -> int:
+    def execute(self, x: Array, out: Array, scale: Array, zero_point: Array, tensor: Any = None, *sums: Array) -> int:
         """Run on valid arrays, with parameters in the dtypes that kernels read; return the status."""
-        execute: Execute = functools.partial(run, with_tensor(self.plan, float(tensor)))
+        plan = self.plan if tensor is None else with_tensor(self.plan, float(tensor))
+        execute: Execute = functools.partial(run, plan)
         if self.codes is not None:
             execute = self.codes.through(execute)
         return execute(x, out, self.arrangement.to_kernel(scale), self.arrangement.to_kernel(zero_point), *sums)

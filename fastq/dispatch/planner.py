@@ -35,17 +35,12 @@ from fastq.engine.runtime.driver import (
 from fastq.engine.runtime.tiling import WHOLE_BYTES, Operand, in_tiles
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.args import IN_TILE, KERNEL_ARGS
-from fastq.kernels.body.histogram import PARTIALS
+from fastq.kernels.body.convert import ElementOperands
+from fastq.kernels.body.histogram import PARTIALS, HistogramOperands
+from fastq.kernels.body.min_max import MinMaxOperands, PartialOperands
 from fastq.kernels.body.repack import repack, repack_elements
 from fastq.kernels.build import element_type, is_wide, kernel_address
-from fastq.kernels.operands import (
-    CopyOperands,
-    ElementOperands,
-    HistogramOperands,
-    PartialOperands,
-    RangeOperands,
-    ReductionOperands,
-)
+from fastq.kernels.operands import CopyOperands, RangeOperands
 from fastq.kernels.status import HAS_NAN
 from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.kernels.traversal import columns
@@ -277,7 +272,7 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
     function = columns.column_ranges if wide else loop.function
-    kernel = kernel_for(function, ReductionOperands(dtype, accumulator, accumulator), "minmax")
+    kernel = kernel_for(function, MinMaxOperands(dtype, accumulator, accumulator), "minmax")
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)

@@ -17,9 +17,8 @@ from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
 from fastq.kernels.args import IN_TILE
-from fastq.kernels.body.range_search import MOST_ERROR
+from fastq.kernels.body.range_search import MOST_ERROR, CandidateOperands, SearchOperands
 from fastq.kernels.build import element_type
-from fastq.kernels.operands import CandidateOperands, SearchOperands
 from fastq.kernels.traversal.runs import runs
 from fastq.system import tuning
 from fastq.system.arguments import native

@@ -35,6 +35,7 @@ from fastq.dispatch.strides import (
     result_of,
 )
 from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, run
+from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
 from fastq.kernels.status import HAS_INFINITE_RANGE
@@ -107,8 +108,8 @@ def _bound(
     choice = ParameterChoice(x, request, spec)
     begin: Callable[[], tuple[Array, ...]] = tuple
     if result is None:
-        launch = BoundLaunch(refuse, choice.execute, choice.launch)
-        begin = choice.reduce.plan.begin if choice.launch is not never_fits else begin
+        launch = BoundLaunch(refuse, choice.execute, choice.launch or choice.execute)
+        begin = choice.reduce.plan.begin if choice.launch else begin
     else:
         launch = _launch_in_steps(choice, x, target, request, spec, result, refuse)
     return _filled(request, spec, result, choice.arrangement, choice.arrangement.layout.shape, launch, begin)
@@ -152,7 +153,9 @@ def _filled(
 
     def call_with_tensor(x: Array, out: Any) -> Quantized:
         result, scale, zero_point, tensor = new() if out is None else out, new_scale(), new_zero_point(), new_tensor()
-        settle(launch(x, result), x, result, scale, zero_point, tensor)
+        status = launch(x, result, scale, zero_point, tensor)
+        if status:
+            settle(status, x, result, scale, zero_point, tensor)
         if arranged is not None:
             scale, zero_point = arranged(scale), arranged(zero_point)
         params = with_values(scale.view(own), zero_point.view(own_zero))  # type: ignore[arg-type]
@@ -201,16 +204,21 @@ def _launch_at_once(
 
     (low_x, nbytes_x), (low_out, nbytes_out) = extent_of(x), (0, result.nbytes) if out is None else extent_of(out)
     checks = Checks((nbytes_x, nbytes_out, 0, 0), lowest=(low_x, low_out))
-    launch = bind(ranged.plan.checked(checks)) if tensor_of is None else never_fits
-    return BoundLaunch(refuse, _executing(ranged, tensor_of), launch, execute_for=execute_for, strides=x.strides)
+    execute = _executing(ranged, tensor_of)
+    launch: Execute = bind(ranged.plan.checked(checks))
+    if tensor_of is not None:
+        launch = execute if out is None else never_fits  # new memory is shared with nothing
+    return BoundLaunch(refuse, execute, launch, execute_for=execute_for, strides=x.strides)
 
 
 def _executing(ranged: RangedPlan, tensor_of: TensorScale | None) -> Execute:
     """Return what runs a plan on x, a result and parameters that it writes."""
 
-    def execute(x: Array, out: Array, scale: Array, zero_point: Array, *tensor: Array) -> int:
-        status = tensor_of(x, *tensor) if tensor_of is not None else 0
-        plan = with_tensor(ranged.plan, *map(float, tensor)) if tensor else ranged.plan
+    def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+        status, plan = 0, ranged.plan
+        if tensor_of is not None and tensor is not None:
+            status = tensor_of(x, tensor)
+            plan = with_tensor(plan, float(tensor))
         return status | run(plan, x, out, scale, zero_point, None, *ranged.begin())
 
     return execute
@@ -249,6 +257,7 @@ class TensorScale:
         self.divisor = self.compute.type(FLOAT_FORMATS[request.qtype.scale_element].max * row.max)
         self.reduce = Extremes(x, ARRAY, request.nan)
 
+    @in_standard_mode
     @np.errstate(under="ignore")
     def __call__(self, x: Array, tensor: Array) -> int:
         """Write the scale, and return the status."""
@@ -269,7 +278,7 @@ class ParameterChoice:
     ----------
     arrangement : Arrangement
         How kernels see x; parameters are in that order, in the dtypes that they write.
-    launch : callable
+    launch : callable or None
         What reduces and chooses at once, where nothing is between the two.
     """
 
@@ -285,12 +294,14 @@ class ParameterChoice:
         self.nan_parts = NanParts(x, where) if marks else None
         self.nan_scale = FLOAT_FORMATS[scale_format.element].nan if scale_format else None
         at_once = self.tensor_of is None and self.search is None and not marks
-        self.launch: Execute = bind(self.reduce.plan.plan.then(self.plan)) if at_once else never_fits
+        self.launch = bind(self.reduce.plan.plan.then(self.plan)) if at_once else None
 
-    def execute(self, x: Array, out: Any, scale: Array, zero_point: Array, *tensor: Array) -> int:
+    def execute(self, x: Array, out: Any, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
         """Write parameters; return the status."""
-        status = self.tensor_of(x, *tensor) if self.tensor_of is not None else 0
-        factor = float(tensor[0]) if tensor else 0.0
+        status, factor = 0, 0.0
+        if self.tensor_of is not None and tensor is not None:
+            status = self.tensor_of(x, tensor)
+            factor = float(tensor)
         lo, hi, seen = self.reduce(x)
         status |= seen
         if self.search is not None and not status:
@@ -322,22 +333,23 @@ def _launch_in_steps(
     way = launcher(spec.given, request.granularity, x, out, x.shape, dtypes, plan, order)
     from_kernel = choice.arrangement.from_kernel
 
-    def execute(x: Array, out: Array, scale: Array, zero_point: Array, *tensor: Array) -> int:
-        status = choice.execute(x, out, scale, zero_point, *tensor)
-        return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), *tensor)
+    def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
+        status = choice.execute(x, out, scale, zero_point, tensor)
+        return status or way.execute(x, out, from_kernel(scale), from_kernel(zero_point), tensor)
 
     def execute_for(x: Array, out: Array) -> Execute:
         anew = ParameterChoice(x, request, spec)
         inner = _launch_in_steps(anew, x, out, request, spec, result, refuse).execute
 
-        def execute(x: Array, out: Array, scale: Array, zero_point: Array, *tensor: Array) -> int:
+        def execute(x: Array, out: Array, scale: Array, zero_point: Array, tensor: Array | None = None) -> int:
             layout = anew.arrangement.layout.shape
             own = np.empty(layout, scale.dtype), np.zeros(layout, zero_point.dtype)
-            status = inner(x, out, *own, *tensor)
+            status = inner(x, out, *own, tensor)
             for given, chosen in zip((scale, zero_point), own, strict=True):
                 from_kernel(given)[...] = anew.arrangement.from_kernel(chosen)
             return status
 
         return execute
 
-    return BoundLaunch(refuse, execute, execute_for=execute_for, strides=x.strides)
+    launch: Execute = execute if out is None else never_fits  # new memory is shared with nothing
+    return BoundLaunch(refuse, execute, launch, execute_for=execute_for, strides=x.strides)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastq.formats.conventions import Coding, Convention
+from fastq.formats.conventions import Coding, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 from fastq.kernels.rule import ONNX, RangeRule, Rule
@@ -118,21 +119,29 @@ _SCHEMES = {"float8_e8m0fnu": "microscaling", "float8_e4m3fn": "nvfp4"}
 
 def spec_of(op: str, request: Request, by_range: bool = False) -> OpSpec:
     """Return the spec of an operation with given parameters, or with parameters that it takes from ranges."""
-    qtype, symmetric, compute, half, coding = (
-        request.qtype,
-        request.symmetric,
-        request.compute,
-        request.half,
-        request.coding,
-    )
+    scheme = request.coding, request.qtype, request.symmetric, request.compute
+    return _spec(op, *scheme, request.nan, request.saturate, request.half, by_range)
+
+
+@functools.lru_cache(4096)
+def _spec(
+    op: str,
+    coding: Coding,
+    qtype: QType,
+    symmetric: bool,
+    compute: np.dtype[Any],
+    nan: str,
+    saturate: bool,
+    half: HalfPrecision,
+    by_range: bool,
+) -> OpSpec:
     rule, range_scheme = rule_of(coding, compute)._replace(half=half.operations), GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
         rule = rule._replace(range=ranged._replace(half=half.scale, fits=ranged.fits and not half.scale))
         range_scheme = _range_scheme(coding.row, qtype, symmetric, compute)
-    arithmetic = Arithmetic(rule, *_storages(qtype, request.saturate))
-    return OpSpec(op, arithmetic, coding.codes, request.nan, range_scheme)
+    return OpSpec(op, Arithmetic(rule, *_storages(qtype, saturate)), coding.codes, nan, range_scheme)
 
 
 def _range_scheme(row: Convention, qtype: QType, symmetric: bool, compute: np.dtype[Any]) -> RangeScheme:

@@ -461,15 +461,7 @@ class Result(NamedTuple):
 
 
 def result_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Any, like: Array | None = None) -> Result:
-    """Return shape, dtype and allocator of a result in C order, or in the memory order of an array; check out.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If out is not as described.
-    MemoryError
-        If the result has more bytes than an array of NumPy can have, as that of a broadcast array may.
-    """
+    """Return shape, dtype and allocator of a result in C order, or in the memory order of an array; check out."""
     nbytes = math.prod(shape) * dtype.itemsize
     if out is not None:
         check_out(out, shape, dtype)

@@ -14,7 +14,7 @@ from fastq.dispatch.copies import packer, unpacker
 from fastq.dispatch.launch import BoundLaunch, as_bits
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.strides import result_of
-from fastq.engine.runtime.driver import UNFIT
+from fastq.engine.runtime.driver import never_fits
 from fastq.kernels.status import OUT_OF_RANGE
 from fastq.kernels.storage import StorageFormat
 from fastq.requests import packing
@@ -58,20 +58,22 @@ def unpack(call: Call, packed: Array) -> BoundCall:
 def binarize(call: Call, x: Array, out: Any) -> BoundCall:
     """Resolve `fastq.binarize`."""
     asked, nan = packing.binarize(x.dtype, x.shape, call.options), call.options.nan
-    new, like = result_of(asked.packed, asked.dtype, out).new, out
+    new = result_of(asked.packed, asked.dtype, out).new
     like = np.empty(asked.packed, asked.dtype) if out is None else out
     signed, code_format = asked.dtype == np.int8, _storage(asked)
 
     def execute_for(x: Array, out: Array) -> Callable[[Array, Array], int]:
         return packer(x.reshape(asked.shape), out, code_format, asked.axis, op="binarize", nan=nan)
 
-    bound = BoundLaunch(functools.partial(refuse_nan, nan=nan), execute_for(x, like), execute_for=execute_for)
-    settle = bound._replace(strides=x.strides).settle
+    refuse, execute = functools.partial(refuse_nan, nan=nan), execute_for(x, like)
+    run: Callable[..., int] = execute if out is None else never_fits  # packers do not look for shared memory
+    settle = BoundLaunch(refuse, execute, execute_for=execute_for, strides=x.strides).settle
 
     def launch(x: Array, out: Any, *_: object) -> Array:
         result: Array = new() if out is None else out
-        # the driver takes no subclass, as of mapped files, and does not look for shared memory
-        settle(UNFIT, x, result)
+        status = run(x, result)
+        if status:
+            settle(status, x, result)
         if signed:
             target = np.asarray(result)
             np.bitwise_xor(target, np.int8(-128), out=target)

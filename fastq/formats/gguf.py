@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from fastq.system.arguments import as_int, as_str, shown
 from fastq.system.lazy import cached_property
@@ -73,6 +73,8 @@ class BlockFormat:
         The bytes of a block. Of fields that share a byte, the one with its lowest bits is first.
     """
 
+    of_rows: ClassVar[bool] = False  # whether importance counts by the spread of a whole row, not of a block
+
     name: str
     number: int
     fields: tuple[Field, ...] = field(repr=False)
@@ -116,23 +118,22 @@ class BlockFormat:
 
     @property
     def zero(self) -> int:
-        """Code of 0.0, or of the smallest value; codes of 8 bits are signed."""
-        return 0
+        """Code of 0.0, or of the smallest value, where codes are integers; those of 8 bits are signed."""
+        return self._zero_of("codes", "min")
 
     @property
     def scale_zero(self) -> int:
-        """What scales of sub-blocks are stored with in addition; those of 8 bits are signed."""
-        return 0
+        """What the scales of sub-blocks are stored with in addition; those of 8 bits are signed."""
+        return self._zero_of("scales", "mins")
+
+    def _zero_of(self, of: str, least: str) -> int:
+        unsigned = self.count(least) or not self.count(of) or self.width(of) == 8
+        return 0 if unsigned else 1 << self.width(of) - 1
 
     @property
     def weighted(self) -> bool:
         """Whether the importance of columns changes the blocks."""
         return True
-
-    @property
-    def of_rows(self) -> bool:
-        """Whether that importance counts by the spread of a whole row, not of a block."""
-        return False
 
     def searches(self, weighted: bool) -> bool:
         """Whether scales are searched for, by sums that must not overflow."""
@@ -155,6 +156,8 @@ class ScaledFormat(BlockFormat):
         ``scale = extent / steps``.
     """
 
+    of_rows = True
+
     extent: str
     steps: int
 
@@ -163,19 +166,9 @@ class ScaledFormat(BlockFormat):
         """Whether the importance of columns changes the blocks."""
         return self.extent != "magnitude"
 
-    @property
-    def of_rows(self) -> bool:
-        """Whether that importance counts by the spread of a whole row, not of a block."""
-        return True
-
     def searches(self, weighted: bool) -> bool:
         """Whether scales are searched for, by sums that must not overflow."""
         return weighted
-
-    @property
-    def zero(self) -> int:
-        """Code of 0.0, or of the smallest value."""
-        return -self.steps if self.extent == "signed" else 0
 
 
 class Candidates(NamedTuple):
@@ -210,25 +203,10 @@ class SuperFormat(BlockFormat):
         bits = self.width("scales")
         return (1 << bits) - 1 if self.has_minimum else 1 << bits - 1
 
-    @property
-    def zero(self) -> int:
-        """Code of 0.0, or of the smallest value."""
-        return 0 if self.has_minimum else self.steps
-
-    @property
-    def scale_zero(self) -> int:
-        """What scales of sub-blocks are stored with in addition; those of 8 bits are signed."""
-        return 0 if self.has_minimum or self.width("scales") == 8 else self.scale_steps
-
 
 @dataclass(frozen=True)
 class CodebookFormat(BlockFormat):
     """A format of 4 bit codes that stand for the integers of a table, in sub-blocks of 32 with a scale each."""
-
-    @property
-    def scale_zero(self) -> int:
-        """What scales of sub-blocks are stored with in addition."""
-        return 32
 
 
 # ggml/src/ggml-common.h, kvalues_iq4nl

@@ -58,17 +58,7 @@ ARRAY = Granularity()
 
 
 def as_granularity(axis: Any, block_size: Any, ndim: int, array: str = "x") -> Granularity:
-    """Return the granularity that a caller's axis and block size name, for an array of so many axes.
-
-    Raises
-    ------
-    AxisError
-        If an axis is out of bounds; `array` is the name of the array.
-    ValueError
-        If one is named twice, or the block size is negative.
-    TypeError
-        If axis is not an int, a tuple of int or None, or the block size no integer that fits it.
-    """
+    """Return the granularity that a caller's axis and block size name, for an array of so many axes."""
     axis = as_axis(axis)
     return granularity(axis, as_block_size(block_size, axis), ndim, array)
 

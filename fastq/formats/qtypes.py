@@ -274,7 +274,7 @@ def stored_as(shape: tuple[int, ...], qtype: QType) -> tuple[tuple[int, ...], np
 
 
 def check_stored_codes(codes: NDArray[Any], qtype: QType, shape: tuple[int, ...]) -> None:
-    """Pass if codes have the shape and dtype in which a format stores those of an array of some shape.
+    """Raise an error unless codes have the shape and dtype in which a format stores those of an array of some shape.
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fastq.engine import simd as v
 from fastq.engine.jit import specialize
-from fastq.engine.simd import bounded_to_integer, constant, convert, is_float, is_nan, select
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.formulas import (
     base_code,
@@ -26,9 +26,9 @@ from fastq.kernels.minifloat import decode, encode
 @specialize
 def to_compute(spec, x, scale):
     """Convert input lanes to the type to compute in, NaN to 0.0 where the spec says so."""
-    if is_float(x) and spec.nan == "zero":
-        return lambda spec, x, scale: convert(select(is_nan(x), constant(0, x), x), compute_type(spec, scale))
-    return lambda spec, x, scale: convert(x, compute_type(spec, scale))
+    if v.is_float(x) and spec.nan == "zero":
+        return lambda spec, x, scale: v.convert(v.select(v.is_nan(x), v.constant(0, x), x), compute_type(spec, scale))
+    return lambda spec, x, scale: v.convert(x, compute_type(spec, scale))
 
 
 @specialize
@@ -45,12 +45,12 @@ def apply_op_prepared(spec, x, s, dst):
         return encode_as(float_ratio_prepared(spec, x, s), dst)
 
     def fake(spec, x, s, dst):
-        steps = convert(to_steps(spec, x, s), compute_type(spec, s.scale))
+        steps = v.convert(to_steps(spec, x, s), compute_type(spec, s.scale))
         return encode_as(value_of_steps(spec, steps, s), dst)
 
     def fake_by_float(spec, x, s, dst):
         rounded = decode(encode(float_ratio_prepared(spec, x, s), code), code)
-        return encode_as(dequantize_value(spec, convert(rounded, compute_type(spec, s.scale)), s), dst)
+        return encode_as(dequantize_value(spec, v.convert(rounded, compute_type(spec, s.scale)), s), dst)
 
     def dequantize(spec, x, s, dst):
         return encode_as(dequantize_value(spec, x, s), dst)
@@ -68,7 +68,7 @@ def apply_op(spec, x, scale, zero_point, args, dst):
     def quantize(spec, x, scale, zero_point, args, dst):
         x, scale = without_nan_scale(spec, x, scale)
         s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
-        return bounded_to_integer(code_value(spec, x, s, args.lowest, args.highest), integer)
+        return v.bounded_to_integer(code_value(spec, x, s, args.lowest, args.highest), integer)
 
     def quantize_to_float(spec, x, scale, zero_point, args, dst):
         s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
@@ -84,7 +84,7 @@ def apply_op(spec, x, scale, zero_point, args, dst):
     def fake_by_float(spec, x, scale, zero_point, args, dst):
         s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
         rounded = decode(encode(float_ratio(spec, x, s), code), code)
-        return encode_as(dequantize_value(spec, convert(rounded, compute_type(spec, scale)), s), dst)
+        return encode_as(dequantize_value(spec, v.convert(rounded, compute_type(spec, scale)), s), dst)
 
     def dequantize(spec, x, scale, zero_point, args, dst):
         s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
@@ -102,8 +102,8 @@ def without_nan_scale(spec, x, scale):
         return lambda spec, x, scale: (x, scale)
 
     def without(spec, x, scale):
-        marked = is_nan(scale)
-        return select(marked, constant(0, x), x), select(marked, constant(1, scale), scale)
+        marked = v.is_nan(scale)
+        return v.select(marked, v.constant(0, x), x), v.select(marked, v.constant(1, scale), scale)
 
     return without
 

@@ -9,23 +9,14 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
 
+from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic, njit, specialize
-from fastq.engine.simd import (
-    Element,
-    ElementModel,
-    Vec,
-    bitcast,
-    constant,
-    convert,
-    emit_shuffle,
-    lane_type,
-)
 from fastq.kernels.storage import codes_in_group
 
 _WORDS = {2: types.uint16, 4: types.uint32, 8: types.uint64}
 
 
-class Bits(Element):
+class Bits(v.Element):
     """Type of codes of 1 to 7 bits.
 
     Parameters
@@ -68,7 +59,7 @@ class Bits(Element):
         return sum(((1 << width) - 1) << at for at in range(0, self.word.bitwidth, field))
 
 
-class LowBits(Element):
+class LowBits(v.Element):
     """Type of integers of 1 to 7 bits in the lowest bits of a byte each, as ml_dtypes has them.
 
     Parameters
@@ -85,8 +76,8 @@ class LowBits(Element):
         super().__init__(f"LowBits({bits}, {signed})", 8)
 
 
-register_model(Bits)(ElementModel)
-register_model(LowBits)(ElementModel)
+register_model(Bits)(v.ElementModel)
+register_model(LowBits)(v.ElementModel)
 
 
 def _extending(bits: int, signed: bool):
@@ -94,7 +85,7 @@ def _extending(bits: int, signed: bool):
     sign = 1 << (bits - 1)
     if not signed:
         return njit(lambda codes: codes)
-    return njit(lambda codes: (codes ^ constant(sign, codes)) - constant(sign, codes))
+    return njit(lambda codes: (codes ^ v.constant(sign, codes)) - v.constant(sign, codes))
 
 
 @specialize
@@ -102,7 +93,7 @@ def from_low_bits(value, kind):
     """Return the codes in the lowest bits of bytes."""
     form = kind.instance_type
     mask, extend, code_type = (1 << form.code_bits) - 1, _extending(form.code_bits, form.signed), form.code_type
-    return lambda value, kind: extend(convert(value & constant(mask, value), code_type))
+    return lambda value, kind: extend(v.convert(value & v.constant(mask, value), code_type))
 
 
 # --- many codes -------------------------------------------------------------------------------------------------------
@@ -118,7 +109,7 @@ def _ordered(typingctx, codes, kind):
     order = _in_order(kind.instance_type, codes.n)
 
     def emit(context, builder, sig, args):
-        return emit_shuffle(builder, args[0], order)
+        return v.emit_shuffle(builder, args[0], order)
 
     return codes(codes, kind), emit
 
@@ -130,9 +121,9 @@ def _gathered(typingctx, codes, kind):
     kept = [k for k in range(codes.n) if k % form.group < form.group * form.bitwidth // 8]
 
     def emit(context, builder, sig, args):
-        return emit_shuffle(builder, args[0], kept)
+        return v.emit_shuffle(builder, args[0], kept)
 
-    return Vec(types.uint8, len(kept))(codes, kind), emit
+    return v.Vec(types.uint8, len(kept))(codes, kind), emit
 
 
 @intrinsic
@@ -144,9 +135,9 @@ def _scattered(typingctx, packed, kind):
     order = [k // form.group * nbytes + k % form.group if k % form.group < nbytes else packed.n for k in range(n)]
 
     def emit(context, builder, sig, args):
-        return emit_shuffle(builder, args[0], order, ir.Constant(args[0].type, None))
+        return v.emit_shuffle(builder, args[0], order, ir.Constant(args[0].type, None))
 
-    return Vec(types.uint8, n)(packed, kind), emit
+    return v.Vec(types.uint8, n)(packed, kind), emit
 
 
 def _merging(merges: list[tuple[int, int, int]]):
@@ -156,8 +147,8 @@ def _merging(merges: list[tuple[int, int, int]]):
     (distance, low, high), following = merges[0], _merging(merges[1:])
 
     def merge(words):
-        upper = (words >> constant(distance, words)) & constant(high, words)
-        return following((words & constant(low, words)) | upper)
+        upper = (words >> v.constant(distance, words)) & v.constant(high, words)
+        return following((words & v.constant(low, words)) | upper)
 
     return njit(merge)
 
@@ -169,8 +160,8 @@ def _splitting(merges: list[tuple[int, int, int]]):
     (distance, low, high), following = merges[-1], _splitting(merges[:-1])
 
     def split(words):
-        upper = (words & constant(high, words)) << constant(distance, words)
-        return following((words & constant(low, words)) | upper)
+        upper = (words & v.constant(high, words)) << v.constant(distance, words)
+        return following((words & v.constant(low, words)) | upper)
 
     return njit(split)
 
@@ -182,13 +173,13 @@ def pack_lanes(codes, kind):
     A mask is codes of 1 bit.
     """
     form = kind.instance_type
-    if lane_type(codes) == types.boolean:
-        return lambda codes, kind: bitcast(_ordered(codes, kind), types.uint8)
+    if v.lane_type(codes) == types.boolean:
+        return lambda codes, kind: v.bitcast(_ordered(codes, kind), types.uint8)
     word, mask, merge = form.word, form.mask(form.bitwidth, 8), _merging(form.merges)
 
     def packed(codes, kind):
-        words = bitcast(_ordered(codes, kind), word)
-        return _gathered(bitcast(merge(words & constant(mask, words)), types.uint8), kind)
+        words = v.bitcast(_ordered(codes, kind), word)
+        return _gathered(v.bitcast(merge(words & v.constant(mask, words)), types.uint8), kind)
 
     return packed
 
@@ -200,7 +191,7 @@ def unpack_lanes(packed, kind):
     word, split, code_type = form.word, _splitting(form.merges), form.code_type
     extend = _extending(form.bitwidth, form.signed)
     return lambda packed, kind: extend(
-        _ordered(bitcast(split(bitcast(_scattered(packed, kind), word)), code_type), kind)
+        _ordered(v.bitcast(split(v.bitcast(_scattered(packed, kind), word)), code_type), kind)
     )
 
 
@@ -231,7 +222,7 @@ def load_code(where, i, kind):
             word |= types.int64(where[k + 1]) << (8 - up)
         word <<= top
         word = word >> top if signed else (word >> top) & ((1 << bits) - 1)
-        return convert(word, code_type)
+        return v.convert(word, code_type)
 
     return loaded
 
@@ -247,8 +238,8 @@ def store_code(where, i, code, kind):
         k, up = _place(i, kind)
         word = (types.int64(code) & mask) << up
         before = types.int64(0) if up == first_up else types.int64(where[k])
-        where[k] = convert(before | word, types.uint8)
+        where[k] = v.convert(before | word, types.uint8)
         if up + bits > 8:
-            where[k + 1] = convert(word >> 8, types.uint8)
+            where[k + 1] = v.convert(word >> 8, types.uint8)
 
     return stored

@@ -15,8 +15,8 @@ from numba import from_dtype, types
 from numba.core.extending import models, register_model
 
 from fastq.engine import jit
+from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic, specialize
-from fastq.engine.simd import REGISTER_BITS
 from fastq.formats.codebooks import CODEBOOKS
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.bitpack import Bits, LowBits
@@ -122,7 +122,7 @@ def element_type(kind: ElementType) -> types.Type:
 
 def register_elements(src: ElementType, dst: ElementType, scale: ElementType | None = None) -> int:
     """Return how many elements a register holds of the widest of these types."""
-    return REGISTER_BITS // widest_bits(map(element_type, (src, dst)), None if scale is None else element_type(scale))
+    return v.REGISTER_BITS // widest_bits(map(element_type, (src, dst)), None if scale is None else element_type(scale))
 
 
 def is_wide(kind: ElementType) -> bool:
@@ -165,6 +165,6 @@ def kernel_address(
         rule = rule._replace(compute="float64" if of_x and is_wide(operands[0]) else "float32")
     element = element_type(code) if code is not None and code.element else None
     returns_codes = op == "quantize" or (op == "repack" and isinstance(operands.dst, StorageFormat))
-    streams = op not in ("minmax", "compare") and stores_past_cache(returns_codes)
+    streams = hasattr(operands, "dst") and stores_past_cache(returns_codes)
     spec = KernelSpec(op, nan, range_scheme, block, rule, element, scale_kind, streams, norm)
     return compile_kernel(loop, type(operands)(*map(element_type, operands)), spec)

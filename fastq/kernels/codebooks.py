@@ -9,8 +9,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic, njit, specialize, target
-from fastq.engine.simd import Vec, bitcast, constant, convert, emit_shuffle, lane_type, maximum, select
 from fastq.engine.simd.vector import call_llvm, llvm_type
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
 
@@ -50,15 +50,15 @@ def _by_registers(builder, index, count: int, table: tuple[int, ...]):
     """Emit look-ups by permutations, register by register."""
     padded = -(-count // _WORDS) * _WORDS
     if padded != count:
-        index = emit_shuffle(builder, index, [min(k, count - 1) for k in range(padded)])
+        index = v.emit_shuffle(builder, index, [min(k, count - 1) for k in range(padded)])
     parts = [
-        _permuted(builder, emit_shuffle(builder, index, list(range(at, at + _WORDS))), table)
+        _permuted(builder, v.emit_shuffle(builder, index, list(range(at, at + _WORDS))), table)
         for at in range(0, padded, _WORDS)
     ]
     while len(parts) > 1:
         joined = list(range(2 * parts[0].type.count))
-        parts = [emit_shuffle(builder, a, joined, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0] if padded == count else emit_shuffle(builder, parts[0], list(range(count)))
+        parts = [v.emit_shuffle(builder, a, joined, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0] if padded == count else v.emit_shuffle(builder, parts[0], list(range(count)))
 
 
 def _from_memory(builder, index, count: int, table: tuple[int, ...]):
@@ -101,7 +101,7 @@ def value_of_code(table: tuple[int, ...]):
     """Make an intrinsic that looks up the float32 numbers of int32 codes in a table of their bits."""
 
     def value_of(typingctx, codes):
-        result = Vec(types.float32, codes.n)
+        result = v.Vec(types.float32, codes.n)
 
         def emit(context, builder, sig, args):
             return builder.bitcast(_emit_look_up(builder, args[0], table), llvm_type(result))
@@ -121,7 +121,7 @@ def _code_of(row: Codebook):
     levels, sorted_codes = _levels(row), row.order == tuple(range(len(row.order)))
 
     def code_of(typingctx, x):
-        result = Vec(types.int32, x.n)
+        result = v.Vec(types.int32, x.n)
 
         def emit(context, builder, sig, args):
             place = ir.Constant(llvm_type(result), [0] * x.n)
@@ -141,14 +141,14 @@ def _code_of(row: Codebook):
 def decode_by_table(bits, kind):
     """Look up the float32 numbers of the codes of a codebook."""
     value_of = value_of_code(words(kind.instance_type.row.values))
-    return lambda bits, kind: value_of(convert(bits, types.int32))
+    return lambda bits, kind: value_of(v.convert(bits, types.int32))
 
 
 @specialize
 def encode_by_table(x, kind):
     """Find the codes of values in units of the scale: the number at the place of as many thresholds as are below."""
     code_of = _code_of(kind.instance_type.row)
-    return lambda x, kind: convert(code_of(_rounded_up(x)), types.uint8)
+    return lambda x, kind: v.convert(code_of(_rounded_up(x)), types.uint8)
 
 
 @specialize
@@ -158,14 +158,14 @@ def _rounded_up(x):
     float64 to dynamic8, one thread of a Zen 5, beside comparisons of float64: by given scales 1.9 times as fast, by own
     ranges 1.5.
     """
-    if lane_type(x) == types.float32:
+    if v.lane_type(x) == types.float32:
         return lambda x: x
 
     def up(x):
-        near = convert(x, types.float32)
-        bits, zero = bitcast(near, types.int32), constant(0, near)
-        above = bits + select(near < zero, constant(-1, bits), constant(1, bits))
-        return select(convert(near, types.float64) < x, bitcast(above, types.float32), near)
+        near = v.convert(x, types.float32)
+        bits, zero = v.bitcast(near, types.int32), v.constant(0, near)
+        above = bits + v.select(near < zero, v.constant(-1, bits), v.constant(1, bits))
+        return v.select(v.convert(near, types.float64) < x, v.bitcast(above, types.float32), near)
 
     return up
 
@@ -173,4 +173,4 @@ def _rounded_up(x):
 @njit
 def codebook_factor(scale):
     """Return what values are multiplied by: the reciprocal of the scale, of one that is too small that of the least."""
-    return constant(1, scale) / maximum(scale, constant(LEAST_SCALE, scale))
+    return v.constant(1, scale) / v.maximum(scale, v.constant(LEAST_SCALE, scale))

@@ -11,18 +11,17 @@ import numpy as np
 from numba import types
 from numba.core.extending import models, register_model
 
+from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic, njit, specialize
-from fastq.engine.simd import absolute, address_of, convert, load, pointer
 from fastq.engine.simd.vector import named_type
 from fastq.kernels.apply import apply_op, to_compute
+from fastq.kernels.body.convert import ElementOperands, convert_run
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.build import spec_of
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import PREFETCH
-from fastq.kernels.operands import ElementOperands
 from fastq.kernels.parameters import count_nan_as_zero, range_parameters
 from fastq.kernels.spec import KernelSpec, nan_mask
-from fastq.kernels.traversal.runs import convert_run
 
 
 class Conversion(types.Opaque):
@@ -121,8 +120,8 @@ def checked_scale(conversion, scale):
     refusal = f"scale must be {'finite and not zero' if signed else 'positive and finite'} in {dtype}"
 
     def checked(conversion, scale):
-        value = convert(only_element(scale), dtype)
-        size = absolute(value) if signed else value
+        value = v.convert(only_element(scale), dtype)
+        size = v.absolute(value) if signed else value
         if not (size > 0 and size < infinity):
             raise ValueError(refusal)
         return value
@@ -135,13 +134,13 @@ def checked_zero_point(conversion, zero_point):
     """Return a zero point in the type of scales; it is a code, or finite where the convention has floats."""
     dtype, infinity = conversion.scale, float("inf")
     if isinstance(zero_point, types.NoneType):
-        return lambda conversion, zero_point: convert(0, dtype)
+        return lambda conversion, zero_point: v.convert(0, dtype)
     if conversion.zero_points is None:
         not_finite = f"zero_point must be finite in {dtype}"
 
         def number(conversion, zero_point):
-            value = convert(only_element(zero_point), dtype)
-            if not absolute(value) < infinity:
+            value = v.convert(only_element(zero_point), dtype)
+            if not v.absolute(value) < infinity:
                 raise ValueError(not_finite)
             return value
 
@@ -153,7 +152,7 @@ def checked_zero_point(conversion, zero_point):
         value = only_element(zero_point)
         if value < first or value > last:
             raise ValueError(no_code)
-        return convert(value, dtype)
+        return v.convert(value, dtype)
 
     return code
 
@@ -168,7 +167,7 @@ def only_element(parameter):
     def element(parameter):
         if parameter.size != 1:
             raise ValueError("scale and zero_point must be one number each in compiled code")
-        return load(data_of(parameter, dtype), 0, dtype)
+        return v.load(data_of(parameter, dtype), 0, dtype)
 
     return element
 
@@ -193,7 +192,7 @@ def parameters_of_range(conversion, lo, hi, nan):
             raise_for_nan(conversion)
         spec = spec_of(conversion)
         lo, hi = count_nan_as_zero(spec, lo, hi, nan)
-        scale, zero_point = range_parameters(spec, lo, hi, bounds_of(conversion), pointer(0, scale_type))
+        scale, zero_point = range_parameters(spec, lo, hi, bounds_of(conversion), v.pointer(0, scale_type))
         if is_infinite(scale):
             raise ValueError(infinite)
         return scale, zero_point
@@ -227,12 +226,12 @@ def _convert_scalar(conversion, x, given):
     kind, element, scale_type, by_range = types.unliteral(x), conversion.element, conversion.scale, given == types.none
 
     def converted(conversion, x, given, out):
-        spec, x, like = spec_of(conversion), convert(x, kind), pointer(0, scale_type)
+        spec, x, like = spec_of(conversion), v.convert(x, kind), v.pointer(0, scale_type)
         if nan_mask(spec, x):
             raise_for_nan(conversion)
         scale, zero_point = parameters_of_range(conversion, x, x, x != x) if by_range else given
         value = to_compute(spec, x, like)
-        return apply_op(spec, value, scale, zero_point, bounds_of(conversion), pointer(0, element))
+        return apply_op(spec, value, scale, zero_point, bounds_of(conversion), v.pointer(0, element))
 
     return converted
 
@@ -276,7 +275,7 @@ def _overlap(x, out):
     byte = types.uint8
 
     def share(x, out):
-        first, second = address_of(data_of(x, byte)), address_of(data_of(out, byte))
+        first, second = v.address_of(data_of(x, byte)), v.address_of(data_of(out, byte))
         return first < second + out.nbytes and second < first + x.nbytes
 
     return share
@@ -288,7 +287,7 @@ def _fill(conversion, x, given, out):
     source, element, scale_type, by_range = x.dtype, conversion.element, conversion.scale, given == types.none
 
     def fill(conversion, x, given, out):
-        spec, bounds, like = spec_of(conversion), bounds_of(conversion), pointer(0, scale_type)
+        spec, bounds, like = spec_of(conversion), bounds_of(conversion), v.pointer(0, scale_type)
         operands = ElementOperands(data_of(x, source), data_of(out, element), like, like)
         if by_range:
             if x.size == 0:

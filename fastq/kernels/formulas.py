@@ -9,29 +9,8 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize, target
-from fastq.engine.simd import (
-    Vec,
-    absolute,
-    bitcast,
-    bounded_to_integer,
-    ceil,
-    constant,
-    convert,
-    copysign,
-    floor,
-    fma,
-    full_like,
-    is_float,
-    is_nan,
-    lane_type,
-    maximum,
-    minimum,
-    rint,
-    round_to_int32,
-    select,
-    trunc,
-)
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.codebooks import codebook_factor
 from fastq.kernels.minifloat import in_half
@@ -49,8 +28,8 @@ def shift_half_away(x):
 
     With 0.5 itself 0.49999997 would become 1. Ties still do, since the sum is rounded to even.
     """
-    half = 0.5 - 2.0**-25 if lane_type(x) == types.float32 else 0.5 - 2.0**-54
-    return lambda x: x + copysign(constant(half, x), x)
+    half = 0.5 - 2.0**-25 if v.lane_type(x) == types.float32 else 0.5 - 2.0**-54
+    return lambda x: x + v.copysign(v.constant(half, x), x)
 
 
 class Rounding(NamedTuple):
@@ -61,14 +40,14 @@ class Rounding(NamedTuple):
 
 
 ROUNDING = {  # by the name that a convention gives it
-    "half_even": Rounding(lambda spec, x: rint(x), lambda spec, x: round_to_int32(x)),
+    "half_even": Rounding(lambda spec, x: v.rint(x), lambda spec, x: v.round_to_int32(x)),
     "half_away": Rounding(
-        lambda spec, x: trunc(shift_half_away(x)),
-        lambda spec, x: bounded_to_integer(shift_half_away(x), types.int32),
+        lambda spec, x: v.trunc(shift_half_away(x)),
+        lambda spec, x: v.bounded_to_integer(shift_half_away(x), types.int32),
     ),
-    "floor": Rounding(lambda spec, x: floor(x), lambda spec, x: bounded_to_integer(floor(x), types.int32)),
-    "ceil": Rounding(lambda spec, x: ceil(x), lambda spec, x: bounded_to_integer(ceil(x), types.int32)),
-    "trunc": Rounding(lambda spec, x: trunc(x), lambda spec, x: bounded_to_integer(x, types.int32)),
+    "floor": Rounding(lambda spec, x: v.floor(x), lambda spec, x: v.bounded_to_integer(v.floor(x), types.int32)),
+    "ceil": Rounding(lambda spec, x: v.ceil(x), lambda spec, x: v.bounded_to_integer(v.ceil(x), types.int32)),
+    "trunc": Rounding(lambda spec, x: v.trunc(x), lambda spec, x: v.bounded_to_integer(x, types.int32)),
     "": Rounding(lambda spec, x: x, None),  # zero points that stay as they are
 }
 
@@ -113,7 +92,7 @@ class PreparedScale(NamedTuple):
 
 def computes_in(spec, like):
     """Return the type of the arithmetic: the one that the rule names, else that of the scale `like`."""
-    return getattr(types, spec.rule.compute) if spec.rule.compute else lane_type(like)
+    return getattr(types, spec.rule.compute) if spec.rule.compute else v.lane_type(like)
 
 
 @specialize
@@ -138,23 +117,23 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
     by_table = is_by_table(spec)
 
     def prepared(spec, scale, zero_point, lowest, highest):
-        given, scale, zero_point = scale, convert(scale, dtype), convert(zero_point, dtype)
-        lowest, highest = convert(lowest, dtype), convert(highest, dtype)
-        origin = lowest if from_lowest else constant(0, lowest)
-        base = zero_point if from_zero_point else full_like(origin, zero_point)
+        given, scale, zero_point = scale, v.convert(scale, dtype), v.convert(zero_point, dtype)
+        lowest, highest = v.convert(lowest, dtype), v.convert(highest, dtype)
+        origin = lowest if from_lowest else v.constant(0, lowest)
+        base = zero_point if from_zero_point else v.full_like(origin, zero_point)
         below, above = lowest - base, highest - base
         if values:
             below, above = below * scale, above * scale
         if by_range:
-            double = convert(given, types.float64)
-            factor = convert(double * convert(highest - lowest, types.float64), dtype)
+            double = v.convert(given, types.float64)
+            factor = v.convert(double * v.convert(highest - lowest, types.float64), dtype)
         elif by_double:
-            double = convert(given, types.float64)
-            factor = in_half(spec, convert(constant(1, double) / double, dtype))
+            double = v.convert(given, types.float64)
+            factor = in_half(spec, v.convert(v.constant(1, double) / double, dtype))
         elif by_table:
             factor = codebook_factor(scale)
         else:
-            factor = constant(1, scale) / scale
+            factor = v.constant(1, scale) / scale
             if multiplies:
                 factor = in_half(spec, factor)
         return PreparedScale(scale, zero_point, base, factor, below, above)
@@ -166,13 +145,13 @@ def prepare_scale(spec, scale, zero_point, lowest, highest):
 def steps_from_base(spec, x, s):
     """Convert `x` to steps, not yet rounded, with the zero point added where the rule adds it before rounding."""
     rule = spec.rule
-    offset, inside, fused = rule.zero == "offset", rule.zero == "inside", rule.fused and lane_type(x) == types.float32
+    offset, inside, fused = rule.zero == "offset", rule.zero == "inside", rule.fused and v.lane_type(x) == types.float32
     divides, by_range = rule.quotient == "divide", rule.quotient == "range"
     fused = fused and not divides
 
     def steps(spec, x, s):
         if fused:
-            return in_half(spec, fma(x, s.factor, s.zero_point))
+            return in_half(spec, v.fma(x, s.factor, s.zero_point))
         if offset:
             x = in_half(spec, x - s.zero_point)
         if divides:
@@ -190,8 +169,8 @@ def steps_from_base(spec, x, s):
 @specialize
 def base_code(s):
     """Return `base` as int32, which it may already be."""
-    if is_float(s.types[s.fields.index("base")]):
-        return lambda s: round_to_int32(s.base)
+    if v.is_float(s.types[s.fields.index("base")]):
+        return lambda s: v.round_to_int32(s.base)
     return lambda s: s.base
 
 
@@ -208,13 +187,13 @@ def code_value(spec, x, s, lowest, highest):
     Infinities and whatever lies far out of range saturate; NaN gives `lowest`.
     """
     dtype = compute_type(spec, s.scale)
-    return minimum(maximum(unclamped_code(spec, x, s), convert(lowest, dtype)), convert(highest, dtype))
+    return v.minimum(v.maximum(unclamped_code(spec, x, s), v.convert(lowest, dtype)), v.convert(highest, dtype))
 
 
 @njit
 def is_infinite(scale):
     """Mask of the scales that a range with an infinite end gives."""
-    return absolute(scale) == constant(float("inf"), scale)
+    return v.absolute(scale) == v.constant(float("inf"), scale)
 
 
 @specialize
@@ -235,7 +214,7 @@ def needs_division(spec, scale):
     smallest, largest = (single, 2.0**100) if dtype == types.float32 else (2.0**-900, 2.0**900)
 
     def outside(spec, scale):
-        return (scale > constant(smallest, scale)) & (scale < constant(largest, scale)) ^ True
+        return (scale > v.constant(smallest, scale)) & (scale < v.constant(largest, scale)) ^ True
 
     return outside
 
@@ -263,10 +242,10 @@ def _steps_in_range(spec, x, s):
 
     def clamped_values(spec, x, s):
         distance = x - s.zero_point if offset else x
-        return quotient(minimum(maximum(distance, s.below), s.above), s)
+        return quotient(v.minimum(v.maximum(distance, s.below), s.above), s)
 
     def clamped_steps(spec, x, s):
-        return minimum(maximum(steps_from_base(spec, x, s), s.below), s.above)
+        return v.minimum(v.maximum(steps_from_base(spec, x, s), s.below), s.above)
 
     return clamped_values if spec.rule.clamps_values else clamped_steps
 
@@ -286,11 +265,11 @@ def quotient(x, s):
     it for float32 by trying every pair of significands whose quotient is near enough to a rounding boundary to be in
     doubt. 7.0 against 4.4 Gelem/s for the division, one core, in cache.
     """
-    if HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32:
+    if HAS_FMA and isinstance(x, v.Vec) and x.dtype == types.float32:
 
         def corrected(x, s):
             first = x * s.factor
-            return fma(fma(-first, s.scale, x), s.factor, first)
+            return v.fma(v.fma(-first, s.scale, x), s.factor, first)
 
         return corrected
     return lambda x, s: x / s.scale
@@ -306,7 +285,7 @@ def float_quotient(spec, x, scale):
     ONNX adds 0 in formats without NaN, other rules in any: -0.0 becomes 0.0.
     """
     if _adds_zero(spec):
-        return lambda spec, x, scale: in_half(spec, x / scale) + constant(0, x)
+        return lambda spec, x, scale: in_half(spec, x / scale) + v.constant(0, x)
     return lambda spec, x, scale: in_half(spec, x / scale)
 
 
@@ -321,13 +300,13 @@ def float_quotient_prepared(spec, x, s):
     Where -0.0 becomes 0.0 the sign depends on how tiny quotients are rounded, which only a division gets right.
     """
     form = spec.code
-    if _adds_zero(spec) or spec.rule.half or not (HAS_FMA and isinstance(x, Vec) and x.dtype == types.float32):
+    if _adds_zero(spec) or spec.rule.half or not (HAS_FMA and isinstance(x, v.Vec) and x.dtype == types.float32):
         return lambda spec, x, s: float_quotient(spec, x, s.scale)
     bound = form.row.max if form.saturate else 4 * form.row.max
 
     def bounded(spec, x, s):
-        limit = constant(bound, x) * s.scale
-        near = quotient(maximum(-limit, minimum(limit, x)), s)  # of NaN itself, in this order
+        limit = v.constant(bound, x) * s.scale
+        near = quotient(v.maximum(-limit, v.minimum(limit, x)), s)  # of NaN itself, in this order
         return _signed_like(near, x)
 
     return bounded
@@ -336,8 +315,8 @@ def float_quotient_prepared(spec, x, s):
 @njit
 def _signed_like(near, x):
     """Give a quotient the sign of x, which its correction takes from -0.0 and perhaps NaN."""
-    word, sign = bitcast(x, types.int32), constant(-(1 << 31), bitcast(x, types.int32))
-    return bitcast((bitcast(near, types.int32) & ~sign) | (word & sign), types.float32)
+    word, sign = v.bitcast(x, types.int32), v.constant(-(1 << 31), v.bitcast(x, types.int32))
+    return v.bitcast((v.bitcast(near, types.int32) & ~sign) | (word & sign), types.float32)
 
 
 @njit
@@ -349,7 +328,7 @@ def nvfp4_units(x, scale, tensor):
 @njit
 def nvfp4_factor(scale, tensor):
     """Return what `nvfp4_units` multiplies values by."""
-    return constant(1, tensor) / tensor / scale
+    return v.constant(1, tensor) / tensor / scale
 
 
 # --- codes to values --------------------------------------------------------------------------------------------------
@@ -370,7 +349,7 @@ def value_of_steps(spec, steps, s):
         if inside:
             steps = steps - s.zero_point
         if middle:
-            steps = steps + constant(0.5, steps)
+            steps = steps + v.constant(0.5, steps)
         if by_range:
             return steps / s.above * s.factor + s.zero_point
         return steps * s.scale + s.zero_point if offset else steps * s.scale
@@ -381,7 +360,7 @@ def value_of_steps(spec, steps, s):
 @njit
 def _scaled(code, scale):
     """Multiply; of two NaN the result is the code's, where CPUs take the operand that the compiler put first."""
-    return select(is_nan(code), code, code * scale)
+    return v.select(v.is_nan(code), code, code * scale)
 
 
 @specialize
@@ -392,7 +371,9 @@ def dequantize_value(spec, code, s):
     """
     single = types.float32
     if spec.scale_kind == "tensor":
-        return lambda spec, code, s: convert(code, single) * (convert(s.scale, single) * convert(s.zero_point, single))
+        return lambda spec, code, s: (
+            v.convert(code, single) * (v.convert(s.scale, single) * v.convert(s.zero_point, single))
+        )
     if spec.scale_kind == "power":
-        return lambda spec, code, s: _scaled(convert(code, single), convert(s.scale, single))
+        return lambda spec, code, s: _scaled(v.convert(code, single), v.convert(s.scale, single))
     return lambda spec, code, s: value_of_steps(spec, code - s.base, s)

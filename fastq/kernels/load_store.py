@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import specialize
-from fastq.engine.simd import (
-    LINE,
-    Vec,
-    cast_pointer,
-    convert,
-    load,
-    prefetch,
-    store,
-    stream,
-    stream_granules,
-)
 from fastq.kernels.bitpack import (
     Bits,
     LowBits,
@@ -75,29 +65,29 @@ def load_bits(where, index, kind):
     dtype, packed = where.dtype, _packed(where.dtype)
     n = getattr(kind.instance_type, "n", 0) if isinstance(kind, types.TypeRef) else 0
     if packed is not None and n:
-        vec, bits = Vec(types.uint8, n * packed.bitwidth // 8), packed.bitwidth
+        vec, bits = v.Vec(types.uint8, n * packed.bitwidth // 8), packed.bitwidth
         return lambda where, index, kind: unpack_lanes(
-            load(cast_pointer(where, types.uint8), index * bits >> 3, vec), packed
+            v.load(v.cast_pointer(where, types.uint8), index * bits >> 3, vec), packed
         )
     if packed is not None:
-        return lambda where, index, kind: load_code(cast_pointer(where, types.uint8), index, packed)
+        return lambda where, index, kind: load_code(v.cast_pointer(where, types.uint8), index, packed)
     if isinstance(dtype, LowBits):
-        lanes = Vec(types.uint8, n) if n else types.uint8
-        return lambda where, index, kind: from_low_bits(load(cast_pointer(where, types.uint8), index, lanes), dtype)
+        lanes = v.Vec(types.uint8, n) if n else types.uint8
+        return lambda where, index, kind: from_low_bits(v.load(v.cast_pointer(where, types.uint8), index, lanes), dtype)
     if isinstance(dtype, Minifloat | PowerOfTwo):
         word = dtype.bits
-        words = Vec(word, n) if n else word
-        return lambda where, index, kind: load(cast_pointer(where, word), index, words)
-    return lambda where, index, kind: load(where, index, kind)
+        words = v.Vec(word, n) if n else word
+        return lambda where, index, kind: v.load(v.cast_pointer(where, word), index, words)
+    return lambda where, index, kind: v.load(where, index, kind)
 
 
 @specialize
 def prefetch_lanes(where, index, kind):
     """Prefetch the cache lines that the lanes of `kind` fill from ``where[index]`` on."""
     n = kind.instance_type.n
-    if n * where.dtype.bitwidth <= 8 * LINE:
-        return lambda where, index, kind: prefetch(where, index)
-    half, rest = Vec(where.dtype, n // 2), n // 2
+    if n * where.dtype.bitwidth <= 8 * v.LINE:
+        return lambda where, index, kind: v.prefetch(where, index)
+    half, rest = v.Vec(where.dtype, n // 2), n // 2
 
     def both(where, index, kind):
         prefetch_lanes(where, index, half)
@@ -111,16 +101,16 @@ def _storing(write, doc: str):
 
     def store_elements(where, index, value):
         dtype, packed = where.dtype, _packed(where.dtype)
-        if packed is not None and isinstance(value, Vec):
+        if packed is not None and isinstance(value, v.Vec):
             bits = packed.bitwidth
             return lambda where, index, value: write(
-                cast_pointer(where, types.uint8), index * bits >> 3, pack_lanes(value, packed)
+                v.cast_pointer(where, types.uint8), index * bits >> 3, pack_lanes(value, packed)
             )
         if packed is not None:
-            return lambda where, index, value: store_code(cast_pointer(where, types.uint8), index, value, packed)
+            return lambda where, index, value: store_code(v.cast_pointer(where, types.uint8), index, value, packed)
         if isinstance(dtype, Minifloat | PowerOfTwo):
             word = dtype.bits
-            return lambda where, index, value: write(cast_pointer(where, word), index, value)
+            return lambda where, index, value: write(v.cast_pointer(where, word), index, value)
         return lambda where, index, value: write(where, index, value)
 
     store_elements.__doc__ = doc
@@ -128,14 +118,16 @@ def _storing(write, doc: str):
 
 
 store_elements = _storing(
-    store,
+    v.store,
     """Store lanes to ``where[index]`` onwards, as `encode_as` returns them.
 
     Elements that share bytes are stored in whole groups from a whole byte on, or one by one in order.
     """,
 )
-_stream_lines = _storing(stream, "`store_elements` past the cache; the address is aligned to the lanes, or to a line.")
-_stream_granules = _storing(stream_granules, "`store_elements` past the cache; the address begins a granule.")
+_stream_lines = _storing(
+    v.stream, "`store_elements` past the cache; the address is aligned to the lanes, or to a line."
+)
+_stream_granules = _storing(v.stream_granules, "`store_elements` past the cache; the address begins a granule.")
 
 
 @specialize
@@ -163,4 +155,4 @@ def encode_as(value, where):
     if isinstance(dtype, PowerOfTwo):
         return lambda value, where: encode_power(value, dtype)
     target = dtype.code_type if isinstance(dtype, Bits) else dtype
-    return lambda value, where: convert(value, target)
+    return lambda value, where: v.convert(value, target)

@@ -8,22 +8,8 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import register_model
 
+from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic, njit, specialize, target
-from fastq.engine.simd import (
-    Element,
-    ElementModel,
-    Vec,
-    bitcast,
-    constant,
-    convert,
-    first,
-    full,
-    is_nan,
-    lane_type,
-    maximum,
-    minimum,
-    select,
-)
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
@@ -32,7 +18,7 @@ from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_tab
 HAS_HALF = target().has("f16c") or target().is_arm
 
 
-class Minifloat(Element):
+class Minifloat(v.Element):
     """Type of floats of a format.
 
     Parameters
@@ -53,7 +39,7 @@ class Minifloat(Element):
         super().__init__(f"Minifloat({row}, {saturate}, {dense})", row.bits if dense else self.bits.bitwidth)
 
 
-register_model(Minifloat)(ElementModel)
+register_model(Minifloat)(v.ElementModel)
 
 
 # width, mantissa and exponent bias of the floats that have lanes
@@ -68,7 +54,7 @@ def _bits_to_half(typingctx, x):
         half = builder.bitcast(args[0], ir.VectorType(ir.HalfType(), x.n))
         return builder.fpext(half, ir.VectorType(ir.FloatType(), x.n))
 
-    return Vec(types.float32, x.n)(x), emit
+    return v.Vec(types.float32, x.n)(x), emit
 
 
 @intrinsic
@@ -79,7 +65,7 @@ def _half_to_bits(typingctx, x):
         half = builder.fptrunc(args[0], ir.VectorType(ir.HalfType(), x.n))
         return builder.bitcast(half, ir.VectorType(ir.IntType(16), x.n))
 
-    return Vec(types.uint16, x.n)(x), emit
+    return v.Vec(types.uint16, x.n)(x), emit
 
 
 def _format(kind) -> Minifloat:
@@ -94,16 +80,16 @@ def _format(kind) -> Minifloat:
 def decode(bits, kind):
     """Decode the bits of the Minifloat `kind` to float32; exact."""
     form = _format(kind)
-    if not isinstance(bits, Vec):
-        one = Vec(bits, 1)
-        return lambda bits, kind: first(decode(full(bits, one), kind))
+    if not isinstance(bits, v.Vec):
+        one = v.Vec(bits, 1)
+        return lambda bits, kind: v.first(decode(v.full(bits, one), kind))
     if isinstance(form.row, Codebook):
         return lambda bits, kind: decode_by_table(bits, kind)
     if form.row.name == "float16" and HAS_HALF:
         return lambda bits, kind: _bits_to_half(bits)
     if form.row.exponent == 8:
         shift = 32 - form.row.bits
-        return lambda bits, kind: bitcast(_word(bits) << constant(shift, _word(bits)), types.float32)
+        return lambda bits, kind: v.bitcast(_word(bits) << v.constant(shift, _word(bits)), types.float32)
     if form.row.bits <= LOOK_UP_BITS and form.row.nan is None:
         return _decode_by_look_up(bits, kind)
     return _decode_by_fields(bits, kind)
@@ -111,7 +97,7 @@ def decode(bits, kind):
 
 @specialize
 def _word(bits):
-    return lambda bits: convert(bits, types.int32)
+    return lambda bits: v.convert(bits, types.int32)
 
 
 def _decode_by_look_up(bits, kind):
@@ -119,7 +105,7 @@ def _decode_by_look_up(bits, kind):
     row = _format(kind).row
     codes = 1 << row.bits
     value_of = value_of_code(words(list(map(row.number, range(codes)))))
-    return lambda bits, kind: value_of(_word(bits) & constant(codes - 1, _word(bits)))
+    return lambda bits, kind: value_of(_word(bits) & v.constant(codes - 1, _word(bits)))
 
 
 def _decode_by_fields(bits, kind):
@@ -129,14 +115,15 @@ def _decode_by_fields(bits, kind):
     normal, to_sign, sign = 1 << form.row.mantissa, 32 - form.row.bits, -(1 << 31)
 
     def fields(bits, kind):
-        word = convert(bits, types.int32)
-        size = word & constant(magnitude, word)
-        value = bitcast((size << constant(drop, word)) + constant(rebias, word), types.float32)
-        tiny = convert(size, types.float32) * constant(subnormal, value)
-        value = select(size < constant(normal, word), tiny, value)
+        word = v.convert(bits, types.int32)
+        size = word & v.constant(magnitude, word)
+        value = v.bitcast((size << v.constant(drop, word)) + v.constant(rebias, word), types.float32)
+        tiny = v.convert(size, types.float32) * v.constant(subnormal, value)
+        value = v.select(size < v.constant(normal, word), tiny, value)
         value = _special(value, word, size, kind)
-        return bitcast(
-            bitcast(value, types.int32) | ((word << constant(to_sign, word)) & constant(sign, word)), types.float32
+        return v.bitcast(
+            v.bitcast(value, types.int32) | ((word << v.constant(to_sign, word)) & v.constant(sign, word)),
+            types.float32,
         )
 
     return fields
@@ -154,14 +141,14 @@ def _special(value, word, size, kind):
     if form.row.infinity is not None:
 
         def ieee(value, word, size, kind):
-            value = select(size == constant(code, word), constant(infinite, value), value)
-            return select(size > constant(code, word), constant(nan, value), value)
+            value = v.select(size == v.constant(code, word), v.constant(infinite, value), value)
+            return v.select(size > v.constant(code, word), v.constant(nan, value), value)
 
         return ieee
     if form.row.without_negative_zero:
-        return lambda value, word, size, kind: select(word == constant(code, word), constant(nan, value), value)
+        return lambda value, word, size, kind: v.select(word == v.constant(code, word), v.constant(nan, value), value)
     if form.row.nan is not None:
-        return lambda value, word, size, kind: select(size == constant(code, word), constant(nan, value), value)
+        return lambda value, word, size, kind: v.select(size == v.constant(code, word), v.constant(nan, value), value)
     return lambda value, word, size, kind: value
 
 
@@ -176,9 +163,9 @@ def encode(x, kind):
     there is no infinity. NaN keeps its sign; of a format without NaN the result is the largest number.
     """
     form = _format(kind)
-    if not isinstance(x, Vec):
-        one = Vec(x, 1)
-        return lambda x, kind: first(encode(full(x, one), kind))
+    if not isinstance(x, v.Vec):
+        one = v.Vec(x, 1)
+        return lambda x, kind: v.first(encode(v.full(x, one), kind))
     if isinstance(form.row, Codebook):
         return lambda x, kind: encode_by_table(x, kind)
     if form.row.name == "float16" and HAS_HALF and x.dtype == types.float32 and not form.saturate:
@@ -199,9 +186,11 @@ def in_half(spec, x):
 def scale_in_half(spec, scale):
     """Round scales to the type of half precision that the rule of ranges names, if it names one."""
     form = _half(spec.rule.range.half)
-    within = lane_type(scale)
+    within = v.lane_type(scale)
     return (
-        (lambda spec, scale: convert(decode(encode(scale, form), form), within)) if form else lambda spec, scale: scale
+        (lambda spec, scale: v.convert(decode(encode(scale, form), form), within))
+        if form
+        else lambda spec, scale: scale
     )
 
 
@@ -215,8 +204,10 @@ def _canonical(x):
     quiet, sign = 0x7FC00000, -(1 << 31)
 
     def canonical(x):
-        word = bitcast(x, types.int32)
-        return select(is_nan(x), bitcast((word & constant(sign, word)) | constant(quiet, word), types.float32), x)
+        word = v.bitcast(x, types.int32)
+        return v.select(
+            v.is_nan(x), v.bitcast((word & v.constant(sign, word)) | v.constant(quiet, word), types.float32), x
+        )
 
     return canonical
 
@@ -228,11 +219,11 @@ def _encode_same_exponent(x, kind):
     half, sign = (1 << (drop - 1)) - 1, 1 << (form.row.bits - 1)
 
     def rounded(x, kind):
-        word = bitcast(x, types.uint32)
-        shift, odd = constant(drop, word), constant(1, word)
-        code = (word + constant(half, word) + ((word >> shift) & odd)) >> shift
-        quiet = ((word >> shift) & constant(sign, word)) | constant(nan, word)
-        return convert(select(is_nan(x), quiet, code), target)
+        word = v.bitcast(x, types.uint32)
+        shift, odd = v.constant(drop, word), v.constant(1, word)
+        code = (word + v.constant(half, word) + ((word >> shift) & odd)) >> shift
+        quiet = ((word >> shift) & v.constant(sign, word)) | v.constant(nan, word)
+        return v.convert(v.select(v.is_nan(x), quiet, code), target)
 
     return rounded
 
@@ -250,14 +241,14 @@ def _encode_by_addition(x, kind):
     limit = form.row.max if form.saturate else 2 * form.row.max
 
     def added(x, kind):
-        word = bitcast(x, integer)
-        size = bitcast(word & constant(magnitude, word), source)
-        bounded = minimum(size, constant(limit, x))  # of NaN the limit
+        word = v.bitcast(x, integer)
+        size = v.bitcast(word & v.constant(magnitude, word), source)
+        bounded = v.minimum(size, v.constant(limit, x))  # of NaN the limit
         exponent = _exponent_of(bounded, kind)
-        unit = exponent + constant(power, word)
-        units = bitcast(bounded + bitcast(unit, source), integer) - unit
-        code = units + ((exponent - constant(smallest, word)) >> constant(drop, word))
-        return convert(_with_sign(_with_special(code, size, kind), word, kind), target)
+        unit = exponent + v.constant(power, word)
+        units = v.bitcast(bounded + v.bitcast(unit, source), integer) - unit
+        code = units + ((exponent - v.constant(smallest, word)) >> v.constant(drop, word))
+        return v.convert(_with_sign(_with_special(code, size, kind), word, kind), target)
 
     return added
 
@@ -270,8 +261,8 @@ def _exponent_of(size, kind):
     smallest = (1 - _format(kind).row.bias + bias) << mantissa
 
     def exponent(size, kind):
-        word = bitcast(size, integer)
-        return maximum(word & constant(exponents, word), constant(smallest, word))
+        word = v.bitcast(size, integer)
+        return v.maximum(word & v.constant(exponents, word), v.constant(smallest, word))
 
     return exponent
 
@@ -283,9 +274,9 @@ def round_magnitude(x, kind):
     limit, power, source = row.max, (mantissa - row.mantissa) << mantissa, x.dtype
 
     def rounded(x, kind):
-        bounded = minimum(x, constant(limit, x))
+        bounded = v.minimum(x, v.constant(limit, x))
         exponent = _exponent_of(bounded, kind)
-        unit = bitcast(exponent + constant(power, exponent), source)
+        unit = v.bitcast(exponent + v.constant(power, exponent), source)
         return (bounded + unit) - unit
 
     return rounded
@@ -300,11 +291,11 @@ def _with_special(code, size, kind):
     if nan is None:
         return lambda code, size, kind: code
     if form.saturate:
-        return lambda code, size, kind: select(is_nan(size), constant(nan, code), code)
+        return lambda code, size, kind: v.select(v.is_nan(size), v.constant(nan, code), code)
 
     def overflowing(code, size, kind):
-        code = select(code > constant(largest, code), constant(over, code), code)
-        return select(is_nan(size), constant(nan, code), code)
+        code = v.select(code > v.constant(largest, code), v.constant(over, code), code)
+        return v.select(v.is_nan(size), v.constant(nan, code), code)
 
     return overflowing
 
@@ -316,18 +307,18 @@ def _with_sign(code, word, kind):
     shift, sign = word.dtype.bitwidth - form.row.bits, 1 << (form.row.bits - 1)
 
     def signed(code, word, kind):
-        return code | ((word >> constant(shift, word)) & constant(sign, word))
+        return code | ((word >> v.constant(shift, word)) & v.constant(sign, word))
 
     if not form.row.without_negative_zero:
         return signed
     signed_lanes = njit(signed)
-    return lambda code, word, kind: select(code == constant(0, code), code, signed_lanes(code, word, kind))
+    return lambda code, word, kind: v.select(code == v.constant(0, code), code, signed_lanes(code, word, kind))
 
 
 # --- powers of two ----------------------------------------------------------------------------------------------------
 
 
-class PowerOfTwo(Element):
+class PowerOfTwo(v.Element):
     """Type of powers of two stored as 8 bit exponents: b stands for ``2**(b - bias)``, 255 for NaN."""
 
     def __init__(self, bias: int) -> None:
@@ -335,7 +326,7 @@ class PowerOfTwo(Element):
         super().__init__(f"PowerOfTwo({bias})", 8)
 
 
-register_model(PowerOfTwo)(ElementModel)
+register_model(PowerOfTwo)(v.ElementModel)
 
 _LEAST_POWER = 0x400000  # bits of 2.0**-127, a subnormal number: what exponent 0 stands for
 
@@ -343,16 +334,16 @@ _LEAST_POWER = 0x400000  # bits of 2.0**-127, a subnormal number: what exponent 
 @specialize
 def decode_power(bits, kind):
     """Decode exponents to powers of two in float32."""
-    if not isinstance(bits, Vec):
-        one = Vec(bits, 1)
-        return lambda bits, kind: first(decode_power(full(bits, one), kind))
+    if not isinstance(bits, v.Vec):
+        one = v.Vec(bits, 1)
+        return lambda bits, kind: v.first(decode_power(v.full(bits, one), kind))
     rebias, nan = 2.0 ** (127 - _format(kind).bias), float("nan")
 
     def decoded(bits, kind):
-        word = convert(bits, types.int32)
-        power = maximum(word << constant(23, word), constant(_LEAST_POWER, word))
-        value = bitcast(power, types.float32) * constant(rebias, types.float32(0))
-        return select(word == constant(255, word), constant(nan, value), value)
+        word = v.convert(bits, types.int32)
+        power = v.maximum(word << v.constant(23, word), v.constant(_LEAST_POWER, word))
+        value = v.bitcast(power, types.float32) * v.constant(rebias, types.float32(0))
+        return v.select(word == v.constant(255, word), v.constant(nan, value), value)
 
     return decoded
 
@@ -360,14 +351,14 @@ def decode_power(bits, kind):
 @specialize
 def encode_power(x, kind):
     """Encode powers of two in range as exponents; NaN and infinity give 255."""
-    if not isinstance(x, Vec):
-        one = Vec(x, 1)
-        return lambda x, kind: first(encode_power(full(x, one), kind))
+    if not isinstance(x, v.Vec):
+        one = v.Vec(x, 1)
+        return lambda x, kind: v.first(encode_power(v.full(x, one), kind))
     rebias, dtype = 2.0 ** (_format(kind).bias - 127), types.uint8
 
     def encoded(x, kind):
-        word = bitcast(convert(x * constant(rebias, x), types.float32), types.int32)
-        return convert((word >> constant(23, word)) & constant(255, word), dtype)
+        word = v.bitcast(v.convert(x * v.constant(rebias, x), types.float32), types.int32)
+        return v.convert((word >> v.constant(23, word)) & v.constant(255, word), dtype)
 
     return encoded
 
@@ -378,19 +369,19 @@ def power_below(x, below, kind):
 
     Infinity stays infinity.
     """
-    integer, mantissa, bias = _SOURCES[x.dtype if isinstance(x, Vec) else x]
-    if not isinstance(x, Vec):
-        one = Vec(x, 1)
-        return lambda x, below, kind: first(power_below(full(x, one), below, kind))
+    integer, mantissa, bias = _SOURCES[x.dtype if isinstance(x, v.Vec) else x]
+    if not isinstance(x, v.Vec):
+        one = v.Vec(x, 1)
+        return lambda x, below, kind: v.first(power_below(v.full(x, one), below, kind))
     source, infinite = x.dtype, float("inf")
     rebias = 2.0 ** (127 - _format(kind).bias)
     least = _LEAST_POWER if source == types.float32 else (bias - 127) << mantissa
     most = (bias + 127) << mantissa
 
     def power(x, below, kind):
-        word = bitcast(x, integer)
-        exponent = ((word >> constant(mantissa, word)) - constant(below, word)) << constant(mantissa, word)
-        bounded = minimum(maximum(exponent, constant(least, word)), constant(most, word))
-        return select(x == constant(infinite, x), x, bitcast(bounded, source) * constant(rebias, x))
+        word = v.bitcast(x, integer)
+        exponent = ((word >> v.constant(mantissa, word)) - v.constant(below, word)) << v.constant(mantissa, word)
+        bounded = v.minimum(v.maximum(exponent, v.constant(least, word)), v.constant(most, word))
+        return v.select(x == v.constant(infinite, x), x, v.bitcast(bounded, source) * v.constant(rebias, x))
 
     return power

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    bounded_to_integer,
-    constant,
-    convert,
-    lanes_like,
-    maximum,
-    minimum,
-    scratch,
-    select,
-    store,
-)
 from fastq.kernels import ranges
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.load_store import encode_as, load_elements, store_elements
@@ -25,8 +15,8 @@ from fastq.kernels.spec import parameter_type
 @njit
 def load_scale(spec, operands, p, kind):
     """Load scales from p on, as many as `kind` has lanes."""
-    scales = load_elements(operands.scale, p, lanes_like(kind, operands.scale))
-    return convert(scales, parameter_type(spec, operands.scale))
+    scales = load_elements(operands.scale, p, v.lanes_like(kind, operands.scale))
+    return v.convert(scales, parameter_type(spec, operands.scale))
 
 
 @specialize
@@ -34,8 +24,8 @@ def load_zero_point(spec, operands, args, p, kind):
     """Load zero points from p on, as many as `kind` has lanes, or the scale of the array that takes their place."""
     if spec.scale_kind == "tensor":
         return lambda spec, operands, args, p, kind: args.tensor
-    return lambda spec, operands, args, p, kind: convert(
-        load_elements(operands.zero_point, p, lanes_like(kind, operands.zero_point)),
+    return lambda spec, operands, args, p, kind: v.convert(
+        load_elements(operands.zero_point, p, v.lanes_like(kind, operands.zero_point)),
         parameter_type(spec, operands.scale),
     )
 
@@ -47,21 +37,21 @@ def range_parameters(spec, lo, hi, args, scale):
     if spec.range_scheme == "microscaling":
         below = spec.code.row.emax if spec.code is not None else 0
         return lambda spec, lo, hi, args, scale: ranges.power_of_two(
-            convert(lo, compute), convert(hi, compute), below, stored
+            v.convert(lo, compute), v.convert(hi, compute), below, stored
         )
     if spec.range_scheme == "nvfp4":
         element = spec.code
         return lambda spec, lo, hi, args, scale: ranges.nvfp4(
-            convert(lo, compute), convert(hi, compute), args.tensor, stored, element
+            v.convert(lo, compute), v.convert(hi, compute), args.tensor, stored, element
         )
     formula = ranges.symmetric if spec.range_scheme == "symmetric" else ranges.asymmetric
     within, codes = types.float64 if spec.rule.range.double else compute, spec.rule.range.codes
 
     def of_range(spec, lo, hi, args, scale):
-        lo, hi = convert(convert(lo, compute), within), convert(convert(hi, compute), within)
+        lo, hi = v.convert(v.convert(lo, compute), within), v.convert(v.convert(hi, compute), within)
         lowest, highest = (args.lowest, args.highest) if codes is None else codes
-        scales, zero_points = formula(spec, lo, hi, convert(lowest, within), convert(highest, within), compute)
-        return convert(scales, stored), convert(zero_points, stored)
+        scales, zero_points = formula(spec, lo, hi, v.convert(lowest, within), v.convert(highest, within), compute)
+        return v.convert(scales, stored), v.convert(zero_points, stored)
 
     return of_range
 
@@ -70,7 +60,7 @@ def range_parameters(spec, lo, hi, args, scale):
 def mark_nan(spec, scales, nans):
     """Replace by NaN the scales of blocks with NaN, where that is how NaN is kept."""
     if spec.keeps_nan_in_scale:
-        return lambda spec, scales, nans: select(nans, constant(float("nan"), scales), scales)
+        return lambda spec, scales, nans: v.select(nans, v.constant(float("nan"), scales), scales)
     return lambda spec, scales, nans: scales
 
 
@@ -86,7 +76,7 @@ def store_parameters(spec, operands, p, scales, zero_points):
 
     def store_both(spec, operands, p, scales, zero_points):
         store_elements(operands.scale, p, encode_as(scales, operands.scale))
-        store(operands.zero_point, p, _as_stored(zero_points, operands.zero_point))
+        v.store(operands.zero_point, p, _as_stored(zero_points, operands.zero_point))
 
     return store_both
 
@@ -97,9 +87,9 @@ def store_first_parameters(spec, operands, p, scales, zero_points, many):
     lanes, kinds = scales.n, (scales.dtype, zero_points.dtype)
 
     def store_each(spec, operands, p, scales, zero_points, many):
-        each_scale, each_zero_point = scratch(lanes, kinds[0]), scratch(lanes, kinds[1])
-        store(each_scale, 0, scales)
-        store(each_zero_point, 0, zero_points)
+        each_scale, each_zero_point = v.scratch(lanes, kinds[0]), v.scratch(lanes, kinds[1])
+        v.store(each_scale, 0, scales)
+        v.store(each_zero_point, 0, zero_points)
         for k in range(many):
             store_parameters(spec, operands, p + k, each_scale[k], each_zero_point[k])
 
@@ -111,8 +101,8 @@ def _as_stored(zero_points, where):
     """Convert zero points to the dtype that a pointer points to."""
     dtype = where.dtype
     if isinstance(dtype, types.Float):
-        return lambda zero_points, where: convert(zero_points, dtype)
-    return lambda zero_points, where: bounded_to_integer(zero_points, dtype)
+        return lambda zero_points, where: v.convert(zero_points, dtype)
+    return lambda zero_points, where: v.bounded_to_integer(zero_points, dtype)
 
 
 @njit
@@ -122,15 +112,15 @@ def store_min_max(operands, p, los, his, nans):
     -0.0 becomes 0.0: which of them was found depends on the order.
     """
     los, his = _with_zero(los, his, nans)
-    store(operands.lo, p, los + constant(0, los))
-    store(operands.hi, p, his + constant(0, his))
+    v.store(operands.lo, p, los + v.constant(0, los))
+    v.store(operands.hi, p, his + v.constant(0, his))
 
 
 @njit
 def _with_zero(los, his, nans):
     """Widen ranges to contain 0.0 where there was NaN."""
-    zero = constant(0, los)
-    return select(nans, minimum(zero, los), los), select(nans, maximum(zero, his), his)
+    zero = v.constant(0, los)
+    return v.select(nans, v.minimum(zero, los), los), v.select(nans, v.maximum(zero, his), his)
 
 
 @specialize

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    absolute,
-    any_lane,
-    constant,
-    convert,
-    full_like,
-    lane_type,
-    maximum,
-    minimum,
-    rint,
-    select,
-)
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.kernels.formulas import ROUNDING, is_infinite
 from fastq.kernels.minifloat import decode, encode, in_half, power_below, scale_in_half
@@ -28,8 +17,8 @@ def power_of_two(lo, hi, below, kind):
 
     ``2**(floor(log2(largest magnitude)) - below)`` with `below` the exponent of the largest number of the element.
     """
-    zero = constant(0, lo)
-    return power_below(maximum(maximum(-lo, hi), zero), below, kind), full_like(zero, lo)
+    zero = v.constant(0, lo)
+    return power_below(v.maximum(v.maximum(-lo, hi), zero), below, kind), v.full_like(zero, lo)
 
 
 NVFP4_LEAST = 2.0**-6  # the smallest normal number of float8_e4m3fn, under which torchao lets no block scale fall
@@ -42,14 +31,14 @@ def nvfp4(lo, hi, tensor, kind, element):
     ``clamp(largest magnitude / largest element / tensor)``, torchao's `nvfp4_quantize`.
     """
     least, most, elements = NVFP4_LEAST, kind.instance_type.row.max, element.instance_type.row.max
-    compute = lane_type(lo)
+    compute = v.lane_type(lo)
 
     def rounded(lo, hi, tensor, kind, element):
-        zero = constant(0, lo)
-        largest = maximum(maximum(-lo, hi), zero)
-        scale = largest / constant(elements, lo) / tensor
-        scale = minimum(maximum(scale, constant(least, lo)), constant(most, lo))
-        return convert(decode(encode(scale, kind), kind), compute), full_like(tensor, lo)
+        zero = v.constant(0, lo)
+        largest = v.maximum(v.maximum(-lo, hi), zero)
+        scale = largest / v.constant(elements, lo) / tensor
+        scale = v.minimum(v.maximum(scale, v.constant(least, lo)), v.constant(most, lo))
+        return v.convert(decode(encode(scale, kind), kind), compute), v.full_like(tensor, lo)
 
     return rounded
 
@@ -60,27 +49,27 @@ def nvfp4(lo, hi, tensor, kind, element):
 @specialize
 def asymmetric(spec, lo, hi, lowest, highest, compute):
     """Compute scale and zero point of ``lo..hi`` by the rule; `compute` is the type of the values."""
-    ranged, within = spec.rule.range, lane_type(lo)
+    ranged, within = spec.rule.range, v.lane_type(lo)
     widened, more, in_compute = ranged.widened, ranged.divisor, ranged.span_in_compute
     half, has_offset = bool(spec.rule.half), spec.rule.zero == "offset"
 
     def of_range(spec, lo, hi, lowest, highest, compute):
-        zero, divisor = constant(0, lo), highest - lowest + constant(more, lowest)
+        zero, divisor = v.constant(0, lo), highest - lowest + v.constant(more, lowest)
         lo, hi = lo + zero, hi + zero  # -0.0 becomes 0.0: which of them is the minimum depends on order and CPU
         if widened:
-            lo, hi = minimum(lo, zero), maximum(hi, zero)
+            lo, hi = v.minimum(lo, zero), v.maximum(hi, zero)
         if in_compute:
-            scale = convert(convert(hi, compute) - convert(lo, compute), within) / divisor
+            scale = v.convert(v.convert(hi, compute) - v.convert(lo, compute), within) / divisor
         elif half:
             scale = in_half(spec, in_half(spec, hi - lo) / divisor)
         else:
             scale = _range_over(lo, hi, divisor)
         if not widened:  # such a range may have two infinite ends, and their difference is NaN
-            scale = select(is_infinite(lo) | is_infinite(hi), constant(float("inf"), lo), scale)
+            scale = v.select(is_infinite(lo) | is_infinite(hi), v.constant(float("inf"), lo), scale)
         scale, usable = _usable(spec, scale, lo, compute)
         zero_point = zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
         if has_offset:  # that of the widest ranges of float64 may be infinite where the scale is not
-            scale = select(is_infinite(zero_point), constant(float("inf"), scale), scale)
+            scale = v.select(is_infinite(zero_point), v.constant(float("inf"), scale), scale)
         return scale, zero_point
 
     return of_range
@@ -93,16 +82,16 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
     signed, more, zero_beside = ranged.signed, ranged.divisor, ranged.zero_when_degenerate == "zero"
 
     def of_range(spec, lo, hi, lowest, highest, compute):
-        zero, two = constant(0, lo), constant(2, lo)
-        middle = rint((lowest + highest) / two)
+        zero, two = v.constant(0, lo), v.constant(2, lo)
+        middle = v.rint((lowest + highest) / two)
         if signed:
-            least, most = minimum(lo, zero), maximum(hi, zero)
-            scale = select(most > -least, most, least) / (lowest - middle)
+            least, most = v.minimum(lo, zero), v.maximum(hi, zero)
+            scale = v.select(most > -least, most, least) / (lowest - middle)
         else:
-            scale = maximum(maximum(-lo, hi), zero) / ((highest - lowest + constant(more, lowest)) / two)
+            scale = v.maximum(v.maximum(-lo, hi), zero) / ((highest - lowest + v.constant(more, lowest)) / two)
         scale, usable = _usable(spec, scale, lo, compute)
-        zero_point = full_like(middle, lo)
-        return scale, select(usable, zero_point, zero) if zero_beside else zero_point
+        zero_point = v.full_like(middle, lo)
+        return scale, v.select(usable, zero_point, zero) if zero_beside else zero_point
 
     return of_range
 
@@ -110,7 +99,7 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
 @specialize
 def _usable(spec, scale, lo, compute):
     """Round a scale where the rule says so and replace degenerate ones; return it and whether it was usable."""
-    rule, ranged, within = spec.rule, spec.rule.range, lane_type(scale)
+    rule, ranged, within = spec.rule, spec.rule.range, v.lane_type(scale)
     rounds, signed, instead = ranged.rounds_scale, rule.signed, ranged.degenerate
     normal = 2.0**-126 if compute.dtype == types.float32 else 2.0**-1022
     least = normal if ranged.floor is None else ranged.floor
@@ -125,14 +114,14 @@ def _usable(spec, scale, lo, compute):
     def usable(spec, scale, lo, compute):
         scale = scale_in_half(spec, scale)
         if rounds:
-            scale = convert(convert(scale, compute), within)
-        size = absolute(scale) if signed else scale
-        usable = (size >= constant(least, scale)) & (size > constant(0, scale))
+            scale = v.convert(v.convert(scale, compute), within)
+        size = v.absolute(scale) if signed else scale
+        usable = (size >= v.constant(least, scale)) & (size > v.constant(0, scale))
         if by_value:
-            has_value = (absolute(lo) >= constant(least, lo)) & (absolute(lo) > constant(0, lo))
-            value = select(has_value, lo, full_like(constant(1, lo), lo))
-            return select(usable, scale, value), usable
-        return select(usable, scale, constant(other, scale)), usable | to_floor
+            has_value = (v.absolute(lo) >= v.constant(least, lo)) & (v.absolute(lo) > v.constant(0, lo))
+            value = v.select(has_value, lo, v.full_like(v.constant(1, lo), lo))
+            return v.select(usable, scale, value), usable
+        return v.select(usable, scale, v.constant(other, scale)), usable | to_floor
 
     return usable
 
@@ -156,7 +145,7 @@ def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
 
     def any_float(spec, lo, hi, scale, usable, lowest, highest):
         end, distance = (highest, hi / scale) if from_highest else (lowest, lo / scale)
-        return select(usable, in_half(spec, end - in_half(spec, distance)), constant(0, lo))
+        return v.select(usable, in_half(spec, end - in_half(spec, distance)), v.constant(0, lo))
 
     def code(spec, lo, hi, scale, usable, lowest, highest):
         end, distance = (highest, hi / scale) if from_highest else (lowest, lo / scale)
@@ -165,10 +154,10 @@ def zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest):
             zero_point = end - round_zero_point(spec, distance)
         else:
             zero_point = round_zero_point(spec, in_half(spec, end - distance))
-        beside = lowest if beside_lowest else constant(0, lowest)
+        beside = lowest if beside_lowest else v.constant(0, lowest)
         if beside_end:
-            beside = select(lo < constant(0, lo), full_like(highest, lo), full_like(beside, lo))
-        return select(usable, minimum(maximum(zero_point, lowest), highest), beside)
+            beside = v.select(lo < v.constant(0, lo), v.full_like(highest, lo), v.full_like(beside, lo))
+        return v.select(usable, v.minimum(v.maximum(zero_point, lowest), highest), beside)
 
     return offset if rule.zero == "offset" else code if ranged.rounding else any_float
 
@@ -179,26 +168,26 @@ def _range_over(lo, hi, divisor):
 
     A quotient that is larger than any number becomes the largest number.
     """
-    dtype = lane_type(lo)
+    dtype = v.lane_type(lo)
     largest, infinite = 2.0**128 - 2.0**104 if dtype == types.float32 else 1.7976931348623157e308, float("inf")
     if dtype == types.float64:
 
         def quotient(lo, hi, divisor):
-            distance, infinity = hi - lo, constant(infinite, lo)
-            far = minimum(hi / divisor - lo / divisor, constant(largest, lo))
-            far = select((hi < infinity) & (lo > -infinity), far, infinity)
-            return select(distance < infinity, distance / divisor, far)
+            distance, infinity = hi - lo, v.constant(infinite, lo)
+            far = v.minimum(hi / divisor - lo / divisor, v.constant(largest, lo))
+            far = v.select((hi < infinity) & (lo > -infinity), far, infinity)
+            return v.select(distance < infinity, distance / divisor, far)
     else:
 
         def quotient(lo, hi, divisor):
-            distance, infinity = hi - lo, constant(infinite, lo)
+            distance, infinity = hi - lo, v.constant(infinite, lo)
             near = distance < infinity
             scale = distance / divisor
-            if not any_lane(near ^ True):
+            if not v.any_lane(near ^ True):
                 return scale
-            wide = (convert(hi, types.float64) - convert(lo, types.float64)) / convert(divisor, types.float64)
-            far = convert(minimum(wide, constant(largest, wide)), types.float32)
-            far = select((hi < infinity) & (lo > -infinity), far, infinity)
-            return select(near, scale, far)
+            wide = (v.convert(hi, types.float64) - v.convert(lo, types.float64)) / v.convert(divisor, types.float64)
+            far = v.convert(v.minimum(wide, v.constant(largest, wide)), types.float32)
+            far = v.select((hi < infinity) & (lo > -infinity), far, infinity)
+            return v.select(near, scale, far)
 
     return quotient

@@ -5,8 +5,8 @@ from __future__ import annotations
 from numba import types
 from numba.core.extending import models, register_model
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import REGISTER_BITS, Vec, constant, either_nan, full_like, is_float, is_nan, lane_type, select
 from fastq.kernels.formulas import computes_in
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.rule import ONNX, Rule
@@ -94,24 +94,24 @@ def status_of(nan, infinite):
 @specialize
 def nan_mask(spec, x):
     """Mask of the lanes to report as NaN."""
-    if is_float(x) and spec.nan == "raise":
-        return lambda spec, x: is_nan(x)
+    if v.is_float(x) and spec.nan == "raise":
+        return lambda spec, x: v.is_nan(x)
     return lambda spec, x: False
 
 
 @specialize
 def nan_mask_of_two(spec, x, y):
     """Mask of the lanes where x or y has NaN to report: one comparison looks at both."""
-    if is_float(x) and spec.nan == "raise":
-        return lambda spec, x, y: either_nan(x, y)
+    if v.is_float(x) and spec.nan == "raise":
+        return lambda spec, x, y: v.either_nan(x, y)
     return lambda spec, x, y: False
 
 
 @specialize
 def parameter_nan_mask(spec, x):
     """Mask of the lanes whose NaN is to be known when scale and zero point are computed."""
-    if is_float(x) and spec.nan_widens_range:
-        return lambda spec, x: is_nan(x)
+    if v.is_float(x) and spec.nan_widens_range:
+        return lambda spec, x: v.is_nan(x)
     return lambda spec, x: False
 
 
@@ -124,7 +124,7 @@ def compute_lanes(spec, scale, registers):
     if not isinstance(registers, types.IntegerLiteral):
         return None
     compute = computes_in(spec, scale)
-    vec = Vec(compute, registers.literal_value * REGISTER_BITS // compute.bitwidth)
+    vec = v.Vec(compute, registers.literal_value * v.REGISTER_BITS // compute.bitwidth)
     return lambda spec, scale, registers: vec
 
 
@@ -138,9 +138,9 @@ def parameter_type(spec, scale):
 @specialize
 def min_max_identities(x):
     """Return the identities of a minimum and of a maximum, in as many lanes as x has."""
-    dtype = lane_type(x)
-    least, most = (-float("inf"), float("inf")) if is_float(x) else (dtype.minval, dtype.maxval)
-    return lambda x: (full_like(constant(most, x), x), full_like(constant(least, x), x))
+    dtype = v.lane_type(x)
+    least, most = (-float("inf"), float("inf")) if v.is_float(x) else (dtype.minval, dtype.maxval)
+    return lambda x: (v.full_like(v.constant(most, x), x), v.full_like(v.constant(least, x), x))
 
 
 @njit
@@ -150,4 +150,4 @@ def first_min_max(x):
     Not by `minimum`, whose result for a constant and a signaling NaN depends on the CPU.
     """
     lo, hi = min_max_identities(x)
-    return select(x == x, x, lo), select(x == x, x, hi)
+    return v.select(x == x, x, lo), v.select(x == x, x, hi)

@@ -59,9 +59,7 @@ class StoredForm:
     block_size: int
     symmetric: bool
     scale_dtype: str  # of stored scales, as safetensors spells it
-    # {"", "bytes", "words"}: What rows of codes are packed in: nothing, bytes, or words of int32 that hold code -
-    # qmin
-    packing: str
+    packing: str  # of rows of codes: none "", in "bytes", or in "words" of int32 that hold code - qmin
     block: Shape = ()  # rows and columns that share a scale, where blocks have several rows
     has_global_scale: bool = False  # whether scales are in units of one for the tensor
 
@@ -169,7 +167,7 @@ class StoredForm:
         zero_point = load("weight_zero_point")
         if self._packs_zero_point:
             zero_point = _columns_from_words(zero_point, self.stored_parameter_shape, self.qtype)
-        return codes, scale, np.ascontiguousarray(zero_point.reshape(self.parameter_shape))
+        return codes, scale, np.asarray(zero_point.reshape(self.parameter_shape), order="C")
 
     def rows(self, load: Callable[[str], Array], start: int, stop: int) -> tuple[StoredForm, Callable[[str], Array]]:
         """Return the form of some rows of a matrix and what loads them; `start` is a multiple of blocks and words."""

@@ -15,16 +15,16 @@ from fastq.results import QParams
 from fastq.system.dtypes import Array
 from fastq.system.lazy import cached_property
 
-Scheme = Mapping[str, Any]  # arguments of `fastq.quantize`
+Arguments = Mapping[str, Any]  # arguments of `fastq.quantize`
 
 SAMPLE = 1 << 16  # elements at most
 PIECE = 4096  # of an array of one axis: a row of the sample
 
-_ARRAY: Scheme = {}
-_CHANNELS: Scheme = {"axis": 0}
-_BLOCKS: Scheme = {"axis": -1, "block_size": 32}
+_ARRAY: Arguments = {}
+_CHANNELS: Arguments = {"axis": 0}
+_BLOCKS: Arguments = {"axis": -1, "block_size": 32}
 # families of schemes: the arguments that their formats share, and the formats
-FAMILIES: dict[str, tuple[Scheme, tuple[str, ...]]] = {
+FAMILIES: dict[str, tuple[Arguments, tuple[str, ...]]] = {
     "one scale": (_ARRAY, ("int2", "int3", "int4", "int5", "int6", "int8")),
     "a scale for each row": (_CHANNELS, ("int2", "int3", "int4", "int5", "int6", "int8")),
     "blocks of 32": (_BLOCKS, ("int2", "int3", "int4", "int5", "int6", "int8")),
@@ -41,7 +41,7 @@ class Measured(NamedTuple):
     sqnr_db: float  # signal to quantization noise ratio of the sample, in decibels
 
 
-def sample_of(x: Array, scheme: Scheme) -> Array:
+def sample_of(x: Array, scheme: Arguments) -> Array:
     """Return whole parts of an array that have parameters of their own under a scheme, evenly spread.
 
     Where one scale is for all or blocks are of the last axis, parts are rows; of an array of one axis, pieces of it.
@@ -70,13 +70,7 @@ def _evenly(count: int, wanted: int) -> Array:
 
 
 class Trial:
-    """An array of which schemes are tried, each on a sample.
-
-    Parameters
-    ----------
-    x : ndarray
-        Not empty, of a dtype of `fastq.quantize`.
-    """
+    """An array, not empty, of which schemes are tried, each on a sample."""
 
     def __init__(self, x: Array) -> None:
         self.x = x
@@ -86,7 +80,7 @@ class Trial:
         """The range of the whole array."""
         return [end.item() for end in minmax(self.x)]
 
-    def measured(self, scheme: Scheme) -> Measured:
+    def measured(self, scheme: Arguments) -> Measured:
         """Return bits an element and SQNR of a sample; a scale for the whole array is that of it, or searched for."""
         qtype, sample = as_qtype(scheme["dtype"]), sample_of(self.x, scheme)
         if scheme.get("axis") is None and not qtype.block_size:

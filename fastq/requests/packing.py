@@ -68,13 +68,7 @@ def pack(dtype: DType, shape: Shape, options: PackOptions) -> Packing:
 
 
 def check_codes(least: int, most: int, qtype: QType) -> None:
-    """Pass if integers are codes of a format.
-
-    Raises
-    ------
-    ValueError
-        If not.
-    """
+    """Raise an error unless integers are codes of a format."""
     if least < qtype.qmin or most > qtype.qmax:
         raise ValueError(f"codes must be from {qtype.qmin} to {qtype.qmax} for {qtype}, not {least}..{most}")
 

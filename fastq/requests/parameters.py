@@ -48,13 +48,7 @@ class ParameterRules(NamedTuple):
     block_size: int = 0
 
     def ready(self, scale: Any, zero_point: Any, tensor_scale: Any = None) -> Parameters:
-        """Return parameters in the dtypes that kernels read.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not what it must be; the message names it.
-        """
+        """Return parameters in the dtypes that kernels read."""
         scale, tensor = self.ready_scale(scale), self.ready_tensor_scale(tensor_scale)
         return Parameters(scale, self.ready_zero_point(zero_point, scale), tensor)
 
@@ -83,13 +77,7 @@ class ParameterRules(NamedTuple):
         return self.convention.zero_point_dtype(self.qtype, scale)
 
     def ready_scale_dtype(self, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
-        """Return the dtype in which scales of a dtype are ready; None: numbers of Python.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If scales can't be of this dtype, or blocks not of this size.
-        """
+        """Return the dtype in which scales of a dtype are ready; None: numbers of Python."""
         if self.qtype.scale_element:
             qtype, wanted = self.qtype, FLOAT_FORMATS[self.qtype.scale_element].dtype
             if self.block_size != qtype.block_size:
@@ -102,13 +90,7 @@ class ParameterRules(NamedTuple):
         return self.scale_dtype
 
     def ready_zero_point_dtype(self, dtype: np.dtype[Any] | None, scale: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype in which zero points of a dtype are ready, for scales of a dtype that are ready.
-
-        Raises
-        ------
-        TypeError
-            If zero points can't be of this dtype.
-        """
+        """Return the dtype in which zero points of a dtype are ready, for scales of a dtype that are ready."""
         qtype = self.qtype
         if dtype is not None and dtype.kind not in "iu" and storage_of(dtype) is None:
             if qtype.element and dtype != qtype.storage:
@@ -192,13 +174,7 @@ TENSOR_SCALES = 2.0**-120, 2.0**119
 
 
 def check_tensor_scale(dtype: np.dtype[Any], shape: tuple[int, ...], qtype: QType) -> None:
-    """Pass if a format has a scale of the whole array, of this dtype and shape.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If not.
-    """
+    """Raise an error unless a format has a scale of the whole array, of this dtype and shape."""
     if not qtype.has_tensor_scale:
         raise ValueError(f"tensor_scale must be None for {qtype}")
     if native(dtype) != np.float32:
@@ -276,13 +252,7 @@ def _as_float_zero_point(zero_point: Any, rules: ParameterRules, dtype: np.dtype
 
 
 def check_parameter_shape(name: str, given: tuple[int, ...], size: int, wanted: tuple[int, ...]) -> None:
-    """Pass if parameters have the shape wanted, or are one number.
-
-    Raises
-    ------
-    ValueError
-        If not, naming both shapes.
-    """
+    """Raise an error unless parameters have the shape wanted, or are one number."""
     if given != wanted and size != 1:
         raise ValueError(f"{name} has shape {given}, but this axis and block_size need shape {wanted}")
 
@@ -294,13 +264,7 @@ def rules_of(params: QParams, compute: np.dtype[Any]) -> ParameterRules:
 
 
 def checked_qparams(params: QParams, shape: tuple[int, ...], compute: np.dtype[Any]) -> QParams:
-    """Return parameters that belong to an array of this shape, the scale in the compute type.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If they are not what their format and convention need, or belong to no such array.
-    """
+    """Return parameters that belong to an array of this shape, the scale in the compute type."""
     rules = rules_of(params, compute)
     scale = rules.ready_scale(params.scale)
     rules.ready_tensor_scale(params.tensor_scale)

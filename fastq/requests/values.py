@@ -55,13 +55,7 @@ _COMPUTE |= {dtype: _FLOAT64 if dtype == _FLOAT64 else _FLOAT32 for dtype in FLO
 
 
 def as_real(dtype: Any, name: str) -> np.dtype[Any]:
-    """Return the dtype of values that a dtype or its name stands for.
-
-    Raises
-    ------
-    TypeError
-        If it is none of float16, bfloat16, float32 and float64.
-    """
+    """Return the dtype of values that a dtype or its name stands for."""
     is_name = is_a(dtype, str) and equal(dtype, "bfloat16")  # a dtype beside a string would be parsed: 1 us
     wanted = FLOAT_FORMATS["bfloat16"].dtype if is_name else as_dtype(dtype, name, REAL)
     if not is_real(wanted):
@@ -70,26 +64,14 @@ def as_real(dtype: Any, name: str) -> np.dtype[Any]:
 
 
 def as_input(x: Any, name: str = "x") -> NDArray[Any]:
-    """Return x as an ndarray of a dtype that can be quantized.
-
-    Raises
-    ------
-    TypeError
-        If its dtype is none of float16, bfloat16, float32, float64 and the integers, or it is a masked array.
-    """
+    """Return x as an ndarray of a dtype that can be quantized."""
     array = as_array(x, name)
     check_input(array.dtype, name)
     return array
 
 
 def check_input(dtype: np.dtype[Any], name: str = "x") -> np.dtype[Any]:
-    """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32.
-
-    Raises
-    ------
-    TypeError
-        If it is none of float16, bfloat16, float32, float64 and the integers.
-    """
+    """Return the compute type of an input dtype: float64 for float64 and integers wider than 16 bits, else float32."""
     found = _COMPUTE.get(native(dtype))
     if found is None and not is_real(dtype):
         raise TypeError(f"{name} must be float16, bfloat16, float32, float64 or an integer array, not {dtype}")
@@ -102,25 +84,13 @@ def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def check_approximation(dtype: np.dtype[Any]) -> None:
-    """Pass if an array of a dtype can be compared with another one.
-
-    Raises
-    ------
-    TypeError
-        If not.
-    """
+    """Raise an error unless an array of a dtype can be compared with another one."""
     if not is_real(dtype):
         raise TypeError(f"q must be a QuantizedArray, or a float array, not {dtype}")
 
 
 def format_of_codes(dtype: np.dtype[Any]) -> QType:
-    """Return the format of codes one an element, those of ml_dtypes among them.
-
-    Raises
-    ------
-    TypeError
-        If the dtype is that of no format.
-    """
+    """Return the format of codes one an element, those of ml_dtypes among them."""
     dtype = native(dtype)
     if dtype not in CODES and dtype.name not in QTYPES:
         raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {dtype}")
@@ -128,13 +98,7 @@ def format_of_codes(dtype: np.dtype[Any]) -> QType:
 
 
 def dtype_of_values(dtype: Any, out: Any, default: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of decoded values: that asked for, else that of out, else the default.
-
-    Raises
-    ------
-    TypeError
-        If it is not that of values.
-    """
+    """Return the dtype of decoded values: that asked for, else that of out, else the default."""
     if dtype is not None:
         return as_real(dtype, "dtype")
     return as_real(out.dtype, "out") if is_out(out) else default
@@ -146,13 +110,7 @@ def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:
-    """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`.
-
-    Raises
-    ------
-    ValueError
-        If it is not.
-    """
+    """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`."""
     nan = as_choice(nan, "nan", ("raise", "zero") if qtype is None else ("raise", "zero", "keep"))
     if qtype is None or nan != "keep":
         return nan
@@ -164,15 +122,7 @@ def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return out if a result of this shape and dtype can be written to it.
-
-    Raises
-    ------
-    TypeError
-        If it is not an ndarray, or of another dtype.
-    ValueError
-        If it has another shape or is read-only.
-    """
+    """Return out if a result of this shape and dtype can be written to it."""
     if not is_out(out):
         raise TypeError(f"out must be an ndarray, not {type(out).__name__}")
     if native(out.dtype) != dtype:
@@ -243,22 +193,16 @@ class Request(NamedTuple):
         return unfilled(scale, row.zero_point_dtype(qtype, scale), qtype, *where)
 
     def placed(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
-        """Return the request for raw parameters of a shape: one number belongs to the whole array.
-
-        Raises
-        ------
-        AxisError, ValueError
-            If the array has no such axis, or parameters need another shape; `name` is that of the array.
-        """
+        """Return the request for raw parameters of a shape: one number belongs to the whole array."""
         if size == 1:
             return self._replace(axis=None, granularity=ARRAY)
         where = granularity(self.axis, self.granularity.block_size, len(shape), name)
         if not any(map(math.isnan, shape)):  # sizes that dask does not know
             check_parameter_shape("scale", scale, size, where.parameter_shape(shape))
-        kind = kind_of(where.axes, where.block_size)
-        return self._replace(
-            granularity=where, coding=coding_of(as_convention(self.convention), self.qtype, False, kind)
-        )
+        row, coding = as_convention(self.convention), self.coding
+        if row.variants:
+            coding = coding_of(row, self.qtype, False, kind_of(where.axes, where.block_size))
+        return self._replace(granularity=where, coding=coding)
 
 
 # --- parameters from ranges -------------------------------------------------------------------------------------------
@@ -277,7 +221,7 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     if symmetric and qtype.bits == 1:
         raise ValueError(f"symmetric codes need at least 2 bits, and {qtype} has 1")
     axis = as_axis(-1 if options.axis is None and qtype.block_size else options.axis)
-    block_size = as_block_size(options.block_size or qtype.block_size, axis)
+    block_size = as_block_size(options.block_size, axis) or as_block_size(qtype.block_size, axis)
     if qtype.block_size and block_size != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
     where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
@@ -301,13 +245,7 @@ def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Con
 
 
 def shape_of_ranges(shape: Shape, where: Granularity) -> Shape:
-    """Return the shape of the ranges of an array.
-
-    Raises
-    ------
-    ValueError
-        If the array has no elements, of which there would be a range.
-    """
+    """Return the shape of the ranges of an array."""
     ranges = where.parameter_shape(shape)
     if 0 in shape and 0 not in ranges:
         raise ValueError(f"x has shape {shape}: the range of no elements has no minimum and no maximum")
@@ -321,13 +259,7 @@ _DEFAULTS = tuple(RangeOptions._field_defaults[name] for name in CARRIED)
 
 
 def check_beside_qparams(*given: object) -> None:
-    """Pass if the options that QParams carry already are at their defaults.
-
-    Raises
-    ------
-    TypeError
-        If not; the message names them.
-    """
+    """Raise an error unless the options that QParams carry already are at their defaults."""
     if not equal(given, _DEFAULTS):
         pairs = zip(CARRIED, _DEFAULTS, given, strict=True)
         names = [name for name, default, value in pairs if not equal(value, default)]
@@ -335,13 +267,7 @@ def check_beside_qparams(*given: object) -> None:
 
 
 def as_qparams(qparams: object) -> QParams:
-    """Return QParams as they are.
-
-    Raises
-    ------
-    TypeError
-        If they are none.
-    """
+    """Return QParams as they are."""
     if not (type(qparams) is QParams or is_a(qparams, QParams)):
         raise TypeError(f"qparams must be QParams, as choose_qparams returns them, not {type(qparams).__name__}")
     return qparams
@@ -409,13 +335,7 @@ def ranges_of(dtype: DType, shape: Shape, options: MinMaxOptions) -> Granularity
 
 
 def check_comparable(x: Shape, q: Shape) -> None:
-    """Pass if an approximation has the shape of an array that has elements.
-
-    Raises
-    ------
-    ValueError
-        If not.
-    """
+    """Raise an error unless an approximation has the shape of an array that has elements."""
     if x != q:
         raise ValueError(f"x has shape {x}, but q has shape {q}")
     if 0 in x:

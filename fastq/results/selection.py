@@ -55,13 +55,7 @@ class Parted(NamedTuple):
 
 
 def parted_by(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, block_size: int) -> Parted:
-    """Return what parameters of a shape belong to: to the whole array, where one stands for several channels.
-
-    Raises
-    ------
-    ValueError
-        If they have another shape than the axis and the block size need.
-    """
+    """Return what parameters of a shape belong to: to the whole array, where one stands for several channels."""
     where = Parted(shape, granularity(axis, block_size, len(shape), "q"))
     if parameters == where.parameter_shape:
         return where
@@ -100,17 +94,7 @@ class Part(NamedTuple):
 
 
 def part_at(index: object, whole: Parted) -> Part:
-    """Return the part of an array at an index.
-
-    Raises
-    ------
-    IndexError
-        If the index is out of bounds, or for more axes than there are.
-    TypeError
-        If it is none of those that `QuantizedArray` takes.
-    ValueError
-        If it cuts a block.
-    """
+    """Return the part of an array at an index."""
     picks = picks_of(index, whole.shape)
     of_axis = [
         _of_blocks(pick, whole, a) if whole.block_size and a in whole.axes else pick for a, pick in enumerate(picks)
@@ -215,15 +199,7 @@ def packed_picks(picks: tuple[Pick, ...], shape: tuple[int, ...], qtype: QType) 
 
 
 def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
-    """Return the shape that `reshape` is given, as sizes or as one tuple; -1 is the size that is left.
-
-    Raises
-    ------
-    TypeError
-        If a size is no integer.
-    ValueError
-        If the array has another number of elements.
-    """
+    """Return the shape that `reshape` is given, as sizes or as one tuple; -1 is the size that is left."""
     given = sizes[0] if len(sizes) == 1 and is_a(sizes[0], (tuple, list)) else sizes
     wanted = [as_int(each, "shape", "ints") for each in given]
     if wanted.count(-1) == 1:
@@ -237,13 +213,7 @@ def as_new_shape(sizes: tuple[Any, ...], size: int) -> tuple[int, ...]:
 
 
 def reshaped(shape: tuple[int, ...], whole: Parted) -> Parted:
-    """Return the granularity of an array in another shape, in which each parameter belongs to the same elements.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return the granularity of an array in another shape, in which each parameter belongs to the same elements."""
     if not whole.axes:
         return Parted(shape, whole.granularity)
     axes = _block_axis(shape, whole) if whole.block_size else _channel_axes(shape, whole)

@@ -93,6 +93,23 @@ SHORT_PIPELINE = (
     ),
     Private(
         "numba",
+        "engine/jit/pipeline.py, engine/jit/tracing.py",
+        "types and emits calls of functions that are traced, chosen by type or emit LLVM themselves",
+        (
+            "numba.core.typing.templates:AbstractTemplate",
+            "numba.core.types.functions:Function.get_call_type",
+            "numba.core.types.functions:Function.get_impl_key",
+            "numba.core.typing.context:BaseContext.insert_global",
+            "numba.core.typing.context:BaseContext.resolve_value_type_prefer_literal",
+            "numba.core.typing.context:BaseContext.resolve_getattr",
+            "numba.core.base:BaseContext.insert_func_defn",
+            "numba.core.base:BaseContext.get_function",
+            "numba.core.base:BaseContext.get_getattr",
+            "numba.core.base:BaseContext.get_constant_generic",
+        ),
+    ),
+    Private(
+        "numba",
         "engine/jit/compile.py",
         "finds the engine's memory manager",
         ("numba.core.config:USE_LLVMLITE_MEMORY_MANAGER",),

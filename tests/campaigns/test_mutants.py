@@ -190,27 +190,27 @@ MUTANTS = {
     "floor for round, one scale a run": [
         (
             "formulas.py",
-            "rint(x), lambda spec, x: round_to_int32(x))",
-            "rint(x), lambda spec, x: round_to_int32(floor(x)))",
+            "v.rint(x), lambda spec, x: v.round_to_int32(x))",
+            "v.rint(x), lambda spec, x: v.round_to_int32(v.floor(x)))",
         )
     ],
     "floor for round, one scale a lane": [
-        ("formulas.py", "Rounding(lambda spec, x: rint(x),", "Rounding(lambda spec, x: floor(x),")
+        ("formulas.py", "Rounding(lambda spec, x: v.rint(x),", "Rounding(lambda spec, x: v.floor(x),")
     ],
     "reciprocal for quotient": [
-        ("formulas.py", "return fma(fma(-first, s.scale, x), s.factor, first)", "return first")
+        ("formulas.py", "return v.fma(v.fma(-first, s.scale, x), s.factor, first)", "return first")
     ],
     "no upper clamp": [
         (
             "formulas.py",
-            "minimum(maximum(distance, s.below), s.above)",
-            "maximum(distance, s.below)",
+            "v.minimum(v.maximum(distance, s.below), s.above)",
+            "v.maximum(distance, s.below)",
         )
     ],
     "no lower clamp, one scale a lane": [
         (
             "formulas.py",
-            "maximum(unclamped_code(spec, x, s), convert(lowest, dtype))",
+            "v.maximum(unclamped_code(spec, x, s), v.convert(lowest, dtype))",
             "unclamped_code(spec, x, s)",
         )
     ],
@@ -222,7 +222,7 @@ MUTANTS = {
         )
     ],
     "< for <= at the smallest scale": [
-        ("ranges.py", "(size >= constant(least, scale))", "(size > constant(least, scale))")
+        ("ranges.py", "(size >= v.constant(least, scale))", "(size > v.constant(least, scale))")
     ],
     "zero point rounded down": [
         ("ranges.py", "return ROUNDING[spec.rule.range.rounding].to_float", 'return ROUNDING["floor"].to_float')
@@ -230,11 +230,13 @@ MUTANTS = {
     "range not widened to zero": [
         (
             "ranges.py",
-            "lo, hi = minimum(lo, zero), maximum(hi, zero)",
+            "lo, hi = v.minimum(lo, zero), v.maximum(hi, zero)",
             "lo, hi = lo, hi",
         )
     ],
-    "largest value for largest magnitude": [("ranges.py", "maximum(maximum(-lo, hi), zero)", "maximum(hi, zero)")],
+    "largest value for largest magnitude": [
+        ("ranges.py", "v.maximum(v.maximum(-lo, hi), zero)", "v.maximum(hi, zero)")
+    ],
     "products before the difference": [
         (
             "formulas.py",
@@ -244,16 +246,16 @@ MUTANTS = {
     ],
     "tail dropped": [
         (
-            "traversal/runs.py",
-            "i = min(i + n, last)\n    return found | any_lane(nans)",
-            "i = min(i + n, last)\n        if i == last:\n            break\n    return found | any_lane(nans)",
+            "body/convert.py",
+            "i = min(i + n, last)\n    return found | v.any_lane(nans)",
+            "i = min(i + n, last)\n        if i == last:\n            break\n    return found | v.any_lane(nans)",
         )
     ],
     "NaN kept in a minimum": [
-        ("body/min_max.py", "minimum(x, los), maximum(x, his)", "minimum(los, x), maximum(his, x)")
+        ("body/min_max.py", "v.minimum(x, los), v.maximum(x, his)", "v.minimum(los, x), v.maximum(his, x)")
     ],
-    "one of four rows dropped": [("traversal/row_group.py", "minimum(y, minimum(x, los))", "minimum(x, los)")],
-    "NaN in one of four rows dropped": [("parameters.py", "select(nans, minimum(zero, los), los)", "los")],
+    "one of four rows dropped": [("traversal/row_group.py", "add(y, add(x, state))", "add(x, state)")],
+    "NaN in one of four rows dropped": [("parameters.py", "v.select(nans, v.minimum(zero, los), los)", "los")],
     "neighbour's parameter": [
         ("traversal/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")
     ],
@@ -266,8 +268,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                "lambda spec, x: bounded_to_integer(shift_half_away(x), types.int32),",
-                "lambda spec, x: round_to_int32(x),",
+                "lambda spec, x: v.bounded_to_integer(shift_half_away(x), types.int32),",
+                "lambda spec, x: v.round_to_int32(x),",
             )
         ],
     ),
@@ -276,7 +278,7 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                "half = 0.5 - 2.0**-25 if lane_type(x) == types.float32 else 0.5 - 2.0**-54",
+                "half = 0.5 - 2.0**-25 if v.lane_type(x) == types.float32 else 0.5 - 2.0**-54",
                 "half = 0.5",
             )
         ],
@@ -286,8 +288,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                "bounded_to_integer(floor(x), types.int32)",
-                "bounded_to_integer(x, types.int32)",
+                "v.bounded_to_integer(v.floor(x), types.int32)",
+                "v.bounded_to_integer(x, types.int32)",
             )
         ],
     ),
@@ -302,7 +304,7 @@ RULE_MUTANTS = {
     "scale for range": ("faiss", [("formulas.py", "x / s.factor * s.above", "x / s.scale")]),
     "edge for middle of a bucket": (
         "faiss",
-        [("formulas.py", "steps = steps + constant(0.5, steps)", "steps = steps")],
+        [("formulas.py", "steps = steps + v.constant(0.5, steps)", "steps = steps")],
     ),
     "parameters made for the codes that are clamped to": (
         "reduced",
@@ -322,7 +324,13 @@ RULE_MUTANTS = {
     ),
     "no end beside a scale of 0": (
         "compressed-tensors",
-        [("ranges.py", "select(lo < constant(0, lo), full_like(highest, lo), full_like(beside, lo))", "beside")],
+        [
+            (
+                "ranges.py",
+                "v.select(lo < v.constant(0, lo), v.full_like(highest, lo), v.full_like(beside, lo))",
+                "beside",
+            )
+        ],
     ),
     "smallest normal number for the floor": (
         "torch",
@@ -341,14 +349,14 @@ TABLE_MUTANTS = {
     "the next number on a threshold": [("codebooks.py", 'fcmp_ordered(">", args', 'fcmp_ordered(">=", args')],
     "places for codes": [("codebooks.py", "return place if sorted_codes else", "return place if True else")],
     "quotient for product": [("apply.py", "return x * s.factor", "return x / s.scale")],
-    "the reciprocal of 0": [("codebooks.py", "maximum(scale, constant(LEAST_SCALE, scale))", "scale")],
+    "the reciprocal of 0": [("codebooks.py", "v.maximum(scale, v.constant(LEAST_SCALE, scale))", "scale")],
 }
 
 
 ERROR_MUTANTS = {
     "inside for clipped": [("body/errors.py", "(low - reach)", "(low - constant(1, low))")],
     "no zeros": [("body/errors.py", "_count(zeros, zero)", "zeros")],
-    "difference for its magnitude": [("body/errors.py", "error = absolute(wide - ", "error = (wide - ")],
+    "difference for its magnitude": [("body/errors.py", "error = v.absolute(wide - ", "error = (wide - ")],
 }
 
 
@@ -363,27 +371,27 @@ SEARCH_MUTANTS = {
 
 STREAMED_MUTANTS = {
     "every other magnitude": [
-        ("traversal/block_extremes.py", "most = maximum(even(both), odd(both))", "most = even(both)")
+        ("traversal/block_extremes.py", "most = v.maximum(v.even(both), v.odd(both))", "most = v.even(both)")
     ],
     "parameters of the next blocks": [("traversal/blocks.py", "out, p, now)", "out, p, following)")],
-    "part of a line lost": [("traversal/stores.py", "store(memory, 0, load(memory, k, _GRANULE))", "pass")],
+    "part of a line lost": [("traversal/stores.py", "v.store(memory, 0, v.load(memory, k, _GRANULE))", "pass")],
     "what is before the first line": [("traversal/stores.py", "if first > 0:", "if False:")],
     "what is left": [
         ("traversal/stores.py", "range(stage.first, stage.filled)", "range(stage.first, stage.filled - 1)")
     ],
-    "a line too many": [("traversal/stores.py", "while i <= end - count(line):", "while i < end:")],
+    "a line too many": [("traversal/stores.py", "while i <= end - v.count(line):", "while i < end:")],
     "a staged piece lost": [("traversal/runs.py", "stage = advanced(stage,", "advanced(stage,")],
     "what is left of staged pieces": [
         ("traversal/runs.py", "    store_tail(stage)\n    return status", "    return status")
     ],
     "staged beside where it belongs": [("traversal/runs.py", "advance(dst, start))", "advance(dst, start + 1))")],
-    "NaN passed over": [("traversal/stores.py", "found |= any_lane(reported)", "pass")],
+    "NaN passed over": [("traversal/stores.py", "found |= v.any_lane(reported)", "pass")],
     "NaN of a row that ends with a line passed over": [
         ("traversal/columns.py", "return status_of(found, False)", "return status_of(False, False)")
     ],
-    "the last granules": [("traversal/stores.py", "while k <= filled - GRANULE:", "while k <= filled - LINE:")],
+    "the last granules": [("traversal/stores.py", "while k <= filled - v.GRANULE:", "while k <= filled - v.LINE:")],
     "NaN of a row passed over": [
-        ("traversal/columns.py", "status_of(found | any_lane(nans), False)", "status_of(any_lane(nans), False)")
+        ("traversal/columns.py", "status_of(found | v.any_lane(nans), False)", "status_of(v.any_lane(nans), False)")
     ],
 }
 

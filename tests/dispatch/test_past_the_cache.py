@@ -400,8 +400,9 @@ MUTANTS = {  # for each the large arrays that meet it
         [
             (
                 "traversal/stores.py",
-                "        stream_granules(target, k, load(memory, k, _LINE))\n",
-                "        if k <= filled - 2 * LINE:\n            stream_granules(target, k, load(memory, k, _LINE))\n",
+                "        v.stream_granules(target, k, v.load(memory, k, _LINE))\n",
+                "        if k <= filled - 2 * v.LINE:\n"
+                "            v.stream_granules(target, k, v.load(memory, k, _LINE))\n",
             )
         ],
     ),

@@ -71,6 +71,7 @@ def _code(code: CodeType, doc: str | None) -> tuple[object, ...]:
 def _modules(value: Any) -> Iterator[str]:
     """Yield the modules of a type and of all that it is made of, which say how it is compiled."""
     if isinstance(value, tuple):
+        yield type(value).__module__
         for each in value:
             yield from _modules(each)
     elif isinstance(value, types.Type):

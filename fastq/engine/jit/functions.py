@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from numba.core import extending
 from fastq.engine.jit.options import OPTIONS, SHORT, jit_enabled
 
 if SHORT:
-    from fastq.engine.jit.pipeline import INLINED, Function, InlinedCompiler
+    from fastq.engine.jit.pipeline import INLINED, Emitted, Function, InlinedCompiler, chosen
 
 
 def njit(function: Callable[..., Any]) -> Any:
@@ -32,15 +33,25 @@ def njit(function: Callable[..., Any]) -> Any:
 def specialize(choose: Callable[..., Any]) -> Any:
     """Overload a compiled function by type: `choose` takes the argument types and returns the implementation.
 
-    It is `overload` of a function that exists in compiled code only. The implementation may be a function of `njit`.
+    The function exists in compiled code only. The implementation may be a function of `njit`.
     """
+    stub = _in_compiled_code(choose, inspect.signature(choose))
+    if SHORT:
+        Emitted(stub, chosen(choose))
+    else:
+        overload(stub, choose)
+    return stub
 
-    def chosen_when_compiled(*_: Any) -> None:
-        raise NotImplementedError(f"{choose.__name__} exists in compiled code only")
 
-    functools.update_wrapper(chosen_when_compiled, choose)
-    overload(chosen_when_compiled, choose)
-    return chosen_when_compiled
+def _in_compiled_code(function: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
+    """Return what stands for a function that exists in compiled code only."""
+
+    @functools.wraps(function)
+    def stub(*_: Any, **__: Any) -> None:
+        raise NotImplementedError(f"{function.__name__} exists in compiled code only")
+
+    vars(stub)["__signature__"] = signature
+    return stub
 
 
 def overload(function: Callable[..., Any], choose: Callable[..., Any], *, prefer_literal: bool = False) -> None:
@@ -52,12 +63,18 @@ def overload(function: Callable[..., Any], choose: Callable[..., Any], *, prefer
 
     @functools.wraps(choose)
     def implementation(*arguments: Any, **named: Any) -> Any:
-        chosen = choose(*arguments, **named)
-        return getattr(chosen, "py_func", chosen)
+        found = choose(*arguments, **named)
+        return getattr(found, "py_func", found)
 
     extending.overload(function, strict=False, jit_options=options, prefer_literal=prefer_literal)(implementation)
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """Register a typing function as Numba's `intrinsic` does, whose annotation rejects the call of an intrinsic."""
-    return extending.intrinsic(function)
+    """Register a typing function as Numba's `intrinsic` does: it returns a signature and what emits the call."""
+    if not SHORT:
+        return extending.intrinsic(function)
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())[1:]  # without the typing context
+    stub = _in_compiled_code(function, signature.replace(parameters=parameters))
+    Emitted(stub, function)
+    return stub

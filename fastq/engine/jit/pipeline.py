@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,10 +13,13 @@ from numba.core import config, errors, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, Flags, compile_extra
 from numba.core.compiler_machinery import PassManager
+from numba.core.extending import models, register_model
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typing import make_concrete_template
+from numba.core.typing.templates import AbstractTemplate
 
 from fastq.engine.jit.options import OPTIONS, jit_enabled
+from fastq.engine.jit.tracing import trace
 from fastq.system import lazy
 from fastq.system.interrupts import Held
 
@@ -186,9 +190,17 @@ class Function(CPUDispatcher):  # type: ignore[misc]
 class _Overloads(CPUDispatcher):  # type: ignore[misc]
     """Dispatcher of a function that is inlined into compiled code, once for every type but not for every literal."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._emitters: dict[tuple[types.Type, ...], Any] = {}
+
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Compile for types without literals, for literals where it cannot be typed otherwise."""
+        """Trace, or compile for types without literals, for literals where it cannot be typed otherwise."""
         named = dict(kws)
+        all_given = not named and len(args) == self.py_func.__code__.co_argcount
+        if all_given and (traced := self.traced(tuple(map(types.unliteral, args)))):
+            sig, _ = traced
+            return make_concrete_template(f"Call({self.__name__})", self.__name__, [sig]), None, sig.args, {}
         try:
             return self._template([*map(types.unliteral, args)], {name: types.unliteral(named[name]) for name in named})
         except errors.TypingError:
@@ -201,6 +213,100 @@ class _Overloads(CPUDispatcher):  # type: ignore[misc]
             self.compile(folded)
         signatures = [self.overloads[folded].signature]
         return make_concrete_template(f"Call({self.__name__})", self.__name__, signatures), pysig, folded, {}
+
+    def traced(self, args: tuple[types.Type, ...]) -> Any:
+        """Return signature and emitter of the function where it is emitted at its callers, see `tracing`; else None."""
+        if args not in self._emitters:
+            self._emitters[args] = found = trace(self.typingctx, self.py_func, args)
+            if found:
+                self.targetctx.insert_func_defn([(found[1], found[1], args)])
+        return self._emitters[args]
+
+    def get_overload(self, sig: Any) -> Any:
+        """Return what emits the function, or the entry of what was compiled."""
+        traced = self._emitters.get(tuple(sig))
+        return traced[1] if traced else super().get_overload(sig)
+
+
+class Emitted(types.Function):  # type: ignore[misc]
+    """Type of a function whose calls are typed and emitted by functions of ours, without a search among templates.
+
+    Parameters
+    ----------
+    function : callable
+        What stands for it in compiled code.
+    typed : callable
+        Given the typing context and a type for each argument it returns the signature and what emits a call, or None.
+    """
+
+    def __init__(self, function: Callable[..., Any], typed: Callable[..., Any]) -> None:
+        super().__init__(type(function.__name__, (AbstractTemplate,), {"key": function}))
+        self.typed, self.signature = typed, inspect.signature(function)
+        self.known: dict[tuple[types.Type, ...], Any] = {}
+        self.emitters: dict[tuple[types.Type, ...], Any] = {}
+        cpu_target.typing_context.insert_global(function, self)
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+        """Return the signature for types without literals, for literals where there is none."""
+        args = self.signature.bind(*args, **kws).args
+        reason = None
+        for each in dict.fromkeys((tuple(map(types.unliteral, args)), args)):
+            try:
+                found = self._signature(context, each)
+            except errors.NumbaError as error:
+                reason = error
+            else:
+                if found is not None:
+                    return found.replace(pysig=self.signature) if kws else found
+        raise errors.TypingError(f"{self.typing_key.__name__} is not for {args}: {reason}")
+
+    def _signature(self, context: Any, args: tuple[types.Type, ...]) -> Any:
+        if args not in self.known:
+            self.known[args] = self._find(context, args)
+        return self.known[args]
+
+    def _find(self, context: Any, args: tuple[types.Type, ...]) -> Any:
+        found = self.typed(context, *args)
+        if found is None:
+            return None
+        sig, emit = found
+        if sig.args not in self.emitters:
+            self.emitters[sig.args] = emit
+            cpu_target.target_context.insert_func_defn([(emit, emit, sig.args)])
+        return sig
+
+    def get_impl_key(self, sig: Any) -> Any:
+        """Return what emits a call."""
+        return self.emitters[sig.args]
+
+
+register_model(Emitted)(models.OpaqueModel)
+
+
+def chosen(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what types a function whose implementation is chosen by the types of arguments."""
+    return lambda context, *args: _implementation(context, choose(*args), args)
+
+
+def _implementation(context: Any, function: Any, args: tuple[types.Type, ...]) -> Any:
+    """Return signature and emitter of a function for argument types; the emitter keeps the compiled code alive."""
+    if function is None:
+        return None
+    inlined = (
+        function.inlined
+        if isinstance(function, Function)
+        else _Overloads(function, targetoptions=INLINED, pipeline_class=InlinedCompiler)
+    )
+    if traced := trace(context, inlined.py_func, args):
+        return traced
+    compiled = types.Dispatcher(inlined)
+    inner = compiled.get_call_type(context, args, {})
+
+    def emit(context: Any, builder: Any, sig: Any, given: Any) -> Any:
+        cast = [context.cast(builder, *each) for each in zip(given, sig.args, inner.args, strict=True)]
+        return context.get_function(inlined.get_overload(inner.args), inner)(builder, cast)
+
+    return inner.return_type(*args), emit
 
 
 ENTRY = "fastq_kernel"  # what linkers see of a kernel

@@ -100,7 +100,7 @@ def choose(
     lo, hi = fastq.minmax(x, **granularity)
     largest = np.maximum(-np.minimum(lo.astype(np.float32), 0), hi.astype(np.float32))
     if not np.isfinite(largest).all():
-        raise ValueError("x has infinite values, so its range has no scale")
+        raise ValueError(f"x has {np.count_nonzero(np.isinf(x))} infinite values: their range has no scale")
     if weights.scale_dtype == E8M0:
         return _exponents(largest, weights), None
     scale = arithmetic.computed(largest / np.float32(weights.qtype.code_range(False)[1]))

@@ -24,25 +24,9 @@ HALVES = {code: name for name, code in DTYPES.items()}
 
 
 class ModelFolder:
-    """A model directory, read.
+    """A model directory: `config` of config.json, `shards` by file names, and `files`, the file of each tensor.
 
-    Attributes
-    ----------
-    path : Path
-        Of the directory.
-    config : dict
-        Of config.json.
-    shards : dict of str to SafetensorsSource
-        By file name, in order.
-    files : dict of str to str
-        The file of each tensor.
-    indexed : bool
-        Whether there is an index.
-
-    Raises
-    ------
-    ValueError
-        If there is no such directory, or it is none of a model: a missing or damaged file, a tensor twice.
+    ValueError if there is no such directory, or it is none of a model: a missing or damaged file, a tensor twice.
     """
 
     def __init__(self, path: Path) -> None:

@@ -44,9 +44,9 @@ class Quantization:
         """Return the tensors of a shard of the result."""
         specs = []
         for spec in self.source.shards[shard].tensors.values():
-            if spec.name not in self.plan.of:
+            if spec.name not in self.plan.quantized:
                 specs.append(spec)
-            for matrix in self.plan.of.get(spec.name, ()):
+            for matrix in self.plan.quantized.get(spec.name, ()):
                 stored = self._form(matrix).specs()
                 specs += [spec_of(f"{matrix.module}.{end}", *each) for end, each in stored.items()]
         return specs
@@ -61,9 +61,9 @@ class Quantization:
     def tasks(self, shard: str) -> Iterator[list[Task]]:
         """Yield what becomes of each tensor of a shard: itself, or its matrices quantized."""
         for spec in read_ahead(self.source, shard):
-            if spec.name in self.plan.of:
+            if spec.name in self.plan.quantized:
                 tensor = self.source.load(spec.name)
-                yield [self._task(matrix, matrix.of(tensor)) for matrix in self.plan.of[spec.name]]
+                yield [self._task(matrix, matrix.of(tensor)) for matrix in self.plan.quantized[spec.name]]
             else:
                 yield [copied(spec, self.source.raw, f"copied: {self.plan.left[spec.name]}")]
 

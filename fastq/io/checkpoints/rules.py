@@ -78,13 +78,13 @@ class Matrix:
 class Plan:
     """What becomes of each tensor."""
 
-    of: dict[str, list[Matrix]] = field(default_factory=dict)  # what is quantized, by the tensor that has it
+    quantized: dict[str, list[Matrix]] = field(default_factory=dict)  # by the tensor that has it
     left: dict[str, str] = field(default_factory=dict)  # why a tensor is copied
 
     @property
     def matrices(self) -> Iterator[Matrix]:
         """All matrices to quantize."""
-        return (matrix for matrices in self.of.values() for matrix in matrices)
+        return (matrix for matrices in self.quantized.values() for matrix in matrices)
 
     def ignored(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
         """Return the modules with matrices that are left alone, which readers have to know of."""
@@ -128,10 +128,10 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
     for spec in tensors.values():
         found, reason = _weights(spec, config, rules)
         if found:
-            plan.of[spec.name] = found
+            plan.quantized[spec.name] = found
         else:
             plan.left[spec.name] = reason
-    if not plan.of:
+    if not plan.quantized:
         raise ValueError(
             "it has no matrix to quantize: a two-dimensional weight that is not an embedding, norm or output head"
         )

@@ -105,19 +105,7 @@ class GgufTensor:
 
 
 class GgufSource:
-    """The metadata and the tensors of a GGUF file.
-
-    Attributes
-    ----------
-    path : Path
-        Of the file.
-    fields : dict of str to MetadataField
-        The metadata, in the order of the file.
-    tensors : dict of str to GgufTensor
-        In the order of the file.
-    alignment : int
-        What the place of each tensor is a multiple of.
-    """
+    """The `fields` of metadata and the `tensors` of a GGUF file, in its order, each at a multiple of `alignment`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

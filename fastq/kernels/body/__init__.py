@@ -1,1 +1,128 @@
-"""What is done with elements that are visited: minima and maxima, errors, histograms, searches, casts, packing."""
+"""What is done with elements: a body says it once for all ways to visit them, which are those of traversal/.
+
+A body belongs to a class of operands, whose module adds it to `BODIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fastq.engine import simd as v
+from fastq.engine.jit import specialize
+from fastq.kernels.operands import pointer_types
+
+
+class Reduction(NamedTuple):
+    """How lanes of elements are merged into results, which traversals keep in registers or in memory.
+
+    A state is a tuple of lanes, one for each result. An element may be added twice: where rows and runs do not fill
+    registers, the last register overlaps the one before.
+
+    Attributes
+    ----------
+    nothing : callable
+        ``f(x)``: the state of no elements, in as many lanes as x has.
+    add : callable
+        ``f(x, state)``: the state with the elements x.
+    merge : callable
+        ``f(state, other)``: the state of the elements of both.
+    load, save : callable
+        ``f(operands, p, kind)``: the state with index p and on, as many as `kind` has lanes, and
+        ``f(operands, p, state)`` to write it back.
+    finish : callable
+        ``f(operands, p, state, nans)``: write it back as a result; some lanes met NaN.
+    placed : callable
+        ``f(operands, room)``: operands whose results are in a tuple of memory.
+    """
+
+    nothing: Any
+    add: Any
+    merge: Any
+    load: Any
+    save: Any
+    finish: Any
+    placed: Any
+
+
+class Body(NamedTuple):
+    """What is done with elements.
+
+    Attributes
+    ----------
+    rebase : callable
+        ``f(operands, args, units)``: operands that point to the beginning of the whole array, and to the partial
+        results of the slot.
+    run : callable
+        ``f(spec, operands, args, p, i, end)``: visit the run i..end, whose parameters have index p; return the status.
+    batch : callable or None
+        ``f(spec, operands, args, p, i, row_end, limit)``: visit runs to `limit` if they are short enough, from i on,
+        where a whole block begins; its row ends at `row_end`. Return how many, where the next one begins and its row
+        ends, and the status.
+    batch_size : callable
+        ``f(spec, operands)``, of types: how many runs are visited together.
+    row : callable or None
+        ``f(spec, operands, args, p, i, end)``: visit i..end, a piece of a row; element j has parameter p + j. None: it
+        is visited in registers.
+    with_parameters : callable or None
+        ``f(operands, scale, zero_point)``: the operands with parameters in other memory.
+    reduction : Reduction or None
+        None where parameters are given, or results are as many as elements.
+    """
+
+    rebase: Callable[..., Any]
+    run: Callable[..., Any] | None = None
+    batch: Callable[..., Any] | None = None
+    batch_size: Callable[[Any, Any], int] = lambda spec, operands: 1
+    row: Callable[..., Any] | None = None
+    with_parameters: Callable[..., Any] | None = None
+    reduction: Reduction | None = None
+
+
+BODIES: dict[type, Body] = {}
+
+
+def body_of(operands: Any) -> Body:
+    """Return the body of the Numba type of operands."""
+    return BODIES[operands.instance_class]
+
+
+def reduction_of(operands: Any) -> Any:
+    """Return the reduction of the Numba type of operands, None where it is none."""
+    return body_of(operands).reduction
+
+
+@specialize
+def rebase(operands, args, units):
+    """Move pointers from `origin` to the beginning of the whole array, and to the partial results of the slot."""
+    return body_of(operands).rebase
+
+
+@specialize
+def visit_run(spec, operands, args, p, i, end):
+    """Visit the run i..end, whose parameters have index p; return the status."""
+    return body_of(operands).run
+
+
+@specialize
+def visit_batch(spec, operands, args, p, i, row_end, limit):
+    """Visit short runs together, see `Body`; none where the body does not."""
+    return body_of(operands).batch or (lambda spec, operands, args, p, i, row_end, limit: (0, i, row_end, 0))
+
+
+@specialize
+def batch_size(spec, operands):
+    """Return how many runs `visit_batch` visits together."""
+    n = body_of(operands).batch_size(spec, operands)
+    return lambda spec, operands: n
+
+
+@specialize
+def with_parameters(operands, scale, zero_point):
+    """Return the operands with parameters of the same types in other memory."""
+    pointers: Any = pointer_types(operands)
+    replaced: Any = body_of(operands).with_parameters
+    scale_type, zero_type = (pointers[name].dtype for name in ("scale", "zero_point"))
+    return lambda operands, scale, zero_point: replaced(
+        operands, v.cast_pointer(scale, scale_type), v.cast_pointer(zero_point, zero_type)
+    )

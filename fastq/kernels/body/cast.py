@@ -5,25 +5,12 @@ from __future__ import annotations
 from numba import types
 from numba.core.extending import models, register_model
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    absolute,
-    any_lane,
-    bounded_to_integer,
-    constant,
-    convert,
-    count,
-    dtype_of,
-    floor,
-    is_nan,
-    maximum,
-    minimum,
-    select,
-    store,
-)
+from fastq.kernels.body import rebase
 from fastq.kernels.formulas import round_by_rule
 from fastq.kernels.load_store import load_elements, prefetch_distance, prefetch_lanes
-from fastq.kernels.operands import rebase, register_lanes
+from fastq.kernels.operands import register_lanes
 from fastq.kernels.rule import Rule
 from fastq.kernels.spec import status_of
 from fastq.kernels.status import OUT_OF_RANGE
@@ -58,10 +45,10 @@ register_model(CastSpec)(models.OpaqueModel)
 def _units(spec, x, operands):
     """Convert values to the type to compute in, and to units of the scale."""
     if not spec.scaled:
-        return lambda spec, x, operands: convert(x, dtype_of(operands.scale))
+        return lambda spec, x, operands: v.convert(x, v.dtype_of(operands.scale))
 
     def scaled(spec, x, operands):
-        return (convert(x, dtype_of(operands.scale)) - operands.zero_point[0]) / operands.scale[0]
+        return (v.convert(x, v.dtype_of(operands.scale)) - operands.zero_point[0]) / operands.scale[0]
 
     return scaled
 
@@ -74,11 +61,11 @@ def _wrapped(spec, x, integer):
     number, half = 2.0**integer.dtype.bitwidth, 2.0 ** (integer.dtype.bitwidth - 1)
 
     def unsigned(spec, x, integer):
-        return x - floor(x * constant(1 / number, x)) * constant(number, x)
+        return x - v.floor(x * v.constant(1 / number, x)) * v.constant(number, x)
 
     def signed(spec, x, integer):
         rest = unsigned_rest(spec, x, integer)
-        return select(rest >= constant(half, rest), rest - constant(number, rest), rest)
+        return v.select(rest >= v.constant(half, rest), rest - v.constant(number, rest), rest)
 
     unsigned_rest = njit(unsigned)
     return signed if integer.dtype.signed else unsigned
@@ -96,7 +83,7 @@ def _out_of_range(spec, x, args):
 def _not_finite(spec, x):
     """Mask of values to report as NaN or infinite."""
     if spec.nan == "raise":
-        return lambda spec, x: (absolute(x) < constant(float("inf"), x)) ^ True
+        return lambda spec, x: (v.absolute(x) < v.constant(float("inf"), x)) ^ True
     return lambda spec, x: False
 
 
@@ -107,7 +94,7 @@ def _with_nan(spec, x, integers, operands, args):
         return lambda spec, x, integers, operands, args: integers
 
     def chosen(spec, x, integers, operands, args):
-        return select(is_nan(x), convert(args.size, dtype_of(operands.dst)), integers)
+        return v.select(v.is_nan(x), v.convert(args.size, v.dtype_of(operands.dst)), integers)
 
     return chosen
 
@@ -117,10 +104,10 @@ def _cast_lanes(spec, operands, args, i, kind):
     """Cast the elements of a Vec or scalar type from src[i] on; return whether any is not finite, or out of range."""
     x = load_elements(operands.src, i, kind)
     whole = round_by_rule(spec, _units(spec, x, operands))
-    inside = minimum(maximum(_wrapped(spec, whole, dtype_of(operands.dst)), args.lowest), args.highest)
-    integers = bounded_to_integer(inside, dtype_of(operands.dst))
-    store(operands.dst, i, _with_nan(spec, x, integers, operands, args))
-    return any_lane(_not_finite(spec, x)), any_lane(_out_of_range(spec, whole, args))
+    inside = v.minimum(v.maximum(_wrapped(spec, whole, v.dtype_of(operands.dst)), args.lowest), args.highest)
+    integers = v.bounded_to_integer(inside, v.dtype_of(operands.dst))
+    v.store(operands.dst, i, _with_nan(spec, x, integers, operands, args))
+    return v.any_lane(_not_finite(spec, x)), v.any_lane(_out_of_range(spec, whole, args))
 
 
 @njit
@@ -129,13 +116,13 @@ def cast(spec, operands, args, units):
     operands = rebase(operands, args, units)
     vec, i, stop = register_lanes(operands), units.start, units.stop
     special, outside = False, False
-    while i <= stop - count(vec):
+    while i <= stop - v.count(vec):
         prefetch_lanes(operands.src, i + prefetch_distance(operands.src), vec)
         nan, out = _cast_lanes(spec, operands, args, i, vec)
         special, outside = special | nan, outside | out
-        i += count(vec)
+        i += v.count(vec)
     while i < stop:
-        nan, out = _cast_lanes(spec, operands, args, i, dtype_of(operands.src))
+        nan, out = _cast_lanes(spec, operands, args, i, v.dtype_of(operands.src))
         special, outside = special | nan, outside | out
         i += 1
     return status_of(special, False) | OUT_OF_RANGE * outside

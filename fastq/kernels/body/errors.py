@@ -6,29 +6,11 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize, target
-from fastq.engine.simd import (
-    Vec,
-    absolute,
-    advance,
-    any_lane,
-    constant,
-    convert,
-    count,
-    dtype_of,
-    is_float,
-    is_nan,
-    lane_count,
-    lanes_like,
-    load,
-    lower,
-    maximum,
-    select,
-    store,
-    upper,
-)
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.apply import float_ratio
+from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import compute_type, computes_in, dequantize_value, prepare_scale, unclamped_code
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
@@ -51,7 +33,7 @@ SUMS = 8
 SUM_LANES = 8 if target().has("avx512f") else 4
 AT_A_TIME = 8  # elements, which sums of either number of lanes take as one Vec or two
 
-_SUM = Vec(types.float64, SUM_LANES)
+_SUM = v.Vec(types.float64, SUM_LANES)
 
 
 @specialize
@@ -78,9 +60,9 @@ def _next_tie(row):
 @specialize
 def approximated(spec, code, s, where):
     """Dequantize codes; values are returned as they are."""
-    if is_float(code) and _float_code(where) is None:
+    if v.is_float(code) and _float_code(where) is None:
         return lambda spec, code, s, where: code
-    return lambda spec, code, s, where: dequantize_value(spec, convert(code, compute_type(spec, s.scale)), s)
+    return lambda spec, code, s, where: dequantize_value(spec, v.convert(code, compute_type(spec, s.scale)), s)
 
 
 @specialize
@@ -91,17 +73,17 @@ def clamped(spec, x, s, args, where):
 
     def outside(spec, x, s, args, where):
         ratio = float_ratio(spec, x, s)
-        return (ratio < constant(first, x)) | (ratio > constant(last, x))
+        return (ratio < v.constant(first, x)) | (ratio > v.constant(last, x))
 
     def integer(spec, x, s, args, where):
         code, dtype = unclamped_code(spec, x, s), compute_type(spec, s.scale)
-        return (code < convert(args.lowest, dtype)) | (code > convert(args.highest, dtype))
+        return (code < v.convert(args.lowest, dtype)) | (code > v.convert(args.highest, dtype))
 
     def above(spec, x, s, args, where):
-        return absolute(float_ratio(spec, x, s)) > constant(bound, x)
+        return v.absolute(float_ratio(spec, x, s)) > v.constant(bound, x)
 
     def from_tie(spec, x, s, args, where):
-        return absolute(float_ratio(spec, x, s)) >= constant(bound, x)
+        return v.absolute(float_ratio(spec, x, s)) >= v.constant(bound, x)
 
     if row is None:
         return integer
@@ -124,29 +106,39 @@ def perhaps_clamped(spec, x, s, args, where):
     beyond = 0.25 if rule.rounding in ("half_even", "half_away") else -0.25
 
     def integer(spec, x, s, args, where):
-        reach, dtype = constant(beyond, s.scale), compute_type(spec, s.scale)
-        low, high = convert(args.lowest, dtype) - s.base, convert(args.highest, dtype) - s.base
+        reach, dtype = v.constant(beyond, s.scale), compute_type(spec, s.scale)
+        low, high = v.convert(args.lowest, dtype) - s.base, v.convert(args.highest, dtype) - s.base
         if inside:
-            reach = reach - absolute(s.zero_point) * constant(2.0**-21, s.zero_point)
+            reach = reach - v.absolute(s.zero_point) * v.constant(2.0**-21, s.zero_point)
             low, high = low - s.zero_point, high - s.zero_point
         if offset:
             x = x - s.zero_point
         within = (x > (low - reach) * s.scale) & (x < (high + reach) * s.scale)
         if multiplies:
-            within = within & (absolute(s.factor) < constant(float("inf"), s.factor))
+            within = within & (v.absolute(s.factor) < v.constant(float("inf"), s.factor))
         return within ^ True
 
     def float_(spec, x, s, args, where):
-        return (absolute(x) < constant(most, x) * s.scale) ^ True
+        return (v.absolute(x) < v.constant(most, x) * s.scale) ^ True
 
     def in_units_of_tensor(spec, x, s, args, where):
-        return (absolute(x) < constant(most, x) * s.scale * s.zero_point) ^ True
+        return (v.absolute(x) < v.constant(most, x) * s.scale * s.zero_point) ^ True
 
     if row is None:
         by_range = rule.quotient == "range"  # a division either way
         return (lambda spec, x, s, args, where: clamped(spec, x, s, args, where)) if by_range else integer
     most = min(map(abs, row.bounds)) if isinstance(row, Codebook) else (row.max + _next_tie(row)) / 2
     return in_units_of_tensor if spec.scale_kind == "tensor" else float_
+
+
+class ErrorOperands(NamedTuple):
+    """Pointers of a comparison, `approximation` being codes or values; sums of errors are added to `errors`."""
+
+    src: Any
+    approximation: Any
+    scale: Any
+    zero_point: Any
+    errors: Any
 
 
 class Total(NamedTuple):
@@ -167,40 +159,40 @@ def _load_total(sums, kind):
     """Load the sums of a chunk: all lanes of each, or the first one."""
     n = SUM_LANES
     return Total(
-        load(sums, 0, kind),
-        load(sums, n, kind),
-        load(sums, 2 * n, kind),
-        load(sums, 3 * n, kind),
-        load(sums, 4 * n, kind),
-        load(sums, 5 * n, kind),
-        load(sums, 6 * n, kind),
-        load(sums, 7 * n, kind),
+        v.load(sums, 0, kind),
+        v.load(sums, n, kind),
+        v.load(sums, 2 * n, kind),
+        v.load(sums, 3 * n, kind),
+        v.load(sums, 4 * n, kind),
+        v.load(sums, 5 * n, kind),
+        v.load(sums, 6 * n, kind),
+        v.load(sums, 7 * n, kind),
     )
 
 
 @njit
 def _store_total(sums, total):
     n = SUM_LANES
-    store(sums, 0, total.error2)
-    store(sums, n, total.x2)
-    store(sums, 2 * n, total.error)
-    store(sums, 3 * n, total.relative)
-    store(sums, 4 * n, total.largest)
-    store(sums, 5 * n, total.largest_relative)
-    store(sums, 6 * n, total.zeros)
-    store(sums, 7 * n, total.clipped)
+    v.store(sums, 0, total.error2)
+    v.store(sums, n, total.x2)
+    v.store(sums, 2 * n, total.error)
+    v.store(sums, 3 * n, total.relative)
+    v.store(sums, 4 * n, total.largest)
+    v.store(sums, 5 * n, total.largest_relative)
+    v.store(sums, 6 * n, total.zeros)
+    v.store(sums, 7 * n, total.clipped)
 
 
 @specialize
 def _by_halves(total, x, error, ratio):
     """Add errors, of one half of the lanes after the other where they are more than a sum has."""
-    if lane_count(x) == lane_count(total.types[0]):
+    if v.lane_count(x) == v.lane_count(total.types[0]):
         return _add_errors
 
     def halves(total, x, error, ratio):
         above, below = ratio
-        total = _by_halves(total, lower(x), lower(error), (lower(above), lower(below)))
-        return _by_halves(total, upper(x), upper(error), (upper(above), upper(below)))
+        total = _by_halves(total, v.lower(x), v.lower(error), (v.lower(above), v.lower(below)))
+        return _by_halves(total, v.upper(x), v.upper(error), (v.upper(above), v.upper(below)))
 
     return halves
 
@@ -213,8 +205,8 @@ def _add_errors(total, x, error, ratio):
         total.x2 + x * x,
         total.error + error,
         total.relative + relative,
-        maximum(error, total.largest),
-        maximum(relative, total.largest_relative),
+        v.maximum(error, total.largest),
+        v.maximum(relative, total.largest_relative),
         total.zeros,
         total.clipped,
     )
@@ -223,21 +215,21 @@ def _add_errors(total, x, error, ratio):
 @specialize
 def _count(counts, mask):
     """Add 1 where a mask is true, which may have more lanes than counts."""
-    if lane_count(mask) > lane_count(counts):
-        return lambda counts, mask: _count(_count(counts, lower(mask)), upper(mask))
-    return lambda counts, mask: select(mask, counts + constant(1, counts), counts)
+    if v.lane_count(mask) > v.lane_count(counts):
+        return lambda counts, mask: _count(_count(counts, v.lower(mask)), v.upper(mask))
+    return lambda counts, mask: v.select(mask, counts + v.constant(1, counts), counts)
 
 
 @njit
 def _add(spec, total, x, code, parameters, args, where):
     scale, zero_point = parameters
     s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
-    compute, wide, zero = convert(x, compute_type(spec, s.scale)), convert(x, types.float64), x == constant(0, x)
-    error = absolute(wide - convert(approximated(spec, code, s, where), types.float64))
-    above, below, zeros, clipped = error, absolute(wide), total.zeros, total.clipped
+    compute, wide, zero = v.convert(x, compute_type(spec, s.scale)), v.convert(x, types.float64), x == v.constant(0, x)
+    error = v.absolute(wide - v.convert(approximated(spec, code, s, where), types.float64))
+    above, below, zeros, clipped = error, v.absolute(wide), total.zeros, total.clipped
     # few are, mostly, and a test of all lanes takes less time than to count them
-    if any_lane(zero | perhaps_clamped(spec, compute, s, args, where)):
-        above, below = select(zero, constant(0, error), error), select(zero, constant(1, below), below)
+    if v.any_lane(zero | perhaps_clamped(spec, compute, s, args, where)):
+        above, below = v.select(zero, v.constant(0, error), error), v.select(zero, v.constant(1, below), below)
         zeros, clipped = _count(zeros, zero), _count(clipped, clamped(spec, compute, s, args, where))
     sums = _by_halves(total, wide, error, (above, below))
     return Total(sums.error2, sums.x2, sums.error, sums.relative, sums.largest, sums.largest_relative, zeros, clipped)
@@ -246,28 +238,28 @@ def _add(spec, total, x, code, parameters, args, where):
 @specialize
 def _lanes(spec, scale):
     """Vec type of the type to compute in, of as many lanes as elements are taken at a time."""
-    vec = Vec(computes_in(spec, scale), AT_A_TIME)
+    vec = v.Vec(computes_in(spec, scale), AT_A_TIME)
     return lambda spec, scale: vec
 
 
 @njit
 def _add_vecs(spec, operands, args, parameters, i, end, total):
     """Add the errors of whole Vecs from i on, up to `end`; return the total and where the rest begins."""
-    src, approximation, k = advance(operands.src, i), advance(operands.approximation, i), 0
-    vec = lanes_like(_lanes(spec, operands.scale), src)
-    while k <= end - i - count(vec):
+    src, approximation, k = v.advance(operands.src, i), v.advance(operands.approximation, i), 0
+    vec = v.lanes_like(_lanes(spec, operands.scale), src)
+    while k <= end - i - v.count(vec):
         prefetch_lanes(src, k + PREFETCH, vec)
-        prefetch_lanes(approximation, k + PREFETCH, lanes_like(vec, approximation))
-        x, code = load_elements(src, k, vec), load_elements(approximation, k, lanes_like(vec, approximation))
+        prefetch_lanes(approximation, k + PREFETCH, v.lanes_like(vec, approximation))
+        x, code = load_elements(src, k, vec), load_elements(approximation, k, v.lanes_like(vec, approximation))
         at = _parameters_at(spec, operands, args, parameters, k, vec)
         total = _add(spec, total, x, code, at, args, approximation)
-        k += count(vec)
+        k += v.count(vec)
     return total, i + k
 
 
 @njit
 def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
-    """Add the errors of runs from i on, with parameters from p on, to `limit`; see `runs.visit_batch`.
+    """Add the errors of runs from i on, with parameters from p on, to `limit`; see `Body`.
 
     Sums stay in registers from run to run, as long as these are whole Vecs.
     """
@@ -277,7 +269,7 @@ def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
         limit = min(limit, row_end - tail_size(args))
     left = blocks_left(args, i, row_end)
     many = runs_until(args, i, left, limit)
-    one, sums = dtype_of(operands.scale), _sums_of(operands, args, i)
+    one, sums = v.dtype_of(operands.scale), _sums_of(operands, args, i)
     total = _load_total(sums, _SUM)
     for k in range(p, p + many):
         parameters = _parameters_at(spec, operands, args, k, 0, one)
@@ -290,13 +282,13 @@ def add_errors_of_blocks(spec, operands, args, p, i, row_end, limit):
 @njit
 def _sums_of(operands, args, i):
     """Return where the sums of the chunk of element i are."""
-    return advance(operands.errors, i // args.chunk * SUMS * SUM_LANES)
+    return v.advance(operands.errors, i // args.chunk * SUMS * SUM_LANES)
 
 
 @njit
 def _has_nan(total):
     """Return whether a value was NaN: a sum of squares is, then."""
-    return any_lane(is_nan(total.x2))
+    return v.any_lane(v.is_nan(total.x2))
 
 
 @njit
@@ -305,7 +297,7 @@ def add_errors(spec, operands, args, parameters, i, end):
 
     `parameters` is the scale and zero point of all of them, or the index of the parameter of the first one.
     """
-    src, approximation, one = operands.src, operands.approximation, dtype_of(operands.scale)
+    src, approximation, one = operands.src, operands.approximation, v.dtype_of(operands.scale)
     sums, k, found = _sums_of(operands, args, i), i, False
     if end - i >= AT_A_TIME:
         total, k = _add_vecs(spec, operands, args, parameters, i, end, _load_total(sums, _SUM))
@@ -314,10 +306,38 @@ def add_errors(spec, operands, args, parameters, i, end):
     if k < end:
         rest = _load_total(sums, types.float64)
         while k < end:
-            x, code = load_elements(src, k, dtype_of(src)), load_elements(approximation, k, dtype_of(approximation))
+            x, code = load_elements(src, k, v.dtype_of(src)), load_elements(approximation, k, v.dtype_of(approximation))
             at = _parameters_at(spec, operands, args, parameters, k - i, one)
             rest = _add(spec, rest, x, code, at, args, approximation)
             k += 1
         found |= _has_nan(rest)
         _store_total(sums, rest)
     return status_of(found, False)
+
+
+@njit
+def _of_run(spec, operands, args, p, i, end):
+    one = v.dtype_of(operands.scale)
+    scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
+    return add_errors(spec, operands, args, (scale, zero_point), i, end)
+
+
+@njit
+def _of_row(spec, operands, args, p, i, end):
+    return add_errors(spec, operands, args, p + i, i, end)
+
+
+@njit
+def _rebase(operands, args, units):
+    src, approximation = v.advance(operands.src, -units.origin), v.advance(operands.approximation, -units.origin)
+    return ErrorOperands(src, approximation, operands.scale, operands.zero_point, operands.errors)
+
+
+@njit
+def _with_parameters(operands, scale, zero_point):
+    return ErrorOperands(operands.src, operands.approximation, scale, zero_point, operands.errors)
+
+
+BODIES[ErrorOperands] = Body(
+    _rebase, _of_run, batch=add_errors_of_blocks, row=_of_row, with_parameters=_with_parameters
+)

@@ -7,29 +7,13 @@ floor(floor(y) / 2) == floor(y / 2). So counts do not depend on the order of ele
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    advance,
-    bitcast,
-    bounded_to_integer,
-    constant,
-    convert,
-    count,
-    dtype_of,
-    floor,
-    full_like,
-    is_float,
-    is_nan,
-    lane_type,
-    lanes,
-    maximum,
-    minimum,
-    scratch,
-    select,
-    store,
-)
+from fastq.kernels.body import BODIES, Body
 from fastq.kernels.body.min_max import min_max
 from fastq.kernels.load_store import load_elements
 from fastq.kernels.operands import pointer_types
@@ -44,6 +28,15 @@ INDICES = 64
 # Histograms in which neighbours are counted, so that no addition waits for one to the same bin: `_count_in` is unrolled
 # for so many.
 PARTIALS = 4
+
+
+class HistogramOperands(NamedTuple):
+    """Pointers of a histogram of elements: minima and maxima of float64, and counts, which are added to."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    counts: Any
 
 
 @njit
@@ -61,13 +54,13 @@ def count_run(spec, operands, args, p, i, end):
 def _count_piece(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
     lo, hi = _with_zero(_as_double(lo), _as_double(hi), nan)
-    infinity = constant(float("inf"), lo)
+    infinity = v.constant(float("inf"), lo)
     status = status_of(nan & refuses_nan(spec), (lo == -infinity) | (hi == infinity))
     if status:
         return status
     counts, bins = p * args.size, int(args.highest)
     before = exponent(operands.lo[p], operands.hi[p], args.highest)
-    lo, hi = minimum(lo, operands.lo[p]), maximum(hi, operands.hi[p])
+    lo, hi = v.minimum(lo, operands.lo[p]), v.maximum(hi, operands.hi[p])
     now = exponent(lo, hi, args.highest)
     if operands.lo[p] <= operands.hi[p] and now > before:
         _widen(operands.counts, counts, bins, args.partials, min(now - before, _exponent_of(args.highest)))
@@ -86,7 +79,7 @@ def refuses_nan(spec):
 @njit
 def _as_double(x):
     """Convert an extreme; -0.0 becomes 0.0: which of them was found depends on the order."""
-    return convert(x, types.float64) + 0.0
+    return v.convert(x, types.float64) + 0.0
 
 
 @njit
@@ -100,7 +93,7 @@ def _with_zero(lo, hi, nan):
 @njit
 def _exponent_of(x):
     """Return e of 2**e <= x < 2**(e + 1), for a normal number that is not negative."""
-    return (bitcast(x, types.int64) >> 52) - 1023
+    return (v.bitcast(x, types.int64) >> 52) - 1023
 
 
 @njit
@@ -112,7 +105,7 @@ def exponent(lo, hi, bins):
 
 @njit
 def _power_of_two(e):
-    return bitcast((e + 1023) << 52, types.float64)
+    return v.bitcast((e + 1023) << 52, types.float64)
 
 
 @njit
@@ -139,17 +132,17 @@ def _add_neighbours(counts, first, step, bins, steps):
 @specialize
 def _number(x):
     """Take NaN for 0.0."""
-    if is_float(x):
-        return lambda x: select(is_nan(x), full_like(constant(0, x), x), x)
+    if v.is_float(x):
+        return lambda x: v.select(v.is_nan(x), v.full_like(v.constant(0, x), x), x)
     return lambda x: x
 
 
 @njit
 def _bin(x, reciprocal, compute):
     """Return floor(x / width): what is below 0 is so in the quotient too, where that underflows."""
-    number = convert(_number(x), compute)
-    k = bounded_to_integer(floor(number * reciprocal), types.int32)
-    return select(number < constant(0, number), minimum(k, full_like(constant(-1, k), k)), k)
+    number = v.convert(_number(x), compute)
+    k = v.bounded_to_integer(v.floor(number * reciprocal), types.int32)
+    return v.select(number < v.constant(0, number), v.minimum(k, v.full_like(v.constant(-1, k), k)), k)
 
 
 @specialize
@@ -159,7 +152,7 @@ def _count(operands, i, end, first, width, partials, exponent):
     A quotient by a power of two is exact in the type of x as long as it is a normal number, and others are between -1
     and 1. So float32 does for what it holds, of all but the least and largest widths, and takes half as long.
     """
-    kind = lane_type(pointer_types(operands)["src"])
+    kind = v.lane_type(pointer_types(operands)["src"])
     if kind.bitwidth > (16 if isinstance(kind, types.Integer) else 32):
         return lambda operands, i, end, first, width, partials, exponent: _count_in(
             types.float64, operands, i, end, first, width, partials, exponent
@@ -177,15 +170,15 @@ def _count(operands, i, end, first, width, partials, exponent):
 @njit
 def _count_in(compute, operands, i, end, first, width, partials, exponent):
     """Raise counts, `first` being that of 0.0; neighbouring elements have partial histograms of their own, if any."""
-    src, reciprocal = operands.src, convert(_power_of_two(exponent), compute)
-    indices, last = scratch(INDICES, types.int32), partials - 1
-    vec = lanes(src, indices)
-    n = count(vec)
-    a, b = advance(operands.counts, first), advance(operands.counts, first + (1 & last) * width)
-    c, d = advance(a, (2 & last) * width), advance(b, (2 & last) * width)
+    src, reciprocal = operands.src, v.convert(_power_of_two(exponent), compute)
+    indices, last = v.scratch(INDICES, types.int32), partials - 1
+    vec = v.lanes(src, indices)
+    n = v.count(vec)
+    a, b = v.advance(operands.counts, first), v.advance(operands.counts, first + (1 & last) * width)
+    c, d = v.advance(a, (2 & last) * width), v.advance(b, (2 & last) * width)
     while i + INDICES <= end:
         for j in range(0, INDICES, n):
-            store(indices, j, _bin(load_elements(src, i + j, vec), reciprocal, compute))
+            v.store(indices, j, _bin(load_elements(src, i + j, vec), reciprocal, compute))
         for j in range(0, INDICES, 4):
             a[indices[j]] += 1
             b[indices[j + 1]] += 1
@@ -193,5 +186,16 @@ def _count_in(compute, operands, i, end, first, width, partials, exponent):
             d[indices[j + 3]] += 1
         i += INDICES
     while i < end:
-        a[_bin(load_elements(src, i, dtype_of(src)), reciprocal, compute)] += 1
+        a[_bin(load_elements(src, i, v.dtype_of(src)), reciprocal, compute)] += 1
         i += 1
+
+
+@njit
+def _rebase(operands, args, units):
+    first = units.slot * args.partial_stride
+    lo, hi = v.advance(operands.lo, first), v.advance(operands.hi, first)
+    counts = v.advance(operands.counts, first * args.size)
+    return HistogramOperands(v.advance(operands.src, -units.origin), lo, hi, counts)
+
+
+BODIES[HistogramOperands] = Body(_rebase, count_run)

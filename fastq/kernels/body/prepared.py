@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit
-from fastq.engine.simd import REGISTER_BITS, advance, any_lane, cast_pointer, store
 from fastq.kernels.formulas import PreparedScale, base_code, is_infinite, needs_division, prepare_scale
 
-FIELD = REGISTER_BITS // 32  # numbers of 32 bits, or twice as many as there are of 64, of a field of prepared scales
+FIELD = v.REGISTER_BITS // 32  # numbers of 32 bits, or twice as many as there are of 64, of a field of prepared scales
 PREPARED = 6 * FIELD
 
 
 @njit
 def prepare_lanes(spec, scales, zero_points, args, memory, n):
     """Write the prepared scales of n lanes to memory; return False if one is infinite or needs a division."""
-    if any_lane(needs_division(spec, scales)) or any_lane(is_infinite(scales)):  # tables need none for infinity either
+    if v.any_lane(needs_division(spec, scales)) or v.any_lane(
+        is_infinite(scales)
+    ):  # tables need none for infinity either
         return False
     store_prepared(memory, n, prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
     return True
@@ -24,12 +26,12 @@ def prepare_lanes(spec, scales, zero_points, args, memory, n):
 @njit
 def store_prepared(memory, n, s):
     """Store n prepared scales, a lane each."""
-    store(memory, 0, s.scale)
-    store(memory, n, s.zero_point)
-    store(memory, 2 * n, s.factor)
-    store(memory, 3 * n, s.below)
-    store(memory, 4 * n, s.above)
-    store(_bases(memory, n), 0, base_code(s))
+    v.store(memory, 0, s.scale)
+    v.store(memory, n, s.zero_point)
+    v.store(memory, 2 * n, s.factor)
+    v.store(memory, 3 * n, s.below)
+    v.store(memory, 4 * n, s.above)
+    v.store(_bases(memory, n), 0, base_code(s))
 
 
 @njit
@@ -42,4 +44,4 @@ def load_prepared(memory, n, k):
 @njit
 def _bases(memory, n):
     """Return where n prepared scales have their `base`."""
-    return cast_pointer(advance(memory, 5 * n), types.int32)
+    return v.cast_pointer(v.advance(memory, 5 * n), types.int32)

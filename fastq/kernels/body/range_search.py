@@ -10,30 +10,10 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    REGISTER_BITS,
-    absolute,
-    any_lane,
-    bitcast,
-    constant,
-    convert,
-    count,
-    dtype_of,
-    fma,
-    full,
-    full_like,
-    lane_type,
-    lanes_like,
-    load,
-    maximum,
-    minimum,
-    pointer,
-    rint,
-    scratch,
-    store,
-)
 from fastq.kernels.apply import apply_op, float_ratio_prepared, to_compute
+from fastq.kernels.body import BODIES, Body
 from fastq.kernels.formulas import (
     HAS_FMA,
     PreparedScale,
@@ -58,23 +38,42 @@ STEP_BITS = 10  # a unit is 2**-10 steps between codes, or the next power of two
 MOST_ERROR = 2.0**53
 # Elements after which a group of candidates is given up whose errors are too large already, from the L1 cache.
 PIECE = 1 << 11
-LANES = REGISTER_BITS // 32  # candidates of a group at most
+LANES = v.REGISTER_BITS // 32  # candidates of a group at most
+
+
+class SearchOperands(NamedTuple):
+    """Pointers of a search for ranges, which are written in place of minima and maxima; of scales the type counts."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    scale: Any
+
+
+class CandidateOperands(NamedTuple):
+    """Pointers of a sum of the errors of all candidates of a search, which are added to `errors`."""
+
+    src: Any
+    lo: Any
+    hi: Any
+    scale: Any
+    errors: Any
 
 
 @njit
 def shrink_range(spec, operands, args, p, i, end):
     """Shrink range p to the candidate with the least error of the elements i..end, of equal ones the largest."""
     lo, hi = operands.lo[p], operands.hi[p]
-    errors = scratch(LANES, types.float64)
+    errors = v.scratch(LANES, types.float64)
     unit, least, chosen, first = _units_of_one(spec, operands, args, lo, hi), MOST_ERROR, 0, 0
     while unit > 0 and first < args.candidates and least > 0.0:
         group = _group(spec, operands, args, lo, hi, unit, first)
-        store(errors, 0, _errors_below(spec, operands, args, group, i, end, least))
+        v.store(errors, 0, _errors_below(spec, operands, args, group, i, end, least))
         for k in range(min(_lanes(spec, operands), args.candidates - first)):
             if errors[k] < least:
                 least, chosen = errors[k], first + k
         first += _lanes(spec, operands)
-    ratio = convert((args.grid - chosen) / args.grid, compute_type(spec, operands.scale))
+    ratio = v.convert((args.grid - chosen) / args.grid, compute_type(spec, operands.scale))
     operands.lo[p], operands.hi[p] = lo * ratio, hi * ratio
     return 0
 
@@ -82,26 +81,26 @@ def shrink_range(spec, operands, args, p, i, end):
 @njit
 def _errors_below(spec, operands, args, group, i, end, least):
     """Sum the errors of the elements i..end, as long as that of a candidate may be below the least one."""
-    errors, bound = full_like(0.0, group.bound), group.bound
-    while i < end and any_lane(bound < least):
+    errors, bound = v.full_like(0.0, group.bound), group.bound
+    while i < end and v.any_lane(bound < least):
         stop = min(i + PIECE, end)
         errors = _add_errors(spec, operands, args, group, i, stop, errors)
-        bound = maximum(group.bound, errors)
+        bound = v.maximum(group.bound, errors)
         i = stop
-    return maximum(group.bound, errors)
+    return v.maximum(group.bound, errors)
 
 
 @njit
 def add_candidates(spec, operands, args, p, i, end):
     """Add the errors of the elements i..end to the sums of all candidates of range p."""
     lo, hi, sums = operands.lo[p], operands.hi[p], p * args.candidates
-    errors = scratch(LANES, types.float64)
+    errors = v.scratch(LANES, types.float64)
     unit, n = _units_of_one(spec, operands, args, lo, hi), _lanes(spec, operands)
     while i < end and unit > 0:
         stop = min(i + PIECE, end)
         for first in range(0, args.candidates, n):
             group = _group(spec, operands, args, lo, hi, unit, first)
-            store(errors, 0, _add_errors(spec, operands, args, group, i, stop, full_like(0.0, group.bound)))
+            v.store(errors, 0, _add_errors(spec, operands, args, group, i, stop, v.full_like(0.0, group.bound)))
             for k in range(min(n, args.candidates - first)):
                 operands.errors[sums + first + k] += errors[k]
         i = stop
@@ -138,7 +137,7 @@ class _Group(NamedTuple):
 
 @njit
 def _lanes(spec, operands):
-    return count(compute_lanes(spec, operands.scale, 1))
+    return v.count(compute_lanes(spec, operands.scale, 1))
 
 
 @njit
@@ -148,12 +147,12 @@ def _group(spec, operands, args, lo, hi, unit, first):
     low, high = ratios * lo, ratios * hi
     scale, zero_point = range_parameters(spec, low, high, args, operands.scale)
     s = _prepared_for_search(spec, prepare_scale(spec, scale, zero_point, args.lowest, args.highest))
-    ready = not any_lane(needs_division(spec, scale))
-    bound = full(0.0, lanes_like(compute_lanes(spec, operands.scale, 1), pointer(0, types.float64)))
+    ready = not v.any_lane(needs_division(spec, scale))
+    bound = v.full(0.0, v.lanes_like(compute_lanes(spec, operands.scale, 1), v.pointer(0, types.float64)))
     if ready:
-        at_low = _add_power(spec, _units(spec, full_like(lo, ratios), s, unit), bound)
-        at_high = _add_power(spec, _units(spec, full_like(hi, ratios), s, unit), bound)
-        bound = maximum(at_low, at_high)
+        at_low = _add_power(spec, _units(spec, v.full_like(lo, ratios), s, unit), bound)
+        at_high = _add_power(spec, _units(spec, v.full_like(hi, ratios), s, unit), bound)
+        bound = v.maximum(at_low, at_high)
     return _Group(scale, zero_point, s, ready, bound, unit)
 
 
@@ -161,11 +160,11 @@ def _group(spec, operands, args, lo, hi, unit, first):
 def _ratios(spec, operands, args, first):
     """Return by what the candidates from `first` on multiply both ends of the range."""
     dtype = compute_type(spec, operands.scale)
-    parts = scratch(LANES, types.float64)
+    parts = v.scratch(LANES, types.float64)
     for k in range(_lanes(spec, operands)):
         parts[k] = args.grid - min(first + k, args.candidates - 1)
-    of_grid = load(parts, 0, lanes_like(compute_lanes(spec, operands.scale, 1), parts))
-    return convert(of_grid / convert(args.grid, types.float64), dtype)
+    of_grid = v.load(parts, 0, v.lanes_like(compute_lanes(spec, operands.scale, 1), parts))
+    return v.convert(of_grid / v.convert(args.grid, types.float64), dtype)
 
 
 @specialize
@@ -181,14 +180,14 @@ def _units_of_one(spec, operands, args, lo, hi):
 
     def units(spec, operands, args, lo, hi):
         scale, _ = range_parameters(spec, lo, hi, args, operands.scale)
-        step = absolute(convert(scale, dtype))
+        step = v.absolute(v.convert(scale, dtype))
         if in_units_of_tensor:
             step = step * args.tensor
         if is_infinite(scale):
-            return constant(0, step)
-        exponent = STEP_BITS - place - ((bitcast(step, word) >> mantissa) - bias)
+            return v.constant(0, step)
+        exponent = STEP_BITS - place - ((v.bitcast(step, word) >> mantissa) - bias)
         bounded = min(max(exponent, 1 - bias), bias)
-        return bitcast(convert((bounded + bias) << mantissa, word), dtype)
+        return v.bitcast(v.convert((bounded + bias) << mantissa, word), dtype)
 
     return units
 
@@ -218,17 +217,17 @@ def _add_errors(spec, operands, args, group, i, end, errors):
 
 @njit
 def _element(spec, operands, i):
-    x = to_compute(spec, load_elements(operands.src, i, dtype_of(operands.src)), operands.scale)
-    return full(x, compute_lanes(spec, operands.scale, 1))
+    x = to_compute(spec, load_elements(operands.src, i, v.dtype_of(operands.src)), operands.scale)
+    return v.full(x, compute_lanes(spec, operands.scale, 1))
 
 
 @njit
 def _add_errors_by_division(spec, operands, args, group, i, end, errors):
-    like = pointer(0, compute_type(spec, operands.scale))
+    like = v.pointer(0, compute_type(spec, operands.scale))
     while i < end:
         x = _element(spec, operands, i)
         value = apply_op(spec, x, group.scale, group.zero_point, args, like)
-        errors = _add_power(spec, rint((x - value) * group.unit), errors)
+        errors = _add_power(spec, v.rint((x - value) * group.unit), errors)
         i += 1
     return errors
 
@@ -236,19 +235,19 @@ def _add_errors_by_division(spec, operands, args, group, i, end, errors):
 @specialize
 def _units(spec, x, s, unit):
     """Return the errors of the round trip of `x` in whole units, without regard to their sign."""
-    code, dtype = spec.code, lane_type(x)
+    code, dtype = spec.code, v.lane_type(x)
 
     def of_integers(spec, x, s, unit):
-        return rint((value_of_steps(spec, scaled_round_to_float(spec, x, s), s) - x) * unit)
+        return v.rint((value_of_steps(spec, scaled_round_to_float(spec, x, s), s) - x) * unit)
 
     def of_floats(spec, x, s, unit):
-        size = absolute(x)
+        size = v.absolute(x)
         number = round_magnitude(_magnitude_ratio(spec, size, s), code)
-        return rint((convert(dequantize_value(spec, number, s), dtype) - size) * unit)
+        return v.rint((v.convert(dequantize_value(spec, number, s), dtype) - size) * unit)
 
     def of_tables(spec, x, s, unit):
-        number = convert(decode(encode(float_ratio_prepared(spec, x, s), code), code), dtype)
-        return rint((convert(dequantize_value(spec, number, s), dtype) - x) * unit)
+        number = v.convert(decode(encode(float_ratio_prepared(spec, x, s), code), code), dtype)
+        return v.rint((v.convert(dequantize_value(spec, number, s), dtype) - x) * unit)
 
     if code is None:
         return of_integers
@@ -261,7 +260,7 @@ def _magnitude_ratio(spec, x, s):
     if spec.scale_kind:
         return lambda spec, x, s: x * s.factor
     most = spec.code.row.max
-    return lambda spec, x, s: in_half(spec, quotient(minimum(x, constant(most, x) * s.scale), s))
+    return lambda spec, x, s: in_half(spec, quotient(v.minimum(x, v.constant(most, x) * s.scale), s))
 
 
 @specialize
@@ -280,10 +279,25 @@ def _add_power(spec, units, total):
     double = types.float64
 
     def magnitudes(spec, units, total):
-        return total + convert(absolute(units), double)
+        return total + v.convert(v.absolute(units), double)
 
     def squares(spec, units, total):
-        number = convert(units, double)
-        return fma(number, number, total) if HAS_FMA else number * number + total
+        number = v.convert(units, double)
+        return v.fma(number, number, total) if HAS_FMA else number * number + total
 
     return {1.0: magnitudes, 2.0: squares}[spec.norm]
+
+
+@njit
+def _rebase_search(operands, args, units):
+    return SearchOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale)
+
+
+@njit
+def _rebase_candidates(operands, args, units):
+    errors = v.advance(operands.errors, units.slot * args.partial_stride)
+    return CandidateOperands(v.advance(operands.src, -units.origin), operands.lo, operands.hi, operands.scale, errors)
+
+
+BODIES[SearchOperands] = Body(_rebase_search, shrink_range)
+BODIES[CandidateOperands] = Body(_rebase_candidates, add_candidates)

@@ -4,28 +4,10 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    LINE,
-    Vec,
-    advance,
-    any_lane,
-    bits_to_mask,
-    cast_pointer,
-    constant,
-    convert,
-    count,
-    dtype_of,
-    lane_type,
-    lanes,
-    load,
-    lower,
-    scratch,
-    select,
-    store,
-    upper,
-)
 from fastq.kernels.bitpack import Bits
+from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.load_store import (
     PREFETCH,
     group_of,
@@ -35,7 +17,7 @@ from fastq.kernels.load_store import (
     prefetch_lanes,
     store_elements,
 )
-from fastq.kernels.operands import rebase
+from fastq.kernels.operands import CopyOperands
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.status import HAS_NAN, OUT_OF_RANGE
 from fastq.kernels.traversal.stores import stream_by_lines
@@ -61,7 +43,7 @@ def repack(spec, operands, args, units):
 def repack_elements(spec, operands, args, units):
     """Copy elements start..stop, which begin on a whole byte; src and dst hold those from `origin` on."""
     operands = rebase(operands, args, units)
-    src, dst = advance(operands.src, units.start), advance(operands.dst, units.start)
+    src, dst = v.advance(operands.src, units.start), v.advance(operands.dst, units.start)
     return _status_of(spec, _repack_row(spec, src, dst, units.stop - units.start, args.streaming))
 
 
@@ -76,8 +58,8 @@ def row_bytes(where, length):
 def row_at(where, row, length):
     """Return a pointer to a row."""
     dtype = where.dtype
-    return lambda where, row, length: cast_pointer(
-        advance(cast_pointer(where, types.uint8), row * row_bytes(where, length)), dtype
+    return lambda where, row, length: v.cast_pointer(
+        v.advance(v.cast_pointer(where, types.uint8), row * row_bytes(where, length)), dtype
     )
 
 
@@ -85,20 +67,20 @@ def row_at(where, row, length):
 def in_register(code, dst):
     """Convert codes to what `store_elements` takes for a pointer."""
     dtype = dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype
-    return lambda code, dst: convert(code, dtype)
+    return lambda code, dst: v.convert(code, dtype)
 
 
 @specialize
 def out_of_range(code, dst):
     """Mask of the codes that do not fit the elements of a pointer."""
-    kind, dtype = dst.dtype, lane_type(code)
+    kind, dtype = dst.dtype, v.lane_type(code)
     if not isinstance(kind, Bits):
         return lambda code, dst: False
     least = -(1 << (kind.bitwidth - 1)) if kind.signed else 0
     most = least + (1 << kind.bitwidth) - 1
     if dtype.signed:
-        return lambda code, dst: (code < constant(least, code)) | (code > constant(most, code))
-    return lambda code, dst: code > constant(most, code)
+        return lambda code, dst: (code < v.constant(least, code)) | (code > v.constant(most, code))
+    return lambda code, dst: code > v.constant(most, code)
 
 
 @specialize
@@ -121,16 +103,16 @@ def _codes_at(context, i, kind):
         spec, src, _ = context
         prefetch_lanes(src, i + prefetch_distance(src), kind)
         x = load_elements(src, i, kind)
-        return x > constant(0, x), any_lane(nan_mask_of_two(spec, lower(x), upper(x)))
+        return x > v.constant(0, x), v.any_lane(nan_mask_of_two(spec, v.lower(x), v.upper(x)))
 
     def binarized_one(context, i, kind):
         spec, src, _ = context
         x = load_elements(src, i, kind)
-        return x > constant(0, x), nan_mask(spec, x)
+        return x > v.constant(0, x), nan_mask(spec, x)
 
     if context[0].op != "binarize":
         return copied
-    return binarized if isinstance(getattr(kind, "instance_type", None), Vec) else binarized_one
+    return binarized if isinstance(getattr(kind, "instance_type", None), v.Vec) else binarized_one
 
 
 @njit
@@ -146,15 +128,15 @@ _stream_lines = stream_by_lines(_prefetched_codes_at)
 def _widest(spec, src, dst):
     """Vec type of the elements of a turn: a register of the wider ones, or as many as fill a register with bits."""
     if spec.op != "binarize":
-        return lambda spec, src, dst: lanes(src, dst)
-    vec = Vec(src.dtype, 64)
+        return lambda spec, src, dst: v.lanes(src, dst)
+    vec = v.Vec(src.dtype, 64)
     return lambda spec, src, dst: vec
 
 
 @specialize
 def _whole_bytes(src):
     """Vec type of as few elements as fill whole bytes whatever their bits."""
-    vec = Vec(src.dtype, 8)
+    vec = v.Vec(src.dtype, 8)
     return lambda src: vec
 
 
@@ -165,11 +147,11 @@ def _repack_row(spec, src, dst, size, streaming):
         k, found = _stream_lines(spec, context, src, dst, 0, size, vec)
     k, more = _repack_lanes(context, k, size, vec)
     found |= more
-    if count(vec) > 8:
+    if v.count(vec) > 8:
         k, more = _repack_lanes(context, k, size, _whole_bytes(src))
         found |= more
     while k < size:
-        code, more = _codes_at(context, k, dtype_of(src))
+        code, more = _codes_at(context, k, v.dtype_of(src))
         found |= more
         store_elements(dst, k, code)
         k += 1
@@ -179,7 +161,7 @@ def _repack_row(spec, src, dst, size, streaming):
 @njit
 def _repack_lanes(context, k, size, vec):
     """Copy the elements of whole Vecs from k on; return where the rest begins, and whether one was reported."""
-    n = count(vec)
+    n = v.count(vec)
     if k > size - n:
         return k, False
     _, reported = _codes_at(context, k, vec)
@@ -188,16 +170,16 @@ def _repack_lanes(context, k, size, vec):
         store_elements(context[2], k, codes)
         reported = reported | more
         k += n
-    return k, any_lane(reported)
+    return k, v.any_lane(reported)
 
 
 # --- short rows, which are copied as one ------------------------------------------------------------------------------
 
 # elements of a row: of 3 8 times as fast as one by one, of 33 3, 65 0.7 to 1.2, 127 2 to 4; of 129 0.6
 MAX_GROUPED_ROW = 128
-_QUARTER, _WHOLE = Vec(types.uint8, LINE // 4), Vec(types.uint8, LINE)
+_QUARTER, _WHOLE = v.Vec(types.uint8, v.LINE // 4), v.Vec(types.uint8, v.LINE)
 _ROOM = 1 << 12  # bytes of rows that are copied at a time: what holds them stays in the L1 cache
-_STACK = _ROOM + LINE
+_STACK = _ROOM + v.LINE
 
 
 @njit
@@ -212,9 +194,9 @@ def _repack_together(spec, operands, length, row, stop):
     padded = -(-length // group) * group
     in_bytes, in_padded = row_bytes(src, length), row_bytes(src, padded)
     out_bytes, out_padded = row_bytes(dst, length), row_bytes(dst, padded)
-    stop -= LINE // min(in_bytes, out_bytes) + 1
-    sources, results = scratch(_STACK, types.uint8), scratch(_STACK, types.uint8)
-    given, made = cast_pointer(sources, dtype_of(src)), cast_pointer(results, dtype_of(dst))
+    stop -= v.LINE // min(in_bytes, out_bytes) + 1
+    sources, results = v.scratch(_STACK, types.uint8), v.scratch(_STACK, types.uint8)
+    given, made = v.cast_pointer(sources, v.dtype_of(src)), v.cast_pointer(results, v.dtype_of(dst))
     while row < stop:
         rows = min(_ROOM // max(in_padded, out_padded), stop - row)
         _move_rows(row_at(src, row, length), in_bytes, sources, in_padded, rows)
@@ -230,24 +212,32 @@ def _move_rows(source, source_step, target, target_step, rows):
 
     Up to a line is read and written beyond the last row.
     """
-    source, target = cast_pointer(source, types.uint8), cast_pointer(target, types.uint8)
+    source, target = v.cast_pointer(source, types.uint8), v.cast_pointer(target, types.uint8)
     nbytes = min(source_step, target_step)
-    if max(source_step, target_step) <= count(_QUARTER):
-        kept = bits_to_mask(convert(_lowest_bits(nbytes), types.uint16))
+    if max(source_step, target_step) <= v.count(_QUARTER):
+        kept = v.bits_to_mask(v.convert(_lowest_bits(nbytes), types.uint16))
         for _ in range(rows):
-            store(target, 0, select(kept, load(source, 0, _QUARTER), types.uint8(0)))
-            source, target = advance(source, source_step), advance(target, target_step)
+            v.store(target, 0, v.select(kept, v.load(source, 0, _QUARTER), types.uint8(0)))
+            source, target = v.advance(source, source_step), v.advance(target, target_step)
         return
-    whole = (nbytes - 1) // LINE * LINE
-    kept = bits_to_mask(_lowest_bits(nbytes - whole))
+    whole = (nbytes - 1) // v.LINE * v.LINE
+    kept = v.bits_to_mask(_lowest_bits(nbytes - whole))
     for _ in range(rows):
-        for k in range(0, whole, LINE):
-            store(target, k, load(source, k, _WHOLE))
-        store(target, whole, select(kept, load(source, whole, _WHOLE), types.uint8(0)))
-        source, target = advance(source, source_step), advance(target, target_step)
+        for k in range(0, whole, v.LINE):
+            v.store(target, k, v.load(source, k, _WHOLE))
+        v.store(target, whole, v.select(kept, v.load(source, whole, _WHOLE), types.uint8(0)))
+        source, target = v.advance(source, source_step), v.advance(target, target_step)
 
 
 @njit
 def _lowest_bits(n):
     """Return a word in which the lowest 1 to 64 bits are set."""
-    return convert(-1, types.uint64) >> convert(64 - n, types.uint64)
+    return v.convert(-1, types.uint64) >> v.convert(64 - n, types.uint64)
+
+
+@njit
+def _rebase(operands, args, units):
+    return CopyOperands(v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin))
+
+
+BODIES[CopyOperands] = Body(_rebase)

@@ -6,28 +6,8 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    LINE,
-    REGISTER_BITS,
-    Vec,
-    absolute,
-    advance,
-    any_lane,
-    bitcast,
-    bounded_to_integer,
-    constant,
-    dtype_of,
-    full_like,
-    load,
-    mask_to_bits,
-    maximum,
-    minimum,
-    prefetch,
-    scratch,
-    select,
-    store,
-)
 from fastq.formats.gguf import BLOCK
 from fastq.kernels.ggml.fields import store_block
 from fastq.kernels.ggml.spec import (
@@ -45,11 +25,11 @@ from fastq.system import tuning
 
 BLOCKS_AHEAD = tuning.current().prefetch_blocks  # while codes are written, for the extremes of the groups to come
 
-_F32 = Vec(types.float32, GROUP)
-_ROW = Vec(types.float32, BLOCK)
-_NIBBLES = Vec(types.uint8, BLOCK // 2)
+_F32 = v.Vec(types.float32, GROUP)
+_ROW = v.Vec(types.float32, BLOCK)
+_NIBBLES = v.Vec(types.uint8, BLOCK // 2)
 _STAGED = GROUP * BLOCK  # values of a group
-_ROOM = _STAGED * 4 + 2 * LINE  # bytes of a group, of values or blocks, as they are staged
+_ROOM = _STAGED * 4 + 2 * v.LINE  # bytes of a group, of values or blocks, as they are staged
 _SIGN = -(1 << 31)
 _BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
 
@@ -60,18 +40,18 @@ _BELOW_HALF = 0x3EFFFFFF  # bits of the float32 before 0.5
 @njit
 def quantize_blocks(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports a block that has no finite scale."""
-    src, dst = advance(operands.src, -units.origin * BLOCK), advance(operands.dst, -units.origin * nbytes(spec))
-    values_of_few, bytes_of_few = scratch(_STAGED, dtype_of(src)), scratch(_ROOM, types.uint8)
-    stage = stage_at(scratch(_ROOM, types.uint8), advance(dst, units.start * nbytes(spec)))
+    src, dst = v.advance(operands.src, -units.origin * BLOCK), v.advance(operands.dst, -units.origin * nbytes(spec))
+    values_of_few, bytes_of_few = v.scratch(_STAGED, v.dtype_of(src)), v.scratch(_ROOM, types.uint8)
+    stage = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * nbytes(spec)))
     p, stop, refused = units.start, units.stop, False
     while p < stop:
-        x, y, blocks = advance(src, p * BLOCK), advance(dst, p * nbytes(spec)), stop - p
+        x, y, blocks = v.advance(src, p * BLOCK), v.advance(dst, p * nbytes(spec)), stop - p
         if streams(spec):
             y = write_pointer(stage)
         if blocks < GROUP:  # by way of a group on the stack
             x, y = values_of_few, bytes_of_few
             for i in range(blocks * BLOCK):
-                store(x, i, load(src, p * BLOCK + i, dtype_of(src)))  # at any address
+                v.store(x, i, v.load(src, p * BLOCK + i, v.dtype_of(src)))  # at any address
             for i in range(blocks * BLOCK, _STAGED):
                 x[i] = 0
         refused |= _quantize_group(spec, x, y)
@@ -89,19 +69,19 @@ def quantize_blocks(spec, operands, args, units):
 @njit
 def _quantize_group(spec, src, dst):
     """Sixteen blocks: their parameters are computed side by side, and one division serves for all."""
-    scales, minima = scratch(GROUP, types.uint16), scratch(GROUP, types.uint16)
-    inverses, shifts = scratch(GROUP, types.float32), scratch(GROUP, types.float32)
+    scales, minima = v.scratch(GROUP, types.uint16), v.scratch(GROUP, types.uint16)
+    inverses, shifts = v.scratch(GROUP, types.float32), v.scratch(GROUP, types.float32)
     extremes = block_extremes((spec, src), 0, GROUP)
     p = parameters(spec, *scaled_extent(spec, src, extremes))
-    store(scales, 0, p.scale)
-    store(minima, 0, p.minimum)
-    store(inverses, 0, p.inverse)
-    store(shifts, 0, p.shift)
+    v.store(scales, 0, p.scale)
+    v.store(minima, 0, p.minimum)
+    v.store(inverses, 0, p.inverse)
+    v.store(shifts, 0, p.shift)
     for k in range(GROUP):
         prefetch_block(spec, src, k * BLOCK + BLOCKS_AHEAD)
         codes = codes_of(spec, values(spec, src, k * BLOCK), inverses[k], shifts[k])
         store_block(spec, dst, k * nbytes(spec), scales[k], minima[k], codes)
-    return any_lane(p.refused | extremes.nan)
+    return v.any_lane(p.refused | extremes.nan)
 
 
 @njit
@@ -113,11 +93,11 @@ def values(spec, src, i):
 @specialize
 def prefetch_block(spec, src, i):
     """Prefetch the lines of a block of values."""
-    line = REGISTER_BITS // src.dtype.bitwidth
+    line = v.REGISTER_BITS // src.dtype.bitwidth
 
     def lines(spec, src, i):
         for k in range(0, BLOCK, line):
-            prefetch(src, i + k)
+            v.prefetch(src, i + k)
 
     return lines
 
@@ -143,20 +123,20 @@ def scaled_extent(spec, src, s):
     """Return what the scales of a group are a fraction of, and what is subtracted from values before."""
 
     def magnitude(spec, src, s):
-        size = bitcast(s.high, types.float32)
-        return size, full_like(constant(0, size), size)
+        size = v.bitcast(s.high, types.float32)
+        return size, v.full_like(v.constant(0, size), size)
 
     def signed(spec, src, s):
-        extent, zero = select(s.high > -s.low, s.high, s.low), full_like(constant(0, s.low), s.low)
-        if any_lane(s.high == -s.low):
+        extent, zero = v.select(s.high > -s.low, s.high, s.low), v.full_like(v.constant(0, s.low), s.low)
+        if v.any_lane(s.high == -s.low):
             extent = _with_first_signs(spec, src, extent)
         return extent, zero
 
     def distance(spec, src, s):
         low = s.low
-        if any_lane(low == constant(0, low)):
+        if v.any_lane(low == v.constant(0, low)):
             low = _with_first_signs(spec, src, low)
-        return maximum(s.high, low) - low, low
+        return v.maximum(s.high, low) - low, low
 
     return {"magnitude": magnitude, "signed": signed, "range": distance}[spec.row.extent]
 
@@ -164,22 +144,22 @@ def scaled_extent(spec, src, s):
 @njit
 def _with_first_signs(spec, src, extreme):
     """Give each extreme of a group the sign that it has where it comes first in its block."""
-    memory = scratch(GROUP, types.float32)
-    store(memory, 0, extreme)
+    memory = v.scratch(GROUP, types.float32)
+    v.store(memory, 0, extreme)
     for k in range(GROUP):
-        x, size = values(spec, src, k * BLOCK), absolute(memory[k])
-        word = bitcast(x, types.int32)
-        at = mask_to_bits(is_extreme(spec, x, memory[k]))
-        negative = (mask_to_bits(word < constant(0, word)) & at & -at) != 0
-        memory[k] = select(negative, -size, size)
-    return load(memory, 0, _F32)
+        x, size = values(spec, src, k * BLOCK), v.absolute(memory[k])
+        word = v.bitcast(x, types.int32)
+        at = v.mask_to_bits(is_extreme(spec, x, memory[k]))
+        negative = (v.mask_to_bits(word < v.constant(0, word)) & at & -at) != 0
+        memory[k] = v.select(negative, -size, size)
+    return v.load(memory, 0, _F32)
 
 
 @specialize
 def is_extreme(spec, x, extreme):
     """Mask of the lanes where the extreme is, whatever its sign where that is in doubt."""
     if spec.row.extent == "signed":
-        return lambda spec, x, extreme: absolute(x) == absolute(extreme)
+        return lambda spec, x, extreme: v.absolute(x) == v.absolute(extreme)
     return lambda spec, x, extreme: x == extreme
 
 
@@ -197,19 +177,19 @@ class Parameters(NamedTuple):
 def parameters(spec, extent, lowest):
     """Compute parameters from what `scaled_extent` gives. A reciprocal that overflows leaves every code 0."""
     scale = scale_of(spec, extent)
-    zero = full_like(constant(0, scale), scale)
-    inverse = select(scale == zero, zero, constant(1, scale) / scale)
-    usable = absolute(inverse) < constant(float("inf"), scale)
+    zero = v.full_like(v.constant(0, scale), scale)
+    inverse = v.select(scale == zero, zero, v.constant(1, scale) / scale)
+    usable = v.absolute(inverse) < v.constant(float("inf"), scale)
     stored, least = half(spec, scale), half(spec, lowest)
     refused = is_special(spec, stored) | is_special(spec, least)
-    return Parameters(stored, least, select(usable, inverse, zero), shift_of(spec, usable, lowest), refused)
+    return Parameters(stored, least, v.select(usable, inverse, zero), shift_of(spec, usable, lowest), refused)
 
 
 @specialize
 def scale_of(spec, extent):
     """Compute the scale before it is rounded to float16; the codes are taken with this one."""
     steps = spec.row.steps
-    return lambda spec, extent: extent / constant(steps, extent)
+    return lambda spec, extent: extent / v.constant(steps, extent)
 
 
 @specialize
@@ -217,7 +197,7 @@ def shift_of(spec, usable, lowest):
     """Return what `codes_of` needs beside the reciprocal: the smallest value, or what to add before truncation."""
     if spec.row.extent == "signed":
         half_up, least = spec.row.zero + 0.5, 0.5
-        return lambda spec, usable, lowest: select(usable, constant(half_up, lowest), full_like(least, lowest))
+        return lambda spec, usable, lowest: v.select(usable, v.constant(half_up, lowest), v.full_like(least, lowest))
     return lambda spec, usable, lowest: lowest
 
 
@@ -228,14 +208,16 @@ def codes_of(spec, x, inverse, shift):
 
     def half_away(spec, x, inverse, shift):
         # half less one ulp, with the sign of x: the sum's fraction is cut to the nearest whole number, halves away
-        word = bitcast(x, types.int32)
-        towards = bitcast((word & constant(_SIGN, word)) | constant(_BELOW_HALF, word), types.float32)
-        return bounded_to_integer(x * inverse + towards, types.int32)
+        word = v.bitcast(x, types.int32)
+        towards = v.bitcast((word & v.constant(_SIGN, word)) | v.constant(_BELOW_HALF, word), types.float32)
+        return v.bounded_to_integer(x * inverse + towards, types.int32)
 
     def signed_extreme(spec, x, inverse, shift):
-        return bounded_to_integer(minimum(x * inverse + shift, constant(most, x)), types.int32)
+        return v.bounded_to_integer(v.minimum(x * inverse + shift, v.constant(most, x)), types.int32)
 
     def from_lowest(spec, x, inverse, shift):
-        return bounded_to_integer(minimum((x - shift) * inverse + constant(0.5, x), constant(most, x)), types.int32)
+        return v.bounded_to_integer(
+            v.minimum((x - shift) * inverse + v.constant(0.5, x), v.constant(most, x)), types.int32
+        )
 
     return {"magnitude": half_away, "signed": signed_extreme, "range": from_lowest}[spec.row.extent]

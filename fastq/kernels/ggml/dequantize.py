@@ -7,72 +7,58 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic, njit, specialize, target
-from fastq.engine.simd import (
-    LINE,
-    Vec,
-    advance,
-    cast_pointer,
-    convert,
-    first,
-    full,
-    load,
-    lower,
-    prefetch,
-    scratch,
-    store,
-    upper,
-)
 from fastq.engine.simd.vector import call_llvm
 from fastq.formats.gguf import BLOCK, CODEBOOK, DOUBLED, CodebookFormat, FloatFormat
 from fastq.kernels.ggml.fields import LANES, mins_of, scales_of, units_of, with_all_codes
 from fastq.kernels.ggml.spec import from_half, nbytes, scale_beside, signed, size, step_of, streams
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, write_pointer
 
-_HALVES, _FLOATS = Vec(types.uint16, LANES), Vec(types.float32, LANES)
+_HALVES, _FLOATS = v.Vec(types.uint16, LANES), v.Vec(types.float32, LANES)
 _STAGED = 512  # values
-_ROOM = _STAGED * 4 + 2 * LINE  # bytes of as many, as they are staged
+_ROOM = _STAGED * 4 + 2 * v.LINE  # bytes of as many, as they are staged
 _AHEAD = 16  # blocks of 32 values, or cache lines of larger ones, that are prefetched
 
 
 @njit
 def dequantize_groups(spec, operands, args, units):
     """Decode blocks start..stop; src and dst begin with block `origin`."""
-    src = advance(operands.src, -units.origin * nbytes(spec))
-    dst = advance(operands.dst, -units.origin * size(spec))
+    src = v.advance(operands.src, -units.origin * nbytes(spec))
+    dst = v.advance(operands.dst, -units.origin * size(spec))
     if streams(spec):
-        stage, p = stage_at(scratch(_ROOM, types.uint8), advance(dst, units.start * size(spec))), units.start
+        stage, p = stage_at(v.scratch(_ROOM, types.uint8), v.advance(dst, units.start * size(spec))), units.start
         while p < units.stop:
             blocks = min(_STAGED // size(spec), units.stop - p)
             for k in range(blocks):
-                values = advance(cast_pointer(write_pointer(stage), types.float32), k * size(spec))
-                decode_block(spec, advance(src, (p + k) * nbytes(spec)), values)
+                values = v.advance(v.cast_pointer(write_pointer(stage), types.float32), k * size(spec))
+                decode_block(spec, v.advance(src, (p + k) * nbytes(spec)), values)
             stage = flush(stage, blocks * size(spec) * 4)
             p += blocks
         store_tail(stage)
         return 0
     for p in range(units.start, units.stop):
-        decode_block(spec, advance(src, p * nbytes(spec)), advance(dst, p * size(spec)))
+        decode_block(spec, v.advance(src, p * nbytes(spec)), v.advance(dst, p * size(spec)))
     return 0
 
 
 @specialize
 def decode_block(spec, src, dst):
     """Decode one block."""
-    ahead = _AHEAD * spec.row.nbytes if spec.row.size == BLOCK else _AHEAD * LINE
+    ahead = _AHEAD * spec.row.nbytes if spec.row.size == BLOCK else _AHEAD * v.LINE
 
     def scaled(spec, src, dst):
-        prefetch(src, ahead)
-        steps = scratch(LANES, types.float32)
-        store(steps, 0, steps_in(spec, src))
+        v.prefetch(src, ahead)
+        steps = v.scratch(LANES, types.float32)
+        v.store(steps, 0, steps_in(spec, src))
         store_all(spec, src, (dst, steps, steps))
 
     def moved(spec, src, dst):
-        prefetch(src, ahead)
-        steps, minima = scratch(LANES, types.float32), scratch(LANES, types.float32)
+        v.prefetch(src, ahead)
+        steps, minima = v.scratch(LANES, types.float32), v.scratch(LANES, types.float32)
         least = minima_in(spec, src)
-        store(minima, 0, least)
-        store(steps, 0, scale_beside(least, steps_in(spec, src)))
+        v.store(minima, 0, least)
+        v.store(steps, 0, scale_beside(least, steps_in(spec, src)))
         store_all(spec, src, (dst, steps, minima))
 
     return moved if spec.row.has_minimum else scaled
@@ -107,15 +93,15 @@ def of_sub_block(spec, parameters, n):
     """Load the parameter of the values from number n on."""
     sub = spec.row.sub
     if sub == spec.row.size:
-        return lambda spec, parameters, n: load(parameters, 0, _FLOATS)
+        return lambda spec, parameters, n: v.load(parameters, 0, _FLOATS)
     return lambda spec, parameters, n: parameters[n // sub]
 
 
 @njit
 def store_floats(dst, i, value):
     """Store 16 numbers in halves of a register: NumPy's arrays begin 16 bytes after a line."""
-    store(dst, i, lower(value))
-    store(dst, i + 8, upper(value))
+    v.store(dst, i, v.lower(value))
+    v.store(dst, i + 8, v.upper(value))
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
@@ -127,7 +113,7 @@ def _bits_of(of: str, doc: str) -> Any:
     def load_bits(spec, src):
         (field,) = spec.row.fields_of(of)
         at = field.at
-        return lambda spec, src: load(cast_pointer(advance(src, at), types.uint16), 0, types.uint16)
+        return lambda spec, src: v.load(v.cast_pointer(v.advance(src, at), types.uint16), 0, types.uint16)
 
     load_bits.__name__, load_bits.__doc__ = f"{of}_of", doc
     return specialize(load_bits)
@@ -147,10 +133,12 @@ def steps_in(spec, src):
     zero, is_one = spec.row.scale_zero, spec.row.size == spec.row.sub
     if isinstance(spec.row, FloatFormat):
         if is_one:
-            return lambda spec, src: full(first(step_of(spec, convert(units_of(spec, src), types.int32))), _FLOATS)
-        return lambda spec, src: step_of(spec, convert(units_of(spec, src), types.int32))
+            return lambda spec, src: v.full(
+                v.first(step_of(spec, v.convert(units_of(spec, src), types.int32))), _FLOATS
+            )
+        return lambda spec, src: step_of(spec, v.convert(units_of(spec, src), types.int32))
     if is_one:
-        return lambda spec, src: from_half(spec, full(d_of(spec, src), _HALVES))
+        return lambda spec, src: from_half(spec, v.full(d_of(spec, src), _HALVES))
     return lambda spec, src: from_half(spec, d_of(spec, src)) * signed(scales_of(spec, src), zero)
 
 
@@ -158,7 +146,7 @@ def steps_in(spec, src):
 def minima_in(spec, src):
     """Return the smallest value of each sub-block, in super-blocks times -1."""
     if spec.row.size == spec.row.sub:
-        return lambda spec, src: from_half(spec, full(min_of(spec, src), _HALVES))
+        return lambda spec, src: from_half(spec, v.full(min_of(spec, src), _HALVES))
     return lambda spec, src: from_half(spec, min_of(spec, src)) * signed(mins_of(spec, src), 0)
 
 
@@ -184,7 +172,7 @@ def _looked_up(name: str, table: tuple[int, ...], doc: str):
                 found = builder.select(this, ir.Constant(found.type, [number] * codes.n), found)
             return found
 
-        return Vec(types.int8, codes.n)(codes), emit
+        return v.Vec(types.int8, codes.n)(codes), emit
 
     look_up.__name__, look_up.__doc__ = name, doc
     return intrinsic(look_up)
@@ -200,4 +188,4 @@ def number_of(spec, codes):
     zero, table = spec.row.zero, {CodebookFormat: in_codebook, FloatFormat: doubled}.get(type(spec.row))
     if table is None:
         return lambda spec, codes: signed(codes, zero)
-    return lambda spec, codes: convert(convert(table(codes), types.int32), types.float32)
+    return lambda spec, codes: v.convert(v.convert(table(codes), types.int32), types.float32)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic
-from fastq.engine.simd import Vec, emit_shuffle
 from fastq.formats.gguf import BlockFormat, Field
 from fastq.kernels.ggml.spec import GROUP
 
@@ -179,7 +179,7 @@ def _codes_in(builder, form: BlockFormat, field: Field, codes):
     firsts = [numbers for _, _, numbers in _runs(field, 1)]
     value = None
     for k in range(field.parts):
-        part = _placed(builder, form, field, emit_shuffle(builder, codes, [numbers[k] for numbers in firsts]), k)
+        part = _placed(builder, form, field, v.emit_shuffle(builder, codes, [numbers[k] for numbers in firsts]), k)
         value = part if value is None else builder.or_(value, part)
     return builder.trunc(value, ir.VectorType(_I8, field.words))
 
@@ -206,7 +206,7 @@ def _emit_field(builder, field: Field, src, first: int, n: int):
         return _shifted(builder, builder.zext(mask, lanes), field.shift)
     if n > field.stride:
         halves = [_emit_field(builder, field, src, k, n // 2) for k in (first, first + n // 2)]
-        return emit_shuffle(builder, halves[0], list(range(n)), halves[1])
+        return v.emit_shuffle(builder, halves[0], list(range(n)), halves[1])
     part, i = divmod(first, field.stride)
     group, k = divmod(part, field.parts)
     word = _loaded(builder, src, _I64(field.at + group * field.stride + i), n)
@@ -223,7 +223,7 @@ def with_all_codes(each: Any) -> Any:
     @intrinsic
     def call_each(typingctx, spec, src, context):
         called = typingctx.resolve_value_type(each)
-        signature = called.get_call_type(typingctx, (spec, types.intp, Vec(types.uint8, LANES), context), {})
+        signature = called.get_call_type(typingctx, (spec, types.intp, v.Vec(types.uint8, LANES), context), {})
 
         def emit(target, builder, sig, args):
             function = target.get_function(called, signature)
@@ -231,7 +231,7 @@ def with_all_codes(each: Any) -> Any:
                 both = [_emit_numbers(builder, spec.row, "codes", args[1], k, LANES) for k in (n, n + LANES)]
                 for k, codes in zip((n, n + LANES), both, strict=True):
                     function(builder, [args[0], _I64(k), codes, args[2]])
-            target.add_linking_libs(function.libs)
+            target.add_linking_libs(getattr(function, "libs", ()))
             return target.get_dummy_value()
 
         return types.void(spec, src, context), emit
@@ -250,10 +250,10 @@ def _whole(of: str, doc: str) -> Any:
             value = None
             for first, stop in pairwise([*parts, count]):
                 part = _emit_numbers(builder, spec.row, of, args[1], first, stop - first)
-                value = part if value is None else emit_shuffle(builder, value, list(range(stop)), part)
+                value = part if value is None else v.emit_shuffle(builder, value, list(range(stop)), part)
             return value
 
-        return Vec(types.uint8, count)(spec, src), emit
+        return v.Vec(types.uint8, count)(spec, src), emit
 
     all_of.__name__, all_of.__doc__ = f"{of}_of", doc
     return intrinsic(all_of)

@@ -8,23 +8,8 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    LINE,
-    Vec,
-    advance,
-    any_lane,
-    bitcast,
-    constant,
-    convert,
-    full,
-    interleave,
-    lanes_like,
-    load,
-    maximum,
-    scratch,
-    store,
-)
 from fastq.kernels.ggml.fields import BlockNumbers, pack
 from fastq.kernels.ggml.scaled_and_codebook import quantize_group
 from fastq.kernels.ggml.search import F32, I32, LANES, SUBS, U8, VALUES
@@ -34,9 +19,9 @@ from fastq.kernels.status import HAS_INFINITE_RANGE
 
 _SQUARE = LANES * LANES
 _HALF = _SQUARE // 2
-_LINE, _HALVES = Vec(types.uint8, LINE), Vec(types.uint16, LANES)
+_LINE, _HALVES = v.Vec(types.uint8, v.LINE), v.Vec(types.uint16, LANES)
 _ROOM = 224 * LANES  # bytes of a group, in whole rows of Vecs
-_RESULTS = _ROOM + LINE  # bytes of a group, the last ones of which are written as whole Vecs
+_RESULTS = _ROOM + v.LINE  # bytes of a group, the last ones of which are written as whole Vecs
 
 _INFINITY = 0x7F800000  # bits of a float32
 _TOO_LARGE = 0x51800000  # those of 2.0**36: sums of a search would overflow
@@ -45,47 +30,48 @@ _TOO_LARGE = 0x51800000  # those of 2.0**36: sums of a search would overflow
 @njit
 def quantize_groups(spec, operands, args, units):
     """Quantize blocks start..stop; src and dst begin with block `origin`. Reports blocks without finite parameters."""
-    src = advance(operands.src, -units.origin * size(spec))
-    dst = advance(operands.dst, -units.origin * nbytes(spec))
-    x, importance = scratch(VALUES, types.float32), scratch(VALUES, types.float32)
-    offsets, means = scratch(LANES, types.int64), scratch(LANES, types.float32)
-    rows, results = scratch(_ROOM, types.uint8), scratch(_RESULTS, types.uint8)
+    src = v.advance(operands.src, -units.origin * size(spec))
+    dst = v.advance(operands.dst, -units.origin * nbytes(spec))
+    x, importance = v.scratch(VALUES, types.float32), v.scratch(VALUES, types.float32)
+    offsets, means = v.scratch(LANES, types.int64), v.scratch(LANES, types.float32)
+    rows, results = v.scratch(_ROOM, types.uint8), v.scratch(_RESULTS, types.uint8)
     numbers = BlockNumbers(
-        scratch(SUBS, types.uint16),
-        scratch(LANES, types.uint16),
-        scratch(SUBS, types.uint8),
-        scratch(SUBS, types.uint8),
-        scratch(VALUES, types.uint8),
+        v.scratch(SUBS, types.uint16),
+        v.scratch(LANES, types.uint16),
+        v.scratch(SUBS, types.uint8),
+        v.scratch(SUBS, types.uint8),
+        v.scratch(VALUES, types.uint8),
     )
     p, row, refused = units.start, -1, False
     while p < units.stop:
         blocks = min(units.stop - p, GROUP)
         for k in range(LANES):  # those that there are not are like the last one
             offsets[k] = (p + min(k, blocks - 1)) * size(spec)
-        refused |= any_lane(load_group(spec, src, offsets, x) >= full(limit(spec), I32))
+        refused |= v.any_lane(load_group(spec, src, offsets, x) >= v.full(limit(spec), I32))
         row = load_importance(spec, operands, args, p, blocks, (row, src, offsets, importance, means))
         quantize_group(spec, BlockGroup(x, importance, means), numbers)
-        refused |= not are_finite(spec, numbers)
+        refused |= any_special(spec, numbers)
         pack(spec, numbers, rows)
         store_rows(rows, nbytes(spec), results)
-        copy(results, advance(dst, p * nbytes(spec)), blocks * nbytes(spec))
+        copy(results, v.advance(dst, p * nbytes(spec)), blocks * nbytes(spec))
         p += GROUP
     return HAS_INFINITE_RANGE * refused
 
 
 @specialize
-def are_finite(spec, numbers):
-    """Whether the float16 parameters of all blocks are finite."""
-    if spec.row.width("d") < 16:
-        return lambda spec, numbers: True
-    if not spec.row.has_minimum:
-        return lambda spec, numbers: not any_lane(is_special(spec, load(numbers.d, 0, _HALVES)))
+def any_special(spec, numbers):
+    """Whether a float16 parameter of one of the blocks is infinite or NaN."""
+    row = spec.row
 
-    def both(spec, numbers):
-        d, least = load(numbers.d, 0, _HALVES), load(numbers.min, 0, _HALVES)
-        return not any_lane(is_special(spec, d) | is_special(spec, least))
+    def of_both(spec, numbers):
+        d, least = v.load(numbers.d, 0, _HALVES), v.load(numbers.min, 0, _HALVES)
+        return v.any_lane(is_special(spec, d) | is_special(spec, least))
 
-    return both
+    if row.has_minimum:
+        return of_both
+    if row.width("d") < 16:
+        return lambda spec, numbers: False
+    return lambda spec, numbers: v.any_lane(is_special(spec, v.load(numbers.d, 0, _HALVES)))
 
 
 @specialize
@@ -98,13 +84,13 @@ def limit(spec):
 @njit
 def load_group(spec, src, offsets, x):
     """Transpose the values of sixteen blocks; return the largest bits of their magnitudes."""
-    square, worst = scratch(_SQUARE, types.float32), full(0, I32)
+    square, worst = v.scratch(_SQUARE, types.float32), v.full(0, I32)
     for i in range(0, size(spec), LANES):
         for k in range(LANES):
-            v = values_from(spec, src, offsets[k] + i, F32)
-            worst = maximum(worst, bitcast(v, types.int32) & constant(0x7FFFFFFF, worst))
-            store(x, (i + k) * LANES, v)
-        transpose(advance(x, i * LANES), square)
+            value = values_from(spec, src, offsets[k] + i, F32)
+            worst = v.maximum(worst, v.bitcast(value, types.int32) & v.constant(0x7FFFFFFF, worst))
+            v.store(x, (i + k) * LANES, value)
+        transpose(v.advance(x, i * LANES), square)
     return worst
 
 
@@ -122,9 +108,9 @@ def transpose(square, other):
 @njit
 def interleave_halves(src, dst):
     """Store numbers of the first and of the second half of a square in turn."""
-    pairs = lanes_like(F32, src)
+    pairs = v.lanes_like(F32, src)
     for i in range(0, _HALF, LANES):
-        store(dst, 2 * i, interleave(load(src, i, pairs), load(src, _HALF + i, pairs)))
+        v.store(dst, 2 * i, v.interleave(v.load(src, i, pairs), v.load(src, _HALF + i, pairs)))
 
 
 @specialize
@@ -140,7 +126,7 @@ def load_importance(spec, operands, args, p, blocks, context):
 
     def weighted(spec, operands, args, p, blocks, context):
         row, src, offsets, importance, means = context
-        square = scratch(_SQUARE, types.float32)
+        square = v.scratch(_SQUARE, types.float32)
         for k in range(LANES):
             block = p + min(k, blocks - 1)
             this, place = block // args.length, block % args.length
@@ -148,13 +134,13 @@ def load_importance(spec, operands, args, p, blocks, context):
                 if this == row:
                     means[k] = means[(k - 1) % LANES]
                 else:
-                    means[k] = mean_square(spec, advance(src, this * args.length * size(spec)), args.length)
+                    means[k] = mean_square(spec, v.advance(src, this * args.length * size(spec)), args.length)
             row = this
             offsets[k] = (this // args.cycle * args.length + place) * size(spec)
         for i in range(0, size(spec), LANES):
             for k in range(LANES):
-                store(importance, (i + k) * LANES, load(operands.weights, offsets[k] + i, F32))
-            transpose(advance(importance, i * LANES), square)
+                v.store(importance, (i + k) * LANES, v.load(operands.weights, offsets[k] + i, F32))
+            transpose(v.advance(importance, i * LANES), square)
         return row
 
     return weighted
@@ -163,34 +149,34 @@ def load_importance(spec, operands, args, p, blocks, context):
 @njit
 def mean_square(spec, src, blocks):
     """Mean square of a row, its sum taken in order."""
-    total, few = convert(0, types.float32), scratch(LANES, types.float32)
+    total, few = v.convert(0, types.float32), v.scratch(LANES, types.float32)
     for i in range(0, blocks * size(spec), LANES):
-        v = values_from(spec, src, i, F32)
-        store(few, 0, v * v)
+        value = values_from(spec, src, i, F32)
+        v.store(few, 0, value * value)
         for k in range(LANES):
             total = total + few[k]
-    return total / convert(blocks * size(spec), types.float32)
+    return total / v.convert(blocks * size(spec), types.float32)
 
 
 @njit
 def store_rows(rows, count, results):
     """Transpose rows of bytes to `count` bytes a block, the last ones first: what is too much is written over."""
-    square = scratch(_SQUARE, types.uint8)
+    square = v.scratch(_SQUARE, types.uint8)
     chunks = (count + LANES - 1) // LANES
     for n in range(chunks):
         i = (chunks - 1 - n) * LANES
-        transpose(advance(rows, i * LANES), square)
+        transpose(v.advance(rows, i * LANES), square)
         for k in range(LANES):
-            store(results, k * count + i, load(rows, (i + k) * LANES, U8))
+            v.store(results, k * count + i, v.load(rows, (i + k) * LANES, U8))
 
 
 @njit
 def copy(src, dst, count):
     """Copy bytes."""
     i = 0
-    while i <= count - LINE:
-        store(dst, i, load(src, i, _LINE))
-        i += LINE
+    while i <= count - v.LINE:
+        v.store(dst, i, v.load(src, i, _LINE))
+        i += v.LINE
     while i < count:
         dst[i] = src[i]
         i += 1

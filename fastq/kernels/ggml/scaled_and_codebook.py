@@ -6,20 +6,8 @@ from typing import Any
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    advance,
-    bounded_to_integer,
-    constant,
-    convert,
-    full,
-    load,
-    maximum,
-    minimum,
-    scratch,
-    select,
-    store,
-)
 from fastq.formats.gguf import CodebookFormat, FloatFormat, ScaledFormat, SuperFormat, TernaryFormat
 from fastq.kernels.ggml.k_quants import ranged_super, signed_super, store_scale
 from fastq.kernels.ggml.search import (
@@ -45,7 +33,7 @@ def quantize_group(spec, group, numbers):
     """Write the numbers of sixteen blocks."""
     loops: dict[type, Any] = {
         ScaledFormat: _scaled,
-        SuperFormat: ranged_super if getattr(spec.row, "has_minimum", False) else signed_super,
+        SuperFormat: ranged_super if spec.row.has_minimum else signed_super,
         CodebookFormat: _codebook,
         TernaryFormat: ternary,
         FloatFormat: floats,
@@ -62,21 +50,21 @@ def _scaled(spec, group, numbers):
     steps = spec.row.steps
 
     def ranged(spec, group, numbers):
-        w, room = scratch(PART, types.float32), scratch(PART, types.float32)
+        w, room = v.scratch(PART, types.float32), v.scratch(PART, types.float32)
         weigh(spec, group, 0, 32, spread(spec, group), w)
         fit = range_of(spec, group.x, w, room)
         for i in range(0, PART, LANES):
-            store(numbers.codes, i, convert(range_code(fit, load(group.x, i, F32), steps), types.uint8))
-        store(numbers.d, 0, half(spec, fit.scale))
-        store(numbers.min, 0, half(spec, -fit.negated_minimum))
+            v.store(numbers.codes, i, v.convert(range_code(fit, v.load(group.x, i, F32), steps), types.uint8))
+        v.store(numbers.d, 0, half(spec, fit.scale))
+        v.store(numbers.min, 0, half(spec, -fit.negated_minimum))
 
     def signed(spec, group, numbers):
-        w, room = scratch(PART, types.float32), scratch(PART, types.float32)
+        w, room = v.scratch(PART, types.float32), v.scratch(PART, types.float32)
         weigh(spec, group, 0, 32, spread(spec, group), w)
         fit = fit_signed(group.x, w, room, 32, -steps)
         for i in range(0, PART, LANES):
-            store(numbers.codes, i, convert(signed_code(fit, load(group.x, i, F32), -steps), types.uint8))
-        store(numbers.d, 0, half(spec, fit.scale))
+            v.store(numbers.codes, i, v.convert(signed_code(fit, v.load(group.x, i, F32), -steps), types.uint8))
+        v.store(numbers.d, 0, half(spec, fit.scale))
 
     return ranged if spec.row.has_minimum else signed
 
@@ -89,17 +77,17 @@ def _codebook(spec, group, numbers):
     subs = spec.row.size // 32
 
     def codebook(spec, group, numbers):
-        w, scales = scratch(PART, types.float32), scratch(SUBS, types.float32)
+        w, scales = v.scratch(PART, types.float32), v.scratch(SUBS, types.float32)
         mean = spread(spec, group)
         for j in range(subs):
             weigh(spec, group, j * 32, 32, mean, w)
-            store(scales, j * LANES, fit_codebook(advance(group.x, j * 32 * LANES), w, 32))
-        store(numbers.d, 0, half(spec, codebook_inverses(spec, scales, numbers)))
+            v.store(scales, j * LANES, fit_codebook(v.advance(group.x, j * 32 * LANES), w, 32))
+        v.store(numbers.d, 0, half(spec, codebook_inverses(spec, scales, numbers)))
         for j in range(subs):
-            inverse = load(scales, j * LANES, F32)
+            inverse = v.load(scales, j * LANES, F32)
             for i in range(j * PART, (j + 1) * PART, LANES):
-                index = bounded_to_integer(codebook_index(inverse * load(group.x, i, F32)), types.int32)
-                store(numbers.codes, i, convert(index, types.uint8))
+                index = v.bounded_to_integer(codebook_index(inverse * v.load(group.x, i, F32)), types.int32)
+                v.store(numbers.codes, i, v.convert(index, types.uint8))
 
     return codebook
 
@@ -109,19 +97,19 @@ def codebook_inverses(spec, scales, numbers):
     """Return the scale to be stored, and write the codes of those of sub-blocks, and their inverses in their place."""
 
     def of_one(spec, scales, numbers):
-        scale = load(scales, 0, F32)
-        store(scales, 0, inverse_of(scale))
+        scale = v.load(scales, 0, F32)
+        v.store(scales, 0, inverse_of(scale))
         return scale
 
     def of_eight(spec, scales, numbers):
-        zero = full(0.0, F32)
+        zero = v.full(0.0, F32)
         largest, _ = first_largest(scales, 8)
-        d = -largest / constant(32, zero)
+        d = -largest / v.constant(32, zero)
         inverse = inverse_of(d)
         for j in range(8):
-            code = nearest(inverse * load(scales, j * LANES, F32))
-            code = minimum(maximum(code, constant(-32, code)), constant(31, code))
-            store(scales, j * LANES, inverse_of(d * convert(code, types.float32)))
+            code = nearest(inverse * v.load(scales, j * LANES, F32))
+            code = v.minimum(v.maximum(code, v.constant(-32, code)), v.constant(31, code))
+            v.store(scales, j * LANES, inverse_of(d * v.convert(code, types.float32)))
             store_scale(spec, numbers.scales, j, code)
         return d
 
@@ -131,5 +119,5 @@ def codebook_inverses(spec, scales, numbers):
 @njit
 def inverse_of(scale):
     """Inverse of a scale, 0.0 of zero."""
-    zero = full(0.0, F32)
-    return select(scale == zero, zero, constant(1, zero) / scale)
+    zero = v.full(0.0, F32)
+    return v.select(scale == zero, zero, v.constant(1, zero) / scale)

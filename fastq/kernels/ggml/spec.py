@@ -5,8 +5,8 @@ from __future__ import annotations
 from numba import types
 from numba.core.extending import models, register_model
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import Vec, bitcast, constant, convert, full_like, load, select
 from fastq.formats.gguf import BlockFormat
 from fastq.kernels.minifloat import Minifloat, decode, encode
 
@@ -64,19 +64,12 @@ def streams(spec):
 
 
 @specialize
-def weighted(spec):
-    """Whether columns have an importance."""
-    by_columns = spec.weighted
-    return lambda spec: by_columns
-
-
-@specialize
 def values_from(spec, src, i, kind):
     """Load values from src[i] on as float32, as many as the Vec type `kind` has lanes."""
-    source, vec = spec.source, Vec(src.dtype, kind.instance_type.n)
+    source, vec = spec.source, v.Vec(src.dtype, kind.instance_type.n)
     if isinstance(source, Minifloat):
-        return lambda spec, src, i, kind: decode(load(src, i, vec), source)
-    return lambda spec, src, i, kind: convert(load(src, i, vec), types.float32)
+        return lambda spec, src, i, kind: decode(v.load(src, i, vec), source)
+    return lambda spec, src, i, kind: v.convert(v.load(src, i, vec), types.float32)
 
 
 @specialize
@@ -96,14 +89,14 @@ def from_half(spec, bits):
 @njit
 def scale_beside(minimum, scale):
     """Return the scale of values that a minimum is added to: 0 beside NaN, since LLVM may pass on either of two NaN."""
-    return select(minimum == minimum, scale, constant(0, scale))
+    return v.select(minimum == minimum, scale, v.constant(0, scale))
 
 
 @specialize
 def is_special(spec, bits):
     """Mask of parameters that are infinite or NaN."""
     infinity = spec.parameter.row.infinity
-    return lambda spec, bits: (bits & constant(infinity, bits)) == constant(infinity, bits)
+    return lambda spec, bits: (bits & v.constant(infinity, bits)) == v.constant(infinity, bits)
 
 
 @specialize
@@ -111,18 +104,18 @@ def step_of(spec, scale):
     """Return half of what scales of 8 bits, as int32 lanes, stand for as float32: codes are looked up doubled."""
 
     def power(spec, scale):
-        subnormal = select(scale == constant(0, scale), full_like(0x200000, scale), full_like(0x400000, scale))
-        normal = (scale - constant(1, scale)) << constant(23, scale)
-        return bitcast(select(scale < constant(2, scale), subnormal, normal), types.float32)
+        subnormal = v.select(scale == v.constant(0, scale), v.full_like(0x200000, scale), v.full_like(0x400000, scale))
+        normal = (scale - v.constant(1, scale)) << v.constant(23, scale)
+        return v.bitcast(v.select(scale < v.constant(2, scale), subnormal, normal), types.float32)
 
     def e4m3(spec, scale):
-        mantissa = scale & constant(7, scale)
-        exponent = (scale >> constant(3, scale)) & constant(15, scale)
-        word = ((exponent + constant(119, scale)) << constant(23, scale)) | (mantissa << constant(20, scale))
-        tiny = convert(mantissa, types.float32)
-        tiny = tiny * constant(2.0**-10, tiny)
-        value = select(exponent == constant(0, scale), tiny, bitcast(word, types.float32))
-        return select(scale == constant(0x7F, scale), constant(0, value), value)
+        mantissa = scale & v.constant(7, scale)
+        exponent = (scale >> v.constant(3, scale)) & v.constant(15, scale)
+        word = ((exponent + v.constant(119, scale)) << v.constant(23, scale)) | (mantissa << v.constant(20, scale))
+        tiny = v.convert(mantissa, types.float32)
+        tiny = tiny * v.constant(2.0**-10, tiny)
+        value = v.select(exponent == v.constant(0, scale), tiny, v.bitcast(word, types.float32))
+        return v.select(scale == v.constant(0x7F, scale), v.constant(0, value), value)
 
     return power if spec.row.scale == "e8m0" else e4m3
 
@@ -130,4 +123,4 @@ def step_of(spec, scale):
 @njit
 def signed(stored, zero):
     """Return what bytes stand for that are stored with `zero` in addition; those of 8 bits are signed."""
-    return convert(convert(convert(stored - constant(zero, stored), types.int8), types.int32), types.float32)
+    return v.convert(v.convert(v.convert(stored - v.constant(zero, stored), types.int8), types.int32), types.float32)

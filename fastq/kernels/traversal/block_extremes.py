@@ -7,21 +7,8 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    absolute,
-    bitcast,
-    either_nan,
-    even,
-    is_float,
-    is_nan,
-    join,
-    lower,
-    maximum,
-    minimum,
-    odd,
-    upper,
-)
 
 
 class BlockExtremes(NamedTuple):
@@ -41,18 +28,18 @@ def ends_of(x, n):
     if not isinstance(n, types.IntegerLiteral):
         return None
     if x.n == n.literal_value:
-        return lambda x, n: BlockExtremes(x, x, is_nan(x))
+        return lambda x, n: BlockExtremes(x, x, v.is_nan(x))
     if x.n == 2 * n.literal_value:  # one comparison looks at both halves
 
         def of_two(x, n):
-            a, b = lower(x), upper(x)
-            return BlockExtremes(maximum(a, b), minimum(a, b), either_nan(a, b))
+            a, b = v.lower(x), v.upper(x)
+            return BlockExtremes(v.maximum(a, b), v.minimum(a, b), v.either_nan(a, b))
 
         return of_two
 
     def of_more(x, n):
-        a, b = ends_of(lower(x), n), ends_of(upper(x), n)
-        return BlockExtremes(maximum(a.high, b.high), minimum(a.low, b.low), a.nan | b.nan)
+        a, b = ends_of(v.lower(x), n), ends_of(v.upper(x), n)
+        return BlockExtremes(v.maximum(a.high, b.high), v.minimum(a.low, b.low), a.nan | b.nan)
 
     return of_more
 
@@ -70,24 +57,26 @@ def _largest_bits(x, n):
         return None
     bits = types.int32 if x.dtype == types.float32 else types.int64
     if x.n == n.literal_value:
-        return lambda x, n: bitcast(absolute(x), bits)
-    return lambda x, n: maximum(_largest_bits(lower(x), n), _largest_bits(upper(x), n))
+        return lambda x, n: v.bitcast(v.absolute(x), bits)
+    return lambda x, n: v.maximum(_largest_bits(v.lower(x), n), _largest_bits(v.upper(x), n))
 
 
 @specialize
 def _merged(a, b):
     """Compare neighbouring lanes of two registers; return those of a, then those of b, in one."""
-    if is_float(a.types[0]):
+    if v.is_float(a.types[0]):
 
         def ends(a, b):
-            high, low = join(a.high, b.high), join(a.low, b.low)
-            return BlockExtremes(maximum(even(high), odd(high)), minimum(even(low), odd(low)), a.nan | b.nan)
+            high, low = v.join(a.high, b.high), v.join(a.low, b.low)
+            return BlockExtremes(
+                v.maximum(v.even(high), v.odd(high)), v.minimum(v.even(low), v.odd(low)), a.nan | b.nan
+            )
 
         return ends
 
     def magnitudes(a, b):
-        both = join(a.high, b.high)
-        most = maximum(even(both), odd(both))
+        both = v.join(a.high, b.high)
+        most = v.maximum(v.even(both), v.odd(both))
         return BlockExtremes(most, most, False)
 
     return magnitudes

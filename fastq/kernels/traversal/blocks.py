@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    LINE,
-    REGISTER_BITS,
-    Vec,
-    absolute,
-    advance,
-    any_lane,
-    bitcast,
-    bits_of,
-    cast_pointer,
-    constant,
-    count,
-    dtype_of,
-    is_float,
-    is_nan,
-    reduce_max,
-    reduce_min,
-    scratch,
-    select,
-)
 from fastq.kernels.apply import apply_op_prepared, to_compute
+from fastq.kernels.body import rebase
+from fastq.kernels.body.convert import ElementOperands, convert_run
 from fastq.kernels.body.prepared import PREPARED, load_prepared, prepare_lanes
 from fastq.kernels.formulas import (
     compute_type,
@@ -33,15 +16,14 @@ from fastq.kernels.formulas import (
     is_infinite,
 )
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
-from fastq.kernels.operands import ElementOperands, rebase, without_streaming
+from fastq.kernels.operands import without_streaming
 from fastq.kernels.parameters import mark_nan, range_parameters, store_parameters
 from fastq.kernels.spec import compute_lanes, nan_mask, status_of
 from fastq.kernels.traversal.block_extremes import ends_of, magnitudes_of, side_by_side
-from fastq.kernels.traversal.runs import convert_run
 from fastq.kernels.traversal.stores import flush, stage_at, store_tail, streams_if, write_pointer
 
 BLOCK_SIZES = (16, 32, 64, 128)  # elements in a block
-_STAGED = 16 * max(BLOCK_SIZES) * 4 + 2 * LINE  # bytes of as many blocks of float32 as are computed side by side
+_STAGED = 16 * max(BLOCK_SIZES) * 4 + 2 * v.LINE  # bytes of as many blocks of float32 as are computed side by side
 
 
 @njit
@@ -53,10 +35,10 @@ def blocks(spec, operands, args, units):
     """
     operands = rebase(operands, args, units)
     src, dst, scale, zero_point = operands.src, operands.dst, operands.scale, operands.zero_point
-    n, size = count(compute_lanes(spec, scale, 1)), count(block_lanes(spec, src))
-    now, following = scratch(PREPARED, compute_type(spec, scale)), scratch(PREPARED, compute_type(spec, scale))
+    n, size = v.count(compute_lanes(spec, scale, 1)), v.count(block_lanes(spec, src))
+    now, following = v.scratch(PREPARED, compute_type(spec, scale)), v.scratch(PREPARED, compute_type(spec, scale))
     streaming, args = streams_if(spec, dst, args.streaming), without_streaming(args)
-    stage = stage_at(scratch(_STAGED, types.uint8), advance(dst, units.start * size))
+    stage = stage_at(v.scratch(_STAGED, types.uint8), v.advance(dst, units.start * size))
     p, stop, status, ready, out = units.start, units.stop, 0, False, operands
     if p <= stop - n:
         ready, status = _prepare_blocks(spec, operands, args, p, now)
@@ -66,7 +48,7 @@ def blocks(spec, operands, args, units):
             ready, reported = _prepare_blocks(spec, operands, args, p + n, following)
             status |= reported
         if streaming:
-            staged = advance(cast_pointer(write_pointer(stage), dtype_of(dst)), -p * size)
+            staged = v.advance(v.cast_pointer(write_pointer(stage), v.dtype_of(dst)), -p * size)
             out = ElementOperands(src, staged, scale, zero_point)
         if now_ready:
             _convert_blocks(spec, out, p, now)
@@ -74,7 +56,7 @@ def blocks(spec, operands, args, units):
             for k in range(n):
                 status |= _one_block(spec, out, args, p + k)
         if streaming:
-            stage = flush(stage, n * size * bits_of(dst) >> 3)
+            stage = flush(stage, n * size * v.bits_of(dst) >> 3)
         now, following = following, now
         p += n
     store_tail(stage)
@@ -87,7 +69,7 @@ def blocks(spec, operands, args, units):
 @specialize
 def block_lanes(spec, src):
     """Vec type of a whole block."""
-    vec = Vec(src.dtype, spec.block)
+    vec = v.Vec(src.dtype, spec.block)
     return lambda spec, src: vec
 
 
@@ -115,8 +97,8 @@ def reports_nan(spec):
 @specialize
 def value_in_range(spec, x, scale):
     """Convert input lanes for the range, in which NaN that is kept counts as 0.0."""
-    if is_float(x) and spec.nan == "keep":
-        return lambda spec, x, scale: to_compute(spec, select(is_nan(x), constant(0, x), x), scale)
+    if v.is_float(x) and spec.nan == "keep":
+        return lambda spec, x, scale: to_compute(spec, v.select(v.is_nan(x), v.constant(0, x), x), scale)
     return lambda spec, x, scale: to_compute(spec, x, scale)
 
 
@@ -125,7 +107,7 @@ def value_in_range(spec, x, scale):
 
 def _in_register(spec, scale):
     """Return how many numbers of the type to compute in fill a register."""
-    return REGISTER_BITS // computes_in(spec, scale).bitwidth
+    return v.REGISTER_BITS // computes_in(spec, scale).bitwidth
 
 
 @specialize
@@ -138,7 +120,7 @@ def _extremes_of_block(context, k):
     def of_block(context, k):
         spec, src, scale = context
         vec = block_lanes(spec, src)
-        return reduce(convert_lanes(spec, load_elements(src, k * count(vec), vec), scale), n)
+        return reduce(convert_lanes(spec, load_elements(src, k * v.count(vec), vec), scale), n)
 
     return of_block
 
@@ -156,8 +138,8 @@ def min_max_of_blocks(spec, src, scale, p):
         return extremes.low, extremes.high, extremes.nan
 
     def magnitudes(spec, src, scale, p):
-        most = bitcast(_block_extremes((spec, src, scale), p, n).high, dtype)
-        return -most, most, is_nan(most)
+        most = v.bitcast(_block_extremes((spec, src, scale), p, n).high, dtype)
+        return -most, most, v.is_nan(most)
 
     return magnitudes if _needs_magnitude_only(spec) else ends
 
@@ -168,27 +150,27 @@ def _prepare_blocks(spec, operands, args, p, memory):
 
     Return whether all of them can be used so, and the status.
     """
-    n = count(compute_lanes(spec, operands.scale, 1))
+    n = v.count(compute_lanes(spec, operands.scale, 1))
     lo, hi, nans = min_max_of_blocks(spec, operands.src, operands.scale, p)
     scales, zero_points = range_parameters(spec, lo, hi, args, operands.scale)
-    marks = keeps_nan_in_scale(spec) and any_lane(nans)
+    marks = keeps_nan_in_scale(spec) and v.any_lane(nans)
     if marks or not prepare_lanes(spec, scales, zero_points, args, memory, n):
         return False, 0
     store_parameters(spec, operands, p, scales, zero_points)
-    return True, status_of(reports_nan(spec) and any_lane(nans), False)
+    return True, status_of(reports_nan(spec) and v.any_lane(nans), False)
 
 
 @njit
 def _convert_blocks(spec, operands, p, memory):
     """Convert the values of blocks from p on by the prepared scales in memory."""
     src, dst, scale = operands.src, operands.dst, operands.scale
-    vec, n = block_lanes(spec, src), count(compute_lanes(spec, scale, 1))
+    vec, n = block_lanes(spec, src), v.count(compute_lanes(spec, scale, 1))
     # at least the blocks whose ranges are taken next, as those of the blocks from p + n on have been: 2**26 and 2**22
     # float32 in blocks of 128 on two threads of a Zen 4 1.2 and 1.9 times as fast as with 2048 elements
-    ahead = max(2 * n * count(vec), PREFETCH)
+    ahead = max(2 * n * v.count(vec), PREFETCH)
     for k in range(n):
         s = load_prepared(memory, n, k)
-        i = (p + k) * count(vec)
+        i = (p + k) * v.count(vec)
         prefetch_lanes(src, i + ahead, vec)
         x = to_compute(spec, load_elements(src, i, vec), scale)
         store_elements(dst, i, apply_op_prepared(spec, x, s, dst))
@@ -203,31 +185,31 @@ def min_max_of_lanes(spec, x):
     if _needs_magnitude_only(spec):
 
         def magnitude(spec, x):
-            most = reduce_max(absolute(x))
+            most = v.reduce_max(v.absolute(x))
             return -most, most
 
         return magnitude
-    return lambda spec, x: (reduce_min(x), reduce_max(x))
+    return lambda spec, x: (v.reduce_min(x), v.reduce_max(x))
 
 
 @specialize
 def has_nan(x):
     """Whether a lane is NaN."""
-    if is_float(x):
-        return lambda x: any_lane(is_nan(x))
+    if v.is_float(x):
+        return lambda x: v.any_lane(v.is_nan(x))
     return lambda x: False
 
 
 @njit
 def _one_block(spec, operands, args, p):
     vec = block_lanes(spec, operands.src)
-    i = p * count(vec)
+    i = p * v.count(vec)
     x = load_elements(operands.src, i, vec)
-    nan = any_lane(nan_mask(spec, x))
+    nan = v.any_lane(nan_mask(spec, x))
     lo, hi = min_max_of_lanes(spec, value_in_range(spec, x, operands.scale))
     scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
     infinite = is_infinite(scale)
     scale = mark_nan(spec, scale, has_nan(x))
     store_parameters(spec, operands, p, scale, zero_point)
-    convert_run(spec, operands, args, scale, zero_point, i, i + count(vec), PREFETCH)
+    convert_run(spec, operands, args, scale, zero_point, i, i + v.count(vec), PREFETCH)
     return status_of(nan, infinite)

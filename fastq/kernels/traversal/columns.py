@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    LINE,
-    REGISTER_BITS,
-    Vec,
-    address_of,
-    advance,
-    any_lane,
-    bits_of,
-    cast_pointer,
-    count,
-    dtype_of,
-    lane_count,
-    lanes_like,
-    load,
-    maximum,
-    minimum,
-    prefetch,
-    scratch,
-    store,
-)
 from fastq.engine.simd.vector import named_type
 from fastq.kernels.apply import apply_op, to_compute
-from fastq.kernels.body.errors import add_errors
+from fastq.kernels.body import body_of, rebase, reduction_of, with_parameters
 from fastq.kernels.formulas import is_infinite
 from fastq.kernels.load_store import (
     PREFETCH,
@@ -38,24 +19,16 @@ from fastq.kernels.load_store import (
     store_elements,
     stream_elements,
 )
-from fastq.kernels.operands import (
-    ReductionOperands,
-    parameter_bits,
-    pointer_types,
-    rebase,
-    register_lanes,
-    with_parameters,
-)
+from fastq.kernels.operands import parameter_bits, pointer_types, register_lanes
 from fastq.kernels.parameters import (
     count_nan_as_zero,
     load_scale,
     load_zero_point,
     mark_nan,
     range_parameters,
-    store_min_max,
     store_parameters,
 )
-from fastq.kernels.spec import compute_lanes, first_min_max, min_max_identities, nan_mask, parameter_nan_mask, status_of
+from fastq.kernels.spec import compute_lanes, first_min_max, nan_mask, parameter_nan_mask, status_of
 from fastq.kernels.traversal.row_group import converted, rows_at_a_time, visit_group
 from fastq.kernels.traversal.stores import can_stream, elements_to_line, stream_by_lines, streams_row
 from fastq.system import tuning
@@ -70,14 +43,14 @@ def _fewest(operands):
 @specialize
 def fewest_lanes(operands):
     """Vec type of as few elements of the first operand as fill whole bytes in all operands with elements."""
-    vec = Vec(operands.types[0].dtype, _fewest(operands))
+    vec = v.Vec(operands.types[0].dtype, _fewest(operands))
     return lambda operands: vec
 
 
 @specialize
 def quarter_lanes(operands, vec):
     """Vec type of a quarter of the lanes of a Vec type, or of as many as fill whole bytes, if that is more."""
-    quarter = Vec(operands.types[0].dtype, max(lane_count(named_type(vec)) // 4, _fewest(operands)))
+    quarter = v.Vec(operands.types[0].dtype, max(v.lane_count(named_type(vec)) // 4, _fewest(operands)))
     return lambda operands, vec: quarter
 
 
@@ -97,9 +70,9 @@ def columns(spec, operands, args, units):
     Rows of a few elements that have the same parameters are taken as one, of as many as `args.repeat` says.
     """
     # on the stack of this function, which outlives a callee that LLVM does not inline: with NUMBA_DEBUGINFO=1 none is
-    memory = scratch(_MEMORY, types.uint8)
-    page = advance(memory, -address_of(memory) % _PAGE)
-    room = page, advance(page, _ROOM)
+    memory = v.scratch(_MEMORY, types.uint8)
+    page = v.advance(memory, -v.address_of(memory) % _PAGE)
+    room = page, v.advance(page, _ROOM)
     operands = rebase(operands, args, units)
     i, stop, status, most = units.start, units.stop, 0, args.repeat * args.inner
     row = i // args.inner
@@ -143,9 +116,24 @@ def _visit_rows(spec, operands, args, p, i, first, last, width):
 def side_by_side(spec, operands, args, p, rows, room):
     """Operands with what belongs to the columns, parameters from p on, side by side in some room for rows taken as one.
 
-    Minima and maxima begin with those of nothing there, see `merge_rows`.
+    Results begin with those of no elements, see `merge_rows`.
     """
-    return _minima_side_by_side if spec.op == "minmax" else _parameters_side_by_side
+    reduction = reduction_of(operands)
+    if not reduction:
+        return _parameters_side_by_side
+    placed, nothing_like, load, save = reduction.placed, reduction.nothing, reduction.load, reduction.save
+    vec = v.Vec(operands.types[1].dtype, _COPIED)
+
+    def results_side_by_side(spec, operands, args, p, rows, room):
+        if args.repeat == 1:
+            return operands
+        beside = placed(operands, room)
+        nothing = nothing_like(load(beside, 0, vec)[0])
+        for k in range(0, rows * args.inner, _COPIED):
+            save(beside, k, nothing)
+        return beside
+
+    return results_side_by_side
 
 
 @njit
@@ -153,27 +141,27 @@ def _parameters_side_by_side(spec, operands, args, p, rows, room):
     if args.repeat == 1:
         return operands
     scale, zero_point = parameter_bits(operands)
-    _repeat(advance(scale, p), room[0], args.inner, rows)
-    _repeat(advance(zero_point, p), room[1], args.inner, rows)
+    _repeat(v.advance(scale, p), room[0], args.inner, rows)
+    _repeat(v.advance(zero_point, p), room[1], args.inner, rows)
     return with_parameters(operands, room[0], room[1])
 
 
 @njit
 def _repeat(src, room, n, rows):
     """Store the n elements of src `rows` times in succession; up to `_COPIED` more may be written after them."""
-    vec, at, dst = _copied(src), src, cast_pointer(room, dtype_of(src))
+    vec, at, dst = _copied(src), src, v.cast_pointer(room, v.dtype_of(src))
     if _reads_next_page(src, n):
         for k in range(n):
             dst[k] = src[k]
         at = dst
     if n <= _COPIED:  # of 3 elements from a register for 64 rows, 2.5 times as fast
-        some = load(at, 0, vec)
+        some = v.load(at, 0, vec)
         for row in range(rows):
-            store(dst, row * n, some)
+            v.store(dst, row * n, some)
         return
     for row in range(rows):
         for k in range(0, n, _COPIED):
-            store(dst, row * n + k, load(at, k, vec))
+            v.store(dst, row * n + k, v.load(at, k, vec))
 
 
 @njit
@@ -182,56 +170,44 @@ def _reads_next_page(where, n):
 
     That page may be unmapped.
     """
-    size = bits_of(where) // 8
-    end, whole = address_of(where) + n * size, address_of(where) + -(-n // _COPIED) * _COPIED * size
+    size = v.bits_of(where) // 8
+    end, whole = v.address_of(where) + n * size, v.address_of(where) + -(-n // _COPIED) * _COPIED * size
     return (end - 1) // _PAGE != (whole - 1) // _PAGE
 
 
 @specialize
 def _copied(where):
     """Vec type of as many elements of a pointer as are copied at a time."""
-    vec = Vec(where.dtype, _COPIED)
+    vec = v.Vec(where.dtype, _COPIED)
     return lambda where: vec
-
-
-@njit
-def _minima_side_by_side(spec, operands, args, p, rows, room):
-    if args.repeat == 1:
-        return operands
-    lo, hi = cast_pointer(room[0], dtype_of(operands.lo)), cast_pointer(room[1], dtype_of(operands.lo))
-    lo_of_none, hi_of_none = min_max_identities(load(lo, 0, _copied(lo)))
-    for k in range(0, rows * args.inner, _COPIED):
-        store(lo, k, lo_of_none)
-        store(hi, k, hi_of_none)
-    return ReductionOperands(operands.src, lo, hi)
 
 
 @specialize
 def merge_rows(spec, operands, args, p, rows, beside):
-    """Merge minima and maxima of rows side by side into those from p on."""
-    if spec.op != "minmax":
+    """Merge the results of rows side by side into those from p on."""
+    reduction = reduction_of(operands)
+    if not reduction:
         return lambda spec, operands, args, p, rows, beside: None
+    load, save, merged, one = reduction.load, reduction.save, reduction.merge, operands.types[1].dtype
+    vec = v.Vec(one, _COPIED)
 
     def merge(spec, operands, args, p, rows, beside):
         if args.repeat == 1:
             return
-        n, lo, hi = args.inner, beside.lo, beside.hi
-        half = rows // 2
-        vec = _copied(lo)
+        n, half = args.inner, rows // 2
         while rows == 2 * half and half * n % _COPIED == 0:
             for k in range(0, half * n, _COPIED):
-                store(lo, k, minimum(load(lo, half * n + k, vec), load(lo, k, vec)))
-                store(hi, k, maximum(load(hi, half * n + k, vec), load(hi, k, vec)))
+                both = load(beside, half * n + k, vec), load(beside, k, vec)
+                save(beside, k, merged(*both))
             rows, half = half, half // 2
         for k in range(0, n, _COPIED):
-            los, his = load(lo, k, vec), load(hi, k, vec)
+            state = load(beside, k, vec)
             for row in range(1, rows):
-                los, his = minimum(load(lo, row * n + k, vec), los), maximum(load(hi, row * n + k, vec), his)
-            store(lo, k, los)
-            store(hi, k, his)
+                state = merged(load(beside, row * n + k, vec), state)
+            save(beside, k, state)
         for k in range(n):
-            operands.lo[p + k] = minimum(lo[k], operands.lo[p + k])
-            operands.hi[p + k] = maximum(hi[k], operands.hi[p + k])
+            state = merged(load(beside, k, one), load(operands, p + k, one))
+            save(operands, p + k, state)
 
     return merge
 
@@ -270,15 +246,15 @@ def column_ranges(spec, operands, args, units):
 @specialize
 def visit(spec, operands, args, p, i, end):
     """Visit i..end, a piece of one row; element j has parameter p + j."""
-    return _compare if spec.op == "compare" else _visit_row
+    return body_of(operands).row or _visit_row
 
 
 @njit
 def _visit_row(spec, operands, args, p, i, end):
     """Visit i..end in registers, the last of which may overlap the one before; return the status."""
     vec = register_lanes(operands)
-    n, quarter = count(vec), quarter_lanes(operands, vec)
-    if end - i < count(quarter):
+    n, quarter = v.count(vec), quarter_lanes(operands, vec)
+    if end - i < v.count(quarter):
         return _visit_few(spec, operands, args, p, i, end, fewest_lanes(operands))
     if end - i < n:
         return _visit_few(spec, operands, args, p, i, end, quarter)
@@ -291,7 +267,7 @@ def _visit_row(spec, operands, args, p, i, end):
     while i < last:
         i = min(i + n, last)
         nans = nans | visit_lanes(spec, operands, args, p, i, vec)
-    return status_of(found | any_lane(nans), False)
+    return status_of(found | v.any_lane(nans), False)
 
 
 @njit
@@ -299,27 +275,28 @@ def _visit_few(spec, operands, args, p, i, end, vec):
     """Visit i..end, as many at a time as `vec` has lanes; the last ones may be visited twice."""
     nan = False
     while i < end:
-        i = min(i, end - count(vec))
-        nan |= any_lane(visit_lanes(spec, operands, args, p, i, vec))
-        i += count(vec)
+        i = min(i, end - v.count(vec))
+        nan |= v.any_lane(visit_lanes(spec, operands, args, p, i, vec))
+        i += v.count(vec)
     return status_of(nan, False)
 
 
 @specialize
 def visit_lanes(spec, operands, args, p, i, vec):
     """Visit the lanes from i on; return a mask of those with a NaN to report."""
-    return _merge_min_max if spec.op == "minmax" else _by_parameters
+    reduction = reduction_of(operands)
+    if not reduction:
+        return _by_parameters
+    load, add, finish = reduction.load, reduction.add, reduction.finish
 
+    def reduce(spec, operands, args, p, i, vec):
+        v.prefetch(operands.src, i + PREFETCH)
+        x = load_elements(operands.src, i, vec)
+        nans = nan_mask(spec, x)
+        finish(operands, p + i, add(x, load(operands, p + i, vec)), nans)
+        return nans
 
-@njit
-def _merge_min_max(spec, operands, args, p, i, vec):
-    """Merge the lanes from i on into the minima and maxima of their columns."""
-    prefetch(operands.src, i + PREFETCH)
-    x, p = load_elements(operands.src, i, vec), p + i
-    los = load(operands.lo, p, lanes_like(vec, operands.lo))
-    his = load(operands.hi, p, lanes_like(vec, operands.hi))
-    store_min_max(operands, p, minimum(x, los), maximum(x, his), nan_mask(spec, x))
-    return nan_mask(spec, x)
+    return reduce
 
 
 @njit
@@ -347,7 +324,7 @@ _stream_lines = stream_by_lines(_convert_lanes)
 @specialize
 def stream_row(spec, operands, args, p, i, end, vec):
     """Write i..end past the cache, or up to the last whole line; where that ended, and whether a NaN is reported."""
-    if spec.op == "minmax":
+    if reduction_of(operands):
         return lambda spec, operands, args, p, i, end, vec: (i, False)
 
     def stream(spec, operands, args, p, i, end, vec):
@@ -358,23 +335,18 @@ def stream_row(spec, operands, args, p, i, end, vec):
     return stream
 
 
-@njit
-def _compare(spec, operands, args, p, i, end):
-    return add_errors(spec, operands, args, p + i, i, end)
-
-
 # --- range and values in one pass: columns of a block ----------------------------------------------------------------
 
 COLUMN_REGISTERS = 4  # registers side by side: rows are read 256 bytes at a time, which keeps the prefetchers going
-COLUMN_BYTES = COLUMN_REGISTERS * REGISTER_BITS // 8
+COLUMN_BYTES = COLUMN_REGISTERS * v.REGISTER_BITS // 8
 
 
 @njit
 def block_columns(spec, operands, args, units):
     """Quantize (or fake quantize) units start..stop, each some columns of one block; the first block's come first."""
     operands = rebase(operands, args, units)
-    vec = lanes_like(compute_lanes(spec, operands.scale, COLUMN_REGISTERS), operands.src)
-    quarter, few, n = quarter_lanes(operands, vec), fewest_lanes(operands), count(vec)
+    vec = v.lanes_like(compute_lanes(spec, operands.scale, COLUMN_REGISTERS), operands.src)
+    quarter, few, n = quarter_lanes(operands, vec), fewest_lanes(operands), v.count(vec)
     across = (args.inner + n - 1) // n
     infinite, nan = False, False
     for unit in range(units.start, units.stop):
@@ -386,7 +358,7 @@ def block_columns(spec, operands, args, units):
         end = min(column + n, args.inner)
         if args.inner >= n:
             found = _quantize_piece(spec, operands, args, p, first, rows, column, end, vec)
-        elif args.inner >= count(quarter):
+        elif args.inner >= v.count(quarter):
             found = _quantize_piece(spec, operands, args, p, first, rows, column, end, quarter)
         else:
             found = _quantize_piece(spec, operands, args, p, first, rows, column, end, few)
@@ -399,17 +371,17 @@ def _quantize_piece(spec, operands, args, p, first, rows, column, end, vec):
     """Quantize the columns up to `end`, as many at a time as `vec` has lanes; the last ones may be done twice."""
     nan, infinite = False, False
     while column < end:
-        column = min(column, end - count(vec))
+        column = min(column, end - v.count(vec))
         found = _quantize_columns(spec, operands, args, p, first, rows, column, vec)
         nan, infinite = nan | found[0], infinite | found[1]
-        column += count(vec)
+        column += v.count(vec)
     return nan, infinite
 
 
 @specialize
 def store_piece(spec, dst, i, y, streaming):
     """Store y to dst[i] onwards, past the cache if asked for and they are whole lines of their own."""
-    if not can_stream(spec, dst) or y.n * dst.dtype.bitwidth % (8 * LINE):
+    if not can_stream(spec, dst) or y.n * dst.dtype.bitwidth % (8 * v.LINE):
         return lambda spec, dst, i, y, streaming: store_elements(dst, i, y)
 
     def store_either(spec, dst, i, y, streaming):
@@ -430,12 +402,12 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     nans = parameter_nan_mask(spec, x)
     for _ in range(rows):
         x = load_elements(src, i, vec)
-        los, his = minimum(x, los), maximum(x, his)
+        los, his = v.minimum(x, los), v.maximum(x, his)
         nans = nans | parameter_nan_mask(spec, x)
         i += args.inner
     los, his = count_nan_as_zero(spec, los, his, nans)
     scales, zero_points = range_parameters(spec, los, his, args, operands.scale)
-    infinite = any_lane(is_infinite(scales))
+    infinite = v.any_lane(is_infinite(scales))
     scales = mark_nan(spec, scales, nans)
     store_parameters(spec, operands, p * args.inner + column, scales, zero_points)
     i = first * args.inner + column
@@ -444,12 +416,12 @@ def _quantize_columns(spec, operands, args, p, first, rows, column, vec):
     streaming = args.streaming and elements_to_line(dst, i) == 0 and elements_to_line(dst, i + args.inner) == 0
     for _ in range(rows):
         x = load_elements(src, i, vec)
-        prefetch_lanes(src, i + count(vec), vec)  # the columns of the next unit: else memory idles meanwhile
+        prefetch_lanes(src, i + v.count(vec), vec)  # the columns of the next unit: else memory idles meanwhile
         nans = nans | nan_mask(spec, x)
         y = apply_op(spec, to_compute(spec, x, operands.scale), scales, zero_points, args, dst)
         store_piece(spec, dst, i, y, streaming)
         i += args.inner
-    return any_lane(nans), infinite
+    return v.any_lane(nans), infinite
 
 
 # --- parameters alone -------------------------------------------------------------------------------------------------
@@ -468,7 +440,7 @@ def many_ranges(spec, operands, args, units):
     It takes twice as long to compile.
     """
     vec, few = register_lanes(operands), fewest_lanes(operands)
-    whole = units.stop - (units.stop - units.start) % count(vec)
+    whole = units.stop - (units.stop - units.start) % v.count(vec)
     infinite = _convert_ranges(spec, operands, args, units.start, whole, vec)
     return status_of(False, infinite | _convert_ranges(spec, operands, args, whole, units.stop, few))
 
@@ -477,22 +449,31 @@ def many_ranges(spec, operands, args, units):
 def _convert_ranges(spec, operands, args, start, stop, vec):
     """Convert ranges start..stop, as many at a time as there are lanes; return whether any scale is infinite."""
     infinite = False
-    for p in range(start, stop, count(vec)):
-        lo, hi = load(operands.lo, p, vec), load(operands.hi, p, vec)
+    for p in range(start, stop, v.count(vec)):
+        lo, hi = v.load(operands.lo, p, vec), v.load(operands.hi, p, vec)
         scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
         store_parameters(spec, operands, p, scale, zero_point)
-        infinite |= any_lane(is_infinite(scale))
+        infinite |= v.any_lane(is_infinite(scale))
     return infinite
 
 
 @njit
 def merge_partials(spec, operands, args, units):
-    """Merge minima and maxima start..stop of all partial results into the first partial result."""
-    los, his = operands.lo, operands.hi
-    for p in range(units.start, units.stop):
-        lo, hi = los[p], his[p]
-        for part in range(1, args.partials):
-            k = part * args.partial_stride + p
-            lo, hi = minimum(los[k], lo), maximum(his[k], hi)
-        los[p], his[p] = lo, hi
+    """Merge results start..stop of all partial results into the first partial result."""
+    _merge_slots(operands, args, units.start, units.stop)
     return 0
+
+
+@specialize
+def _merge_slots(operands, args, start, stop):
+    reduction, one = reduction_of(operands), operands.types[0].dtype
+    load, save, merged = reduction.load, reduction.save, reduction.merge
+
+    def merge(operands, args, start, stop):
+        for p in range(start, stop):
+            state = load(operands, p, one)
+            for part in range(1, args.partials):
+                state = merged(load(operands, part * args.partial_stride + p, one), state)
+            save(operands, p, state)
+
+    return merge

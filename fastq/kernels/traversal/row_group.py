@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import any_lane, count, lanes_like, load, maximum, minimum
 from fastq.kernels.apply import apply_op, to_compute
+from fastq.kernels.body import body_of, reduction_of
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes, store_elements
 from fastq.kernels.operands import pointer_types, register_lanes
-from fastq.kernels.parameters import load_scale, load_zero_point, store_min_max
+from fastq.kernels.parameters import load_scale, load_zero_point
 from fastq.kernels.spec import nan_mask, nan_mask_of_two
 from fastq.kernels.traversal.stores import streams_row
 from fastq.system import tuning
@@ -29,17 +30,18 @@ def rows_at_a_time(spec, operands, args, elements, width):
     one faster, but for so many columns that their scales, or minima and maxima, outgrow a cache of the first level:
     these are read once for a group. Rows that are streamed come one by one.
     """
-    if spec.op == "compare":
+    if body_of(operands).row:
         return lambda spec, operands, args, elements, width: 1
-    in_cache = _GROUP_ROWS if spec.op in ("minmax", "dequantize") else 1
-    wide, kept = (_WIDE_GROUP_ROWS, "src") if spec.op == "minmax" else (_GROUP_ROWS, "scale")
+    reduces = reduction_of(operands) is not None
+    in_cache = _GROUP_ROWS if reduces or spec.op == "dequantize" else 1
+    wide, kept = (_WIDE_GROUP_ROWS, "src") if reduces else (_GROUP_ROWS, "scale")
     bits = pointer_types(operands)[kept].dtype.bitwidth
 
     def rows(spec, operands, args, elements, width):
         group = in_cache
         if args.outgrows_cache:
             group = wide if width * bits >= 8 * _WIDE_ROW and not streams_row(spec, operands, args, 0, width) else 1
-        return group if elements >= group * width and width >= count(register_lanes(operands)) else 1
+        return group if elements >= group * width and width >= v.count(register_lanes(operands)) else 1
 
     return rows
 
@@ -50,9 +52,9 @@ def visit_group(spec, operands, args, p, i, end, step, rows):
 
     The first has elements i..end; element j of it has parameter p + j. Return whether there was a NaN to report.
     """
-    if spec.op == "compare":
+    if body_of(operands).row:
         return lambda spec, operands, args, p, i, end, step, rows: False
-    if spec.op != "minmax":
+    if not reduction_of(operands):
         return lambda spec, operands, args, p, i, end, step, rows: _visit(
             spec, operands, args, p, i, end, step, _GROUP_ROWS
         )
@@ -69,33 +71,33 @@ def visit_group(spec, operands, args, p, i, end, step, rows):
 def _visit(spec, operands, args, p, i, end, step, rows):
     vec, nan = register_lanes(operands), False
     while i < end:
-        i = min(i, end - count(vec))
+        i = min(i, end - v.count(vec))
         for r in range(rows):
             prefetch_lanes(operands.src, i + r * step + GROUP_PREFETCH, vec)
-        nan |= any_lane(_piece(spec, operands, args, p, i, vec, step, rows))
-        i += count(vec)
+        nan |= v.any_lane(_piece(spec, operands, args, p, i, vec, step, rows))
+        i += v.count(vec)
     return nan
 
 
 @specialize
 def _piece(spec, operands, args, p, i, vec, step, rows):
     """Visit the lanes from i on of all rows; return a mask of those with a NaN to report."""
-    return _merge_min_max if spec.op == "minmax" else _by_parameters
+    reduction = reduction_of(operands)
+    if not reduction:
+        return _by_parameters
+    load, add, finish = reduction.load, reduction.add, reduction.finish
 
+    def reduce(spec, operands, args, p, i, vec, step, rows):
+        src, state = operands.src, load(operands, p + i, vec)
+        nans = nan_mask_of_two(spec, state[0], state[-1])
+        for r in range(0, rows, 2):
+            x, y = load_elements(src, i + r * step, vec), load_elements(src, i + (r + 1) * step, vec)
+            state = add(y, add(x, state))
+            nans = nans | nan_mask_of_two(spec, x, y)
+        finish(operands, p + i, state, nans)
+        return nans
 
-@njit
-def _merge_min_max(spec, operands, args, p, i, vec, step, rows):
-    """Merge the lanes from i on of all rows into the minima and maxima of their columns."""
-    src, p = operands.src, p + i
-    los = load(operands.lo, p, lanes_like(vec, operands.lo))
-    his = load(operands.hi, p, lanes_like(vec, operands.hi))
-    nans = nan_mask_of_two(spec, los, his)
-    for r in range(0, rows, 2):
-        x, y = load_elements(src, i + r * step, vec), load_elements(src, i + (r + 1) * step, vec)
-        los, his = minimum(y, minimum(x, los)), maximum(y, maximum(x, his))
-        nans = nans | nan_mask_of_two(spec, x, y)
-    store_min_max(operands, p, los, his, nans)
-    return nans
+    return reduce
 
 
 @njit

@@ -4,34 +4,13 @@ from __future__ import annotations
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    LINE,
-    Vec,
-    advance,
-    any_lane,
-    bits_of,
-    cast_pointer,
-    count,
-    dtype_of,
-    full,
-    lanes_like,
-    load,
-    load_square,
-    maximum,
-    minimum,
-    prefetch,
-    scratch,
-    square_lanes,
-    store,
-    store_rows,
-    transpose,
-)
+from fastq.kernels.body import rebase, reduction_of, visit_run, with_parameters
 from fastq.kernels.load_store import PREFETCH, load_elements
-from fastq.kernels.operands import parameter_bits, rebase, with_parameters
-from fastq.kernels.parameters import store_min_max
+from fastq.kernels.operands import parameter_bits
 from fastq.kernels.spec import nan_mask, status_of
-from fastq.kernels.traversal import columns, runs
+from fastq.kernels.traversal import columns
 
 # Elements of a run at most, which fill no register, but for `compare`. One thread of a Zen 5, 2**20 elements, beside
 # runs one by one: float32 of 2, 4, 8, 12 elements by given parameters 2.9, 3.4, 1.7, 2.4 times as fast, decoded 2.3,
@@ -48,14 +27,14 @@ _ROOM = 8 * (RUNS_TOGETHER * LONGEST + _SPREAD)  # bytes of the scales, or zero 
 @njit
 def short_runs(spec, operands, args, units):
     """Visit elements start..stop, `args.repeat` runs at a time; src and dst hold the elements from `origin` on."""
-    memory = scratch(_ROOM, types.uint8), scratch(_ROOM, types.uint8)
+    memory = v.scratch(_ROOM, types.uint8), v.scratch(_ROOM, types.uint8)
     return _visit(spec, rebase(operands, args, units), args, units.start, units.stop, memory)
 
 
 @specialize
 def _visit(spec, operands, args, start, stop, memory):
     """Visit elements start..stop; return the status."""
-    return _reduce if spec.op == "minmax" else _convert
+    return _reduce if reduction_of(operands) else _convert
 
 
 # --- parameters for each element --------------------------------------------------------------------------------------
@@ -79,29 +58,32 @@ def _convert(spec, operands, args, i, stop, memory):
 def _spread(operands, size, p, many, memory):
     """Operands with the parameters of so many runs from p on, each as often as a run has elements."""
     scale, zero_point = parameter_bits(operands)
-    scales, zero_points = cast_pointer(memory[0], dtype_of(scale)), cast_pointer(memory[1], dtype_of(zero_point))
+    scales, zero_points = (
+        v.cast_pointer(memory[0], v.dtype_of(scale)),
+        v.cast_pointer(memory[1], v.dtype_of(zero_point)),
+    )
     for k in range(many):  # what is written too much, the next run writes over
-        store(scales, k * size, full(scale[p + k], _spread_lanes(scale)))
-        store(zero_points, k * size, full(zero_point[p + k], _spread_lanes(zero_point)))
+        v.store(scales, k * size, v.full(scale[p + k], _spread_lanes(scale)))
+        v.store(zero_points, k * size, v.full(zero_point[p + k], _spread_lanes(zero_point)))
     return with_parameters(operands, scales, zero_points)
 
 
 @specialize
 def _spread_lanes(where):
     """Vec type of as many elements of a pointer as are written at a time."""
-    vec = Vec(where.dtype, _SPREAD)
+    vec = v.Vec(where.dtype, _SPREAD)
     return lambda where: vec
 
 
-# --- minimum and maximum ----------------------------------------------------------------------------------------------
+# --- reductions -------------------------------------------------------------------------------------------------------
 
 
 @njit
 def _reduce(spec, operands, args, i, stop, memory):
-    """Merge elements into the minima and maxima of their runs, as many at a time as a square has rows."""
+    """Merge elements into the results of their runs, as many at a time as a square has rows."""
     size, status = args.block, 0
     vec = _lanes_of_square(operands.src)
-    n = count(vec)
+    n = v.count(vec)
     while i < stop:
         run = i // size
         if i == run * size and i + (n - 1) * size + max(n, size) <= stop:
@@ -109,7 +91,7 @@ def _reduce(spec, operands, args, i, stop, memory):
             i += n * size
         else:
             end = min((run + 1) * size, stop)
-            status |= runs.visit(spec, operands, args, run, i, end)
+            status |= visit_run(spec, operands, args, run, i, end)
             i = end
     return status
 
@@ -117,42 +99,46 @@ def _reduce(spec, operands, args, i, stop, memory):
 @specialize
 def _lanes_of_square(src):
     """Vec type of elements of which as many are transposed in registers."""
-    vec = square_lanes(src.dtype)
+    vec = v.square_lanes(src.dtype)
     return lambda src: vec
 
 
-@njit
+@specialize
 def _merge_runs(spec, operands, p, i, size, vec, memory):
-    """Merge as many runs from i on as `vec` has lanes into the minima and maxima from p on."""
-    n, step = count(vec), 0
-    los = load(operands.lo, p, lanes_like(vec, operands.lo))
-    his = load(operands.hi, p, lanes_like(vec, operands.hi))
-    nans = nan_mask(spec, los)
-    line = LINE * 8 // bits_of(operands.src)
-    if size >= line:  # which the CPU does not fetch ahead: runs of 24 float32, 2**25 elements, 1.4 times as fast
-        for k in range(0, n * size, line):
-            prefetch(operands.src, i + k + PREFETCH)
-    while step < size:  # some elements of each run; the last ones may overlap those before
-        step = max(min(step, size - n), 0)
-        columns_of_runs = _transposed(operands.src, i + step, size, vec, memory)
-        for j in range(min(n, size)):
-            x = load_elements(columns_of_runs, j * n, vec)
-            nans = nans | nan_mask(spec, x)
-            los, his = minimum(x, los), maximum(x, his)
-        step += n
-    store_min_max(operands, p, los, his, nans)
-    return status_of(any_lane(nans), False)
+    """Merge as many runs from i on as `vec` has lanes into the results from p on."""
+    reduction = reduction_of(operands)
+    load, add, finish = reduction.load, reduction.add, reduction.finish
+
+    def merge(spec, operands, p, i, size, vec, memory):
+        n, step, state = v.count(vec), 0, load(operands, p, vec)
+        nans = nan_mask(spec, state[0])
+        line = v.LINE * 8 // v.bits_of(operands.src)
+        if size >= line:  # which the CPU does not fetch ahead: runs of 24 float32, 2**25 elements, 1.4 times as fast
+            for k in range(0, n * size, line):
+                v.prefetch(operands.src, i + k + PREFETCH)
+        while step < size:  # some elements of each run; the last ones may overlap those before
+            step = max(min(step, size - n), 0)
+            columns_of_runs = _transposed(operands.src, i + step, size, vec, memory)
+            for j in range(min(n, size)):
+                x = load_elements(columns_of_runs, j * n, vec)
+                nans = nans | nan_mask(spec, x)
+                state = add(x, state)
+            step += n
+        finish(operands, p, state, nans)
+        return status_of(v.any_lane(nans), False)
+
+    return merge
 
 
 @specialize
 def _transposed(src, i, step, vec, memory):
     """Write a square whose rows begin `step` elements apart, from src[i] on, to memory column by column; a pointer."""
     bits, kind = types.Integer.from_bitwidth(src.dtype.bitwidth, False), src.dtype
-    lanes, size = Vec(bits, vec.instance_type.n), src.dtype.bitwidth // 8
+    lanes, size = v.Vec(bits, vec.instance_type.n), src.dtype.bitwidth // 8
 
     def transposed(src, i, step, vec, memory):
-        rows = load_square(cast_pointer(advance(src, i), bits), step * size, lanes)
-        store_rows(cast_pointer(memory, bits), count(vec) * size, transpose(rows))
-        return cast_pointer(memory, kind)
+        rows = v.load_square(v.cast_pointer(v.advance(src, i), bits), step * size, lanes)
+        v.store_rows(v.cast_pointer(memory, bits), v.count(vec) * size, v.transpose(rows))
+        return v.cast_pointer(memory, kind)
 
     return transposed

@@ -7,22 +7,8 @@ from typing import Any, NamedTuple
 
 from numba import types
 
+from fastq.engine import simd as v
 from fastq.engine.jit import njit, specialize
-from fastq.engine.simd import (
-    GRANULE,
-    LINE,
-    Vec,
-    address_of,
-    advance,
-    any_lane,
-    bits_of,
-    cast_pointer,
-    count,
-    lanes_of_line,
-    load,
-    store,
-    stream_granules,
-)
 from fastq.kernels.load_store import group_of, in_granules, store_elements, stream_elements
 from fastq.kernels.operands import pointer_types
 
@@ -46,7 +32,7 @@ def streams_if(spec, dst, streaming):
 @njit
 def elements_to_line(where, index):
     """Return how many elements ``where[index]`` is before the beginning of a cache line."""
-    return -address_of(advance(where, index)) % LINE * 8 // bits_of(where)
+    return -v.address_of(v.advance(where, index)) % v.LINE * 8 // v.bits_of(where)
 
 
 @specialize
@@ -57,8 +43,8 @@ def is_whole_lines(src, dst, i, end):
     """
 
     def is_whole(src, dst, i, end):
-        begins_granule = address_of(advance(dst, i)) % GRANULE == 0
-        return begins_granule and (end - i) % count(lanes_of_line(src, dst)) == 0
+        begins_granule = v.address_of(v.advance(dst, i)) % v.GRANULE == 0
+        return begins_granule and (end - i) % v.count(v.lanes_of_line(src, dst)) == 0
 
     return is_whole if in_granules(dst.dtype) else lambda src, dst, i, end: False
 
@@ -86,22 +72,22 @@ def stream_by_lines(piece: Callable[..., Any]):
 
     @njit
     def stream_all(spec, context, src, dst, i, end, vec):
-        line = lanes_of_line(src, dst)
+        line = v.lanes_of_line(src, dst)
         first = i if is_whole_lines(src, dst, i, end) else i + elements_to_line(dst, i)
-        if first + count(line) > end or first % group_of(src) != 0:  # packed codes are read from whole bytes on
+        if first + v.count(line) > end or first % group_of(src) != 0:  # packed codes are read from whole bytes on
             return i, False
         found = False
         while i < first:
             y, reported = piece(context, i, vec)
             store_elements(dst, i, y)
-            found |= any_lane(reported)
-            i += count(vec)
+            found |= v.any_lane(reported)
+            i += v.count(vec)
         i = first
-        while i <= end - count(line):
+        while i <= end - v.count(line):
             y, reported = piece(context, i, line)
             stream_elements(dst, i, y)
-            found |= any_lane(reported)
-            i += count(line)
+            found |= v.any_lane(reported)
+            i += v.count(line)
         return i, found
 
     @specialize
@@ -120,8 +106,8 @@ def stream_by_lines(piece: Callable[..., Any]):
 # bytes after a line, so what is loaded from the stack is what one store wrote: a load of two stores waits for both.
 # 2**25 int8 to float32 in blocks of 32 and Q8_0 on one thread of a Zen 4, beside whole lines: 1.6 and 2.4 times as
 # fast.
-_LINE, _GRANULE = Vec(types.uint8, LINE), Vec(types.uint8, GRANULE)
-FLUSH_BYTES = 16 * LINE  # bytes that are written at a time
+_LINE, _GRANULE = v.Vec(types.uint8, v.LINE), v.Vec(types.uint8, v.GRANULE)
+FLUSH_BYTES = 16 * v.LINE  # bytes that are written at a time
 
 
 class StagingBuffer(NamedTuple):
@@ -136,15 +122,15 @@ class StagingBuffer(NamedTuple):
 @njit
 def stage_at(memory, dst):
     """Return an empty buffer for what goes to dst; memory has room for two lines more than are staged at a time."""
-    target = cast_pointer(dst, types.uint8)
-    past = address_of(target) % GRANULE
-    return StagingBuffer(memory, advance(target, -past), past, past)
+    target = v.cast_pointer(dst, types.uint8)
+    past = v.address_of(target) % v.GRANULE
+    return StagingBuffer(memory, v.advance(target, -past), past, past)
 
 
 @njit
 def write_pointer(stage):
     """Return where the next bytes are to be written."""
-    return advance(stage.memory, stage.filled)
+    return v.advance(stage.memory, stage.filled)
 
 
 @njit
@@ -153,16 +139,16 @@ def flush(stage, added):
     memory, target, first, filled = stage.memory, stage.target, stage.first, stage.filled + added
     k = 0
     if first > 0:  # the first granule is not all ours
-        store(target, first, load(memory, first, _GRANULE))
-        k = GRANULE
-    while k <= filled - LINE:
-        stream_granules(target, k, load(memory, k, _LINE))
-        k += LINE
-    while k <= filled - GRANULE:
-        stream_granules(target, k, load(memory, k, _GRANULE))
-        k += GRANULE
-    store(memory, 0, load(memory, k, _GRANULE))
-    return StagingBuffer(memory, advance(target, k), 0, filled - k)
+        v.store(target, first, v.load(memory, first, _GRANULE))
+        k = v.GRANULE
+    while k <= filled - v.LINE:
+        v.stream_granules(target, k, v.load(memory, k, _LINE))
+        k += v.LINE
+    while k <= filled - v.GRANULE:
+        v.stream_granules(target, k, v.load(memory, k, _GRANULE))
+        k += v.GRANULE
+    v.store(memory, 0, v.load(memory, k, _GRANULE))
+    return StagingBuffer(memory, v.advance(target, k), 0, filled - k)
 
 
 @njit

@@ -55,7 +55,7 @@ def test_inspected_by_numbas_own_means():
 def test_calls_from_compiled_code_are_in_a_table_of_their_own():
     @jit.njit
     def inner(x, k):
-        return x + k
+        return x + k if x else k
 
     @jit.njit
     def outer(x):

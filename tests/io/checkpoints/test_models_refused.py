@@ -93,7 +93,7 @@ def _nan(folder):
     _spoil(folder, np.nan)
 
 
-@damage("v_proj can't be quantized: x has infinite values")
+@damage("v_proj can't be quantized: x has 1 infinite values: their range has no scale; --ignore")
 def _infinite(folder):
     _spoil(folder, -np.inf)
 

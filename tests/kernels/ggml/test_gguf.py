@@ -423,17 +423,20 @@ LOOP, FIELDS = "ggml/blocks32.py", "ggml/fields.py"
 MUTANTS = {
     "a half for the float before it": ("Q8_0", [(LOOP, "0x3EFFFFFF", "0x3F000000")]),
     "any sign for the first": ("Q4_0", [(LOOP, " & at & -at) != 0", " & at) != 0")]),
-    "the last sign for the first": ("Q5_0", [(LOOP, "if any_lane(s.high == -s.low):", "if any_lane(s.high < s.low):")]),
+    "the last sign for the first": (
+        "Q5_0",
+        [(LOOP, "if v.any_lane(s.high == -s.low):", "if v.any_lane(s.high < s.low):")],
+    ),
     "one rounding for two": (
         "Q4_0",
-        [
-            (LOOP, "    full_like,\n", "    fma,\n    full_like,\n"),
-            (LOOP, "x * inverse + shift,", "fma(x, inverse, shift),"),
-        ],
+        [(LOOP, "x * inverse + shift,", "v.fma(x, inverse, shift),")],
     ),
-    "codes not clamped": ("Q5_0", [(LOOP, "minimum(x * inverse + shift, constant(most, x))", "x * inverse + shift")]),
-    "reciprocal left infinite": ("Q4_1", [(LOOP, "select(usable, inverse, zero), shift_of", "inverse, shift_of")]),
-    "NaN passed over": ("Q4_1", [(LOOP, "any_lane(p.refused | extremes.nan)", "any_lane(p.refused)")]),
+    "codes not clamped": (
+        "Q5_0",
+        [(LOOP, "v.minimum(x * inverse + shift, v.constant(most, x))", "x * inverse + shift")],
+    ),
+    "reciprocal left infinite": ("Q4_1", [(LOOP, "v.select(usable, inverse, zero), shift_of", "inverse, shift_of")]),
+    "NaN passed over": ("Q4_1", [(LOOP, "v.any_lane(p.refused | extremes.nan)", "v.any_lane(p.refused)")]),
     "neighbours share a byte": (
         "Q4_0",
         [(FIELDS, "(group * field.parts + k) * field.stride + i", "(group * field.stride + i) * field.parts + k")],

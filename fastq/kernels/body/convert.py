@@ -1,0 +1,353 @@
+"""Convert elements: by given scales and zero points, or by those of their own range; a run, or short runs together."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fastq.engine import simd as v
+from fastq.engine.jit import njit, specialize
+from fastq.kernels.apply import apply_op, apply_op_prepared, to_compute
+from fastq.kernels.body import BODIES, Body, batch_size
+from fastq.kernels.body.min_max import min_max, min_max_of_run
+from fastq.kernels.body.prepared import FIELD, PREPARED, load_prepared, prepare_lanes
+from fastq.kernels.formulas import compute_type, computes_in, is_infinite, needs_division, prepare_scale
+from fastq.kernels.load_store import group_of, load_elements, prefetch_distance, prefetch_lanes, store_elements
+from fastq.kernels.operands import register_lanes
+from fastq.kernels.parameters import (
+    count_nan_as_zero,
+    load_scale,
+    load_zero_point,
+    mark_nan,
+    range_parameters,
+    store_first_parameters,
+    store_parameters,
+)
+from fastq.kernels.spec import compute_lanes, nan_mask, nan_mask_of_two, parameter_type, status_of
+from fastq.kernels.traversal.geometry import (
+    batch_length,
+    blocks_left,
+    left_after_run,
+    row_end_of,
+    runs_until,
+    size_of_run,
+    tail_size,
+)
+from fastq.kernels.traversal.stores import stream_by_lines
+from fastq.system import tuning
+
+PREFETCH_ROW = tuning.current().prefetch_row
+
+
+class ElementOperands(NamedTuple):
+    """Pointers of a conversion of elements, or the types that they point to."""
+
+    src: Any
+    dst: Any
+    scale: Any
+    zero_point: Any
+
+
+@specialize
+def wider(src, dst):
+    """Return the one of two pointers that has the wider elements, dst where they are alike."""
+    if src.dtype.bitwidth > dst.dtype.bitwidth:
+        return lambda src, dst: src
+    return lambda src, dst: dst
+
+
+@njit
+def _convert_lanes(context, i, vec):
+    """Convert the Vec at src[i]; return it and which lanes have a NaN to report."""
+    spec, operands, s, ahead = context
+    src = operands.src
+    prefetch_lanes(src, i + ahead, vec)
+    x = load_elements(src, i, vec)
+    return apply_op_prepared(spec, to_compute(spec, x, operands.scale), s, operands.dst), nan_mask(spec, x)
+
+
+_stream_lines = stream_by_lines(_convert_lanes)
+
+
+@njit
+def convert_run(spec, operands, args, scale, zero_point, i, end, ahead):
+    """Write what src[i:end] becomes to dst[i:end]; return whether there was a NaN to report.
+
+    Elements of src are prefetched `ahead` of those that are converted.
+    """
+    src, dst = operands.src, operands.dst
+    vec, nan = register_lanes(operands), False
+    stop = i + (end - i) // group_of(src) // group_of(dst) * group_of(src) * group_of(dst)
+    if stop - i >= v.count(vec) and not needs_division(spec, scale):
+        s = prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+        nan |= _convert_run_prepared(spec, operands, args, s, i, stop, ahead)
+        i = stop
+    while i < end:
+        x = load_elements(src, i, v.dtype_of(src))
+        nan |= v.any_lane(nan_mask(spec, x))
+        value = to_compute(spec, x, operands.scale)
+        store_elements(dst, i, apply_op(spec, value, scale, zero_point, args, dst))
+        i += 1
+    return nan
+
+
+@njit
+def _convert_run_prepared(spec, operands, args, s, i, end, ahead):
+    """Convert i..end, a register or more, by a prepared scale; return whether there was a NaN to report."""
+    src, dst, like, context = operands.src, operands.dst, operands.scale, (spec, operands, s, ahead)
+    vec = register_lanes(operands)
+    n, last = v.count(vec), end - v.count(vec)
+    y, nans = _convert_lanes(context, i, vec)
+    store_elements(dst, i, y)
+    # whole cache lines from here on: NumPy's arrays begin 16 bytes after one, and lines cut in two cost double
+    aligned = n - v.misalignment(wider(src, dst), i, v.lanes_like(vec, wider(src, dst)))
+    if aligned % group_of(src) == 0 and aligned % group_of(dst) == 0:
+        i += aligned
+    found = False
+    if args.streaming:
+        i, found = _stream_lines(spec, context, src, dst, i, end, vec)
+    while i <= last - n:  # two registers a turn share the test for NaN
+        x, x2 = load_elements(src, i, vec), load_elements(src, i + n, vec)
+        nans = nans | nan_mask_of_two(spec, x, x2)
+        v.prefetch(src, i + ahead)
+        v.prefetch(src, i + n + ahead)
+        store_elements(dst, i, apply_op_prepared(spec, to_compute(spec, x, like), s, dst))
+        store_elements(dst, i + n, apply_op_prepared(spec, to_compute(spec, x2, like), s, dst))
+        i += 2 * n
+    i = min(i, last)
+    while True:
+        y, nan = _convert_lanes(context, i, vec)
+        nans = nans | nan
+        store_elements(dst, i, y)
+        if i == last:
+            break
+        i = min(i + n, last)
+    return found | v.any_lane(nans)
+
+
+@njit
+def _by_parameters(spec, operands, args, p, i, end):
+    """Convert i..end by the parameters with index p; return the status."""
+    one = v.dtype_of(operands.scale)
+    scale, zero_point = load_scale(spec, operands, p, one), load_zero_point(spec, operands, args, p, one)
+    ahead = prefetch_distance(operands.src)
+    return status_of(convert_run(spec, operands, args, scale, zero_point, i, end, ahead), False)
+
+
+# --- short runs, whose parameters are prepared side by side -----------------------------------------------------------
+
+BATCHED_REGISTERS = 16  # registers at most: on a Zen 4 32 are as fast one by one
+
+
+def _batch_size(spec, operands):
+    """Return how many runs are prepared together: as many as a register has lanes, any where nothing is computed."""
+    return 1 << 62 if spec.op == "dequantize" else v.REGISTER_BITS // computes_in(spec, operands.types[2]).bitwidth
+
+
+@njit
+def _convert_batch(spec, operands, args, p, i, row_end, limit):
+    """Convert runs, blocks and rests, with indices p on, up to some of which one needs a division.
+
+    If packed runs are more than one, all of them fill whole bytes (see `arrangement_of_packed`).
+    """
+    src, dst, n, done, status = operands.src, operands.dst, v.count(register_lanes(operands)), 0, 0
+    if args.block < n or args.block > BATCHED_REGISTERS * n or args.block % (group_of(src) * group_of(dst)):
+        return 0, i, row_end, 0
+    memory = v.scratch(PREPARED, compute_type(spec, operands.scale))
+    left = blocks_left(args, i, row_end)
+    many, most = runs_until(args, i, left, limit), batch_size(spec, operands)
+    while done < many:
+        if not _prepare_runs(spec, operands, args, p + done, i, left, min(many - done, most), memory):
+            break
+        runs = batch_length(args, left, many - done, most)
+        if args.block <= 2 * n:
+            i, left, nan = _convert_runs_of_two(spec, operands, args, p + done, i, left, runs, memory)
+        else:
+            i, left, nan = _convert_runs_of_more(spec, operands, args, p + done, i, left, runs, memory)
+        done, status = done + runs, status | status_of(nan, False)
+    return done, i, row_end_of(args, i, left), status
+
+
+@njit
+def _convert_two(context, i, end, vec):
+    """Convert a run of one register, or two, which may overlap; return which lanes have a NaN to report."""
+    dst, last = context[1].dst, end - v.count(vec)
+    y, nans = _convert_lanes(context, i, vec)
+    if last > i:
+        y2, nans2 = _convert_lanes(context, last, vec)
+        store_elements(dst, last, y2)
+        nans = nans | nans2
+    store_elements(dst, i, y)
+    return nans
+
+
+@njit
+def _convert_more(context, i, end, vec):
+    """Convert a run of some registers, the last of which may overlap; return which lanes have a NaN to report."""
+    dst, last = context[1].dst, end - v.count(vec)
+    y, nans = _convert_lanes(context, last, vec)
+    store_elements(dst, last, y)
+    for j in range(i, last, v.count(vec)):
+        y, more = _convert_lanes(context, j, vec)
+        store_elements(dst, j, y)
+        nans = nans | more
+    return nans
+
+
+def _run_by_run(convert):
+    """Make the loop that converts consecutive runs, each by `convert` with its prepared scale.
+
+    It returns where the next run begins, the blocks left in its row, and whether there was a NaN to report. The tail of
+    a row is written before its blocks: if it fills no register, the register begins in the block before, which then
+    overwrites its own part.
+    """
+
+    @njit
+    def convert_runs(spec, operands, args, p, i, left, runs, memory):
+        vec, ahead = register_lanes(operands), _ahead_of_runs(spec, operands, args.block)
+        rest, k, nan = tail_size(args), 0, False
+        while k < runs:
+            whole = left if rest == args.block else left - 1
+            blocks = min(whole, runs - k)
+            has_rest = blocks < left and k + blocks < runs
+            if has_rest:
+                end = i + blocks * args.block + rest
+                context = spec, operands, _prepared(spec, operands, args, p, k + blocks, memory), ahead
+                nan |= v.any_lane(convert(context, end - max(rest, v.count(vec)), end, vec))
+            for j in range(blocks):
+                context = spec, operands, _prepared(spec, operands, args, p, k + j, memory), ahead
+                nan |= v.any_lane(convert(context, i, i + args.block, vec))
+                i += args.block
+            k, left = k + blocks, left - blocks
+            if has_rest:
+                i, k, left = i + rest, k + 1, 0
+            left = left if left else args.blocks
+        return i, left, nan
+
+    return convert_runs
+
+
+# runs of one or two registers, which most blocks are, are 1.1 to 1.2 times as fast in a loop of their own
+_convert_runs_of_two, _convert_runs_of_more = _run_by_run(_convert_two), _run_by_run(_convert_more)
+
+
+@specialize
+def _prepared(spec, operands, args, p, k, memory):
+    """Return the `PreparedScale` of run k: from memory, or of its parameters where there is nothing to compute."""
+
+    def stored(spec, operands, args, p, k, memory):
+        return load_prepared(memory, batch_size(spec, operands), k)
+
+    def given(spec, operands, args, p, k, memory):
+        one = v.dtype_of(operands.scale)
+        scale, zero_point = load_scale(spec, operands, p + k, one), load_zero_point(spec, operands, args, p + k, one)
+        return prepare_scale(spec, scale, zero_point, args.lowest, args.highest)
+
+    return given if spec.op == "dequantize" else stored
+
+
+@specialize
+def _prepare_runs(spec, operands, args, p, i, left, runs, memory):
+    """Write the `PreparedScale` of each run from i on to memory; return whether all of them can be used so."""
+    if spec.op == "dequantize":
+        return lambda spec, operands, args, p, i, left, runs, memory: True
+    return _prepare_by_ranges if spec.range_scheme else _prepare_given
+
+
+@specialize
+def _ahead_of_runs(spec, operands, size):
+    """Return how far ahead of what is converted to prefetch: where ranges were taken, beyond the runs of this turn."""
+    if spec.range_scheme:
+        return lambda spec, operands, size: size * batch_size(spec, operands)
+    return lambda spec, operands, size: prefetch_distance(operands.src)
+
+
+@njit
+def _prepare_given(spec, operands, args, p, i, left, runs, memory):
+    n, many = batch_size(spec, operands), compute_lanes(spec, operands.scale, 1)
+    if runs == n:
+        scales = load_scale(spec, operands, p, many)
+        zero_points = in_lanes(load_zero_point(spec, operands, args, p, many), scales)
+        return prepare_lanes(spec, scales, zero_points, args, memory, n)
+    one, dtype = v.dtype_of(operands.scale), parameter_type(spec, operands.scale)
+    scales, zero_points = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
+    for k in range(n):
+        j = p + min(k, runs - 1)
+        scales[k] = load_scale(spec, operands, j, one)
+        zero_points[k] = load_zero_point(spec, operands, args, j, one)
+    vec = v.lanes_like(many, scales)
+    return prepare_lanes(spec, v.load(scales, 0, vec), v.load(zero_points, 0, vec), args, memory, n)
+
+
+@specialize
+def in_lanes(value, like):
+    """Return a number in each lane."""
+    if v.lane_count(value) == v.lane_count(like):
+        return lambda value, like: value
+    return lambda value, like: v.full_like(value, like)
+
+
+@njit
+def _prepare_by_ranges(spec, operands, args, p, i, left, runs, memory):
+    """Take parameters from ranges and store them, unless a run has NaN, is infinite or needs a division."""
+    scale, n, found = operands.scale, batch_size(spec, operands), False
+    vec, dtype = compute_lanes(spec, scale, 1), compute_type(spec, scale)
+    los, his = v.scratch(FIELD, dtype), v.scratch(FIELD, dtype)
+    for k in range(runs):
+        end = i + size_of_run(args, left)
+        lo, hi, nan = min_max_of_run(operands.src, i, end, register_lanes(operands))
+        los[k], his[k], found = to_compute(spec, lo, scale), to_compute(spec, hi, scale), found | nan
+        i, left = end, left_after_run(args, left)
+    for k in range(runs, n):
+        los[k], his[k] = los[runs - 1], his[runs - 1]
+    scales, zero_points = range_parameters(spec, v.load(los, 0, vec), v.load(his, 0, vec), args, scale)
+    if found or not prepare_lanes(spec, scales, zero_points, args, memory, n):
+        return False
+    if runs == n:
+        store_parameters(spec, operands, p, scales, zero_points)
+    else:
+        store_first_parameters(spec, operands, p, scales, zero_points, runs)
+    return True
+
+
+# --- range and values in one pass -------------------------------------------------------------------------------------
+
+
+@njit
+def _by_range(spec, operands, args, p, i, end):
+    """Convert i..end by parameters from their own range, which are stored with index p; return the status."""
+    lo, hi, nan = min_max(operands.src, i, end)
+    lo, hi = count_nan_as_zero(spec, lo, hi, nan)
+    scale, zero_point = range_parameters(spec, lo, hi, args, operands.scale)
+    infinite = is_infinite(scale)
+    scale = mark_nan(spec, scale, nan)
+    store_parameters(spec, operands, p, scale, zero_point)
+    length = end - i  # the run is in the cache, and memory idles: the next one is fetched meanwhile, if it fits too
+    ahead = max(length if length <= PREFETCH_ROW else 0, prefetch_distance(operands.src))
+    found = convert_run(spec, operands, args, scale, zero_point, i, end, ahead)
+    return status_of(found, infinite)
+
+
+@specialize
+def _by_scheme(spec, operands, args, p, i, end):
+    return _by_range if spec.range_scheme else _by_parameters
+
+
+@njit
+def _run(spec, operands, args, p, i, end):
+    return _by_scheme(spec, operands, args, p, i, end)
+
+
+@njit
+def _rebase(operands, args, units):
+    src, dst = v.advance(operands.src, -units.origin), v.advance(operands.dst, -units.origin)
+    return ElementOperands(src, dst, operands.scale, operands.zero_point)
+
+
+@njit
+def _with_parameters(operands, scale, zero_point):
+    return ElementOperands(operands.src, operands.dst, scale, zero_point)
+
+
+BODIES[ElementOperands] = Body(
+    _rebase, _run, batch=_convert_batch, batch_size=_batch_size, with_parameters=_with_parameters
+)

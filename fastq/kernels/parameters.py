@@ -109,18 +109,19 @@ def _as_stored(zero_points, where):
 def store_min_max(operands, p, los, his, nans):
     """Store minima and maxima of all but NaN from p on; where there was NaN, it counts as 0.0.
 
-    -0.0 becomes 0.0: which of them was found depends on the order.
+    -0.0 becomes 0.0, before it meets another zero: which of them was found depends on the order.
     """
-    los, his = _with_zero(los, his, nans)
-    v.store(operands.lo, p, los + v.constant(0, los))
-    v.store(operands.hi, p, his + v.constant(0, his))
+    zero = v.constant(0, los)
+    los, his = _with_zero(los + zero, his + zero, nans)
+    v.store(operands.lo, p, los)
+    v.store(operands.hi, p, his)
 
 
 @njit
 def _with_zero(los, his, nans):
     """Widen ranges to contain 0.0 where there was NaN."""
     zero = v.constant(0, los)
-    return v.select(nans, v.minimum(zero, los), los), v.select(nans, v.maximum(zero, his), his)
+    return v.select(nans, v.minimum(los, zero), los), v.select(nans, v.maximum(his, zero), his)
 
 
 @specialize

@@ -255,7 +255,7 @@ MUTANTS = {
         ("body/min_max.py", "v.minimum(x, los), v.maximum(x, his)", "v.minimum(los, x), v.maximum(his, x)")
     ],
     "one of four rows dropped": [("traversal/row_group.py", "add(y, add(x, state))", "add(x, state)")],
-    "NaN in one of four rows dropped": [("parameters.py", "v.select(nans, v.minimum(zero, los), los)", "los")],
+    "NaN in one of four rows dropped": [("parameters.py", "v.select(nans, v.minimum(los, zero), los)", "los")],
     "neighbour's parameter": [
         ("traversal/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")
     ],

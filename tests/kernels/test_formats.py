@@ -177,7 +177,7 @@ def test_minmax_and_errors_of_halves(layout, name, threads):
         assert actual.mse == pytest.approx(expected.mse, rel=1e-11)
 
 
-@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype, shape: dtype in FEW)
+@pytest.mark.slow("compiles kernels for each format", quick=lambda dtype, shape: dtype == "int8")
 @pytest.mark.parametrize("dtype", ["int8", *KINDS])
 @pytest.mark.parametrize("shape", [SHAPE, (3, 5, 64)], ids=str)
 def test_errors_of_formats(dtype, shape):

@@ -78,6 +78,7 @@ def test_error_is_half_a_step_at_most(data, x, code, symmetric):
     assert (error[inside] <= (scale / 2 + lost)[inside]).all()
 
 
+@pytest.mark.slow("compiles 8 kernels")
 @common
 @given(st.integers(0, 2**32 - 1), st.sampled_from(CODES), st.booleans())
 def test_codes_are_monotone(seed, code, symmetric):

@@ -65,6 +65,7 @@ def test_pairs_without_a_kernel(source):
     assert fastq.zarr.cast_value(np.array([2.0**63]), "int64", out_of_range="clamp").tolist() == [2**63 - 1]
 
 
+@pytest.mark.slow("compiles 4 kernels a pair", quick=lambda source, dtype: dtype[-2:] == "64" or source == "float64")
 @pytest.mark.parametrize("dtype", ["int8", "int64", "uint64", "float16", "float64"])
 @pytest.mark.parametrize("source", ["int64", "float16", "float64"])
 def test_arrays_of_no_axis(source, dtype):
@@ -161,6 +162,7 @@ def test_infinity_is_no_integer(rounding):
     )
 
 
+@pytest.mark.slow("compiles 4 kernels a pair", quick=lambda source, dtype: dtype[-2:] == "64" or source == "float32")
 @pytest.mark.parametrize("dtype", CASTS)
 @pytest.mark.parametrize("source", ["float16", "float32", "float64"])
 def test_special_values(source, dtype):

@@ -271,7 +271,7 @@ def _contiguous(x):
 def _overlap(x, out):
     """Whether a contiguous out shares memory with x; one that is not contiguous is copied."""
     if x.layout != "C":
-        return lambda x, out: False
+        return False
     byte = types.uint8
 
     def share(x, out):

@@ -98,8 +98,7 @@ def computes_in(spec, like):
 @specialize
 def compute_type(spec, like):
     """Return the type of the arithmetic in compiled code: see `computes_in`."""
-    dtype = computes_in(spec, like)
-    return lambda spec, like: dtype
+    return computes_in(spec, like)
 
 
 def is_by_table(spec: Any) -> bool:
@@ -206,7 +205,7 @@ def needs_division(spec, scale):
     clamped the formula is that of `code_value` for any scale that is not infinite.
     """
     if spec.op == "dequantize" or is_by_table(spec):
-        return lambda spec, scale: False
+        return False
     if spec.code is None and not spec.rule.clamps_values:
         return lambda spec, scale: is_infinite(scale)
     dtype = computes_in(spec, scale)

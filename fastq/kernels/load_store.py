@@ -24,8 +24,7 @@ PREFETCH = tuning.current().prefetch
 @specialize
 def prefetch_distance(where):
     """How far ahead to prefetch from a pointer whose elements are converted, in elements."""
-    elements = PREFETCH if where.dtype.bitwidth > 8 else tuning.current().prefetch_codes
-    return lambda where: elements
+    return PREFETCH if where.dtype.bitwidth > 8 else tuning.current().prefetch_codes
 
 
 def _packed(dtype) -> Bits | None:
@@ -44,8 +43,7 @@ def group_size(where) -> int:
 @specialize
 def group_of(where):
     """Return the least number of elements that fills whole bytes."""
-    group = group_size(where)
-    return lambda where: group
+    return group_size(where)
 
 
 @specialize

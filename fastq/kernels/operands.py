@@ -125,5 +125,4 @@ def register_lanes(operands):
     """Vec type of elements of the first operand: of the widest of it, results and scales a register is full."""
     dtypes = {name: pointer.dtype for name, pointer in pointer_types(operands).items()}
     widest = widest_bits([dtypes[name] for name in ("src", "dst", "lo") if name in dtypes], dtypes.get("scale"))
-    vec = v.Vec(operands.types[0].dtype, v.REGISTER_BITS // widest)
-    return lambda operands: vec
+    return v.Vec(operands.types[0].dtype, v.REGISTER_BITS // widest)

@@ -96,7 +96,7 @@ def nan_mask(spec, x):
     """Mask of the lanes to report as NaN."""
     if v.is_float(x) and spec.nan == "raise":
         return lambda spec, x: v.is_nan(x)
-    return lambda spec, x: False
+    return False
 
 
 @specialize
@@ -104,7 +104,7 @@ def nan_mask_of_two(spec, x, y):
     """Mask of the lanes where x or y has NaN to report: one comparison looks at both."""
     if v.is_float(x) and spec.nan == "raise":
         return lambda spec, x, y: v.either_nan(x, y)
-    return lambda spec, x, y: False
+    return False
 
 
 @specialize
@@ -112,7 +112,7 @@ def parameter_nan_mask(spec, x):
     """Mask of the lanes whose NaN is to be known when scale and zero point are computed."""
     if v.is_float(x) and spec.nan_widens_range:
         return lambda spec, x: v.is_nan(x)
-    return lambda spec, x: False
+    return False
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -124,15 +124,13 @@ def compute_lanes(spec, scale, registers):
     if not isinstance(registers, types.IntegerLiteral):
         return None
     compute = computes_in(spec, scale)
-    vec = v.Vec(compute, registers.literal_value * v.REGISTER_BITS // compute.bitwidth)
-    return lambda spec, scale, registers: vec
+    return v.Vec(compute, registers.literal_value * v.REGISTER_BITS // compute.bitwidth)
 
 
 @specialize
 def parameter_type(spec, scale):
     """Type of scales and zero points in registers: that in memory, or the type to compute in of prescribed scales."""
-    dtype = computes_in(spec, scale) if spec.scale_kind else scale.dtype
-    return lambda spec, scale: dtype
+    return computes_in(spec, scale) if spec.scale_kind else scale.dtype
 
 
 @specialize

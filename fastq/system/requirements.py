@@ -81,7 +81,7 @@ SHORT_PIPELINE = (
     ),
     Private(
         "numba",
-        "engine/jit/pipeline.py",
+        "engine/jit/pipeline.py, engine/jit/functions.py",
         "gives a dispatcher a second table of signatures, for calls from compiled code",
         (
             "numba.core.registry:CPUDispatcher.get_call_template",

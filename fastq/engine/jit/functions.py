@@ -6,10 +6,12 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numba
 from numba.core import extending
+from numba.core.registry import CPUDispatcher
 
 from fastq.engine.jit.options import OPTIONS, SHORT, jit_enabled
 
@@ -33,13 +35,21 @@ def njit(function: Callable[..., Any]) -> Any:
 def specialize(choose: Callable[..., Any]) -> Any:
     """Overload a compiled function by type: `choose` takes the argument types and returns the implementation.
 
-    The function exists in compiled code only. The implementation may be a function of `njit`.
+    The function exists in compiled code only. The implementation may be a function of `njit`, or a constant of the
+    types: a number, or a type.
     """
+
+    @functools.wraps(choose)
+    def implementation(*arguments: Any) -> Any:
+        found = choose(*arguments)
+        is_function = found is None or isinstance(found, FunctionType | CPUDispatcher)
+        return found if is_function else lambda *_: found
+
     stub = _in_compiled_code(choose, inspect.signature(choose))
     if SHORT:
-        Emitted(stub, chosen(choose))
+        Emitted(stub, chosen(implementation))
     else:
-        overload(stub, choose)
+        overload(stub, implementation)
     return stub
 
 

@@ -137,40 +137,34 @@ def is_value(kind: types.Type) -> bool:
 def lanes(where, *widths):
     """Vec type of elements of `where`, as many as a register holds of the widest elements of all these pointers."""
     widths = widths[0] if widths and isinstance(widths[0], types.BaseTuple) else widths
-    vec = Vec(where.dtype, REGISTER_BITS // max(pointer.dtype.bitwidth for pointer in (where, *widths)))
-    return lambda where, *widths: vec
+    return Vec(where.dtype, REGISTER_BITS // max(pointer.dtype.bitwidth for pointer in (where, *widths)))
 
 
 @specialize
 def lanes_of_line(where, target):
     """Vec type of elements of `where`, as many as a cache line holds elements of `target`."""
-    vec = Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
-    return lambda where, target: vec
+    return Vec(where.dtype, 8 * LINE // target.dtype.bitwidth)
 
 
 @specialize
 def count(kind):
     """Return the number of lanes of a Vec type, 1 of a scalar type."""
-    n = lane_count(named_type(kind))
-    return lambda kind: n
+    return lane_count(named_type(kind))
 
 
 @specialize
 def dtype_of(where):
     """Scalar type that a pointer points to, or of which a Vec type has lanes."""
-    dtype = where.dtype if isinstance(where, types.CPointer) else lane_type(named_type(where))
-    return lambda where: dtype
+    return where.dtype if isinstance(where, types.CPointer) else lane_type(named_type(where))
 
 
 @specialize
 def bits_of(where):
     """Width of the elements that a pointer points to."""
-    bits = where.dtype.bitwidth
-    return lambda where: bits
+    return where.dtype.bitwidth
 
 
 @specialize
 def lanes_like(kind, where):
     """Vec type of as many elements of `where` as the Vec type `kind` has lanes; a scalar type for a scalar type."""
-    like = with_lane_type(named_type(kind), where.dtype)
-    return lambda kind, where: like
+    return with_lane_type(named_type(kind), where.dtype)

@@ -113,8 +113,7 @@ def visit_batch(spec, operands, args, p, i, row_end, limit):
 @specialize
 def batch_size(spec, operands):
     """Return how many runs `visit_batch` visits together."""
-    n = body_of(operands).batch_size(spec, operands)
-    return lambda spec, operands: n
+    return body_of(operands).batch_size(spec, operands)
 
 
 @specialize

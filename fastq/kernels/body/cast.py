@@ -75,7 +75,7 @@ def _wrapped(spec, x, integer):
 def _out_of_range(spec, x, args):
     """Mask of whole numbers to report as out of range."""
     if spec.wraps:
-        return lambda spec, x, args: False
+        return False
     return lambda spec, x, args: (x < args.lowest) | (x > args.highest)
 
 
@@ -84,7 +84,7 @@ def _not_finite(spec, x):
     """Mask of values to report as NaN or infinite."""
     if spec.nan == "raise":
         return lambda spec, x: (v.absolute(x) < v.constant(float("inf"), x)) ^ True
-    return lambda spec, x: False
+    return False
 
 
 @specialize

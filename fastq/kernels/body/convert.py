@@ -249,7 +249,7 @@ def _prepared(spec, operands, args, p, k, memory):
 def _prepare_runs(spec, operands, args, p, i, left, runs, memory):
     """Write the `PreparedScale` of each run from i on to memory; return whether all of them can be used so."""
     if spec.op == "dequantize":
-        return lambda spec, operands, args, p, i, left, runs, memory: True
+        return True
     return _prepare_by_ranges if spec.range_scheme else _prepare_given
 
 

@@ -238,8 +238,7 @@ def _add(spec, total, x, code, parameters, args, where):
 @specialize
 def _lanes(spec, scale):
     """Vec type of the type to compute in, of as many lanes as elements are taken at a time."""
-    vec = v.Vec(computes_in(spec, scale), AT_A_TIME)
-    return lambda spec, scale: vec
+    return v.Vec(computes_in(spec, scale), AT_A_TIME)
 
 
 @njit

@@ -72,8 +72,7 @@ def _count_piece(spec, operands, args, p, i, end):
 @specialize
 def refuses_nan(spec):
     """Whether NaN is refused, else it counts as 0.0."""
-    refused = spec.nan == "raise"
-    return lambda spec: refused
+    return spec.nan == "raise"
 
 
 @njit

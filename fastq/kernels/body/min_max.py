@@ -21,15 +21,13 @@ def loaded_lanes(registers, src):
     if not isinstance(registers, types.IntegerLiteral):
         return None
     width = 32 if isinstance(src.dtype, Minifloat) else src.dtype.bitwidth
-    vec = v.Vec(src.dtype, registers.literal_value * v.REGISTER_BITS // width)
-    return lambda registers, src: vec
+    return v.Vec(src.dtype, registers.literal_value * v.REGISTER_BITS // width)
 
 
 @specialize
 def few_lanes(src):
     """Vec type of as many elements of src as a register holds of float32, or of elements that are wider."""
-    vec = v.Vec(src.dtype, v.REGISTER_BITS // max(src.dtype.bitwidth, 32))
-    return lambda src: vec
+    return v.Vec(src.dtype, v.REGISTER_BITS // max(src.dtype.bitwidth, 32))
 
 
 @specialize
@@ -37,7 +35,7 @@ def nan_in_halves(x):
     """Mask, half as long, of the lanes that may be NaN: one comparison looks at two registers."""
     if v.is_float(x):
         return lambda x: v.either_nan(v.lower(x), v.upper(x))
-    return lambda x: False
+    return False
 
 
 @njit

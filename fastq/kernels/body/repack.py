@@ -75,7 +75,7 @@ def out_of_range(code, dst):
     """Mask of the codes that do not fit the elements of a pointer."""
     kind, dtype = dst.dtype, v.lane_type(code)
     if not isinstance(kind, Bits):
-        return lambda code, dst: False
+        return False
     least = -(1 << (kind.bitwidth - 1)) if kind.signed else 0
     most = least + (1 << kind.bitwidth) - 1
     if dtype.signed:
@@ -129,15 +129,13 @@ def _widest(spec, src, dst):
     """Vec type of the elements of a turn: a register of the wider ones, or as many as fill a register with bits."""
     if spec.op != "binarize":
         return lambda spec, src, dst: v.lanes(src, dst)
-    vec = v.Vec(src.dtype, 64)
-    return lambda spec, src, dst: vec
+    return v.Vec(src.dtype, 64)
 
 
 @specialize
 def _whole_bytes(src):
     """Vec type of as few elements as fill whole bytes whatever their bits."""
-    vec = v.Vec(src.dtype, 8)
-    return lambda src: vec
+    return v.Vec(src.dtype, 8)
 
 
 @njit

@@ -69,8 +69,7 @@ def blocks(spec, operands, args, units):
 @specialize
 def block_lanes(spec, src):
     """Vec type of a whole block."""
-    vec = v.Vec(src.dtype, spec.block)
-    return lambda spec, src: vec
+    return v.Vec(src.dtype, spec.block)
 
 
 def _needs_magnitude_only(spec):
@@ -83,15 +82,13 @@ def _needs_magnitude_only(spec):
 @specialize
 def keeps_nan_in_scale(spec):
     """Whether a block with NaN has a scale of NaN."""
-    keeps = spec.keeps_nan_in_scale
-    return lambda spec: keeps
+    return spec.keeps_nan_in_scale
 
 
 @specialize
 def reports_nan(spec):
     """Whether NaN is refused."""
-    reports = spec.nan == "raise"
-    return lambda spec: reports
+    return spec.nan == "raise"
 
 
 @specialize
@@ -197,7 +194,7 @@ def has_nan(x):
     """Whether a lane is NaN."""
     if v.is_float(x):
         return lambda x: v.any_lane(v.is_nan(x))
-    return lambda x: False
+    return False
 
 
 @njit

@@ -43,15 +43,13 @@ def _fewest(operands):
 @specialize
 def fewest_lanes(operands):
     """Vec type of as few elements of the first operand as fill whole bytes in all operands with elements."""
-    vec = v.Vec(operands.types[0].dtype, _fewest(operands))
-    return lambda operands: vec
+    return v.Vec(operands.types[0].dtype, _fewest(operands))
 
 
 @specialize
 def quarter_lanes(operands, vec):
     """Vec type of a quarter of the lanes of a Vec type, or of as many as fill whole bytes, if that is more."""
-    quarter = v.Vec(operands.types[0].dtype, max(v.lane_count(named_type(vec)) // 4, _fewest(operands)))
-    return lambda operands, vec: quarter
+    return v.Vec(operands.types[0].dtype, max(v.lane_count(named_type(vec)) // 4, _fewest(operands)))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -178,8 +176,7 @@ def _reads_next_page(where, n):
 @specialize
 def _copied(where):
     """Vec type of as many elements of a pointer as are copied at a time."""
-    vec = v.Vec(where.dtype, _COPIED)
-    return lambda where: vec
+    return v.Vec(where.dtype, _COPIED)
 
 
 @specialize

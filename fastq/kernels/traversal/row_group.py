@@ -31,7 +31,7 @@ def rows_at_a_time(spec, operands, args, elements, width):
     these are read once for a group. Rows that are streamed come one by one.
     """
     if body_of(operands).row:
-        return lambda spec, operands, args, elements, width: 1
+        return 1
     reduces = reduction_of(operands) is not None
     in_cache = _GROUP_ROWS if reduces or spec.op == "dequantize" else 1
     wide, kept = (_WIDE_GROUP_ROWS, "src") if reduces else (_GROUP_ROWS, "scale")
@@ -53,7 +53,7 @@ def visit_group(spec, operands, args, p, i, end, step, rows):
     The first has elements i..end; element j of it has parameter p + j. Return whether there was a NaN to report.
     """
     if body_of(operands).row:
-        return lambda spec, operands, args, p, i, end, step, rows: False
+        return False
     if not reduction_of(operands):
         return lambda spec, operands, args, p, i, end, step, rows: _visit(
             spec, operands, args, p, i, end, step, _GROUP_ROWS

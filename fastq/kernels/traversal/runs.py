@@ -52,7 +52,7 @@ def _piece(spec, dst, args):
     most = 8 * PIECE_BYTES // dst.dtype.bitwidth
     if spec.range_scheme:
         return lambda spec, dst, args: most - most % (args.block if args.outer == 1 else args.length)
-    return lambda spec, dst, args: most
+    return most
 
 
 @njit

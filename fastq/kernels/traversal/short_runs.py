@@ -71,8 +71,7 @@ def _spread(operands, size, p, many, memory):
 @specialize
 def _spread_lanes(where):
     """Vec type of as many elements of a pointer as are written at a time."""
-    vec = v.Vec(where.dtype, _SPREAD)
-    return lambda where: vec
+    return v.Vec(where.dtype, _SPREAD)
 
 
 # --- reductions -------------------------------------------------------------------------------------------------------
@@ -99,8 +98,7 @@ def _reduce(spec, operands, args, i, stop, memory):
 @specialize
 def _lanes_of_square(src):
     """Vec type of elements of which as many are transposed in registers."""
-    vec = v.square_lanes(src.dtype)
-    return lambda src: vec
+    return v.square_lanes(src.dtype)
 
 
 @specialize

@@ -26,7 +26,7 @@ def streams_if(spec, dst, streaming):
     """Return `streaming`, whether the call is large enough, where its results may go past the cache; else False."""
     if can_stream(spec, dst):
         return lambda spec, dst, streaming: streaming
-    return lambda spec, dst, streaming: False
+    return False
 
 
 @njit
@@ -54,7 +54,7 @@ def streams_row(spec, operands, args, i, end):
     """Return whether results of a row of columns go past the cache straight from registers."""
     dst = pointer_types(operands).get("dst")
     if dst is None or not can_stream(spec, dst):
-        return lambda spec, operands, args, i, end: False
+        return False
     return lambda spec, operands, args, i, end: (
         args.streaming or (args.whole_rows and is_whole_lines(operands.src, operands.dst, i, end))
     )

@@ -106,7 +106,7 @@ def _record(entry: dict[str, Any]) -> Record:
         )
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {list(shape)} has a length below 0")
-    as_convention(record.convention)
+    as_convention(record.convention).check_format(record.qtype)
     if record.original_dtype not in FLOATS:
         raise ValueError(f"original_dtype {record.original_dtype!r} is not one of {', '.join(FLOATS)}")
     given, largest = record.tensor_scale, float(np.finfo(np.float32).max)

@@ -259,12 +259,14 @@ def test_figures_of_what_was_judged(tmp_path, monkeypatch):
 
 
 REACH = """
-import sys
+import json, sys
 sys.path[:0] = [*sys.argv[1].split(), "."]
-import json
 from tests import reach
 names = [path.name for path in reach.files_of_tests(sys.argv[2])]
-print(json.dumps([reach.probes.TESTS.name, names]))
+rows = [("one[1]", set(), {"x.py": [1, 2]}), ("one[2]", {"k"}, {"x.py": [2]}), ("two", set(), {})]
+probes = [(reach.probes.Probe("test", name), 0, *rest) for name, *rest in rows]
+part = reach.reach.Recorded(probes, {"k": {"lines": {"x.py": [7]}}})
+print(json.dumps([names, reach.lines_reached([part], "x.py")]))
 """
 
 
@@ -277,19 +279,9 @@ print(json.dumps([reach.probes.TESTS.name, names]))
         ("kernels/ranges.py", {"test_equality.py", "test_conventions.py"}),
     ],
 )
-def test_files_that_may_reach_a_file(file, expected):
-    ((folder, names),) = lines_of(REACH, file)
-    assert folder == "tests"
+def test_tests_that_reach_a_file(file, expected):
+    """Lines that tests run themselves, and those of kernels that they launch."""
+    ((names, lines),) = lines_of(REACH, file)
     assert expected <= set(names)
     assert ("test_conventions.py" in names) == file.startswith("kernels")
-
-
-def test_lines_that_tests_reach_by_themselves_and_by_kernels():
-    from mutating.probes import Probe
-    from mutating.reach import Recorded
-
-    from tests.reach import lines_reached
-
-    rows = [("a.py::one[1]", set(), {"x.py": [1, 2]}), ("a.py::one[2]", {"k"}, {"x.py": [2]}), ("a.py::two", set(), {})]
-    part = Recorded([(Probe("test", name), 0, *rest) for name, *rest in rows], {"k": {"lines": {"x.py": [7]}}})
-    assert lines_reached([part], "x.py") == {"a.py::one": 3}
+    assert lines == {"one": 3}

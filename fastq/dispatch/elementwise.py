@@ -14,6 +14,7 @@ from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import Result, codes_result, order_without_gaps, result_of
 from fastq.engine.runtime.driver import never_fits
+from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.qtypes import check_stored_codes
 from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
 from fastq.requests.values import (
@@ -148,6 +149,7 @@ def launch_of(
     """Return the launch of an operation with given parameters."""
     x, out, scale, _ = call.operands
 
+    @in_standard_mode
     def ready(*numbers: Any) -> tuple[Any, ...]:
         return tuple(in_bits(rules.ready(*numbers)))
 

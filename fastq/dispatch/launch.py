@@ -17,7 +17,6 @@ from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if
 from fastq.engine.runtime import result_pool
 from fastq.engine.runtime.cpython import keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
-from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.granularity import Granularity
 from fastq.requests.parameters import ParameterRules, Parameters
 from fastq.system.arguments import native
@@ -77,7 +76,6 @@ class BoundLaunch(NamedTuple):
         if status:
             self.refuse(status, x, out, *operands)
 
-    @in_standard_mode
     def _again(self, x: Array, out: Any, *operands: Any) -> tuple[Any, ...]:
         operands, target, execute = self.ready(*operands), np.asarray(out), self.execute
         if self.execute_for is not None:

@@ -17,6 +17,8 @@ def spread(params: Array, shape: tuple[int, ...], axis: Axis, block_size: int) -
     """Return `params` in a shape that broadcasts with an array of shape `shape`."""
     if params.size == 1:
         return params.reshape(())
+    if 0 in shape:  # along another axis there may be more indices than memory holds
+        return np.empty(shape, params.dtype)
     kept = granularity(axis, block_size, len(shape), "the values").kept
     if block_size:
         (along,) = kept

@@ -10,6 +10,8 @@ import time
 import numpy as np
 import pytest
 
+from fastq.cli.app import benchmark_package
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 INTERRUPTED = (128 + signal.SIGINT, "Interrupted\n")
@@ -58,14 +60,14 @@ PLACES = {
     "arguments are read": "import click; after(click.Context, 'scope')",
     "an argument is checked": "import fastq.cli.app as app; app.quantize.params[0].callback = interrupt",
     "the command begins": "import fastq.cli.app as app; app.quantize.callback = interrupt",
-    "a file is written": "from fastq.io import quantizing; after(quantizing.SafetensorsWriter, 'write')",
+    "a file is written": "from fastq.io import pipeline; after(pipeline.SafetensorsWriter, 'append')",
     "a file is made durable": "after(os, 'fsync')",
     "a file is there": "after(os, 'replace')",
     "a table is printed": "import fastq.cli.app as app; after(app, 'print_table')",
     "the command ends": "import fastq.cli.app as app; after(app.Commands, 'invoke')",
     "its exit code is known": "import click; click.Context.exit = interrupt",
     "threads end": "import threading; threading._register_atexit(interrupt)",
-    "the interpreter ends": "import fastq.cli.app as app; app.check_out = lambda *_, **__: atexit.register(interrupt)",
+    "the interpreter ends": "from fastq.cli import files; files.check_out = lambda *_, **o: atexit.register(interrupt)",
 }
 
 
@@ -93,9 +95,10 @@ def test_one_line_while_modules_are_imported(name):
 
 
 def test_one_line_of_a_command_that_is_one_itself():
-    before = IMPORTED.format(name="bench.command") + "import click; click.Command.invoke = interrupt"
+    name = f"{benchmark_package()}.command"
+    before = IMPORTED.format(name=name) + "import click; click.Command.invoke = interrupt"
     assert ended(command("bench", "--list", before=before)) == INTERRUPTED
-    before = "import fastq.cli.app, bench.command; bench.command.run.callback = interrupt"
+    before = f"import fastq.cli.app, {name}; {name}.run.callback = interrupt"
     assert ended(command("bench", before=before)) == INTERRUPTED
 
 

@@ -40,8 +40,9 @@ from fastq.io.tensors import tensors_of
 
 def _signal_again(dropped: sys.UnraisableHookArgs) -> None:
     """Have a signal handled again whose exception Python dropped in a destructor; print other exceptions as usual."""
-    if issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit):
-        number = getattr(dropped.exc_value, "code", 128 + signal.SIGINT) - 128
+    code = getattr(dropped.exc_value, "code", 128 + signal.SIGINT)
+    if issubclass(dropped.exc_type, KeyboardInterrupt | SystemExit) and isinstance(code, int) and code > 128:
+        number = code - 128
         # by another thread, a moment later: here it would be dropped again
         threading.Timer(0.01, _thread.interrupt_main, [number]).start()
     else:
@@ -65,7 +66,8 @@ def main(unwinding: contextlib.AbstractContextManager[None]) -> None:
                 at_end.callback(sys.stdout.flush)
             cli(obj=unwinding)
     except OSError as error:  # those of files are told by the commands
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write would fail at exit
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write would fail at exit
         sys.exit(f"Error: standard output: {error.strerror or error}")
 
 

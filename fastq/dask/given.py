@@ -19,6 +19,7 @@ from fastq.formats.granularity import granularity
 from fastq.requests.parameters import (
     check_parameter_shape,
     check_tensor_scale,
+    check_zero_point_shape,
     checked_qparams,
     in_dtypes_of,
     rules_of,
@@ -45,7 +46,7 @@ def quantize_with_qparams(call: Call) -> QuantizedArray:
     """Return the graph of `fastq.quantize` with parameters."""
     params, parts, operands = _values_by_qparams(call)
     parts.check_aligned(params.dtype)
-    options = {**arguments(call), "template": _template(params)}
+    options = {**_arguments(call, params), "template": _template(params)}
     codes = codes_of(parts.chunks, params.dtype, tasks.by_qparams, *operands, **options)
     return without_checks(QuantizedArray, codes, params, call.x.shape)
 
@@ -54,8 +55,13 @@ def fake_quantize_with_qparams(call: Call) -> da.Array:
     """Return the graph of `fastq.fake_quantize` with parameters."""
     params, parts, operands = _values_by_qparams(call)
     parts.check_aligned()
-    options = {**arguments(call), "template": _template(params), "token": "fake_quantize"}
+    options = {**_arguments(call, params), "template": _template(params), "token": "fake_quantize"}
     return blockwise(tasks.by_qparams, parts.all_axes, *operands, dtype=dtype_of_fakes(call.x.dtype), **options)
+
+
+def _arguments(call: Call, params: results.QParams) -> dict[str, Any]:
+    """Return the arguments of tasks, whose plans depend on the parameters that are ready, not on the caller's."""
+    return arguments(call._replace(options=call.options._replace(key=params.key)))
 
 
 def _values_by_qparams(call: Call) -> tuple[results.QParams, Parts, list[Any]]:
@@ -78,7 +84,8 @@ def dequantize(call: Call) -> da.Array:
     last = _last_sizes(parts.chunks) if qtype.packed else (None, None)
     index = parts.all_axes if shape else tuple(range(codes.ndim))
     operands = codes, index, *last, *_operands(params, parts)
-    options = {"options": call.options, "template": _template(params), "concatenate": True, "token": "dequantize"}
+    options = {"options": call.options._replace(key=params.key), "template": _template(params)}
+    options |= {"concatenate": True, "token": "dequantize"}
     if qtype.packed and shape:
         options["adjust_chunks"] = {index[-1]: parts.chunks[-1]}
     return blockwise(tasks.dequantize, parts.all_axes, *operands, dtype=wanted, **options)
@@ -152,14 +159,17 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
         scale = rules.ready_scale(scale)
     if zero_point is not None and not is_a(zero_point, da.Array):
         zero_point = rules.ready_zero_point(zero_point, scale)
-    request = request.placed("x", x.shape, scale.shape, scale.size)
+    if zero_point is not None:
+        check_zero_point_shape(zero_point.shape, scale.shape)
+    name = call.row.operands[0]
+    request = request.placed(name, x.shape, scale.shape, scale.size)
     parts = Parts(x.chunks, request.granularity)
     given = (scale, "scale"), (zero_point, "zero_point")
-    operands = [each for numbers, name in given for each in _operand(numbers, parts, name)]
+    operands = [each for numbers, what in given for each in _operand(numbers, parts, what, name)]
     return request, parts, [x, parts.all_axes, *operands]
 
 
-def _operand(numbers: Any, parts: Parts, name: str) -> tuple[da.Array | None, Index | None]:
+def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[da.Array | None, Index | None]:
     """Return parameters in the chunks of their parts, and their index; one number goes to all chunks."""
     if numbers is None:
         return None, None
@@ -168,7 +178,10 @@ def _operand(numbers: Any, parts: Parts, name: str) -> tuple[da.Array | None, In
     wanted, chunks = parts.granularity.parameter_shape(parts.shape), parts.parameter_chunks
     if any(map(math.isnan, wanted)):
         if not is_a(numbers, da.Array) or numbers.numblocks != tuple(map(len, chunks)):
-            raise ValueError(f"x has chunks of unknown sizes, so {name} has none: call x.compute_chunk_sizes() before")
+            raise ValueError(
+                f"{array} has chunks of unknown sizes, so {name} cannot be matched to them: "
+                f"call {array}.compute_chunk_sizes() first"
+            )
         return numbers, parts.kept
     check_parameter_shape(name, numbers.shape, numbers.size, wanted)
     return da.asarray(numbers).rechunk(chunks), parts.kept

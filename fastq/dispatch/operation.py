@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fastq.requests.options import (
     BinarizeOptions,
     BlockOptions,
+    CompareOptions,
     DequantizeOptions,
     HistogramOptions,
     LinearOptions,
@@ -64,7 +65,7 @@ OPERATIONS = {
     "quantize_linear": Operation("elementwise", LinearOptions, label="elements", graph="given"),
     "dequantize_linear": Operation("elementwise", ValuesOptions, _CODES, "elements", "given"),
     "dequantize": Operation("elementwise", DequantizeOptions, _CODES, "elements", "given"),
-    "compare_codes": Operation("errors", DequantizeOptions, ("x", "q", "scale", "zero_point"), function="compare"),
+    "compare_codes": Operation("errors", CompareOptions, ("x", "q", "scale", "zero_point"), function="compare"),
     "compare_values": Operation("errors", NoOptions, ("x", "q"), function="compare"),
     "pack": Operation("subbyte", PackOptions, ("codes",)),
     "unpack": Operation("subbyte", PackOptions, ("packed",)),

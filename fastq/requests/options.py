@@ -58,6 +58,12 @@ class DequantizeOptions(NamedTuple):
     key: Any = None
 
 
+class CompareOptions(NamedTuple):
+    """Options of `fastq.compare` with codes; `key` is what a plan may depend on of the QParams."""
+
+    key: Any = None
+
+
 class NoOptions(NamedTuple):
     """Options of `fastq.compare` with an array."""
 

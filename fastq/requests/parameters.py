@@ -208,9 +208,15 @@ def _given_zero_point(zero_point: Any, rules: ParameterRules, scale: np.dtype[An
     rules.ready_zero_point_dtype(given.dtype, scale)
     storage = storage_of(given.dtype)
     given = given if storage is None else given.astype(storage)
-    if given.shape != shape and not given.size == math.prod(shape) == 1:
-        raise ValueError(f"zero_point has shape {given.shape}, but scale has shape {shape}")
+    check_zero_point_shape(given.shape, shape)
     return given
+
+
+def check_zero_point_shape(shape: tuple[float, ...], scale: tuple[float, ...]) -> None:
+    """Raise a ValueError if a zero point is not of the shape of the scale; sizes that dask does not know pass."""
+    unknown = any(map(math.isnan, (*shape, *scale)))
+    if not unknown and shape != scale and not math.prod(shape) == math.prod(scale) == 1:
+        raise ValueError(f"zero_point has shape {shape}, but scale has shape {scale}")
 
 
 def _as_zero_point(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) -> Array:

@@ -18,7 +18,7 @@ _NUMBERS = tuple(signal.valid_signals())
 class Held:
     """Hold back all signals that Python handles, and have them handled at the end of the block.
 
-    It stands for their handlers meanwhile: each call between the first and the last handler that it replaces returns.
+    A handler may raise while the block is entered or left, never inside it.
     In other threads than the main one it does nothing, where nothing is handled. Within another it does nothing either.
     """
 
@@ -52,7 +52,7 @@ class Held:
                     signal.signal(number, handler)  # type: ignore[arg-type]
         finally:
             self.holds = False  # where a handler has cut this loop, the others are called through this
-        each = ExitStack()
-        for number, frame in self.arrived.items():
-            each.callback(self.handlers[number], number, frame)  # type: ignore[arg-type]
-        each.__exit__(*sys.exc_info())  # all of them, whichever raises
+            each = ExitStack()
+            for number, frame in self.arrived.items():
+                each.callback(self.handlers[number], number, frame)  # type: ignore[arg-type]
+            each.__exit__(*sys.exc_info())  # all of them, whichever raises

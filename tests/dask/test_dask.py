@@ -11,6 +11,7 @@ from chunkings import BLOCK, GRANULARITIES, SHAPE, array, check, chunking, lazy_
 
 import fastq
 from fastq import reference
+from fastq.dispatch import cache
 from fastq.engine.runtime import threadpool
 
 dask = pytest.importorskip("dask", reason="no dask")
@@ -258,6 +259,23 @@ def test_tasks_take_no_other_threads(threads):
     assert threadpool._state.words.words[threadpool.ALONE] == 0
 
 
+def test_tasks_leave_no_plan_for_other_parameters():
+    """Those of a caller are made ready for tasks: a plan of that is not one for a call with the caller's."""
+    params = fastq.QParams(np.array(0.5), np.array(0, "u1"), "uint8", convention="tflite")
+    expected = fastq.reference.quantize(X, qparams=params).dequantize()
+    cache.plans.clear()
+    fastq.quantize(chunked(), qparams=params).codes.compute()
+    found = fastq.quantize(X, qparams=params).dequantize()
+    assert found.dtype == expected.dtype == np.float32
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_a_zero_point_of_another_shape_is_refused_whatever_the_chunks():
+    for chunks in ((40, 1), (40, 63), SHAPE):
+        with pytest.raises(ValueError, match=r"zero_point has shape \(1,\), but scale has shape \(160,\)"):
+            fastq.quantize_linear(chunked(chunks=chunks), np.ones(160), da.zeros(1, dtype="u1"), axis=1)
+
+
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 UNKNOWN = chunked()[chunked()[:, 0] > 0]
@@ -284,6 +302,7 @@ REFUSED = [
     (lambda: fastq.quantize(chunked(), "int8", axis=2), np.exceptions.AxisError, "axis of x"),
     (lambda: fastq.quantize(chunked(), "int8", nan="some"), ValueError, "nan must be one of"),
     (lambda: fastq.quantize(chunked(X > 0), "int8"), TypeError, "x must be float16"),
+    (lambda: fastq.dequantize_linear(chunked(X.astype("i1")), np.ones(7), axis=5), np.exceptions.AxisError, "of codes"),
     (lambda: fastq.quantize_linear(chunked(), -1.0), ValueError, "scale must be positive"),
     (lambda: fastq.quantize_linear(chunked(), np.ones(7)), ValueError, r"scale has shape \(7,\), .*\(160,\)"),
     (lambda: fastq.quantize_linear(chunked(), 1.0, 300), ValueError, "zero_point must be from 0 to 255"),

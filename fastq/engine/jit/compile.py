@@ -49,7 +49,8 @@ def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...])
         return None
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     body = f"{function.__module__}.{function.__qualname__}", _code(function.__code__, function.__doc__), cells
-    made_by = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, config.OPT.is_opt_max
+    versions = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__
+    made_by = *versions, object.__basicsize__, config.OPT.is_opt_max
     settings = [getattr(config, name) for name in _SETTINGS], target()
     parts = sources, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings
     name = re.sub(r"[^\w.]", "_", _name(function, arguments))[:80]

@@ -1,4 +1,4 @@
-"""Declare compiled functions: `njit`, `specialize` and `intrinsic` are Numba's, with the options of kernels."""
+"""Declare compiled functions: `njit`, `specialize` and `intrinsic` stand for Numba's, with the options of kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def njit(function: Callable[..., Any]) -> Any:
 
     The result is a Numba dispatcher: call it from Python with scalars or arrays, and inspect it with `py_func`,
     `signatures`, `inspect_llvm` and `inspect_asm`. Compiled code that calls it, a kernel or an ``@njit`` function of
-    anybody's, gets it inlined by LLVM instead of its machine code.
+    anybody's, gets it inlined by LLVM instead of its machine code. A function without a branch is emitted into its
+    caller, with the caller's error model and fast-math flags: kernels have none of either.
     """
     if SHORT:
         return Function(function, targetoptions=OPTIONS)

@@ -67,9 +67,9 @@ SHORT = _is_short()
 
 @contextlib.contextmanager
 def jit_enabled() -> Iterator[None]:
-    """Have Numba compile whatever is meanwhile signalled, and even if NUMBA_DISABLE_JIT is set.
+    """Hold the compiler lock and signals, and enable the JIT even where NUMBA_DISABLE_JIT is set.
 
-    Vectors exist in compiled code only. The tables of Numba and of LLVM are not made for being cut.
+    Vectors exist in compiled code only. A signal in the middle of a compilation would leave half of Numba's tables.
     """
     with Held(), global_compiler_lock:
         disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0

@@ -217,9 +217,10 @@ class _Overloads(CPUDispatcher):  # type: ignore[misc]
     def traced(self, args: tuple[types.Type, ...]) -> Any:
         """Return signature and emitter of the function where it is emitted at its callers, see `tracing`; else None."""
         if args not in self._emitters:
-            self._emitters[args] = found = trace(self.typingctx, self.py_func, args)
+            found = trace(self.typingctx, self.py_func, args)
             if found:
                 self.targetctx.insert_func_defn([(found[1], found[1], args)])
+            self._emitters[args] = found  # last: an interrupt before leaves nothing that is half known
         return self._emitters[args]
 
     def get_overload(self, sig: Any) -> Any:
@@ -271,8 +272,8 @@ class Emitted(types.Function):  # type: ignore[misc]
             return None
         sig, emit = found
         if sig.args not in self.emitters:
-            self.emitters[sig.args] = emit
             cpu_target.target_context.insert_func_defn([(emit, emit, sig.args)])
+            self.emitters[sig.args] = emit  # last, as above
         return sig
 
     def get_impl_key(self, sig: Any) -> Any:

@@ -39,6 +39,8 @@ class UntraceableError(Exception):
 class Value:
     """What stands for a value while a function is traced: its Numba type, and the step that gives it."""
 
+    __array_ufunc__ = None  # or NumPy's numbers would take it for an array where they are the first operand
+
     def __init__(self, trace: _Trace, kind: types.Type, place: int) -> None:
         self._trace, self._kind, self._place = trace, kind, place
 
@@ -83,6 +85,12 @@ class _Named:
 
     def __call__(self, *args: Any) -> Any:
         return self._trace.call(self._item, args)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._item == (other._item if isinstance(other, _Named) else other))
+
+    def __hash__(self) -> int:
+        return hash(self._item)
 
 
 class _Trace:
@@ -131,9 +139,9 @@ class _Trace:
             raise UntraceableError
 
         def emit(context: Any, builder: Any, values: list[Any], given: Any) -> Any:
+            _ = function  # which its type does not keep alive
             operands = zip(args, kinds, sig.args, strict=True)
             cast = [context.cast(builder, _emitted(context, builder, a, k, values), k, to) for a, k, to in operands]
-            assert function  # is kept, whose type does not
             return context.get_function(callee, sig)(builder, cast)
 
         return self.value(sig.return_type, emit)
@@ -201,6 +209,8 @@ def trace(context: Any, function: Any, kinds: tuple[types.Type, ...]) -> tuple[A
         arguments = [tracing.value(kind, _argument(k)) for k, kind in enumerate(kinds)]
         result = _on_values(function, tracing)(*arguments)
         kind = tracing.kind_of(result)
+    except (MemoryError, RecursionError):  # of the caller, which must not decide how the function is compiled
+        raise
     except Exception:  # whatever it was, Numba says it better
         return None
     returned = types.unliteral(kind)

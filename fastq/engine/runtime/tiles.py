@@ -35,10 +35,7 @@ TILE = record(
     "y_buffer",  # bytes before the second buffer
     "piece",  # elements of a piece
     *("across", "rows", "columns"),  # the axis of the rows of a square, its rows and its columns
-    *(
-        "down",
-        "along",
-    ),  # how many squares, at most, lie along that axis, and along that of the columns
+    *("down", "along"),  # how many squares, at most, lie along that axis and along that of the columns
     "span",  # indices of the last axis but one that the columns of a square are of; 0: they are of the last axis alone
     "following",  # whether the rows of a square follow each other in C order
     *("pitch_x", "pitch_y"),  # bytes from row to row of a square in the buffers

@@ -145,7 +145,7 @@ def _batch_size(spec, operands):
 
 @njit
 def _convert_batch(spec, operands, args, p, i, row_end, limit):
-    """Convert runs, blocks and rests, with indices p on, up to some of which one needs a division.
+    """Convert consecutive runs from index p on; stop before a group in which a run needs a division.
 
     If packed runs are more than one, all of them fill whole bytes (see `arrangement_of_packed`).
     """

@@ -40,7 +40,7 @@ def nan_in_halves(x):
 
 @njit
 def min_max(src, i, end):
-    """Reduce src[i:end], some elements, to its minimum and maximum, NaN passed over, and whether there was one."""
+    """Reduce src[i:end], one element or more, to its minimum and maximum but for NaN, and whether there was one."""
     wide, narrow, few = loaded_lanes(4, src), loaded_lanes(1, src), few_lanes(src)
     # four registers are enough independent chains to hide the latency of a minimum
     if end - i >= v.count(wide):

@@ -15,9 +15,8 @@ PREPARED = 6 * FIELD
 @njit
 def prepare_lanes(spec, scales, zero_points, args, memory, n):
     """Write the prepared scales of n lanes to memory; return False if one is infinite or needs a division."""
-    if v.any_lane(needs_division(spec, scales)) or v.any_lane(
-        is_infinite(scales)
-    ):  # tables need none for infinity either
+    # tables need no division for infinity either
+    if v.any_lane(needs_division(spec, scales)) or v.any_lane(is_infinite(scales)):
         return False
     store_prepared(memory, n, prepare_scale(spec, scales, zero_points, args.lowest, args.highest))
     return True

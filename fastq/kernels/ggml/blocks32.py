@@ -27,7 +27,6 @@ BLOCKS_AHEAD = tuning.current().prefetch_blocks  # while codes are written, for 
 
 _F32 = v.Vec(types.float32, GROUP)
 _ROW = v.Vec(types.float32, BLOCK)
-_NIBBLES = v.Vec(types.uint8, BLOCK // 2)
 _STAGED = GROUP * BLOCK  # values of a group
 _ROOM = _STAGED * 4 + 2 * v.LINE  # bytes of a group, of values or blocks, as they are staged
 _SIGN = -(1 << 31)

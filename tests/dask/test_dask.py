@@ -264,7 +264,7 @@ def test_tasks_leave_no_plan_for_other_parameters():
     params = fastq.QParams(np.array(0.5), np.array(0, "u1"), "uint8", convention="tflite")
     expected = fastq.reference.quantize(X, qparams=params).dequantize()
     cache.plans.clear()
-    fastq.quantize(chunked(), qparams=params).codes.compute()
+    fastq.quantize(chunked(chunks=SHAPE), qparams=params).codes.compute()
     found = fastq.quantize(X, qparams=params).dequantize()
     assert found.dtype == expected.dtype == np.float32
     assert found.tobytes() == expected.tobytes()

@@ -123,6 +123,7 @@ class Calibrator:
         params = choose_qparams(ends, self.dtype, axis=axis, symmetric=symmetric, convention=self.convention)
         return replace(params, axis=self.axis)
 
+    @np.errstate(over="ignore", under="ignore")  # values may be infinite, and their errors too small
     def _least_error(self, lo: Array, hi: Array, counts: NDArray[np.int64], grid: int) -> list[Array]:
         """Try one range after the other, on the middles of bins."""
         best, ends = np.full(lo.shape, np.inf), [lo.copy(), hi.copy()]
@@ -138,9 +139,8 @@ class Calibrator:
             values = fake_quantize(middles, qparams=replace(self._parameters(low, high), axis=axis))
             for part in np.ndindex(lo.shape):
                 largest = max(float(-lo[part]), float(hi[part]), float(np.finfo(np.float64).tiny))
-                with np.errstate(over="ignore"):  # values may be infinite
-                    error = np.where(counts[part] > 0, (middles[part].astype(np.float64) - values[part]) / largest, 0.0)
-                    total = np.sum(error * error * counts[part])
+                error = np.where(counts[part] > 0, (middles[part].astype(np.float64) - values[part]) / largest, 0.0)
+                total = np.sum(error * error * counts[part])
                 if total < best[part]:
                     best[part], ends[0][part], ends[1][part] = total, low[part], high[part]
         return ends

@@ -16,6 +16,7 @@ ROOMS = [
     "dispatch",
     "formats",
     "results",
+    "requests",
     "testing.py",
     "gguf.py",
     "plot",

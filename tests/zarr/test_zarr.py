@@ -129,6 +129,11 @@ def test_refusals(x, options, error, message):
         fastq.zarr.cast_value(np.array(x), **({"dtype": "uint8"} | options))
 
 
+def test_the_reference_refuses_what_is_out_of_range():
+    with pytest.raises(ValueError, match=r"x has 300\.0, which is out of range of uint8"):
+        reference.cast_value(np.array([300.0]), "uint8")
+
+
 @pytest.mark.parametrize(
     ("x", "dtype"),
     [

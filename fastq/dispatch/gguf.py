@@ -233,7 +233,7 @@ def _first_reported(whole: LaunchPlan, data: Array, result: Array, importance: A
 
 
 def _shape(data: Array, width: int, what: str, becomes: int, row: BlockFormat) -> tuple[int, ...]:
-    """Shape of the result, in which each `width` elements of a row become so many."""
+    """Shape of the result, in which each `width` elements of a row become `result_width`."""
     shape = data.shape
     if not shape or shape[-1] % width:
         raise ValueError(

@@ -50,7 +50,7 @@ class BoundLaunch(NamedTuple):
     launch : callable
         The compiled driver on operands as they are given, with its checks; by default it refuses all.
     ready : callable
-        Returns the operands beside x and the result made ready; raises what is wrong with their elements.
+        Returns the remaining operands, converted; raises what is wrong with their elements.
     execute_for : callable
         What `execute` is for a copy of x, which may have other strides, and a result. None where nothing is written
         that x may share memory with.

@@ -108,19 +108,19 @@ def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:
 
 
 def outgrows_cache(nbytes: int) -> bool:
-    """Return whether operands of so many bytes in all outgrow the cache."""
+    """Return whether operands of this many bytes in all outgrow the cache."""
     return nbytes >= tuning.current().stream_from
 
 
 def bytes_of(size: int, *kinds: ElementType) -> int:
-    """Return the bytes of so many elements of each type, whole ones."""
+    """Return the whole bytes that `size` elements of each type take together."""
     return size * sum(int(element_type(kind).bitwidth) for kind in kinds) // 8
 
 
 def store_mode(
     size: int, src: ElementType, dst: ElementType, layout: Layout | None = None, unit: int = WHOLE_BYTES, row: int = 0
 ) -> int:
-    """Return how results of so many elements are stored: 0 into the cache, past it `STRAIGHT`, `STAGED`, `WHOLE_ROWS`.
+    """Return how results of `size` elements are stored: 0 into the cache, past it `STRAIGHT`, `STAGED`, `WHOLE_ROWS`.
 
     The first and the last line of a run, which neighbours store in the ordinary way, cost a stall each. So runs go
     straight from registers if they are long, else by way of the stack. Rows of columns can't be staged: short ones go

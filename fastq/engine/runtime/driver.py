@@ -102,7 +102,7 @@ class Checks(NamedTuple):
         return self._replace(nbytes=tuple(sizes), lowest=tuple(lowest))  # type: ignore[arg-type]
 
     def head(self, launches: int) -> NDArray[np.int64]:
-        """Return the words that a plan of so many launches begins with."""
+        """Return the words that a plan of `launches` launches begins with."""
         scale_type, zero_type = (0 if each is None else id(each) for each in self.scalars)
         scale = _float_size(self.scale), int(self.signed) | int(self.zero) << 1, scale_type
         size = self.zero_point.itemsize if self.zero_point is not None else 0

@@ -325,7 +325,7 @@ def _tiles(axes: Axes, cut: Cut, x: Operand, y: Operand, units: dict[str, int]) 
 def _replanned(plan: LaunchPlan, cut: Cut, tiles: Tiles, chunk: int) -> LaunchPlan:
     """Return the plan of a launch of contiguous memory for a tiler, which calls the kernel.
 
-    Its chunks are of so many units; 0: as suits the number of threads, or those of the plan where it adds to sums.
+    A chunk has `chunk` units; 0: as suits the number of threads, or as in the plan where it adds to sums.
     """
     (launch,), (args,) = plan.launches, plan.args
     tiles.tile["kernel"] = launch["kernel"]

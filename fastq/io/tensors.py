@@ -29,6 +29,7 @@ from fastq.system.dtypes import DTYPES, ML_FLOATS, Array, safetensors_dtype
 
 SUFFIXES = *SOURCES, ".gguf"
 PARTS = ("_scale", "_packed", "qweight", "_scale_inv")  # ends of names of what is stored for a quantized matrix
+OF_MODEL = "fastq convert {} OUT --dequantize turns the model back"
 PIECE = 1 << 20  # elements looked at together; bounds the temporaries
 
 
@@ -88,7 +89,7 @@ def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
         if file.suffix == ".gguf":
             return list(_gguf_tensors(open_gguf(file)))
         source = open_source(file)
-        if not as_stored and KEY not in source.metadata and _is_shard(file, source):
+        if not as_stored and is_shard(source):
             return list(_model_tensors(ModelFolder(file.parent), file.name))
         return list(tensors_in(source))
     except ValueError as error:
@@ -101,10 +102,11 @@ def _is_model(path: Path) -> bool:
     return (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
 
 
-def _is_shard(file: Path, source: TensorSource) -> bool:
-    """Return whether config.json next to a file says what its tensors are parts of."""
-    is_part = any(name.endswith(PARTS) for name in source.tensors)
-    return is_part and (file.parent / CONFIG).is_file() and _is_quantized(read_json(file.parent / CONFIG))
+def is_shard(source: TensorSource) -> bool:
+    """Return whether a file has parts of quantized matrices, and config.json next to it says of what kind."""
+    is_part = KEY not in source.metadata and any(name.endswith(PARTS) for name in source.tensors)
+    config = source.path.parent / CONFIG
+    return is_part and config.is_file() and _is_quantized(read_json(config))
 
 
 def _is_quantized(config: dict[str, Any]) -> bool:

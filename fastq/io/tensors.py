@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention
+from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import CONFIG, INDEX, OLD_KEY, SINGLE, ModelFolder, read_json
 from fastq.io.checkpoints.folder import KEY as QUANTIZED
 from fastq.io.checkpoints.reading import of_q8_0
-from fastq.io.checkpoints.stored import StoredWeight, stored_weights
+from fastq.io.checkpoints.stored import StoredWeight
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, has_values, open_gguf
 from fastq.io.pipeline import failures, listed
@@ -117,7 +118,7 @@ def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
     """Yield the tensors of a model, or of one of its shards: of a weight those that have its codes."""
     weights = stored_weights(model) if _is_quantized(model.config) else {}
     by_codes = {weight.codes.name: weight for weight in weights.values()}
-    parts = {spec.name for weight in weights.values() for spec in weight.specs.values()}
+    parts = {spec.name for weight in weights.values() for spec in weight.found.values()}
     for name, spec in (model.shards[shard] if shard else model).tensors.items():
         if name in by_codes:
             yield _weight(by_codes[name], model.dtype)
@@ -126,10 +127,11 @@ def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
 
 
 def _weight(weight: StoredWeight, dtype: str) -> Tensor:
-    load = partial(weight.rows, 0, weight.shape[0])
-    decode = (lambda: weight.form.unfolded(np.asarray(load().dequantize()))) if weight.form.block else None
-    about = f"{weight.module}.weight", weight.shape, f"{weight.scheme.weights}", weight.nbytes
-    return Tensor(*about, True, load, dtype, decode=decode)
+    def values() -> Array:
+        return weight.values(0, weight.matrix[0]).reshape(weight.shape)
+
+    about = weight.name, weight.shape, weight.label, weight.nbytes
+    return Tensor(*about, True, weight.whole, dtype, decode=None if weight.is_in_place else values)
 
 
 def _plain(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor:

@@ -92,6 +92,11 @@ class StoredWeight:
         return q if len(self.shape) == 2 else q.reshape(self.shape[0], -1, *q.shape[1:])
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether `whole` has the elements of the tensor where the tensor has them."""
+        return self.order is None and not self.is_transposed and self._block_rows == 1
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all that is stored."""
         return sum(spec.nbytes for spec in self.found.values())

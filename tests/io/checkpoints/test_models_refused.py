@@ -198,7 +198,7 @@ USAGE = [
         ["--scheme", "W8A8", "--scheme-for", "lm_head=W8A8"],
         "no matrix that is quantized has a name that matches lm_head",
     ),
-    (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json or .csv or .html"),
+    (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json, .csv or .html"),
     (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "group_size is for integers in groups"),
     (["--scheme", "W8A8", "--asymmetric"], "W8A8 has no zero points"),
     (["--dequantize"], "nothing in it is quantized"),

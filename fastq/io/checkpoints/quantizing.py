@@ -12,6 +12,7 @@ import numpy as np
 from fastq.io.checkpoints.config import quantized_config
 from fastq.io.checkpoints.converting import read_ahead
 from fastq.io.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude, row_chunks
+from fastq.io.checkpoints.finding import check_plain
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.io.containers import TensorSpec, spec_of
@@ -29,6 +30,7 @@ class Quantization:
     """
 
     def __init__(self, source: ModelFolder, rules: Rules, *, bit_exact: bool = False, method: str = "minmax") -> None:
+        check_plain(source)
         self.source, self.rules, self.tensors = source, rules, source.tensors
         self.arithmetic = ScaleArithmetic(source.dtype, bit_exact, method)
         self.plan: Plan = make_plan(self.tensors, source.config, rules)

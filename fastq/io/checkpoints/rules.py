@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastq.formats.compressed_tensors import LayerScheme
-from fastq.io.checkpoints.folder import HALVES, KEY, OLD_KEY
+from fastq.io.checkpoints.folder import HALVES
 from fastq.io.containers import TensorSpec
 
 # Models whose experts are stored as (experts, inputs, outputs): a matrix of theirs is no row of outputs.
@@ -116,8 +116,6 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
 
     ValueError if a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
     """
-    if KEY in config or OLD_KEY in config:
-        raise ValueError(f"its config.json has a {KEY}: fastq convert --dequantize turns it back first")
     if _model_types(config) & CONV1D:
         raise ValueError(
             f"models of type {min(_model_types(config) & CONV1D)} have Conv1D layers, whose weights are stored as "

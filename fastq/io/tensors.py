@@ -99,7 +99,10 @@ def _array(path: Path, nbytes: int) -> Tensor:
 
 
 def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
+    scales = set(source.scales.values())  # in the values of others
     for name, spec in source.tensors.items():
+        if name in scales:
+            continue
         ways = partial(source.values, name), partial(source.raw, name)
         yield Tensor(name, spec.shape, spec.kind.name, spec.nbytes, has_values(spec.kind), *ways)
 

@@ -134,6 +134,8 @@ def convert_command(
         if report is not None:
             _check_report(report, source, out)
         opened = ModelFolder(source)
+        for note in opened.notes:
+            _notice(f"{source}: {note}")
         conversion: Conversion
         if scheme is None:
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)

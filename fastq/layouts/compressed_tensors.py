@@ -37,6 +37,7 @@ from fastq.layouts.tensors import (
     matrix,
     parameters_of,
     stored_scale,
+    with_positive_scales,
 )
 from fastq.operations.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
@@ -321,9 +322,7 @@ def read(given: Reading) -> QuantizedArray:
             given.scales(name)
     factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
     q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
-    if not (q.scale.astype(np.float32) > 0).all():
-        raise ValueError("weight_scale must be positive")
-    return q
+    return with_positive_scales(q, "weight_scale")
 
 
 def _scheme_and_shape(given: Reading) -> tuple[LayerScheme, tuple[int, int]]:

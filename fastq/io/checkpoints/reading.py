@@ -12,7 +12,7 @@ from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.folder import KEY, OLD_KEY, ModelFolder
 from fastq.io.checkpoints.stored import StoredWeight, stored_weights
-from fastq.io.gguf.container import GgufSource, open_gguf
+from fastq.io.gguf.container import GgufSource, GgufTensor, open_gguf
 from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
@@ -92,8 +92,7 @@ class _GgufCheckpoint(Checkpoint):
     def __init__(self, path: Path) -> None:
         self._source: GgufSource = open_gguf(path)
         fields = {key: field.value() for key, field in self._source.fields.items() if field.type_name != "array"}
-        scales = set(self._source.scales.values())  # in the values of others
-        self._tensors = {self._given_name(name): name for name in self._source.tensors if name not in scales}
+        self._tensors = {self._given_name(name): name for name in self._source.valued}
         super().__init__(list(self._tensors), fields)
 
     def _given_name(self, name: str) -> str:
@@ -108,15 +107,15 @@ class _GgufCheckpoint(Checkpoint):
         spec = self._source.tensors[self._tensors[name]]
         if spec.kind.name != "Q8_0":
             return self._source.values(spec.name)
-        return _of_q8_0(spec.name, self._source.load(spec.name), spec.shape, self._source.scale(spec.name))
+        return of_q8_0(self._source, spec)
 
 
-def _of_q8_0(name: str, stored: Array, shape: tuple[int, ...], times: Array | None) -> QuantizedArray:
+def of_q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
     """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0 has codes 0 and is 1."""
-    form = BLOCK_FORMATS["Q8_0"]
-    blocks = stored.reshape(-1, form.nbytes)
+    form, name, shape = BLOCK_FORMATS["Q8_0"], spec.name, spec.shape
+    blocks = source.load(name).reshape(-1, form.nbytes)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
-    if times is not None:
+    if (times := source.scale(name)) is not None:
         scale *= times.reshape(*shape[:-2], 1, 1)
     bad = scale[~((scale >= 0) & (scale < np.inf))]
     if bad.size:

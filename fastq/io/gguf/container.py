@@ -144,6 +144,12 @@ class GgufSource:
             raise ValueError(f"its parts have {found:,} tensors, not {wanted:,}")
         self.scales = {name: scale for name in self.tensors if (scale := self._scale_of(name))}
 
+    @property
+    def valued(self) -> dict[str, GgufTensor]:
+        """The tensors without those that are scales in the values of others."""
+        scales = set(self.scales.values())
+        return {name: spec for name, spec in self.tensors.items() if name not in scales}
+
     def _scale_of(self, name: str) -> str | None:
         """Return the name of the tensor whose numbers llama.cpp multiplies a matrix with, or each of its matrices."""
         module, spec = name.removesuffix(".weight"), self.tensors[name]

@@ -171,7 +171,7 @@ def _array(path: Path, nbytes: int) -> Tensor:
 
 
 def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
-    for name, spec in source.tensors.items():
+    for name, spec in source.valued.items():
         about, known, load = (name, spec.shape, spec.kind.name, spec.nbytes), has_values(spec.kind), source.values
         is_plain, raw, decode = spec.kind.block == 1, partial(source.raw, name), partial(load, name)
         q8_0 = partial(of_q8_0, source, spec)

@@ -63,15 +63,20 @@ class Tensor:
         return self.values() if self.decode else self.load()
 
 
-def tensors_of(path: Path, *, as_stored: bool = False) -> dict[str, Tensor]:
+def tensors_of(
+    path: Path, *, as_stored: bool = False, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Tensor]:
     """Return the tensors of a file, of a model directory or of the files in a folder, by name.
 
     What is stored for a quantized one is one tensor; with `as_stored` not by the config.json of a model, which tells
-    that of files next to it too. ValueError if a file can't be read, a folder has no such file, or two files have a
-    tensor of one name.
+    that of files next to it too. `say` is called with what is odd about a model. ValueError if a file can't be read, a
+    folder has no such file, or two files have a tensor of one name.
     """
     if path.is_dir() and not as_stored and _is_model(path):
-        return {tensor.name: tensor for tensor in _model_tensors(ModelFolder(path))}
+        model = ModelFolder(path)
+        for line in model.notes:
+            say(line)
+        return {tensor.name: tensor for tensor in _model_tensors(model)}
     files = sorted(each for each in path.iterdir() if each.suffix in SOURCES) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"there is no {listed(SOURCES)} file in it")
@@ -100,7 +105,9 @@ def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
 
 
 def _is_model(path: Path) -> bool:
-    return (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
+    if not (path / CONFIG).is_file():
+        return False
+    return any((path / name).is_file() for name in (INDEX, SINGLE)) or _is_quantized(read_json(path / CONFIG))
 
 
 def is_shard(source: TensorSource) -> bool:

@@ -18,9 +18,9 @@ from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, convert
 from fastq.io.checkpoints.dequantizing import Dequantization
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
-from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.loading import loading
 from fastq.io.checkpoints.names import check_pattern
+from fastq.io.checkpoints.quantizing import Quantization
 from fastq.io.checkpoints.rules import Rules
 from fastq.io.pipeline import total_of
 
@@ -161,6 +161,8 @@ def convert_command(
         if report is not None:
             _check_report(report, source, out)
         opened = ModelFolder(source)
+        for note in opened.notes:
+            _notice(f"{source}: {note}")
         conversion: Conversion
         if scheme is None:
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)

@@ -117,11 +117,11 @@ def _finish(
     for line in lines:
         notice(f"{source.path}: {line}")
     write_json(out / CONFIG, config)
-    if source.indexed:
+    if source.index:
         files = {tensor: name for name, header in headers.items() for tensor in header.specs}
         total = sum(spec.nbytes for header in headers.values() for spec in header.specs.values())
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
-        write_json(out / INDEX, index)
+        write_json(out / source.index, index)
     (out / JOURNAL).unlink(missing_ok=True)
 
 
@@ -145,7 +145,7 @@ def _prepared(conversion: Conversion, out: Path, force: bool, notice: Callable[[
     elif not force and any(not is_temporary(path.name) for path in out.iterdir()):
         held = "is an unfinished conversion of something else" if journal else "is not empty"
         raise ValueError(f"{out} {held}; --force replaces what is in the way")
-    for name in (INDEX, CONFIG, JOURNAL):  # of what is about to be replaced: shards of two models are none
+    for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # of what is replaced: shards of two models are none
         (out / name).unlink(missing_ok=True)
     journal = Journal(job)
     journal.save(out)  # from now on the directory is known to be an unfinished conversion

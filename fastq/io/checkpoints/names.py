@@ -68,12 +68,13 @@ _EMBEDDINGS = (
     r"(.*\.)?([^.]*embed[^.]*(\.\d+)?|wte|wpe|shared|relative_attention_bias|[^.]*_tokens?|([^.]*_)?emb|codebook|pe_k|"
     r"bias_values|query_feat|queries_features|reference_points)|((model|transformer)\.)?(query|w)"
 )
+ROUTERS = r"(.*\.)?(gate|[^.]*router[^.]*(\.(layer|classifier|proj))?|shared_expert_gate)"
 # names of modules that no tool quantizes by default, and what they are
 LEFT_ALONE = (
     (re.compile(HEADS), "output head"),
     (re.compile(_EMBEDDINGS, re.IGNORECASE), "embedding"),
     (re.compile(r".*norm\d*(\.(scale|shift))?"), "normalization"),
-    (re.compile(r"(.*\.)?(gate|[^.]*router[^.]*(\.(layer|classifier|proj))?|shared_expert_gate)"), "router"),
+    (re.compile(ROUTERS), "router"),
 )
 NEAREST = 3  # names that a message about a pattern shows
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastq.formats.compressed_tensors import LayerScheme
-from fastq.io.checkpoints.folder import HALVES, KEY, OLD_KEY
+from fastq.io.checkpoints.folder import HALVES
 from fastq.io.checkpoints.names import (
     EXPERT,
     HEADS,
     ONE_TENSOR,
     OTHER_LAYERS,
+    ROUTERS,
     STACKED,
     TRANSPOSED,
     check_patterns,
@@ -91,7 +92,8 @@ class Plan:
                 found.add(module)
         quantized = [matrix.module for matrix in self.matrices]
         found -= set(quantized)
-        patterns = [f"re:({HEADS})$", *sorted({f"re:.*{re.escape(tail_of(name))}$" for name in found})]
+        patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * ("router" in self.left.values())]
+        patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in found})
         return [*sorted(found), *(each for each in patterns if not any(matches(name, each) for name in quantized))]
 
 
@@ -100,8 +102,6 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
 
     ValueError if a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
     """
-    if KEY in config or OLD_KEY in config:
-        raise ValueError(f"its config.json has a {KEY}: fastq convert --dequantize turns it back first")
     for kind in sorted(_model_types(config) & set(OTHER_LAYERS)):
         raise ValueError(f"models of type {kind} have {OTHER_LAYERS[kind]}: compressed-tensors has no format for them")
     _check_named(tensors, config, rules)
@@ -231,11 +231,8 @@ def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
     bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
     for matrix in matrices:
         kind = kind_of(matrix.module)
-        if (
-            not bare
-            and kind in ("output head", "embedding")
-            and (True in flags or (kind[0] == "e" and False not in flags))
-        ):
+        perhaps = True in flags or (kind == "embedding" and False not in flags)
+        if perhaps and not bare and kind in ("output head", "embedding"):
             raise ValueError(
                 f"{matrix.module} stays as it is: embedding and output head are one matrix (tie_word_embeddings), "
                 "which readers hold as floats"

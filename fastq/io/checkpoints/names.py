@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import re
 from collections.abc import Iterable, Sequence
 
@@ -132,7 +131,8 @@ def check_patterns(option: str, patterns: Iterable[str], modules: Sequence[str],
 def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:
     """Return what was probably meant: the spelling that finds modules, else the nearest names."""
     text = pattern.removeprefix("re:")
-    for spelled in (f".*{re.escape(text)}", f".*{text}", ".*" + fnmatch.translate(text), f"(?i).*{re.escape(text)}"):
+    shell = re.escape(text.lstrip("*")).replace(r"\*", ".*").replace(r"\?", ".")
+    for spelled in (f".*{re.escape(text)}", f".*{text}", f".*{shell}", f"(?i).*{shell}"):
         try:
             found = [module for module in modules if re.match(spelled, module)]
         except re.error:

@@ -88,7 +88,18 @@ def total_of(rows: list[Converted]) -> Converted:
         if row.errors is not None:
             errors = row.errors if errors is None else errors.with_more(row.errors)
     before, after, size = (sum(getattr(row, name) for row in rows) for name in ("before", "after", "size"))
-    return Converted(f"{len(rows)} tensors", None, before, after, "", "total", errors, size=size)
+    return Converted(count_text(len(rows), "tensor"), None, before, after, "", "total", errors, size=size)
+
+
+def count_text(number: int, noun: str) -> str:
+    """Return a number with its noun, which has an s but after 1."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a choice: a, b or c."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 class Piece(NamedTuple):

@@ -13,7 +13,7 @@ from fastq.formats.qtypes import as_qtype
 from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.stored import CompressedWeight, StoredWeight
-from fastq.io.gguf.container import GgufSource, open_gguf
+from fastq.io.gguf.container import GgufSource, GgufTensor, open_gguf
 from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
@@ -110,13 +110,13 @@ class _GgufCheckpoint(Checkpoint):
         spec = self._source.tensors[self._tensors[name]]
         if spec.kind.name != "Q8_0":
             return self._source.values(spec.name)
-        return _of_q8_0(spec.name, self._source.load(spec.name), spec.shape)
+        return of_q8_0(self._source, spec)
 
 
-def _of_q8_0(name: str, stored: Array, shape: tuple[int, ...]) -> QuantizedArray:
+def of_q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
     """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0 has codes 0 and is 1."""
-    form = BLOCK_FORMATS["Q8_0"]
-    blocks = stored.reshape(-1, form.nbytes)
+    form, name, shape = BLOCK_FORMATS["Q8_0"], spec.name, spec.shape
+    blocks = source.load(name).reshape(-1, form.nbytes)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
     bad = scale[~((scale >= 0) & (scale < np.inf))]
     if bad.size:

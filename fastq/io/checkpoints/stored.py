@@ -83,6 +83,15 @@ class StoredWeight:
             decoded = decoded.reshape(-1, self.shape[-1], columns).swapaxes(1, 2)
         return np.ascontiguousarray(decoded)
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether `whole` has the shape of the tensor, and its columns in their own order."""
+        return self.order is None and len(self.shape) == 2 and self._block_rows == 1
+
+    def all_values(self) -> Array:
+        """Return the values of the tensor."""
+        return np.concatenate([self.values(*chunk) for chunk in self.chunks()]).reshape(self.shape)
+
     def whole(self) -> QuantizedArray:
         """Return all rows, those of experts along a first axis; ValueError if columns are in another order."""
         with self.failures():

@@ -176,12 +176,12 @@ def convert_command(
         with _resumable(out), progress_bar(opened.tensors.values()) as advance:
             rows = convert(conversion, out, force=force, progress=advance, notice=_notice)
     print_table(rows, CONVERTED, total=total_of(rows))
-    if isinstance(conversion, Quantization):
-        for line in loading(out, opened.config, {matrix.scheme for matrix in conversion.plan.matrices}):
-            _notice(line)
     if report is not None:
         with failures(source, report):
             write_report(report, rows, conversion)
+    if isinstance(conversion, Quantization):
+        for line in loading(out, opened.config, {matrix.scheme for matrix in conversion.plan.matrices}):
+            _notice(line)
 
 
 def _with_options(schemes: list[LayerScheme], group_size: int | None, symmetric: bool | None) -> list[LayerScheme]:

@@ -97,6 +97,18 @@ def tail_of(module: str) -> str:
     return ".".join(parts[numbers[-1] + 1 :] if numbers else parts[-2:])
 
 
+def ignored(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
+    """Return the names of modules that are left alone, and patterns for them that are for no quantized one.
+
+    Readers have heads that no file has, as they are tied to the embedding, and put modules in other ones, so that
+    names begin in another way.
+    """
+    names = sorted({"lm_head", *left} - set(quantized))
+    patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * any(kind_of(name) == "router" for name in names)]
+    patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in names} - {"re:.*lm_head$"})
+    return [*names, *(each for each in patterns if not any(matches(name, each) for name in quantized))]
+
+
 def check_pattern(pattern: str) -> None:
     """Raise `re.error` if what follows "re:" is no regular expression."""
     if pattern.startswith("re:"):

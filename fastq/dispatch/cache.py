@@ -224,5 +224,5 @@ def _resolver(operation: str) -> Callable[[Call], BoundCall]:
     """Return what resolves calls of an operation, in the standard floating-point mode."""
     row = OPERATIONS[operation]
     resolve: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.dispatch.{row.resolver}"), operation)
-    resolve = lazy.module("fastq.engine.runtime.float_mode").in_standard_mode(resolve)
+    resolve = lazy.module("fastq.engine.runtime.boundary").in_standard_mode(resolve)
     return lambda call: resolve(call, *call.operands[: len(row.operands)])

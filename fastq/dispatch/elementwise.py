@@ -13,8 +13,8 @@ from fastq.dispatch.launch import BoundLaunch, checks_of, in_bits, launcher, not
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import Result, codes_result, order_without_gaps, result_of
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import never_fits
-from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.qtypes import check_stored_codes
 from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
 from fastq.requests.values import (

@@ -17,6 +17,7 @@ from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import NOT_STRIDED, View, order_without_gaps
 from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import (
     OUT,
     SCALE,
@@ -28,7 +29,6 @@ from fastq.engine.runtime.driver import (
     plan_launch,
 )
 from fastq.engine.runtime.driver import SUMS as ERRORS
-from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes

@@ -12,8 +12,8 @@ from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.planner import plan_histogram
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, View, memory_of, memory_order
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import bind
-from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.granularity import granularity
 from fastq.kernels.body.histogram import LEAST_EXPONENT
 from fastq.requests.values import check_input

@@ -34,8 +34,8 @@ from fastq.dispatch.strides import (
     memory_order,
     result_of,
 )
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, run
-from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
 from fastq.kernels.status import HAS_INFINITE_RANGE

@@ -1,12 +1,13 @@
 """Compile functions with Numba once, keep their machine code on disk, and call them by address."""
 
 from fastq.engine.jit.compile import Listing, c_function, functions_in_memory, kernel, listing
-from fastq.engine.jit.folder import code_folder, refusals, stored_code
 from fastq.engine.jit.functions import intrinsic, njit, overload, specialize
-from fastq.engine.jit.options import OPTIONS, target
+from fastq.engine.jit.options import OPTIONS, TARGET
+from fastq.engine.jit.stored import code_folder, refusals, stored_code
 
 __all__ = [
     "OPTIONS",
+    "TARGET",
     "Listing",
     "c_function",
     "code_folder",
@@ -19,5 +20,4 @@ __all__ = [
     "refusals",
     "specialize",
     "stored_code",
-    "target",
 ]

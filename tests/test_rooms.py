@@ -49,6 +49,7 @@ EXCEPTIONS = {
         "fastq.operations",
     ): "methods of arrays are public functions, imported when called",
     ("fastq.results.parameters", "fastq.operations"): "as are those of parameters",
+    ("fastq.operations.saving", "fastq.io"): "files of many tensors are read where files are, imported when called",
     ("fastq.dispatch.cache", "fastq.dask"): "calls on dask arrays are handed on, which are none without dask",
     ("fastq.dispatch.cache", "fastq.dispatch.labelled"): "as are those on DataArrays, whose arrays come back",
 }

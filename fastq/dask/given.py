@@ -130,7 +130,7 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
     request = by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
     request, parts, operands = _placed(call, request)
     parts.check_aligned(request.qtype)
-    options = call.options._replace(dtype=request.qtype, convention=request.coding.row)
+    options = _placed_options(call, request)._replace(dtype=request.qtype)
     return codes_of(
         parts.chunks, request.qtype, tasks.by_parameters, *operands, **arguments(call._replace(options=options))
     )
@@ -138,11 +138,11 @@ def quantize_linear(call: Call, x: da.Array) -> da.Array:
 
 def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `fastq.dequantize_linear`."""
-    scale = dtype_in(call.operands[2], "scale") or np.dtype(np.float32)
+    scale = dtype_in(call.operands[2], "scale")
     wanted = dtype_of_values(call.options.dtype, None, scale)
     request, parts, operands = _placed(call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options))
     parts.check_aligned()
-    options = call.options._replace(dtype=wanted, convention=request.coding.row)
+    options = _placed_options(call, request)._replace(dtype=wanted)
     how = {**arguments(call._replace(options=options)), "token": "dequantize_linear"}
     return blockwise(tasks.by_parameters, parts.all_axes, *operands, dtype=wanted, **how)
 
@@ -164,9 +164,21 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
     name = OPERATIONS[call.operation].operands[0]
     request = request.placed(name, x.shape, scale.shape, scale.size)
     parts = Parts(x.chunks, request.granularity)
-    given = (scale, "scale"), (zero_point, "zero_point")
+    given = (_reshaped(scale, parts), "scale"), (_reshaped(zero_point, parts), "zero_point")
     operands = [each for numbers, what in given for each in _operand(numbers, parts, what, name)]
     return request, parts, [x, parts.all_axes, *operands]
+
+
+def _placed_options(call: Call, request: Request) -> Any:
+    """Return the options of tasks: scales that keep all axes have named those that they belong to."""
+    axis = call.options.axis if request.axis is None else request.axis
+    return call.options._replace(axis=axis, convention=request.coding.row)
+
+
+def _reshaped(numbers: Any, parts: Parts) -> Any:
+    """Return raw parameters that kept all axes in the shape of those of their parts."""
+    kept_all = numbers is not None and numbers.ndim == len(parts.shape) != len(parts.kept) and numbers.size > 1
+    return numbers.reshape(parts.granularity.parameter_shape(parts.shape)) if kept_all else numbers
 
 
 def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[da.Array | None, Index | None]:

@@ -26,7 +26,7 @@ from fastq.kernels.build import element_type
 from fastq.kernels.embedded import Conversion, conversion_of, convert_by_range, convert_with
 from fastq.kernels.spec import KernelSpec
 from fastq.requests.options import LinearOptions, RangeOptions, ValuesOptions
-from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers
+from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers, dtype_of_values
 
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
 
@@ -106,9 +106,12 @@ def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: An
 
 def dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given: Any) -> Conversion:
     """Return the conversion of `fastq.dequantize_linear`."""
-    options, scale_dtype = _constants(ValuesOptions, given), _number_dtype(scale, "scale") or _RESULTS[0]
+    options, scale_dtype = _constants(ValuesOptions, given), _number_dtype(scale, "scale")
     wanted = _dtype(out, "out") if options.dtype is None else options.dtype
-    wanted = scale_dtype if wanted is None else _resolved(as_real, wanted, "out" if options.dtype is None else "dtype")
+    if wanted is None:
+        wanted = dtype_of_values(None, None, scale_dtype)
+    else:
+        wanted = _resolved(as_real, wanted, "out" if options.dtype is None else "dtype")
     request = _resolved(codes_by_numbers, _dtype(codes, "codes"), scale_dtype, wanted, options)
     return _with_parameters("dequantize", request, scale, zero_point, (codes, "codes"), out, _values_type(wanted))
 

@@ -76,7 +76,7 @@ def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
-    importance, rows_each = (None, 0) if imatrix is None else as_importance(imatrix, data.shape)
+    importance, rows_each = (None, 0) if imatrix is None else as_importance(imatrix, data.shape, row.group)
     weighted = row.weighted and importance is not None
     in_lanes = weighted or not isinstance(row, ScaledFormat)
     task = _Task(
@@ -92,7 +92,7 @@ def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     launch = _bound(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
 
     def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
-        importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape)[0])
+        importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape, row.group)[0])
         return launch(data, out, importance if weighted else None)
 
     return quantize

@@ -57,8 +57,8 @@ class QType:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 1 <= self.bits <= 16:
-            raise ValueError(f"bits must be from 1 to 16, not {self.bits}")
+        if not (1 <= self.bits <= 16 or self.bits == 32):
+            raise ValueError(f"bits must be from 1 to 16, or 32, not {self.bits}")
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -99,6 +99,11 @@ class QType:
         if self.element:
             return _ELEMENTS[self.element].dtype
         return np.dtype(self.container or f"{'int' if self.signed else 'uint'}{max(self.bits, 8)}")
+
+    @cached_property
+    def has_zero_point(self) -> bool:
+        """Whether zero points may be others than 0."""
+        return not self.element and self.bits <= 16
 
     @cached_property
     def packed(self) -> bool:
@@ -162,6 +167,9 @@ _MICROSCALING = [
     QType("nvfp4", 4, element="float4_e2m1fn", block_size=16, scale_element=_E4M3),
 ]
 
+# sums of products of codes, as biases are: no values become such codes, but ONNX's DequantizeLinear takes them
+SUMS = QType("int32", 32)
+
 _TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items()]
 
 QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_TABLES, *_MICROSCALING)}
@@ -169,6 +177,7 @@ _DERIVED = [
     "float_format",
     "codebook",
     "has_tensor_scale",
+    "has_zero_point",
     "format",
     "packed",
     "fills_storage",
@@ -237,6 +246,15 @@ def _in_bits_of_a_row(qtype: QType) -> bool:
     """Whether this is what `with_bits` makes of a row."""
     row = QTYPES.get(qtype.container)
     return row is not None and 2 <= qtype.bits < row.bits and row.fills_storage and row.with_bits(qtype.bits) == qtype
+
+
+# what scales must be, by whether they may be negative and whether they may be 0
+WANTED_SCALES = {
+    (False, False): "positive and finite",
+    (False, True): "finite and not negative",
+    (True, False): "finite and not zero",
+    (True, True): "finite",
+}
 
 
 # --- in which shape and dtype codes are stored ------------------------------------------------------------------------

@@ -306,7 +306,7 @@ class QuantizedArray:
         p = self.qparams
         if p.scale.shape != self._parted.parameter_shape:
             of_numbers = _same
-        axis = axis_like(p.axis, where.axes)
+        axis = axis_like(p.axis, where.axes, len(where.shape))
         if axis == p.axis:
             params = p.with_values(of_numbers(p.scale), of_numbers(p.zero_point))
         else:

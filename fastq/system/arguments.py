@@ -279,8 +279,11 @@ def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, st
     return f": did you mean {meant}?" if meant else ""
 
 
-def as_importance(imatrix: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], int]:
-    """Return the importance of columns as an array, and how many rows of an array of a shape share each row of it."""
+def as_importance(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArray[Any], int]:
+    """Return the importance of columns as an array, and how many rows of an array of a shape share each row of it.
+
+    Of `group` neighbours one counts at least: where none does, ggml would store zeros for them, and all count alike.
+    """
     weights = as_array(imatrix, "imatrix")
     if native(weights.dtype) != np.float32 and not (is_python(imatrix) and weights.dtype.kind in "iuf"):
         raise TypeError(f"imatrix must be float32, not {weights.dtype}")
@@ -299,7 +302,16 @@ def as_importance(imatrix: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], i
         )
     if weights.size and not (weights.min() >= 0 and weights.max() < np.inf):
         raise ValueError("imatrix must be finite and nowhere negative")
-    return weights, math.prod(rows[kept:])
+    return counting(weights, group), math.prod(rows[kept:])
+
+
+def counting(weights: NDArray[Any], group: int) -> NDArray[Any]:
+    """Return importance with ones for groups of neighbours that have none; itself if there are no such groups."""
+    if not group or weights.all():
+        return weights
+    groups = weights.reshape(-1, group)
+    counts = groups.any(axis=1, keepdims=True)
+    return weights if counts.all() else np.where(counts, groups, np.float32(1)).reshape(weights.shape)
 
 
 def as_scales(scale: Any, block_size: Any, offset: Any) -> tuple[NDArray[np.float32], int, float | None]:

@@ -14,7 +14,7 @@ from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SIN
 from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.stored import ORDER, SUFFIXES
 from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, spec_of
-from fastq.layouts.compressed_tensors import scheme_of, tensors_of
+from fastq.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
 from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, as_int, is_a, reason, shown
@@ -40,8 +40,9 @@ def save_checkpoint(
     tensors : mapping of str to QuantizedArray or ndarray
         Matrices that are quantized by the names of their modules, other arrays by their own names: what
         `open_checkpoint` returns, whose directories are written with the bytes that they have, or a dict. Of int2, int4
-        or int8 in blocks of columns; int8 or float8_e4m3fn by rows (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along
-        the last axis. Scales of float64 are rounded to float32, as readers hold them; they must be positive and finite.
+        or int8 in blocks of columns, unsigned ones too, which become signed together with their zero points; int8 or
+        float8_e4m3fn by rows (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis. Scales of float64 are
+        rounded to float32, as readers hold them; they must be positive and finite.
     config : mapping, optional
         Of config.json; its dtype is that of scales, unless they would change.
     shard_size : int
@@ -183,7 +184,7 @@ def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerSch
     if not is_a(tensor, QuantizedArray):
         array = as_array(tensor, f"tensors[{name!r}]")
         return None, {name: array.astype(array.dtype.newbyteorder("<"), copy=False)}
-    q: Any = tensor
+    q = as_signed(tensor)
     scheme = scheme_of(q, f"tensors[{name!r}]")
     arrays = tensors_of(q, scheme, dtype, f"tensors[{name!r}]")
     return scheme, {f"{name}.{end}": array for end, array in arrays.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from fastq.io.checkpoints.stored import (
 )
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import failures
-from fastq.layouts.compressed_tensors import form_of
+from fastq.layouts.compressed_tensors import StoredForm, form_of
 from fastq.system.dtypes import Array
 
 Entry = Mapping[str, Any]
@@ -112,7 +113,7 @@ def _weight(
     specs = {end: spec_of(f"{module}.{end}", *each) for end, each in form.specs().items()}
     for end, spec in specs.items():
         held = found.get(end)
-        if held is None or not _alike(held, spec):
+        if held is None or not (_alike(held, spec) or (end == ZERO_POINT and _one_by_one(held, form))):
             text = "nothing" if held is None else f"{held.dtype} of shape {held.shape}"
             raise ValueError(f"{(held or spec).name!r} should be {spec.dtype} of shape {spec.shape}, not {text}")
     surplus = next((end for end in found if end not in (*specs, ZERO_POINT, ORDER)), None)
@@ -134,11 +135,14 @@ def _weight(
 
 def _alike(spec: TensorSpec, wanted: TensorSpec) -> bool:
     """Whether a tensor is as it should be; axes of one element don't matter, and experts are one below the other."""
-    if wanted.name.endswith(ZERO_POINT) and spec.dtype in INTEGERS and spec.dtype != wanted.dtype:
-        return True  # of an older writer, looked at as it is read
     same = spec.shape == wanted.shape or _without_ones(spec.shape) == _without_ones(wanted.shape)
     stacked = len(spec.shape) > 2 and spec.size == wanted.size
     return (spec.dtype == wanted.dtype or (spec.dtype, wanted.dtype) in CASTS) and (same or stacked)
+
+
+def _one_by_one(spec: TensorSpec, form: StoredForm) -> bool:
+    """Whether zero points are integers, one for each scale, as older writers have them."""
+    return spec.dtype in INTEGERS and spec.size == math.prod(form.stored_parameter_shape)
 
 
 def _without_ones(shape: tuple[int, ...]) -> list[int]:

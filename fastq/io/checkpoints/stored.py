@@ -83,6 +83,15 @@ class StoredWeight:
             decoded = decoded.reshape(-1, self.shape[-1], columns).swapaxes(1, 2)
         return np.ascontiguousarray(decoded)
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether `whole` has the shape of the tensor, and its columns in their own order."""
+        return self.order is None and len(self.shape) == 2 and self._block_rows == 1
+
+    def all_values(self) -> Array:
+        """Return the values of the tensor."""
+        return np.concatenate([self.values(*chunk) for chunk in self.chunks()]).reshape(self.shape)
+
     def whole(self) -> QuantizedArray:
         """Return all rows, those of experts along a first axis; ValueError if columns are in another order."""
         with self.failures():
@@ -90,11 +99,6 @@ class StoredWeight:
                 raise ValueError("its columns are in the order of activations; fastq convert --dequantize undoes that")
         q = self.rows(0, self.matrix[0])
         return q if len(self.shape) == 2 else q.reshape(self.shape[0], -1, *q.shape[1:])
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether `whole` has the elements of the tensor where the tensor has them."""
-        return self.order is None and not self.is_transposed and self._block_rows == 1
 
     @property
     def nbytes(self) -> int:

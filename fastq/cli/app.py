@@ -23,16 +23,17 @@ from rich.progress import track
 
 from fastq.cli import demo as demonstration
 from fastq.cli import files, selfcheck
+from fastq.cli.comparing import compare
 from fastq.cli.convert import convert_command
 from fastq.cli.gguf import gguf
-from fastq.cli.inspecting import compare, inspect, suggest
-from fastq.cli.report import CONVERTED, print_conventions, print_facts, print_table
+from fastq.cli.inspecting import inspect, suggest
+from fastq.cli.report import CONVERTED, print_conventions, print_facts, print_line, print_table, total_text
 from fastq.config import versions
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.qtypes import QTYPES, as_qtype
-from fastq.io.containers import open_source
+from fastq.io.containers import SOURCES, open_source
 from fastq.io.dequantizing import dequantize_file
-from fastq.io.pipeline import total_of
+from fastq.io.pipeline import count_text, total_of
 from fastq.io.quantizing import Selection, quantize_file
 from fastq.io.scheme import Scheme
 from fastq.io.tensors import tensors_of
@@ -78,20 +79,26 @@ class Commands(click.Group):
         """Run a command; a signal that ends it unwinds it, so that no temporary file stays."""
         try:
             with ctx.obj or contextlib.nullcontext():
-                return super().invoke(ctx)
+                returned = super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             click.echo("".join(["Interrupted", *map(str, interrupt.args[:1])]), err=True)
             ctx.exit(128 + signal.SIGINT)
+        if code := files.exit_code():
+            ctx.exit(code)
+        return returned
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+EXIT_HELP = "\n\n".join(f"{code}: {meaning}." for code, meaning in files.EXIT_CODES.items()).replace("`", "")
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=f"Quantize arrays at the speed of the memory bus.\n\nExit codes:\n\n{EXIT_HELP}",
+)
 @click.version_option(package_name="fastq-kernels")
 def cli() -> None:
-    """Quantize arrays at the speed of the memory bus.
-
-    Exit codes: 0; 1 where it failed, with one line that says why; 2 for wrong arguments; 3 where `compare` or `suggest`
-    do not find what was asked for; 130 after Ctrl-C, which leaves no part of a file behind.
-    """
+    """Run a command."""
 
 
 # Arguments
@@ -145,9 +152,22 @@ STORABLE = [
 ]
 FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
 AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
-TENSORS = files.with_suffix(".npy", ".safetensors")
-
-in_argument = click.argument("source", metavar="IN", type=files.EXISTING, callback=TENSORS)
+TO_QUANTIZE = files.Source(
+    *SOURCES,
+    ways={
+        files.FOLDER: "fastq convert {} OUT --scheme W8A16 quantizes a model directory",
+        ".gguf": "fastq gguf {} OUT.gguf --type Q4_K_M quantizes it",
+    },
+)
+TO_DEQUANTIZE = files.Source(
+    ".safetensors",
+    ways={
+        files.FOLDER: "fastq convert {} OUT --dequantize turns a model directory back",
+        ".gguf": "fastq gguf {} OUT.gguf --dequantize turns it back",
+        ".npy": "fastq quantize writes .safetensors, and so does QuantizedArray.save",
+        ".npz": "fastq quantize writes .safetensors, and so does QuantizedArray.save",
+    },
+)
 
 
 # Commands
@@ -171,8 +191,8 @@ def demo(size: int) -> None:
     click.echo("Every code, scale and zero point equals the reference's.")
 
 
-@cli.command(short_help="Quantize a .safetensors or .npy file.")
-@in_argument
+@cli.command(short_help="Quantize a .safetensors, .npy or .npz file.")
+@click.argument("source", metavar="IN", type=TO_QUANTIZE)
 @click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".safetensors"))
 @click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
@@ -213,38 +233,49 @@ def quantize(
     nan: str,
     force: bool,
 ) -> None:
-    """Quantize the weights of a .safetensors file, or the array of a .npy file.
+    """Quantize the weights of a .safetensors or .npz file, or the array of a .npy file.
 
     OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Floating
     tensors of two and more dimensions are quantized; everything else (biases, norm weights) is copied; the table shows
     the reason. With --all vectors and scalars get one scale each, unless --block-size or the format
-    cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'. Model directories: fastq convert.
+    cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'; one that is for no tensor is refused. Model
+    directories: fastq convert. GGUF files: fastq gguf. In Python fastq.load reads OUT.
     """
     scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
     files.check_out(source, out, force=force)
     selection = Selection(include or ("*",), exclude, vectors or source.suffix == ".npy")
     with files.failures(files.called(source), out):
         opened = open_source(source)
+        if isinstance(axis, int) and not block_size and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
+            raise click.UsageError(
+                "--axis goes with arrays of two axes or more: vectors and scalars get one scale each"
+            )
         with files.progress_bar(opened.tensors.values()) as advance:
             rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
     print_table(rows, CONVERTED, total=total_of(rows))
+    print_line(total_text(rows))
+    for row in rows:
+        if row.remark:
+            files.note(f"{row.name}: {row.remark}")
 
 
 @cli.command(short_help="Restore floats from a quantized file.")
-@in_argument
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=TENSORS)
+@click.argument("source", metavar="IN", type=TO_DEQUANTIZE)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".npy", ".safetensors"))
 @files.force_option
 def dequantize(source: Path, out: Path, force: bool) -> None:
-    """Turn what `fastq quantize` wrote back into tensors of the original names, shapes and dtypes.
+    """Turn a quantized file back into tensors of the original names, shapes and dtypes.
 
-    OUT is a .safetensors file, or a .npy file if IN holds a single array.
+    IN is what `fastq quantize` or `QuantizedArray.save` wrote. OUT is a .safetensors file, or a .npy file if IN holds a
+    single array. Model directories: fastq convert --dequantize. GGUF files: fastq gguf --dequantize.
     """
     files.check_out(source, out, force=force)
     with files.failures(files.called(source), out):
         opened = open_source(source)
         with files.progress_bar(tensors_of(source).values()) as advance:
             count = dequantize_file(opened, out, progress=advance)
-    click.echo(f"{count} tensors dequantized: {source.stat().st_size:,} -> {out.stat().st_size:,} bytes")
+    sizes = f"{source.stat().st_size:,} -> {out.stat().st_size:,} bytes"
+    click.echo(f"{count_text(count, 'tensor')} dequantized: {sizes}")
 
 
 @cli.command(short_help="Compare random cases with the reference.")

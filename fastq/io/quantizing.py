@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.io.containers import Header, TensorSource, TensorSpec
-from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, failures, write_file
+from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, failures, nearest, write_file
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
+from fastq.io.tensors import OF_MODEL, is_shard
 from fastq.system.dtypes import Array
 
 
@@ -38,6 +40,22 @@ class Selection:
         if len(spec.shape) < 2 and not self.vectors:
             return "a vector" if spec.shape else "a scalar"
         return "a scalar" if not spec.shape and as_qtype(scheme.dtype).block_size else ""
+
+    def check_names(self, names: Collection[str]) -> None:
+        """Raise ValueError if a pattern is for no tensor."""
+        for pattern in (*self.include, *self.exclude):
+            if names and not any(fnmatchcase(name, pattern) for name in names):
+                what = " to quantize" if pattern in self.include else ""
+                raise ValueError(f"no tensor{what} has a name that fits {pattern!r}{nearest(pattern, names)}")
+
+    def check_effect(self, tensors: Mapping[str, TensorSpec], scheme: Scheme) -> None:
+        """Raise ValueError if all tensors that a pattern includes are left alone."""
+        for pattern in self.include:
+            named = [spec for name, spec in tensors.items() if fnmatchcase(name, pattern)]
+            reasons = [self.reason_against(spec, scheme) for spec in named]
+            if all(reasons):
+                why = "excluded" if reasons[0] == "by name" else reasons[0]
+                raise ValueError(f"nothing that fits {pattern!r} is quantized: {named[0].name!r} is {why}")
 
     def _names(self, name: str) -> bool:
         included = any(fnmatchcase(name, pattern) for pattern in self.include)
@@ -69,13 +87,17 @@ def quantize_file(
 
 def _planned(source: TensorSource, scheme: Scheme, selection: Selection, nan: str) -> dict[str, Record]:
     if KEY in source.metadata:
-        raise ValueError("it is quantized already")
+        raise ValueError("it is quantized already; fastq dequantize turns it back")
+    if is_shard(source):
+        raise ValueError(f"it is quantized already; {OF_MODEL.format(source.path.parent)}")
+    selection.check_names(source.tensors)
     taken = [spec for spec in source.tensors.values() if not selection.reason_against(spec, scheme)]
     records = {spec.name: _record(source, spec, scheme, nan) for spec in taken}
     if not records:
         found = ", ".join(sorted({spec.dtype for spec in source.tensors.values()})) or "nothing"
         shaped = "" if selection.vectors else " and two dimensions or more (--all takes others too)"
         raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name{shaped}, holds {found}")
+    selection.check_effect(source.tensors, scheme)
     return records
 
 
@@ -93,10 +115,12 @@ def _record(source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str) ->
 
 
 def _quantized(source: TensorSource, spec: TensorSpec, record: Record, scheme: Scheme, nan: str) -> Piece:
-    x = _as_input(source.load(spec.name), nan)
+    given = source.load(spec.name)
+    x = _as_input(given, nan)
     with failures(lambda error: _failure(spec.name, x, error)):
         q = fastq.quantize(x, **scheme.arguments_for(x.dtype))
-    return Piece(encoded(spec.name, q, record), spec.nbytes, errors_of(x, q))
+    remark = "" if x is given else f"{np.count_nonzero(np.isnan(given)):,} NaN as 0"
+    return Piece(encoded(spec.name, q, record), spec.nbytes, errors_of(x, q), remark)
 
 
 def _as_input(x: Array, nan: str) -> Array:

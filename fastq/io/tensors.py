@@ -27,14 +27,9 @@ from fastq.results.measures import outliers_of
 from fastq.system.dtypes import DTYPES, ML_FLOATS, Array, safetensors_dtype
 
 SUFFIXES = *SOURCES, ".gguf"
-PARTS = (
-    "_scale",
-    "_packed",
-    "qweight",
-    "_scale_inv",
-    "_blocks",
-    ".scale",
-)  # ends of names of what is stored for a quantized matrix
+# ends of names of what is stored for a quantized matrix
+PARTS = ("_scale", "_packed", "qweight", "_scale_inv", "_blocks", ".scale")
+OF_MODEL = "fastq convert {} OUT --dequantize turns the model back"
 PIECE = 1 << 20  # elements looked at together; bounds the temporaries
 
 
@@ -67,15 +62,20 @@ class Tensor:
         return self.values() if self.decode else self.load()
 
 
-def tensors_of(path: Path, *, as_stored: bool = False) -> dict[str, Tensor]:
+def tensors_of(
+    path: Path, *, as_stored: bool = False, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Tensor]:
     """Return the tensors of a file, of a model directory or of the files in a folder, by name.
 
     What is stored for a quantized one is one tensor; with `as_stored` not by the config.json of a model, which tells
-    that of files next to it too. ValueError if a file can't be read, a folder has no such file, or two files have a
-    tensor of one name.
+    that of files next to it too. `say` is called with what is odd about a model. ValueError if a file can't be read, a
+    folder has no such file, or two files have a tensor of one name.
     """
     if path.is_dir() and not as_stored and _is_model(path):
-        return {tensor.name: tensor for tensor in _model_tensors(ModelFolder(path))}
+        model = ModelFolder(path)
+        for line in model.notes:
+            say(line)
+        return {tensor.name: tensor for tensor in _model_tensors(model)}
     files = sorted(each for each in path.iterdir() if each.suffix in SOURCES) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"there is no {listed(SOURCES)} file in it")
@@ -94,7 +94,7 @@ def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
         if file.suffix == ".gguf":
             return list(_gguf_tensors(open_gguf(file)))
         source = open_source(file)
-        if not as_stored and KEY not in source.metadata and _is_shard(file, source):
+        if not as_stored and is_shard(source):
             return list(_model_tensors(ModelFolder(file.parent), file.name))
         return list(tensors_in(source))
     except ValueError as error:
@@ -104,14 +104,20 @@ def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
 
 
 def _is_model(path: Path) -> bool:
-    return (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
+    if not (path / CONFIG).is_file():
+        return False
+    return any((path / name).is_file() for name in (INDEX, SINGLE)) or _is_quantized(path)
 
 
-def _is_shard(file: Path, source: TensorSource) -> bool:
-    """Return whether config.json next to a file says what its tensors are parts of."""
-    config = file.parent / CONFIG
-    is_part = any(name.endswith(PARTS) for name in source.tensors)
-    return is_part and config.is_file() and bool(quantization_in(file.parent, read_json(config)))
+def is_shard(source: TensorSource) -> bool:
+    """Return whether a file has parts of quantized matrices, and config.json next to it says of what kind."""
+    is_part = KEY not in source.metadata and any(name.endswith(PARTS) for name in source.tensors)
+    return is_part and _is_quantized(source.path.parent)
+
+
+def _is_quantized(folder: Path) -> bool:
+    config = folder / CONFIG
+    return config.is_file() and bool(quantization_in(folder, read_json(config)))
 
 
 def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
@@ -169,7 +175,7 @@ def _array(path: Path, nbytes: int) -> Tensor:
 
 
 def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
-    for name, spec in source.tensors.items():
+    for name, spec in source.valued.items():
         about, known, load = (name, spec.shape, spec.kind.name, spec.nbytes), has_values(spec.kind), source.values
         is_plain, raw, decode = spec.kind.block == 1, partial(source.raw, name), partial(load, name)
         q8_0 = partial(of_q8_0, source, spec)

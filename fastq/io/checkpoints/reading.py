@@ -95,7 +95,7 @@ class _GgufCheckpoint(Checkpoint):
     def __init__(self, path: Path) -> None:
         self._source: GgufSource = open_gguf(path)
         fields = {key: field.value() for key, field in self._source.fields.items() if field.type_name != "array"}
-        self._tensors = {self._given_name(name): name for name in self._source.tensors}
+        self._tensors = {self._given_name(name): name for name in self._source.valued}
         super().__init__(list(self._tensors), fields)
 
     def _given_name(self, name: str) -> str:
@@ -118,6 +118,8 @@ def of_q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
     form, name, shape = BLOCK_FORMATS["Q8_0"], spec.name, spec.shape
     blocks = source.load(name).reshape(-1, form.nbytes)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
+    if (times := source.scale(name)) is not None:
+        scale *= times.reshape(*shape[:-2], 1, 1)
     bad = scale[~((scale >= 0) & (scale < np.inf))]
     if bad.size:
         raise ValueError(f"tensor {name!r} has a block with a scale of {bad[0]}, which must be 0 or more and finite")

@@ -69,7 +69,7 @@ __all__ = [
     "zarr",
 ]
 
-# the module of each public name, and of the public corners
+# the module of each public name
 _HOMES = {
     "fastq.config": (
         "get_num_threads",
@@ -93,7 +93,8 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear")  # that compiled code can call
-_CORNERS = ("dask", "gguf", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
+# the corners; `io` is not in `__all__`, or a star would hide Python's own
+_CORNERS = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
 
 
 def __getattr__(name: str) -> Any:
@@ -117,4 +118,4 @@ def _register() -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_CORNERS})

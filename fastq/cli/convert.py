@@ -18,11 +18,23 @@ from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, convert
 from fastq.io.checkpoints.dequantizing import Dequantization
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
+from fastq.io.checkpoints.loading import loading
+from fastq.io.checkpoints.names import check_pattern
 from fastq.io.checkpoints.quantizing import Quantization
-from fastq.io.checkpoints.rules import Rules, check_pattern
+from fastq.io.checkpoints.rules import Rules
 from fastq.io.pipeline import total_of
 
 AGAIN = "; what is finished stays, and the same command goes on from there"
+OF_SCHEMES = (
+    "schemes",
+    "ignore",
+    "include",
+    "unequal",
+    "group_size",
+    "symmetric",
+    "method",
+    "convention",
+)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -83,6 +95,19 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
 @click.option(
     "--ignore", multiple=True, metavar="PATTERN", callback=_patterns, help="Leave such modules alone; repeatable."
 )
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="PATTERN",
+    callback=_patterns,
+    help="Quantize such modules that stay by their names, as lm_head; repeatable.",
+)
+@click.option(
+    "--allow-unequal",
+    "unequal",
+    is_flag=True,
+    help="Let matrices that vLLM and SGLang read as one have unequal schemes, for transformers alone.",
+)
 @click.option("--group-size", type=click.IntRange(1), help="Columns that share a scale, for integers in groups.")
 @click.option("--symmetric/--asymmetric", default=None, help="Without or with zero points, for integers in groups.")
 @range_option
@@ -105,6 +130,8 @@ def convert_command(
     scheme: LayerScheme | None,
     schemes: tuple[tuple[str, LayerScheme], ...],
     ignore: tuple[str, ...],
+    include: tuple[str, ...],
+    unequal: bool,
     group_size: int | None,
     symmetric: bool | None,
     method: str,
@@ -126,7 +153,7 @@ def convert_command(
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
         raise click.UsageError("--scheme is missing" if scheme is None else "--dequantize goes without --scheme")
-    if dequantize and any(map(_is_given, ("schemes", "ignore", "group_size", "symmetric", "method", "convention"))):
+    if dequantize and any(map(_is_given, OF_SCHEMES)):
         raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
     if dtype and not dequantize:
         raise click.UsageError("--dtype goes with --dequantize")
@@ -140,14 +167,27 @@ def convert_command(
         if scheme is None:
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
-            rules = Rules(scheme.with_options(group_size, symmetric), ignore, schemes)
+            first, *others = _with_options([scheme, *(each for _, each in schemes)], group_size, symmetric)
+            named = zip((pattern for pattern, _ in schemes), others, strict=True)
+            rules = Rules(first, ignore, tuple(named), include, unequal)
             conversion = Quantization(opened, rules, bit_exact=convention == "compressed-tensors", method=method)
+            for note in conversion.plan.notes:
+                _notice(f"{source}: {note}")
         with _resumable(out), progress_bar(opened.tensors.values()) as advance:
             rows = convert(conversion, out, force=force, progress=advance, notice=_notice)
     print_table(rows, CONVERTED, total=total_of(rows))
     if report is not None:
         with failures(source, report):
             write_report(report, rows, conversion)
+    if isinstance(conversion, Quantization):
+        for line in loading(out, opened.config, {matrix.scheme for matrix in conversion.plan.matrices}):
+            _notice(line)
+
+
+def _with_options(schemes: list[LayerScheme], group_size: int | None, symmetric: bool | None) -> list[LayerScheme]:
+    """Return schemes with options for integers in groups, in those that have such; one must have."""
+    fit = [scheme for scheme in schemes if scheme.in_groups] or schemes
+    return [scheme.with_options(group_size, symmetric) if scheme in fit else scheme for scheme in schemes]
 
 
 def _is_given(name: str) -> bool:

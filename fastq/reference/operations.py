@@ -48,6 +48,7 @@ from fastq.requests.values import (
     ranges_of,
 )
 from fastq.results import Comparison, QParams, QuantizedArray
+from fastq.results.parameters import unfilled
 from fastq.system.arguments import as_array, dtype_of, is_a, is_out, native
 
 Array = NDArray[Any]
@@ -99,7 +100,6 @@ def dequantize_linear(
 ) -> Array:
     """Return the values of `codes`, one an element, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
     codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), ValuesOptions(**options)
-    given = given or np.dtype(np.float32)
     wanted = dtype_of_values(asked.dtype, out, given)
     request = codes_by_numbers(codes.dtype, given, wanted, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
@@ -209,9 +209,11 @@ def _by_numbers(
     """Return the request placed where raw parameters belong, and these as QParams."""
     given = request.rules.ready(scale, zero_point)
     request = request.placed(name, shape, given.scale.shape, given.scale.size)
+    given = given.reshaped(request.granularity.parameter_shape(shape))
     where = request.qtype, request.axis, request.granularity.block_size, False, request.convention
     computed = None if given.scale.dtype == request.compute else request.compute
-    return request, QParams(given.scale, given.zero_point, *where, computed=computed)
+    params = unfilled(given.scale.dtype, given.zero_point.dtype, *where, computed)
+    return request, params.with_values(given.scale, given.zero_point)
 
 
 def _encoded(x: Array, p: QParams, request: Request) -> Array:

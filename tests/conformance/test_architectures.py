@@ -84,6 +84,10 @@ def check(kind, folder):
 @pytest.mark.parametrize("kind", sorted(CLASSES))
 def test_each_architecture_loads(kind, tmp_path):
     reason = EXCEPTIONS.get(kind)
+    if reason and not transformers.__version__.startswith(EXCEPTIONS["transformers"]):
+        pytest.skip(
+            f"architectures.json is of transformers {EXCEPTIONS['transformers']}, not {transformers.__version__}"
+        )
     if reason == "not made of defaults":
         pytest.skip(f"{CLASSES[kind]} can't be made of a default configuration")
     if reason is None:

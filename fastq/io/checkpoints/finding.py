@@ -15,6 +15,7 @@ from fastq.io.checkpoints.folder import KEY, ModelFolder
 from fastq.io.checkpoints.stored import (
     ORDER,
     POWERS,
+    RECIPROCAL,
     SCALES,
     SUFFIXES,
     ZERO_POINT,
@@ -46,7 +47,7 @@ def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
     entry = source.quantization
     if not entry:
         raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
-    method = entry.get("quant_method") or METHOD
+    method = str(entry.get("quant_method") or METHOD)
     if method not in METHODS:
         raise ValueError(f"its {KEY} is of {method!r}; known are {', '.join(METHODS)}: {ADVICE}")
     check_undone(entry)
@@ -190,45 +191,48 @@ def _shape(source: ModelFolder, found: dict[str, TensorSpec], scheme: LayerSchem
     return shape[0], shape[1]
 
 
-# --- float8 with scales of blocks, as DeepSeek, Qwen and others have it, and float4 of their experts ------------------
+# --- float8 with scales of blocks, as DeepSeek, Qwen and others have it, and float4 in bytes -----------------------
 
 
 def _float8(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
     tensors, used = source.tensors, set()
     for name, spec in tensors.items():
+        if name.endswith(".pre_quant_scale"):
+            raise ValueError(f"{name} in {source.files[name]} scales what its layer gets, which is not undone")
         module = name.removesuffix(".weight")
         names = [f"{module}.{end}" for end in OF_WEIGHT] if name.endswith(".weight") else [name + x for x in OF_EXPERTS]
         scale = next((tensors[each] for each in names if each in tensors), None)
-        if spec.dtype not in (BYTES if scale is not None else BYTES[:2]):
+        if spec.dtype not in (BYTES if scale is not None else BYTES[:2]) or name.endswith(("scale", "scale_inv")):
             continue
         with _in(source, spec, module):
             if scale is None:
                 raise ValueError(f"it is {spec.dtype} and has no scale: none of {', '.join(names)}")
             used.add(scale.name)
-            yield _float8_weight(source, module, spec, scale, entry.get("weight_block_size"))
+            factor = tensors.get(f"{module}.{RECIPROCAL}")
+            yield _float8_weight(source, module, spec, scale, factor, entry.get("weight_block_size"))
     for name in tensors:
         if name.endswith(("_scale_inv", ".weight_scale")) and name not in used:
             raise ValueError(f"{name} in {source.files[name]} is the scale of no tensor")
 
 
-def _float8_weight(source: ModelFolder, module: str, spec: TensorSpec, scale: TensorSpec, blocks: Any) -> StoredWeight:
+def _float8_weight(
+    source: ModelFolder, module: str, spec: TensorSpec, scale: TensorSpec, factor: TensorSpec | None, blocks: Any
+) -> StoredWeight:
     """Return a weight of float8, or of float4 in bytes: one matrix, or some of experts in a tensor."""
     is_float4 = spec.dtype in ("I8", "U8")
     if len(spec.shape) not in (2, 3) or not spec.size or not (is_float4 or spec.dtype == "F8_E4M3"):
         raise ValueError(f"it is {spec.dtype} of shape {spec.shape}, not float8_e4m3fn of 2 or 3 dimensions")
     *outer, rows, columns = spec.shape
     experts, columns = (outer or [1])[0], columns * 2 if is_float4 else columns
-    block = _block((rows, columns), scale.shape, experts, blocks)
-    matrix = experts * rows, columns
-    scheme = _PRESET_FP4 if is_float4 else _float8_scheme(block, matrix, scale.dtype)
-    if is_float4 and block != (1, 32):
-        raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 has those of 1 x 32")
+    block, matrix = _block((rows, columns), scale.shape, experts, blocks), (experts * rows, columns)
+    scheme = PRESETS["MXFP4A16" if factor is None else "NVFP4A16"] if is_float4 else None
+    scheme = scheme or _float8_scheme(block, matrix, scale.dtype)
+    if is_float4 and block != (1, scheme.weights.group_size):
+        wanted = f"1 x {scheme.weights.group_size}"
+        raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 has those of {wanted}")
     found = {form_of(scheme, matrix, "").codes: spec, "weight_scale": scale}
-    shape = (*outer, rows, columns)
-    return _weight(source, module, spec.name, shape, found, matrix, scheme)
-
-
-_PRESET_FP4, _PRESET_MX = PRESETS["MXFP4A16"], PRESETS["MXFP8A16"]
+    found |= {"weight_global_scale": factor} if factor is not None else {}
+    return _weight(source, module, spec.name, (*outer, rows, columns), found, matrix, scheme)
 
 
 def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, wanted: Any) -> tuple[int, int]:
@@ -259,10 +263,18 @@ def _float8_scheme(block: tuple[int, int], matrix: tuple[int, int], dtype: str) 
     if block == (1, matrix[1]):
         return LayerScheme("", WeightScheme(8, "float", "channel"), "float-quantized")
     if block == (1, 32) and dtype in (POWERS, "U8"):
-        return _PRESET_MX
+        return PRESETS["MXFP8A16"]
     if block[0] == 1:
         return LayerScheme("", WeightScheme(8, "float", "group", block[1]), "float-quantized")
     return LayerScheme("", WeightScheme(8, "float", "block", block=block), "float-quantized")
+
+
+def _modelopt(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
+    part = entry.get("quantization")
+    algorithm = (part if isinstance(part, dict) else entry).get("quant_algo")
+    if algorithm not in ("FP8", "NVFP4"):
+        raise ValueError(f"its {KEY} is of modelopt's {algorithm!r}; only 'FP8' and 'NVFP4' are read: {ADVICE}")
+    return _float8(source, {})
 
 
 # --- float4 of gpt-oss: blocks of 32 in 16 bytes, experts as (inputs, outputs) ----------------------------------------
@@ -282,7 +294,7 @@ def _mxfp4(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
             experts, rows, blocks, _ = spec.shape
             found, matrix = {"weight_packed": spec, "weight_scale": scale}, (experts * rows, blocks * 32)
             shape = experts, blocks * 32, rows
-            yield _weight(source, module, module, shape, found, matrix, _PRESET_FP4, is_transposed=True)
+            yield _weight(source, module, module, shape, found, matrix, PRESETS["MXFP4A16"], is_transposed=True)
 
 
 # --- AWQ and GPTQ -----------------------------------------------------------------------------------------------------
@@ -357,6 +369,8 @@ METHODS: dict[str, tuple[str, Find]] = {
     "sparseml": ("weight_scale", _compressed),  # as the first writers of compressed-tensors called it
     "fp8": ("weight_scale_inv", _float8),
     "fbgemm_fp8": ("weight_scale", _float8),
+    "mxfp8": ("weight_scale_inv", _float8),
+    "modelopt": ("weight_scale", _modelopt),
     "mxfp4": ("_blocks", _mxfp4),
     "awq": ("qweight", _awq),
     "gptq": ("qweight", _gptq),

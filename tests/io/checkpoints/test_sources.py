@@ -48,6 +48,18 @@ def of_gpt_oss():
     )
 
 
+def of_modelopt(number=0.37, **entry):
+    """Float4 with scales of 16 in float8, in units of one number."""
+    rng = np.random.default_rng(0)
+    codes, scale = rng.integers(0, 16, (40, 64), np.uint8), rng.uniform(1, 448, (40, 4)).astype(models.E4M3)
+    factor = f32(1) / f32(number) if number else f32(np.inf)  # as it is read
+    values = models.FLOAT4[codes] * np.repeat(scale.astype(f32) / factor, 16, 1)
+    packed = codes[:, ::2] | codes[:, 1::2] << 4
+    tensors = {"a.weight": packed, "a.weight_scale": scale, "a.weight_scale_2": np.array(number, f32)}
+    entry = {"quant_method": "modelopt", "quant_algo": "NVFP4", **entry}
+    return tensors | {"b.weight": PLAIN, "a.input_scale": np.ones((), f32)}, entry, {"a.weight": values}
+
+
 def of_float4(kind):
     codes, scales, values = float4((40, 64))
     return scaled((codes.view(kind), scales.view(E8M0), values), ends=("a.weight", "a.scale"))
@@ -100,6 +112,23 @@ SOURCES = {
     "float4 in int8": lambda: of_float4(np.int8),
     "float4 in uint8": lambda: of_float4(np.uint8),
     "float4 of gpt-oss": of_gpt_oss,
+    "modelopt, float4": of_modelopt,
+    "modelopt, float4 that calibration never met": lambda: of_modelopt(0.0),
+    "modelopt, float8": lambda: scaled(
+        float8((20, 15), (20, 15)),
+        {"quant_method": "modelopt", "quant_algo": "FP8"},
+        ("a.weight", "a.weight_scale"),
+        scale_shape=(),
+        a__input_scale=np.ones((), f32),
+        a__k_scale=np.ones((), f32),
+    ),
+    "modelopt, a file": lambda: (
+        of_modelopt()[0],
+        None,
+        of_modelopt()[2],
+        {"hf_quant_config.json": {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}},
+    ),
+    "MXFP8": lambda: scaled(float8((40, 64), (1, 32), np.uint8), {"quant_method": "mxfp8"}),
     "AWQ": lambda: packed(awq(), AWQ),
     "AWQ, many rows": lambda: packed(awq(rows=264), AWQ),
     "AWQ, one group": lambda: packed(awq(group=64), AWQ | {"group_size": -1}),
@@ -154,7 +183,14 @@ ALL_OF_IT = (
     "float4 of gpt-oss",
     "AWQ",
 )
-ALL_OF_IT += ("GPTQ, order of activations", "GPTQ, an older file", "Mistral", "fbgemm")
+ALL_OF_IT += (
+    "modelopt, a file",
+    "modelopt, float8",
+    "GPTQ, order of activations",
+    "GPTQ, an older file",
+    "Mistral",
+    "fbgemm",
+)
 
 
 @pytest.mark.parametrize("case", ALL_OF_IT)
@@ -221,7 +257,11 @@ def scale_of(tensors):
     )
 
 
-HAVE_ZEROS = [case for case in SOURCES if not any(word in case for word in ("power", "bytes", "float4", "V4"))]
+HAVE_ZEROS = [
+    case
+    for case in SOURCES
+    if not any(word in case for word in ("power", "bytes", "float4 in", "gpt-oss", "V4", "MXFP8"))
+]
 
 
 @pytest.mark.parametrize("case", HAVE_ZEROS)
@@ -281,6 +321,12 @@ REFUSED = {
     "'a.weight_scale_inv' should be F32 of shape (2, 2), not I32 of shape (2, 2)": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((2, 2), np.int32)}
     ),
+    "of modelopt's 'W4A8_AWQ'; only 'FP8' and 'NVFP4' are read: load it": lambda: of_modelopt(quant_algo="W4A8_AWQ")[
+        :2
+    ],
+    "a.pre_quant_scale in model.safetensors scales what its layer gets, which is not undone": lambda: changed(
+        "modelopt, float4", lambda t: t | {"a.pre_quant_scale": np.ones(64, f32)}
+    ),
     "it is I8 with scales of 1 x 16: float4 has those of 1 x 32": lambda: (
         {"a.weight": np.zeros((4, 32), np.int8), "a.scale": np.zeros((4, 4), E8M0)},
         FP8,
@@ -318,7 +364,7 @@ REFUSED = {
     ),
 }
 LATE = ("has shape (2, 5), but", "g_idx must", "all bits")  # seen where values are read
-METHODS = "aqlm bitnet bitsandbytes eetq fp_quant gguf higgs hqq modelopt mxfp8 nvfp4 quanto quark spqr torchao vptq"
+METHODS = "aqlm bitnet bitsandbytes eetq fp_quant gguf higgs hqq nvfp4 quanto quark spqr torchao vptq"
 REFUSED |= {
     f"is of '{name}'; known are compressed-tensors, ": lambda name=name: ({"a.weight": PLAIN}, {"quant_method": name})
     for name in METHODS.split()
@@ -333,12 +379,6 @@ def test_what_is_not_read_is_named(tmp_path, message):
         line = refused("convert", folder, tmp_path / "out", *options)
         assert message in line, line
         assert "turns it back first" not in line
-
-
-def test_a_file_of_modelopt_is_one_of_a_quantized_model(tmp_path):
-    files = {"hf_quant_config.json": {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}}
-    folder = models.write(tmp_path / "model", {"a.weight": F8, "a.weight_scale": np.ones((), f32)}, None, files)
-    assert "is of 'modelopt'; known are" in refused("convert", folder, tmp_path / "out", "--scheme", "W8A8")
 
 
 def test_an_entry_of_nothing_is_none(tmp_path):

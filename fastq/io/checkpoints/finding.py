@@ -36,7 +36,7 @@ BYTES = ("F8_E4M3", "F8_E5M2", "I8", "U8")  # dtypes of codes of float8, and of 
 # scales of float8 weights, by what stands for "weight" in their names, and by the name of a tensor of experts
 OF_WEIGHT = ("weight_scale_inv", "weight_scale", "scale", "qscale_weight")
 OF_EXPERTS = ("_scale_inv", "_scale")
-ADVICE = "load it with transformers, let model.dequantize() undo it, and convert what save_pretrained writes"
+ADVICE = "where transformers loads it and model.dequantize() undoes it, convert what save_pretrained then writes"
 
 
 def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
@@ -273,7 +273,7 @@ def _modelopt(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
     part = entry.get("quantization")
     algorithm = (part if isinstance(part, dict) else entry).get("quant_algo")
     if algorithm not in ("FP8", "NVFP4"):
-        raise ValueError(f"its {KEY} is of modelopt's {algorithm!r}; only 'FP8' and 'NVFP4' are read: {ADVICE}")
+        raise ValueError(f"its {KEY} is of modelopt's {algorithm!r}; only 'FP8' and 'NVFP4' are read")
     return _float8(source, {})
 
 
@@ -304,7 +304,7 @@ def _awq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
     version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
     bits = entry.get("bits") or entry.get("w_bit") or 4
     if version != "gemm" or bits != 4:
-        raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read: {ADVICE}")
+        raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
     return _packed(source, "awq", entry.get("group_size") or entry.get("q_group_size"))
 
 
@@ -312,7 +312,7 @@ def _gptq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
     version = str(entry.get("checkpoint_format") or entry.get("format") or "gptq").lower()
     if version not in ("gptq", "gptq_v2") or entry.get("is_marlin_format"):
         found = "marlin" if entry.get("is_marlin_format") else version
-        raise ValueError(f"its {KEY} is of GPTQ's {found!r}; only 'gptq' and 'gptq_v2' are read: {ADVICE}")
+        raise ValueError(f"its {KEY} is of GPTQ's {found!r}; only 'gptq' and 'gptq_v2' are read")
     return _packed(source, version, entry.get("group_size"))
 
 

@@ -321,9 +321,7 @@ REFUSED = {
     "'a.weight_scale_inv' should be F32 of shape (2, 2), not I32 of shape (2, 2)": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((2, 2), np.int32)}
     ),
-    "of modelopt's 'W4A8_AWQ'; only 'FP8' and 'NVFP4' are read: load it": lambda: of_modelopt(quant_algo="W4A8_AWQ")[
-        :2
-    ],
+    "of modelopt's 'W4A8_AWQ'; only 'FP8' and 'NVFP4' are read": lambda: of_modelopt(quant_algo="W4A8_AWQ")[:2],
     "a.pre_quant_scale in model.safetensors scales what its layer gets, which is not undone": lambda: changed(
         "modelopt, float4", lambda t: t | {"a.pre_quant_scale": np.ones(64, f32)}
     ),
@@ -349,7 +347,7 @@ REFUSED = {
     "a in model.safetensors: qzeros has shape (2, 5), but the other tensors need shape (1, 5)": lambda: changed(
         "AWQ", lambda t: t | {"a.scales": t["a.scales"][:1]}
     ),
-    "of AWQ's 'gemv' with 4 bits; only 'gemm' with 4 is read: load it": lambda: changed("AWQ", dict, version="gemv"),
+    "of AWQ's 'gemv' with 4 bits; only 'gemm' with 4 is read": lambda: changed("AWQ", dict, version="gemv"),
     "of AWQ's 'gemm' with 8 bits": lambda: changed("AWQ", dict, bits=8),
     "of GPTQ's 'marlin'; only 'gptq' and 'gptq_v2' are read": lambda: changed("GPTQ", dict, checkpoint_format="marlin"),
     "of GPTQ's 'marlin'; only": lambda: changed("GPTQ", dict, is_marlin_format=True),

@@ -99,6 +99,7 @@ SOURCES = {
         float8((20, 15), (1, 15)), {"quant_method": "fbgemm_fp8"}, ("a.weight", "a.weight_scale"), scale_shape=20
     ),
     "experts": lambda: scaled(float8((3, 256, 128), (128, 128)), ends=EXPERTS),
+    "one expert": lambda: scaled(float8((1, 256, 100), (128, 128)), ends=EXPERTS),
     "experts, ragged columns": lambda: scaled(float8((3, 256, 100), (128, 128)), ends=EXPERTS),
     "experts, one scale each": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS, 3),
     "experts, one scale each, three axes": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS),
@@ -300,7 +301,7 @@ def changed(case, change, **entry):
 
 F8 = np.zeros((4, 4), models.E4M3)
 REFUSED = {
-    "a in model.safetensors: it is F8_E4M3 and has no scale: none of a.weight_scale_inv, a.weight_scale": lambda: (
+    "a.weight in model.safetensors is F8_E4M3 and has no scale": lambda: (
         {"a.weight": F8},
         FP8,
     ),
@@ -309,7 +310,7 @@ REFUSED = {
         FP8,
     ),
     "not float8_e4m3fn of 2 or 3 dimensions": lambda: ({"a.weight": F8[0], "a.weight_scale_inv": np.ones(1, f32)}, FP8),
-    "a.weight_scale_inv in model.safetensors is the scale of no tensor": lambda: changed(
+    "a.weight_scale_inv in model.safetensors is part of no weight that is known here": lambda: changed(
         "float8", lambda t: t | {"a.weight": t["a.weight"].astype(BF16)}
     ),
     "it has scales of shape (3, 2), which cut 200 x 150 into no blocks": lambda: changed(
@@ -322,14 +323,14 @@ REFUSED = {
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((2, 2), np.int32)}
     ),
     "of modelopt's 'W4A8_AWQ'; only 'FP8' and 'NVFP4' are read": lambda: of_modelopt(quant_algo="W4A8_AWQ")[:2],
-    "a.pre_quant_scale in model.safetensors scales what its layer gets, which is not undone": lambda: changed(
+    "a.pre_quant_scale in model.safetensors is part of no weight": lambda: changed(
         "modelopt, float4", lambda t: t | {"a.pre_quant_scale": np.ones(64, f32)}
     ),
     "it is I8 with scales of 1 x 16: float4 has those of 1 x 32": lambda: (
         {"a.weight": np.zeros((4, 32), np.int8), "a.scale": np.zeros((4, 4), E8M0)},
         FP8,
     ),
-    "nothing in it is quantized, whatever its quantization_config says: no tensor is named weight_scale_inv": lambda: (
+    "nothing in it is quantized, whatever its quantization_config says: no tensor is named _scale_inv": lambda: (
         {"a.weight": PLAIN},
         FP8,
     ),
@@ -346,6 +347,13 @@ REFUSED = {
     "are for 8 bits, which awq does not have": lambda: changed("GPTQ, 8 bits", lambda t: t, quant_method="awq", bits=4),
     "a in model.safetensors: qzeros has shape (2, 5), but the other tensors need shape (1, 5)": lambda: changed(
         "AWQ", lambda t: t | {"a.scales": t["a.scales"][:1]}
+    ),
+    "act.scales in model.safetensors is part of no weight": lambda: changed(  # what AutoAWQ divides activations by
+        "AWQ", lambda t: t | {"act.scales": np.ones(4, f32)}
+    ),
+    "a.qzeros in model.safetensors is part of no weight": lambda: changed("GPTQ", lambda t: without(t, "qweight")),
+    "experts.gate_up_proj_scales in model.safetensors is part of no weight": lambda: changed(
+        "float4 of gpt-oss", lambda t: without(t, "_blocks")
     ),
     "of AWQ's 'gemv' with 4 bits; only 'gemm' with 4 is read": lambda: changed("AWQ", dict, version="gemv"),
     "of AWQ's 'gemm' with 8 bits": lambda: changed("AWQ", dict, bits=8),

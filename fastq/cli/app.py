@@ -247,9 +247,7 @@ def quantize(
     with files.failures(files.called(source), out):
         opened = open_source(source)
         if isinstance(axis, int) and not block_size and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
-            raise click.UsageError(
-                "--axis goes with arrays of two axes or more: vectors and scalars get one scale each"
-            )
+            raise click.UsageError("--axis is for arrays of two axes or more: vectors and scalars get one scale each")
         with files.progress_bar(opened.tensors.values()) as advance:
             rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
     print_table(rows, CONVERTED, total=total_of(rows))
@@ -312,7 +310,9 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
 def bench(arguments: tuple[str, ...]) -> None:
     """Compare every operation with other libraries and the memory's limit."""
     run = importlib.import_module(f"{benchmark_package()}.command").run
-    with run.make_context("fastq bench", list(arguments)) as ctx:  # `main` would end it with "Aborted!"
+    with run.make_context(
+        "fastq bench", list(arguments), help_option_names=["-h", "--help"]
+    ) as ctx:  # `main` would end it with "Aborted!"
         run.invoke(ctx)
 
 

@@ -57,7 +57,7 @@ DAMAGED = {
 }
 
 
-@damage("keep it in one")
+@damage("and another one in model-00002-of-00002.safetensors; keep one")
 def _tensor_twice(folder):
     path = second_shard(folder)
     save_file(load_file(path) | {f"{Q_PROJ}.bias": np.zeros(2, np.float32)}, path)

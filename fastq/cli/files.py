@@ -87,9 +87,10 @@ class Source(click.Path):
             what = kind if kind == FOLDER else f"a {kind} file"
             self.fail(f"{name!r} is {what}; {self.ways[kind].format(name)}", param, ctx)
         if kind not in self.accepted:
-            suffixes = listed([each for each in self.accepted if each != FOLDER])
-            folder = " and is not a folder" if FOLDER in self.accepted else ""
-            self.fail(f"{called(path)!r} does not end in {suffixes}{folder}", param, ctx)
+            suffixes = [each for each in self.accepted if each != FOLDER]
+            reasons = [f"does not end in {listed(suffixes)}"] if suffixes else []
+            reasons += ["is not a folder"] if FOLDER in self.accepted else []
+            self.fail(f"{called(path)!r} {' and '.join(reasons)}", param, ctx)
         return path
 
 

@@ -45,6 +45,8 @@ def _folder(tmp_path_factory):
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text('{"dtype": "float32"}')
     save_file({"a.weight": W.repeat(16, 0), "a.bias": BIAS}, "model/model.safetensors")
+    (folder / "full").mkdir()
+    (folder / "full" / "here").write_text("")
     write_gguf("in.gguf", {"blk.0.attn_q.weight": W, "output_norm.weight": BIAS})
     yield
     os.chdir(before)
@@ -106,6 +108,21 @@ CASES = [
     ("inspect org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("compare in.safetensors org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("inspect model/missing.safetensors", 2, "'model/missing.safetensors' does not exist"),
+    ("convert model/model.safetensors o --scheme W8A16", 2, "give the folder that has it and config.json"),
+    ("convert in.gguf o --scheme W8A16", 2, "'in.gguf' is not a folder"),
+    ("convert org/name o --scheme W8A16", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
+    ("convert model full --scheme W8A8", 1, "Error: full is not empty; --force replaces what is in the way"),
+    ("convert model model --scheme W8A8", 1, "Error: model is IN itself; name another one"),
+    ("convert model o --scheme W8A16 --ignore nothing", 1, "nothing"),
+    ("convert model o --scheme W8A16 --scheme-for nothing=W4A16", 1, "nothing"),
+    ("convert model o --scheme FP8_DYNAMIC --group-size 32", 1, "group"),
+    ("convert model o --scheme W8A16 --dtype float16", 2, "--dtype goes with --dequantize"),
+    ("convert model o --dequantize --group-size 32", 2, "--dequantize goes with --dtype, --report and --force only"),
+    ("gguf model o.gguf Q8_0", 2, "'model' is a folder; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
+    ("gguf in.safetensors o.gguf Q8_0", 2, "is a .safetensors file; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
+    ("gguf in.gguf o.gguf Q8_0 --tensor-type nothing=Q4_0", 1, "nothing"),
+    ("gguf in.gguf o.gguf Q8_0 --dequantize", 2, "'Q8_0' is not one of F32, F16, BF16"),
+    ("gguf in.gguf o.gguf", 2, "TYPE is missing"),
     # values that were changed
     ("quantize nan.safetensors o.safetensors --all", 1, "tensor 'a.bias' has 2 NaN; --nan zero takes them as 0"),
     ("quantize nan.safetensors o.safetensors --all --nan zero", 0, "a.bias: 2 NaN as 0"),

@@ -25,8 +25,6 @@ NamedType = tuple[re.Pattern[str], str]
 GGUF = files.with_suffix(".gguf")
 TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
 IN = files.Source(".gguf", ways=dict.fromkeys((files.FOLDER, ".safetensors"), TO_GGUF))
-    ".gguf", ways=dict.fromkeys((files.FOLDER, ".safetensors"), "convert_hf_to_gguf.py of llama.cpp makes GGUF")
-)
 LONGEST_VALUE = 60  # characters of a field's value in a table
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from fastq.cli.convert_report import REPORTS, write_report
 from fastq.cli.files import (
@@ -18,6 +17,7 @@ from fastq.cli.files import (
     check_replaceable,
     failures,
     in_one_line,
+    is_given,
     note,
     pairs_of,
     progress_bar,
@@ -155,7 +155,7 @@ def convert_command(
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
         raise click.UsageError("--scheme is missing" if scheme is None else "--dequantize goes without --scheme")
-    if dequantize and any(map(_is_given, OF_SCHEMES)):
+    if dequantize and any(map(is_given, OF_SCHEMES)):
         raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
     if dtype and not dequantize:
         raise click.UsageError("--dtype goes with --dequantize")
@@ -191,11 +191,6 @@ def _with_options(schemes: list[LayerScheme], group_size: int | None, symmetric:
     """Return schemes with options for integers in groups, in those that have such; one must have."""
     fit = [scheme for scheme in schemes if scheme.in_groups] or schemes
     return [scheme.with_options(group_size, symmetric) if scheme in fit else scheme for scheme in schemes]
-
-
-def _is_given(name: str) -> bool:
-    """Whether an argument of the command was written, be it what it is by default."""
-    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -144,6 +145,11 @@ def note(text: object, code: int = 0) -> None:
 def exit_code() -> int:
     """Return the exit code that notes of this command asked for."""
     return int(click.get_current_context().meta.get(_CODE, 0))
+
+
+def is_given(name: str) -> bool:
+    """Whether an argument of the command was written, be it what it is by default."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def some_of(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 import fastq
+from fastq import reference
 from fastq.cli.app import cli
 from fastq.cli.files import EXIT_CODES, IN_PART, TOO_FAR
 
@@ -45,6 +46,9 @@ def _folder(tmp_path_factory):
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text('{"dtype": "float32"}')
     save_file({"a.weight": W.repeat(16, 0), "a.bias": BIAS}, "model/model.safetensors")
+    (folder / "like.json").write_text(invoke("suggest in.safetensors --json").stdout)
+    (folder / "of-ids.json").write_text((folder / "like.json").read_text().replace("a.weight", "ids"))
+    (folder / "empty.json").write_text("{}")
     (folder / "full").mkdir()
     (folder / "full" / "here").write_text("")
     write_gguf("in.gguf", {"blk.0.attn_q.weight": W, "output_norm.weight": BIAS})
@@ -94,6 +98,19 @@ CASES = [
     (TO + "--dtype float8_e4m3fn --convention torch", 2, "convention must be 'onnx'"),
     (TO + "--axis 2", 1, "tensor 'a.weight': axis 2 is out of bounds for 2 dimensions"),
     ("compare in.safetensors q.safetensors --json --csv", 2, "--json goes without --csv"),
+    (TO + "--like like.json", 0, ""),
+    (TO + "--like like.json --exclude *.bias", 0, ""),
+    (TO + "--like like.json --dtype int4", 2, "--like has the schemes; it goes without --dtype"),
+    (TO + "--block-size 8 --like like.json", 2, "--like has the schemes; it goes without --block-size"),
+    (TO + "--like empty.json", 2, "'empty.json' is not what suggest --json prints: 'tensors'"),
+    (TO + "--like in.gguf", 2, "'in.gguf' is not what suggest --json prints"),
+    (TO + "--like missing.json", 2, "'missing.json' does not exist"),
+    (TO + "--like of-ids.json", 1, "no tensor to quantize"),
+    (
+        "quantize renamed.safetensors o.safetensors --like like.json",
+        1,
+        "it has no tensor 'a.weight', which has a scheme",
+    ),
     # what is in the way, or can't be read by this command
     ("quantize in.safetensors taken.safetensors", 2, "'taken.safetensors' exists; --force replaces it"),
     ("dequantize q.safetensors taken.safetensors", 2, "'taken.safetensors' exists; --force replaces it"),
@@ -177,6 +194,22 @@ def test_nan_that_was_replaced_is_in_the_table():
     result = invoke("quantize nan.safetensors nan-q.safetensors --all --nan zero")
     assert re.search(r"a\.bias .* int8 symmetric, 2 NaN as 0 ", result.stdout)
     assert fastq.load("nan-q.safetensors")["a.bias"].dequantize()[0] == 0
+
+
+def test_what_was_suggested_is_what_is_quantized():
+    rows = RNG.standard_normal((64, 64)).astype(np.float32) * np.exp(RNG.uniform(-5, 5, 64)).astype(np.float32)[:, None]
+    save_file({"even": W, "rows": rows, "half": W.astype(np.float16), "bias": BIAS}, "four.safetensors")
+    invoke("quantize four.safetensors all.safetensors")
+    for least in (15, 25, 40):
+        Path("four.json").write_text(invoke(f"suggest four.safetensors --sqnr {least} --json").stdout)
+        result = invoke("quantize four.safetensors four-q.safetensors --like four.json --force")
+        assert re.search(r"bias .* copied: not suggested ", result.stdout)
+        for entry in json.loads(Path("four.json").read_text())["tensors"]:
+            found, scheme = fastq.load("four-q.safetensors")[entry["name"]], entry["scheme"]
+            x = fastq.load("four.safetensors")[entry["name"]]
+            assert found.dtype.name == scheme["dtype"]
+            assert found.unpacked().tobytes() == reference.quantize(x, **scheme).unpacked().tobytes()
+            assert reference.compare(x, found).sqnr_db >= least
 
 
 def test_of_many_names_some_are_told_and_the_others_counted():

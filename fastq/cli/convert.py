@@ -147,7 +147,7 @@ def convert_command(
 
     SRC has config.json and .safetensors files. Weights of Linear layers are quantized; embeddings, norms, biases,
     routers and the output head are copied, as are all other files. An interrupted run goes on where it was when it is
-    repeated. --dequantize is the way back, also of directories that llm-compressor made.
+    repeated. --dequantize is the way back, also of what llm-compressor, AWQ, GPTQ and makers of float8 models wrote.
 
     The FILE of --report, .json, .csv or .html, has a line for each tensor; the last one has pictures of the worst, too.
     """

@@ -1,4 +1,4 @@
-"""Resolve reductions to minima and maxima."""
+"""Resolve reductions to minima and maxima, of elements or of their magnitudes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
+from fastq.kernels.body.magnitudes import MagnitudeOperands
 from fastq.kernels.body.min_max import MinMaxOperands, PartialOperands
 from fastq.kernels.status import HAS_NAN
 from fastq.kernels.traversal import columns
-from fastq.requests.values import ranges_of
+from fastq.requests.values import as_real, ranges_of
 from fastq.system import tuning
 from fastq.system.arguments import native
 
@@ -30,11 +31,30 @@ MinMax = tuple[Array, Array, int]  # minima, maxima and status
 
 def minmax(call: Call, x: Array) -> BoundCall:
     """Resolve `fastq.minmax`."""
+    return _extremes(call, x, MinMaxOperands)
+
+
+def magnitudes(call: Call, x: Array) -> BoundCall:
+    """Resolve the smallest magnitudes but 0 and the largest ones; where all elements are 0, so are both."""
+    as_real(x.dtype, "x")
+    of_numbers = _extremes(call, x, MagnitudeOperands)
+
+    def launch(x: Array, *_: object) -> tuple[Array, Array]:
+        lo, hi = of_numbers(x)
+        hi[hi < 0] = 0  # the largest of no numbers
+        lo[hi == 0] = 0
+        return lo, hi
+
+    return launch
+
+
+def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
+    """Resolve a reduction to two numbers of each part, by the body of these operands."""
     where, dtype, nan = ranges_of(x.dtype, x.shape, call.options), native(x.dtype), call.options.nan
     if x.size == 0:
         new = functools.partial(np.empty, where.parameter_shape(x.shape), dtype)
         return lambda *operands: (new(), new())
-    reduce = Extremes(x, where, nan)
+    reduce = Extremes(x, where, nan, operands)
     as_they_are, arranged = reduce.dtype == dtype and reduce.arrangement.order is None, reduce.arrangement.from_kernel
 
     def launch(x: Array, *_: object) -> tuple[Array, Array]:
@@ -54,10 +74,10 @@ class Extremes:
     These are in the order and dtype of kernels.
     """
 
-    def __init__(self, x: Array, granularity: Granularity, nan: str) -> None:
+    def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)
         self.arrangement = arrange(x, None, granularity, reads=True)
-        self.plan = plan_minmax(self.arrangement.view_of_input(x), nan, native(x.dtype))
+        self.plan = plan_minmax(self.arrangement.view_of_input(x), nan, native(x.dtype), operands=operands)
         self.launch = bind(self.plan.plan)
 
     @property
@@ -153,7 +173,9 @@ def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
 
 
-def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False) -> MinMaxReduction:
+def plan_minmax(
+    view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False, operands: type[Any] = MinMaxOperands
+) -> MinMaxReduction:
     """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
     layout, size = view.layout, math.prod(view.shape)
     threads = _threads_to_reduce(size)
@@ -165,16 +187,24 @@ def plan_minmax(view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool =
     by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
     wide = by_columns and view.memory.x is None
     function = columns.column_ranges if wide else loop.function
-    kernel = kernel_for(function, MinMaxOperands(dtype, accumulator, accumulator), "minmax")
+    kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax")
     stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
     args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
     units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
     if slots == 1 and not alone and not wide:
         threads = 1
-    operands, mask = (X, LO, HI, NONE, NONE), ALL_STATUS if nan == "raise" else ~HAS_NAN
+    mask = ALL_STATUS if nan == "raise" else ~HAS_NAN
     unit, chunk, together = size // units, chunk if threads > 1 else 0, owned if alone and threads > 1 else 1
     reduce = plan_launch(
-        kernel, operands, args, units, threads, size=unit, chunk_multiple=together, chunk=chunk, status_mask=mask
+        kernel,
+        (X, LO, HI, NONE, NONE),
+        args,
+        units,
+        threads,
+        size=unit,
+        chunk_multiple=together,
+        chunk=chunk,
+        status_mask=mask,
     )
     reduce = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
     merge = _plan_merge(accumulator, slots, count) if slots > 1 else None

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.qtypes import check_stored_codes, stored_as
 from fastq.reference import blocks
-from fastq.reference.arguments import as_input, check_no_nan, compute_type, nan_as_zero, ready_to_encode, widened
+from fastq.reference.arguments import as_input, check_no_nan, nan_as_zero, ready_to_encode, widened
 from fastq.reference.codes import decode, encode
 from fastq.reference.errors import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
@@ -43,6 +43,7 @@ from fastq.requests.values import (
     check_beside_qparams,
     check_comparable,
     codes_by_numbers,
+    compute_dtype,
     dtype_of_fakes,
     dtype_of_values,
     ranges_of,
@@ -50,6 +51,20 @@ from fastq.requests.values import (
 from fastq.results import Comparison, QParams, QuantizedArray
 from fastq.results.parameters import unfilled
 from fastq.system.arguments import as_array, dtype_of, is_a, is_out, native
+
+__all__ = [
+    "binarize",
+    "choose_qparams",
+    "compare",
+    "dequantize",
+    "dequantize_linear",
+    "fake_quantize",
+    "minmax",
+    "pack",
+    "quantize",
+    "quantize_linear",
+    "unpack",
+]
 
 Array = NDArray[Any]
 
@@ -182,7 +197,7 @@ def _resolve(x: Array, qparams: QParams | None, options: RangeOptions) -> tuple[
     if qparams is None:
         return _of_range(x, options)
     check_beside_qparams(*(getattr(options, name) for name in CARRIED))
-    given = checked_qparams(as_qparams(qparams), x.shape, np.dtype(compute_type(x.dtype)))
+    given = checked_qparams(as_qparams(qparams), x.shape, compute_dtype(x.dtype))
     return by_qparams(x.dtype, x.ndim, given, QuantizeOptions(options.saturate, options.nan)), lambda: given
 
 

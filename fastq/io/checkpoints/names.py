@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import re
 from collections.abc import Iterable, Sequence
 
@@ -61,9 +60,9 @@ EXPERT = re.compile(r"(.*(?:^|\.)experts)\.\d+\..+")  # all matrices of these sh
 _WORDS = (
     r"(?!shared_)([^.]*_)?heads?|head_[^.]*|[^.]*classif[^.]*|[^.]*predictions?|[^.]+_predictor|[^.]*logits?[^.]*|"
     r"([^.]*_)?score|qa_outputs|splinter_qass|cls|embed_out|proj_out|output_projection[^.]*|output_layer|"
-    r"vocab_[^.]*|lm_loss|pred_layer|ctc_proj|sequence_summary|objective"
+    r"vocab_[^.]*|lm_loss|pred_layer|ctc_proj|sequence_summary|objective|(bbox|class)_embed"
 )
-HEADS = rf"([^.]*[^.\d][^.]*\.)*({_WORDS})(\..*)?|(model\.)?(output|fc|decoder)|(.*\.)?(lm_head|shared_head\.head)"
+HEADS = rf"([^.]*[^.\d][^.]*\.)*({_WORDS})(\..*)?|(model\.)?(output|fc|decoder)|encoder\.out|(.*\.)?(lm_head|shared_head\.head)"
 _EMBEDDINGS = (
     r"(.*\.)?([^.]*embed[^.]*(\.\d+)?|wte|wpe|shared|relative_attention_bias|[^.]*_tokens?|([^.]*_)?emb|codebook|pe_k|"
     r"bias_values|query_feat|queries_features|reference_points)|((model|transformer)\.)?(query|w)"
@@ -132,7 +131,8 @@ def check_patterns(option: str, patterns: Iterable[str], modules: Sequence[str],
 def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:
     """Return what was probably meant: the spelling that finds modules, else the nearest names."""
     text = pattern.removeprefix("re:")
-    for spelled in (f".*{re.escape(text)}", f".*{text}", ".*" + fnmatch.translate(text), f"(?i).*{re.escape(text)}"):
+    shell = re.escape(text.lstrip("*")).replace(r"\*", ".*").replace(r"\?", ".")
+    for spelled in (f".*{re.escape(text)}", f".*{text}", f".*{shell}", f"(?i).*{shell}"):
         try:
             found = [module for module in modules if re.match(spelled, module)]
         except re.error:

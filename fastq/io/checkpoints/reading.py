@@ -132,7 +132,7 @@ def of_q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a quantized model: a directory that fastq or llm-compressor wrote, or a GGUF file.
+    """Open a quantized model: a directory of compressed-tensors, float8, AWQ, GPTQ or gpt-oss, or a GGUF file.
 
     Parameters
     ----------
@@ -144,6 +144,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     Checkpoint
         A mapping. Quantized weights are `QuantizedArray` under the names of their modules, of shape (rows, columns);
         where blocks have several rows the matrix is in blocks, (rows / b, b, columns / b, b), and ends with zeros.
+        Experts in one tensor have a first axis for them; those of gpt-oss are (experts, outputs, inputs), as stored.
         Of a GGUF file those of Q8_0 are, under their whole names where another tensor has that of the module, while
         other blocks are read as their values in float32. All other tensors are arrays under their own names, read-only
         and mapped. `config` is that of config.json, or the metadata.

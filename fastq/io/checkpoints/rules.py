@@ -276,11 +276,11 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     told = ", ".join(f"{module} {names[scheme]}" for module, scheme in list(unequal[0].items())[:6])
     note = f"matrices that vLLM and SGLang read as one have unequal schemes, which they refuse: {told}"
     note += f"; and {len(unequal) - 1} more such groups" if len(unequal) > 1 else ""
-    if not rules.unequal:
+    if not rules.unequal or any(map(EXPERT.fullmatch, unequal[0])):
         tails = "|".join(dict.fromkeys(re.escape(module.rpartition(".")[2]) for module in unequal[0]))
         raise ValueError(
             f"{note}. Give all of them one scheme, as --ignore 're:.*({tails})$' does, or say --allow-unequal for "
-            "transformers, which loads them"
+            "transformers, which loads them but for experts"
         )
     plan.notes.append(note)
 

@@ -297,8 +297,9 @@ def _without_lines(content: bytes) -> Any:
     tree = ast.parse(content)
     for each in ast.walk(tree):
         if isinstance(each, ast.ClassDef):
-            for node in (each, *each.decorator_list):
-                node.lineno = 1
+            each.lineno = 1
+            for decorator in each.decorator_list:
+                decorator.lineno = 1
     return tree
 
 

@@ -183,7 +183,7 @@ def convert_command(
         with failures(source, report):
             write_report(report, rows, conversion)
     if isinstance(conversion, Quantization):
-        for line in loading(out, opened.config, {matrix.scheme for matrix in conversion.plan.matrices}):
+        for line in loading(out, opened, conversion.plan.matrices):
             note(line)
 
 

@@ -108,7 +108,7 @@ def pack(
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     kept = cf.kept(ds)
-    floats = {name: each.variable for name, each in ds.data_vars.items() if native(each.dtype) in FLOATS}
+    floats = {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
     alike = {} if like is None else _alike(like, floats, kept)
     data = {name: each for name, each in floats.items() if name not in kept}
     bounds = {

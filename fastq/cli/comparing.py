@@ -145,7 +145,7 @@ def _print(lines: list[Compared], total: str, *, as_json: bool, as_csv: bool, ht
 
 def _tensors_of_both(a: Path, b: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the tensors of A and B by name; of two .npy files by that of A."""
-    ours, theirs = tensors_of(a), tensors_of(b)
+    ours, theirs = (tensors_of(path, say=note) for path in (a, b))
     if a.suffix == b.suffix == ".npy":
         theirs = dict(zip(ours, theirs.values(), strict=True))
     return ours, theirs

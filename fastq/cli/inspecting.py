@@ -102,7 +102,7 @@ def inspect(source: Path, as_json: bool, header: bool) -> None:
 def _tensors_of(source: Path) -> dict[str, Tensor]:
     """Return the tensors of a file or a folder; where config.json makes no sense, as they are stored."""
     try:
-        return tensors_of(source)
+        return tensors_of(source, say=note)
     except ValueError as error:
         tensors = tensors_of(source, as_stored=True)
         note(f"{called(source)}: {error}; its tensors are shown as they are stored", IN_PART)
@@ -188,7 +188,7 @@ def suggest(source: Path, sqnr: float, as_json: bool) -> None:
     Exit codes: 0; 1 for a file that can't be read; 2 for wrong arguments; 3 if a tensor reaches it with no scheme.
     """
     with failures(called(source), source):
-        found = tensors_of(source).values()
+        found = tensors_of(source, say=note).values()
         tensors, left = [tensor for tensor in found if not _reason(tensor)], Counter(map(_reason, found))
         del left[""]
         told = f"left out: {', '.join(f'{count:,} ({reason})' for reason, count in left.items())}"

@@ -156,8 +156,9 @@ class StoredForm:
         packed, scales = self.specs()["weight_zero_point"][1], self.stored_parameter_shape
         if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
             return _columns_from_words(stored, scales, self.qtype)
-        codes = stored.reshape(scales).astype(self.qtype.storage)
-        if (codes.astype(np.float64) != stored.reshape(scales).astype(np.float64)).any():
+        numbers, (least, most) = stored.reshape(scales).astype(np.float64), self.qtype.code_range(False)
+        codes = numbers.astype(self.qtype.storage)
+        if ((codes.astype(np.float64) != numbers) | (numbers < least) | (numbers > most)).any():
             raise ValueError(f"weight_zero_point has numbers that are no codes of {self.qtype}")
         return codes
 
@@ -286,13 +287,15 @@ def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
 
     ValueError if it has no format for it; `name` is what the message calls it.
     """
-    code, last, is_matrix = q.dtype.name, q.axis in (-1, 1), len(q.shape) == 2 and 0 not in q.shape
+    code, is_matrix = q.dtype.name, len(q.shape) == 2 and 0 not in q.shape
+    kept = granularity(q.axis, q.block_size, q.ndim).kept
+    last = kept == (1,)
     if is_matrix and code in OF_FORMATS and last:
         return PRESETS[OF_FORMATS[code]]
     if is_matrix and code in ("int2", "int4", "int8") and last and q.block_size:
         weights = WeightScheme(q.dtype.bits, "int", "group", q.block_size, symmetric=q.symmetric)
         return LayerScheme("", weights, WORDS)
-    if is_matrix and q.axis in (0, -2) and not q.block_size and q.symmetric and code in ("int8", "float8_e4m3fn"):
+    if is_matrix and kept == (0,) and not q.block_size and q.symmetric and code in ("int8", "float8_e4m3fn"):
         kind = "int" if code == "int8" else "float"
         return LayerScheme("", WeightScheme(8, kind, "channel"), f"{kind}-quantized")
     found = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"

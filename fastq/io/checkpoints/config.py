@@ -17,10 +17,12 @@ from fastq.formats.compressed_tensors import (
     WeightScheme,
 )
 from fastq.io.checkpoints.folder import KEY, OLD_KEY, entry_of
-from fastq.io.checkpoints.rules import Plan, Rules, check_pattern, matches
+from fastq.io.checkpoints.names import EXPERT, check_pattern, fused_with, kind_of, matches
+from fastq.io.checkpoints.rules import Plan, Rules
 from fastq.io.containers import TensorSpec
 
 METHOD, MIXED, LINEAR = "compressed-tensors", "mixed-precision", "Linear"
+EXPERTS = r"re:(.*\.)?experts\.\d+\."
 OFFLINE = {"weight_input", "weight_output"}  # transforms that weights have in them
 
 
@@ -31,12 +33,25 @@ def quantized_config(
     targets: dict[LayerScheme, list[str]] = {}
     for matrix in plan.matrices:
         targets.setdefault(matrix.scheme, []).append(matrix.module)
-    main = targets.pop(rules.scheme, None)
+    main = targets.pop(rules.scheme, [])
     groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in an order of their own
-    groups += [([LINEAR], rules.scheme)] if main else []
+    groups += [(_general(main, groups), rules.scheme)] if main else []
     ignored = plan.ignored(tensors)
     ignored += [pattern for pattern in rules.ignore if pattern not in ignored]
     return {**config, KEY: quantized_entry(groups, ignored)}
+
+
+def _general(main: list[str], others: list[tuple[list[str], LayerScheme]]) -> list[str]:
+    """Return targets of the general scheme: the class of layers, and what is no such layer or has to be named.
+
+    vLLM asks for the class of a layer before it asks for the names of matrices that it reads as one, and transformers
+    takes the first group for experts, unless one names them in a pattern.
+    """
+    named = [module for modules, _ in others for module in modules]
+    if any(fused_with(module) != module for module in named):
+        return [*[EXPERTS] * any(map(EXPERT.fullmatch, main)), *(each for each in main if not EXPERT.fullmatch(each))]
+    experts = [EXPERTS] if others and any(map(EXPERT.fullmatch, main)) else []
+    return [LINEAR, *experts, *(module for module in main if kind_of(module) in ("output head", "embedding"))]
 
 
 def quantized_entry(

@@ -55,8 +55,12 @@ def kept(ds: Dataset) -> dict[Any, str]:
 
 def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
     """Yield names of parts of coordinate systems, with the variable and the attribute that has them."""
-    for owner, each in (("ds", ds), *ds.variables.items()):
-        for key, text in (each.encoding | each.attrs).items():
+    of_all = (ds.encoding | ds.attrs).get("coordinates")
+    for owner, noted in (
+        ("ds", {"coordinates": of_all}),
+        *((n, v.encoding | v.attrs) for n, v in ds.variables.items()),
+    ):
+        for key, text in noted.items():
             if is_a(text, str) and is_a(key, str) and _NAMES_PARTS.fullmatch(key):
                 for word in text.replace(" :", ":").split():
                     if not word.endswith(":") or key in _NAMES_BY_KEYS:

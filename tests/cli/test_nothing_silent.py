@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 import fastq
+from fastq import reference
 from fastq.cli.app import cli
 from fastq.cli.files import EXIT_CODES, IN_PART, TOO_FAR
 
@@ -45,6 +46,11 @@ def _folder(tmp_path_factory):
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text('{"dtype": "float32"}')
     save_file({"a.weight": W.repeat(16, 0), "a.bias": BIAS}, "model/model.safetensors")
+    (folder / "like.json").write_text(invoke("suggest in.safetensors --json").stdout)
+    (folder / "of-ids.json").write_text((folder / "like.json").read_text().replace("a.weight", "ids"))
+    (folder / "empty.json").write_text("{}")
+    (folder / "full").mkdir()
+    (folder / "full" / "here").write_text("")
     write_gguf("in.gguf", {"blk.0.attn_q.weight": W, "output_norm.weight": BIAS})
     yield
     os.chdir(before)
@@ -92,6 +98,19 @@ CASES = [
     (TO + "--dtype float8_e4m3fn --convention torch", 2, "convention must be 'onnx'"),
     (TO + "--axis 2", 1, "tensor 'a.weight': axis 2 is out of bounds for 2 dimensions"),
     ("compare in.safetensors q.safetensors --json --csv", 2, "--json goes without --csv"),
+    (TO + "--like like.json", 0, ""),
+    (TO + "--like like.json --exclude *.bias", 0, ""),
+    (TO + "--like like.json --dtype int4", 2, "--like has the schemes; it goes without --dtype"),
+    (TO + "--block-size 8 --like like.json", 2, "--like has the schemes; it goes without --block-size"),
+    (TO + "--like empty.json", 2, "'empty.json' is not what suggest --json prints: 'tensors'"),
+    (TO + "--like in.gguf", 2, "'in.gguf' is not what suggest --json prints"),
+    (TO + "--like missing.json", 2, "'missing.json' does not exist"),
+    (TO + "--like of-ids.json", 1, "no tensor to quantize"),
+    (
+        "quantize renamed.safetensors o.safetensors --like like.json",
+        1,
+        "it has no tensor 'a.weight', which has a scheme",
+    ),
     # what is in the way, or can't be read by this command
     ("quantize in.safetensors taken.safetensors", 2, "'taken.safetensors' exists; --force replaces it"),
     ("dequantize q.safetensors taken.safetensors", 2, "'taken.safetensors' exists; --force replaces it"),
@@ -106,6 +125,21 @@ CASES = [
     ("inspect org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("compare in.safetensors org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
     ("inspect model/missing.safetensors", 2, "'model/missing.safetensors' does not exist"),
+    ("convert model/model.safetensors o --scheme W8A16", 2, "give the folder that has it and config.json"),
+    ("convert in.gguf o --scheme W8A16", 2, "'in.gguf' is not a folder"),
+    ("convert org/name o --scheme W8A16", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
+    ("convert model full --scheme W8A8", 1, "Error: full is not empty; --force replaces what is in the way"),
+    ("convert model model --scheme W8A8", 1, "Error: model is IN itself; name another one"),
+    ("convert model o --scheme W8A16 --ignore nothing", 1, "nothing"),
+    ("convert model o --scheme W8A16 --scheme-for nothing=W4A16", 1, "nothing"),
+    ("convert model o --scheme FP8_DYNAMIC --group-size 32", 1, "group"),
+    ("convert model o --scheme W8A16 --dtype float16", 2, "--dtype goes with --dequantize"),
+    ("convert model o --dequantize --group-size 32", 2, "--dequantize goes with --dtype, --report and --force only"),
+    ("gguf model o.gguf Q8_0", 2, "'model' is a folder; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
+    ("gguf in.safetensors o.gguf Q8_0", 2, "is a .safetensors file; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
+    ("gguf in.gguf o.gguf Q8_0 --tensor-type nothing=Q4_0", 1, "nothing"),
+    ("gguf in.gguf o.gguf Q8_0 --dequantize", 2, "'Q8_0' is not one of F32, F16, BF16"),
+    ("gguf in.gguf o.gguf", 2, "TYPE is missing"),
     # values that were changed
     ("quantize nan.safetensors o.safetensors --all", 1, "tensor 'a.bias' has 2 NaN; --nan zero takes them as 0"),
     ("quantize nan.safetensors o.safetensors --all --nan zero", 0, "a.bias: 2 NaN as 0"),
@@ -160,6 +194,22 @@ def test_nan_that_was_replaced_is_in_the_table():
     result = invoke("quantize nan.safetensors nan-q.safetensors --all --nan zero")
     assert re.search(r"a\.bias .* int8 symmetric, 2 NaN as 0 ", result.stdout)
     assert fastq.load("nan-q.safetensors")["a.bias"].dequantize()[0] == 0
+
+
+def test_what_was_suggested_is_what_is_quantized():
+    rows = RNG.standard_normal((64, 64)).astype(np.float32) * np.exp(RNG.uniform(-5, 5, 64)).astype(np.float32)[:, None]
+    save_file({"even": W, "rows": rows, "half": W.astype(np.float16), "bias": BIAS}, "four.safetensors")
+    invoke("quantize four.safetensors all.safetensors")
+    for least in (15, 25, 40):
+        Path("four.json").write_text(invoke(f"suggest four.safetensors --sqnr {least} --json").stdout)
+        result = invoke("quantize four.safetensors four-q.safetensors --like four.json --force")
+        assert re.search(r"bias .* copied: not suggested ", result.stdout)
+        for entry in json.loads(Path("four.json").read_text())["tensors"]:
+            found, scheme = fastq.load("four-q.safetensors")[entry["name"]], entry["scheme"]
+            x = fastq.load("four.safetensors")[entry["name"]]
+            assert found.dtype.name == scheme["dtype"]
+            assert found.unpacked().tobytes() == reference.quantize(x, **scheme).unpacked().tobytes()
+            assert reference.compare(x, found).sqnr_db >= least
 
 
 def test_of_many_names_some_are_told_and_the_others_counted():

@@ -43,7 +43,7 @@ DAMAGED = {
         '{"a": -1e400}'
     ),
     "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
-    "is not readable JSON: maximum recursion": lambda folder: (folder / "config.json").write_text("[" * 10**6),
+    "is not readable JSON: ": lambda folder: (folder / "config.json").write_text("[" * 10**6),
     "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),
     "which is missing; fetch it again": lambda folder: second_shard(folder).unlink(),
     "is not a readable .safetensors file": lambda folder: second_shard(folder).write_bytes(b"\1" * 99),

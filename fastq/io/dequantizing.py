@@ -9,7 +9,7 @@ import numpy as np
 from fastq.io.containers import Header, TensorSource, TensorSpec, spec_of
 from fastq.io.pipeline import Piece, Progress, Task, copied, write_file
 from fastq.io.records import KEY
-from fastq.io.tensors import Tensor, tensors_in
+from fastq.io.tensors import OF_MODEL, Tensor, is_shard, tensors_in
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, numpy_dtype
 
@@ -22,6 +22,8 @@ def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> i
     ValueError if nothing in it is quantized by fastq, or it doesn't fit a .npy file; after any error `out` is as it
     was.
     """
+    if is_shard(source):
+        raise ValueError(f"it is of a quantized model; {OF_MODEL.format(source.path.parent)}")
     if KEY not in source.metadata:
         raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
     tensors = list(tensors_in(source))

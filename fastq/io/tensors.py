@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention
-from fastq.io.checkpoints.folder import CONFIG, INDEX, OLD_KEY, SINGLE, ModelFolder, read_json
-from fastq.io.checkpoints.folder import KEY as QUANTIZED
+from fastq.io.checkpoints.finding import stored_weights
+from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, quantization_in, read_json
 from fastq.io.checkpoints.reading import of_q8_0
-from fastq.io.checkpoints.stored import StoredWeight, stored_weights
+from fastq.io.checkpoints.stored import StoredWeight
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, has_values, open_gguf
 from fastq.io.pipeline import failures, listed
@@ -28,7 +27,9 @@ from fastq.results.measures import outliers_of
 from fastq.system.dtypes import DTYPES, ML_FLOATS, Array, safetensors_dtype
 
 SUFFIXES = *SOURCES, ".gguf"
-PARTS = ("_scale", "_packed", "qweight", "_scale_inv")  # ends of names of what is stored for a quantized matrix
+# ends of names of what is stored for a quantized matrix
+PARTS = ("_scale", "_packed", "qweight", "_scale_inv", "_blocks", ".scale")
+OF_MODEL = "fastq convert {} OUT --dequantize turns the model back"
 PIECE = 1 << 20  # elements looked at together; bounds the temporaries
 
 
@@ -61,15 +62,20 @@ class Tensor:
         return self.values() if self.decode else self.load()
 
 
-def tensors_of(path: Path, *, as_stored: bool = False) -> dict[str, Tensor]:
+def tensors_of(
+    path: Path, *, as_stored: bool = False, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Tensor]:
     """Return the tensors of a file, of a model directory or of the files in a folder, by name.
 
     What is stored for a quantized one is one tensor; with `as_stored` not by the config.json of a model, which tells
-    that of files next to it too. ValueError if a file can't be read, a folder has no such file, or two files have a
-    tensor of one name.
+    that of files next to it too. `say` is called with what is odd about a model. ValueError if a file can't be read, a
+    folder has no such file, or two files have a tensor of one name.
     """
     if path.is_dir() and not as_stored and _is_model(path):
-        return {tensor.name: tensor for tensor in _model_tensors(ModelFolder(path))}
+        model = ModelFolder(path)
+        for line in model.notes:
+            say(line)
+        return {tensor.name: tensor for tensor in _model_tensors(model)}
     files = sorted(each for each in path.iterdir() if each.suffix in SOURCES) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"there is no {listed(SOURCES)} file in it")
@@ -88,7 +94,7 @@ def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
         if file.suffix == ".gguf":
             return list(_gguf_tensors(open_gguf(file)))
         source = open_source(file)
-        if not as_stored and KEY not in source.metadata and _is_shard(file, source):
+        if not as_stored and is_shard(source):
             return list(_model_tensors(ModelFolder(file.parent), file.name))
         return list(tensors_in(source))
     except ValueError as error:
@@ -98,24 +104,27 @@ def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
 
 
 def _is_model(path: Path) -> bool:
-    return (path / CONFIG).is_file() and any((path / name).is_file() for name in (INDEX, SINGLE))
+    if not (path / CONFIG).is_file():
+        return False
+    return any((path / name).is_file() for name in (INDEX, SINGLE)) or _is_quantized(path)
 
 
-def _is_shard(file: Path, source: TensorSource) -> bool:
-    """Return whether config.json next to a file says what its tensors are parts of."""
-    is_part = any(name.endswith(PARTS) for name in source.tensors)
-    return is_part and (file.parent / CONFIG).is_file() and _is_quantized(read_json(file.parent / CONFIG))
+def is_shard(source: TensorSource) -> bool:
+    """Return whether a file has parts of quantized matrices, and config.json next to it says of what kind."""
+    is_part = KEY not in source.metadata and any(name.endswith(PARTS) for name in source.tensors)
+    return is_part and _is_quantized(source.path.parent)
 
 
-def _is_quantized(config: dict[str, Any]) -> bool:
-    return QUANTIZED in config or OLD_KEY in config
+def _is_quantized(folder: Path) -> bool:
+    config = folder / CONFIG
+    return config.is_file() and bool(quantization_in(folder, read_json(config)))
 
 
 def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
     """Yield the tensors of a model, or of one of its shards: of a weight those that have its codes."""
-    weights = stored_weights(model) if _is_quantized(model.config) else {}
+    weights = stored_weights(model) if model.quantization else {}
     by_codes = {weight.codes.name: weight for weight in weights.values()}
-    parts = {spec.name for weight in weights.values() for spec in weight.specs.values()}
+    parts = {spec.name for weight in weights.values() for spec in weight.found.values()}
     for name, spec in (model.shards[shard] if shard else model).tensors.items():
         if name in by_codes:
             yield _weight(by_codes[name], model.dtype)
@@ -124,10 +133,9 @@ def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
 
 
 def _weight(weight: StoredWeight, dtype: str) -> Tensor:
-    load = partial(weight.rows, 0, weight.shape[0])
-    decode = (lambda: weight.form.unfolded(np.asarray(load().dequantize()))) if weight.form.block else None
-    about = f"{weight.module}.weight", weight.shape, f"{weight.scheme.weights}", weight.nbytes
-    return Tensor(*about, True, load, dtype, decode=decode)
+    decode = None if weight.is_direct else weight.all_values
+    about = weight.name, weight.shape, weight.label, weight.nbytes
+    return Tensor(*about, True, weight.whole, dtype, decode=decode)
 
 
 def _plain(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor:

@@ -14,6 +14,7 @@ from numba.core.extending import models, register_model
 from fastq.engine import simd as v
 from fastq.engine.jit import intrinsic, njit, specialize
 from fastq.engine.simd.vector import named_type
+from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body.convert import ElementOperands, convert_run
 from fastq.kernels.body.min_max import min_max
@@ -115,14 +116,15 @@ def convert_with(conversion, x, scale, zero_point, out):
 
 @specialize
 def checked_scale(conversion, scale):
-    """Return a scale in the type of scales; it is positive and finite there."""
+    """Return a scale in the type of scales; it is finite there, and positive unless it is to be multiplied with."""
     dtype, signed, infinity = conversion.scale, conversion.spec.rule.signed, float("inf")
-    refusal = f"scale must be {'finite and not zero' if signed else 'positive and finite'} in {dtype}"
+    zero = conversion.spec.op == "dequantize"
+    refusal = f"scale must be {WANTED_SCALES[signed, zero]} in {dtype}"
 
     def checked(conversion, scale):
         value = v.convert(only_element(scale), dtype)
         size = v.absolute(value) if signed else value
-        if not (size > 0 and size < infinity):
+        if not (size > 0 or (zero and size == 0)) or not size < infinity:
             raise ValueError(refusal)
         return value
 

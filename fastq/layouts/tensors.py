@@ -160,8 +160,8 @@ def weight_of(q: QuantizedArray, row: Layout) -> BlockedWeight:
     check_format(q.dtype, row, "the dtype of q")
     if q.ndim != 2:
         raise ValueError(f"q must have 2 dimensions, outputs and inputs, for layout {row.name!r}, not {q.ndim}")
-    along_inputs = q.axis in (1, (1,)) and q.block_size > 0
-    if not along_inputs and (q.axis not in (0, (0,)) or q.block_size):
+    kept = granularity(q.axis, q.block_size, q.ndim).kept
+    if kept != ((1,) if q.block_size else (0,)):
         raise ValueError(f"q must have blocks along axis 1, or a scale for each row (axis=0), for layout {row.name!r}")
     convention = as_convention(q.convention)
     if convention.zero_point != "integer" or convention.decode != "point":

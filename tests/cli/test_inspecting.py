@@ -219,7 +219,7 @@ def test_errors_are_those_of_the_reference():
 def test_what_one_side_lacks_is_named():
     save_file({"layer.weight": W, "more": W}, "other.safetensors")
     result = CliRunner().invoke(cli, ["compare", "in.safetensors", "other.safetensors"])
-    assert result.exit_code == 0
+    assert result.exit_code == 4
     assert "more: only in other.safetensors" in result.stderr
     assert "ids: only in in.safetensors" in result.stderr
     assert "layer.weight" in result.stdout
@@ -428,7 +428,8 @@ def test_schemes_are_suggested_for_gguf_files():
     result = CliRunner().invoke(cli, ["suggest", "b.gguf"])
     assert (result.exit_code, result.stderr) == (
         1,
-        "Error: b.gguf: no tensor of two axes or more of F64, F32, F16, BF16\n",
+        "Error: b.gguf: no tensor of two axes or more of F64, F32, F16, BF16; "
+        "left out: 1 (vectors), 1 (quantized already)\n",
     )
     run("compare", "broken.gguf", "b.gguf", exit_code=2)
 
@@ -444,7 +445,7 @@ def test_the_fewest_bits_that_reach_it_are_found():
     assert ratio >= 40 > reference.compare(W, reference.quantize(W, "int6", axis=0, symmetric=True)).sqnr_db
     rows = reference.quantize(W, "int8", axis=0, symmetric=True)  # reaches it too, with more bits
     assert 8 * (rows.codes.nbytes + rows.scale.nbytes) / W.size > 8.25
-    assert "1 tensors: 24,576 -> " in output
+    assert "1 tensor: 24,576 -> " in output
 
 
 def test_what_no_scheme_reaches_is_said_by_the_exit_code():

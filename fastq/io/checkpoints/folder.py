@@ -18,6 +18,8 @@ from fastq.system.dtypes import Array
 
 KEY, OLD_KEY = "quantization_config", "compression_config"  # of config.json
 CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
+# files of older writers for what KEY has, by its quant_method where they do not name it
+SIDE_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
 NAMED = "transformers_weights"  # of config.json: the file, or the index, that transformers is to read
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h5", ".msgpack", ".part")
 ADAPTER = "adapter_model"  # what readers add to weights that they have read
@@ -53,15 +55,20 @@ class ModelFolder:
         if not (path / CONFIG).is_file():
             raise ValueError(f"it has no {CONFIG}")
         self.config = read_json(path / CONFIG)
+        self.quantization = quantization_in(path, self.config)
         self.index, first = self._first_file()
         promised = _weight_map(path / self.index) if self.index else {}
         self.shards = {name: self._open(name) for name in sorted(set(promised.values())) or [first]}
         self.files: dict[str, str] = {}
         for name, shard in self.shards.items():
-            for tensor in shard.tensors:
-                if tensor in self.files:
-                    raise ValueError(f"tensor {tensor!r} is in {self.files[tensor]} and in {name}; keep it in one")
-                self.files[tensor] = name
+            for tensor, spec in list(shard.tensors.items()):
+                first = self.files.setdefault(tensor, name)
+                if first == name:
+                    continue
+                other = self.shards[first]
+                if spec != other.tensors[tensor] or (shard.raw(tensor) != other.raw(tensor)).any():
+                    raise ValueError(f"tensor {tensor!r} is in {first} and another one in {name}; keep one")
+                del shard.tensors[tensor]
         self._check_index(promised)
 
     def _first_file(self) -> tuple[str, str]:
@@ -126,7 +133,26 @@ class ModelFolder:
 
 def _is_of_weights(name: str) -> bool:
     """Whether a file has weights, or says where they are or what they are like, in the directory as it is."""
-    return name.endswith(WEIGHTS) or name.endswith(".index.json") or name == CONFIG
+    return name.endswith((*WEIGHTS, ".index.json")) or name in (CONFIG, *SIDE_FILES)
+
+
+def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what config.json, or the file of an older writer, says of how weights are quantized; else nothing."""
+    entry = entry_of(config)
+    for name, method in SIDE_FILES.items():
+        if not entry and (folder / name).is_file():
+            entry = {"quant_method": method, **read_json(folder / name)}
+    return entry
+
+
+def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what config.json says of how weights are quantized, empty if it says nothing."""
+    for part in (config, config.get("text_config")):
+        for key in (KEY, OLD_KEY):
+            entry = part.get(key) if isinstance(part, dict) else None
+            if isinstance(entry, dict) and entry:
+                return entry | entry[KEY] if isinstance(entry.get(KEY), dict) else entry  # as older writers nest it
+    return {}
 
 
 def dtype_of(config: Mapping[str, Any]) -> str | None:

@@ -804,7 +804,9 @@ def test_public_names_do_not_import_numba():
     names = {}
     exec("from fastq import *", names)
     assert set(fastq.__all__) <= set(names) and set(fastq.__all__) <= set(dir(fastq))
+    assert {name for name in dir(fastq) if not name.startswith("__")} == {*fastq.__all__, "io"}
     assert all(getattr(fastq, name) is names[name] for name in fastq.__all__)
+    assert fastq.io.__name__ == "fastq.io" and "io" not in names
     assert callable(fastq.compare) and not hasattr(fastq, "nothing_of_this_name")
     print([name for name in ("numba", "llvmlite", "ml_dtypes") if name in sys.modules])
     """

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from fastq.dispatch.operation import OPERATIONS, Operation
+from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
@@ -138,16 +138,6 @@ class Call(NamedTuple):
     def of(cls, operation: str, operands: Any, qparams: Any, options: Any, types: Any, shape: Any) -> Call:
         """Return the arguments of `call` with the options by their names."""
         return cls(operation, operands, qparams, OPERATIONS[operation].options(*options), types, shape)
-
-    @property
-    def row(self) -> Operation:
-        """What there is to know of the operation."""
-        return OPERATIONS[self.operation]
-
-    @property
-    def x(self) -> Any:
-        """The array that is read first."""
-        return self.operands[0]
 
     def made(self) -> Any:
         """Make the call."""

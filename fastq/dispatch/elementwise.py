@@ -61,7 +61,7 @@ def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point
 def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize` with parameters."""
     compute = check_input(x.dtype)
-    params, request = _values_by_qparams(call)
+    params, request = _values_by_qparams(call, x)
     bound = _by_qparams("quantize", call, params, request, codes_result(x, params.dtype, out))
 
     def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
@@ -76,13 +76,12 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
 
 def fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
-    params, request = _values_by_qparams(call)
+    params, request = _values_by_qparams(call, x)
     return _by_qparams("fake", call, params, request, result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x))
 
 
-def _values_by_qparams(call: Call) -> tuple[QParams, Request]:
+def _values_by_qparams(call: Call, x: Array) -> tuple[QParams, Request]:
     """Return parameters that are ready for values, and the request."""
-    x = call.x
     params = checked_qparams(call.qparams, x.shape, check_input(x.dtype))
     return params, by_qparams(x.dtype, x.ndim, params, call.options)
 

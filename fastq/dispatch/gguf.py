@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.launch import BoundLaunch
-from fastq.dispatch.loops import outgrows_cache
-from fastq.dispatch.planner import COPY
+from fastq.dispatch.planner import COPY, outgrows_cache
 from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out, result_of
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run

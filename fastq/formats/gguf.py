@@ -352,15 +352,7 @@ _BY_NUMBER = {row.number: row for row in BLOCK_FORMATS.values()}
 
 
 def as_block_format(qtype: object) -> BlockFormat:
-    """Return the row that a name or a number, which members of gguf.GGMLQuantizationType are, stands for.
-
-    Raises
-    ------
-    TypeError
-        If qtype is neither a string nor an integer.
-    ValueError
-        If it stands for none of the formats.
-    """
+    """Return the row that a name or a number, which members of gguf.GGMLQuantizationType are, stands for."""
     if issubclass(type(qtype), str):
         found = BLOCK_FORMATS.get(as_str(qtype, "qtype"))
     else:

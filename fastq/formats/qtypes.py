@@ -121,15 +121,7 @@ class QType:
         return not self.packed and not self.container
 
     def with_bits(self, bits: int) -> QType:
-        """Return the format of codes of so many bits in the storage of this one.
-
-        Raises
-        ------
-        TypeError
-            If bits is not an integer, or codes of this format are packed or floats.
-        ValueError
-            If it is not from 2 to the width of this format.
-        """
+        """Return the format of codes of so many bits in the storage of this one."""
         bits = as_int(bits, "bits")
         if self.packed or self.element or self.block_size or self.container:
             raise TypeError(f"bits needs dtype to be int8, uint8, int16 or uint16, not {self}")
@@ -235,13 +227,7 @@ _KNOWN |= {
 
 
 def as_qtype(dtype: object, name: str = "dtype") -> QType:
-    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for; `name` is the argument's.
-
-    Raises
-    ------
-    TypeError
-        If it is not one of the code formats.
-    """
+    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for; `name` is the argument's."""
     try:
         return _KNOWN[dtype]
     except Exception:  # of what has no hash, or can't be compared
@@ -292,13 +278,7 @@ def stored_as(shape: tuple[int, ...], qtype: QType) -> tuple[tuple[int, ...], np
 
 
 def check_stored_codes(codes: NDArray[Any], qtype: QType, shape: tuple[int, ...]) -> None:
-    """Raise an error unless codes have the shape and dtype in which a format stores those of an array of some shape.
-
-    Raises
-    ------
-    ValueError
-        If not, naming both.
-    """
+    """Raise an error unless codes have the shape and dtype in which a format stores those of an array of some shape."""
     wanted, storage = stored_as(shape, qtype)
     if codes.shape != wanted or native(codes.dtype) != storage:
         raise ValueError(

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.granularity import granularity
-from fastq.reference.arguments import as_input, compute_type, nan_as_zero, widened
+from fastq.reference.arguments import as_input, nan_as_zero, widened
 from fastq.reference.operations import choose_qparams, fake_quantize
-from fastq.requests.values import calibrated
+from fastq.requests.values import calibrated, compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, shown
 
@@ -46,7 +46,7 @@ class Calibrator:
         """Keep an array: its channels in front, then its elements."""
         x = widened(as_input(x))
         kept = granularity(self.axis, 0, x.ndim).kept
-        number = nan_as_zero(x, self.nan).astype(compute_type(x.dtype)).astype(np.float64)
+        number = nan_as_zero(x, self.nan).astype(compute_dtype(x.dtype).type).astype(np.float64)
         if np.isinf(number).any():
             raise ValueError(f"x has {np.count_nonzero(np.isinf(number))} infinite values")
         channels = tuple(x.shape[a] for a in kept)
@@ -55,7 +55,7 @@ class Calibrator:
         rest = [a for a in range(x.ndim) if a not in kept]
         length = int(np.prod([x.shape[a] for a in rest], dtype=np.int64))
         self.pieces.append(number.transpose(*kept, *rest).reshape(*channels, length))
-        self.compute = np.float64 if compute_type(x.dtype) is np.float64 else self.compute
+        self.compute = np.float64 if compute_dtype(x.dtype).type is np.float64 else self.compute
 
     def merge(self, other: Calibrator) -> None:
         """Keep what another calibrator has kept."""

@@ -243,9 +243,10 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     """Return the request for parameters from the ranges of an array."""
     if options.dtype is None:
         raise TypeError("dtype must be a code format, or qparams given in its place, not None")
-    qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
+    qtype, compute = as_qtype(options.dtype), check_input(dtype)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
+    nan, search = check_nan(options.nan, qtype), as_range_method(options.range)
     saturate, symmetric = as_bool(options.saturate, "saturate"), as_bool(options.symmetric, "symmetric")
     if not saturate and search is not None:
         raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
@@ -255,11 +256,10 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     block_size = as_block_size(options.block_size, axis) or as_block_size(qtype.block_size, axis)
     if qtype.block_size and block_size != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    row, always = as_convention(options.convention), symmetric or bool(qtype.element or qtype.block_size)
-    where = granularity(axis, block_size, ndim)
-    coding = row.check(qtype, always, kind_of(where.axes, block_size))
-    how = check_nan(options.nan, qtype), saturate, row.rounded_to(dtype), search
-    return Request(qtype, options.convention, always, axis, where, coding, compute, *how)
+    where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
+    kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
+    how = row.check(qtype, always, kind), compute, nan, saturate, row.rounded_to(dtype), search
+    return Request(qtype, options.convention, always, axis, where, *how)
 
 
 def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:

@@ -348,7 +348,7 @@ WRONG = [
 @pytest.mark.parametrize(("name", "arguments", "options", "message"), WRONG)
 def test_what_is_refused_while_compiling(name, arguments, options, message):
     with pytest.raises(TypingError, match=re.escape(message)):
-        getattr(compiled, name)(*arguments, **options)
+        compiled.implementation(getattr(fastq, name), *arguments, **options)
 
 
 def test_what_is_refused_reaches_the_user():

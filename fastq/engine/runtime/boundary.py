@@ -53,13 +53,7 @@ def keeps_value(dtype: np.dtype[Any]) -> bool:
 
 
 def check_abi() -> None:
-    """Raise ImportError unless fields are where compiled code reads them.
-
-    Raises
-    ------
-    ImportError
-        If they are elsewhere, by which wrong memory would be read.
-    """
+    """Raise ImportError unless fields are where compiled code reads them."""
     words = (sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)) == ("cpython", "little", 8)
     array, scalars = np.arange(3.0), [np.dtype(kind) for kind in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "i8")]
     if not (

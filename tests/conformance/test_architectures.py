@@ -22,7 +22,9 @@ from architectures import all_classes, classes, on_meta, tiny_model  # noqa: E40
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
 CLASSES = classes()
 EXCEPTIONS = json.loads(Path(__file__).with_name("architectures.json").read_text())
-SCHEMES = {kind: ("W8A16", "W4A16", "W4A16_ASYM", "W8A8", "FP8_DYNAMIC")[k % 5] for k, kind in enumerate(sorted(CLASSES))}
+SCHEMES = {
+    kind: ("W8A16", "W4A16", "W4A16_ASYM", "W8A8", "FP8_DYNAMIC")[k % 5] for k, kind in enumerate(sorted(CLASSES))
+}
 EACH = 9  # one of so many is quick, with those below
 QUICK = {"llama", "bert", "t5", "whisper", "clip", "mixtral", "fuyu", "ctrl", "eomt", "phimoe", "modernbert", "falcon"}
 QUICK |= set(sorted(CLASSES)[::EACH])

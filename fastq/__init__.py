@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastq.formats.range_methods import MSERange
     from fastq.operations.calibrate import Calibrator
     from fastq.operations.dequantize import dequantize, dequantize_linear
-    from fastq.operations.measure import compare, minmax
+    from fastq.operations.measure import compare, magnitudes, minmax
     from fastq.operations.nesting import NestedScale, nest_scale
     from fastq.operations.packing import binarize, pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
@@ -52,6 +52,7 @@ __all__ = [
     "kernels",
     "layouts",
     "load",
+    "magnitudes",
     "minmax",
     "nest_scale",
     "pack",
@@ -83,7 +84,7 @@ _HOMES = {
     "fastq.formats.range_methods": ("MSERange",),
     "fastq.operations.calibrate": ("Calibrator",),
     "fastq.operations.dequantize": ("dequantize", "dequantize_linear"),
-    "fastq.operations.measure": ("compare", "minmax"),
+    "fastq.operations.measure": ("compare", "magnitudes", "minmax"),
     "fastq.operations.nesting": ("NestedScale", "nest_scale"),
     "fastq.operations.packing": ("binarize", "pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),

@@ -36,6 +36,7 @@ from fastq.requests.values import (
     CARRIED,
     Request,
     as_qparams,
+    as_real,
     by_numbers,
     by_qparams,
     by_range,
@@ -59,6 +60,7 @@ __all__ = [
     "dequantize",
     "dequantize_linear",
     "fake_quantize",
+    "magnitudes",
     "minmax",
     "pack",
     "quantize",
@@ -149,6 +151,16 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     where = ranges_of(x.dtype, x.shape, asked)
     lo, hi = extremes(nan_as_zero(widened(x), asked.nan), where)
     return lo.astype(x.dtype), hi.astype(x.dtype)
+
+
+def magnitudes(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
+    """Return the smallest magnitude but 0 and the largest one of each range, both 0 where all elements are."""
+    x, asked = as_input(x), MinMaxOptions(**options)
+    as_real(x.dtype, "x")
+    where = ranges_of(x.dtype, x.shape, asked)
+    size = np.abs(nan_as_zero(widened(x), asked.nan))
+    (lo, _), (_, hi) = extremes(np.where(size > 0, size, np.inf), where), extremes(size, where)
+    return np.where(hi > 0, lo, 0).astype(x.dtype), hi.astype(x.dtype)
 
 
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:

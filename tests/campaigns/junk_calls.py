@@ -348,6 +348,7 @@ CALLS = {
     ),
     "dequantize_linear": (of_both("dequantize_linear"), {"codes": CODES, "dtype": None} | GIVEN),
     "minmax": (of_both("minmax"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
+    "magnitudes": (of_both("magnitudes"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
     "compare": (of_both("compare"), {"x": X, "q": Q}),
     "pack": (of_both("pack"), {"codes": CODES % 8} | PACKING),
     "binarize": (

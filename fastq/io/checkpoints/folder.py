@@ -61,10 +61,14 @@ class ModelFolder:
         self.shards = {name: self._open(name) for name in sorted(set(promised.values())) or [first]}
         self.files: dict[str, str] = {}
         for name, shard in self.shards.items():
-            for tensor in shard.tensors:
-                if tensor in self.files:
-                    raise ValueError(f"tensor {tensor!r} is in {self.files[tensor]} and in {name}; keep it in one")
-                self.files[tensor] = name
+            for tensor, spec in list(shard.tensors.items()):
+                first = self.files.setdefault(tensor, name)
+                if first == name:
+                    continue
+                other = self.shards[first]
+                if spec != other.tensors[tensor] or (shard.raw(tensor) != other.raw(tensor)).any():
+                    raise ValueError(f"tensor {tensor!r} is in {first} and another one in {name}; keep one")
+                del shard.tensors[tensor]
         self._check_index(promised)
 
     def _first_file(self) -> tuple[str, str]:

@@ -134,7 +134,7 @@ def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:
     shell = re.escape(text.lstrip("*")).replace(r"\*", ".*").replace(r"\?", ".")
     for spelled in (f".*{re.escape(text)}", f".*{text}", f".*{shell}", f"(?i).*{shell}"):
         try:
-            found = [module for module in modules if re.match(spelled, module)]
+            found = [module for module in dict.fromkeys(modules) if re.match(spelled, module)]
         except re.error:
             continue
         if found:

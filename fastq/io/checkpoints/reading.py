@@ -14,6 +14,7 @@ from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.stored import CompressedWeight, StoredWeight
 from fastq.io.gguf.container import GgufSource, GgufTensor, open_gguf
+from fastq.layouts.tensors import with_positive_scales
 from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
@@ -114,21 +115,15 @@ class _GgufCheckpoint(Checkpoint):
 
 
 def of_q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
-    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0 has codes 0 and is 1."""
+    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0, of values too small for another, is 1."""
     form, name, shape = BLOCK_FORMATS["Q8_0"], spec.name, spec.shape
     blocks = source.load(name).reshape(-1, form.nbytes)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
     if (times := source.scale(name)) is not None:
         scale *= times.reshape(*shape[:-2], 1, 1)
-    bad = scale[~((scale >= 0) & (scale < np.inf))]
-    if bad.size:
-        raise ValueError(f"tensor {name!r} has a block with a scale of {bad[0]}, which must be 0 or more and finite")
-    codes = blocks[:, 2:].copy().view(np.int8)
-    codes[scale.reshape(-1) == 0] = 0  # of values so small that float16 has no scale for them
-    codes = codes.reshape(shape)
-    scale[scale == 0] = 1
+    codes = blocks[:, 2:].copy().view(np.int8).reshape(shape)
     qparams = QParams(scale, np.zeros(scale.shape, np.int8), as_qtype("int8"), -1, form.size, symmetric=True)
-    return QuantizedArray(codes, qparams, shape)
+    return with_positive_scales(QuantizedArray(codes, qparams, shape), f"tensor {name!r}")
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:

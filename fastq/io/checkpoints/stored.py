@@ -27,6 +27,7 @@ from fastq.system.dtypes import Array
 ZERO_POINT, ORDER = "weight_zero_point", "weight_g_idx"  # the latter: which group each column belongs to
 SUFFIXES = ("weight", "weight_packed", "weight_scale", ZERO_POINT, "weight_global_scale", "weight_shape")
 SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that are no part of a scheme
+RECIPROCAL = "weight_scale_2"  # what modelopt stores for a global scale
 POWERS = "F8_E8M0"  # dtype of scales that are powers of two, which some writers have for others too
 
 
@@ -132,7 +133,10 @@ class CompressedWeight(StoredWeight):
         spec, array = self.specs[suffix], self.source.load(self.found[suffix].name)
         if suffix == ZERO_POINT:
             return self.form.stored_zero_points(self.form.zero_points(array))
-        if spec.dtype == "U8":
+        if self.found[suffix].name.endswith(RECIPROCAL):
+            with np.errstate(divide="ignore"):  # of an expert that calibration never met
+                array = 1 / array
+        elif spec.dtype == "U8":
             array = array.view(np.uint8)
         elif suffix == "weight_scale" and self.found[suffix].dtype in (POWERS, "U8"):
             array = array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
@@ -141,8 +145,8 @@ class CompressedWeight(StoredWeight):
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         form, load = self.form.rows(self.part, start, stop)
         factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
-        if not 0 < factor < np.inf:
-            raise ValueError(f"its global scale is {factor}, which must be positive and finite")
+        if not factor > 0:  # by inf all is 0
+            raise ValueError(f"its global scale is {factor}, which must be positive")
         q = array_of(*form.read(load), form, self.scheme.weights, factor)
         if self.order is None:
             return q

@@ -2,7 +2,7 @@
 
 import pytest
 from folder_cases import FIRST, NAMES, READ, SECOND, SHARDS, SINGLE, Q, folder, index, lies
-from model_folders import INDEX, invoke, refused
+from model_folders import INDEX, all_of, invoke, refused, run
 
 from fastq.io.checkpoints.folder import ModelFolder
 
@@ -61,7 +61,7 @@ REFUSED = {
         lies(model__o_proj__weight=FIRST),
         f"'model.o_proj.weight' is in {FIRST}, which has no",
     ),
-    "a tensor twice": ({FIRST: NAMES, SECOND: (Q,), INDEX: index()}, "keep it in one"),
+    "a tensor twice": ({FIRST: NAMES, SECOND: (Q,), INDEX: index()}, "and another one in"),
 }
 
 
@@ -86,6 +86,16 @@ CONFIGS = {
 def test_configs_that_say_otherwise(tmp_path, message):
     with pytest.raises(ValueError, match=message.replace(".", r"\.")):
         ModelFolder(folder(tmp_path / "model", lies(lm_head__weight=FIRST), CONFIGS[message]))
+
+
+def test_a_tensor_that_two_files_have_alike(tmp_path):
+    files = {FIRST: NAMES, SECOND: NAMES, INDEX: index({FIRST: NAMES, SECOND: (Q,)})}
+    path = folder(tmp_path / "model", files)
+    (path / SECOND).write_bytes((path / FIRST).read_bytes())
+    model = ModelFolder(path)
+    assert model.files == dict.fromkeys(NAMES, FIRST)
+    run("convert", path, tmp_path / "out", "--scheme", "W8A8")
+    assert all_of(tmp_path / "out").keys() == {*NAMES, f"{Q}_scale"}
 
 
 def test_notes_are_told(tmp_path):

@@ -43,7 +43,7 @@ DAMAGED = {
         '{"a": -1e400}'
     ),
     "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
-    "is not readable JSON: maximum recursion": lambda folder: (folder / "config.json").write_text("[" * 10**6),
+    "is not readable JSON: ": lambda folder: (folder / "config.json").write_text("[" * 10**6),
     "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),
     "which is missing; fetch it again": lambda folder: second_shard(folder).unlink(),
     "is not a readable .safetensors file": lambda folder: second_shard(folder).write_bytes(b"\1" * 99),
@@ -57,7 +57,7 @@ DAMAGED = {
 }
 
 
-@damage("keep it in one")
+@damage("and another one in model-00002-of-00002.safetensors; keep one")
 def _tensor_twice(folder):
     path = second_shard(folder)
     save_file(load_file(path) | {f"{Q_PROJ}.bias": np.zeros(2, np.float32)}, path)

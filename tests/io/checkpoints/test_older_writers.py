@@ -128,6 +128,16 @@ def test_other_zero_points_are_refused_by_name(quantized, tmp_path, name, zero, 
     assert message in line
 
 
+PARTS = {
+    "W4A16": ["weight_packed", "weight_shape"],
+    "W8A8": ["weight"],
+    "FP8_DYNAMIC": ["weight"],
+    "FP8_BLOCK": ["weight"],
+    "NVFP4A16": ["weight_packed", "weight_global_scale"],
+    "MXFP4A16": ["weight_packed"],
+    "MXFP8A16": ["weight"],
+}
+
 # Scales
 
 POWERS = "MXFP4A16", "MXFP8A16"
@@ -163,6 +173,32 @@ def test_axes_of_one_element_do_not_matter(quantized, tmp_path, name, shape):
     tensors, config, values = quantized(name)
     folder = written(tmp_path / "m", tensors | {SCALE: tensors[SCALE].reshape(shape)}, config)
     np.testing.assert_array_equal(values_of(folder)[f"{A}.weight"], values)
+
+
+# Tensors that are missing
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [(name, end) for name, parts in PARTS.items() for end in ("weight_scale", *parts)],
+)
+def test_parts_that_are_missing(quantized, tmp_path, name, end):
+    """Of a weight without scales nothing else is left over as if it were a plain tensor."""
+    tensors, config, _ = quantized(name)
+    left = {key: array for key, array in tensors.items() if key != f"{A}.{end}"}
+    line = refused("convert", written(tmp_path / "m", left, config), tmp_path / "out", "--dequantize")
+    assert f"{A}" in line
+    assert "model.safetensors" in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("end", ["weight_global_scale", "weight_packed", "weight_shape"])
+@pytest.mark.parametrize("name", ["W8A8", "FP8_DYNAMIC", "FP8_BLOCK"])
+def test_parts_too_many(quantized, tmp_path, name, end):
+    tensors, config, _ = quantized(name)
+    folder = written(tmp_path / "m", tensors | {f"{A}.{end}": np.ones(1, np.float32)}, config)
+    line = refused("convert", folder, tmp_path / "out", "--dequantize")
+    assert f"{A} in model.safetensors: it has a {end}, which " in line
 
 
 # Columns in the order of activations

@@ -48,6 +48,18 @@ def of_gpt_oss():
     )
 
 
+def of_modelopt(number=0.37, **entry):
+    """Float4 with scales of 16 in float8, in units of one number."""
+    rng = np.random.default_rng(0)
+    codes, scale = rng.integers(0, 16, (40, 64), np.uint8), rng.uniform(1, 448, (40, 4)).astype(models.E4M3)
+    factor = f32(1) / f32(number) if number else f32(np.inf)  # as it is read
+    values = models.FLOAT4[codes] * np.repeat(scale.astype(f32) / factor, 16, 1)
+    packed = codes[:, ::2] | codes[:, 1::2] << 4
+    tensors = {"a.weight": packed, "a.weight_scale": scale, "a.weight_scale_2": np.array(number, f32)}
+    entry = {"quant_method": "modelopt", "quant_algo": "NVFP4", **entry}
+    return tensors | {"b.weight": PLAIN, "a.input_scale": np.ones((), f32)}, entry, {"a.weight": values}
+
+
 def of_float4(kind):
     codes, scales, values = float4((40, 64))
     return scaled((codes.view(kind), scales.view(E8M0), values), ends=("a.weight", "a.scale"))
@@ -87,6 +99,7 @@ SOURCES = {
         float8((20, 15), (1, 15)), {"quant_method": "fbgemm_fp8"}, ("a.weight", "a.weight_scale"), scale_shape=20
     ),
     "experts": lambda: scaled(float8((3, 256, 128), (128, 128)), ends=EXPERTS),
+    "one expert": lambda: scaled(float8((1, 256, 100), (128, 128)), ends=EXPERTS),
     "experts, ragged columns": lambda: scaled(float8((3, 256, 100), (128, 128)), ends=EXPERTS),
     "experts, one scale each": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS, 3),
     "experts, one scale each, three axes": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS),
@@ -100,6 +113,23 @@ SOURCES = {
     "float4 in int8": lambda: of_float4(np.int8),
     "float4 in uint8": lambda: of_float4(np.uint8),
     "float4 of gpt-oss": of_gpt_oss,
+    "modelopt, float4": of_modelopt,
+    "modelopt, float4 that calibration never met": lambda: of_modelopt(0.0),
+    "modelopt, float8": lambda: scaled(
+        float8((20, 15), (20, 15)),
+        {"quant_method": "modelopt", "quant_algo": "FP8"},
+        ("a.weight", "a.weight_scale"),
+        scale_shape=(),
+        a__input_scale=np.ones((), f32),
+        a__k_scale=np.ones((), f32),
+    ),
+    "modelopt, a file": lambda: (
+        of_modelopt()[0],
+        None,
+        of_modelopt()[2],
+        {"hf_quant_config.json": {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}},
+    ),
+    "MXFP8": lambda: scaled(float8((40, 64), (1, 32), np.uint8), {"quant_method": "mxfp8"}),
     "AWQ": lambda: packed(awq(), AWQ),
     "AWQ, many rows": lambda: packed(awq(rows=264), AWQ),
     "AWQ, one group": lambda: packed(awq(group=64), AWQ | {"group_size": -1}),
@@ -154,7 +184,14 @@ ALL_OF_IT = (
     "float4 of gpt-oss",
     "AWQ",
 )
-ALL_OF_IT += ("GPTQ, order of activations", "GPTQ, an older file", "Mistral", "fbgemm")
+ALL_OF_IT += (
+    "modelopt, a file",
+    "modelopt, float8",
+    "GPTQ, order of activations",
+    "GPTQ, an older file",
+    "Mistral",
+    "fbgemm",
+)
 
 
 @pytest.mark.parametrize("case", ALL_OF_IT)
@@ -221,7 +258,11 @@ def scale_of(tensors):
     )
 
 
-HAVE_ZEROS = [case for case in SOURCES if not any(word in case for word in ("power", "bytes", "float4", "V4"))]
+HAVE_ZEROS = [
+    case
+    for case in SOURCES
+    if not any(word in case for word in ("power", "bytes", "float4 in", "gpt-oss", "V4", "MXFP8"))
+]
 
 
 @pytest.mark.parametrize("case", HAVE_ZEROS)
@@ -260,7 +301,7 @@ def changed(case, change, **entry):
 
 F8 = np.zeros((4, 4), models.E4M3)
 REFUSED = {
-    "a in model.safetensors: it is F8_E4M3 and has no scale: none of a.weight_scale_inv, a.weight_scale": lambda: (
+    "a.weight in model.safetensors is F8_E4M3 and has no scale": lambda: (
         {"a.weight": F8},
         FP8,
     ),
@@ -269,7 +310,7 @@ REFUSED = {
         FP8,
     ),
     "not float8_e4m3fn of 2 or 3 dimensions": lambda: ({"a.weight": F8[0], "a.weight_scale_inv": np.ones(1, f32)}, FP8),
-    "a.weight_scale_inv in model.safetensors is the scale of no tensor": lambda: changed(
+    "a.weight_scale_inv in model.safetensors is part of no weight that is known here": lambda: changed(
         "float8", lambda t: t | {"a.weight": t["a.weight"].astype(BF16)}
     ),
     "it has scales of shape (3, 2), which cut 200 x 150 into no blocks": lambda: changed(
@@ -281,11 +322,15 @@ REFUSED = {
     "'a.weight_scale_inv' should be F32 of shape (2, 2), not I32 of shape (2, 2)": lambda: changed(
         "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((2, 2), np.int32)}
     ),
+    "of modelopt's 'W4A8_AWQ'; only 'FP8' and 'NVFP4' are read": lambda: of_modelopt(quant_algo="W4A8_AWQ")[:2],
+    "a.pre_quant_scale in model.safetensors is part of no weight": lambda: changed(
+        "modelopt, float4", lambda t: t | {"a.pre_quant_scale": np.ones(64, f32)}
+    ),
     "it is I8 with scales of 1 x 16: float4 has those of 1 x 32": lambda: (
         {"a.weight": np.zeros((4, 32), np.int8), "a.scale": np.zeros((4, 4), E8M0)},
         FP8,
     ),
-    "nothing in it is quantized, whatever its quantization_config says: no tensor is named weight_scale_inv": lambda: (
+    "nothing in it is quantized, whatever its quantization_config says: no tensor is named _scale_inv": lambda: (
         {"a.weight": PLAIN},
         FP8,
     ),
@@ -303,7 +348,14 @@ REFUSED = {
     "a in model.safetensors: qzeros has shape (2, 5), but the other tensors need shape (1, 5)": lambda: changed(
         "AWQ", lambda t: t | {"a.scales": t["a.scales"][:1]}
     ),
-    "of AWQ's 'gemv' with 4 bits; only 'gemm' with 4 is read: load it": lambda: changed("AWQ", dict, version="gemv"),
+    "act.scales in model.safetensors is part of no weight": lambda: changed(  # what AutoAWQ divides activations by
+        "AWQ", lambda t: t | {"act.scales": np.ones(4, f32)}
+    ),
+    "a.qzeros in model.safetensors is part of no weight": lambda: changed("GPTQ", lambda t: without(t, "qweight")),
+    "experts.gate_up_proj_scales in model.safetensors is part of no weight": lambda: changed(
+        "float4 of gpt-oss", lambda t: without(t, "_blocks")
+    ),
+    "of AWQ's 'gemv' with 4 bits; only 'gemm' with 4 is read": lambda: changed("AWQ", dict, version="gemv"),
     "of AWQ's 'gemm' with 8 bits": lambda: changed("AWQ", dict, bits=8),
     "of GPTQ's 'marlin'; only 'gptq' and 'gptq_v2' are read": lambda: changed("GPTQ", dict, checkpoint_format="marlin"),
     "of GPTQ's 'marlin'; only": lambda: changed("GPTQ", dict, is_marlin_format=True),
@@ -318,7 +370,7 @@ REFUSED = {
     ),
 }
 LATE = ("has shape (2, 5), but", "g_idx must", "all bits")  # seen where values are read
-METHODS = "aqlm bitnet bitsandbytes eetq fp_quant gguf higgs hqq modelopt mxfp8 nvfp4 quanto quark spqr torchao vptq"
+METHODS = "aqlm bitnet bitsandbytes eetq fp_quant gguf higgs hqq nvfp4 quanto quark spqr torchao vptq"
 REFUSED |= {
     f"is of '{name}'; known are compressed-tensors, ": lambda name=name: ({"a.weight": PLAIN}, {"quant_method": name})
     for name in METHODS.split()
@@ -333,12 +385,6 @@ def test_what_is_not_read_is_named(tmp_path, message):
         line = refused("convert", folder, tmp_path / "out", *options)
         assert message in line, line
         assert "turns it back first" not in line
-
-
-def test_a_file_of_modelopt_is_one_of_a_quantized_model(tmp_path):
-    files = {"hf_quant_config.json": {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}}
-    folder = models.write(tmp_path / "model", {"a.weight": F8, "a.weight_scale": np.ones((), f32)}, None, files)
-    assert "is of 'modelopt'; known are" in refused("convert", folder, tmp_path / "out", "--scheme", "W8A8")
 
 
 def test_an_entry_of_nothing_is_none(tmp_path):

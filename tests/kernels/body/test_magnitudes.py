@@ -10,7 +10,10 @@ from catalogue import same_bytes, values
 from fastq.dispatch.reduction import Extremes
 from fastq.formats.granularity import Granularity
 from fastq.kernels.body.magnitudes import MagnitudeOperands
+from fastq.kernels.body.min_max import MinMaxOperands
+from fastq.kernels.build import kernel_address
 from fastq.kernels.status import HAS_NAN
+from fastq.kernels.traversal.runs import runs
 
 SHAPES = {  # by the traversal that takes them
     "runs": ((7, 1000), (0,)),
@@ -57,3 +60,10 @@ def test_nan_is_reported_and_has_no_magnitude(name):
     lo, hi, status = reduced(x, axes)
     assert status == HAS_NAN
     assert (lo.min(), hi.max()) == (2.0, 2.0)
+
+
+def test_operands_of_the_same_dtypes_have_kernels_of_their_own():
+    """Named tuples are equal whatever their classes are."""
+    dtypes = (np.dtype(np.float32),) * 3
+    first, second = (kernel_address(runs, kind(*dtypes), "minmax") for kind in (MinMaxOperands, MagnitudeOperands))
+    assert first != second

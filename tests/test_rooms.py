@@ -18,6 +18,7 @@ BENCH_ROOT = Path(__file__).parents[1] / "bench"
 
 # what each package, or file in the root, may import besides itself; the lower ones are below
 MAY_IMPORT = {
+    "__main__": "",
     "cli": "fastq io operations results config formats engine system reference gguf plot",
     "io": "fastq operations results formats system gguf layouts",
     "fastq": "operations results config kernels formats system reference gguf layouts plot dask xarray zarr testing",

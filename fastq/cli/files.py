@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -87,9 +88,10 @@ class Source(click.Path):
             what = kind if kind == FOLDER else f"a {kind} file"
             self.fail(f"{name!r} is {what}; {self.ways[kind].format(name)}", param, ctx)
         if kind not in self.accepted:
-            suffixes = listed([each for each in self.accepted if each != FOLDER])
-            folder = " and is not a folder" if FOLDER in self.accepted else ""
-            self.fail(f"{called(path)!r} does not end in {suffixes}{folder}", param, ctx)
+            suffixes = [each for each in self.accepted if each != FOLDER]
+            reasons = [f"does not end in {listed(suffixes)}"] if suffixes else []
+            reasons += ["is not a folder"] if FOLDER in self.accepted else []
+            self.fail(f"{called(path)!r} {' and '.join(reasons)}", param, ctx)
         return path
 
 
@@ -143,6 +145,11 @@ def note(text: object, code: int = 0) -> None:
 def exit_code() -> int:
     """Return the exit code that notes of this command asked for."""
     return int(click.get_current_context().meta.get(_CODE, 0))
+
+
+def is_given(name: str) -> bool:
+    """Whether an argument of the command was written, be it what it is by default."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def some_of(names: Sequence[str]) -> str:

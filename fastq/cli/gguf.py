@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fastq.cli import files
-from fastq.cli.report import Column, number_text, print_table, printable, shape_text
+from fastq.cli.report import Column, number_text, print_line, print_table, printable, shape_text, total_text
 from fastq.cli.tables import json_text
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField, open_gguf
@@ -23,6 +23,8 @@ from fastq.io.pipeline import Converted, total_of
 NamedType = tuple[re.Pattern[str], str]
 
 GGUF = files.with_suffix(".gguf")
+TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
+IN = files.Source(".gguf", ways=dict.fromkeys((files.FOLDER, ".safetensors"), TO_GGUF))
 LONGEST_VALUE = 60  # characters of a field's value in a table
 
 
@@ -90,7 +92,7 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 
 
 @click.command(short_help="Quantize a GGUF file.")
-@click.argument("source", metavar="IN", type=files.EXISTING, callback=GGUF)
+@click.argument("source", metavar="IN", type=IN)
 @click.argument("out", metavar="OUT", type=files.WRITABLE, callback=GGUF)
 @click.argument("mix", metavar="[TYPE]", required=False)
 @click.option("--type", "kind", metavar="TYPE", help=f"The same as a third argument: {', '.join(MIXES | FLOAT_MIXES)}.")
@@ -148,12 +150,8 @@ def gguf(
         weights = (str(imatrix), load_imatrix(imatrix)) if imatrix else None
         request = Request(found, overrides, weights, allow_requantize, dequantize)
         with files.progress_bar(opened.tensors.values()) as advance:
-            rows = convert_gguf(opened, out, request, say=_say, progress=advance)
+            rows = convert_gguf(opened, out, request, say=files.note, progress=advance)
     _print_conversions(rows, as_json=as_json)
-
-
-def _say(line: str) -> None:
-    click.echo(printable(line), err=True)
 
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
@@ -161,7 +159,7 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
     with files.failures(files.called(source), source):
         opened = open_gguf(source, whole=False)
     if opened.missing:
-        _say(f"parts of the model are missing: {', '.join(opened.missing)}; shown are the tensors of the others")
+        files.note(f"parts of the model are missing: {', '.join(opened.missing)}; shown are the tensors of the others")
     if as_json:
         click.echo(json_text(_inspected(opened)), nl=False)
         return
@@ -188,6 +186,7 @@ def _print_conversions(rows: list[Converted], *, as_json: bool) -> None:
     total = total_of(rows)
     if not as_json:
         print_table(rows, CONVERSION, total=total)
+        print_line(total_text(rows, done="converted"))
         return
     tensors = [
         {"name": row.name, "shape": row.shape, "from": row.source, "to": row.target, **_figures(row)}

@@ -28,6 +28,11 @@ class Selection:
     # whether those of fewer than two dimensions are quantized too: biases, and weights of norms, whose errors count
     # far more than their bytes
     vectors: bool = True
+    like: Mapping[str, Scheme] | None = None  # schemes by name, in place of one for all: others are left alone
+
+    def scheme_for(self, name: str, scheme: Scheme) -> Scheme:
+        """Return the scheme of a tensor, where `scheme` is that for all."""
+        return scheme if self.like is None else self.like.get(name, scheme)
 
     def reason_against(self, spec: TensorSpec, scheme: Scheme) -> str:
         """Return why a tensor is left alone; empty if it is not."""
@@ -37,9 +42,12 @@ class Selection:
             return "no elements"
         if not self._names(spec.name):
             return "by name"
+        if self.like is not None and spec.name not in self.like:
+            return "not suggested"
         if len(spec.shape) < 2 and not self.vectors:
             return "a vector" if spec.shape else "a scalar"
-        return "a scalar" if not spec.shape and as_qtype(scheme.dtype).block_size else ""
+        in_blocks = as_qtype(self.scheme_for(spec.name, scheme).dtype).block_size
+        return "a scalar" if not spec.shape and in_blocks else ""
 
     def check_names(self, names: Collection[str]) -> None:
         """Raise ValueError if a pattern is for no tensor."""
@@ -47,6 +55,9 @@ class Selection:
             if names and not any(fnmatchcase(name, pattern) for name in names):
                 what = " to quantize" if pattern in self.include else ""
                 raise ValueError(f"no tensor{what} has a name that fits {pattern!r}{nearest(pattern, names)}")
+        for name in self.like or ():
+            if name not in names:
+                raise ValueError(f"it has no tensor {name!r}, which has a scheme{nearest(name, names)}")
 
     def check_effect(self, tensors: Mapping[str, TensorSpec], scheme: Scheme) -> None:
         """Raise ValueError if all tensors that a pattern includes are left alone."""
@@ -78,7 +89,8 @@ def quantize_file(
     def task(spec: TensorSpec) -> Task:
         if spec.name not in records:
             return copied(spec, source.raw, f"copied: {selection.reason_against(spec, scheme)}")
-        fitted, record = scheme.fitted(len(spec.shape)), records[spec.name]
+        fitted = selection.scheme_for(spec.name, scheme).fitted(len(spec.shape))
+        record = records[spec.name]
         work = [lambda: _quantized(source, spec, record, fitted, nan)]
         return Task(spec.name, spec.shape, spec.nbytes, str(fitted), work)
 
@@ -92,7 +104,7 @@ def _planned(source: TensorSource, scheme: Scheme, selection: Selection, nan: st
         raise ValueError(f"it is quantized already; {OF_MODEL.format(source.path.parent)}")
     selection.check_names(source.tensors)
     taken = [spec for spec in source.tensors.values() if not selection.reason_against(spec, scheme)]
-    records = {spec.name: _record(source, spec, scheme, nan) for spec in taken}
+    records = {spec.name: _record(source, spec, selection.scheme_for(spec.name, scheme), nan) for spec in taken}
     if not records:
         found = ", ".join(sorted({spec.dtype for spec in source.tensors.values()})) or "nothing"
         shaped = "" if selection.vectors else " and two dimensions or more (--all takes others too)"

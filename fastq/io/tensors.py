@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import Convention
 from fastq.io.checkpoints.finding import stored_weights
-from fastq.io.checkpoints.folder import CONFIG, INDEX, OLD_KEY, SINGLE, ModelFolder, read_json
-from fastq.io.checkpoints.folder import KEY as QUANTIZED
+from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, quantization_in, read_json
 from fastq.io.checkpoints.reading import of_q8_0
 from fastq.io.checkpoints.stored import StoredWeight
 from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
@@ -29,7 +27,8 @@ from fastq.results.measures import outliers_of
 from fastq.system.dtypes import DTYPES, ML_FLOATS, Array, safetensors_dtype
 
 SUFFIXES = *SOURCES, ".gguf"
-PARTS = ("_scale", "_packed", "qweight", "_scale_inv")  # ends of names of what is stored for a quantized matrix
+# ends of names of what is stored for a quantized matrix
+PARTS = ("_scale", "_packed", "qweight", "_scale_inv", "_blocks", ".scale")
 OF_MODEL = "fastq convert {} OUT --dequantize turns the model back"
 PIECE = 1 << 20  # elements looked at together; bounds the temporaries
 
@@ -107,23 +106,23 @@ def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
 def _is_model(path: Path) -> bool:
     if not (path / CONFIG).is_file():
         return False
-    return any((path / name).is_file() for name in (INDEX, SINGLE)) or _is_quantized(read_json(path / CONFIG))
+    return any((path / name).is_file() for name in (INDEX, SINGLE)) or _is_quantized(path)
 
 
 def is_shard(source: TensorSource) -> bool:
     """Return whether a file has parts of quantized matrices, and config.json next to it says of what kind."""
     is_part = KEY not in source.metadata and any(name.endswith(PARTS) for name in source.tensors)
-    config = source.path.parent / CONFIG
-    return is_part and config.is_file() and _is_quantized(read_json(config))
+    return is_part and _is_quantized(source.path.parent)
 
 
-def _is_quantized(config: dict[str, Any]) -> bool:
-    return QUANTIZED in config or OLD_KEY in config
+def _is_quantized(folder: Path) -> bool:
+    config = folder / CONFIG
+    return config.is_file() and bool(quantization_in(folder, read_json(config)))
 
 
 def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
     """Yield the tensors of a model, or of one of its shards: of a weight those that have its codes."""
-    weights = stored_weights(model) if _is_quantized(model.config) else {}
+    weights = stored_weights(model) if model.quantization else {}
     by_codes = {weight.codes.name: weight for weight in weights.values()}
     parts = {spec.name for weight in weights.values() for spec in weight.found.values()}
     for name, spec in (model.shards[shard] if shard else model).tensors.items():
@@ -134,11 +133,9 @@ def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
 
 
 def _weight(weight: StoredWeight, dtype: str) -> Tensor:
-    def values() -> Array:
-        return weight.values(0, weight.matrix[0]).reshape(weight.shape)
-
+    decode = None if weight.is_direct else weight.all_values
     about = weight.name, weight.shape, weight.label, weight.nbytes
-    return Tensor(*about, True, weight.whole, dtype, decode=None if weight.is_in_place else values)
+    return Tensor(*about, True, weight.whole, dtype, decode=decode)
 
 
 def _plain(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor:

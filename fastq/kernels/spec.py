@@ -23,7 +23,7 @@ class KernelSpec(types.Opaque):
         "binarize".
     nan : str
         "raise": report NaN; "zero": take it for 0.0; "keep": give it the code of NaN, or its block
-        a scale of NaN (see `keeps_nan_in_scale`).
+        a scale of NaN (see `keeps_nan_in_scale`); "omit": count it in no histogram.
     range_scheme : str
         "": parameters are given; "asymmetric", "symmetric", "microscaling" or "nvfp4": taken from the range of what
         they belong to.

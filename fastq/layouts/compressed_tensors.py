@@ -156,8 +156,9 @@ class StoredForm:
         packed, scales = self.specs()["weight_zero_point"][1], self.stored_parameter_shape
         if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
             return _columns_from_words(stored, scales, self.qtype)
-        codes = stored.reshape(scales).astype(self.qtype.storage)
-        if (codes.astype(np.float64) != stored.reshape(scales).astype(np.float64)).any():
+        numbers, (least, most) = stored.reshape(scales).astype(np.float64), self.qtype.code_range(False)
+        codes = numbers.astype(self.qtype.storage)
+        if ((codes.astype(np.float64) != numbers) | (numbers < least) | (numbers > most)).any():
             raise ValueError(f"weight_zero_point has numbers that are no codes of {self.qtype}")
         return codes
 

@@ -29,7 +29,9 @@ def widened(x: Array) -> Array:
 
 
 def nan_as_zero(x: Array, nan: str) -> Array:
-    """Return `x` with 0 in place of NaN, which the policy "raise" refuses."""
+    """Return `x` with 0 in place of NaN, which the policy "raise" refuses; with "omit" as it is."""
+    if nan == "omit":
+        return x
     if nan == "raise":
         check_no_nan(x, "x has {} NaN; pass nan='zero' to take them for 0.0")
     return np.where(np.isnan(x), x.dtype.type(0), x)

@@ -79,9 +79,10 @@ class Calibrator:
         lo, hi = np.full(x.shape[:-1], np.inf), np.full(x.shape[:-1], -np.inf)
         counts = np.zeros((*x.shape[:-1], 2 * self.bins), np.int64)
         for part in np.ndindex(lo.shape):
-            if x.shape[-1]:
-                lo[part], hi[part] = x[part].min() + 0.0, x[part].max() + 0.0
-                counts[part] = np.bincount(bins_of(x[part], self.bins) + self.bins, minlength=2 * self.bins)
+            elements = x[part][~np.isnan(x[part])]  # there is NaN only where it is left out
+            if elements.size:
+                lo[part], hi[part] = elements.min() + 0.0, elements.max() + 0.0
+                counts[part] = np.bincount(bins_of(elements, self.bins) + self.bins, minlength=2 * self.bins)
         return Histogram(lo, hi, counts)
 
     def qparams(
@@ -104,7 +105,7 @@ class Calibrator:
             raise ValueError(f"grid must be from 1 to 10000, not {grid}")
         lo, hi, counts = self.histogram()
         if not counts.any(axis=-1).all():
-            raise ValueError("this Calibrator has seen no elements yet: call update")
+            raise ValueError("this Calibrator has seen no elements yet of some channels: call update")
         ends = self._least_error(lo, hi, counts, grid) if method == "mse" else [lo.copy(), hi.copy()]
         for part in np.ndindex(lo.shape) if method in ("percentile", "entropy") else ():
             edges = edges_of(float(lo[part]), float(hi[part]), self.bins)

@@ -116,9 +116,10 @@ def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return native(dtype) if is_real(dtype) else compute_dtype(dtype)
 
 
-def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:
+def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: bool = False) -> str:
     """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`."""
-    nan = as_choice(nan, "nan", ("raise", "zero") if qtype is None else ("raise", "zero", "keep"))
+    kept, omitted = ("keep",) * (qtype is not None), ("omit",) * omits
+    nan = as_choice(nan, "nan", ("raise", "zero", *kept, *omitted))
     if qtype is None or nan != "keep":
         return nan
     if given and qtype.scale_element:
@@ -268,9 +269,10 @@ def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Con
     axis = as_axis(axis)
     kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
     ndim = max((a + 1 for a in kept if a >= 0), default=0) + max((-a for a in kept if a < 0), default=0)
-    options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention, nan=nan)
+    nan = check_nan(nan, qtype, omits=True)
+    options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention)
     # of so many axes, in which no two of them need be the same
-    return by_range(np.dtype(np.float32), min(ndim, MOST_AXES), options)._replace(axis=axis)
+    return by_range(np.dtype(np.float32), min(ndim, MOST_AXES), options)._replace(nan=nan)
 
 
 def shape_of_ranges(shape: Shape, where: Granularity) -> Shape:

@@ -225,7 +225,7 @@ def _chosen(
         packings = [alike[name]]
     else:
         family = qtype.name.rstrip("0123456789")
-        as_signed = str(variable.encoding.get("_Unsigned")).lower() == "true"
+        as_signed = cf.meant(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
         qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
         packings = [packing.of_range(extremes, each, as_signed) for each in qtypes]
     for each in packings:

@@ -28,6 +28,7 @@ _NAMES_PARTS = re.compile(
 )
 # those of them in which words before a colon are variables too, not only the roles of these
 _NAMES_BY_KEYS = ("grid_mapping", "coordinate_interpolation")
+_KINDS = {"true": "u", "True": "u", "false": "i", "False": "i"}  # by _Unsigned, as text alone: xarray, netCDF4
 # attributes and texts by which a variable of its own is no data, and what it is
 _MARKS = (
     ("flag_values", "", "flags"),
@@ -113,7 +114,7 @@ def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> tuple[list[A
 
 def meant(stored: np.dtype[Any], noted: Any) -> np.dtype[Any]:
     """Return the dtype that codes have by the attribute _Unsigned."""
-    kind = {"true": "u", "false": "i"}.get(str(noted).lower(), stored.kind)
+    kind = _KINDS.get(noted, stored.kind) if is_a(noted, str) else stored.kind
     return np.dtype(f"{kind}{stored.itemsize}")
 
 

@@ -185,7 +185,7 @@ def read_ahead(source: ModelFolder, shard: str) -> Iterator[TensorSpec]:
     """Yield the tensors of a shard while the system reads the next one."""
     opened = source.shards[shard]
     specs = list(opened.tensors.values())
-    for spec, following in zip(specs, [*specs[1:], None], strict=True):
+    for spec, following in zip(specs, [*specs[1:], None], strict=False):  # a shard may be empty
         if following is not None:
             opened.read_ahead(following.name)
         yield spec

@@ -40,7 +40,7 @@ class Dequantization:
         modules = {name.rpartition(".")[0] for name in source.tensors} if caches else self.weights
         self._parents = {module.rpartition(".")[0] for module in modules}
         self.dropped = set(filter(self._is_of_activations, source.tensors))
-        self.key: dict[str, Any] = {"dtype": self.dtype}
+        self.key: dict[str, Any] = {"dtype": self.dtype, "quantization": source.quantization}
 
     def _is_of_activations(self, name: str) -> bool:
         """Whether a tensor is a scale or zero point by which activations, keys or values were to be quantized."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from fastq.io.checkpoints.folder import KEY, ModelFolder
 from fastq.io.checkpoints.stored import (
     ORDER,
     POWERS,
+    RECIPROCAL,
     SCALES,
     SUFFIXES,
     ZERO_POINT,
@@ -23,18 +25,18 @@ from fastq.io.checkpoints.stored import (
 )
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import failures
-from fastq.layouts.compressed_tensors import form_of
+from fastq.layouts.compressed_tensors import StoredForm, form_of
 from fastq.system.dtypes import Array
 
 Entry = Mapping[str, Any]
 Tensors = Mapping[str, TensorSpec]
 INTEGERS = {"I8", "U8", "I16", "I32", "I64"}  # dtypes of zero points of older writers
 CASTS = {(POWERS, "F32"), ("U8", "F32"), (POWERS, "U8"), ("I8", "U8")}  # what stored bytes are read as
-BYTES = ("F8_E4M3", "F8_E5M2", "I8", "U8")  # dtypes of codes of float8, and of float4 in bytes
+CODES = ("F8_E4M3", "F8_E5M2", "I8")  # dtypes that no plain matrix has
 # scales of float8 weights, by what stands for "weight" in their names, and by the name of a tensor of experts
 OF_WEIGHT = ("weight_scale_inv", "weight_scale", "scale", "qscale_weight")
 OF_EXPERTS = ("_scale_inv", "_scale")
-ADVICE = "load it with transformers, let model.dequantize() undo it, and convert what save_pretrained writes"
+ADVICE = "where transformers loads it and model.dequantize() undoes it, convert what save_pretrained then writes"
 
 
 def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
@@ -45,15 +47,27 @@ def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
     entry = source.quantization
     if not entry:
         raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
-    method = entry.get("quant_method") or METHOD
+    method = str(entry.get("quant_method") or METHOD)
     if method not in METHODS:
         raise ValueError(f"its {KEY} is of {method!r}; known are {', '.join(METHODS)}: {ADVICE}")
     check_undone(entry)
-    what, find = METHODS[method]
+    find, *parts = METHODS[method]
     found = {weight.module: weight for weight in find(source, entry)}
+    _check_others(source, {spec.name for weight in found.values() for spec in weight.found.values()}, tuple(parts))
     if not found and not entry.get("kv_cache_scheme"):
-        raise ValueError(f"nothing in it is quantized, whatever its {KEY} says: no tensor is named {what}")
+        raise ValueError(f"nothing in it is quantized, whatever its {KEY} says: no tensor is named {parts[0]}")
     return found
+
+
+def _check_others(source: ModelFolder, used: set[str], parts: tuple[str, ...]) -> None:
+    """Refuse tensors that are parts of a weight, by their names or dtypes, and were not found as such."""
+    for name, spec in source.tensors.items():
+        if name in used:
+            continue
+        if name.endswith((*parts, "pre_quant_scale")):
+            raise ValueError(f"{name} in {source.files[name]} is part of no weight that is known here")
+        if spec.dtype in CODES and len(spec.shape) > 1 and not name.endswith(OF_EXPERTS):
+            raise ValueError(f"{name} in {source.files[name]} is {spec.dtype} and has no scale")
 
 
 def check_plain(source: ModelFolder) -> None:
@@ -85,8 +99,6 @@ def _compressed_weight(source: ModelFolder, tensors: Tensors, module: str, schem
     codes = form_of(scheme, (1, 1), "").codes
     if codes not in found:
         raise ValueError(f"it has no {codes}, which {scheme.format} stores")
-    if "weight" in found and codes != "weight":
-        raise ValueError(f"it has a weight, which {scheme.weights} in {scheme.format} does not store")
     matrix = _shape(source, found, scheme)
     scheme = _as_zero_points_say(source, found, matrix, scheme)
     order = None
@@ -112,7 +124,7 @@ def _weight(
     specs = {end: spec_of(f"{module}.{end}", *each) for end, each in form.specs().items()}
     for end, spec in specs.items():
         held = found.get(end)
-        if held is None or not _alike(held, spec):
+        if held is None or not (_alike(held, spec) or (end == ZERO_POINT and _one_by_one(held, form))):
             text = "nothing" if held is None else f"{held.dtype} of shape {held.shape}"
             raise ValueError(f"{(held or spec).name!r} should be {spec.dtype} of shape {spec.shape}, not {text}")
     surplus = next((end for end in found if end not in (*specs, ZERO_POINT, ORDER)), None)
@@ -134,11 +146,14 @@ def _weight(
 
 def _alike(spec: TensorSpec, wanted: TensorSpec) -> bool:
     """Whether a tensor is as it should be; axes of one element don't matter, and experts are one below the other."""
-    if wanted.name.endswith(ZERO_POINT) and spec.dtype in INTEGERS and spec.dtype != wanted.dtype:
-        return True  # of an older writer, looked at as it is read
     same = spec.shape == wanted.shape or _without_ones(spec.shape) == _without_ones(wanted.shape)
     stacked = len(spec.shape) > 2 and spec.size == wanted.size
     return (spec.dtype == wanted.dtype or (spec.dtype, wanted.dtype) in CASTS) and (same or stacked)
+
+
+def _one_by_one(spec: TensorSpec, form: StoredForm) -> bool:
+    """Whether zero points are integers, one for each scale, as older writers have them."""
+    return spec.dtype in INTEGERS and spec.size == math.prod(form.stored_parameter_shape)
 
 
 def _without_ones(shape: tuple[int, ...]) -> list[int]:
@@ -186,62 +201,48 @@ def _shape(source: ModelFolder, found: dict[str, TensorSpec], scheme: LayerSchem
     return shape[0], shape[1]
 
 
-# --- float8 with scales of blocks, as DeepSeek, Qwen and others have it, and float4 of their experts ------------------
+# --- float8 with scales of blocks, as DeepSeek, Qwen and others have it, and float4 in bytes -----------------------
 
 
 def _float8(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
-    tensors, used = source.tensors, set()
+    tensors = source.tensors
     for name, spec in tensors.items():
         module = name.removesuffix(".weight")
         names = [f"{module}.{end}" for end in OF_WEIGHT] if name.endswith(".weight") else [name + x for x in OF_EXPERTS]
         scale = next((tensors[each] for each in names if each in tensors), None)
-        if spec.dtype not in (BYTES if scale is not None else BYTES[:2]):
-            continue
-        with _in(source, spec, module):
-            if scale is None:
-                raise ValueError(f"it is {spec.dtype} and has no scale: none of {', '.join(names)}")
-            used.add(scale.name)
-            yield _float8_weight(source, module, spec, scale, entry.get("weight_block_size"))
-    for name in tensors:
-        if name.endswith(("_scale_inv", ".weight_scale")) and name not in used:
-            raise ValueError(f"{name} in {source.files[name]} is the scale of no tensor")
+        if scale is not None and spec.dtype in (*CODES, "U8"):
+            with _in(source, spec, module):
+                factor = tensors.get(f"{module}.{RECIPROCAL}")
+                yield _float8_weight(source, module, spec, scale, factor, entry.get("weight_block_size"))
 
 
-def _float8_weight(source: ModelFolder, module: str, spec: TensorSpec, scale: TensorSpec, blocks: Any) -> StoredWeight:
+def _float8_weight(
+    source: ModelFolder, module: str, spec: TensorSpec, scale: TensorSpec, factor: TensorSpec | None, blocks: Any
+) -> StoredWeight:
     """Return a weight of float8, or of float4 in bytes: one matrix, or some of experts in a tensor."""
     is_float4 = spec.dtype in ("I8", "U8")
     if len(spec.shape) not in (2, 3) or not spec.size or not (is_float4 or spec.dtype == "F8_E4M3"):
         raise ValueError(f"it is {spec.dtype} of shape {spec.shape}, not float8_e4m3fn of 2 or 3 dimensions")
     *outer, rows, columns = spec.shape
-    experts, columns = (outer or [1])[0], columns * 2 if is_float4 else columns
-    block = _block((rows, columns), scale.shape, experts, blocks)
-    matrix = experts * rows, columns
-    scheme = _PRESET_FP4 if is_float4 else _float8_scheme(block, matrix, scale.dtype)
-    if is_float4 and block != (1, 32):
-        raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 has those of 1 x 32")
+    experts, columns = math.prod(outer), columns * 2 if is_float4 else columns
+    of_each = scale.shape[1:] if outer and scale.shape[:1] == (experts,) else scale.shape
+    block, matrix = _block((rows, columns), of_each, experts, blocks), (experts * rows, columns)
+    scheme = PRESETS["MXFP4A16" if factor is None else "NVFP4A16"] if is_float4 else None
+    scheme = scheme or _float8_scheme(block, matrix, scale.dtype)
+    if is_float4 and block != (1, scheme.weights.group_size):
+        wanted = f"1 x {scheme.weights.group_size}"
+        raise ValueError(f"it is {spec.dtype} with scales of {block[0]} x {block[1]}: float4 has those of {wanted}")
     found = {form_of(scheme, matrix, "").codes: spec, "weight_scale": scale}
-    shape = (*outer, rows, columns)
-    return _weight(source, module, spec.name, shape, found, matrix, scheme)
-
-
-_PRESET_FP4, _PRESET_MX = PRESETS["MXFP4A16"], PRESETS["MXFP8A16"]
+    found |= {"weight_global_scale": factor} if factor is not None else {}
+    return _weight(source, module, spec.name, (*outer, rows, columns), found, matrix, scheme)
 
 
 def _block(matrix: tuple[int, int], scale: tuple[int, ...], experts: int, wanted: Any) -> tuple[int, int]:
     """Return rows and columns that have a scale together: as config.json says, or as they cut a matrix evenly."""
-    if len(scale) > 1 and scale[0] == experts > 1:
-        scale = scale[1:]
-    elif len(scale) == 1 and scale[0] == experts > 1:
-        scale = ()
     grid = (*scale, 1, 1)[:2]
-    if (
-        len(scale) < 3
-        and isinstance(wanted, list)
-        and len(wanted) == 2
-        and all(type(n) is int and n > 0 for n in wanted)
-    ):
+    if isinstance(wanted, list) and len(wanted) == 2 and all(type(n) is int and n > 0 for n in wanted):
         fits = tuple(-(-n // b) for n, b in zip(matrix, wanted, strict=True)) == grid
-        if fits and (experts == 1 or matrix[0] % wanted[0] == 0):
+        if fits and len(scale) < 3 and (experts == 1 or matrix[0] % wanted[0] == 0):
             return wanted[0], wanted[1]
     if len(scale) > 2 or any(not k or n % k for n, k in zip(matrix, grid, strict=True)):
         raise ValueError(f"it has scales of shape {scale}, which cut {matrix[0]} x {matrix[1]} into no blocks")
@@ -255,10 +256,18 @@ def _float8_scheme(block: tuple[int, int], matrix: tuple[int, int], dtype: str) 
     if block == (1, matrix[1]):
         return LayerScheme("", WeightScheme(8, "float", "channel"), "float-quantized")
     if block == (1, 32) and dtype in (POWERS, "U8"):
-        return _PRESET_MX
+        return PRESETS["MXFP8A16"]
     if block[0] == 1:
         return LayerScheme("", WeightScheme(8, "float", "group", block[1]), "float-quantized")
     return LayerScheme("", WeightScheme(8, "float", "block", block=block), "float-quantized")
+
+
+def _modelopt(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
+    part = entry.get("quantization")
+    algorithm = (part if isinstance(part, dict) else entry).get("quant_algo")
+    if algorithm not in ("FP8", "NVFP4"):
+        raise ValueError(f"its {KEY} is of modelopt's {algorithm!r}; only 'FP8' and 'NVFP4' are read")
+    return _float8(source, {})
 
 
 # --- float4 of gpt-oss: blocks of 32 in 16 bytes, experts as (inputs, outputs) ----------------------------------------
@@ -278,25 +287,25 @@ def _mxfp4(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
             experts, rows, blocks, _ = spec.shape
             found, matrix = {"weight_packed": spec, "weight_scale": scale}, (experts * rows, blocks * 32)
             shape = experts, blocks * 32, rows
-            yield _weight(source, module, module, shape, found, matrix, _PRESET_FP4, is_transposed=True)
+            yield _weight(source, module, module, shape, found, matrix, PRESETS["MXFP4A16"], is_transposed=True)
 
 
 # --- AWQ and GPTQ -----------------------------------------------------------------------------------------------------
 
 
-def _awq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
+def _packed_awq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
     version = str(entry.get("version") or entry.get("format") or entry.get("checkpoint_format") or "gemm").lower()
     bits = entry.get("bits") or entry.get("w_bit") or 4
     if version != "gemm" or bits != 4:
-        raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read: {ADVICE}")
+        raise ValueError(f"its {KEY} is of AWQ's {version!r} with {bits!r} bits; only 'gemm' with 4 is read")
     return _packed(source, "awq", entry.get("group_size") or entry.get("q_group_size"))
 
 
-def _gptq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
+def _packed_gptq(source: ModelFolder, entry: Entry) -> Iterator[StoredWeight]:
     version = str(entry.get("checkpoint_format") or entry.get("format") or "gptq").lower()
     if version not in ("gptq", "gptq_v2") or entry.get("is_marlin_format"):
         found = "marlin" if entry.get("is_marlin_format") else version
-        raise ValueError(f"its {KEY} is of GPTQ's {found!r}; only 'gptq' and 'gptq_v2' are read: {ADVICE}")
+        raise ValueError(f"its {KEY} is of GPTQ's {found!r}; only 'gptq' and 'gptq_v2' are read")
     return _packed(source, version, entry.get("group_size"))
 
 
@@ -346,14 +355,17 @@ def _packed_weight(
     )
 
 
-Find = Callable[[ModelFolder, Entry], Iterable[StoredWeight]]
-# by quant_method: the name that tells of a quantized weight, and what finds them
-METHODS: dict[str, tuple[str, Find]] = {
-    METHOD: ("weight_scale", _compressed),
-    "sparseml": ("weight_scale", _compressed),  # as the first writers of compressed-tensors called it
-    "fp8": ("weight_scale_inv", _float8),
-    "fbgemm_fp8": ("weight_scale", _float8),
-    "mxfp4": ("_blocks", _mxfp4),
-    "awq": ("qweight", _awq),
-    "gptq": ("qweight", _gptq),
+_PARTS = [f".{end}" for end in ("weight_scale", *SUFFIXES[1:], ORDER)]
+_OF_LAYOUTS = ".qweight", ".qzeros", ".scales", ".g_idx"
+# by quant_method what finds weights, and ends of names that nothing but a part of a weight has
+METHODS: dict[str, tuple[Any, ...]] = {
+    METHOD: (_compressed, *_PARTS),
+    "sparseml": (_compressed, *_PARTS),  # as the first writers of compressed-tensors called it
+    "fp8": (_float8, "_scale_inv", ".qscale_weight"),
+    "fbgemm_fp8": (_float8, ".weight_scale"),
+    "mxfp8": (_float8, "_scale_inv"),
+    "modelopt": (_modelopt, ".weight_scale", f".{RECIPROCAL}"),
+    "mxfp4": (_mxfp4, "_blocks", "_scales"),
+    "awq": (_packed_awq, *_OF_LAYOUTS),
+    "gptq": (_packed_gptq, *_OF_LAYOUTS),
 }

@@ -55,24 +55,21 @@ class ModelFolder:
         if not (path / CONFIG).is_file():
             raise ValueError(f"it has no {CONFIG}")
         self.config = read_json(path / CONFIG)
-        self.quantization = entry_of(self.config) or self._side_entry()
+        self.quantization = quantization_in(path, self.config)
         self.index, first = self._first_file()
         promised = _weight_map(path / self.index) if self.index else {}
         self.shards = {name: self._open(name) for name in sorted(set(promised.values())) or [first]}
         self.files: dict[str, str] = {}
         for name, shard in self.shards.items():
-            for tensor in shard.tensors:
-                if tensor in self.files:
-                    raise ValueError(f"tensor {tensor!r} is in {self.files[tensor]} and in {name}; keep it in one")
-                self.files[tensor] = name
+            for tensor, spec in list(shard.tensors.items()):
+                first = self.files.setdefault(tensor, name)
+                if first == name:
+                    continue
+                other = self.shards[first]
+                if spec != other.tensors[tensor] or (shard.raw(tensor) != other.raw(tensor)).any():
+                    raise ValueError(f"tensor {tensor!r} is in {first} and another one in {name}; keep one")
+                del shard.tensors[tensor]
         self._check_index(promised)
-
-    def _side_entry(self) -> dict[str, Any]:
-        """Return what a file of an older writer says of how weights are quantized, empty without one."""
-        for name, method in SIDE_FILES.items():
-            if (self.path / name).is_file():
-                return {"quant_method": method, **read_json(self.path / name)}
-        return {}
 
     def _first_file(self) -> tuple[str, str]:
         """Return the name of the index, or else that of the only file."""
@@ -137,6 +134,15 @@ class ModelFolder:
 def _is_of_weights(name: str) -> bool:
     """Whether a file has weights, or says where they are or what they are like, in the directory as it is."""
     return name.endswith((*WEIGHTS, ".index.json")) or name in (CONFIG, *SIDE_FILES)
+
+
+def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what config.json, or the file of an older writer, says of how weights are quantized; else nothing."""
+    entry = entry_of(config)
+    for name, method in SIDE_FILES.items():
+        if not entry and (folder / name).is_file():
+            entry = {"quant_method": method, **read_json(folder / name)}
+    return entry
 
 
 def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastq.formats.compressed_tensors import E4M3, E8M0, LayerScheme
 from fastq.io.checkpoints.companions import modules_of
-from fastq.io.checkpoints.folder import dtype_of
+from fastq.io.checkpoints.folder import HALVES, dtype_of
 
 AS_FLOATS = "CompressedTensorsConfig(dequantize=True)"
 PLAIN = ("int-quantized", "float-quantized")  # formats whose codes lie where the weight was: all models load them so
@@ -26,11 +26,15 @@ def loading(out: Path, config: Mapping[str, Any], used: Iterable[LayerScheme]) -
     floats = len(schemes) == 1 and not all(scheme.format in PLAIN for scheme in schemes)
     sentences = bool(modules_of(out))
     options = []
-    if not floats and any(scheme.weights.scale_dtype in BFLOAT16 for scheme in schemes) and dtype_of(config) != "BF16":
+    held = dtype_of(config) or "BF16"
+    rounded = held != "BF16" and any(scheme.weights.scale_dtype in BFLOAT16 for scheme in schemes)
+    if rounded and not floats:
         options.append("dtype=torch.bfloat16")
     if floats or (sentences and len(schemes) == 1):
         options.append(f"quantization_config={AS_FLOATS}")
     lines = []
+    if rounded:
+        lines.append(f"readers have the values of {names} in bfloat16, and config.json says {HALVES[held]}")
     if not all(scheme.weights.symmetric for scheme in schemes) and len(schemes) > 1:
         lines.append(f"transformers reads zero points with {AS_FLOATS} only, and that reads one scheme: not {names}")
     return [*lines, f"to load it: {_call(out, config, options, sentences)}"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import re
 from collections.abc import Iterable, Sequence
 
@@ -61,9 +60,9 @@ EXPERT = re.compile(r"(.*(?:^|\.)experts)\.\d+\..+")  # all matrices of these sh
 _WORDS = (
     r"(?!shared_)([^.]*_)?heads?|head_[^.]*|[^.]*classif[^.]*|[^.]*predictions?|[^.]+_predictor|[^.]*logits?[^.]*|"
     r"([^.]*_)?score|qa_outputs|splinter_qass|cls|embed_out|proj_out|output_projection[^.]*|output_layer|"
-    r"vocab_[^.]*|lm_loss|pred_layer|ctc_proj|sequence_summary|objective"
+    r"vocab_[^.]*|lm_loss|pred_layer|ctc_proj|sequence_summary|objective|(bbox|class)_embed"
 )
-HEADS = rf"([^.]*[^.\d][^.]*\.)*({_WORDS})(\..*)?|(model\.)?(output|fc|decoder)|(.*\.)?(lm_head|shared_head\.head)"
+HEADS = rf"([^.]*[^.\d][^.]*\.)*({_WORDS})(\..*)?|(model\.)?(output|fc|decoder)|encoder\.out|(.*\.)?(lm_head|shared_head\.head)"
 _EMBEDDINGS = (
     r"(.*\.)?([^.]*embed[^.]*(\.\d+)?|wte|wpe|shared|relative_attention_bias|[^.]*_tokens?|([^.]*_)?emb|codebook|pe_k|"
     r"bias_values|query_feat|queries_features|reference_points)|((model|transformer)\.)?(query|w)"
@@ -97,6 +96,18 @@ def tail_of(module: str) -> str:
     return ".".join(parts[numbers[-1] + 1 :] if numbers else parts[-2:])
 
 
+def ignored(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
+    """Return the names of modules that are left alone, and patterns for them that are for no quantized one.
+
+    Readers have heads that no file has, as they are tied to the embedding, and put modules in other ones, so that
+    names begin in another way.
+    """
+    names = sorted({"lm_head", *left} - set(quantized))
+    patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * any(kind_of(name) == "router" for name in names)]
+    patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in names} - {"re:.*lm_head$"})
+    return [*names, *(each for each in patterns if not any(matches(name, each) for name in quantized))]
+
+
 def check_pattern(pattern: str) -> None:
     """Raise `re.error` if what follows "re:" is no regular expression."""
     if pattern.startswith("re:"):
@@ -120,9 +131,10 @@ def check_patterns(option: str, patterns: Iterable[str], modules: Sequence[str],
 def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:
     """Return what was probably meant: the spelling that finds modules, else the nearest names."""
     text = pattern.removeprefix("re:")
-    for spelled in (f".*{re.escape(text)}", f".*{text}", ".*" + fnmatch.translate(text), f"(?i).*{re.escape(text)}"):
+    shell = re.escape(text.lstrip("*")).replace(r"\*", ".*").replace(r"\?", ".")
+    for spelled in (f".*{re.escape(text)}", f".*{text}", f".*{shell}", f"(?i).*{shell}"):
         try:
-            found = [module for module in modules if re.match(spelled, module)]
+            found = [module for module in dict.fromkeys(modules) if re.match(spelled, module)]
         except re.error:
             continue
         if found:

@@ -14,6 +14,7 @@ from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import ModelFolder
 from fastq.io.checkpoints.stored import CompressedWeight, StoredWeight
 from fastq.io.gguf.container import GgufSource, GgufTensor, open_gguf
+from fastq.layouts.tensors import with_positive_scales
 from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
@@ -114,25 +115,19 @@ class _GgufCheckpoint(Checkpoint):
 
 
 def of_q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
-    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0 has codes 0 and is 1."""
+    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0, of values too small for another, is 1."""
     form, name, shape = BLOCK_FORMATS["Q8_0"], spec.name, spec.shape
     blocks = source.load(name).reshape(-1, form.nbytes)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
     if (times := source.scale(name)) is not None:
         scale *= times.reshape(*shape[:-2], 1, 1)
-    bad = scale[~((scale >= 0) & (scale < np.inf))]
-    if bad.size:
-        raise ValueError(f"tensor {name!r} has a block with a scale of {bad[0]}, which must be 0 or more and finite")
-    codes = blocks[:, 2:].copy().view(np.int8)
-    codes[scale.reshape(-1) == 0] = 0  # of values so small that float16 has no scale for them
-    codes = codes.reshape(shape)
-    scale[scale == 0] = 1
+    codes = blocks[:, 2:].copy().view(np.int8).reshape(shape)
     qparams = QParams(scale, np.zeros(scale.shape, np.int8), as_qtype("int8"), -1, form.size, symmetric=True)
-    return QuantizedArray(codes, qparams, shape)
+    return with_positive_scales(QuantizedArray(codes, qparams, shape), f"tensor {name!r}")
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a quantized model: a directory that fastq or llm-compressor wrote, or a GGUF file.
+    """Open a quantized model: a directory of compressed-tensors, float8, AWQ, GPTQ or gpt-oss, or a GGUF file.
 
     Parameters
     ----------
@@ -144,6 +139,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     Checkpoint
         A mapping. Quantized weights are `QuantizedArray` under the names of their modules, of shape (rows, columns);
         where blocks have several rows the matrix is in blocks, (rows / b, b, columns / b, b), and ends with zeros.
+        Experts in one tensor have a first axis for them; those of gpt-oss are (experts, outputs, inputs), as stored.
         Of a GGUF file those of Q8_0 are, under their whole names where another tensor has that of the module, while
         other blocks are read as their values in float32. All other tensors are arrays under their own names, read-only
         and mapped. `config` is that of config.json, or the metadata.

@@ -11,14 +11,13 @@ from fastq.formats.compressed_tensors import LayerScheme
 from fastq.io.checkpoints.folder import HALVES
 from fastq.io.checkpoints.names import (
     EXPERT,
-    HEADS,
     ONE_TENSOR,
     OTHER_LAYERS,
-    ROUTERS,
     STACKED,
     TRANSPOSED,
     check_patterns,
     fused_with,
+    ignored,
     kind_of,
     matches,
     tail_of,
@@ -78,23 +77,15 @@ class Plan:
         return (matrix for matrices in self.quantized.values() for matrix in matrices)
 
     def ignored(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
-        """Return the modules with matrices that are left alone, which readers have to know of, and patterns for them.
-
-        Readers have heads that no file has, as they are tied to the embedding, and put modules in other ones, so that
-        names begin in another way.
-        """
-        found = {"lm_head"}
+        """Return what names the modules with matrices that are left alone, which readers have to know of."""
+        found = set()
         for name in self.left:
             module, _, parameter = name.removesuffix(".weight").rpartition(".")
             if len(tensors[name].shape) == 2 and name.endswith(".weight"):
                 found.add(name.removesuffix(".weight"))
             elif len(tensors[name].shape) == 3 and parameter in STACKED:
                 found.add(module)
-        quantized = [matrix.module for matrix in self.matrices]
-        found -= set(quantized)
-        patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * ("router" in self.left.values())]
-        patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in found})
-        return [*sorted(found), *(each for each in patterns if not any(matches(name, each) for name in quantized))]
+        return ignored(found, [matrix.module for matrix in self.matrices])
 
 
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
@@ -285,11 +276,11 @@ def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) ->
     told = ", ".join(f"{module} {names[scheme]}" for module, scheme in list(unequal[0].items())[:6])
     note = f"matrices that vLLM and SGLang read as one have unequal schemes, which they refuse: {told}"
     note += f"; and {len(unequal) - 1} more such groups" if len(unequal) > 1 else ""
-    if not rules.unequal:
+    if not rules.unequal or any(map(EXPERT.fullmatch, unequal[0])):
         tails = "|".join(dict.fromkeys(re.escape(module.rpartition(".")[2]) for module in unequal[0]))
         raise ValueError(
             f"{note}. Give all of them one scheme, as --ignore 're:.*({tails})$' does, or say --allow-unequal for "
-            "transformers, which loads them"
+            "transformers, which loads them but for experts"
         )
     plan.notes.append(note)
 

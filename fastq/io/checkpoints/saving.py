@@ -11,6 +11,7 @@ from fastq.formats.compressed_tensors import LayerScheme
 from fastq.io.checkpoints.config import LINEAR, quantized_entry
 from fastq.io.checkpoints.converting import check_names, write_json
 from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
+from fastq.io.checkpoints.names import ignored
 from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.stored import ORDER, SUFFIXES
 from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, spec_of
@@ -92,7 +93,7 @@ def save_checkpoint(
         files |= dict.fromkeys(header.specs, file_name)
     used = {name: scheme for name, scheme in schemes.items() if scheme is not None}
     plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
-    entry = {KEY: quantized_entry(_grouped(used), sorted({"lm_head", *plain}), _kv_cache(settings))} if used else {}
+    entry = {KEY: quantized_entry(_grouped(used), ignored(plain, list(used)), _kv_cache(settings))} if used else {}
     settings.pop(KEY, None)
     settings.pop(OLD_KEY, None)
     write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})

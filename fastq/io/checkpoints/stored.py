@@ -27,6 +27,7 @@ from fastq.system.dtypes import Array
 ZERO_POINT, ORDER = "weight_zero_point", "weight_g_idx"  # the latter: which group each column belongs to
 SUFFIXES = ("weight", "weight_packed", "weight_scale", ZERO_POINT, "weight_global_scale", "weight_shape")
 SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that are no part of a scheme
+RECIPROCAL = "weight_scale_2"  # what modelopt stores for a global scale
 POWERS = "F8_E8M0"  # dtype of scales that are powers of two, which some writers have for others too
 
 
@@ -83,6 +84,15 @@ class StoredWeight:
             decoded = decoded.reshape(-1, self.shape[-1], columns).swapaxes(1, 2)
         return np.ascontiguousarray(decoded)
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether `whole` has the shape of the tensor, and its columns in their own order."""
+        return self.order is None and len(self.shape) == 2 and self._block_rows == 1
+
+    def all_values(self) -> Array:
+        """Return the values of the tensor."""
+        return np.concatenate([self.values(*chunk) for chunk in self.chunks()]).reshape(self.shape)
+
     def whole(self) -> QuantizedArray:
         """Return all rows, those of experts along a first axis; ValueError if columns are in another order."""
         with self.failures():
@@ -90,11 +100,6 @@ class StoredWeight:
                 raise ValueError("its columns are in the order of activations; fastq convert --dequantize undoes that")
         q = self.rows(0, self.matrix[0])
         return q if len(self.shape) == 2 else q.reshape(self.shape[0], -1, *q.shape[1:])
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether `whole` has the elements of the tensor where the tensor has them."""
-        return self.order is None and not self.is_transposed and self._block_rows == 1
 
     @property
     def nbytes(self) -> int:
@@ -128,7 +133,10 @@ class CompressedWeight(StoredWeight):
         spec, array = self.specs[suffix], self.source.load(self.found[suffix].name)
         if suffix == ZERO_POINT:
             return self.form.stored_zero_points(self.form.zero_points(array))
-        if spec.dtype == "U8":
+        if self.found[suffix].name.endswith(RECIPROCAL):
+            with np.errstate(divide="ignore"):  # of an expert that calibration never met
+                array = 1 / array
+        elif spec.dtype == "U8":
             array = array.view(np.uint8)
         elif suffix == "weight_scale" and self.found[suffix].dtype in (POWERS, "U8"):
             array = array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
@@ -137,8 +145,8 @@ class CompressedWeight(StoredWeight):
     def _rows(self, start: int, stop: int) -> QuantizedArray:
         form, load = self.form.rows(self.part, start, stop)
         factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
-        if not 0 < factor < np.inf:
-            raise ValueError(f"its global scale is {factor}, which must be positive and finite")
+        if not factor > 0:  # by inf all is 0
+            raise ValueError(f"its global scale is {factor}, which must be positive")
         q = array_of(*form.read(load), form, self.scheme.weights, factor)
         if self.order is None:
             return q

@@ -53,7 +53,11 @@ def count_run(spec, operands, args, p, i, end):
 @njit
 def _count_piece(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
-    lo, hi = _with_zero(_as_double(lo), _as_double(hi), nan)
+    lo, hi = _as_double(lo), _as_double(hi)
+    if not omits_nan(spec):
+        lo, hi = _with_zero(lo, hi, nan)
+    elif not lo <= hi:  # of nothing but NaN
+        return 0
     infinity = v.constant(float("inf"), lo)
     status = status_of(nan & refuses_nan(spec), (lo == -infinity) | (hi == infinity))
     if status:
@@ -66,13 +70,32 @@ def _count_piece(spec, operands, args, p, i, end):
         _widen(operands.counts, counts, bins, args.partials, min(now - before, _exponent_of(args.highest)))
     operands.lo[p], operands.hi[p] = lo, hi
     _count(operands, i, end, counts + bins, 2 * bins, args.partials, -now)
+    if nan and omits_nan(spec):
+        operands.counts[counts + bins] -= _nan_in(operands.src, i, end)
     return 0
 
 
 @specialize
 def refuses_nan(spec):
-    """Whether NaN is refused, else it counts as 0.0."""
+    """Whether NaN is refused."""
     return spec.nan == "raise"
+
+
+@specialize
+def omits_nan(spec):
+    """Whether NaN is no element, else it counts as 0.0."""
+    return spec.nan == "omit"
+
+
+@njit
+def _nan_in(src, i, end):
+    """Count the NaN of src[i:end], which were counted as 0.0."""
+    count = 0
+    while i < end:
+        x = load_elements(src, i, v.dtype_of(src))
+        count += x != x
+        i += 1
+    return count
 
 
 @njit

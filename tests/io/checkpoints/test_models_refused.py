@@ -57,7 +57,7 @@ DAMAGED = {
 }
 
 
-@damage("keep it in one")
+@damage("and another one in model-00002-of-00002.safetensors; keep one")
 def _tensor_twice(folder):
     path = second_shard(folder)
     save_file(load_file(path) | {f"{Q_PROJ}.bias": np.zeros(2, np.float32)}, path)
@@ -195,8 +195,8 @@ USAGE = [
     (["--scheme", "W4A16", "--report", "no/such/r.csv"], "there is no folder 'no/such'"),
     (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches a"),
     (
-        ["--scheme", "W8A8", "--scheme-for", "lm_head=W8A8"],
-        "no matrix that is quantized has a name that matches lm_head",
+        ["--scheme", "W8A8", "--scheme-for", "re:lm_=W8A16"],
+        "re:lm_ is for lm_head, which stays as it is (output head), not W8A16; --include 're:lm_' quantizes",
     ),
     (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json, .csv or .html"),
     (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "group_size is for integers in groups"),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from model_folders import CONFIG, invoke, write_model
+from model_folders import CONFIG, invoke, refused, write_model
 
 from fastq.formats.compressed_tensors import PRESETS, as_scheme
 from fastq.io.checkpoints.folder import dtype_of
@@ -72,6 +72,15 @@ def test_folders_come_along(whole, tmp_path):
     assert not any((tmp_path / "out" / name).exists() for name in HIDDEN)
     assert converted(tmp_path / "out", tmp_path / "back", "--dequantize") == []
     assert (tmp_path / "back" / "1_Pooling" / "config.json").exists()
+
+
+def test_reports_replace_no_file_of_a_folder(whole, tmp_path):
+    converted(whole, tmp_path / "out")
+    report = tmp_path / "out" / "1_Pooling" / "config.json"
+    line = refused("convert", whole, tmp_path / "out", *OPTIONS, "--force", "--report", report)
+    assert "'config.json' is a file of the model in OUT" in line
+    converted(whole, tmp_path / "out", *OPTIONS, "--force", "--report", report.with_name("report.json"))
+    assert report.read_bytes() == b"1_Pooling/config.json"
 
 
 def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):

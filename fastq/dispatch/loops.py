@@ -1,4 +1,4 @@
-"""Choose the loop for a view, over runs, short runs or rows of columns, and whether it stores past the cache."""
+"""Choose the loop for a view, over runs or rows of columns, and whether it stores past the cache."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 from fastq.dispatch.strides import Layout
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.args import STAGED, STRAIGHT, WHOLE_ROWS
-from fastq.kernels.body.errors import AT_A_TIME
 from fastq.kernels.build import element_type, register_elements
 from fastq.kernels.storage import ElementType
 from fastq.kernels.traversal import columns
 from fastq.kernels.traversal.runs import PIECE_BYTES, runs
-from fastq.kernels.traversal.short_runs import LONGEST, LONGEST_BYTES, LONGEST_REDUCED, RUNS_TOGETHER, short_runs
 from fastq.system import tuning
 
 FEWEST = 32  # elements of rows that are taken as one
@@ -44,7 +42,7 @@ _ROWS = {
 
 
 class Loop(NamedTuple):
-    """A loop over a view: the function, how many rows or short runs it takes as one, and the elements of such a row.
+    """A loop over a view: the function, how many rows it takes as one, and the elements of such a row.
 
     Those are 0 where it visits runs one by one.
     """
@@ -59,23 +57,7 @@ def loop_of(layout: Layout, op: str, *kinds: ElementType) -> Loop:
     if layout.inner > 1:
         rows = rows_as_one(layout, op, *kinds)
         return Loop(columns.columns, rows, rows * layout.inner)
-    if has_short_runs(layout, op, *kinds):
-        return Loop(short_runs, RUNS_TOGETHER, RUNS_TOGETHER * layout.block)
     return Loop(runs)
-
-
-def has_short_runs(layout: Layout, op: str, *kinds: ElementType) -> bool:
-    """Whether neighbours have parameters of their own in runs of a few elements, all of one length.
-
-    One thread of a Zen 5, 2**18 float64 in runs of 8, which fill a register, beside runs one by one: given 0.8 times as
-    fast, decoded 0.6, by own ranges 1.3, of 2**25 0.6; `compare` takes blocks of 8 elements as they are.
-    """
-    if op == "minmax":
-        longest = LONGEST_BYTES if element_type(kinds[0]).bitwidth == 8 else LONGEST_REDUCED
-    else:
-        longest = LONGEST if op == "compare" else min(LONGEST, register_elements(*kinds) - 1)
-    taken = op == "compare" and layout.block == AT_A_TIME
-    return layout.inner == 1 == layout.outer and layout.parameters > 1 and 1 < layout.block <= longest and not taken
 
 
 def rows_as_one(layout: Layout, op: str, *kinds: ElementType) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import plans
-from fastq.dispatch.loops import FEWEST, bytes_of, has_short_runs, loop_of, outgrows_cache, store_mode
+from fastq.dispatch.loops import FEWEST, bytes_of, loop_of, outgrows_cache, store_mode
 from fastq.dispatch.spec import PLAIN, Arithmetic, CodeRange, OpSpec
 from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, View
 from fastq.engine.runtime import threadpool
@@ -422,7 +422,7 @@ def _plan_fused(
     # rows that fill no register are taken as one in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in
     # two; not fewer elements in all than half a row of such
     narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
-    if few or large or narrow or has_short_runs(layout, op, *kinds[:3]) or not layout.owned:
+    if few or large or narrow or not layout.owned:
         return None
     row_bytes = layout.inner * element_type(kinds.src).bitwidth // 8
     aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0

@@ -188,14 +188,10 @@ same_bytes(actual.dequantize(), reference.dequantize(expected))
 
 MUTANTS = {
     "floor for round, one scale a run": [
-        (
-            "formulas.py",
-            "v.rint(x), lambda spec, x: v.round_to_int32(x))",
-            "v.rint(x), lambda spec, x: v.round_to_int32(v.floor(x)))",
-        )
+        ("formulas.py", "return v.round_to_int32(x)", "return v.round_to_int32(v.floor(x))")
     ],
     "floor for round, one scale a lane": [
-        ("formulas.py", "Rounding(lambda spec, x: v.rint(x),", "Rounding(lambda spec, x: v.floor(x),")
+        ("formulas.py", '"rint" if rounding == "half_even"', '"floor" if rounding == "half_even"')
     ],
     "reciprocal for quotient": [
         ("formulas.py", "return v.fma(v.fma(-first, s.scale, x), s.factor, first)", "return first")
@@ -224,9 +220,7 @@ MUTANTS = {
     "< for <= at the smallest scale": [
         ("ranges.py", "(size >= v.constant(least, scale))", "(size > v.constant(least, scale))")
     ],
-    "zero point rounded down": [
-        ("ranges.py", "return ROUNDING[spec.rule.range.rounding].to_float", 'return ROUNDING["floor"].to_float')
-    ],
+    "zero point rounded down": [("ranges.py", "round_as(ranged.rounding, in_half", 'round_as("floor", in_half')],
     "range not widened to zero": [
         (
             "ranges.py",
@@ -240,8 +234,8 @@ MUTANTS = {
     "products before the difference": [
         (
             "formulas.py",
-            "lambda spec, code, s: value_of_steps(spec, code - s.base, s)",
-            "lambda spec, code, s: value_of_steps(spec, code, s) - value_of_steps(spec, s.base, s)",
+            "return value_of_steps(spec, code - s.base, s)",
+            "return value_of_steps(spec, code, s) - value_of_steps(spec, s.base, s)",
         )
     ],
     "tail dropped": [
@@ -254,7 +248,13 @@ MUTANTS = {
     "NaN kept in a minimum": [
         ("body/min_max.py", "v.minimum(x, los), v.maximum(x, his)", "v.minimum(los, x), v.maximum(his, x)")
     ],
-    "one of four rows dropped": [("traversal/row_group.py", "add(y, add(x, state))", "add(x, state)")],
+    "one of four rows dropped": [
+        (
+            "traversal/row_group.py",
+            "add_to_state(operands, y, add_to_state(operands, x, state))",
+            "add_to_state(operands, x, state)",
+        )
+    ],
     "NaN in one of four rows dropped": [("parameters.py", "v.select(nans, v.minimum(los, zero), los)", "los")],
     "neighbour's parameter": [
         ("traversal/columns.py", "+ block - row) * args.inner", "+ block - row) * args.inner + 1")
@@ -268,8 +268,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                "lambda spec, x: v.bounded_to_integer(shift_half_away(x), types.int32),",
-                "lambda spec, x: v.round_to_int32(x),",
+                'if rounding == "half_even":\n        return v.round_to_int32(x)',
+                'if rounding.startswith("half"):\n        return v.round_to_int32(x)',
             )
         ],
     ),
@@ -278,7 +278,7 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                "half = 0.5 - 2.0**-25 if v.lane_type(x) == types.float32 else 0.5 - 2.0**-54",
+                "half = 0.5 - (2.0**-25 if v.lane_type(x) == types.float32 else 2.0**-54)",
                 "half = 0.5",
             )
         ],
@@ -288,8 +288,8 @@ RULE_MUTANTS = {
         [
             (
                 "formulas.py",
-                "v.bounded_to_integer(v.floor(x), types.int32)",
-                "v.bounded_to_integer(x, types.int32)",
+                'elif rounding != "trunc":\n        x = getattr(v, rounding)(x)',
+                'elif rounding != "trunc":\n        x = x',
             )
         ],
     ),
@@ -308,7 +308,7 @@ RULE_MUTANTS = {
     ),
     "parameters made for the codes that are clamped to": (
         "reduced",
-        [("parameters.py", "(args.lowest, args.highest) if codes is None else codes", "(args.lowest, args.highest)")],
+        [("parameters.py", "(args.lowest, args.highest) if codes is None else codes", "args.lowest, args.highest")],
     ),
     "a quotient that is not rounded": (
         "compressed-tensors",
@@ -320,14 +320,14 @@ RULE_MUTANTS = {
     ),
     "epsilon of float32": (
         "compressed-tensors",
-        [("ranges.py", "2.0**-stored.mantissa if stored else single", "single")],
+        [("ranges.py", "2.0**-stored.mantissa if stored else 2.0**-23", "2.0**-23")],
     ),
     "no end beside a scale of 0": (
         "compressed-tensors",
         [
             (
                 "ranges.py",
-                "v.select(lo < v.constant(0, lo), v.full_like(highest, lo), v.full_like(beside, lo))",
+                "v.select(lo < zero, v.full_like(highest, lo), v.full_like(beside, lo))",
                 "beside",
             )
         ],
@@ -337,8 +337,8 @@ RULE_MUTANTS = {
         [
             (
                 "ranges.py",
-                "least = normal if ranged.floor is None else ranged.floor",
-                "least = normal",
+                "if ranged.floor is None else ranged.floor",
+                "if True else 0.0",
             )
         ],
     ),
@@ -371,7 +371,7 @@ SEARCH_MUTANTS = {
 
 STREAMED_MUTANTS = {
     "every other magnitude": [
-        ("traversal/block_extremes.py", "most = v.maximum(v.even(both), v.odd(both))", "most = v.even(both)")
+        ("traversal/block_extremes.py", "most = v.maximum(v.even(high), v.odd(high))", "most = v.even(high)")
     ],
     "parameters of the next blocks": [("traversal/blocks.py", "out, p, now)", "out, p, following)")],
     "part of a line lost": [("traversal/stores.py", "v.store(memory, 0, v.load(memory, k, _GRANULE))", "pass")],

@@ -1,12 +1,14 @@
 """Compile functions with Numba once, keep their machine code on disk, and call them by address."""
 
 from fastq.engine.jit.compile import Listing, c_function, functions_in_memory, kernel, listing
+from fastq.engine.jit.constants import Constants
 from fastq.engine.jit.folder import code_folder, refusals, stored_code
-from fastq.engine.jit.functions import intrinsic, njit, overload, specialize
+from fastq.engine.jit.functions import intrinsic, njit, overload, traced
 from fastq.engine.jit.options import OPTIONS, target
 
 __all__ = [
     "OPTIONS",
+    "Constants",
     "Listing",
     "c_function",
     "code_folder",
@@ -17,7 +19,7 @@ __all__ = [
     "njit",
     "overload",
     "refusals",
-    "specialize",
     "stored_code",
     "target",
+    "traced",
 ]

@@ -21,10 +21,8 @@ from numba.core import config
 from fastq.engine.jit.cache import CachedFile
 from fastq.engine.jit.digest import SOURCES
 from fastq.engine.jit.folder import code_folder
-from fastq.engine.jit.options import OPTIONS, SHORT, jit_enabled, target
-
-if SHORT:
-    from fastq.engine.jit.pipeline import ENTRY, compile_library
+from fastq.engine.jit.options import OPTIONS, jit_enabled, target
+from fastq.engine.jit.pipeline import ENTRY, compile_library
 
 # what Numba and LLVM are told by the environment
 _SETTINGS = (
@@ -116,7 +114,7 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
         with jit_enabled():
             compiled = _functions.get(key)  # by another thread, meanwhile
             if compiled is None:
-                compiled = _functions[key] = (_load_or_compile if SHORT else _compile_by_numba)(*key)
+                compiled = _functions[key] = _load_or_compile(*key)
     return compiled
 
 
@@ -136,12 +134,6 @@ def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple
     return Compiled(_address_of(code), saved is not None)
 
 
-def _compile_by_numba(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> Compiled:
-    _callbacks.append(numba.cfunc(result(*arguments), **OPTIONS)(function))
-    return Compiled(_callbacks[-1].address, False)
-
-
-_callbacks: list[Any] = []  # Numba keeps machine code as long as these
 _engines: list[binding.ExecutionEngine] = []  # machine code lives as long as its engine
 
 
@@ -186,9 +178,6 @@ def listing(address: int) -> Listing:
     """Return what the function of `kernel` at an address is made of, compiling it once more."""
     function, result, arguments = next(key for key, compiled in _functions.items() if compiled.address == address)
     with jit_enabled():
-        if SHORT:
-            library = compile_library(function, result, arguments)
-        else:
-            library = numba.cfunc(result(*arguments), **OPTIONS)(function)._library
+        library = compile_library(function, result, arguments)
         name, types_of = _name(function, arguments), ", ".join(map(str, arguments))
         return Listing(name, types_of, library.get_llvm_str(), library.get_asm_str())

@@ -86,6 +86,7 @@ from fastq.engine.simd.vector import (
     lanes_like,
     lanes_of_line,
     square_lanes,
+    with_lane_type,
 )
 
 __all__ = [
@@ -164,4 +165,5 @@ __all__ = [
     "transpose",
     "trunc",
     "upper",
+    "with_lane_type",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.bitpack import Bits
 from fastq.kernels.body import BODIES, Body, rebase
 from fastq.kernels.load_store import (
@@ -47,72 +47,49 @@ def repack_elements(spec, operands, args, units):
     return _status_of(spec, _repack_row(spec, src, dst, units.stop - units.start, args.streaming))
 
 
-@specialize
+@traced
 def row_bytes(where, length):
     """Return the bytes of a row of so many elements, which ends on a whole one."""
-    bits = where.dtype.bitwidth
-    return lambda where, length: (length * bits + 7) >> 3
+    return (length * where.dtype.bitwidth + 7) >> 3
 
 
-@specialize
+@traced
 def row_at(where, row, length):
     """Return a pointer to a row."""
-    dtype = where.dtype
-    return lambda where, row, length: v.cast_pointer(
-        v.advance(v.cast_pointer(where, types.uint8), row * row_bytes(where, length)), dtype
-    )
+    first = v.advance(v.cast_pointer(where, types.uint8), row * row_bytes(where, length))
+    return v.cast_pointer(first, where.dtype)
 
 
-@specialize
-def in_register(code, dst):
-    """Convert codes to what `store_elements` takes for a pointer."""
-    dtype = dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype
-    return lambda code, dst: v.convert(code, dtype)
-
-
-@specialize
-def out_of_range(code, dst):
-    """Mask of the codes that do not fit the elements of a pointer."""
-    kind, dtype = dst.dtype, v.lane_type(code)
+@traced
+def out_of_range(code, kind):
+    """Mask of the codes that do not fit the elements of a type."""
     if not isinstance(kind, Bits):
         return False
     least = -(1 << (kind.bitwidth - 1)) if kind.signed else 0
-    most = least + (1 << kind.bitwidth) - 1
-    if dtype.signed:
-        return lambda code, dst: (code < v.constant(least, code)) | (code > v.constant(most, code))
-    return lambda code, dst: code > v.constant(most, code)
+    above = code > v.constant(least + (1 << kind.bitwidth) - 1, code)
+    return (code < v.constant(least, code)) | above if v.lane_type(code).signed else above
 
 
-@specialize
+@traced
 def _status_of(spec, found):
     """Return the status of a loop that has found elements to report."""
-    bit = HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE
-    return lambda spec, found: bit * found
+    return (HAS_NAN if spec.op == "binarize" else OUT_OF_RANGE) * found
 
 
-@specialize
+@traced
 def _codes_at(context, i, kind):
     """Convert the elements of a Vec or scalar type from src[i] on; return the codes and which are to be reported."""
-
-    def copied(context, i, kind):
-        _, src, dst = context
+    spec, src, dst = context
+    if spec.op != "binarize":
         codes = load_bits(src, i, kind)
-        return in_register(codes, dst), out_of_range(codes, dst)
-
-    def binarized(context, i, kind):
-        spec, src, _ = context
-        prefetch_lanes(src, i + prefetch_distance(src), kind)
-        x = load_elements(src, i, kind)
-        return x > v.constant(0, x), v.any_lane(nan_mask_of_two(spec, v.lower(x), v.upper(x)))
-
-    def binarized_one(context, i, kind):
-        spec, src, _ = context
+        in_register = dst.dtype.code_type if isinstance(dst.dtype, Bits) else dst.dtype
+        return v.convert(codes, in_register), out_of_range(codes, dst.dtype)
+    if not isinstance(kind, v.Vec):
         x = load_elements(src, i, kind)
         return x > v.constant(0, x), nan_mask(spec, x)
-
-    if context[0].op != "binarize":
-        return copied
-    return binarized if isinstance(getattr(kind, "instance_type", None), v.Vec) else binarized_one
+    prefetch_lanes(src, i + prefetch_distance(src), kind)
+    x = load_elements(src, i, kind)
+    return x > v.constant(0, x), v.any_lane(nan_mask_of_two(spec, v.lower(x), v.upper(x)))
 
 
 @njit
@@ -124,15 +101,13 @@ def _prefetched_codes_at(context, i, vec):
 _stream_lines = stream_by_lines(_prefetched_codes_at)
 
 
-@specialize
+@traced
 def _widest(spec, src, dst):
     """Vec type of the elements of a turn: a register of the wider ones, or as many as fill a register with bits."""
-    if spec.op != "binarize":
-        return lambda spec, src, dst: v.lanes(src, dst)
-    return v.Vec(src.dtype, 64)
+    return v.lanes(src, dst) if spec.op != "binarize" else v.Vec(src.dtype, 64)
 
 
-@specialize
+@traced
 def _whole_bytes(src):
     """Vec type of as few elements as fill whole bytes whatever their bits."""
     return v.Vec(src.dtype, 8)

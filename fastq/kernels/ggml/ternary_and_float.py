@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, specialize
+from fastq.engine.jit import njit, traced
 from fastq.kernels.ggml.search import F32, I32, LANES, VALUES
 from fastq.kernels.ggml.spec import half, step_of
 
@@ -41,51 +41,35 @@ def ternary(spec, group, numbers):
 # --- floating point ---------------------------------------------------------------------------------------------------
 
 
-@specialize
+@njit
 def floats(spec, group, numbers):
     """Write the numbers of floating-point blocks, whose scales are always finite."""
-    sub, subs = spec.row.sub, spec.row.size // spec.row.sub
-
-    def blocks(spec, group, numbers):
-        for j in range(subs):
-            scale = scale_code(spec, largest_magnitude(v.advance(group.x, j * sub * LANES), sub))
-            v.store(numbers.d, j * LANES, v.convert(scale, types.uint16))
-            step = step_of(spec, scale)
-            for i in range(j * sub * LANES, (j + 1) * sub * LANES, LANES):
-                v.store(numbers.codes, i, v.convert(float_code(v.load(group.x, i, F32), step), types.uint8))
-
-    return blocks
+    part = spec.sub * LANES
+    for j in range(spec.size // spec.sub):
+        scale = scale_code(spec, largest_magnitude(v.advance(group.x, j * part), spec.sub))
+        v.store(numbers.d, j * LANES, v.convert(scale, types.uint16))
+        step = step_of(spec, scale)
+        for i in range(j * part, (j + 1) * part, LANES):
+            v.store(numbers.codes, i, v.convert(float_code(v.load(group.x, i, F32), step), types.uint8))
 
 
-@njit
+@traced
 def float_code(x, step):
     """Code of the nearest number, of two as near the one nearer to 0; a step of 0 makes all as near."""
     size, code = v.select(step > v.full(0.0, F32), v.absolute(x), v.full(0.0, F32)), v.full(0, I32)
-    code = _if_past(size, step, 0.5, 1, code)
-    code = _if_past(size, step, 1.5, 2, code)
-    code = _if_past(size, step, 2.5, 3, code)
-    code = _if_past(size, step, 3.5, 4, code)
-    code = _if_past(size, step, 5.0, 5, code)
-    code = _if_past(size, step, 7.0, 6, code)
-    code = _if_past(size, step, 10.0, 7, code)
+    for number, half_way in enumerate((0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0), 1):
+        code = v.select(size > step * v.constant(half_way, step), v.full(number, I32), code)
     negative = (x < v.full(0.0, F32)) & (code > v.full(0, I32))
     return v.select(negative, code | v.constant(8, code), code)
 
 
-@njit
-def _if_past(size, step, half_way, number, code):
-    """Return a code where a magnitude is beyond the half between its number and the one before."""
-    return v.select(size > step * v.constant(half_way, step), v.full(number, I32), code)
-
-
-@specialize
+@traced
 def scale_code(spec, largest):
     """Return the scales of sub-blocks as codes."""
-    code_of = _exponent if spec.row.scale == "e8m0" else _e4m3
-    return lambda spec, largest: code_of(largest)
+    return (_exponent if spec.row.scale == "e8m0" else _e4m3)(largest)
 
 
-@njit
+@traced
 def _exponent(largest):
     """Floor of log2, which is rounded to float32: slightly below a power of two it is that of the power.
 
@@ -106,7 +90,7 @@ def _exponent(largest):
     return v.select(largest > v.full(0.0, F32), code & v.constant(0xFF, code), v.full(0, I32))
 
 
-@njit
+@traced
 def _e4m3(largest):
     """Floats of 4 and 3 bits, halves rounded up; subnormal ones up to 7, and 448 for all from 248 on."""
     x = v.minimum(largest / v.full(6.0, F32), v.full(448.0, F32))

@@ -197,12 +197,10 @@ class _Overloads(CPUDispatcher):  # type: ignore[misc]
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Trace, or compile for types without literals, for literals where it cannot be typed otherwise."""
         named = dict(kws)
-        code = self.py_func.__code__
-        all_given = not named and (len(args) == code.co_argcount or bool(code.co_flags & inspect.CO_VARARGS))
-        for each in dict.fromkeys((tuple(map(types.unliteral, args)), args)) if all_given else ():
-            if traced := self.traced(each):
-                template = make_concrete_template(f"Call({self.__name__})", self.__name__, [traced[0]])
-                return template, None, each, {}
+        all_given = not named and len(args) == self.py_func.__code__.co_argcount
+        if all_given and (traced := self.traced(tuple(map(types.unliteral, args)))):
+            sig, _ = traced
+            return make_concrete_template(f"Call({self.__name__})", self.__name__, [sig]), None, sig.args, {}
         try:
             return self._template([*map(types.unliteral, args)], {name: types.unliteral(named[name]) for name in named})
         except errors.TypingError:

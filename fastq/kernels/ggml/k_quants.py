@@ -40,14 +40,7 @@ _U16 = v.Vec(types.uint16, LANES)
 def ranged_super(spec, group, numbers):
     """Write the numbers of super-blocks whose sub-blocks have a scale and a smallest value."""
     part, subs, w, room = spec.sub * LANES, SUPER // spec.sub, floats(PART), floats(PART)
-    scales, minima, sums, inverses, bases, flats = (
-        floats(SUBS),
-        floats(SUBS),
-        floats(SUBS),
-        floats(SUBS),
-        floats(SUBS),
-        floats(SUBS),
-    )
+    scales, minima, sums, inverses, bases, flats = of_subs(6)
     mean = spread(spec, group)
     for j in range(subs):
         weigh(spec, group, j * spec.sub, spec.sub, mean, w)
@@ -76,6 +69,12 @@ def ranged_super(spec, group, numbers):
 def floats(count):
     """Allocate float32 on the stack."""
     return v.scratch(count, types.float32)
+
+
+@traced
+def of_subs(count):
+    """Allocate float32 for all sub-blocks, `count` times."""
+    return tuple([v.scratch(SUBS, types.float32) for _ in range(count)])
 
 
 @njit
@@ -146,14 +145,7 @@ def scale_at(spec, codes, j):
 @njit
 def signed_super(spec, group, numbers):
     """Write the numbers of super-blocks of signed codes."""
-    w, room, scales, sums, inverses, zeros = (
-        floats(PART),
-        floats(PART),
-        floats(SUBS),
-        floats(SUBS),
-        floats(SUBS),
-        floats(SUBS),
-    )
+    w, room, (scales, sums, inverses, zeros) = floats(PART), floats(PART), of_subs(4)
     mean = spread(spec, group)
     if spec.in_turn:
         for j in range(0, 16, 2):

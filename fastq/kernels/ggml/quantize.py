@@ -11,7 +11,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
 from fastq.kernels.ggml.fields import BlockNumbers, pack
-from fastq.kernels.ggml.scaled_and_codebook import quantize_group
+from fastq.kernels.ggml.numbers import quantize_group
 from fastq.kernels.ggml.search import F32, I32, LANES, SUBS, U8, VALUES
 from fastq.kernels.ggml.spec import GROUP, is_special, values_from
 from fastq.kernels.ggml.weights import BlockGroup

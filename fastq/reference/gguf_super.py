@@ -136,7 +136,8 @@ def first_largest_scale(scales: Array) -> Array:
     for row in scales:
         larger = np.abs(row) > size
         largest, size = np.where(larger, row, largest), np.where(larger, np.abs(row), size)
-    return largest
+    first: Array = largest
+    return first
 
 
 def _shared_signed(scales: Array, form: SuperFormat) -> tuple[Array, Array]:

@@ -215,13 +215,14 @@ def parameter_bytes(code: str) -> int:
 
 
 def chosen(patterns: Iterable[str]) -> list[Work]:
-    """Works whose operation or name fits one of the shell patterns; all where there is none."""
+    """Works whose operation, name or title fits one of the shell patterns; all where there is none."""
     patterns = list(patterns)
-    return [
-        work
-        for work in WORKS
-        if not patterns or any(fnmatchcase(name, p) for p in patterns for name in (work.operation, work.name))
-    ]
+    return [work for work in WORKS if not patterns or any(fits(work, pattern) for pattern in patterns)]
+
+
+def fits(work: Work, pattern: str) -> bool:
+    """Whether a shell pattern is for a work."""
+    return any(fnmatchcase(name, pattern) for name in (work.operation, work.name, work.title))
 
 
 def cases(works: Iterable[Work], sizes: Iterable[int]) -> Iterator[Case]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -20,12 +21,13 @@ from .options import FILE, Sizes, console, threads_option, words
 from .peers import OURS, PEERS
 from .results import Results
 from .rounds import Bench, Settings, measure_all
-from .worker import Workers
+from .worker import NOT_INSTALLED, Workers
 
 DEFAULT_SIZES = (24, 18, 12)
 # in this order, so that the sizes of most interest are measured if time runs out
 FULL_SIZES, LARGEST, LARGEST_WORKS = (26, 18, 24, 12, 22, 20, 16, 14, 10), 28, WORKS[:3]
 DEFAULT_BUDGET, FULL_BUDGET = 160.0, 1500.0
+IN_PART = 4  # exit code where a contender that was named was not measured
 PLOTS = (".png", ".svg", ".pdf")
 
 
@@ -47,21 +49,19 @@ def drawable(ctx: Any, param: Any, path: Path | None) -> Path | None:
 
 
 def works_of(ctx: Any, param: Any, patterns: tuple[str, ...]) -> list[Any]:
-    """Return the works that fit."""
+    """Return the works that fit; each pattern has to be for one."""
     wanted = [pattern for text in patterns for pattern in text.split(",")]
-    if not (found := chosen(wanted)):
-        raise click.BadParameter(f"no work fits {', '.join(wanted)}; --list prints them")
-    return found
+    if unknown := [pattern for pattern in wanted if not chosen([pattern])]:
+        raise click.BadParameter(f"no work fits {', '.join(unknown)}; --list prints them")
+    return chosen(wanted)
 
 
-def listed(ctx: Any, param: Any, value: bool) -> None:
-    """Print the table of cases and who takes part, and leave."""
-    if value:
-        for work in WORKS:
-            click.echo(f"{work.name:42} {work.title}")
-        for peer in PEERS.values():
-            click.echo(f"{peer.name:42} {peer.convention}")
-        ctx.exit()
+def print_list(works: list[Any], peers: tuple[str, ...]) -> None:
+    """Print the cases and who takes part."""
+    for work in works:
+        click.echo(f"{work.name:42} {work.title}")
+    for name in peers:
+        click.echo(f"{name:42} {PEERS[name].convention}")
 
 
 plot_option = functools.partial(
@@ -101,7 +101,7 @@ def measuring(command: Any) -> Any:
 @plot_option()
 @click.option("--every", is_flag=True, help="Print a row for each contender too.")
 @click.option("--full", is_flag=True, help="All sizes in about half an hour, and the sections beside throughput.")
-@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=listed, help="Print what there is.")
+@click.option("--list", "listing", is_flag=True, help="Print the cases that are chosen and who takes part.")
 def run(
     sizes: tuple[int, ...] | None,
     works: list[Any],
@@ -113,6 +113,7 @@ def run(
     plot_file: Path | None,
     every: bool,
     full: bool,
+    listing: bool,
 ) -> None:
     """Measure every operation beside the peers and beside what the memory allows.
 
@@ -120,6 +121,9 @@ def run(
     timed. LOG2 is like 18, or 12,18, or 10-26:2; PATTERN fits an operation or a name that --list prints; several may
     be given, or one with commas.
     """
+    if listing:
+        print_list(works, peers)
+        return
     default_sizes, default_budget = (FULL_SIZES, FULL_BUDGET) if full else (DEFAULT_SIZES, DEFAULT_BUDGET)
     settings = Settings(threads, peers, rounds, budget=default_budget if budget is None else budget)
     wanted = [*cases(works, sizes or default_sizes)]
@@ -133,6 +137,11 @@ def run(
         from . import plot
 
         plot.save(results, plot_file)
+    ctx = click.get_current_context()
+    absent = [line for line in show.absences(results) if line.endswith(NOT_INSTALLED)]
+    if absent and ctx.get_parameter_source("peers") is ParameterSource.COMMANDLINE:
+        click.echo("\n".join(absent), err=True)
+        ctx.exit(IN_PART)
 
 
 def add_sections(results: Results, threads: int, json_file: Path | None) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastq.formats.range_methods import MSERange
     from fastq.operations.calibrate import Calibrator
     from fastq.operations.dequantize import dequantize, dequantize_linear
-    from fastq.operations.measure import compare, minmax
+    from fastq.operations.measure import compare, magnitudes, minmax
     from fastq.operations.nesting import NestedScale, nest_scale
     from fastq.operations.packing import binarize, pack, unpack
     from fastq.operations.quantize import choose_qparams, fake_quantize, quantize, quantize_linear
@@ -52,6 +52,7 @@ __all__ = [
     "kernels",
     "layouts",
     "load",
+    "magnitudes",
     "minmax",
     "nest_scale",
     "pack",
@@ -69,7 +70,7 @@ __all__ = [
     "zarr",
 ]
 
-# the module of each public name, and of the public corners
+# the module of each public name
 _HOMES = {
     "fastq.config": (
         "get_num_threads",
@@ -83,7 +84,7 @@ _HOMES = {
     "fastq.formats.range_methods": ("MSERange",),
     "fastq.operations.calibrate": ("Calibrator",),
     "fastq.operations.dequantize": ("dequantize", "dequantize_linear"),
-    "fastq.operations.measure": ("compare", "minmax"),
+    "fastq.operations.measure": ("compare", "magnitudes", "minmax"),
     "fastq.operations.nesting": ("NestedScale", "nest_scale"),
     "fastq.operations.packing": ("binarize", "pack", "unpack"),
     "fastq.operations.quantize": ("choose_qparams", "fake_quantize", "quantize", "quantize_linear"),
@@ -93,7 +94,8 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _COMPILED = ("dequantize_linear", "fake_quantize", "quantize_linear")  # that compiled code can call
-_CORNERS = ("dask", "gguf", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
+# the corners; `io` is not in `__all__`, or a star would hide Python's own
+_CORNERS = ("dask", "gguf", "io", "kernels", "layouts", "plot", "reference", "testing", "xarray", "zarr")
 
 
 def __getattr__(name: str) -> Any:
@@ -117,4 +119,4 @@ def _register() -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_CORNERS})

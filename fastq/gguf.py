@@ -37,8 +37,9 @@ def quantize(
         of 256.
     imatrix : array_like of float32, optional
         Importance of the columns, which chooses the scales: shape (n,), or that of data, in which each of the axes
-        before the last may be 1 from some axis on, such as (experts, 1, n). Finite and not negative. Q8_0, TQ1_0,
-        TQ2_0, MXFP4 and NVFP4 are the same with any.
+        before the last may be 1 from some axis on, such as (experts, 1, n). Finite and not negative. Where neighbours
+        that share a scale all have 0, they count alike; ggml stores zeros for them. Q8_0, TQ1_0, TQ2_0, MXFP4 and
+        NVFP4 are the same with any.
     out : ndarray, optional
         Where to write: uint8, the result's shape.
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import as_convention
+from fastq.formats.granularity import granularity
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, is_a, native, shown
 
@@ -56,7 +57,7 @@ def _described(q: QuantizedArray) -> dict[str, Any]:
     return {
         "shape": q.shape,
         "dtype": q.dtype,
-        "axis": q.axis,
+        "axis": granularity(q.axis, q.block_size, q.ndim).axes,
         "block_size": q.block_size,
         "symmetric": q.symmetric,
         "convention": as_convention(q.convention),

@@ -18,6 +18,7 @@ BENCH_ROOT = Path(__file__).parents[1] / "bench"
 
 # what each package, or file in the root, may import besides itself; the lower ones are below
 MAY_IMPORT = {
+    "__main__": "",
     "cli": "fastq io operations results config formats engine system reference gguf plot",
     "io": "fastq operations results formats system gguf layouts",
     "fastq": "operations results config kernels formats system reference gguf layouts plot dask xarray zarr testing",
@@ -49,6 +50,7 @@ EXCEPTIONS = {
         "fastq.operations",
     ): "methods of arrays are public functions, imported when called",
     ("fastq.results.parameters", "fastq.operations"): "as are those of parameters",
+    ("fastq.operations.saving", "fastq.io"): "files of many tensors are read where files are, imported when called",
     ("fastq.dispatch.cache", "fastq.dask"): "calls on dask arrays are handed on, which are none without dask",
     ("fastq.dispatch.cache", "fastq.dispatch.labelled"): "as are those on DataArrays, whose arrays come back",
 }

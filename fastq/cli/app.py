@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,19 +22,13 @@ from rich.progress import track
 
 from fastq.cli import demo as demonstration
 from fastq.cli import files, selfcheck
+from fastq.cli.comparing import compare
 from fastq.cli.convert import convert_command
 from fastq.cli.gguf import gguf
-from fastq.cli.inspecting import compare, inspect, suggest
-from fastq.cli.report import CONVERTED, print_conventions, print_facts, print_table
+from fastq.cli.inspecting import inspect, suggest
+from fastq.cli.quantizing import dequantize, quantize
+from fastq.cli.report import print_conventions, print_facts, print_table
 from fastq.config import versions
-from fastq.formats.conventions import CONVENTIONS
-from fastq.formats.qtypes import QTYPES, as_qtype
-from fastq.io.containers import open_source
-from fastq.io.dequantizing import dequantize_file
-from fastq.io.pipeline import total_of
-from fastq.io.quantizing import Selection, quantize_file
-from fastq.io.scheme import Scheme
-from fastq.io.tensors import tensors_of
 
 
 def _signal_again(dropped: sys.UnraisableHookArgs) -> None:
@@ -78,76 +71,26 @@ class Commands(click.Group):
         """Run a command; a signal that ends it unwinds it, so that no temporary file stays."""
         try:
             with ctx.obj or contextlib.nullcontext():
-                return super().invoke(ctx)
+                returned = super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             click.echo("".join(["Interrupted", *map(str, interrupt.args[:1])]), err=True)
             ctx.exit(128 + signal.SIGINT)
+        if code := files.exit_code():
+            ctx.exit(code)
+        return returned
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+EXIT_HELP = "\n\n".join(f"{code}: {meaning}." for code, meaning in files.EXIT_CODES.items()).replace("`", "")
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=f"Quantize arrays at the speed of the memory bus.\n\nExit codes:\n\n{EXIT_HELP}",
+)
 @click.version_option(package_name="fastq-kernels")
 def cli() -> None:
-    """Quantize arrays at the speed of the memory bus.
-
-    Exit codes: 0; 1 where it failed, with one line that says why; 2 for wrong arguments; 3 where `compare` or `suggest`
-    do not find what was asked for; 130 after Ctrl-C, which leaves no part of a file behind.
-    """
-
-
-# Arguments
-
-
-class Format(click.Choice[str]):
-    """The name of a code format; the error for another tells families, and the name that was probably meant."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name."""
-        try:
-            return as_qtype(value).name
-        except TypeError as error:
-            self.fail(str(error).removeprefix("dtype "), param, ctx)
-
-
-def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
-    """Turn an axis into a number, or 'none'; None is an option that was not given."""
-    try:
-        return text if text in (None, "none") else int(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is neither an integer nor 'none'") from None
-
-
-def _scheme(
-    dtype: str, axis: int | str | None, block_size: int, symmetric: bool, method: str, convention: str
-) -> Scheme:
-    qtype = as_qtype(dtype)
-    try:
-        CONVENTIONS[convention].check_format(qtype)
-    except ValueError as error:
-        raise click.UsageError(f"--convention {convention}: {error}") from error
-    if (qtype.element or qtype.block_size) and not symmetric:
-        raise click.UsageError(f"--asymmetric is for integer codes; those of {dtype} are symmetric")
-    if qtype.block_size:
-        if axis == "none" or block_size not in (0, qtype.block_size):
-            raise click.UsageError(f"{dtype} has blocks of {qtype.block_size} along an --axis")
-        block_size = qtype.block_size
-    if block_size and axis == "none":
-        raise click.UsageError("--block-size needs an --axis for the blocks to run along, not none")
-    if axis is None:
-        axis = -1 if block_size else 0
-    return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric, method, convention)
-
-
-# conventions whose zero points are codes and whose scales are positive and of the compute type, as files hold them
-STORABLE = [
-    row.name
-    for row in CONVENTIONS.values()
-    if (row.zero_point, row.stored_type) == ("integer", "compute") and not row.signed_scale
-]
-FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
-AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
-TENSORS = files.with_suffix(".npy", ".safetensors")
-
-in_argument = click.argument("source", metavar="IN", type=files.EXISTING, callback=TENSORS)
+    """Run a command."""
 
 
 # Commands
@@ -169,82 +112,6 @@ def demo(size: int) -> None:
     if wrong:
         raise click.ClickException(f"{wrong:,} codes, scales or zero points differ from the reference")
     click.echo("Every code, scale and zero point equals the reference's.")
-
-
-@cli.command(short_help="Quantize a .safetensors or .npy file.")
-@in_argument
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".safetensors"))
-@click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
-@click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
-@click.option("--dtype", type=Format(QTYPES), metavar="FORMAT", default="int8", show_default=True, help=FORMAT_HELP)
-@click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
-@click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
-@click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
-@files.range_option
-@click.option(
-    "--convention",
-    type=click.Choice(STORABLE),
-    metavar="NAME",
-    default="onnx",
-    show_default=True,
-    help=f"Whose arithmetic to follow, for formats that it has: {', '.join(STORABLE)}. fastq conventions prints them.",
-)
-@click.option(
-    "--nan",
-    type=click.Choice(["raise", "zero"]),
-    default="raise",
-    show_default=True,
-    help='"raise" stops at NaN, "zero" treats it as 0.',
-)
-@files.force_option
-def quantize(
-    source: Path,
-    out: Path,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    vectors: bool,
-    dtype: str,
-    axis: int | str | None,
-    block_size: int,
-    symmetric: bool,
-    method: str,
-    convention: str,
-    nan: str,
-    force: bool,
-) -> None:
-    """Quantize the weights of a .safetensors file, or the array of a .npy file.
-
-    OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Floating
-    tensors of two and more dimensions are quantized; everything else (biases, norm weights) is copied; the table shows
-    the reason. With --all vectors and scalars get one scale each, unless --block-size or the format
-    cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'. Model directories: fastq convert.
-    """
-    scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
-    files.check_out(source, out, force=force)
-    selection = Selection(include or ("*",), exclude, vectors or source.suffix == ".npy")
-    with files.failures(files.called(source), out):
-        opened = open_source(source)
-        with files.progress_bar(opened.tensors.values()) as advance:
-            rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
-    print_table(rows, CONVERTED, total=total_of(rows))
-
-
-@cli.command(short_help="Restore floats from a quantized file.")
-@in_argument
-@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=TENSORS)
-@files.force_option
-def dequantize(source: Path, out: Path, force: bool) -> None:
-    """Turn what `fastq quantize` wrote back into tensors of the original names, shapes and dtypes.
-
-    OUT is a .safetensors file, or a .npy file if IN holds a single array.
-    """
-    files.check_out(source, out, force=force)
-    with files.failures(files.called(source), out):
-        opened = open_source(source)
-        with files.progress_bar(tensors_of(source).values()) as advance:
-            count = dequantize_file(opened, out, progress=advance)
-    click.echo(f"{count} tensors dequantized: {source.stat().st_size:,} -> {out.stat().st_size:,} bytes")
 
 
 @cli.command(short_help="Compare random cases with the reference.")
@@ -281,7 +148,9 @@ def check(cases: int, seed: int, first: int, verbose: bool) -> None:
 def bench(arguments: tuple[str, ...]) -> None:
     """Compare every operation with other libraries and the memory's limit."""
     run = importlib.import_module(f"{benchmark_package()}.command").run
-    with run.make_context("fastq bench", list(arguments)) as ctx:  # `main` would end it with "Aborted!"
+    with run.make_context(
+        "fastq bench", list(arguments), help_option_names=["-h", "--help"]
+    ) as ctx:  # `main` would end it with "Aborted!"
         run.invoke(ctx)
 
 
@@ -310,7 +179,7 @@ def completion(shell: str) -> None:
     click.echo(complete(cli, {}, "fastq", "_FASTQ_COMPLETE").source())
 
 
-for command in (convert_command, gguf, inspect, compare, suggest):
+for command in (quantize, dequantize, convert_command, gguf, inspect, compare, suggest):
     cli.add_command(command)
 
 

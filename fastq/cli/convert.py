@@ -9,21 +9,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from fastq.cli.convert_report import REPORTS, write_report
-from fastq.cli.files import check_replaceable, failures, in_one_line, pairs_of, progress_bar, range_option, with_suffix
-from fastq.cli.report import CONVERTED, print_table, printable
+from fastq.cli.files import (
+    FOLDER,
+    Source,
+    check_replaceable,
+    failures,
+    in_one_line,
+    is_given,
+    note,
+    pairs_of,
+    progress_bar,
+    range_option,
+    with_suffix,
+)
+from fastq.cli.report import CONVERTED, print_line, print_table, total_text
 from fastq.formats.compressed_tensors import PRESETS, LayerScheme, as_scheme
 from fastq.io.checkpoints.converting import JOURNAL, Conversion, convert
 from fastq.io.checkpoints.dequantizing import Dequantization
 from fastq.io.checkpoints.folder import CONFIG, DTYPES, INDEX, ModelFolder
+from fastq.io.checkpoints.loading import loading
+from fastq.io.checkpoints.names import check_pattern
 from fastq.io.checkpoints.quantizing import Quantization
-from fastq.io.checkpoints.rules import Rules, check_pattern
+from fastq.io.checkpoints.rules import Rules
 from fastq.io.pipeline import total_of
 
 AGAIN = "; what is finished stays, and the same command goes on from there"
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+OF_SCHEMES = "schemes", "ignore", "include", "unequal", "group_size", "symmetric", "method", "convention"
+SRC = Source(FOLDER, ways={".safetensors": "give the folder that has it and config.json"})
 
 
 def _patterns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -64,7 +78,7 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
 
 
 @click.command("convert", short_help="Quantize a model directory.")
-@click.argument("source", metavar="SRC", type=FOLDER)
+@click.argument("source", metavar="SRC", type=SRC)
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
 @click.option(
     "--scheme",
@@ -82,6 +96,19 @@ def _check_report(report: Path, source: Path, out: Path) -> None:
 )
 @click.option(
     "--ignore", multiple=True, metavar="PATTERN", callback=_patterns, help="Leave such modules alone; repeatable."
+)
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="PATTERN",
+    callback=_patterns,
+    help="Quantize such modules that stay by their names, as lm_head; repeatable.",
+)
+@click.option(
+    "--allow-unequal",
+    "unequal",
+    is_flag=True,
+    help="Let matrices that vLLM and SGLang read as one have unequal schemes, for transformers alone.",
 )
 @click.option("--group-size", type=click.IntRange(1), help="Columns that share a scale, for integers in groups.")
 @click.option("--symmetric/--asymmetric", default=None, help="Without or with zero points, for integers in groups.")
@@ -105,6 +132,8 @@ def convert_command(
     scheme: LayerScheme | None,
     schemes: tuple[tuple[str, LayerScheme], ...],
     ignore: tuple[str, ...],
+    include: tuple[str, ...],
+    unequal: bool,
     group_size: int | None,
     symmetric: bool | None,
     method: str,
@@ -118,7 +147,7 @@ def convert_command(
 
     SRC has config.json and .safetensors files. Weights of Linear layers are quantized; embeddings, norms, biases,
     routers and the output head are copied, as are all other files. An interrupted run goes on where it was when it is
-    repeated. --dequantize is the way back, also of directories that llm-compressor made.
+    repeated. --dequantize is the way back, also of what llm-compressor, AWQ, GPTQ and makers of float8 models wrote.
 
     The FILE of --report, .json, .csv or .html, has a line for each tensor; the last one has pictures of the worst, too.
     """
@@ -126,7 +155,7 @@ def convert_command(
         raise click.BadParameter(f"there is no folder {str(out.parent)!r}", param_hint="'OUT'")
     if dequantize == (scheme is not None):
         raise click.UsageError("--scheme is missing" if scheme is None else "--dequantize goes without --scheme")
-    if dequantize and any(map(_is_given, ("schemes", "ignore", "group_size", "symmetric", "method", "convention"))):
+    if dequantize and any(map(is_given, OF_SCHEMES)):
         raise click.UsageError("--dequantize goes with --dtype, --report and --force only")
     if dtype and not dequantize:
         raise click.UsageError("--dtype goes with --dequantize")
@@ -134,27 +163,34 @@ def convert_command(
         if report is not None:
             _check_report(report, source, out)
         opened = ModelFolder(source)
+        for line in opened.notes:
+            note(f"{source}: {line}")
         conversion: Conversion
         if scheme is None:
             conversion = Dequantization(opened, DTYPES[dtype] if dtype else None)
         else:
-            rules = Rules(scheme.with_options(group_size, symmetric), ignore, schemes)
+            first, *others = _with_options([scheme, *(each for _, each in schemes)], group_size, symmetric)
+            named = zip((pattern for pattern, _ in schemes), others, strict=True)
+            rules = Rules(first, ignore, tuple(named), include, unequal)
             conversion = Quantization(opened, rules, bit_exact=convention == "compressed-tensors", method=method)
+            for line in conversion.plan.notes:
+                note(f"{source}: {line}")
         with _resumable(out), progress_bar(opened.tensors.values()) as advance:
-            rows = convert(conversion, out, force=force, progress=advance, notice=_notice)
+            rows = convert(conversion, out, force=force, progress=advance, notice=note)
     print_table(rows, CONVERTED, total=total_of(rows))
+    print_line(total_text(rows))
     if report is not None:
         with failures(source, report):
             write_report(report, rows, conversion)
+    if isinstance(conversion, Quantization):
+        for line in loading(out, opened.config, {matrix.scheme for matrix in conversion.plan.matrices}):
+            note(line)
 
 
-def _is_given(name: str) -> bool:
-    """Whether an argument of the command was written, be it what it is by default."""
-    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
-
-
-def _notice(text: str) -> None:
-    click.echo(printable(text), err=True)
+def _with_options(schemes: list[LayerScheme], group_size: int | None, symmetric: bool | None) -> list[LayerScheme]:
+    """Return schemes with options for integers in groups, in those that have such; one must have."""
+    fit = [scheme for scheme in schemes if scheme.in_groups] or schemes
+    return [scheme.with_options(group_size, symmetric) if scheme in fit else scheme for scheme in schemes]
 
 
 @contextlib.contextmanager

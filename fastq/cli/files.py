@@ -1,15 +1,17 @@
-"""What commands that read and write files share: arguments, errors in one line, progress bars."""
+"""What commands share: arguments, how they end, what they say of what was not done, progress bars."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -22,6 +24,22 @@ from rich.progress import (
 
 from fastq.cli.report import printable
 from fastq.formats.range_methods import METHODS
+from fastq.io.pipeline import listed
+from fastq.io.tensors import SUFFIXES
+
+TOO_FAR, IN_PART = 3, 4
+EXIT_CODES = {
+    0: "done",
+    1: "failed, or `check` or `demo` found a difference; one line says why",
+    2: "wrong arguments, or options that have no effect together",
+    TOO_FAR: "a tensor does not reach the SQNR of `compare --at-least` or `suggest`; standard error names the worst",
+    IN_PART: "done in part; standard error says what was not found, read or compared",
+    130: "ended by Ctrl-C; nothing half-written stays, and `convert` goes on where it was when it is started again",
+}
+_CODE = "fastq.exit_code"  # key of what notes leave for the end of the command
+FOLDER = "a folder"
+NAMED = 3  # names in a line at most
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITABLE = click.Path(path_type=Path)
@@ -45,10 +63,36 @@ def with_suffix(*suffixes: str) -> Callable[[click.Context, click.Parameter, Pat
 
     def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
         if path is not None and path.suffix not in suffixes:
-            raise click.BadParameter(f"{path.name!r} does not end in {' or '.join(suffixes)}")
+            raise click.BadParameter(f"{path.name!r} does not end in {listed(suffixes)}")
         return path
 
     return check
+
+
+class Source(click.Path):
+    """A file or a folder that is there; one that a command does not read is refused with the command that does."""
+
+    def __init__(self, *accepted: str, ways: Mapping[str, str] | None = None) -> None:
+        super().__init__(path_type=Path)
+        self.accepted, self.ways = accepted, ways or {}  # suffixes or FOLDER, and for others what to type
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path."""
+        path, name = Path(value), str(value)
+        if not os.path.exists(path):
+            is_id = HUB_ID.fullmatch(name) and path.suffix not in SUFFIXES and not path.parent.exists()
+            hint = f"; fastq downloads nothing: hf download {name} --local-dir {path.name}" if is_id else ""
+            self.fail(f"{name!r} does not exist{hint}", param, ctx)
+        kind = FOLDER if path.is_dir() else path.suffix
+        if kind in self.ways:
+            what = kind if kind == FOLDER else f"a {kind} file"
+            self.fail(f"{name!r} is {what}; {self.ways[kind].format(name)}", param, ctx)
+        if kind not in self.accepted:
+            suffixes = [each for each in self.accepted if each != FOLDER]
+            reasons = [f"does not end in {listed(suffixes)}"] if suffixes else []
+            reasons += ["is not a folder"] if FOLDER in self.accepted else []
+            self.fail(f"{called(path)!r} {' and '.join(reasons)}", param, ctx)
+        return path
 
 
 def pairs_of(texts: Iterable[str], wanted: str) -> Iterator[tuple[str, str]]:
@@ -91,17 +135,46 @@ def check_replaceable(out: Path, argument: str, sources: Mapping[str, Path]) -> 
     raise click.BadParameter(reason, param_hint=f"'{argument}'")
 
 
+def note(text: object, code: int = 0) -> None:
+    """Write a line on standard error, and have the command end with the least exit code of its notes but 0."""
+    click.echo(printable(" ".join(str(text).splitlines())), err=True)
+    meta = click.get_current_context().meta
+    meta[_CODE] = min(filter(None, (exit_code(), code)), default=0)
+
+
+def exit_code() -> int:
+    """Return the exit code that notes of this command asked for."""
+    return int(click.get_current_context().meta.get(_CODE, 0))
+
+
+def is_given(name: str) -> bool:
+    """Whether an argument of the command was written, be it what it is by default."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many others there are."""
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
 @contextlib.contextmanager
 def failures(source: object, out: Path) -> Iterator[None]:
     """Turn an error of the data, or of the file system, into one line about the source, or the file."""
     try:
         yield
     except ValueError as error:
-        raise in_one_line(source, error) from error
+        raise in_one_line(_subject(str(error), source, out), error) from error
     except MemoryError as error:
         raise in_one_line(source, f"out of memory: {error}") from error
     except OSError as error:
         raise in_one_line(error.filename or out, error.strerror or error) from error
+
+
+def _subject(message: str, source: object, out: Path) -> object:
+    """Return what a message is about: the source, or nothing more where it begins with the name of that or of OUT."""
+    names = (str(source), os.path.basename(str(source)), str(out), called(out))
+    return "" if message.startswith(tuple(f"{name} " for name in names)) else source
 
 
 def called(path: Path) -> str:
@@ -110,8 +183,8 @@ def called(path: Path) -> str:
 
 
 def in_one_line(subject: object, text: object) -> click.ClickException:
-    """Return the error that ends a command with one line that a terminal can show."""
-    line = " ".join(f"{subject}: {text}".splitlines())
+    """Return the error that ends a command with one line that a terminal can show; a text may name its subject."""
+    line = " ".join((f"{subject}: {text}" if subject else str(text)).splitlines())
     for advice in NO_OPTIONS:
         line = line.replace(advice, "")
     return click.ClickException(printable(line))

@@ -11,18 +11,20 @@ from typing import Any
 import click
 
 from fastq.cli import files
-from fastq.cli.report import Column, number_text, print_table, printable, shape_text
+from fastq.cli.report import Column, number_text, print_line, print_table, printable, shape_text, total_text
 from fastq.cli.tables import json_text
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.gguf.container import GgufSource, GgufTensor, MetadataField, open_gguf
-from fastq.io.gguf.converting import dequantize_gguf, quantize_gguf
+from fastq.io.gguf.converting import Request, convert_gguf
 from fastq.io.gguf.imatrix import load_imatrix
-from fastq.io.gguf.mixes import ALIASES, FLOAT_MIXES, MIXES, TypeOverrides
+from fastq.io.gguf.mixes import FLOAT_MIXES, MIXES, Mix, TypeOverrides, mix_of
 from fastq.io.pipeline import Converted, total_of
 
 NamedType = tuple[re.Pattern[str], str]
 
 GGUF = files.with_suffix(".gguf")
+TO_GGUF = "convert_hf_to_gguf.py of llama.cpp makes GGUF"
+IN = files.Source(".gguf", ways=dict.fromkeys((files.FOLDER, ".safetensors"), TO_GGUF))
 LONGEST_VALUE = 60  # characters of a field's value in a table
 
 
@@ -90,10 +92,12 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 
 
 @click.command(short_help="Quantize a GGUF file.")
-@click.argument("source", metavar="IN", type=files.EXISTING, callback=GGUF)
+@click.argument("source", metavar="IN", type=IN)
 @click.argument("out", metavar="OUT", type=files.WRITABLE, callback=GGUF)
-@click.option("--type", "kind", metavar="TYPE", help=f"One of {', '.join(MIXES)}; with --dequantize F32, F16 or BF16.")
-@click.option("--dequantize", is_flag=True, help="Turn blocks back into floats: F32, or another --type.")
+@click.argument("mix", metavar="[TYPE]", required=False)
+@click.option("--type", "kind", metavar="TYPE", help=f"The same as a third argument: {', '.join(MIXES | FLOAT_MIXES)}.")
+@click.option("--dequantize", is_flag=True, help="Turn all blocks into floats: F32, or TYPE F16 or BF16.")
+@click.option("--allow-requantize", is_flag=True, help="Quantize tensors in blocks, too: both steps lose.")
 @click.option("--imatrix", type=files.EXISTING, metavar="FILE", help="Importance matrix, written by llama-imatrix.")
 @click.option("--pure", is_flag=True, help="One type for all tensors, in place of the mix that llama-quantize makes.")
 @click.option(
@@ -111,8 +115,10 @@ def _named_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 def gguf(
     source: Path,
     out: Path,
+    mix: str | None,
     kind: str | None,
     dequantize: bool,
+    allow_requantize: bool,
     imatrix: Path | None,
     pure: bool,
     named: tuple[NamedType, ...],
@@ -124,28 +130,36 @@ def gguf(
     """Quantize a GGUF file of F32, F16 or BF16 as llama-quantize does.
 
     OUT is a GGUF file that llama.cpp runs, with the metadata of IN. TYPE is a mix: Q4_K_M has most tensors in Q4_K and
-    the sensitive ones in Q6_K. --dequantize is the way back.
+    the sensitive ones in Q6_K. --dequantize is the way back. Of a model in parts IN is any of them, OUT is one file.
+
+    What was not used, left out or copied without being known is said on standard error. Exit codes: 0, 1 for a file
+    that can't be read or converted, or an importance matrix or --tensor-type that is for none of its tensors, 2 for
+    wrong arguments.
     """  # fmt: skip
     overrides = TypeOverrides(pure, named, output_tensor_type, token_embedding_type)
-    if dequantize and (imatrix or overrides != TypeOverrides()):
-        raise click.UsageError("--dequantize goes with --type F32, F16 or BF16 only")
-    mix = _mix(kind, FLOAT_MIXES if dequantize else MIXES, "F32" if dequantize else None)
+    if dequantize and (imatrix or allow_requantize or overrides != TypeOverrides()):
+        raise click.UsageError("--dequantize goes with F32, F16 or BF16 only")
+    if mix and kind:
+        raise click.UsageError(f"TYPE is given twice, as {mix} and as --type {kind}")
+    found = _mix(mix or kind, FLOAT_MIXES if dequantize else MIXES | FLOAT_MIXES, "F32" if dequantize else None)
     files.check_out(source, out, force=force)
     with files.failures(files.called(source), out):
         opened = open_gguf(source)
-        weights = (imatrix, load_imatrix(imatrix)) if imatrix else None
+        for part in opened.parts:
+            files.check_replaceable(out, "OUT", {"a part of IN": part})
+        weights = (str(imatrix), load_imatrix(imatrix)) if imatrix else None
+        request = Request(found, overrides, weights, allow_requantize, dequantize)
         with files.progress_bar(opened.tensors.values()) as advance:
-            if dequantize:
-                rows = dequantize_gguf(opened, out, mix, progress=advance)
-            else:
-                rows = quantize_gguf(opened, out, mix, overrides, imatrix=weights, progress=advance)
+            rows = convert_gguf(opened, out, request, say=files.note, progress=advance)
     _print_conversions(rows, as_json=as_json)
 
 
 def inspect_gguf(source: Path, *, as_json: bool) -> None:
     """Show the tensors and the metadata of a GGUF file: types, shapes, bytes, bits a weight."""
     with files.failures(files.called(source), source):
-        opened = open_gguf(source)
+        opened = open_gguf(source, whole=False)
+    if opened.missing:
+        files.note(f"parts of the model are missing: {', '.join(opened.missing)}; shown are the tensors of the others")
     if as_json:
         click.echo(json_text(_inspected(opened)), nl=False)
         return
@@ -156,14 +170,13 @@ def inspect_gguf(source: Path, *, as_json: bool) -> None:
     print_table(groups, TYPES, total=TypeSum("total", *sums))
 
 
-def _mix(kind: str | None, mixes: dict[str, Any], default: str | None) -> Any:
-    name = (kind or default or "").upper()
-    if not name:
-        raise click.UsageError(f"--type is missing: one of {', '.join(mixes)}")
-    found = mixes.get(ALIASES.get(name, name))
-    if found is None:
-        raise click.BadParameter(f"{kind!r} is not one of {', '.join(mixes)}", param_hint="'--type'")
-    return found
+def _mix(kind: str | None, mixes: dict[str, Mix], default: str | None) -> Mix:
+    if not (kind or default):
+        raise click.UsageError(f"TYPE is missing: one of {', '.join(mixes)}")
+    try:
+        return mix_of(kind or default or "", mixes)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'TYPE'") from error
 
 
 # What is printed
@@ -173,6 +186,7 @@ def _print_conversions(rows: list[Converted], *, as_json: bool) -> None:
     total = total_of(rows)
     if not as_json:
         print_table(rows, CONVERSION, total=total)
+        print_line(total_text(rows, done="converted"))
         return
     tensors = [
         {"name": row.name, "shape": row.shape, "from": row.source, "to": row.target, **_figures(row)}

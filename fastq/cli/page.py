@@ -85,10 +85,9 @@ def page(
     """
     ratios = [ratio for entry in entries if (ratio := entry["sqnr_db"]) is not None and math.isfinite(ratio)]
     most = max(ratios, default=1.0)
-    lowest = f", SQNR {min(ratios):.2f} to {most:.2f} dB" if ratios else ""
     return _PAGE.format(
         title=html.escape(title),
-        summary=html.escape(f"{len(entries)} tensors, {summary}{lowest}"),
+        summary=html.escape(summary),
         heads="".join(f'<th scope="col"><button>{TITLES[field]}</button></th>' for field in fields),
         rows="\n".join(f"<tr>{''.join(_cell(key, entry[key], most) for key in fields)}</tr>" for entry in entries),
         pictures="\n".join(

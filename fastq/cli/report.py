@@ -16,7 +16,7 @@ from rich.table import Table
 
 from fastq.formats.conventions import CONVENTIONS
 from fastq.formats.describe import code_formula, scale_formula, zero_point_formula
-from fastq.io.pipeline import Converted
+from fastq.io.pipeline import Converted, total_of
 
 UNLIMITED = 1_000_000  # columns: of what no table has more
 PAGE = 80  # columns of paragraphs where no terminal tells its width
@@ -29,7 +29,7 @@ CONVERTED: tuple[Column[Converted], ...] = (
     ("tensor", lambda row: printable(row.name)),
     ("shape", lambda row: "" if row.shape is None else shape_text(row.shape) or "scalar"),
     ("bytes before", lambda row: f"{row.before:,}"),
-    ("scheme", lambda row: row.target),
+    ("scheme", lambda row: f"{row.target}, {row.remark}" if row.remark else row.target),
     ("bytes", lambda row: f"{row.after:,}"),
     ("SQNR dB", lambda row: number_text(row.sqnr_db, ".2f")),
     ("largest error", lambda row: number_text(row.max_abs_error, ".3g")),
@@ -59,6 +59,25 @@ def print_table(
         console.print(table)  # at its natural width: Rich would fold names and numbers to fit
     else:
         _print_records([*rows, *([] if total is None else [total])], columns, width)
+
+
+def total_text(rows: Sequence[Converted], *, done: str = "quantized") -> str:
+    """Return the line of sums that all commands end with: bytes, their ratio, SQNR of all, and the worst tensor."""
+    total, measured = total_of(rows), [row for row in rows if row.errors is not None]
+    counted = f", {len(measured):,} {done}" if measured else ""
+    parts = [f"{total.name}{counted}: {total.before:,} -> {total.after:,} bytes"]
+    parts += [f"{total.before / total.after:.2f} x"] if total.after else []
+    ratios = [(ratio, row.name) for row in measured if (ratio := row.sqnr_db) is not None and not math.isnan(ratio)]
+    if ratios and total.sqnr_db is not None:
+        worst, name = min(ratios)
+        parts += [f"{total.sqnr_db:.2f} dB, worst {worst:.2f} dB: {printable(name)}"]
+    return ", ".join(parts)
+
+
+def print_line(text: str) -> None:
+    """Print a sentence in lines that fit the terminal."""
+    for line in textwrap.wrap(text, terminal_width() or UNLIMITED, subsequent_indent="  ", break_on_hyphens=False):
+        click.echo(line)
 
 
 def _print_records(rows: Sequence[Line], columns: Sequence[Column[Line]], width: int) -> None:
@@ -110,6 +129,11 @@ def print_conventions() -> None:
             text = f"{title:10}  {formula(first)}"
             for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent=" " * 14):
                 click.echo(line)
+
+
+def count_or_dash(count: int | None) -> str:
+    """Return a count, or a dash for none."""
+    return f"{count:,}" if count else "-"
 
 
 def number_text(value: float | None, style: str) -> str:

@@ -12,8 +12,7 @@ import numpy as np
 from dask.delayed import delayed
 
 from fastq.dask import tasks
-from fastq.dask.parts import Parts
-from fastq.dask.requests import blockwise
+from fastq.dask.parts import Parts, blockwise
 from fastq.formats.granularity import granularity
 from fastq.operations.calibrate import Calibrator, side_by_side
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fastq import results
 from fastq.dask import tasks
 from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled, in_memory
-from fastq.dask.parts import Chunks, Parts, value_chunks
-from fastq.dask.requests import Index, arguments, blockwise, codes_of, dtype_in
+from fastq.dask.parts import Chunks, Index, Parts, arguments, blockwise, codes_of, dtype_in, value_chunks
 from fastq.dispatch.cache import Call
+from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import granularity
 from fastq.requests.parameters import (
     check_parameter_shape,
@@ -42,21 +42,21 @@ Array = NDArray[Any]
 # --- QParams ----------------------------------------------------------------------------------------------------------
 
 
-def quantize_with_qparams(call: Call) -> QuantizedArray:
+def quantize_with_qparams(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` with parameters."""
-    params, parts, operands = _values_by_qparams(call)
+    params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned(params.dtype)
     options = {**_arguments(call, params), "template": _template(params)}
     codes = codes_of(parts.chunks, params.dtype, tasks.by_qparams, *operands, **options)
-    return without_checks(QuantizedArray, codes, params, call.x.shape)
+    return without_checks(QuantizedArray, codes, params, x.shape)
 
 
-def fake_quantize_with_qparams(call: Call) -> da.Array:
+def fake_quantize_with_qparams(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` with parameters."""
-    params, parts, operands = _values_by_qparams(call)
+    params, parts, operands = _values_by_qparams(call, x)
     parts.check_aligned()
     options = {**_arguments(call, params), "template": _template(params), "token": "fake_quantize"}
-    return blockwise(tasks.by_qparams, parts.all_axes, *operands, dtype=dtype_of_fakes(call.x.dtype), **options)
+    return blockwise(tasks.by_qparams, parts.all_axes, *operands, dtype=dtype_of_fakes(x.dtype), **options)
 
 
 def _arguments(call: Call, params: results.QParams) -> dict[str, Any]:
@@ -64,18 +64,18 @@ def _arguments(call: Call, params: results.QParams) -> dict[str, Any]:
     return arguments(call._replace(options=call.options._replace(key=params.key)))
 
 
-def _values_by_qparams(call: Call) -> tuple[results.QParams, Parts, list[Any]]:
+def _values_by_qparams(call: Call, x: da.Array) -> tuple[results.QParams, Parts, list[Any]]:
     """Return parameters in the dtypes that tasks need, which chunks have which, and the operands of tasks."""
-    x, dtype = call.x, dtype_in(call.x, "x")
+    dtype = dtype_in(x, "x")
     params = _ready(call.qparams, x.shape, check_input(dtype))
     by_qparams(dtype, x.ndim, params, call.options)
     parts = Parts(x.chunks, granularity(params.axis, params.block_size, x.ndim))
     return params, parts, [x, parts.all_axes, *_operands(params, parts)]
 
 
-def dequantize(call: Call) -> da.Array:
+def dequantize(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `QuantizedArray.dequantize`."""
-    codes, shape, given = call.x, call.shape, call.qparams
+    shape, given = call.shape, call.qparams
     params = _ready(given, shape, given.compute_dtype)
     qtype, where = params.dtype, granularity(params.axis, params.block_size, len(shape))
     parts = Parts(value_chunks(codes.chunks, shape, qtype), where)
@@ -125,24 +125,24 @@ def _operands(params: results.QParams, parts: Parts) -> list[Any]:
 # --- raw parameters ---------------------------------------------------------------------------------------------------
 
 
-def quantize_linear(call: Call) -> da.Array:
+def quantize_linear(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.quantize_linear`."""
-    request = by_numbers(dtype_in(call.x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
+    request = by_numbers(dtype_in(x, "x"), call.options, dtype_in(call.operands[3], "zero_point"))
     request, parts, operands = _placed(call, request)
     parts.check_aligned(request.qtype)
-    options = call.options._replace(dtype=request.qtype, convention=request.coding.row)
+    options = _placed_options(call, request)._replace(dtype=request.qtype)
     return codes_of(
         parts.chunks, request.qtype, tasks.by_parameters, *operands, **arguments(call._replace(options=options))
     )
 
 
-def dequantize_linear(call: Call) -> da.Array:
+def dequantize_linear(call: Call, codes: da.Array) -> da.Array:
     """Return the graph of `fastq.dequantize_linear`."""
-    scale = dtype_in(call.operands[2], "scale") or np.dtype(np.float32)
+    scale = dtype_in(call.operands[2], "scale")
     wanted = dtype_of_values(call.options.dtype, None, scale)
-    request, parts, operands = _placed(call, codes_by_numbers(dtype_in(call.x, "codes"), scale, wanted, call.options))
+    request, parts, operands = _placed(call, codes_by_numbers(dtype_in(codes, "codes"), scale, wanted, call.options))
     parts.check_aligned()
-    options = call.options._replace(dtype=wanted, convention=request.coding.row)
+    options = _placed_options(call, request)._replace(dtype=wanted)
     how = {**arguments(call._replace(options=options)), "token": "dequantize_linear"}
     return blockwise(tasks.by_parameters, parts.all_axes, *operands, dtype=wanted, **how)
 
@@ -161,12 +161,24 @@ def _placed(call: Call, request: Request) -> tuple[Request, Parts, list[Any]]:
         zero_point = rules.ready_zero_point(zero_point, scale)
     if zero_point is not None:
         check_zero_point_shape(zero_point.shape, scale.shape)
-    name = call.row.operands[0]
+    name = OPERATIONS[call.operation].operands[0]
     request = request.placed(name, x.shape, scale.shape, scale.size)
     parts = Parts(x.chunks, request.granularity)
-    given = (scale, "scale"), (zero_point, "zero_point")
+    given = (_reshaped(scale, parts), "scale"), (_reshaped(zero_point, parts), "zero_point")
     operands = [each for numbers, what in given for each in _operand(numbers, parts, what, name)]
     return request, parts, [x, parts.all_axes, *operands]
+
+
+def _placed_options(call: Call, request: Request) -> Any:
+    """Return the options of tasks: scales that keep all axes have named those that they belong to."""
+    axis = call.options.axis if request.axis is None else request.axis
+    return call.options._replace(axis=axis, convention=request.coding.row)
+
+
+def _reshaped(numbers: Any, parts: Parts) -> Any:
+    """Return raw parameters that kept all axes in the shape of those of their parts."""
+    kept_all = numbers is not None and numbers.ndim == len(parts.shape) != len(parts.kept) and numbers.size > 1
+    return numbers.reshape(parts.granularity.parameter_shape(parts.shape)) if kept_all else numbers
 
 
 def _operand(numbers: Any, parts: Parts, name: str, array: str = "x") -> tuple[da.Array | None, Index | None]:

@@ -6,13 +6,14 @@ from typing import Any
 
 from fastq.dask import given, ranged
 from fastq.dispatch.cache import Call
+from fastq.dispatch.operation import OPERATIONS
 
 _HOMES = {"given": given, "ranged": ranged}
 
 
 def call(asked: Call) -> Any:
     """Return the graph of a call."""
-    row = asked.row
+    row = OPERATIONS[asked.operation]
     if not row.graph:
         array, name = row.operands[0], row.function or asked.operation
         raise TypeError(
@@ -20,4 +21,4 @@ def call(asked: Call) -> Any:
         )
     if asked.operands[1] is not None:
         raise TypeError("out must be None for a dask array: write what is returned, as by dask.array.store")
-    return getattr(_HOMES[row.graph], asked.operation)(asked)
+    return getattr(_HOMES[row.graph], asked.operation)(asked, asked.operands[0])

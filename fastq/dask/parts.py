@@ -1,17 +1,26 @@
-"""Which chunks of an array share parameters, and whether chunks end where blocks and bytes do."""
+"""Which chunks of an array share parameters, whether they end where blocks and bytes do, and a task for each."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
+import dask.array as da
+import numpy as np
+
+from fastq.dispatch.cache import Call
 from fastq.formats.granularity import Granularity
-from fastq.formats.qtypes import QType
+from fastq.formats.qtypes import QType, packed_length, stored_as
+from fastq.system.arguments import as_array, dtype_of, is_a
 
+Index = tuple[int, ...]
 Chunks = tuple[tuple[int, ...], ...]
 
 
-class Parts(NamedTuple):
+@dataclass(frozen=True)
+class Parts:
     """The chunks of an array, and which elements share parameters.
 
     Attributes
@@ -20,30 +29,26 @@ class Parts(NamedTuple):
         Of each axis; NaN where dask does not know them.
     granularity : Granularity
         What each parameter belongs to.
+    all_axes, kept, reduced : tuple of int
+        Axes of the array, those that parameters have too, and those that they don't have.
     """
 
     chunks: Chunks
     granularity: Granularity
+    all_axes: Index = field(init=False)
+    kept: Index = field(init=False)
+    reduced: Index = field(init=False)
+
+    def __post_init__(self) -> None:
+        ndim = len(self.chunks)
+        kept = self.granularity.parameter_axes(ndim)
+        reduced = tuple(axis for axis in range(ndim) if axis not in kept)
+        vars(self).update(all_axes=tuple(range(ndim)), kept=kept, reduced=reduced)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array."""
         return tuple(map(sum, self.chunks))
-
-    @property
-    def all_axes(self) -> tuple[int, ...]:
-        """Axes of the array."""
-        return tuple(range(len(self.chunks)))
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        """Axes that parameters have too."""
-        return self.granularity.parameter_axes(len(self.chunks))
-
-    @property
-    def reduced(self) -> tuple[int, ...]:
-        """Axes that parameters don't have."""
-        return tuple(axis for axis in self.all_axes if axis not in self.kept)
 
     @property
     def parameter_chunks(self) -> Chunks:
@@ -91,3 +96,33 @@ def _check_multiple(axis: int, sizes: tuple[int, ...], multiple: int) -> None:
         f"x has a chunk of {wrong[0]} along axis {axis}, where block_size and bytes of codes need chunks of a multiple "
         f"of {multiple}: rechunk with x.rechunk({{{axis}: {size}}})"
     )
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def dtype_in(x: Any, name: str) -> Any:
+    """Return the dtype of an array of dask, or in which a caller gives numbers; None for those of Python."""
+    return as_array(x._meta, name).dtype if is_a(x, da.Array) else dtype_of(x, name)
+
+
+def arguments(call: Call) -> dict[str, Any]:
+    """Return what a task has to know of a call."""
+    return {"operation": call.operation, "options": call.options, "types": call.types}
+
+
+def blockwise(function: Callable[..., Any], index: Index, *operands: Any, dtype: Any, **options: Any) -> da.Array:
+    """Return an array of a task for each chunk; operands are arrays and their axes in terms of `index`, in turns."""
+    meta = np.empty((0,) * len(index), dtype)
+    return da.blockwise(function, index, *operands, dtype=dtype, meta=meta, align_arrays=False, **options)
+
+
+def codes_of(chunks: Chunks, qtype: QType, function: Callable[..., Any], *operands: Any, **options: Any) -> da.Array:
+    """Return an array of a task for each chunk that returns its codes, in the chunks that packed codes have."""
+    index = tuple(range(len(chunks)))
+    if qtype.packed and not index:
+        index, options = (0,), {**options, "new_axes": {0: 1}}
+    elif qtype.packed:
+        packed = tuple(packed_length(size, qtype) for size in chunks[-1])
+        options = {**options, "adjust_chunks": {index[-1]: packed}}
+    return blockwise(function, index, *operands, dtype=stored_as((), qtype)[1], token="codes", **options)

@@ -13,8 +13,7 @@ import numpy as np
 
 from fastq.dask import given, tasks
 from fastq.dask.collections import NUMBERS, QParams, QuantizedArray, filled
-from fastq.dask.parts import Parts
-from fastq.dask.requests import arguments, blockwise, codes_of, dtype_in
+from fastq.dask.parts import Parts, arguments, blockwise, codes_of, dtype_in
 from fastq.dispatch.cache import Call
 from fastq.dispatch.calibration import Scheme
 from fastq.formats.granularity import Granularity
@@ -27,47 +26,45 @@ from fastq.system.arguments import native
 _PAIR = -1  # the index of the axis of minima and maxima
 
 
-def quantize(call: Call) -> QuantizedArray:
+def quantize(call: Call, x: da.Array) -> QuantizedArray:
     """Return the graph of `fastq.quantize` without parameters."""
-    request, parts = _request(call)
+    request, parts = _request(call, x)
     parts.check_aligned(request.qtype)
     if not _in_one_pass(parts, request.qtype):
-        return given.quantize_with_qparams(_second_pass(call, _by_ends(call, parts, request)))
-    quantized = _in_tasks(call, parts)
+        return given.quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
+    quantized = _in_tasks(call, x, parts)
     codes = codes_of(parts.chunks, request.qtype, tasks.field, quantized, parts.all_axes, attribute="codes")
-    return without_checks(QuantizedArray, codes, _fields(quantized, parts, request), call.x.shape)
+    return without_checks(QuantizedArray, codes, _fields(quantized, parts, request), x.shape)
 
 
-def fake_quantize(call: Call) -> da.Array:
+def fake_quantize(call: Call, x: da.Array) -> da.Array:
     """Return the graph of `fastq.fake_quantize` without parameters."""
-    request, parts = _request(call)
+    request, parts = _request(call, x)
     parts.check_aligned()
     if _in_one_pass(parts, request.qtype):
-        return _in_tasks(call, parts, dtype_of_fakes(call.x.dtype))
-    return given.fake_quantize_with_qparams(_second_pass(call, _by_ends(call, parts, request)))
+        return _in_tasks(call, x, parts, dtype_of_fakes(x.dtype))
+    return given.fake_quantize_with_qparams(_second_pass(call, _by_ends(x, parts, request)), x)
 
 
-def choose_qparams(call: Call) -> QParams:
+def choose_qparams(call: Call, x: da.Array) -> QParams:
     """Return the graph of `fastq.choose_qparams`."""
-    request, parts = _request(call)
+    request, parts = _request(call, x)
     parts.check_aligned()
     if _in_one_pass(parts, request.qtype):
-        return _fields(_in_tasks(call, parts), parts, request)
-    return _by_ends(call, parts, request)
+        return _fields(_in_tasks(call, x, parts), parts, request)
+    return _by_ends(x, parts, request)
 
 
-def minmax(call: Call) -> tuple[da.Array, da.Array]:
+def minmax(call: Call, x: da.Array) -> tuple[da.Array, da.Array]:
     """Return the graph of `fastq.minmax`."""
-    x = call.x
     parts = Parts(x.chunks, ranges_of(dtype_in(x, "x"), (1,) * x.ndim, call.options))
     parts.check_aligned()
     ends = _ends(x, parts, call.options.nan)
     return ends[0], ends[1]
 
 
-def _request(call: Call) -> tuple[Request, Parts]:
+def _request(call: Call, x: da.Array) -> tuple[Request, Parts]:
     """Return the request for parameters from ranges, and which chunks have which."""
-    x = call.x
     request = by_range(dtype_in(x, "x"), x.ndim, call.options)
     return request, Parts(x.chunks, request.granularity)
 
@@ -79,8 +76,8 @@ def _in_one_pass(parts: Parts, qtype: QType) -> bool:
     return parts.within_chunks
 
 
-def _in_tasks(call: Call, parts: Parts, dtype: Any = object) -> da.Array:
-    operands = call.x, parts.all_axes
+def _in_tasks(call: Call, x: da.Array, parts: Parts, dtype: Any = object) -> da.Array:
+    operands = x, parts.all_axes
     return blockwise(tasks.by_range, parts.all_axes, *operands, dtype=dtype, token=call.operation, **arguments(call))
 
 
@@ -91,7 +88,7 @@ def _second_pass(call: Call, params: QParams) -> Call:
     return call._replace(operation=f"{call.operation}_with_qparams", qparams=params, options=options, types=types)
 
 
-def _by_ends(call: Call, parts: Parts, request: Request) -> QParams:
+def _by_ends(x: da.Array, parts: Parts, request: Request) -> QParams:
     """Return the parameters of the minima and maxima of all chunks."""
     if request.search is not None:
         axes = ", ".join(f"{axis}: -1" for axis in parts.reduced)
@@ -99,7 +96,7 @@ def _by_ends(call: Call, parts: Parts, request: Request) -> QParams:
             "range must be 'minmax' where a scale belongs to several chunks of x; for a search, each scale needs its "
             f"elements in one: x.rechunk({{{axes}}})"
         )
-    ends = _ends(call.x, parts, "raise" if request.nan == "raise" else "zero")
+    ends = _ends(x, parts, "raise" if request.nan == "raise" else "zero")
     index = tuple(range(ends.ndim - 1))
     operands = ends, (_PAIR, *index)
     scheme = Scheme(request.qtype, request.axis, request.symmetric, request.convention)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from fastq.dispatch.operation import OPERATIONS, Operation
+from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.formats.range_methods import MSERange
@@ -139,16 +139,6 @@ class Call(NamedTuple):
         """Return the arguments of `call` with the options by their names."""
         return cls(operation, operands, qparams, OPERATIONS[operation].options(*options), types, shape)
 
-    @property
-    def row(self) -> Operation:
-        """What there is to know of the operation."""
-        return OPERATIONS[self.operation]
-
-    @property
-    def x(self) -> Any:
-        """The array that is read first."""
-        return self.operands[0]
-
     def made(self) -> Any:
         """Make the call."""
         return call(self.operation, *self.operands, self.qparams, self.options, self.types, self.shape)
@@ -224,5 +214,5 @@ def _resolver(operation: str) -> Callable[[Call], BoundCall]:
     """Return what resolves calls of an operation, in the standard floating-point mode."""
     row = OPERATIONS[operation]
     resolve: Callable[..., BoundCall] = getattr(lazy.module(f"fastq.dispatch.{row.resolver}"), operation)
-    resolve = lazy.module("fastq.engine.runtime.float_mode").in_standard_mode(resolve)
+    resolve = lazy.module("fastq.engine.runtime.boundary").in_standard_mode(resolve)
     return lambda call: resolve(call, *call.operands[: len(row.operands)])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch import thresholds
 from fastq.dispatch.cache import call
 from fastq.dispatch.histogram import edges_of, exponents
-from fastq.engine.runtime.float_mode import in_standard_mode
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.formats.conventions import Convention
 from fastq.formats.qtypes import QType
 from fastq.requests.options import QuantizeOptions, RangeOptions

@@ -12,8 +12,8 @@ from fastq.dispatch.copies import copy_from
 from fastq.dispatch.planner import kernel_args
 from fastq.dispatch.strides import Layout
 from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import VALUES, plan_launch, run
-from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.engine.runtime.tiling import WHOLE_BYTES
 from fastq.kernels.body.cast import CastSpec, cast
 from fastq.kernels.body.convert import ElementOperands

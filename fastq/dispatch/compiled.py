@@ -5,6 +5,7 @@ The rules are those of calls from Python: what validates their arguments gets sa
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,15 +26,15 @@ from fastq.kernels.build import element_type
 from fastq.kernels.embedded import Conversion, conversion_of, convert_by_range, convert_with
 from fastq.kernels.spec import KernelSpec
 from fastq.requests.options import LinearOptions, RangeOptions, ValuesOptions
-from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers
+from fastq.requests.values import Request, as_real, by_numbers, by_range, codes_by_numbers, dtype_of_values
 
 _RESULTS = (np.dtype(np.float32), np.dtype(np.float64))  # of values; Numba has no arrays of other floats
 
 
 def register(*functions: Callable[..., Any]) -> None:
-    """Have Numba know public functions, typed by those of their names here, and constants of the types of options."""
+    """Have Numba know public functions, whose conversions have their names here, and constants of types of options."""
     for function in functions:
-        overload(function, globals()[function.__name__], prefer_literal=True)
+        overload(function, _chosen_for(function), prefer_literal=True)
     typeof_impl.register(QType)(_constant_type)
     typeof_impl.register(Convention)(_constant_type)
     register_model(Constant)(models.OpaqueModel)
@@ -61,14 +62,38 @@ def _lower_constant(context: Any, builder: Any, kind: types.Type, value: object)
 
 # --- the functions ----------------------------------------------------------------------------------------------------
 
+# what the implementation of a function calls, and with which arguments
+_CALLS = {
+    "quantize_linear": "convert_with(conversion_of(conversion), x, scale, zero_point, out)",
+    "dequantize_linear": "convert_with(conversion_of(conversion), codes, scale, zero_point, out)",
+    "fake_quantize": "convert_by_range(conversion_of(conversion), x, out)",
+}
 
-def quantize_linear(  # type: ignore[no-untyped-def]
-    x, scale, zero_point=None, dtype=None, axis=1, block_size=0, convention="onnx", nan="raise", saturate=True, out=None
-):
-    """Choose the implementation of `fastq.quantize_linear`."""
-    options = LinearOptions(*_constants(LinearOptions, locals()))
+
+def _chosen_for(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *given, **named: implementation(function, *given, **named)
+
+
+def implementation(function: Callable[..., Any], *given: Any, **named: Any) -> Callable[..., Any]:
+    """Return the implementation of a public function for types of its arguments.
+
+    Numba takes its parameters from its code. They are those of the function, and may all be given by position.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    plain = inspect.Signature([each.replace(kind=kind, annotation=empty) for each in parameters])
+    arguments, name = plain.bind(*given, **named), function.__name__
+    arguments.apply_defaults()
+    names = {"conversion": globals()[name](**arguments.arguments)}
+    names |= {"conversion_of": conversion_of, "convert_with": convert_with, "convert_by_range": convert_by_range}
+    made: Callable[..., Any] = eval(f"lambda {str(plain)[1:-1]}: {_CALLS[name]}", names)
+    return made
+
+
+def quantize_linear(x: Any, scale: Any, zero_point: Any, out: Any, **options: Any) -> Conversion:
+    """Return the conversion of `fastq.quantize_linear`."""
     named = _number_dtype(zero_point, "zero_point"), _dtype(out, "out")
-    request = _resolved(by_numbers, _dtype(x, "x"), options, *named)
+    request = _resolved(by_numbers, _dtype(x, "x"), _constants(LinearOptions, options), *named)
     qtype = request.qtype
     if qtype.packed:
         raise TypingError(
@@ -76,93 +101,35 @@ def quantize_linear(  # type: ignore[no-untyped-def]
             f"element; quantize to int8 or uint8 within compiled code, or to {qtype} from Python"
         )
     result = types.uint8 if qtype.element else from_dtype(qtype.storage)
-    conversion = _with_parameters("quantize", request, scale, zero_point, result, "x")
-    _check_out(out, x, conversion)
-
-    def implementation(  # type: ignore[no-untyped-def]
-        x,
-        scale,
-        zero_point=None,
-        dtype=None,
-        axis=1,
-        block_size=0,
-        convention="onnx",
-        nan="raise",
-        saturate=True,
-        out=None,
-    ):
-        return convert_with(conversion_of(conversion), x, scale, zero_point, out)
-
-    return implementation
+    return _with_parameters("quantize", request, scale, zero_point, (x, "x"), out, result)
 
 
-def dequantize_linear(  # type: ignore[no-untyped-def]
-    codes, scale, zero_point=None, dtype=None, axis=1, block_size=0, out=None, convention="onnx"
-):
-    """Choose the implementation of `fastq.dequantize_linear`."""
-    options = ValuesOptions(*_constants(ValuesOptions, locals()))
-    scale_dtype = _number_dtype(scale, "scale") or _RESULTS[0]
+def dequantize_linear(codes: Any, scale: Any, zero_point: Any, out: Any, **given: Any) -> Conversion:
+    """Return the conversion of `fastq.dequantize_linear`."""
+    options, scale_dtype = _constants(ValuesOptions, given), _number_dtype(scale, "scale")
     wanted = _dtype(out, "out") if options.dtype is None else options.dtype
-    wanted = scale_dtype if wanted is None else _resolved(as_real, wanted, "out" if options.dtype is None else "dtype")
+    if wanted is None:
+        wanted = dtype_of_values(None, None, scale_dtype)
+    else:
+        wanted = _resolved(as_real, wanted, "out" if options.dtype is None else "dtype")
     request = _resolved(codes_by_numbers, _dtype(codes, "codes"), scale_dtype, wanted, options)
-    conversion = _with_parameters("dequantize", request, scale, zero_point, _values_type(wanted), "codes")
-    _check_out(out, codes, conversion)
-
-    def implementation(  # type: ignore[no-untyped-def]
-        codes, scale, zero_point=None, dtype=None, axis=1, block_size=0, out=None, convention="onnx"
-    ):
-        return convert_with(conversion_of(conversion), codes, scale, zero_point, out)
-
-    return implementation
+    return _with_parameters("dequantize", request, scale, zero_point, (codes, "codes"), out, _values_type(wanted))
 
 
-def fake_quantize(  # type: ignore[no-untyped-def]
-    x,
-    dtype=None,
-    axis=None,
-    block_size=0,
-    symmetric=False,
-    convention="onnx",
-    nan="raise",
-    saturate=True,
-    out=None,
-    bits=None,
-    range="minmax",
-):
-    """Choose the implementation of `fastq.fake_quantize`."""
-    options = RangeOptions(*_constants(RangeOptions, locals()))
+def fake_quantize(x: Any, out: Any, **options: Any) -> Conversion:
+    """Return the conversion of `fastq.fake_quantize`."""
     kind = _dtype(x, "x")
-    request = _resolved(by_range, kind, getattr(x, "ndim", 0), options)
+    request = _resolved(by_range, kind, getattr(x, "ndim", 0), _constants(RangeOptions, options))
     if request.qtype.block_size:
         raise TypingError(f"dtype must be a format without scales of its own in compiled code, not {request.qtype}")
     if request.granularity.axes is not None:
         raise TypingError("axis must be None in compiled code: parameters are those of all of x; call it for each part")
     if request.search is not None:
         raise TypingError("range must be 'minmax' in compiled code: search before it, and pass scale and zero point")
-    spec = spec_of("fake", request, True)
-    values = kind if kind in _RESULTS else request.compute
-    scale = from_dtype(spec.range_scheme.scale_dtype)
-    conversion = Conversion(
-        _kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", str(request.qtype)
-    )
-    _check_out(out, x, conversion)
-
-    def implementation(  # type: ignore[no-untyped-def]
-        x,
-        dtype=None,
-        axis=None,
-        block_size=0,
-        symmetric=False,
-        convention="onnx",
-        nan="raise",
-        saturate=True,
-        out=None,
-        bits=None,
-        range="minmax",
-    ):
-        return convert_by_range(conversion_of(conversion), x, out)
-
-    return implementation
+    spec, values = spec_of("fake", request, True), kind if kind in _RESULTS else request.compute
+    scale, qtype = from_dtype(spec.range_scheme.scale_dtype), str(request.qtype)
+    conversion = Conversion(_kernel_spec(spec), scale, spec.code_range, None, from_dtype(values), "x", qtype)
+    return _checked(conversion, x, out)
 
 
 # --- dtypes and constants ---------------------------------------------------------------------------------------------
@@ -198,9 +165,9 @@ def _number_dtype(kind: Any, name: str) -> Any:
     return None if not isinstance(kind, types.Array) and dtype in (np.float64, np.int64) else dtype
 
 
-def _constants(options: type[Any], given: Mapping[str, Any]) -> list[Any]:
-    """Return the values of options, which are known while compiling."""
-    return [_value(given[name], name) for name in options._fields]
+def _constants(options: type[Any], given: Mapping[str, Any]) -> Any:
+    """Return options, which are known while compiling."""
+    return options(*(_value(given[name], name) for name in options._fields))
 
 
 def _value(option: Any, name: str) -> Any:
@@ -222,15 +189,16 @@ def _value(option: Any, name: str) -> Any:
 
 
 def _with_parameters(
-    op: str, request: Request, scale: Any, zero_point: Any, result: types.Type, argument: str
+    op: str, request: Request, scale: Any, zero_point: Any, array: tuple[Any, str], out: Any, result: types.Type
 ) -> Conversion:
-    """Return the conversion of an operation with given parameters, which are one number each."""
-    rules, qtype, zero_point = request.rules, request.qtype, _dtype(zero_point, "zero_point")
+    """Return the conversion of an array by given parameters, which are one number each."""
+    rules, qtype, (x, name), zero_point = request.rules, request.qtype, array, _dtype(zero_point, "zero_point")
     dtype = _resolved(rules.ready_scale_dtype, _number_dtype(scale, "scale"))
     is_float = _resolved(rules.ready_zero_point_dtype, zero_point, dtype).kind == "f" and not qtype.element
     codes = None if is_float else (0, 0) if qtype.element else (qtype.qmin, qtype.qmax)
-    spec = spec_of(op, request.placed(argument, (), (), 1))
-    return Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, argument, str(qtype))
+    spec = spec_of(op, request.placed(name, (), (), 1))
+    conversion = Conversion(_kernel_spec(spec), from_dtype(dtype), spec.code_range, codes, result, name, str(qtype))
+    return _checked(conversion, x, out)
 
 
 def _kernel_spec(spec: OpSpec) -> KernelSpec:
@@ -245,13 +213,14 @@ def _values_type(dtype: np.dtype[Any]) -> types.Type:
     return from_dtype(dtype)
 
 
-def _check_out(out: Any, x: Any, conversion: Conversion) -> None:
-    """Raise TypingError unless a result can be written to out."""
+def _checked(conversion: Conversion, x: Any, out: Any) -> Conversion:
+    """Return a conversion if its results can be written to out."""
     if _is_none(out):
-        return
+        return conversion
     if not isinstance(x, types.Array):
         raise TypingError(f"out must be None where {conversion.argument} is a number, whose result is a number")
     if not isinstance(out, types.Array) or out.ndim != x.ndim or out.dtype != conversion.result or not out.mutable:
         raise TypingError(
             f"out must be an array of {conversion.result} with {x.ndim} dimensions that can be written to, not {out}"
         )
+    return conversion

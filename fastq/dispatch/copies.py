@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.planner import plan_copy, plan_repack
-from fastq.dispatch.strides import StridedOperands, memory_of, memory_of_out, with_last
-from fastq.engine.runtime import result_pool
-from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind
-from fastq.kernels.storage import StorageFormat
+from fastq.dispatch.planner import COPY, kernel_args, kernel_for, store_mode, tiled_if_fits
+from fastq.dispatch.strides import NOT_STRIDED, Layout, StridedOperands, memory_of, memory_of_out, with_last
+from fastq.engine.runtime import result_pool, threadpool
+from fastq.engine.runtime.driver import UNFIT, LaunchPlan, bind, plan_launch
+from fastq.formats.floats import FLOAT_FORMATS
+from fastq.kernels.body.repack import repack, repack_elements
+from fastq.kernels.build import element_type
+from fastq.kernels.operands import CopyOperands
+from fastq.kernels.storage import ElementType, StorageFormat
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
+
+# elements of which chunks of copied codes are multiples: whole cache lines in any format
+REPACKED = 1 << 14
 
 
 def copy_from(x: Array) -> Callable[[Array], Array] | None:
@@ -51,6 +59,52 @@ def _copy(plan: LaunchPlan) -> Callable[[Array, Array], int]:
         return status
 
     return copy
+
+
+def plan_repack(
+    shape: tuple[int, ...],
+    code_format: StorageFormat,
+    src: ElementType,
+    dst: ElementType,
+    memory: StridedOperands = NOT_STRIDED,
+    op: str = "repack",
+    nan: str = "raise",
+) -> LaunchPlan | None:
+    """Plan to copy codes from one form in memory to the other, or to binarize values.
+
+    None for strided rows that end within a byte and are too long for a buffer.
+    """
+    size, length = math.prod(shape), shape[-1] if shape else 1
+    kinds = CopyOperands(_as_integers(src) if op == "repack" else src, _as_integers(dst))
+    threads = threadpool.threads_for(size)
+    dense = length % code_format.group == 0 or size == length
+    args = kernel_args(
+        Layout(1, length, 1, length, 1, 1, 1, ()),
+        streaming=store_mode(size, src, dst) if memory == NOT_STRIDED else 0,
+    )
+    if dense:
+        kernel = kernel_for(repack_elements, kinds, op, nan=nan)
+        plan = plan_launch(kernel, COPY, args, size, threads, chunk_multiple=REPACKED)
+        return tiled_if_fits(plan, shape, memory, kinds)
+    kernel = kernel_for(repack, kinds, op, nan=nan)
+    plan = plan_launch(kernel, COPY, args, size // length, threads, size=length)
+    bits_x, bits_y = (-(-length * element_type(kind).bitwidth // 8) * 8 for kind in kinds)
+    return tiled_if_fits(plan, shape, memory, kinds, unit=length, whole=length, unit_bits=(bits_x, bits_y))
+
+
+def plan_copy(shape: tuple[int, ...], dtype: np.dtype[Any], memory: StridedOperands) -> LaunchPlan:
+    """Plan to copy elements in C order between contiguous and other memory."""
+    bits = np.dtype(f"u{dtype.itemsize}")
+    plan = plan_repack(shape, StorageFormat(8, False), bits, bits, memory)
+    assert plan is not None  # elements are whole bytes
+    return plan
+
+
+def _as_integers(kind: ElementType) -> ElementType:
+    """Return the type of the bits of float codes."""
+    if isinstance(kind, StorageFormat):
+        return StorageFormat(kind.bits, False) if kind.element else kind
+    return np.dtype(np.uint8) if kind.name in FLOAT_FORMATS else kind
 
 
 # --- codes of few bits, along an axis ---------------------------------------------------------------------------------

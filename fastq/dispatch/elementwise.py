@@ -13,8 +13,8 @@ from fastq.dispatch.launch import BoundLaunch, checks_of, in_bits, launcher, not
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import Result, codes_result, order_without_gaps, result_of
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import never_fits
-from fastq.engine.runtime.float_mode import in_standard_mode
 from fastq.formats.qtypes import check_stored_codes
 from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
 from fastq.requests.values import (
@@ -31,7 +31,6 @@ from fastq.results import QParams, QuantizedArray, without_checks
 from fastq.system.arguments import dtype_of, is_out
 
 Array = NDArray[Any]
-_FLOAT32 = np.dtype(np.float32)
 
 
 def quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
@@ -41,18 +40,20 @@ def quantize_linear(call: Call, x: Array, out: Any, scale: Any, zero_point: Any)
     rules = request.rules
     given = rules.ready(scale, zero_point)
     request = request.placed("x", x.shape, given.scale.shape, given.scale.size)
+    given = given.reshaped(request.granularity.parameter_shape(x.shape))
     spec = spec_of("quantize", request)
     return _bound(spec, request, call, rules, given, codes_result(x, request.qtype, out))
 
 
 def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.dequantize_linear`."""
-    scale_dtype = dtype_of(scale, "scale") or _FLOAT32
+    scale_dtype = dtype_of(scale, "scale")
     wanted = dtype_of_values(call.options.dtype, out, scale_dtype)
     request = codes_by_numbers(codes.dtype, scale_dtype, wanted, call.options)
     rules = request.rules
     given = rules.ready(scale, zero_point)
     request = request.placed("codes", codes.shape, given.scale.shape, given.scale.size)
+    given = given.reshaped(request.granularity.parameter_shape(codes.shape))
     spec, result = spec_of("dequantize", request), result_of(codes.shape, wanted, out, like=codes)
     return _bound(spec.in_bytes if request.qtype.packed else spec, request, call, rules, given, result)
 
@@ -60,7 +61,7 @@ def dequantize_linear(call: Call, codes: Array, out: Any, scale: Any, zero_point
 def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.quantize` with parameters."""
     compute = check_input(x.dtype)
-    params, request = _values_by_qparams(call)
+    params, request = _values_by_qparams(call, x)
     bound = _by_qparams("quantize", call, params, request, codes_result(x, params.dtype, out))
 
     def launch(x: Array, out: Any, scale: Any, zero_point: Any, qparams: QParams) -> QuantizedArray:
@@ -75,13 +76,12 @@ def quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point
 
 def fake_quantize_with_qparams(call: Call, x: Array, out: Any, scale: Any, zero_point: Any) -> BoundCall:
     """Resolve `fastq.fake_quantize` with parameters."""
-    params, request = _values_by_qparams(call)
+    params, request = _values_by_qparams(call, x)
     return _by_qparams("fake", call, params, request, result_of(x.shape, dtype_of_fakes(x.dtype), out, like=x))
 
 
-def _values_by_qparams(call: Call) -> tuple[QParams, Request]:
+def _values_by_qparams(call: Call, x: Array) -> tuple[QParams, Request]:
     """Return parameters that are ready for values, and the request."""
-    x = call.x
     params = checked_qparams(call.qparams, x.shape, check_input(x.dtype))
     return params, by_qparams(x.dtype, x.ndim, params, call.options)
 
@@ -151,7 +151,7 @@ def launch_of(
 
     @in_standard_mode
     def ready(*numbers: Any) -> tuple[Any, ...]:
-        return tuple(in_bits(rules.ready(*numbers)))
+        return tuple(in_bits(rules.ready(*numbers).reshaped(given.scale.shape)))
 
     refuse = functools.partial(refuse_nan, nan=spec.nan)
     if not x.size:

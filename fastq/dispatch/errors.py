@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.elementwise import given_by
 from fastq.dispatch.launch import BoundLaunch, Launcher, checks_of, in_bits, launcher, pass_as_they_are
-from fastq.dispatch.loops import loop_of
-from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, kernel_for
+from fastq.dispatch.planner import ERRORS_CHUNK, element_types, kernel_args, kernel_for, loop_of, tiled
 from fastq.dispatch.refusal import refuse_nan_in_compare
 from fastq.dispatch.spec import OpSpec, spec_of
-from fastq.dispatch.strides import NOT_STRIDED, View, order_without_gaps
+from fastq.dispatch.strides import View, order_without_gaps
 from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import (
     OUT,
     SCALE,
@@ -28,13 +28,10 @@ from fastq.engine.runtime.driver import (
     plan_launch,
 )
 from fastq.engine.runtime.driver import SUMS as ERRORS
-from fastq.engine.runtime.float_mode import in_standard_mode
-from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.granularity import ARRAY, Granularity
 from fastq.formats.qtypes import check_stored_codes
-from fastq.kernels.args import IN_SQUARES, IN_TILE
+from fastq.kernels.args import IN_SQUARES
 from fastq.kernels.body.errors import SUM_LANES, SUMS, ErrorOperands
-from fastq.kernels.build import element_type
 from fastq.requests.parameters import Parameters, checked_qparams, rules_of
 from fastq.requests.values import check_approximation, check_comparable, check_input, of_qparams
 from fastq.results import Comparison, QParams
@@ -52,15 +49,8 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> LaunchPlan:
     operands, size = (X, OUT, SCALE, ZERO, ERRORS), math.prod(view.shape)
     args, threads = kernel_args(layout, spec.code_range, repeat=loop.repeat), threadpool.threads_for(size)
     plan = plan_launch(kernel, operands, args, size, threads, chunk=ERRORS_CHUNK, wake_workers=True)
-    if view.memory == NOT_STRIDED:
-        return plan
-    x, q = (
-        Operand(element_type(kind).bitwidth, *(each or ())) for kind, each in zip(kinds[:2], view.memory, strict=True)
-    )
     sum_bytes = SUMS * SUM_LANES * accumulator.itemsize
-    tiled = in_tiles(plan, view.shape, x, q, sum_bytes=sum_bytes, args=IN_TILE, args_in_squares=IN_SQUARES)
-    assert tiled is not None
-    return tiled
+    return tiled(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
 
 
 def _launcher(

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.copies import copy_from, copy_to
 from fastq.dispatch.launch import BoundLaunch
-from fastq.dispatch.loops import outgrows_cache
-from fastq.dispatch.planner import COPY
+from fastq.dispatch.planner import COPY, outgrows_cache
 from fastq.dispatch.strides import is_plain, is_plain_out, memory_of, memory_of_out, result_of
 from fastq.engine.runtime import result_pool, threadpool
 from fastq.engine.runtime.driver import NONE, OUT, SCALE, Checks, LaunchPlan, X, bind, never_fits, plan_launch, run
@@ -77,7 +76,7 @@ def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     if data.dtype.name not in _SOURCES:
         raise TypeError(f"data must be float32, float16, bfloat16, float64 or an integer array, not {data.dtype}")
     shape = _shape(data, row.size, "values", row.nbytes, row)
-    importance, rows_each = (None, 0) if imatrix is None else as_importance(imatrix, data.shape)
+    importance, rows_each = (None, 0) if imatrix is None else as_importance(imatrix, data.shape, row.group)
     weighted = row.weighted and importance is not None
     in_lanes = weighted or not isinstance(row, ScaledFormat)
     task = _Task(
@@ -93,7 +92,7 @@ def gguf_quantize(call: Call, data: Array, out: Any, imatrix: Any) -> BoundCall:
     launch = _bound(task, data, out, shape, importance.nbytes if importance is not None and weighted else 0)
 
     def quantize(data: Array, out: Any, imatrix: Any, *_: object) -> Array:
-        importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape)[0])
+        importance = None if imatrix is None else np.ascontiguousarray(as_importance(imatrix, data.shape, row.group)[0])
         return launch(data, out, importance if weighted else None)
 
     return quantize

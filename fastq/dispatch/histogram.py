@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.planner import plan_histogram
+from fastq.dispatch.planner import kernel_args, kernel_for, tiled
+from fastq.dispatch.reduction import identities
 from fastq.dispatch.refusal import refuse_infinite_values, refuse_nan
 from fastq.dispatch.strides import NEVER, Layout, StridedOperands, View, memory_of, memory_order
-from fastq.engine.runtime.driver import bind
-from fastq.engine.runtime.float_mode import in_standard_mode
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, SUMS, LaunchPlan, X, bind, plan_launch
 from fastq.formats.granularity import granularity
-from fastq.kernels.body.histogram import LEAST_EXPONENT
+from fastq.kernels.body.histogram import LEAST_EXPONENT, PARTIALS, HistogramOperands
+from fastq.kernels.traversal.runs import runs
 from fastq.requests.values import check_input
 from fastq.results import Histogram
+from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -50,6 +54,55 @@ def histogram(call: Call, x: Array) -> BoundCall:
         return Histogram(result.lo.reshape(shape), result.hi.reshape(shape), result.counts.reshape(*shape, -1))
 
     return launch
+
+
+class HistogramReduction(NamedTuple):
+    """A reduction to histograms: partial results of threads, each of them of neighbouring elements, side by side.
+
+    Attributes
+    ----------
+    plan : LaunchPlan
+        The launch.
+    slots, parts, partials, width : int
+        Partial results of threads, histograms in each, partial results of one, and bins of each.
+    dtype : dtype
+        Of counts.
+    """
+
+    plan: LaunchPlan
+    slots: int
+    parts: int
+    partials: int
+    width: int
+    dtype: np.dtype[Any]
+
+    def begin(self) -> tuple[Array, Array, Array]:
+        """Return counts, minima and maxima of nothing."""
+        counts = np.zeros((self.slots, self.parts, self.partials, self.width), self.dtype)
+        return counts, *identities(np.dtype(np.float64), self.slots * self.parts, (self.slots, self.parts))
+
+
+def plan_histogram(view: View, bins: int, nan: str, dtype: np.dtype[Any]) -> HistogramReduction:
+    """Plan the histograms of the parts of an array, which follow each other."""
+    size, parts, length = math.prod(view.shape), view.layout.blocks, view.layout.block
+    width, threads = 2 * bins, threadpool.threads_for(size)
+    alone = parts >= 4 * threads  # each thread has parts of its own
+    accumulator = np.dtype(np.int32 if size < 1 << 31 else np.int64)
+    nbytes, tuned = parts * width * accumulator.itemsize, tuning.current()
+    threads = threads if alone else max(1, min(threads, tuned.partial_histograms // nbytes))
+    slots = 1 if alone else threads
+    partials = PARTIALS if slots * nbytes * PARTIALS <= tuned.partial_histograms else 1
+    kernel = kernel_for(
+        runs, HistogramOperands(dtype, np.dtype(np.float64), np.dtype(np.float64), accumulator), "histogram", nan=nan
+    )
+    stride = parts if slots > 1 else 0
+    args = kernel_args(view.layout, (-bins, bins), size=width * partials, partials=partials, partial_stride=stride)
+    chunk_multiple = length if alone else 1
+    plan = plan_launch(
+        kernel, (X, LO, HI, SUMS, NONE), args, size, threads, chunk_multiple=chunk_multiple, status_mask=ALL_STATUS
+    )
+    plan = tiled(plan, view, (dtype,), chunk_multiple=chunk_multiple)
+    return HistogramReduction(plan, slots, parts, partials, width, accumulator)
 
 
 def empty(shape: tuple[int, ...], bins: int) -> Histogram:

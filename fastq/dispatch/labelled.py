@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastq.dispatch import cache
+from fastq.dispatch.operation import OPERATIONS
 from fastq.formats.granularity import as_granularity
 from fastq.requests.options import MinMaxOptions
 from fastq.results import QuantizedArray
@@ -17,7 +18,8 @@ def call(given: cache.Call) -> Any:
     """Make a call on the array in a DataArray, in memory or of dask, and label what it returns."""
     x, out, *numbers = given.operands
     result = given._replace(operands=(x.data, out, *map(_unlabelled, numbers))).made()
-    return LABELS[given.row.label](x, result, given.options) if given.row.label else result
+    label = OPERATIONS[given.operation].label
+    return LABELS[label](x, result, given.options) if label else result
 
 
 def _unlabelled(numbers: Any) -> Any:

@@ -15,7 +15,7 @@ from fastq.dispatch.planner import plan_elementwise, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extent_of
 from fastq.engine.runtime import result_pool
-from fastq.engine.runtime.cpython import keeps_value
+from fastq.engine.runtime.boundary import keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
 from fastq.formats.granularity import Granularity
 from fastq.requests.parameters import ParameterRules, Parameters
@@ -240,12 +240,12 @@ def checks_of(rules: ParameterRules, x: Array, out: Array | None, result_nbytes:
     return Checks(
         (nbytes_x, nbytes_out, scale.nbytes, zero_point.nbytes),
         scale.dtype,
-        rules.convention.signed_scale or qtype.codebook is not None,
+        rules.may_be_negative,
         zero_point.dtype,
-        (0, 0) if qtype.element else (qtype.qmin, qtype.qmax),
+        (qtype.qmin, qtype.qmax) if qtype.has_zero_point else (0, 0),
         (given.scale.dtype.type, given.zero_point.dtype.type),
         (low_x, low_out),
-        qtype.codebook is not None,
+        rules.may_be_zero,
     )
 
 
@@ -261,7 +261,7 @@ def pass_as_they_are(rules: ParameterRules, scale: Any, zero_point: Any, ready: 
         return zero.nbytes <= _KEPT_ZEROS
     if rules.convention.zero_point != "integer":
         return _passes(zero_point, zero, (float, np.float64))
-    checked = zero.itemsize == 1 or (qtype.fills_storage and not qtype.element)  # the driver reads bytes
+    checked = zero.itemsize == 1 or (qtype.fills_storage and qtype.has_zero_point)  # the driver reads bytes
     return checked and _passes(zero_point, zero, (int,))
 
 

@@ -55,6 +55,7 @@ OPERATIONS = {
     "choose_qparams": Operation("ranged", RangeOptions, ("x",), "", "ranged"),
     "qparams_of_ranges": Operation("ranged", RangeOptions, ("lo", "hi")),
     "minmax": Operation("reduction", MinMaxOptions, ("x",), "ranges", "ranged"),
+    "magnitudes": Operation("reduction", MinMaxOptions, ("x",), "ranges"),
     "histogram": Operation("histogram", HistogramOptions, ("x",)),
     "quantize_with_qparams": Operation(
         "elementwise", QuantizeOptions, label="codes", graph="given", function="quantize"

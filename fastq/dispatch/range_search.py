@@ -8,17 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.dispatch.planner import kernel_args, kernel_for, owned_units, with_tensor
+from fastq.dispatch.planner import kernel_args, kernel_for, owned_units, tiled_if_fits, with_tensor
 from fastq.dispatch.spec import OpSpec
-from fastq.dispatch.strides import NEVER, Layout, memory_of, memory_order
+from fastq.dispatch.strides import NEVER, Layout, StridedOperands, memory_of, memory_order
 from fastq.engine.runtime import threadpool
 from fastq.engine.runtime.driver import HI, LO, SCALE, SUMS, LaunchPlan, X, plan_launch, run
-from fastq.engine.runtime.tiling import Operand, in_tiles
 from fastq.formats.granularity import Granularity
 from fastq.formats.range_methods import MSERange
-from fastq.kernels.args import IN_TILE
 from fastq.kernels.body.range_search import MOST_ERROR, CandidateOperands, SearchOperands
-from fastq.kernels.build import element_type
 from fastq.kernels.traversal.runs import runs
 from fastq.system import tuning
 from fastq.system.arguments import native
@@ -89,12 +86,7 @@ class RangeSearch:
             size=candidates,
             chunk_multiple=unit,
         )
-        memory = memory_of(view)
-        if memory is None:
-            return plan
-        return in_tiles(
-            plan, view.shape, Operand(element_type(dtype).bitwidth, *memory), Operand(0), whole=unit, args=IN_TILE
-        )
+        return tiled_if_fits(plan, view.shape, StridedOperands(memory_of(view)), (dtype,), whole=unit)
 
     def __call__(self, x: Array, lo: Array, hi: Array, tensor_scale: float) -> tuple[Array, Array]:
         """Return the ends of the shrunk ranges in the type to compute in, of ranges in the caller's order."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,36 +13,63 @@ from numpy.typing import NDArray
 from fastq.dispatch.cache import BoundCall, Call
 from fastq.dispatch.launch import BoundLaunch, Execute, launcher, nothing
 from fastq.dispatch.planner import (
-    RangedPlan,
-    accumulator_of,
+    FEWEST,
+    bytes_of,
+    element_types,
+    kernel_args,
+    kernel_for,
+    outgrows_cache,
+    owned_units,
     plan_elementwise,
-    plan_parameters,
-    plan_ranged,
+    store_mode,
+    tiled_if_fits,
     with_tensor,
 )
 from fastq.dispatch.range_search import RangeSearch
-from fastq.dispatch.reduction import Extremes, NanParts
+from fastq.dispatch.reduction import Extremes, MinMaxReduction, NanParts, accumulator_of, plan_minmax
 from fastq.dispatch.refusal import refuse_range
-from fastq.dispatch.spec import OpSpec, spec_of
+from fastq.dispatch.spec import Arithmetic, OpSpec, spec_of
 from fastq.dispatch.strides import (
+    NO_LAYOUT,
+    NOT_STRIDED,
     Arrangement,
     Result,
+    View,
     arrange,
     arrange_packed,
     codes_result,
     extent_of,
-    is_plain,
-    memory_order,
     result_of,
 )
-from fastq.engine.runtime.driver import Checks, LaunchPlan, bind, never_fits, run
-from fastq.engine.runtime.float_mode import in_standard_mode
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.boundary import in_standard_mode
+from fastq.engine.runtime.driver import (
+    HI,
+    LO,
+    NONE,
+    SCALE,
+    VALUES,
+    ZERO,
+    Checks,
+    LaunchPlan,
+    bind,
+    never_fits,
+    plan_launch,
+    run,
+)
 from fastq.formats.floats import FLOAT_FORMATS, is_real
 from fastq.formats.granularity import ARRAY
+from fastq.kernels.body.convert import ElementOperands
+from fastq.kernels.build import element_type, is_wide
+from fastq.kernels.operands import RangeOperands
 from fastq.kernels.status import HAS_INFINITE_RANGE
+from fastq.kernels.traversal import columns
+from fastq.kernels.traversal.blocks import BLOCK_SIZES, blocks
+from fastq.kernels.traversal.runs import runs
 from fastq.requests.parameters import TENSOR_SCALES
 from fastq.requests.values import Request, by_range, dtype_of_fakes, shape_of_ranges
 from fastq.results import QParams, QuantizedArray, without_checks
+from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -101,7 +129,7 @@ def _bound(
         return _filled(request, spec, result, None, shape, BoundLaunch(refuse, nothing, nothing))
     arrangement = None if request.search is not None or result is None else _arrangement_of(x, target, request, spec)
     if result is not None and arrangement is not None:
-        ranged = _plan(spec, arrangement, x, target, result, one_pass=not _is_in_order(arrangement.turned(x)))
+        ranged = _plan(spec, arrangement, x, target, result, one_pass=not arrangement.is_in_order(x))
         if ranged is not None:
             launch = _launch_at_once(x, target, request, spec, result, ranged, arrangement, refuse)
             return _filled(request, spec, result, arrangement, arrangement.layout.shape, launch, ranged.begin)
@@ -239,9 +267,100 @@ def _plan(
     return plan_ranged(spec, arrangement.view(x, out, dst), native(x.dtype), dst, one_pass)
 
 
-def _is_in_order(x: Array) -> bool:
-    """Whether the elements of an array lie in memory in C order, if with gaps."""
-    return is_plain(x) or memory_order(x) == tuple(range(x.ndim))
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def plan_parameters(spec: OpSpec, accumulator: np.dtype[Any], count: int) -> LaunchPlan:
+    """Plan to turn so many ranges into scale and zero point."""
+    scheme = spec.range_scheme
+    kinds = RangeOperands(
+        accumulator, accumulator, spec.arithmetic.scale_format or scheme.scale_dtype, scheme.zero_point_dtype
+    )
+    loop = columns.many_ranges if count >= tuning.current().batched_blocks else columns.ranges
+    kernel = kernel_for(loop, kinds, "quantize", spec.arithmetic, range_scheme=scheme.name)
+    threads = threadpool.threads_for(count)
+    return plan_launch(kernel, (LO, HI, SCALE, ZERO, NONE), kernel_args(NO_LAYOUT, spec.code_range), count, threads)
+
+
+class RangedPlan(NamedTuple):
+    """A launch plan that takes parameters from ranges and quantizes, and the reduction of two passes."""
+
+    plan: LaunchPlan
+    reduction: MinMaxReduction | None
+
+    @property
+    def begin(self) -> Callable[[], tuple[Array, ...]]:
+        """What returns the last operands: minima and maxima, where there are two passes."""
+        return self.reduction.begin if self.reduction else tuple
+
+
+def plan_ranged(
+    spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], one_pass: bool = False
+) -> RangedPlan | None:
+    """Plan one pass if it can be, else two unless `one_pass`; None where Python has something to do between them."""
+    fused = _plan_fused(spec, view, src, dst, one_pass)
+    if fused is not None:
+        return RangedPlan(fused, None)
+    marks_blocks = spec.nan == "keep" and spec.arithmetic.scale_format is not None
+    if one_pass or marks_blocks:
+        return None
+    scheme = spec.range_scheme
+    second = plan_elementwise(spec.given, view, src, dst, scheme.scale_dtype, scheme.zero_point_dtype, backward=True)
+    reduction = plan_minmax(view, spec.nan, src)
+    ranges = plan_parameters(spec, reduction.dtype, math.prod(reduction.shape))
+    return RangedPlan(reduction.plan.then(ranges, second), reduction)
+
+
+def _compute_size(arithmetic: Arithmetic, kinds: ElementOperands) -> int:
+    """Return the bytes of a number of the type that a kernel computes in."""
+    if arithmetic.rule.compute:
+        return np.dtype(arithmetic.rule.compute).itemsize
+    if isinstance(kinds.scale, np.dtype):
+        return kinds.scale.itemsize
+    return 8 if is_wide(kinds[0]) else 4
+
+
+def _plan_fused(
+    spec: OpSpec, view: View, src: np.dtype[Any], dst: np.dtype[Any], refuse_rereads: bool
+) -> LaunchPlan | None:
+    """Plan one pass, rereads refused as in `in_tiles`; None where blocks leave the cache or are too few for threads."""
+    op, arithmetic, nan, scheme = spec.op, spec.arithmetic, spec.nan, spec.range_scheme
+    (shape, layout, memory), tuned = view, tuning.current()
+    size, parameters, owned = math.prod(shape), layout.parameters, layout.owned
+    threads = threadpool.threads_for(size)
+    kinds = element_types(spec, src, dst, scheme.scale_dtype, scheme.zero_point_dtype)
+    width = 1 if layout.inner == 1 else columns.COLUMN_BYTES // _compute_size(arithmetic, kinds)
+    few, large = threads > 1 and parameters < 4 * threads, layout.block * width > tuned.fused_block
+    # rows that fill no register are taken as one in two passes: 2**14 float32 in rows of 8 take 27 us in one pass, 7 in
+    # two; not fewer elements in all than half a row of such
+    narrow = layout.inner < width // columns.COLUMN_REGISTERS and layout.block * layout.inner >= FEWEST // 2
+    if few or large or narrow or not owned:
+        return None
+    row_bytes = layout.inner * element_type(kinds.src).bitwidth // 8
+    aliased = layout.block > tuned.aliased_rows and row_bytes % tuned.aliased_stride == 0
+    if layout.inner > 1 and (aliased or (layout.block > tuned.fused_rows and outgrows_cache(4 * bytes_of(size, src)))):
+        return None
+    options = {"nan": nan, "range_scheme": scheme.name}
+    if layout.inner > 1:
+        if memory != NOT_STRIDED:
+            return None
+        units = layout.outer * layout.blocks * -(-layout.inner // width)
+        kernel = kernel_for(columns.block_columns, kinds, op, arithmetic, **options)
+        args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
+        return plan_launch(kernel, VALUES, args, units, threads, size=layout.block * min(width, layout.inner))
+    batched = layout.block in BLOCK_SIZES and layout.length % layout.block == 0
+    if batched and parameters >= tuned.batched_blocks:
+        kernel = kernel_for(blocks, kinds, op, arithmetic, block=layout.block, **options)
+        args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2]))
+        plan = plan_launch(kernel, VALUES, args, parameters, threads, size=layout.block)
+        return tiled_if_fits(
+            plan, shape, memory, kinds[:2], unit=layout.block, whole=layout.block, refuse_rereads=refuse_rereads
+        )
+    kernel = kernel_for(runs, kinds, op, arithmetic, **options)
+    unit = owned_units(layout)
+    args = kernel_args(layout, spec.code_range, streaming=store_mode(size, *kinds[:2], layout, unit))
+    plan = plan_launch(kernel, VALUES, args, size, threads, chunk_multiple=unit)
+    return tiled_if_fits(plan, shape, memory, kinds[:2], whole=unit, refuse_rereads=refuse_rereads)
 
 
 # --- in steps ---------------------------------------------------------------------------------------------------------

@@ -1,20 +1,28 @@
-"""Resolve reductions to minima and maxima."""
+"""Resolve reductions to minima and maxima, of elements or of their magnitudes."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastq.dispatch.cache import BoundCall, Call
-from fastq.dispatch.planner import plan_minmax
+from fastq.dispatch.planner import bytes_of, kernel_args, kernel_for, loop_of, outgrows_cache, owned_units, tiled
 from fastq.dispatch.refusal import refuse_nan
-from fastq.dispatch.strides import Memory, StridedOperands, arrange, without_repeats
-from fastq.engine.runtime.driver import bind, run
+from fastq.dispatch.strides import NO_LAYOUT, Memory, StridedOperands, View, arrange, without_repeats
+from fastq.engine.runtime import threadpool
+from fastq.engine.runtime.driver import ALL_STATUS, HI, LO, NONE, LaunchPlan, X, bind, plan_launch, run
+from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
-from fastq.requests.values import ranges_of
+from fastq.kernels.body.magnitudes import MagnitudeOperands
+from fastq.kernels.body.min_max import MinMaxOperands, PartialOperands
+from fastq.kernels.status import HAS_NAN
+from fastq.kernels.traversal import columns
+from fastq.requests.values import as_real, ranges_of
+from fastq.system import tuning
 from fastq.system.arguments import native
 
 Array = NDArray[Any]
@@ -23,11 +31,30 @@ MinMax = tuple[Array, Array, int]  # minima, maxima and status
 
 def minmax(call: Call, x: Array) -> BoundCall:
     """Resolve `fastq.minmax`."""
+    return _extremes(call, x, MinMaxOperands)
+
+
+def magnitudes(call: Call, x: Array) -> BoundCall:
+    """Resolve the smallest magnitudes but 0 and the largest ones; where all elements are 0, so are both."""
+    as_real(x.dtype, "x")
+    of_numbers = _extremes(call, x, MagnitudeOperands)
+
+    def launch(x: Array, *_: object) -> tuple[Array, Array]:
+        lo, hi = of_numbers(x)
+        hi[hi < 0] = 0  # the largest of no numbers
+        lo[hi == 0] = 0
+        return lo, hi
+
+    return launch
+
+
+def _extremes(call: Call, x: Array, operands: type[Any]) -> BoundCall:
+    """Resolve a reduction to two numbers of each part, by the body of these operands."""
     where, dtype, nan = ranges_of(x.dtype, x.shape, call.options), native(x.dtype), call.options.nan
     if x.size == 0:
         new = functools.partial(np.empty, where.parameter_shape(x.shape), dtype)
         return lambda *operands: (new(), new())
-    reduce = Extremes(x, where, nan)
+    reduce = Extremes(x, where, nan, operands)
     as_they_are, arranged = reduce.dtype == dtype and reduce.arrangement.order is None, reduce.arrangement.from_kernel
 
     def launch(x: Array, *_: object) -> tuple[Array, Array]:
@@ -47,10 +74,10 @@ class Extremes:
     These are in the order and dtype of kernels.
     """
 
-    def __init__(self, x: Array, granularity: Granularity, nan: str) -> None:
+    def __init__(self, x: Array, granularity: Granularity, nan: str, operands: type[Any] = MinMaxOperands) -> None:
         x = x if granularity.block_size else without_repeats(x, granularity.kept)
         self.arrangement = arrange(x, None, granularity, reads=True)
-        self.plan = plan_minmax(self.arrangement.view_of_input(x), nan, native(x.dtype))
+        self.plan = plan_minmax(self.arrangement.view_of_input(x), nan, native(x.dtype), operands=operands)
         self.launch = bind(self.plan.plan)
 
     @property
@@ -79,3 +106,115 @@ class NanParts:
         lo, hi = self.plan.begin()
         run(self.plan.plan, x, None, None, None, None, lo, hi)
         return np.asarray(self.plan.end(hi) > 0)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+class MinMaxReduction(NamedTuple):
+    """A reduction to minima and maxima: partial results of `slots` threads, side by side, which are then merged.
+
+    Attributes
+    ----------
+    plan : LaunchPlan
+        All launches.
+    dtype : dtype
+        In which minima and maxima are held.
+    identities : tuple of ndarray or None
+        Minima and maxima of nothing, where they are few: to copy them is faster than to make them.
+    size : int
+        How many numbers of each kind the partial results have.
+    shape : tuple of int
+        Parts of the array that have a minimum and a maximum.
+    """
+
+    plan: LaunchPlan
+    dtype: np.dtype[Any]
+    identities: tuple[Array, Array] | None
+    size: int
+    shape: tuple[int, ...]
+
+    def begin(self) -> tuple[Array, Array]:
+        """Return minima and maxima of nothing."""
+        if self.identities is None:
+            return identities(self.dtype, self.size, self.shape)
+        lo, hi = self.identities
+        return lo.copy(), hi.copy()
+
+    def end(self, extremes: Array) -> Array:
+        """Return minima or maxima, one for each part."""
+        if extremes.shape == self.shape:
+            return extremes
+        return extremes[: math.prod(self.shape)].reshape(self.shape)
+
+
+def identities(dtype: np.dtype[Any], count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return so many identities of a minimum and of a maximum, in a shape if it has room for them."""
+    shape = shape if math.prod(shape) == count else (count,)
+    lo, hi = np.empty(shape, dtype), np.empty(shape, dtype)
+    most, least = _ends(dtype)
+    lo.fill(most)
+    hi.fill(least)
+    return lo, hi
+
+
+@functools.cache
+def _ends(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return the largest and the least number of a type; NumPy takes a microsecond to look up either."""
+    return (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(dtype).max, np.iinfo(dtype).min)
+
+
+def _threads_to_reduce(size: int) -> int:
+    return threadpool.threads_for(size // tuning.current().reduction_cost)
+
+
+def accumulator_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of minima and maxima in kernels."""
+    return np.dtype(np.float32) if dtype.name in FLOAT_FORMATS else dtype
+
+
+def plan_minmax(
+    view: View, nan: str, dtype: np.dtype[Any], copies_isnan: bool = False, operands: type[Any] = MinMaxOperands
+) -> MinMaxReduction:
+    """Plan the minima and maxima of the parts of an array, or of 1 where it is NaN and 0 elsewhere."""
+    layout, size = view.layout, math.prod(view.shape)
+    threads = _threads_to_reduce(size)
+    tuned = tuning.current()
+    accumulator = accumulator_of(dtype)
+    loop, count, owned = loop_of(layout, "minmax", dtype, accumulator), layout.parameters, owned_units(layout)
+    alone = layout.owned and size // owned >= 4 * threads  # each thread has blocks of its own
+    slots = 1 if alone or threads * count > tuned.merged_partials else threads
+    by_columns = slots < threads and layout.inner > tuned.merged_partials // threads and not alone and loop.repeat == 1
+    wide = by_columns and view.memory.x is None
+    function = columns.column_ranges if wide else loop.function
+    kernel = kernel_for(function, operands(dtype, accumulator, accumulator), "minmax")
+    stride, large = count if slots > 1 else 0, outgrows_cache(bytes_of(size, dtype))
+    args = kernel_args(layout, outgrows_cache=large, repeat=loop.repeat, partial_stride=stride)
+    units, chunk = (layout.inner, min(tuned.range_columns, -(-layout.inner // threads))) if wide else (size, 0)
+    if slots == 1 and not alone and not wide:
+        threads = 1
+    mask = ALL_STATUS if nan == "raise" else ~HAS_NAN
+    unit, chunk, together = size // units, chunk if threads > 1 else 0, owned if alone and threads > 1 else 1
+    reduce = plan_launch(
+        kernel,
+        (X, LO, HI, NONE, NONE),
+        args,
+        units,
+        threads,
+        size=unit,
+        chunk_multiple=together,
+        chunk=chunk,
+        status_mask=mask,
+    )
+    reduce = tiled(reduce, view, (dtype,), chunk_multiple=together, copies_isnan=copies_isnan)
+    merge = _plan_merge(accumulator, slots, count) if slots > 1 else None
+    plan = reduce.then(merge) if merge else reduce
+    few = identities(accumulator, slots * count, layout.shape) if slots * count <= tuned.narrow_row else None
+    return MinMaxReduction(plan, accumulator, few, slots * count, layout.shape)
+
+
+def _plan_merge(accumulator: np.dtype[Any], slots: int, count: int) -> LaunchPlan:
+    """Plan to merge the partial results of slots, so many minima and maxima each."""
+    kernel = kernel_for(columns.merge_partials, PartialOperands(accumulator, accumulator), "minmax")
+    args = kernel_args(NO_LAYOUT, partials=slots, partial_stride=count)
+    return plan_launch(kernel, (LO, HI, NONE, NONE, NONE), args, count, 1)

@@ -135,20 +135,22 @@ def _spec(
     half: HalfPrecision,
     by_range: bool,
 ) -> OpSpec:
-    rule, range_scheme = rule_of(coding, compute)._replace(half=half.operations), GIVEN
+    kept = coding.row.scale_dtype(compute)
+    rule, range_scheme = rule_of(coding, compute, kept)._replace(half=half.operations), GIVEN
     if by_range:
         ranged = range_rule_of(coding, qtype, symmetric)
         # codes of a scale that was rounded may lie beyond the ends, and have to be clamped
         rule = rule._replace(range=ranged._replace(half=half.scale, fits=ranged.fits and not half.scale))
-        range_scheme = _range_scheme(coding.row, qtype, symmetric, compute)
+        range_scheme = _range_scheme(coding.row, qtype, symmetric, kept)
     return OpSpec(op, Arithmetic(rule, *_storages(qtype, saturate)), coding.codes, nan, range_scheme)
 
 
-def _range_scheme(row: Convention, qtype: QType, symmetric: bool, compute: np.dtype[Any]) -> RangeScheme:
+def _range_scheme(row: Convention, qtype: QType, symmetric: bool, scale: np.dtype[Any]) -> RangeScheme:
+    """Return how parameters are taken from ranges; `scale` is the dtype of scales that no format prescribes."""
     name = _SCHEMES.get(qtype.scale_element) or ("symmetric" if symmetric else "asymmetric")
     byte = np.dtype(np.uint8)
-    scale_dtype = byte if qtype.scale_element else row.scale_dtype(compute)
-    return RangeScheme(name, scale_dtype, byte if qtype.element else row.zero_point_dtype(qtype, compute))
+    zero_point = byte if qtype.element else row.zero_point_dtype(qtype, scale)
+    return RangeScheme(name, byte if qtype.scale_element else scale, zero_point)
 
 
 def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, StorageFormat | None]:
@@ -166,8 +168,8 @@ def _storages(qtype: QType, saturate: bool) -> tuple[StorageFormat | None, Stora
     return codes, scales
 
 
-def rule_of(coding: Coding, compute: np.dtype[Any]) -> Rule:
-    """Return the arithmetic of a convention with given parameters."""
+def rule_of(coding: Coding, compute: np.dtype[Any], scale: np.dtype[Any]) -> Rule:
+    """Return the arithmetic of a convention with given parameters, the scales of a dtype."""
     row = coding.row
     zero = "offset" if row.zero_point == "offset" else "inside" if row.zero_point_inside else "code"
     return Rule(
@@ -178,7 +180,7 @@ def rule_of(coding: Coding, compute: np.dtype[Any]) -> Rule:
         lowest=row.offset_code == "lowest" and zero == "offset",
         middle=row.decode == "middle",
         signed=row.signed_scale,
-        compute="" if row.scale_dtype(compute) == compute else compute.name,
+        compute="" if scale == compute else compute.name,
     )
 
 

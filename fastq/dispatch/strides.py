@@ -63,6 +63,9 @@ class Layout:
         return self.kept == self.outer
 
 
+NO_LAYOUT = Layout(1, 1, 1, 1, 1, 1, 1, ())
+
+
 @functools.lru_cache(4096)
 def make_layout(shape: tuple[int, ...], granularity: Granularity) -> Layout | None:
     """Return the layout of a C-contiguous array that has elements; None where no such view exists.
@@ -230,6 +233,11 @@ class Arrangement(NamedTuple):
         """Return an array with its axes in the order of this view."""
         return x if self.order is None else x.transpose(self.order)
 
+    def is_in_order(self, x: Array) -> bool:
+        """Whether the elements of an array lie in memory in the order of this view, if with gaps."""
+        seen = self.turned(x)
+        return is_plain(seen) or memory_order(seen) == tuple(range(x.ndim))
+
     def view(self, x: Array, out: Array | None, dtype: np.dtype[Any], reads: bool = False) -> View:
         """Return how kernels see a source, and a result of a dtype, to be made in the memory order of x without out.
 
@@ -308,11 +316,12 @@ def arrange(
     scale_order : tuple of int, optional
         Axes of contiguous given scales, slowest first.
     """
-    natural, in_c_order = tuple(range(x.ndim)), make_layout(x.shape, granularity)
-    kept = granularity.axes or ()
+    in_c_order = make_layout(x.shape, granularity)
+    if in_c_order is not None and is_plain(x) and is_plain(out):
+        return Arrangement(None, is_plain_out(out), in_c_order, x.shape)
+    natural, kept, arrangement = tuple(range(x.ndim)), granularity.kept, None
     leads = out is None or (given and x.itemsize > out.itemsize and _has_long_rows(x))
-    in_memory = natural if is_plain(x) and is_plain(out) else memory_order(x if out is None or leads else out, reads)
-    arrangement = None
+    in_memory = memory_order(x if out is None or leads else out, reads)
     for order in (in_memory, natural, tuple(sorted(natural, key=lambda axis: axis not in kept))):
         direct = is_plain(x.transpose(order)) and (out is None or is_plain_out(out.transpose(order)))
         arrangement = _arranged(x.shape, granularity, order, direct)

@@ -66,6 +66,11 @@ class LayerScheme:
     format: str
     activations: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def in_groups(self) -> bool:
+        """Whether weights are integers in groups, which have a choice of sizes and zero points."""
+        return self.weights.kind == "int" and self.weights.strategy == "group"
+
     def config(self, targets: list[str]) -> dict[str, Any]:
         """Return the config group of config.json."""
         group = {"targets": targets, "format": self.format, "weights": self.weights.config()}
@@ -74,7 +79,7 @@ class LayerScheme:
     def with_options(self, group_size: int | None, symmetric: bool | None) -> LayerScheme:
         """Return the scheme with groups of another size, or with zero points; ValueError if it has no such choice."""
         weights = self.weights
-        if group_size is not None and not (weights.kind == "int" and weights.strategy == "group"):
+        if group_size is not None and not self.in_groups:
             raise ValueError(f"group_size is for integers in groups; {self.name} has {weights}")
         if symmetric is False and (weights.kind != "int" or self.format != WORDS):
             raise ValueError(f"{self.name} has no zero points: symmetric must be true")

@@ -239,13 +239,7 @@ class Convention:
         return replace(self, variants=(), **{name: value for when, name, value in self.variants if when in holds})
 
     def check(self, qtype: QType, symmetric: bool, part: str) -> Coding:
-        """Return a format as the system uses it, if it has that and the scheme, and uses two codes or more of it.
-
-        Raises
-        ------
-        ValueError
-            If not, naming what it has.
-        """
+        """Return a format as the system uses it, if it has that and the scheme, and uses two codes or more of it."""
         scheme = "symmetric" if symmetric else "asymmetric"
         if scheme not in self.schemes:
             raise ValueError(f"symmetric must be {not symmetric}: convention {self.name!r} has no {scheme} scheme")
@@ -256,13 +250,7 @@ class Convention:
         return coding
 
     def check_format(self, qtype: QType) -> None:
-        """Pass if the system has the format.
-
-        Raises
-        ------
-        ValueError
-            If not, naming those it has.
-        """
+        """Pass if the system has the format."""
         named = qtype.name in self.formats
         if (qtype.element or qtype.block_size) and not named and self.name != DEFAULT:
             known = [DEFAULT, *(row.name for row in _ROWS if qtype.name in row.formats)]
@@ -503,13 +491,7 @@ def coding_of(convention: Convention, qtype: QType, symmetric: bool, kind: str) 
 
 
 def as_convention(convention: str | Convention) -> Convention:
-    """Return the Convention that a name stands for, or the one given.
-
-    Raises
-    ------
-    ValueError
-        If it is no name of the table.
-    """
+    """Return the Convention that a name stands for, or the one given."""
     try:
         return CONVENTIONS[cast(str, convention)]
     except Exception:  # of a row, of a name that is none, and of what has no hash

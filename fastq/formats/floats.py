@@ -82,13 +82,7 @@ class FloatFormat:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy dtype of arrays of this format, one element in one or two bytes.
-
-        Raises
-        ------
-        ModuleNotFoundError
-            If it is a dtype of ml_dtypes, which is not installed.
-        """
+        """NumPy dtype of arrays of this format, one element in one or two bytes."""
         if self.name == "float16":
             return np.dtype(np.float16)
         try:

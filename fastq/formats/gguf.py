@@ -135,6 +135,11 @@ class BlockFormat:
         """Whether the importance of columns changes the blocks."""
         return True
 
+    @property
+    def group(self) -> int:
+        """Neighbours for which ggml stores zeros if the importance of all of them is 0; 0 where it never does."""
+        return self.sub
+
     def searches(self, weighted: bool) -> bool:
         """Whether scales are searched for, by sums that must not overflow."""
         return self.weighted
@@ -166,6 +171,11 @@ class ScaledFormat(BlockFormat):
         """Whether the importance of columns changes the blocks."""
         return self.extent != "magnitude"
 
+    @property
+    def group(self) -> int:
+        """As in all formats; a range without importance is that of the values."""
+        return 0 if self.has_minimum else self.sub
+
     def searches(self, weighted: bool) -> bool:
         """Whether scales are searched for, by sums that must not overflow."""
         return weighted
@@ -191,6 +201,11 @@ class SuperFormat(BlockFormat):
     """
 
     candidates: Candidates | None = None
+
+    @property
+    def group(self) -> int:
+        """As in all formats; where sub-blocks have ranges only the unit of their scales needs importance."""
+        return self.size if self.has_minimum else self.sub
 
     @property
     def steps(self) -> int:
@@ -337,15 +352,7 @@ _BY_NUMBER = {row.number: row for row in BLOCK_FORMATS.values()}
 
 
 def as_block_format(qtype: object) -> BlockFormat:
-    """Return the row that a name or a number, which members of gguf.GGMLQuantizationType are, stands for.
-
-    Raises
-    ------
-    TypeError
-        If qtype is neither a string nor an integer.
-    ValueError
-        If it stands for none of the formats.
-    """
+    """Return the row that a name or a number, which members of gguf.GGMLQuantizationType are, stands for."""
     if issubclass(type(qtype), str):
         found = BLOCK_FORMATS.get(as_str(qtype, "qtype"))
     else:

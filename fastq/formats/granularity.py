@@ -39,7 +39,7 @@ class Granularity(NamedTuple):
 
     def parameter_axes(self, ndim: int) -> tuple[int, ...]:
         """Return the axes of an array that its parameters have too."""
-        return tuple(range(ndim)) if self.block_size else self.kept
+        return tuple(range(ndim)) if self.block_size else self.axes or ()
 
     def parameter_shape(self, shape: Shape) -> Shape:
         """Return the shape of scale and zero point, for an array of a shape."""

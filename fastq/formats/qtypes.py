@@ -57,8 +57,8 @@ class QType:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 1 <= self.bits <= 16:
-            raise ValueError(f"bits must be from 1 to 16, not {self.bits}")
+        if not (1 <= self.bits <= 16 or self.bits == 32):
+            raise ValueError(f"bits must be from 1 to 16, or 32, not {self.bits}")
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -101,6 +101,11 @@ class QType:
         return np.dtype(self.container or f"{'int' if self.signed else 'uint'}{max(self.bits, 8)}")
 
     @cached_property
+    def has_zero_point(self) -> bool:
+        """Whether zero points may be others than 0."""
+        return not self.element and self.bits <= 16
+
+    @cached_property
     def packed(self) -> bool:
         """Whether several codes share a byte in ``QuantizedArray.codes``."""
         return self.bits < 8 and not self.container
@@ -116,15 +121,7 @@ class QType:
         return not self.packed and not self.container
 
     def with_bits(self, bits: int) -> QType:
-        """Return the format of codes of so many bits in the storage of this one.
-
-        Raises
-        ------
-        TypeError
-            If bits is not an integer, or codes of this format are packed or floats.
-        ValueError
-            If it is not from 2 to the width of this format.
-        """
+        """Return the format of codes of so many bits in the storage of this one."""
         bits = as_int(bits, "bits")
         if self.packed or self.element or self.block_size or self.container:
             raise TypeError(f"bits needs dtype to be int8, uint8, int16 or uint16, not {self}")
@@ -170,6 +167,9 @@ _MICROSCALING = [
     QType("nvfp4", 4, element="float4_e2m1fn", block_size=16, scale_element=_E4M3),
 ]
 
+# sums of products of codes, as biases are: no values become such codes, but ONNX's DequantizeLinear takes them
+SUMS = QType("int32", 32)
+
 _TABLES = [QType(name, row.bits, element=name) for name, row in CODEBOOKS.items()]
 
 QTYPES = {row.name: row for row in (*_integers(), *_floats(), *_TABLES, *_MICROSCALING)}
@@ -177,6 +177,7 @@ _DERIVED = [
     "float_format",
     "codebook",
     "has_tensor_scale",
+    "has_zero_point",
     "format",
     "packed",
     "fills_storage",
@@ -226,13 +227,7 @@ _KNOWN |= {
 
 
 def as_qtype(dtype: object, name: str = "dtype") -> QType:
-    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for; `name` is the argument's.
-
-    Raises
-    ------
-    TypeError
-        If it is not one of the code formats.
-    """
+    """Return the QType that a name, a QType or a NumPy / ml_dtypes dtype stands for; `name` is the argument's."""
     try:
         return _KNOWN[dtype]
     except Exception:  # of what has no hash, or can't be compared
@@ -251,6 +246,15 @@ def _in_bits_of_a_row(qtype: QType) -> bool:
     """Whether this is what `with_bits` makes of a row."""
     row = QTYPES.get(qtype.container)
     return row is not None and 2 <= qtype.bits < row.bits and row.fills_storage and row.with_bits(qtype.bits) == qtype
+
+
+# what scales must be, by whether they may be negative and whether they may be 0
+WANTED_SCALES = {
+    (False, False): "positive and finite",
+    (False, True): "finite and not negative",
+    (True, False): "finite and not zero",
+    (True, True): "finite",
+}
 
 
 # --- in which shape and dtype codes are stored ------------------------------------------------------------------------
@@ -274,13 +278,7 @@ def stored_as(shape: tuple[int, ...], qtype: QType) -> tuple[tuple[int, ...], np
 
 
 def check_stored_codes(codes: NDArray[Any], qtype: QType, shape: tuple[int, ...]) -> None:
-    """Raise an error unless codes have the shape and dtype in which a format stores those of an array of some shape.
-
-    Raises
-    ------
-    ValueError
-        If not, naming both.
-    """
+    """Raise an error unless codes have the shape and dtype in which a format stores those of an array of some shape."""
     wanted, storage = stored_as(shape, qtype)
     if codes.shape != wanted or native(codes.dtype) != storage:
         raise ValueError(

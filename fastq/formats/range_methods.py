@@ -71,13 +71,7 @@ METHODS = tuple(_METHODS)
 
 
 def as_range_method(method: object) -> MSERange | None:
-    """Return the search that an option `range` stands for, None for all of the range.
-
-    Raises
-    ------
-    ValueError
-        If it is no name of a method and no `MSERange`.
-    """
+    """Return the search that an option `range` stands for, None for all of the range."""
     try:
         return _METHODS[cast(str, method)]
     except Exception:  # of what is no name, or has no hash

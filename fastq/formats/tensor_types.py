@@ -20,7 +20,7 @@ class TensorType:
     name, number : str, int
         Name and value in ggml's enumeration of types.
     block : int
-        Values in a block; 1 for plain numbers.
+        Values in a block; 1 for plain numbers, 0 if nothing but the number is known.
     nbytes : int
         Bytes of a block.
     """
@@ -31,9 +31,9 @@ class TensorType:
     nbytes: int
 
     @property
-    def bits(self) -> float:
-        """Bits a value."""
-        return 8 * self.nbytes / self.block
+    def bits(self) -> float | None:
+        """Bits a value, if they are known."""
+        return 8 * self.nbytes / self.block if self.block else None
 
     @property
     def is_float(self) -> bool:
@@ -41,8 +41,8 @@ class TensorType:
         return self.name in FLOATS
 
     def size_of(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes of a tensor whose rows are whole blocks."""
-        return math.prod(shape) // self.block * self.nbytes
+        """Return the bytes of a tensor whose rows are whole blocks; 0 if they are not known."""
+        return math.prod(shape) // self.block * self.nbytes if self.block else 0
 
     def __str__(self) -> str:
         return self.name
@@ -86,6 +86,12 @@ TENSOR_TYPES = {
         TensorType("MXFP4", 39, 32, 17),
         TensorType("NVFP4", 40, 64, 36),
         TensorType("Q1_0", 41, 128, 18),
+        TensorType("Q2_0", 42, 64, 18),
     )
 }
-BY_NUMBER = {row.number: row for row in TENSOR_TYPES.values()}
+_BY_NUMBER = {row.number: row for row in TENSOR_TYPES.values()}
+
+
+def type_of_number(number: int) -> TensorType:
+    """Return the type of a number, which is its name where it is none of the table."""
+    return _BY_NUMBER.get(number) or TensorType(f"type {number}", number, 0, 0)

@@ -1,4 +1,4 @@
-"""Quantized models: .npy, .safetensors and GGUF files, and model directories, read and written tensor by tensor."""
+"""Quantized models: files of NumPy, safetensors and GGUF, and model directories, read and written tensor by tensor."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,13 +7,20 @@ from fastq.system import lazy
 if TYPE_CHECKING:
     from fastq.io.checkpoints.reading import Checkpoint, open_checkpoint
     from fastq.io.checkpoints.saving import save_checkpoint
+    from fastq.io.loading import Tensors
 
-__all__ = ["Checkpoint", "open_checkpoint", "save_checkpoint"]
+# the module of each public name
+_HOMES = {
+    "Checkpoint": "checkpoints.reading",
+    "Tensors": "loading",
+    "open_checkpoint": "checkpoints.reading",
+    "save_checkpoint": "checkpoints.saving",
+}
+__all__ = ["Checkpoint", "Tensors", "open_checkpoint", "save_checkpoint"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: what reads files needs safetensors."""
     if name not in __all__:
         raise AttributeError(f"module 'fastq.io' has no attribute {name!r}")
-    home = "saving" if name == "save_checkpoint" else "reading"
-    return getattr(lazy.module(f"fastq.io.checkpoints.{home}"), name)
+    return getattr(lazy.module(f"fastq.io.{_HOMES[name]}"), name)

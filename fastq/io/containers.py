@@ -1,4 +1,4 @@
-"""Tensors in .npy and .safetensors files: read one at a time through a memory map, written one at a time.
+"""Tensors in .npy, .npz and .safetensors files: read one at a time, through a memory map where there is one.
 
 The safetensors library checks a file's header, but it can't load float8 into NumPy, and it writes only what is all in
 memory; so the bytes are read and written here.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import IO, Any, BinaryIO, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +55,7 @@ def spec_of(name: str, dtype: str, shape: tuple[int, ...]) -> TensorSpec:
 class TensorSource(Protocol):
     """A file of tensors."""
 
+    path: Path
     tensors: dict[str, TensorSpec]  # in the order of the file
     metadata: dict[str, str]  # the file's own
 
@@ -72,10 +75,12 @@ class NpySource:
     """The array of a .npy file, named for the file."""
 
     def __init__(self, path: Path) -> None:
-        self._array = _mapped_npy(path)
+        with path.open("rb") as file:
+            header = _npy_header(file, path.stat().st_size)
+            start = file.tell()
+        self.path, self._array = path, header.mapped(path, start)
         name = name_of(path)
-        dtype = safetensors_dtype(self._array.dtype) or str(self._array.dtype)
-        self.tensors = {name: TensorSpec(name, dtype, self._array.shape, self._array.nbytes)}
+        self.tensors = {name: header.spec(name)}
         self.metadata: dict[str, str] = {}
 
     def load(self, name: str) -> Array:
@@ -85,6 +90,35 @@ class NpySource:
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return its bytes in C order."""
         return bytes_of(self._array)
+
+
+class NpzSource:
+    """The arrays of a .npz file, each read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.tensors = path, dict[str, TensorSpec]()
+        self.metadata: dict[str, str] = {}
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                if name in self.tensors or name == member.filename:
+                    held = "no array" if name == member.filename else "there twice"
+                    raise ValueError(f"its member {member.filename!r} is {held}")
+                with archive.open(member) as file:
+                    self.tensors[name] = _npy_header(file, member.file_size).spec(name)
+
+    def load(self, name: str) -> Array:
+        """Return an array, in the byte and memory order of the file."""
+        try:
+            with zipfile.ZipFile(self.path) as archive, archive.open(f"{name}.npy") as file:
+                header = _npy_header(file, archive.getinfo(f"{name}.npy").file_size)
+                return np.ndarray(header.shape, header.dtype, file.read(header.nbytes), order=header.order)
+        except (*DAMAGED, TypeError) as error:  # TypeError: of an array whose bytes are too few
+            raise ValueError(f"array {name!r} of {self.path.name} can't be read: {reason(error)}") from error
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return its bytes in C order."""
+        return bytes_of(self.load(name))
 
 
 class SafetensorsSource:
@@ -100,7 +134,7 @@ class SafetensorsSource:
         entries = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
         self.tensors = {name: _spec(name, entry) for name, entry in entries}
         self._starts = {name: 8 + length + entry["data_offsets"][0] for name, entry in entries}
-        self._path = path
+        self.path = path
 
     def load(self, name: str) -> Array:
         """Return a tensor of one of the dtypes known here, mapped."""
@@ -112,55 +146,74 @@ class SafetensorsSource:
         nbytes = self.tensors[name].nbytes
         if not nbytes:
             return np.empty(0, np.uint8)
-        return np.asarray(np.memmap(self._path, np.uint8, "r", self._starts[name], (nbytes,)))
+        return np.asarray(np.memmap(self.path, np.uint8, "r", self._starts[name], (nbytes,)))
 
     def read_ahead(self, name: str) -> None:
         """Let the system begin to read a tensor from disk, where it can."""
         if hasattr(os, "posix_fadvise"):
-            with self._path.open("rb") as file:
+            with self.path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), self._starts[name], self.tensors[name].nbytes, os.POSIX_FADV_WILLNEED)
 
 
+SOURCES: dict[str, Callable[[Path], TensorSource]] = {
+    ".npy": NpySource,
+    ".npz": NpzSource,
+    ".safetensors": SafetensorsSource,
+}
+DAMAGED = SafetensorError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError
+
+
 def open_source(path: Path) -> TensorSource:
-    """Return the tensors of the .npy or .safetensors file at `path`.
+    """Return the tensors of the file at `path`; one of a suffix that `SOURCES` lacks is read as .safetensors.
 
     ValueError if the file is damaged, or is a pipe or a device.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
     try:
-        return NpySource(path) if path.suffix == ".npy" else SafetensorsSource(path)
-    except (SafetensorError, ValueError, EOFError) as error:
+        return SOURCES.get(path.suffix, SafetensorsSource)(path)
+    except DAMAGED as error:
         raise ValueError(f"{path.name} is not a readable {path.suffix} file: {reason(error)}") from error
 
 
-def _mapped_npy(path: Path) -> Array:
-    """Map the array of a .npy file, read-only; what its header promises is checked before memory is mapped."""
-    with path.open("rb") as file:
-        shape, fortran_order, dtype = _npy_header(file)
-        start, end = file.tell(), file.seek(0, os.SEEK_END)
+class NpyHeader(NamedTuple):
+    """What a .npy file, or a member of a .npz file, says of its array; it was checked before memory is taken."""
+
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    dtype: np.dtype[Any]
+    nbytes: int
+
+    def spec(self, name: str) -> TensorSpec:
+        """Return the array as a tensor."""
+        return TensorSpec(name, safetensors_dtype(self.dtype) or str(self.dtype), self.shape, self.nbytes)
+
+    def mapped(self, path: Path, start: int) -> Array:
+        """Return the elements that begin somewhere in a file, read-only and mapped."""
+        if not self.nbytes:
+            return np.empty(self.shape, self.dtype)
+        return np.asarray(np.memmap(path, self.dtype, "r", start, self.shape, self.order))
+
+
+def _npy_header(file: IO[bytes], size: int) -> NpyHeader:
+    """Read the header of the array in `size` bytes; ValueError if no array has it, or they are too few."""
+    version = np.lib.format.read_magic(file)
+    if version not in NPY_HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not for arrays of numbers")
+    try:
+        shape, fortran_order, dtype = NPY_HEADERS[version](file)
+    except Exception as error:  # tokenize.TokenError, RecursionError, IndexError, ...: NumPy evaluates the header
+        raise ValueError(f"its header makes no sense: {error}") from error
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are not unpickled")
     if any(type(n) is not int or n < 0 for n in shape):
         raise ValueError(f"its shape {shape} must be integers of 0 or more")
     if math.prod(n for n in shape if n) * dtype.itemsize > np.iinfo(np.intp).max:
         raise ValueError(f"{dtype} of shape {shape} is more than memory can hold")
-    nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes > end - start:
-        raise ValueError(f"{dtype} of shape {shape} takes {nbytes:,} bytes, and it has {end - start:,}")
-    if not nbytes:
-        return np.empty(shape, dtype)
-    return np.asarray(np.memmap(path, dtype, "r", start, shape, "F" if fortran_order else "C"))
-
-
-def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    if version not in NPY_HEADERS:
-        raise ValueError(f"version {version[0]}.{version[1]} of the format is not for arrays of numbers")
-    try:
-        return NPY_HEADERS[version](file)
-    except Exception as error:  # tokenize.TokenError, RecursionError, IndexError, ...: NumPy evaluates the header
-        raise ValueError(f"its header makes no sense: {error}") from error
+    nbytes, left = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if nbytes > left:
+        raise ValueError(f"{dtype} of shape {shape} takes {nbytes:,} bytes, and it has {left:,}")
+    return NpyHeader(shape, "F" if fortran_order else "C", dtype, nbytes)
 
 
 def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:

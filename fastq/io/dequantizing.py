@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from fastq.io.containers import Header, TensorSource, TensorSpec, spec_of
-from fastq.io.pipeline import Piece, Progress, Task, copied, failures, write_file
-from fastq.io.records import KEY, Record, decoded, from_metadata, stored_specs
+from fastq.io.pipeline import Piece, Progress, Task, copied, write_file
+from fastq.io.records import KEY
+from fastq.io.tensors import OF_MODEL, Tensor, is_shard, tensors_in
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array, numpy_dtype
 
@@ -18,53 +19,51 @@ LARGEST = {"F16": float.fromhex("0x1.ffcp15"), "BF16": float.fromhex("0x1.fep127
 def dequantize_file(source: TensorSource, out: Path, *, progress: Progress) -> int:
     """Write what `source` was quantized from to `out`, .safetensors or if it is one tensor .npy; return how many.
 
-    ValueError if `source` is not what `quantize_file` wrote, or doesn't fit a .npy file; after any error `out` is as it
+    ValueError if nothing in it is quantized by fastq, or it doesn't fit a .npy file; after any error `out` is as it
     was.
     """
-    records = from_metadata(source.metadata)
-    stored = {spec.name for name, record in records.items() for spec in _present_specs(source, name, record)}
-    left = [spec for name, spec in source.tensors.items() if name not in stored]
+    if is_shard(source):
+        raise ValueError(f"it is of a quantized model; {OF_MODEL.format(source.path.parent)}")
+    if KEY not in source.metadata:
+        raise ValueError(f"holds nothing that fastq quantized (no {KEY!r} in its metadata)")
+    tensors = list(tensors_in(source))
     if out.suffix == ".npy":
-        _write_npy(source, out, records, left)
-        return len(records)
-    restored = [spec_of(name, record.original_dtype, record.shape) for name, record in records.items()]
-    header = Header([*left, *restored], {key: value for key, value in source.metadata.items() if key != KEY})
-    tasks = [*(copied(spec, source.raw) for spec in left), *(_task(source, *each) for each in records.items())]
-    write_file(out, header, ([task] for task in tasks), progress)
-    return len(records)
+        _write_npy(out, tensors)
+    else:
+        specs = [_spec(tensor, source) for tensor in tensors]
+        header = Header(specs, {key: value for key, value in source.metadata.items() if key != KEY})
+        write_file(out, header, ([_task(tensor, source)] for tensor in tensors), progress)
+    return sum(tensor.is_quantized for tensor in tensors)
 
 
-def _present_specs(source: TensorSource, name: str, record: Record) -> list[TensorSpec]:
-    """Return what is stored for a tensor; ValueError unless the file holds exactly that."""
-    specs = stored_specs(name, record)
-    for spec in specs:
-        if source.tensors.get(spec.name) != spec:
-            raise ValueError(f"{spec.name!r} should be {spec.dtype} of shape {spec.shape}, by its {KEY!r} metadata")
-    return specs
+def _spec(tensor: Tensor, source: TensorSource) -> TensorSpec:
+    if not tensor.is_quantized:
+        return source.tensors[tensor.name]
+    return spec_of(tensor.name, tensor.original, tensor.shape)
 
 
-def _write_npy(source: TensorSource, out: Path, records: dict[str, Record], left: list[TensorSpec]) -> None:
-    if len(records) != 1 or left:
-        raise ValueError(f"a .npy file holds one array, not {len(records) + len(left)}; write .safetensors")
-    ((name, record),) = records.items()
-    if record.original_dtype == "BF16":
+def _write_npy(out: Path, tensors: list[Tensor]) -> None:
+    if len(tensors) != 1 or not tensors[0].is_quantized:
+        raise ValueError(f"a .npy file holds one array, not {len(tensors)}; write .safetensors")
+    (tensor,) = tensors
+    if tensor.original == "BF16":
         raise ValueError("a .npy file can't hold bfloat16; write .safetensors")
     with replacing(out) as file:
-        values = _restored(source, name, record)
+        values = _restored(tensor)
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
         file.write(values.data)  # NumPy's own way to write them says of a full disk how many were written
 
 
-def _task(source: TensorSource, name: str, record: Record) -> Task:
-    nbytes = sum(spec.nbytes for spec in stored_specs(name, record))
-    work = [lambda: Piece({name: _restored(source, name, record)}, nbytes)]
-    return Task(name, record.shape, nbytes, record.original_dtype, work)
+def _task(tensor: Tensor, source: TensorSource) -> Task:
+    if not tensor.is_quantized:
+        return copied(source.tensors[tensor.name], source.raw)
+    work = [lambda: Piece({tensor.name: _restored(tensor)}, tensor.nbytes)]
+    return Task(tensor.name, tensor.shape, tensor.nbytes, tensor.original, work, tensor.scheme)
 
 
-def _restored(source: TensorSource, name: str, record: Record) -> Array:
+def _restored(tensor: Tensor) -> Array:
     """Return the values of a tensor in its original dtype: halves saturate where rounding steps beyond them."""
-    with failures(lambda error: f"tensor {name!r} can't be dequantized: {error}"):
-        values: Array = decoded(name, record, source.load).dequantize()
-    if (largest := LARGEST.get(record.original_dtype)) is not None:
+    values = tensor.values()
+    if (largest := LARGEST.get(tensor.original)) is not None:
         values = np.clip(values, -largest, largest)
-    return values.astype(numpy_dtype(record.original_dtype), copy=False)
+    return values.astype(numpy_dtype(tensor.original), copy=False)

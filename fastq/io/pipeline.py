@@ -6,9 +6,11 @@ and returns what is stored for them. Here they are run, written and measured, wi
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ import numpy as np
 
 import fastq
 from fastq.io.containers import Header, SafetensorsWriter, TensorSpec
-from fastq.results import QuantizedArray
+from fastq.results import Comparison, QuantizedArray
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
@@ -49,7 +51,11 @@ class Errors(NamedTuple):
 
 def errors_of(values: Array, approximation: Array | QuantizedArray) -> Errors:
     """Measure what values became."""
-    measured = fastq.compare(values, approximation)
+    return sums_of(fastq.compare(values, approximation), values)
+
+
+def sums_of(measured: Comparison, values: Array) -> Errors:
+    """Return the sums behind what was measured of values."""
     noise = measured.mse * values.size
     if not noise:
         return Errors(0.0, float(np.square(values, dtype=np.float64).sum()), measured.max_abs_error)
@@ -69,6 +75,7 @@ class Converted:
     errors: Errors | None = None  # none where nothing was measured
     weighted: bool = False  # whether an importance matrix was used
     size: int = 0
+    remark: str = ""  # what was done to its values that is no quantization
 
     @property
     def sqnr_db(self) -> float | None:
@@ -81,14 +88,32 @@ class Converted:
         return None if self.errors is None else self.errors.largest
 
 
-def total_of(rows: list[Converted]) -> Converted:
+def total_of(rows: Sequence[Converted]) -> Converted:
     """Return the line of sums, and of the largest error."""
     errors = None
     for row in rows:
         if row.errors is not None:
             errors = row.errors if errors is None else errors.with_more(row.errors)
     before, after, size = (sum(getattr(row, name) for row in rows) for name in ("before", "after", "size"))
-    return Converted(f"{len(rows)} tensors", None, before, after, "", "total", errors, size=size)
+    return Converted(count_text(len(rows), "tensor"), None, before, after, "", "total", errors, size=size)
+
+
+def count_text(number: int, noun: str) -> str:
+    """Return a number with its noun, which has an s but after 1."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def nearest(pattern: str, names: Iterable[str]) -> str:
+    """Return, for an error, the names that a pattern may have meant: those that have its text in them, or are alike."""
+    names, plain = list(names), re.sub(r"^re:|[*?^$\\\[\]]|\.\*", "", pattern).strip(".")
+    found = [name for name in names if plain and plain in name][:3] or difflib.get_close_matches(plain, names, 3, 0.4)
+    return f"; nearest are {', '.join(found)}" if found else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a choice: a, b or c."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 class Piece(NamedTuple):
@@ -97,6 +122,7 @@ class Piece(NamedTuple):
     stored: dict[str, Array]
     nbytes: int
     errors: Errors | None = None
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,14 +172,15 @@ def run(tasks: Iterable[list[Task]], out: Output, progress: Progress, *, in_para
 
 
 def _written(task: Task, pieces: Iterable[Piece], out: Output, progress: Progress) -> Converted:
-    errors, after = None, 0
+    errors, after, remark = None, 0, ""
     for piece in pieces:
+        remark = remark or piece.remark
         after += sum(out.append(name, rows) for name, rows in piece.stored.items())
         if piece.errors is not None:
             errors = piece.errors if errors is None else errors.with_more(piece.errors)
         progress(piece.nbytes, 0)
     about = task.before, after, task.source, task.target
-    return Converted(task.name, task.shape, *about, errors, task.weighted, math.prod(task.shape))
+    return Converted(task.name, task.shape, *about, errors, task.weighted, math.prod(task.shape), remark)
 
 
 def _in_order(executor: ThreadPoolExecutor, pieces: Iterable[Callable[[], Piece]]) -> Iterator[Piece]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 import fastq
 from fastq.formats.qtypes import as_qtype
 from fastq.io.containers import Header, TensorSource, TensorSpec
-from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, failures, write_file
+from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, failures, nearest, write_file
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
+from fastq.io.tensors import OF_MODEL, is_shard
 from fastq.system.dtypes import Array
 
 
@@ -26,6 +28,11 @@ class Selection:
     # whether those of fewer than two dimensions are quantized too: biases, and weights of norms, whose errors count
     # far more than their bytes
     vectors: bool = True
+    like: Mapping[str, Scheme] | None = None  # schemes by name, in place of one for all: others are left alone
+
+    def scheme_for(self, name: str, scheme: Scheme) -> Scheme:
+        """Return the scheme of a tensor, where `scheme` is that for all."""
+        return scheme if self.like is None else self.like.get(name, scheme)
 
     def reason_against(self, spec: TensorSpec, scheme: Scheme) -> str:
         """Return why a tensor is left alone; empty if it is not."""
@@ -35,9 +42,31 @@ class Selection:
             return "no elements"
         if not self._names(spec.name):
             return "by name"
+        if self.like is not None and spec.name not in self.like:
+            return "not suggested"
         if len(spec.shape) < 2 and not self.vectors:
             return "a vector" if spec.shape else "a scalar"
-        return "a scalar" if not spec.shape and as_qtype(scheme.dtype).block_size else ""
+        in_blocks = as_qtype(self.scheme_for(spec.name, scheme).dtype).block_size
+        return "a scalar" if not spec.shape and in_blocks else ""
+
+    def check_names(self, names: Collection[str]) -> None:
+        """Raise ValueError if a pattern is for no tensor."""
+        for pattern in (*self.include, *self.exclude):
+            if names and not any(fnmatchcase(name, pattern) for name in names):
+                what = " to quantize" if pattern in self.include else ""
+                raise ValueError(f"no tensor{what} has a name that fits {pattern!r}{nearest(pattern, names)}")
+        for name in self.like or ():
+            if name not in names:
+                raise ValueError(f"it has no tensor {name!r}, which has a scheme{nearest(name, names)}")
+
+    def check_effect(self, tensors: Mapping[str, TensorSpec], scheme: Scheme) -> None:
+        """Raise ValueError if all tensors that a pattern includes are left alone."""
+        for pattern in self.include:
+            named = [spec for name, spec in tensors.items() if fnmatchcase(name, pattern)]
+            reasons = [self.reason_against(spec, scheme) for spec in named]
+            if all(reasons):
+                why = "excluded" if reasons[0] == "by name" else reasons[0]
+                raise ValueError(f"nothing that fits {pattern!r} is quantized: {named[0].name!r} is {why}")
 
     def _names(self, name: str) -> bool:
         included = any(fnmatchcase(name, pattern) for pattern in self.include)
@@ -60,7 +89,8 @@ def quantize_file(
     def task(spec: TensorSpec) -> Task:
         if spec.name not in records:
             return copied(spec, source.raw, f"copied: {selection.reason_against(spec, scheme)}")
-        fitted, record = scheme.fitted(len(spec.shape)), records[spec.name]
+        fitted = selection.scheme_for(spec.name, scheme).fitted(len(spec.shape))
+        record = records[spec.name]
         work = [lambda: _quantized(source, spec, record, fitted, nan)]
         return Task(spec.name, spec.shape, spec.nbytes, str(fitted), work)
 
@@ -69,13 +99,17 @@ def quantize_file(
 
 def _planned(source: TensorSource, scheme: Scheme, selection: Selection, nan: str) -> dict[str, Record]:
     if KEY in source.metadata:
-        raise ValueError("it is quantized already")
+        raise ValueError("it is quantized already; fastq dequantize turns it back")
+    if is_shard(source):
+        raise ValueError(f"it is quantized already; {OF_MODEL.format(source.path.parent)}")
+    selection.check_names(source.tensors)
     taken = [spec for spec in source.tensors.values() if not selection.reason_against(spec, scheme)]
-    records = {spec.name: _record(source, spec, scheme, nan) for spec in taken}
+    records = {spec.name: _record(source, spec, selection.scheme_for(spec.name, scheme), nan) for spec in taken}
     if not records:
         found = ", ".join(sorted({spec.dtype for spec in source.tensors.values()})) or "nothing"
         shaped = "" if selection.vectors else " and two dimensions or more (--all takes others too)"
         raise ValueError(f"no tensor to quantize: needs {', '.join(FLOATS)} of a fitting name{shaped}, holds {found}")
+    selection.check_effect(source.tensors, scheme)
     return records
 
 
@@ -93,10 +127,12 @@ def _record(source: TensorSource, spec: TensorSpec, scheme: Scheme, nan: str) ->
 
 
 def _quantized(source: TensorSource, spec: TensorSpec, record: Record, scheme: Scheme, nan: str) -> Piece:
-    x = _as_input(source.load(spec.name), nan)
+    given = source.load(spec.name)
+    x = _as_input(given, nan)
     with failures(lambda error: _failure(spec.name, x, error)):
         q = fastq.quantize(x, **scheme.arguments_for(x.dtype))
-    return Piece(encoded(spec.name, q, record), spec.nbytes, errors_of(x, q))
+    remark = "" if x is given else f"{np.count_nonzero(np.isnan(given)):,} NaN as 0"
+    return Piece(encoded(spec.name, q, record), spec.nbytes, errors_of(x, q), remark)
 
 
 def _as_input(x: Array, nan: str) -> Array:

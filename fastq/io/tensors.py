@@ -11,18 +11,25 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import fastq
 from fastq.formats.conventions import Convention
-from fastq.io.containers import TensorSource, TensorSpec, name_of, open_source
+from fastq.io.checkpoints.finding import stored_weights
+from fastq.io.checkpoints.folder import CONFIG, INDEX, SINGLE, ModelFolder, quantization_in, read_json
+from fastq.io.checkpoints.reading import of_q8_0
+from fastq.io.checkpoints.stored import StoredWeight
+from fastq.io.containers import SOURCES, TensorSource, TensorSpec, name_of, open_source
 from fastq.io.gguf.container import GgufSource, has_values, open_gguf
-from fastq.io.pipeline import failures
+from fastq.io.pipeline import failures, listed
 from fastq.io.records import KEY, Record, are_of_array, decoded, from_metadata, stored_specs
 from fastq.io.scheme import Scheme
+from fastq.operations import array_file
 from fastq.results import QuantizedArray
 from fastq.results.measures import outliers_of
-from fastq.system.dtypes import DTYPES, ML_FLOATS, Array
+from fastq.system.dtypes import DTYPES, ML_FLOATS, Array, safetensors_dtype
 
-SUFFIXES = ".npy", ".safetensors"
+SUFFIXES = *SOURCES, ".gguf"
+# ends of names of what is stored for a quantized matrix
+PARTS = ("_scale", "_packed", "qweight", "_scale_inv", "_blocks", ".scale")
+OF_MODEL = "fastq convert {} OUT --dequantize turns the model back"
 PIECE = 1 << 20  # elements looked at together; bounds the temporaries
 
 
@@ -37,83 +44,147 @@ class Tensor:
     # whether its values can be loaded: NumPy lacks some dtypes, and fastq some blocks of GGUF
     has_numbers: bool
     load: Callable[[], Array | QuantizedArray]  # returns it, mapped, or codes and parameters of a quantized one
-    raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes; None: it is quantized
+    original: str  # dtype of the tensor that it was, as safetensors spells it
+    is_quantized: bool = True
+    raw: Callable[[], NDArray[np.uint8]] | None = None  # returns its bytes, where it is one tensor of the file
+    decode: Callable[[], Array] | None = None  # returns its values, where they are not those of what `load` returns
 
     def values(self) -> Array:
         """Return the values."""
-        loaded = self.load()
-        if not isinstance(loaded, QuantizedArray):
-            return loaded
         with failures(lambda error: f"tensor {self.name!r} can't be dequantized: {error}"):
-            return loaded.dequantize()
+            if self.decode is not None:
+                return self.decode()
+            loaded = self.load()
+            return loaded.dequantize() if isinstance(loaded, QuantizedArray) else loaded
+
+    def codes(self) -> Array | QuantizedArray:
+        """Return codes and parameters where there are such of the tensor's shape, else the values."""
+        return self.values() if self.decode else self.load()
 
 
-def tensors_of(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a .npy, .safetensors or .gguf file, or of the first two in a folder, by name.
+def tensors_of(
+    path: Path, *, as_stored: bool = False, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Tensor]:
+    """Return the tensors of a file, of a model directory or of the files in a folder, by name.
 
-    ValueError if a file can't be read, a folder has no such file, or two files have a tensor of one name.
+    What is stored for a quantized one is one tensor; with `as_stored` not by the config.json of a model, which tells
+    that of files next to it too. `say` is called with what is odd about a model. ValueError if a file can't be read, a
+    folder has no such file, or two files have a tensor of one name.
     """
-    files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
+    if path.is_dir() and not as_stored and _is_model(path):
+        model = ModelFolder(path)
+        for line in model.notes:
+            say(line)
+        return {tensor.name: tensor for tensor in _model_tensors(model)}
+    files = sorted(each for each in path.iterdir() if each.suffix in SOURCES) if path.is_dir() else [path]
     if not files:
-        raise ValueError(f"there is no {' or '.join(SUFFIXES)} file in it")
+        raise ValueError(f"there is no {listed(SOURCES)} file in it")
     found: dict[str, Tensor] = {}
     for file in files:
-        for tensor in _tensors_of_file(file, path):
+        for tensor in _tensors_of_file(file, path, as_stored):
             if tensor.name in found:
                 raise ValueError(f"two files have a tensor {tensor.name!r}; the second is {file.name}")
             found[tensor.name] = tensor
     return found
 
 
-def _tensors_of_file(file: Path, given: Path) -> list[Tensor]:
+def _tensors_of_file(file: Path, given: Path, as_stored: bool) -> list[Tensor]:
     """Return the tensors of a file; an error names it where a folder was given."""
     try:
-        return list(_gguf_tensors(open_gguf(file)) if file.suffix == ".gguf" else _tensors(file, open_source(file)))
+        if file.suffix == ".gguf":
+            return list(_gguf_tensors(open_gguf(file)))
+        source = open_source(file)
+        if not as_stored and is_shard(source):
+            return list(_model_tensors(ModelFolder(file.parent), file.name))
+        return list(tensors_in(source))
     except ValueError as error:
         if file == given:
             raise
         raise ValueError(f"{file.name}: {error}") from error
 
 
-def _tensors(path: Path, source: TensorSource) -> Iterator[Tensor]:
+def _is_model(path: Path) -> bool:
+    if not (path / CONFIG).is_file():
+        return False
+    return any((path / name).is_file() for name in (INDEX, SINGLE)) or _is_quantized(path)
+
+
+def is_shard(source: TensorSource) -> bool:
+    """Return whether a file has parts of quantized matrices, and config.json next to it says of what kind."""
+    is_part = KEY not in source.metadata and any(name.endswith(PARTS) for name in source.tensors)
+    return is_part and _is_quantized(source.path.parent)
+
+
+def _is_quantized(folder: Path) -> bool:
+    config = folder / CONFIG
+    return config.is_file() and bool(quantization_in(folder, read_json(config)))
+
+
+def _model_tensors(model: ModelFolder, shard: str = "") -> Iterator[Tensor]:
+    """Yield the tensors of a model, or of one of its shards: of a weight those that have its codes."""
+    weights = stored_weights(model) if model.quantization else {}
+    by_codes = {weight.codes.name: weight for weight in weights.values()}
+    parts = {spec.name for weight in weights.values() for spec in weight.found.values()}
+    for name, spec in (model.shards[shard] if shard else model).tensors.items():
+        if name in by_codes:
+            yield _weight(by_codes[name], model.dtype)
+        elif name not in parts:
+            yield _plain(model, spec)
+
+
+def _weight(weight: StoredWeight, dtype: str) -> Tensor:
+    decode = None if weight.is_direct else weight.all_values
+    about = weight.name, weight.shape, weight.label, weight.nbytes
+    return Tensor(*about, True, weight.whole, dtype, decode=decode)
+
+
+def _plain(source: TensorSource | ModelFolder, spec: TensorSpec) -> Tensor:
+    known = spec.dtype in DTYPES or spec.dtype in ML_FLOATS
+    ways = partial(source.load, spec.name), spec.dtype, False, partial(source.raw, spec.name)
+    return Tensor(spec.name, spec.shape, spec.dtype, spec.nbytes, known, *ways)
+
+
+def tensors_in(source: TensorSource) -> Iterator[Tensor]:
+    """Yield the tensors of a file: quantized ones by its records, then the others.
+
+    ValueError unless it holds exactly what its records say.
+    """
     if are_of_array(source.metadata):
-        yield _array(path, sum(spec.nbytes for spec in source.tensors.values()))
+        yield _array(source.path, sum(spec.nbytes for spec in source.tensors.values()))
         return
-    records = from_metadata(source.metadata) if KEY in source.metadata else {}
-    stored = {spec.name: name for name, record in records.items() for spec in stored_specs(name, record)}
+    records, stored = from_metadata(source.metadata) if KEY in source.metadata else {}, set[str]()
     for name, record in records.items():
-        load, nbytes = partial(decoded, name, record, source.load), _bytes(source, stored_specs(name, record))
-        yield Tensor(name, record.shape, _scheme(record, record.dtype, record.convention), nbytes, True, load)
+        specs = stored_specs(name, record)
+        for spec in specs:
+            if source.tensors.get(spec.name) != spec:
+                raise ValueError(f"{spec.name!r} should be {spec.dtype} of shape {spec.shape}, by its {KEY!r} metadata")
+        stored |= {spec.name for spec in specs}
+        about = name, record.shape, _scheme(record, record.dtype, record.convention), sum(spec.nbytes for spec in specs)
+        yield Tensor(*about, True, partial(decoded, name, record, source.load), record.original_dtype)
     for name, spec in source.tensors.items():
         if name not in stored:
-            known = spec.dtype in DTYPES or spec.dtype in ML_FLOATS
-            yield Tensor(
-                name, spec.shape, spec.dtype, spec.nbytes, known, partial(source.load, name), partial(source.raw, name)
-            )
+            yield _plain(source, spec)
 
 
 def _array(path: Path, nbytes: int) -> Tensor:
     """Return what `QuantizedArray.save` wrote as a tensor of the name of its file."""
-    q, load = fastq.load(path), partial(fastq.load, path)  # read again when it is needed: a folder may have many
-    return Tensor(name_of(path), q.shape, _scheme(q, str(q.dtype), q.convention), nbytes, True, load)
+    load = partial(array_file.read, path, QuantizedArray)
+    q = load()  # read again when it is needed: a folder may have many
+    about = name_of(path), q.shape, _scheme(q, str(q.dtype), q.convention), nbytes
+    return Tensor(*about, True, load, safetensors_dtype(q.qparams.compute_dtype) or "F32")
 
 
 def _gguf_tensors(source: GgufSource) -> Iterator[Tensor]:
-    for name, spec in source.tensors.items():
-        ways = partial(source.values, name), partial(source.raw, name)
-        yield Tensor(name, spec.shape, spec.kind.name, spec.nbytes, has_values(spec.kind), *ways)
+    for name, spec in source.valued.items():
+        about, known, load = (name, spec.shape, spec.kind.name, spec.nbytes), has_values(spec.kind), source.values
+        is_plain, raw, decode = spec.kind.block == 1, partial(source.raw, name), partial(load, name)
+        q8_0 = partial(of_q8_0, source, spec)
+        yield Tensor(*about, known, q8_0 if spec.kind.name == "Q8_0" else decode, "F32", not is_plain, raw, decode)
 
 
 def _scheme(of: Record | QuantizedArray, dtype: str, convention: str | Convention) -> str:
     named = convention.name if isinstance(convention, Convention) else convention
     return str(Scheme(dtype, of.axis, of.block_size, of.symmetric, convention=named))
-
-
-def _bytes(source: TensorSource, specs: list[TensorSpec]) -> int:
-    missing = next((spec.name for spec in specs if spec.name not in source.tensors), None)
-    if missing is not None:
-        raise ValueError(f"{missing!r} is missing, by its {KEY!r} metadata")
-    return sum(source.tensors[spec.name].nbytes for spec in specs)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def stores_past_cache(codes: bool) -> bool:
     return tuning.current().stream_codes or not codes
 
 
-@functools.cache
+@functools.lru_cache(None, typed=True)  # named tuples of the same dtypes are equal, whatever their classes
 def kernel_address(
     loop: Callable[..., Any],
     operands: Any,

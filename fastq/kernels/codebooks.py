@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic, target, traced
+from fastq.engine.jit import TARGET, intrinsic, traced
 from fastq.engine.simd.vector import call_llvm, llvm_type
 from fastq.formats.codebooks import LEAST_SCALE, Codebook
 
@@ -18,10 +18,10 @@ _I32 = ir.IntType(32)
 
 # instructions that look lanes up in a register of 32-bit words, or in two, which LLVM does not find by itself
 _PERMUTE, _PERMUTE_TWO, _WORDS = "", "", 0
-if target().has("avx512f"):
+if TARGET.has("avx512f"):
     _PERMUTE, _PERMUTE_TWO = "llvm.x86.avx512.permvar.si.512", "llvm.x86.avx512.vpermi2var.d.512"
     _WORDS = 16
-elif target().has("avx2"):
+elif TARGET.has("avx2"):
     _PERMUTE, _WORDS = "llvm.x86.avx2.permd", 8
 
 LOOK_UP_BITS = _WORDS.bit_length()  # of codes whose numbers fill two registers at most

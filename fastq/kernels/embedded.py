@@ -14,6 +14,7 @@ from numba import types
 from fastq.engine import simd as v
 from fastq.engine.jit import Constants, intrinsic, njit, traced
 from fastq.engine.simd.vector import named_type
+from fastq.formats.qtypes import WANTED_SCALES
 from fastq.kernels.apply import apply_op, to_compute
 from fastq.kernels.body.convert import ElementOperands, convert_run
 from fastq.kernels.body.min_max import min_max
@@ -130,12 +131,12 @@ def convert_with(conversion, x, scale, zero_point, out):
 
 @traced
 def checked_scale(conversion, scale):
-    """Return a scale in the type of scales; it is positive and finite there."""
-    dtype, signed = conversion.scale, conversion.spec.rule.signed
+    """Return a scale in the type of scales; it is finite there, and positive unless it is to be multiplied with."""
+    dtype, signed, may_be_zero = conversion.scale, conversion.spec.rule.signed, conversion.spec.op == "dequantize"
     value = v.convert(only_element(scale), dtype)
-    size = v.absolute(value) if signed else value
-    check = _check(f"scale must be {'finite and not zero' if signed else 'positive and finite'} in {dtype}")
-    check((size > v.constant(0, size)) & (size < v.constant(float("inf"), size)))
+    size, zero = v.absolute(value) if signed else value, v.constant(0, value)
+    check = _check(f"scale must be {WANTED_SCALES[signed, may_be_zero]} in {dtype}")
+    check((size >= zero if may_be_zero else size > zero) & (size < v.constant(float("inf"), size)))
     return value
 
 

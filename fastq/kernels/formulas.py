@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import target, traced
+from fastq.engine.jit import TARGET, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.codebooks import codebook_factor
 from fastq.kernels.minifloat import in_half
 
 # without the instruction, LLVM calls a C function per lane: 50 times slower than the division it would replace
-HAS_FMA = target().has("fma") or target().is_arm
+HAS_FMA = TARGET.has("fma") or TARGET.is_arm
 
 
 # --- rounding ---------------------------------------------------------------------------------------------------------

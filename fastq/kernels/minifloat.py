@@ -9,13 +9,13 @@ from numba import types
 from numba.core.extending import register_model
 
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic, target, traced
+from fastq.engine.jit import TARGET, intrinsic, traced
 from fastq.formats.codebooks import Codebook
 from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.kernels.codebooks import LOOK_UP_BITS, decode_by_table, encode_by_table, value_of_code, words
 
 # without the instructions LLVM calls C functions, which are not linked
-HAS_HALF = target().has("f16c") or target().is_arm
+HAS_HALF = TARGET.has("f16c") or TARGET.is_arm
 
 
 class Minifloat(v.Element):

@@ -20,7 +20,7 @@ class KernelSpec(Constants):
         "binarize".
     nan : str
         "raise": report NaN; "zero": take it for 0.0; "keep": give it the code of NaN, or its block
-        a scale of NaN (see `keeps_nan_in_scale`).
+        a scale of NaN (see `keeps_nan_in_scale`); "omit": count it in no histogram.
     range_scheme : str
         "": parameters are given; "asymmetric", "symmetric", "microscaling" or "nvfp4": taken from the range of what
         they belong to.
@@ -74,6 +74,11 @@ class KernelSpec(Constants):
     def refuses_nan(self) -> bool:
         """Whether NaN is reported."""
         return self.nan == "raise"
+
+    @property
+    def omits_nan(self) -> bool:
+        """Whether NaN is no element."""
+        return self.nan == "omit"
 
     @property
     def keeps_nan_in_scale(self) -> bool:

@@ -80,8 +80,9 @@ def to_tensors(
     ----------
     q : QuantizedArray
         Shape (N, K), blocks along the last axis or one scale for each row. Integers of a width that the layout has,
-        signed ones become unsigned together with their zero points; for "bitsandbytes" nf4 or fp4 in blocks along the
-        last axis, of any shape; for "compressed_tensors" also float8_e4m3fn, MX formats and nvfp4.
+        signed ones become unsigned together with their zero points, for "compressed_tensors" unsigned ones signed; for
+        "bitsandbytes" nf4 or fp4 in blocks along the last axis, of any shape; for "compressed_tensors" also
+        float8_e4m3fn, MX formats and nvfp4.
     layout : str
         A name of `LAYOUTS`.
     scale_dtype : dtype, optional
@@ -156,7 +157,7 @@ def from_tensors(
     -------
     QuantizedArray
         Shape (N, K), with scales of float32; dequantized in float32, the values that the system computes with but for
-        the rounding of its own products.
+        the rounding of its own products. A scale of 0 becomes 1, with the codes of zeros.
 
     Raises
     ------

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype
 from fastq.layouts.tensors import Reading, Writing, check_format, parameters_of, stored_scale
 from fastq.operations.nesting import NestedScale
@@ -20,8 +21,8 @@ def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     """Return the tensors of a weight."""
     check_format(q.dtype, how.row, "the dtype of q")
     length = q.shape[-1] if q.shape else 0
-    flat = q.axis in (q.ndim - 1, (q.ndim - 1,)) and q.block_size and (q.ndim == 1 or length % q.block_size == 0)
-    if not flat:
+    last = granularity(q.axis, q.block_size, q.ndim).kept == (q.ndim - 1,)
+    if not (last and q.block_size and (q.ndim == 1 or length % q.block_size == 0)):
         raise ValueError("q must have blocks along its last axis that fill its rows for layout 'bitsandbytes'")
     scale, _ = parameters_of(q)
     codes, row = q.unpacked().reshape(-1), q.dtype.codebook

@@ -24,7 +24,7 @@ from fastq.formats.compressed_tensors import (
     LayerScheme,
     WeightScheme,
 )
-from fastq.formats.conventions import DEFAULT
+from fastq.formats.conventions import DEFAULT, as_convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import granularity
 from fastq.formats.qtypes import QType, as_qtype, packed_length
@@ -37,6 +37,7 @@ from fastq.layouts.tensors import (
     matrix,
     parameters_of,
     stored_scale,
+    with_positive_scales,
 )
 from fastq.operations.packing import pack, unpack
 from fastq.results import Axis, QParams, QuantizedArray
@@ -136,9 +137,12 @@ class StoredForm:
             stored = self.unfolded(codes).view(numpy_dtype(self.specs()[self.codes][0]))
         arrays = {self.codes: stored, "weight_scale": scale.reshape(self.stored_parameter_shape)}
         if zero_point is not None and not self.symmetric:
-            shaped = zero_point.reshape(self.stored_parameter_shape)
-            arrays["weight_zero_point"] = _columns_to_words(shaped, self.qtype) if self._packs_zero_point else shaped
+            arrays["weight_zero_point"] = self.stored_zero_points(zero_point.reshape(self.stored_parameter_shape))
         return arrays
+
+    def stored_zero_points(self, codes: Array) -> Array:
+        """Return what is stored for zero points, which are codes."""
+        return _columns_to_words(codes, self.qtype) if self._packs_zero_point else codes
 
     def constants(self, global_scale: float | None) -> dict[str, Array]:
         """Return what is stored once for a tensor."""
@@ -146,6 +150,17 @@ class StoredForm:
         return arrays | ({"weight_global_scale": np.array([global_scale], "f4")} if self.has_global_scale else {})
 
     # Reading
+
+    def zero_points(self, stored: Array) -> Array:
+        """Return zero points as codes: stored as `specs` has them or, by older writers, as integers one by one."""
+        packed, scales = self.specs()["weight_zero_point"][1], self.stored_parameter_shape
+        if self._packs_zero_point and stored.dtype == np.int32 and stored.shape == packed:
+            return _columns_from_words(stored, scales, self.qtype)
+        numbers, (least, most) = stored.reshape(scales).astype(np.float64), self.qtype.code_range(False)
+        codes = numbers.astype(self.qtype.storage)
+        if ((codes.astype(np.float64) != numbers) | (numbers < least) | (numbers > most)).any():
+            raise ValueError(f"weight_zero_point has numbers that are no codes of {self.qtype}")
+        return codes
 
     def read(self, load: Callable[[str], Array]) -> tuple[Array, Array, Array | None]:
         """Return codes, scales and zero points that `load` returns by name, as `QuantizedArray` has them."""
@@ -155,11 +170,10 @@ class StoredForm:
         elif not self.packing:
             codes = self.folded(codes.view(np.uint8)).view(self.qtype.storage) if self.block else codes
             codes = codes.view(self.qtype.storage)
+            codes = pack(codes, self.qtype) if self.qtype.packed else codes
         if self.symmetric:
             return codes, scale, None
-        zero_point = load("weight_zero_point")
-        if self._packs_zero_point:
-            zero_point = _columns_from_words(zero_point, self.stored_parameter_shape, self.qtype)
+        zero_point = self.zero_points(load("weight_zero_point"))
         return codes, scale, np.asarray(zero_point.reshape(self.parameter_shape), order="C")
 
     def rows(self, load: Callable[[str], Array], start: int, stop: int) -> tuple[StoredForm, Callable[[str], Array]]:
@@ -220,7 +234,8 @@ def form_of(scheme: LayerScheme, shape: Shape, dtype: str) -> StoredForm:
     """Return how a scheme stores a matrix in a model of a dtype."""
     weights, strategy = scheme.weights, scheme.weights.strategy
     axis: Axis = {"channel": 0, "tensor": None, "block": (0, 2)}.get(strategy, -1)
-    packing = "words" if scheme.format == WORDS else "bytes" if weights.qtype.packed else ""
+    is_bytes = weights.qtype.packed and weights.kind == "float"  # integers of fewer bits have a byte each there
+    packing = "words" if scheme.format == WORDS else "bytes" if is_bytes else ""
     scales = SCALES.get(weights.scale_dtype, dtype)
     granularity = axis, weights.group_size, weights.symmetric
     return StoredForm(weights.qtype, shape, *granularity, scales, packing, weights.block, strategy == "tensor_group")
@@ -251,18 +266,36 @@ def array_of(
     return QuantizedArray(codes, params, shape)
 
 
+def as_signed(q: QuantizedArray) -> QuantizedArray:
+    """Return a matrix of unsigned codes as one of signed codes, which alone are stored, with the same values.
+
+    It is symmetric if all zero points are then 0. Other arrays are returned as they are.
+    """
+    convention = as_convention(q.convention)
+    integer = convention.zero_point == "integer" and convention.decode == "point"
+    if q.dtype.name not in ("uint2", "uint4", "uint8") or not integer or len(q.shape) != 2 or q.axis not in (-1, 1):
+        return q
+    signed = as_qtype(q.dtype.name[1:])
+    codes = (q.codes ^ _shift(q.shape[1], signed)).view(np.uint8 if signed.packed else signed.storage)
+    zero_point = (np.asarray(q.zero_point).astype(np.int16) + signed.qmin).astype(signed.storage)
+    params = replace(q.qparams, dtype=signed, zero_point=zero_point, symmetric=not zero_point.any())
+    return QuantizedArray(codes, params, q.shape)
+
+
 def scheme_of(q: QuantizedArray, name: str = "q") -> LayerScheme:
     """Return how compressed-tensors stores a quantized matrix.
 
     ValueError if it has no format for it; `name` is what the message calls it.
     """
-    code, last, is_matrix = q.dtype.name, q.axis in (-1, 1), len(q.shape) == 2 and 0 not in q.shape
+    code, is_matrix = q.dtype.name, len(q.shape) == 2 and 0 not in q.shape
+    kept = granularity(q.axis, q.block_size, q.ndim).kept
+    last = kept == (1,)
     if is_matrix and code in OF_FORMATS and last:
         return PRESETS[OF_FORMATS[code]]
     if is_matrix and code in ("int2", "int4", "int8") and last and q.block_size:
         weights = WeightScheme(q.dtype.bits, "int", "group", q.block_size, symmetric=q.symmetric)
         return LayerScheme("", weights, WORDS)
-    if is_matrix and q.axis in (0, -2) and not q.block_size and q.symmetric and code in ("int8", "float8_e4m3fn"):
+    if is_matrix and kept == (0,) and not q.block_size and q.symmetric and code in ("int8", "float8_e4m3fn"):
         kind = "int" if code == "int8" else "float"
         return LayerScheme("", WeightScheme(8, kind, "channel"), f"{kind}-quantized")
     found = f"{q.dtype} of shape {q.shape}, axis {q.axis}, block_size {q.block_size}, symmetric {q.symmetric}"
@@ -301,6 +334,7 @@ def tensors_of(q: QuantizedArray, scheme: LayerScheme, dtype: str, name: str = "
 
 def write(q: QuantizedArray, how: Writing) -> dict[str, Array]:
     """Return the tensors of a weight."""
+    q = as_signed(q)
     check_format(q.dtype, how.row, "the dtype of q")
     q = QuantizedArray(q.codes, q.qparams.with_values(*parameters_of(q)), q.shape)
     tensors = tensors_of(q, scheme_of(q), "F32")
@@ -321,9 +355,7 @@ def read(given: Reading) -> QuantizedArray:
             given.scales(name)
     factor = float(given.tensors.get("weight_global_scale", np.ones(1))[0])
     q = array_of(*form.read(given.tensors.__getitem__), form, scheme.weights, factor)
-    if not (q.scale.astype(np.float32) > 0).all():
-        raise ValueError("weight_scale must be positive")
-    return q
+    return with_positive_scales(q, "weight_scale")
 
 
 def _scheme_and_shape(given: Reading) -> tuple[LayerScheme, tuple[int, int]]:

@@ -107,12 +107,38 @@ class BlockedWeight(NamedTuple):
     def quantized(self, signed: str = "") -> QuantizedArray:
         """Return the weight as a QuantizedArray; `signed` names a convention whose scales have either sign."""
         convention = signed if signed and (self.scale < 0).any() else "onnx"
-        if not (self.scale != 0 if convention == signed else self.scale > 0).all():
-            raise ValueError("scales must be positive")
         codes = pack(self.codes, self.qtype) if self.qtype.packed else self.codes
         zero_point = self.zero_point.astype(np.uint8)
         params = QParams(self.scale, zero_point, self.qtype, 1, self.block_size, convention=convention)
-        return QuantizedArray(codes, params, self.codes.shape)
+        return with_positive_scales(QuantizedArray(codes, params, self.codes.shape), "scales")
+
+
+def with_positive_scales(q: QuantizedArray, name: str) -> QuantizedArray:
+    """Return an array that was stored, with the codes of zeros and a scale of 1 where its scale is 0.
+
+    That is what ``(code - zero_point) * 0`` is. Groups of zeros have such scales, and experts that calibration never
+    met. ValueError, with the name of the scales, if others are not positive and finite.
+    """
+    scale = np.asarray(q.scale, np.float32)
+    size = np.abs(scale) if as_convention(q.convention).signed_scale else scale
+    bad = scale[~((size >= 0) & (size < np.inf))]
+    if bad.size:
+        raise ValueError(f"{name} has a scale of {bad[0]}, which must be 0 or more and finite")
+    empty = scale == 0
+    if not empty.any():
+        return q
+    codes = np.where(_of_elements(empty, q), _of_elements(q.zero_point, q), q.unpacked()).astype(q.dtype.storage)
+    params = q.qparams.with_values(np.where(empty, np.ones_like(q.scale), q.scale), q.zero_point)
+    return QuantizedArray(pack(codes, q.dtype) if q.dtype.packed else codes, params, q.shape)
+
+
+def _of_elements(parameters: Array, q: QuantizedArray) -> Array:
+    """Return the parameter of each element of an array, in a shape that goes with its own."""
+    where = granularity(q.axis, q.block_size, q.ndim)
+    if q.block_size:
+        axis = where.kept[0]
+        return np.repeat(parameters, q.block_size, axis).take(range(q.shape[axis]), axis)
+    return parameters.reshape([n if axis in where.kept else 1 for axis, n in enumerate(q.shape)])
 
 
 def parameters_of(q: QuantizedArray) -> tuple[Array, Array]:
@@ -134,8 +160,8 @@ def weight_of(q: QuantizedArray, row: Layout) -> BlockedWeight:
     check_format(q.dtype, row, "the dtype of q")
     if q.ndim != 2:
         raise ValueError(f"q must have 2 dimensions, outputs and inputs, for layout {row.name!r}, not {q.ndim}")
-    along_inputs = q.axis in (1, (1,)) and q.block_size > 0
-    if not along_inputs and (q.axis not in (0, (0,)) or q.block_size):
+    kept = granularity(q.axis, q.block_size, q.ndim).kept
+    if kept != ((1,) if q.block_size else (0,)):
         raise ValueError(f"q must have blocks along axis 1, or a scale for each row (axis=0), for layout {row.name!r}")
     convention = as_convention(q.convention)
     if convention.zero_point != "integer" or convention.decode != "point":

@@ -35,6 +35,7 @@ from fastq.system.dtypes import ML_FLOATS, NUMPY, Array, safetensors_header
 
 KEY, VERSION = "fastq", 1
 _LONGEST_HEADER = 1 << 20
+_OF_MANY = (".npy", ".npz", ".safetensors", ".gguf")
 
 
 # --- write ------------------------------------------------------------------------------------------------------------
@@ -102,6 +103,16 @@ def read(path: Path, kind: type[QuantizedArray] | type[QParams]) -> Any:
         return _read(file, kind)
 
 
+def holds_many(path: Path) -> bool:
+    """Return whether a file has tensors by their names, not one array; by its suffix where its header can't tell."""
+    try:
+        with path.open("rb") as file:
+            meaning = json.loads(_read_header(file)["__metadata__"][KEY])
+        return "tensors" in meaning and "format" not in meaning
+    except Exception:  # damaged, of another program, or not there: what reads it says so
+        return path.suffix in _OF_MANY
+
+
 def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
     header = _read_header(file)
     metadata = header.pop("__metadata__", {})
@@ -109,7 +120,7 @@ def _read(file: BinaryIO, kind: type[QuantizedArray] | type[QParams]) -> Any:
         raise ValueError("it holds nothing that fastq saved")
     meaning = json.loads(metadata[KEY], object_pairs_hook=without_duplicates)
     if "tensors" in meaning and "format" not in meaning:
-        raise ValueError("fastq quantize wrote it, and fastq dequantize reads it")
+        raise ValueError("fastq quantize wrote it, and fastq.load reads it")
     if (meaning.pop("format"), repr(meaning.pop("version"))) != (_kind(kind), repr(VERSION)):
         raise ValueError(f"its {KEY!r} metadata does not say {_kind(kind)}, version {VERSION}")
     shape = as_shape(with_tuples(meaning.pop("shape"))) if kind is QuantizedArray else None

@@ -55,8 +55,9 @@ class Calibrator:
         Bins of a histogram on either side of 0: a power of two from 16 to 2**20; by default 4096, with an axis 1024.
         A channel takes ``16 * bins`` bytes, which 4096 channels make 64 MiB by default; `update` needs the same once
         more while it adds, and half of it for what is added.
-    nan : {"raise", "zero", "keep"}
-        Refuse NaN, or take it for 0.0; "keep", for formats that have a NaN, takes it for 0.0 in ranges.
+    nan : {"raise", "zero", "keep", "omit"}
+        Refuse NaN, or take it for 0.0; "keep", for formats that have a NaN, takes it for 0.0 in ranges; "omit" leaves
+        it out, as padding that is no data.
 
     Raises
     ------
@@ -172,7 +173,7 @@ class Calibrator:
             If x is not as described, or has NaN that is refused; what was seen stays as it was.
         """
         x, axis = as_array(x, "x"), self.axis
-        nan = "raise" if self._nan == "raise" else "zero"
+        nan = "zero" if self._nan == "keep" else self._nan
         seen = call("histogram", x, None, None, None, None, (axis, self._bins, nan), (type(axis), int))
         self._add(seen, compute_dtype(x.dtype), "x")
 
@@ -264,8 +265,10 @@ class Calibrator:
         if not 1 <= options.grid <= MOST_RANGES:
             raise ValueError(f"grid must be from 1 to {MOST_RANGES}, not {options.grid}")
         seen = self._known
-        if not np.all(seen.lo <= seen.hi):
-            raise ValueError("this Calibrator has seen no elements yet: call update")
+        if none := np.count_nonzero(seen.lo > seen.hi):
+            raise ValueError(
+                f"this Calibrator has seen no elements yet of {none} of {seen.lo.size} channels: call update"
+            )
         lo, hi = _dispatch("calibration").ranges(seen, self._scheme, self._compute, method, options)
         return lo, hi
 

@@ -29,12 +29,13 @@ def dequantize_linear(
 
     Parameters
     ----------
-    codes : array_like of int8, uint8, int16, uint16 or a dtype of ml_dtypes
-        One code an element.
+    codes : array_like of int8, uint8, int16, uint16, int32 or a dtype of ml_dtypes
+        One code an element; int32 as biases and sums of products have it, without a zero point.
     scale, zero_point
-        As in `quantize_linear`; the product is taken in the scale's dtype, float32 or float64.
+        As in `quantize_linear`, but that a scale may be 0; the product is taken in float64 for scales of float64, else
+        in float32.
     dtype : float16, bfloat16, float32 or float64, optional
-        Output dtype; that of `out`, else the scale's by default.
+        Output dtype; that of `out`, else the scale's by default, float32 where values have no such dtype.
     axis, block_size
         As in `quantize_linear`.
     out : ndarray, optional

@@ -47,6 +47,42 @@ def minmax(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "
     return result
 
 
+def magnitudes(x: ArrayLike, *, axis: Axis = None, block_size: int = 0, nan: str = "raise") -> tuple[Array, Array]:
+    """Return the smallest magnitude but 0 and the largest one: what a float format has to hold, in one pass.
+
+    Divided by a scale, they say what becomes 0 and what is clipped: float8_e4m3fn holds numbers from 2**-9 to 448.
+
+    Parameters
+    ----------
+    x : array_like
+        Of float16, bfloat16, float32 or float64; may hold infinities.
+    axis, block_size
+        What is kept, as in `quantize`: each channel or block has magnitudes of its own.
+    nan : {"raise", "zero"}
+        Refuse NaN, or take it for 0.0.
+
+    Returns
+    -------
+    smallest, largest : ndarray
+        Of x's dtype, shape as the scale of `quantize`; both 0 where all elements are.
+
+    Raises
+    ------
+    TypeError, ValueError, AxisError
+        If an argument is not as described, x has NaN (unless ``nan="zero"``), or nothing to take a magnitude of.
+
+    Examples
+    --------
+    >>> import numpy as np, fastq
+    >>> fastq.magnitudes(np.array([[-3.0, 0.0], [0.5, 8.0]], np.float32), axis=0)
+    (array([3. , 0.5], dtype=float32), array([3., 8.], dtype=float32))
+    """
+    result: tuple[Array, Array] = call(
+        "magnitudes", x, None, None, None, None, (axis, block_size, nan), (type(axis), type(block_size))
+    )
+    return result
+
+
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
     """Measure how far an approximation is from an array, in one pass and without temporaries.
 

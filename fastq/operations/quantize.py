@@ -166,10 +166,11 @@ def quantize_linear(
     x : array_like
         Of float16, bfloat16, float32, float64 or an integer dtype.
     scale : array_like of float
-        Positive and finite. One number of any shape for the whole array, else shape (C,) for a channel axis, the kept
-        dimensions for a tuple of axes, or x's rank with ``ceil(D / block_size)`` on the block axis.
+        Positive and finite; powers of two in float8_e8m0fnu and int32 are taken too. One number of any shape for the
+        whole array, else shape (C,) for a channel axis, the kept dimensions for a tuple of axes, or x's rank: with
+        ``ceil(D / block_size)`` on the block axis, or with 1 on the axes that have none, whatever `axis` is then.
     zero_point : array_like of int, optional
-        Codes of 0.0, the scale's shape; None for zero.
+        Codes of 0.0, the scale's shape or one number; None for zero.
     dtype : str, QType or dtype, optional
         The code format; by default that of `zero_point`, else that of `out`, else "uint8" as in ONNX.
     axis : int, tuple of int or None

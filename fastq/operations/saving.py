@@ -1,31 +1,39 @@
-"""Read quantized arrays from files."""
+"""Read what files of fastq hold."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from fastq.operations.file_parts import as_path
+from fastq.operations.file_parts import as_name, as_path
 from fastq.results import QuantizedArray
 from fastq.system import lazy
 
+if TYPE_CHECKING:
+    from fastq.io.loading import Tensors
 
-def load(path: str | os.PathLike[str]) -> QuantizedArray:
-    """Read a quantized array from a file of `QuantizedArray.save`. Nothing in it is run.
+
+def load(path: str | os.PathLike[str]) -> QuantizedArray | Tensors:
+    """Read what `QuantizedArray.save` or a command of fastq wrote. Nothing in it is run.
 
     Parameters
     ----------
     path : str or path
-        The file.
+        A file of `QuantizedArray.save`; or, with the extra `[cli]`, a file of tensors, .safetensors, .npy, .npz or
+        .gguf, a model directory, or a folder of such files but the last.
 
     Returns
     -------
-    QuantizedArray
-        As it was saved: codes and parameters bit for bit, in C order.
+    QuantizedArray or Tensors
+        The array as it was saved, codes and parameters bit for bit, in C order. Of all else a mapping from names to
+        tensors: quantized ones are `QuantizedArray`, read when they are asked for, all others are arrays. In GGUF files
+        those of Q8_0 are `QuantizedArray`; other blocks are read as their values. Where blocks of a matrix have several
+        rows it is in blocks, (rows / b, b, columns / b, b), and ends with zeros.
 
     Raises
     ------
     TypeError, ValueError, OSError
-        If path is not as described, can't be read, or is no file of a quantized array.
+        If path is not as described, can't be read, or holds no tensors; a tensor that is damaged when it is read.
 
     Examples
     --------
@@ -37,6 +45,17 @@ def load(path: str | os.PathLike[str]) -> QuantizedArray:
     ...     q.save(path)
     ...     np.array_equal(fastq.load(path).codes, q.codes)
     True
+
+    What ``fastq quantize model.safetensors model-int8.safetensors`` wrote:
+
+    >>> tensors = fastq.load("model-int8.safetensors")  # doctest: +SKIP
+    >>> tensors["layer.weight"]  # doctest: +SKIP
+    QuantizedArray(shape=(384, 384), dtype=int8, axis=0, nbytes=148992)
     """
-    loaded: QuantizedArray = lazy.module("fastq.operations.array_file").read(as_path(path), QuantizedArray)
-    return loaded
+    name = as_name(path)
+    file = lazy.module("fastq.operations.array_file")
+    if name.is_dir() or (name.is_file() and file.holds_many(name)):
+        tensors: Tensors = lazy.module("fastq.io.loading").open_tensors(name)
+        return tensors
+    array: QuantizedArray = file.read(as_path(name), QuantizedArray)
+    return array

@@ -6,36 +6,9 @@ the layout. Parameters are spread out to one an element, so the memory needed is
 
 from fastq.reference import blocks as blocks
 from fastq.reference import floats as floats
-from fastq.reference import gguf
+from fastq.reference import gguf, operations
 from fastq.reference.calibration import Calibrator
 from fastq.reference.nesting import nest_scale
-from fastq.reference.operations import (
-    binarize,
-    choose_qparams,
-    compare,
-    dequantize,
-    dequantize_linear,
-    fake_quantize,
-    minmax,
-    pack,
-    quantize,
-    quantize_linear,
-    unpack,
-)
+from fastq.reference.operations import *  # noqa: F403 (its `__all__` has the public functions)
 
-__all__ = [
-    "Calibrator",
-    "binarize",
-    "choose_qparams",
-    "compare",
-    "dequantize",
-    "dequantize_linear",
-    "fake_quantize",
-    "gguf",
-    "minmax",
-    "nest_scale",
-    "pack",
-    "quantize",
-    "quantize_linear",
-    "unpack",
-]
+__all__ = ["Calibrator", "gguf", "nest_scale", *operations.__all__]

@@ -28,14 +28,10 @@ def widened(x: Array) -> Array:
     return x.astype(np.float32) if x.dtype.name in HALVES else x
 
 
-def compute_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
-    """Return the compute type F of an input dtype."""
-    wide = dtype.itemsize > 2 if dtype.kind in "iu" else dtype.name == "float64"
-    return np.float64 if wide else np.float32
-
-
 def nan_as_zero(x: Array, nan: str) -> Array:
-    """Return `x` with 0 in place of NaN, which the policy "raise" refuses."""
+    """Return `x` with 0 in place of NaN, which the policy "raise" refuses; with "omit" as it is."""
+    if nan == "omit":
+        return x
     if nan == "raise":
         check_no_nan(x, "x has {} NaN; pass nan='zero' to take them for 0.0")
     return np.where(np.isnan(x), x.dtype.type(0), x)

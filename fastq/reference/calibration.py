@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.granularity import granularity
-from fastq.reference.arguments import as_input, compute_type, nan_as_zero, widened
+from fastq.reference.arguments import as_input, nan_as_zero, widened
 from fastq.reference.operations import choose_qparams, fake_quantize
-from fastq.requests.values import calibrated
+from fastq.requests.values import calibrated, compute_dtype
 from fastq.results import Axis, Histogram, QParams
 from fastq.system.arguments import as_choice, as_float, as_int, equal, is_a, shown
 
@@ -46,7 +46,7 @@ class Calibrator:
         """Keep an array: its channels in front, then its elements."""
         x = widened(as_input(x))
         kept = granularity(self.axis, 0, x.ndim).kept
-        number = nan_as_zero(x, self.nan).astype(compute_type(x.dtype)).astype(np.float64)
+        number = nan_as_zero(x, self.nan).astype(compute_dtype(x.dtype).type).astype(np.float64)
         if np.isinf(number).any():
             raise ValueError(f"x has {np.count_nonzero(np.isinf(number))} infinite values")
         channels = tuple(x.shape[a] for a in kept)
@@ -55,7 +55,7 @@ class Calibrator:
         rest = [a for a in range(x.ndim) if a not in kept]
         length = int(np.prod([x.shape[a] for a in rest], dtype=np.int64))
         self.pieces.append(number.transpose(*kept, *rest).reshape(*channels, length))
-        self.compute = np.float64 if compute_type(x.dtype) is np.float64 else self.compute
+        self.compute = np.float64 if compute_dtype(x.dtype).type is np.float64 else self.compute
 
     def merge(self, other: Calibrator) -> None:
         """Keep what another calibrator has kept."""
@@ -79,9 +79,10 @@ class Calibrator:
         lo, hi = np.full(x.shape[:-1], np.inf), np.full(x.shape[:-1], -np.inf)
         counts = np.zeros((*x.shape[:-1], 2 * self.bins), np.int64)
         for part in np.ndindex(lo.shape):
-            if x.shape[-1]:
-                lo[part], hi[part] = x[part].min() + 0.0, x[part].max() + 0.0
-                counts[part] = np.bincount(bins_of(x[part], self.bins) + self.bins, minlength=2 * self.bins)
+            elements = x[part][~np.isnan(x[part])]  # there is NaN only where it is left out
+            if elements.size:
+                lo[part], hi[part] = elements.min() + 0.0, elements.max() + 0.0
+                counts[part] = np.bincount(bins_of(elements, self.bins) + self.bins, minlength=2 * self.bins)
         return Histogram(lo, hi, counts)
 
     def qparams(
@@ -104,7 +105,7 @@ class Calibrator:
             raise ValueError(f"grid must be from 1 to 10000, not {grid}")
         lo, hi, counts = self.histogram()
         if not counts.any(axis=-1).all():
-            raise ValueError("this Calibrator has seen no elements yet: call update")
+            raise ValueError("this Calibrator has seen no elements yet of some channels: call update")
         ends = self._least_error(lo, hi, counts, grid) if method == "mse" else [lo.copy(), hi.copy()]
         for part in np.ndindex(lo.shape) if method in ("percentile", "entropy") else ():
             edges = edges_of(float(lo[part]), float(hi[part]), self.bins)

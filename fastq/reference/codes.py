@@ -11,8 +11,8 @@ from fastq.formats.codebooks import Codebook
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.reference import blocks, floats, tables
-from fastq.reference.arguments import compute_type
 from fastq.reference.granularity import spread
+from fastq.requests.values import compute_dtype
 from fastq.results import QParams
 from fastq.results.parameters import coding_of_parameters
 
@@ -68,7 +68,7 @@ def positions(x: Array, p: QParams, precision: HalfPrecision = UNROUNDED) -> Arr
 @np.errstate(over="ignore", under="ignore", invalid="ignore")  # signalling NaN
 def _positions_by_format(x: Array, p: QParams, half: str) -> Array:
     """Return the same for float codes and for formats with scales of their own."""
-    ftype, own = compute_type(x.dtype), p.dtype.block_size > 0
+    ftype, own = compute_dtype(x.dtype).type, p.dtype.block_size > 0
     scale = spread(blocks.steps(p) if own else p.scale.astype(ftype), x.shape, p.axis, p.block_size)
     if p.dtype.codebook:
         return tables.ratios(x.astype(ftype), scale)

@@ -45,7 +45,9 @@ def quantize(
     if data.dtype.kind not in "iu" and data.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
         raise TypeError(f"data must be numbers of up to 64 bits, not {data.dtype}")
     rows = _rows(data, form.size, form)
-    weights = None if imatrix is None else np.broadcast_to(as_importance(imatrix, data.shape)[0], data.shape)
+    weights = None
+    if imatrix is not None:
+        weights = np.broadcast_to(as_importance(imatrix, data.shape, form.group)[0], data.shape)
     weights = weights if form.weighted else None
     with np.errstate(all="ignore"):
         x = rows.astype(np.float32)

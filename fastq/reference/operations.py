@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastq.formats.qtypes import check_stored_codes, stored_as
 from fastq.reference import blocks
-from fastq.reference.arguments import as_input, check_no_nan, compute_type, nan_as_zero, ready_to_encode, widened
+from fastq.reference.arguments import as_input, check_no_nan, nan_as_zero, ready_to_encode, widened
 from fastq.reference.codes import decode, encode
 from fastq.reference.errors import clipped_count, measures
 from fastq.reference.granularity import any_flag, extremes
@@ -36,6 +36,7 @@ from fastq.requests.values import (
     CARRIED,
     Request,
     as_qparams,
+    as_real,
     by_numbers,
     by_qparams,
     by_range,
@@ -43,12 +44,29 @@ from fastq.requests.values import (
     check_beside_qparams,
     check_comparable,
     codes_by_numbers,
+    compute_dtype,
     dtype_of_fakes,
     dtype_of_values,
     ranges_of,
 )
 from fastq.results import Comparison, QParams, QuantizedArray
+from fastq.results.parameters import unfilled
 from fastq.system.arguments import as_array, dtype_of, is_a, is_out, native
+
+__all__ = [
+    "binarize",
+    "choose_qparams",
+    "compare",
+    "dequantize",
+    "dequantize_linear",
+    "fake_quantize",
+    "magnitudes",
+    "minmax",
+    "pack",
+    "quantize",
+    "quantize_linear",
+    "unpack",
+]
 
 Array = NDArray[Any]
 
@@ -99,7 +117,6 @@ def dequantize_linear(
 ) -> Array:
     """Return the values of `codes`, one an element, as ONNX's DequantizeLinear: ``(codes - zero_point) * scale``."""
     codes, given, asked = as_array(codes, "codes"), dtype_of(scale, "scale"), ValuesOptions(**options)
-    given = given or np.dtype(np.float32)
     wanted = dtype_of_values(asked.dtype, out, given)
     request = codes_by_numbers(codes.dtype, given, wanted, asked)
     request, p = _by_numbers("codes", codes.shape, request, scale, zero_point)
@@ -134,6 +151,16 @@ def minmax(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
     where = ranges_of(x.dtype, x.shape, asked)
     lo, hi = extremes(nan_as_zero(widened(x), asked.nan), where)
     return lo.astype(x.dtype), hi.astype(x.dtype)
+
+
+def magnitudes(x: ArrayLike, **options: Any) -> tuple[Array, Array]:
+    """Return the smallest magnitude but 0 and the largest one of each range, both 0 where all elements are."""
+    x, asked = as_input(x), MinMaxOptions(**options)
+    as_real(x.dtype, "x")
+    where = ranges_of(x.dtype, x.shape, asked)
+    size = np.abs(nan_as_zero(widened(x), asked.nan))
+    (lo, _), (_, hi) = extremes(np.where(size > 0, size, np.inf), where), extremes(size, where)
+    return np.where(hi > 0, lo, 0).astype(x.dtype), hi.astype(x.dtype)
 
 
 def compare(x: ArrayLike, q: QuantizedArray | ArrayLike) -> Comparison:
@@ -182,7 +209,7 @@ def _resolve(x: Array, qparams: QParams | None, options: RangeOptions) -> tuple[
     if qparams is None:
         return _of_range(x, options)
     check_beside_qparams(*(getattr(options, name) for name in CARRIED))
-    given = checked_qparams(as_qparams(qparams), x.shape, np.dtype(compute_type(x.dtype)))
+    given = checked_qparams(as_qparams(qparams), x.shape, compute_dtype(x.dtype))
     return by_qparams(x.dtype, x.ndim, given, QuantizeOptions(options.saturate, options.nan)), lambda: given
 
 
@@ -209,9 +236,11 @@ def _by_numbers(
     """Return the request placed where raw parameters belong, and these as QParams."""
     given = request.rules.ready(scale, zero_point)
     request = request.placed(name, shape, given.scale.shape, given.scale.size)
+    given = given.reshaped(request.granularity.parameter_shape(shape))
     where = request.qtype, request.axis, request.granularity.block_size, False, request.convention
     computed = None if given.scale.dtype == request.compute else request.compute
-    return request, QParams(given.scale, given.zero_point, *where, computed=computed)
+    params = unfilled(given.scale.dtype, given.zero_point.dtype, *where, computed)
+    return request, params.with_values(given.scale, given.zero_point)
 
 
 def _encoded(x: Array, p: QParams, request: Request) -> Array:

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.granularity import Granularity
-from fastq.reference.arguments import compute_type
 from fastq.reference.codes import in_half, rounded
 from fastq.reference.granularity import extremes
+from fastq.requests.values import compute_dtype
 
 Array = NDArray[Any]
 
 
 def range_of(x: Array, where: Granularity) -> tuple[Array, Array]:
     """Return the range of `x` in its compute type."""
-    ftype = compute_type(x.dtype)
+    ftype = compute_dtype(x.dtype).type
     lo, hi = (extreme.astype(ftype) for extreme in extremes(x, where))
     if np.isinf(lo).any() or np.isinf(hi).any():
         raise ValueError("x has infinite values, so its range has no scale")

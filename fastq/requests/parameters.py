@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastq.formats.conventions import Convention, as_convention
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.granularity import granularity
-from fastq.formats.qtypes import QTYPES, QType
+from fastq.formats.qtypes import QTYPES, WANTED_SCALES, QType
 from fastq.results import QParams
 from fastq.system.arguments import as_array, is_python, native
 
@@ -25,6 +25,12 @@ class Parameters(NamedTuple):
     scale: Array
     zero_point: Array
     tensor_scale: float = 0.0
+
+    def reshaped(self, shape: tuple[int, ...]) -> Parameters:
+        """Return the same in another shape; one number for all stays as it is."""
+        if self.scale.size == 1 or self.scale.shape == shape:
+            return self
+        return self._replace(scale=self.scale.reshape(shape), zero_point=self.zero_point.reshape(shape))
 
 
 class ParameterRules(NamedTuple):
@@ -40,12 +46,26 @@ class ParameterRules(NamedTuple):
         Type of scales, where the format does not prescribe it.
     block_size : int
         Elements in a block.
+    decodes : bool
+        Whether codes are decoded as ONNX does: scales are multiplied with and may be 0, and NaN where that is one of
+        a block.
     """
 
     qtype: QType
     convention: Convention
     scale_dtype: np.dtype[Any]
     block_size: int = 0
+    decodes: bool = False
+
+    @property
+    def may_be_negative(self) -> bool:
+        """Whether scales may be."""
+        return self.convention.signed_scale or self.qtype.codebook is not None
+
+    @property
+    def may_be_zero(self) -> bool:
+        """Whether scales may be."""
+        return self.decodes or self.qtype.codebook is not None
 
     def ready(self, scale: Any, zero_point: Any, tensor_scale: Any = None) -> Parameters:
         """Return parameters in the dtypes that kernels read."""
@@ -56,8 +76,6 @@ class ParameterRules(NamedTuple):
         """Return scales in the dtype that kernels read."""
         if self.qtype.scale_element:
             return _as_own_scale(as_array(scale, "scale"), self)
-        if self.qtype.codebook:
-            return _as_finite_scale(scale, self)
         return _as_scale(scale, self)
 
     def ready_tensor_scale(self, tensor_scale: Any) -> float:
@@ -85,8 +103,8 @@ class ParameterRules(NamedTuple):
             if dtype != wanted:
                 raise TypeError(f"scale must be {wanted} for {qtype}, not {dtype}")
             return wanted
-        if dtype is not None and not is_real(dtype):
-            raise TypeError(f"scale must be {REAL}, not {dtype}")
+        if dtype is not None and not is_real(dtype) and dtype.name not in _OTHER_SCALES:
+            raise TypeError(f"scale must be {REAL.replace(' or', ',')}, {' or '.join(_OTHER_SCALES)}, not {dtype}")
         return self.scale_dtype
 
     def ready_zero_point_dtype(self, dtype: np.dtype[Any] | None, scale: np.dtype[Any]) -> np.dtype[Any]:
@@ -105,35 +123,33 @@ class ParameterRules(NamedTuple):
 # --- scales -----------------------------------------------------------------------------------------------------------
 
 
-def _as_scale(scale: Any, rules: ParameterRules) -> Array:
-    """Return scale in the type of scales, every value positive and finite there; or not 0, by some conventions.
+# dtypes of scales that values have not: powers of two as of blocks, and ONNX's scales of int32
+_POWERS = "float8_e8m0fnu"
+_OTHER_SCALES = _POWERS, "int32"
 
-    A value that becomes 0 or infinite when it is rounded to that type is refused, too.
+
+def _as_scale(scale: Any, rules: ParameterRules) -> Array:
+    """Return scale in the type of scales, every value finite and as the rules want it there.
+
+    A value that becomes infinite when it is rounded to that type is refused, too, or 0 where that is none.
     """
-    compute, signed = rules.scale_dtype, rules.convention.signed_scale
+    compute, signed, zero = rules.scale_dtype, rules.may_be_negative, rules.may_be_zero
     if (type(scale) is float or type(scale) is np.float32) and 2.0**-126 < scale < 2.0**127:
         return np.array(scale, compute)
     given, ready = _scale_in(scale, rules)
-    size = np.abs(ready) if signed else ready
-    if size.size == 1:
-        if 0.0 < size.item() < np.inf:
-            return ready
-    elif _all_positive_finite(size):
+    if rules.decodes and given.dtype.name == _POWERS:
         return ready
-    bad, wanted = ~((size > 0) & (size < np.inf)), "finite and not zero" if signed else "positive and finite"
+    size, least = np.abs(ready) if signed else ready, 0.0 if zero else float(np.finfo(compute).smallest_subnormal)
+    if size.size == 1:
+        if least <= size.item() < np.inf:
+            return ready
+    elif _all_finite_from(least, size):
+        return ready
+    bad = ~((size >= least) & (size < np.inf))
     raise ValueError(
-        f"scale must be {wanted} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
+        f"scale must be {WANTED_SCALES[signed, zero]} in {compute}; {np.count_nonzero(bad)} of {bad.size} are not, "
         f"the first is {given[bad].flat[0]}"
     )
-
-
-def _as_finite_scale(scale: Any, rules: ParameterRules) -> Array:
-    """Return scale in the type of scales, every value finite there: what codebooks are multiplied with."""
-    given, ready = _scale_in(scale, rules)
-    finite = np.isfinite(ready)
-    if not finite.all():
-        raise ValueError(f"scale must be finite in {ready.dtype}, not {given[~finite].flat[0]}")
-    return ready
 
 
 def _scale_in(scale: Any, rules: ParameterRules) -> tuple[Array, Array]:
@@ -150,11 +166,11 @@ def _scale_in(scale: Any, rules: ParameterRules) -> tuple[Array, Array]:
         return given, given.astype(rules.scale_dtype)
 
 
-def _all_positive_finite(scale: Array) -> bool:
-    """Return whether all scales are positive and finite, in pieces that keep temporaries in the cache."""
+def _all_finite_from(least: float, scale: Array) -> bool:
+    """Return whether all scales are finite and no less than a number, in pieces that keep temporaries in the cache."""
     flat = scale.reshape(-1)  # a copy if strided; scales are
     return all(
-        bool(np.min(piece) > 0 and np.max(piece) < np.inf)  # false for NaN too, which both propagate
+        bool(np.min(piece) >= least and np.max(piece) < np.inf)  # false for NaN too, which both propagate
         for piece in (flat[k : k + 65536] for k in range(0, flat.size, 65536))
     )
 
@@ -209,21 +225,24 @@ def _given_zero_point(zero_point: Any, rules: ParameterRules, scale: np.dtype[An
     storage = storage_of(given.dtype)
     given = given if storage is None else given.astype(storage)
     check_zero_point_shape(given.shape, shape)
-    return given
+    return np.full(shape, given) if shape and not given.shape else given
 
 
 def check_zero_point_shape(shape: tuple[float, ...], scale: tuple[float, ...]) -> None:
-    """Raise a ValueError if a zero point is not of the shape of the scale; sizes that dask does not know pass."""
+    """Raise a ValueError unless a zero point is one number, or of the shape of the scale.
+
+    Sizes that dask does not know pass.
+    """
     unknown = any(map(math.isnan, (*shape, *scale)))
-    if not unknown and shape != scale and not math.prod(shape) == math.prod(scale) == 1:
+    if shape and not unknown and shape != scale and not math.prod(shape) == math.prod(scale) == 1:
         raise ValueError(f"zero_point has shape {shape}, but scale has shape {scale}")
 
 
 def _as_zero_point(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) -> Array:
     """Return zero points, each a code of the format, in the storage dtype of the format."""
     qtype = rules.qtype
-    if qtype.element:
-        return _as_float_zero(zero_point, rules, shape)
+    if not qtype.has_zero_point:
+        return _as_zeros(zero_point, rules, shape)
     if not shape and type(zero_point) in (int, qtype.storage.type) and qtype.qmin <= zero_point <= qtype.qmax:
         return np.array(zero_point, qtype.storage)  # a sixth of the time of what follows
     given = _given_zero_point(zero_point, rules, rules.scale_dtype, shape)
@@ -234,13 +253,13 @@ def _as_zero_point(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...
     return given.astype(qtype.storage, copy=False)
 
 
-def _as_float_zero(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) -> Array:
-    """Return the zero points of float codes, which have no other than 0."""
+def _as_zeros(zero_point: Any, rules: ParameterRules, shape: tuple[int, ...]) -> Array:
+    """Return the zero points of codes that have no other than 0: floats, and sums."""
     qtype, given = rules.qtype, _given_zero_point(zero_point, rules, rules.scale_dtype, shape)
     if given.dtype == qtype.storage and given.itemsize == 1 and not np.any(given.view(np.uint8)):
         return given
     if np.any(given.astype(np.float32) != 0):
-        raise ValueError(f"zero_point must be 0 for {qtype}: float codes have no other")
+        raise ValueError(f"zero_point must be 0 for {qtype}: its codes have no other")
     return np.zeros(given.shape, qtype.storage)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecision, as_convention, coding_of
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
-from fastq.formats.qtypes import QTYPES, QType, as_qtype
+from fastq.formats.qtypes import QTYPES, SUMS, QType, as_qtype
 from fastq.formats.range_methods import MSERange, as_range_method
 from fastq.requests.options import (
     LinearOptions,
@@ -20,7 +20,7 @@ from fastq.requests.options import (
     RangeOptions,
     ValuesOptions,
 )
-from fastq.requests.parameters import ParameterRules, check_parameter_shape
+from fastq.requests.parameters import ParameterRules
 from fastq.results import QParams
 from fastq.results.parameters import coding_of_parameters, unfilled
 from fastq.system.arguments import (
@@ -92,16 +92,23 @@ def check_approximation(dtype: np.dtype[Any]) -> None:
 def format_of_codes(dtype: np.dtype[Any]) -> QType:
     """Return the format of codes one an element, those of ml_dtypes among them."""
     dtype = native(dtype)
+    if dtype == SUMS.storage:
+        return SUMS
     if dtype not in CODES and dtype.name not in QTYPES:
-        raise TypeError(f"codes must be int8, uint8, int16, uint16 or of a dtype of ml_dtypes, not {dtype}")
+        raise TypeError(f"codes must be int8, uint8, int16, uint16, int32 or of a dtype of ml_dtypes, not {dtype}")
     return as_qtype(dtype)
 
 
-def dtype_of_values(dtype: Any, out: Any, default: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of decoded values: that asked for, else that of out, else the default."""
+def dtype_of_values(dtype: Any, out: Any, default: DType | None) -> DType:
+    """Return the dtype of decoded values: that asked for, else that of out, else of scales, float32 where that is none.
+
+    Values are not of all dtypes that scales have, and numbers of Python have none.
+    """
     if dtype is not None:
         return as_real(dtype, "dtype")
-    return as_real(out.dtype, "out") if is_out(out) else default
+    if is_out(out):
+        return as_real(out.dtype, "out")
+    return default if default is not None and is_real(default) else _FLOAT32
 
 
 def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -109,9 +116,10 @@ def dtype_of_fakes(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return native(dtype) if is_real(dtype) else compute_dtype(dtype)
 
 
-def check_nan(nan: str, qtype: QType | None = None, given: bool = False) -> str:
+def check_nan(nan: str, qtype: QType | None = None, given: bool = False, omits: bool = False) -> str:
     """Return nan if it is one of the policies; "keep" is one for codes that have a NaN, and for scales not `given`."""
-    nan = as_choice(nan, "nan", ("raise", "zero") if qtype is None else ("raise", "zero", "keep"))
+    kept, omitted = ("keep",) * (qtype is not None), ("omit",) * omits
+    nan = as_choice(nan, "nan", ("raise", "zero", *kept, *omitted))
     if qtype is None or nan != "keep":
         return nan
     if given and qtype.scale_element:
@@ -149,7 +157,7 @@ class Request(NamedTuple):
     symmetric : bool
         Whether as many codes are used below the zero point as above it.
     axis : int, tuple of int or None
-        The caller's axis, counted from the front.
+        The caller's axis: one counted from the end stays so, for arrays of another rank.
     granularity : Granularity
         What each parameter belongs to; the array, where there is one parameter.
     coding : Coding
@@ -162,6 +170,8 @@ class Request(NamedTuple):
         Dtypes of half precision to which results of operations are rounded.
     search : MSERange or None
         How a part of each range is searched for.
+    decodes : bool
+        Whether raw codes are decoded.
     """
 
     qtype: QType
@@ -175,12 +185,14 @@ class Request(NamedTuple):
     saturate: bool = True
     half: HalfPrecision = UNROUNDED
     search: MSERange | None = None
+    decodes: bool = False
 
     @property
     def rules(self) -> ParameterRules:
         """What parameters must be."""
         row = as_convention(self.convention)
-        return ParameterRules(self.qtype, row, row.scale_dtype(self.compute), self.granularity.block_size)
+        dtype = row.scale_dtype(self.compute)
+        return ParameterRules(self.qtype, row, dtype, self.granularity.block_size, self.decodes)
 
     @property
     def template(self) -> QParams:
@@ -193,16 +205,35 @@ class Request(NamedTuple):
         return unfilled(scale, row.zero_point_dtype(qtype, scale), qtype, *where)
 
     def placed(self, name: str, shape: Shape, scale: Shape, size: int) -> Request:
-        """Return the request for raw parameters of a shape: one number belongs to the whole array."""
+        """Return the request for raw parameters of a shape: one number belongs to the whole array.
+
+        Scales of all axes, most of length 1, belong to the others, as for NumPy, which spreads them like that.
+        """
         if size == 1:
             return self._replace(axis=None, granularity=ARRAY)
-        where = granularity(self.axis, self.granularity.block_size, len(shape), name)
-        if not any(map(math.isnan, shape)):  # sizes that dask does not know
-            check_parameter_shape("scale", scale, size, where.parameter_shape(shape))
+        axis, where = self.axis, granularity(self.axis, self.granularity.block_size, len(shape), name)
+        is_known = not any(map(math.isnan, shape))  # to dask
+        if is_known and scale != where.parameter_shape(shape):
+            if where.block_size or len(scale) != len(shape) or not all(map(_spreads, scale, shape)):
+                raise ValueError(_misfit(scale, shape, axis, where))
+            axis = tuple(a for a, n in enumerate(scale) if n != 1)
+            where = Granularity(axis)
         row, coding = as_convention(self.convention), self.coding
         if row.variants:
             coding = coding_of(row, self.qtype, False, kind_of(where.axes, where.block_size))
-        return self._replace(granularity=where, coding=coding)
+        return self._replace(axis=axis, granularity=where, coding=coding)
+
+
+def _spreads(n: int, size: int) -> bool:
+    return n in (1, size)
+
+
+def _misfit(scale: Shape, shape: Shape, axis: Axis, where: Granularity) -> str:
+    """Return why raw scales do not belong to an array of a shape, and for which axis they would."""
+    default, blocks = " (default)" * (axis == LinearOptions().axis), f" and block_size={where.block_size}"
+    needed = f"axis={axis}{default}{blocks * bool(where.block_size)} needs {where.parameter_shape(shape)}"
+    others = [f"; axis={a} needs {scale}" for a, n in enumerate(shape) if (n,) == scale and not where.block_size]
+    return f"scale has shape {scale}, but {needed}{''.join(others)}"
 
 
 # --- parameters from ranges -------------------------------------------------------------------------------------------
@@ -212,9 +243,10 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     """Return the request for parameters from the ranges of an array."""
     if options.dtype is None:
         raise TypeError("dtype must be a code format, or qparams given in its place, not None")
-    qtype, compute, search = as_qtype(options.dtype), check_input(dtype), as_range_method(options.range)
+    qtype, compute = as_qtype(options.dtype), check_input(dtype)
     if options.bits is not None:
         qtype = qtype.with_bits(options.bits)
+    nan, search = check_nan(options.nan, qtype), as_range_method(options.range)
     saturate, symmetric = as_bool(options.saturate, "saturate"), as_bool(options.symmetric, "symmetric")
     if not saturate and search is not None:
         raise ValueError("saturate must be True where range is searched for: what lies beyond it would be infinite")
@@ -224,12 +256,10 @@ def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     block_size = as_block_size(options.block_size, axis) or as_block_size(qtype.block_size, axis)
     if qtype.block_size and block_size != qtype.block_size:
         raise ValueError(f"block_size must be {qtype.block_size} for {qtype}, not {block_size}")
-    row, always = as_convention(options.convention), symmetric or bool(qtype.element or qtype.block_size)
-    where = granularity(axis, block_size, ndim)
-    coding = row.check(qtype, always, kind_of(where.axes, block_size))
-    axis = where.axes if where.axes is None or isinstance(axis, tuple) else where.axes[0]
-    how = check_nan(options.nan, qtype), saturate, row.rounded_to(dtype), search
-    return Request(qtype, options.convention, always, axis, where, coding, compute, *how)
+    where, always = granularity(axis, block_size, ndim), symmetric or bool(qtype.element or qtype.block_size)
+    kind, row = kind_of(where.axes, block_size), as_convention(options.convention)
+    how = row.check(qtype, always, kind), compute, nan, saturate, row.rounded_to(dtype), search
+    return Request(qtype, options.convention, always, axis, where, *how)
 
 
 def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Convention, nan: str) -> Request:
@@ -239,9 +269,10 @@ def calibrated(dtype: object, axis: Axis, symmetric: bool, convention: str | Con
     axis = as_axis(axis)
     kept = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
     ndim = max((a + 1 for a in kept if a >= 0), default=0) + max((-a for a in kept if a < 0), default=0)
-    options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention, nan=nan)
+    nan = check_nan(nan, qtype, omits=True)
+    options = RangeOptions(axis, symmetric=symmetric, dtype=qtype, convention=convention)
     # of so many axes, in which no two of them need be the same
-    return by_range(np.dtype(np.float32), min(ndim, MOST_AXES), options)._replace(axis=axis)
+    return by_range(np.dtype(np.float32), min(ndim, MOST_AXES), options)._replace(nan=nan)
 
 
 def shape_of_ranges(shape: Shape, where: Granularity) -> Shape:
@@ -308,18 +339,19 @@ def by_numbers(dtype: DType, options: LinearOptions, *named: DType | None) -> Re
     return Request(qtype, options.convention, False, axis, where, coding, compute, *how)
 
 
-def codes_by_numbers(dtype: DType, scale: DType, wanted: DType, options: ValuesOptions) -> Request:
+def codes_by_numbers(dtype: DType, scale: DType | None, wanted: DType, options: ValuesOptions) -> Request:
     """Return the request of `fastq.dequantize_linear`, before it is placed, for codes of a dtype.
 
-    `scale` is the dtype of scales as they were given, `wanted` that of the values.
+    `scale` is the dtype of scales as they were given, None for numbers of Python, `wanted` that of the values.
     """
     qtype, row = format_of_codes(dtype), as_convention(options.convention)
     row.check_format(qtype)
     axis = as_axis(options.axis)
     where = Granularity(block_size=as_block_size(options.block_size, axis))
-    compute = compute_dtype(wanted if row.stored_type == "float64" else scale)
+    kind = wanted if row.stored_type == "float64" else scale
+    compute = compute_dtype(kind) if kind is not None and is_real(kind) else _FLOAT32
     coding = coding_of(row, qtype, False, "array")
-    return Request(qtype, options.convention, False, axis, where, coding, compute)
+    return Request(qtype, options.convention, False, axis, where, coding, compute, decodes=True)
 
 
 # --- ranges and errors ------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -41,6 +41,9 @@ def _as_compute(computed: DTypeLike) -> np.dtype[Any]:
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"computed must be float32 or float64, not {dtype}")
     return dtype
+
+
+Kind = TypeVar("Kind")
 
 
 class ParameterKey(tuple[Any, ...]):
@@ -204,6 +207,13 @@ def unfilled(
     key = ParameterKey((*where, tensor_scale is not None))
     vars(params).update(numbers, **dict(zip(names, where, strict=True)), key=key)
     return params
+
+
+def without_checks(kind: type[Kind], codes: Any, qparams: QParams, shape: tuple[int, ...]) -> Kind:
+    """Return a QuantizedArray, or one of dask, of parts that fit, in a third of the time of its own `__init__`."""
+    q = object.__new__(kind)
+    q.__dict__.update(codes=codes, qparams=qparams, shape=shape)
+    return q
 
 
 def coding_of_parameters(p: QParams) -> Coding:

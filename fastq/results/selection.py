@@ -65,10 +65,16 @@ def parted_by(parameters: tuple[int, ...], shape: tuple[int, ...], axis: Axis, b
     return where if block_size else Parted(shape, ARRAY)
 
 
-def axis_like(axis: Axis, axes: tuple[int, ...]) -> Axis:
-    """Return axes as the one int that `axis` is, as a tuple, or as None where none is left."""
+def axis_like(axis: Axis, axes: tuple[int, ...], ndim: int) -> Axis:
+    """Return axes of an array as `axis` names them, if it does; else as one int or a tuple, as None where none is left.
+
+    So what is counted from the end stays so where it is still the same axis.
+    """
     if not axes:
         return None
+    named = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
+    if all(-ndim <= each < ndim for each in named) and sorted(each % ndim for each in named) == list(axes):
+        return axis
     return axes if isinstance(axis, tuple) or len(axes) > 1 else axes[0]
 
 

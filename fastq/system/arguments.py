@@ -78,15 +78,7 @@ def is_python(numbers: Any) -> bool:
 
 
 def as_int(value: Any, name: str, wanted: str = "an int") -> int:
-    """Return an integer of Python or NumPy, or of what else has an `__index__`, as an int.
-
-    Raises
-    ------
-    TypeError
-        If it is none, or a bool.
-    ValueError
-        If it has more than 64 bits: no axis, size or number of bytes has.
-    """
+    """Return an integer of Python or NumPy, or of what else has an `__index__`, as an int."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     if is_a(value, (bool, np.bool_)):
@@ -101,15 +93,7 @@ def as_int(value: Any, name: str, wanted: str = "an int") -> int:
 
 
 def as_float(value: Any, name: str, least: float, most: float) -> float:
-    """Return a number of Python or NumPy as a float.
-
-    Raises
-    ------
-    TypeError
-        If it is none, or a bool.
-    ValueError
-        If it is not from `least` to `most`.
-    """
+    """Return a number of Python or NumPy as a float."""
     kind = type(value)
     if kind in (bool, np.timedelta64) or not issubclass(kind, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, not {shown(value)}")
@@ -119,26 +103,14 @@ def as_float(value: Any, name: str, least: float, most: float) -> float:
 
 
 def as_bool(value: object, name: str) -> bool:
-    """Return a bool of Python or NumPy as one of Python.
-
-    Raises
-    ------
-    TypeError
-        If it is none: what is true is not looked for in other objects.
-    """
+    """Return a bool of Python or NumPy as one of Python."""
     if value is not True and value is not False and not is_a(value, np.bool_):
         raise TypeError(f"{name} must be a bool, not {shown(value)}")
     return bool(value)
 
 
 def as_str(value: Any, name: str) -> str:
-    """Return a string.
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    """
+    """Return a string."""
     if not issubclass(type(value), str):
         raise TypeError(f"{name} must be a string, not {shown(value)}")
     return str.__str__(value)
@@ -148,26 +120,14 @@ _FIELDS: dict[Any, Callable[[Any, str], Any]] = {"bool": as_bool, "int": as_int,
 
 
 def check_fields(row: Any) -> None:
-    """Make the fields of a dataclass plain that are declared as bool, int or str.
-
-    Raises
-    ------
-    TypeError
-        If one is something else; the message names the field.
-    """
+    """Make the fields of a dataclass plain that are declared as bool, int or str."""
     for field in fields(row):
         if field.type in _FIELDS:
             vars(row)[field.name] = _FIELDS[field.type](getattr(row, field.name), field.name)
 
 
 def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
-    """Return a string that is one of the choices.
-
-    Raises
-    ------
-    ValueError
-        If it is none of them.
-    """
+    """Return a string that is one of the choices."""
     if type(value) is str and value in choices:
         return value
     for choice in choices if is_a(value, str) else ():
@@ -178,15 +138,7 @@ def as_choice(value: Any, name: str, choices: Collection[str]) -> str:
 
 
 def as_items(items: Any, name: str, wanted: str) -> list[Any]:
-    """Return what an iterable yields, which may not be more than an array has axes: an iterator may have no end.
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    ValueError
-        If it yields more.
-    """
+    """Return what an iterable yields, which may not be more than an array has axes: an iterator may have no end."""
     try:
         found = list(islice(items, MOST_AXES + 1))
     except Exception as error:
@@ -197,15 +149,7 @@ def as_items(items: Any, name: str, wanted: str) -> list[Any]:
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
-    """Return a shape as a tuple of int.
-
-    Raises
-    ------
-    TypeError
-        If it has no sizes, or one is no integer.
-    ValueError
-        If a size is negative, or there are too many.
-    """
+    """Return a shape as a tuple of int."""
     wanted = "a tuple of int"
     sizes = tuple(as_int(size, "shape", wanted) for size in as_items(shape, "shape", wanted))
     if min(sizes, default=0) < 0:
@@ -214,13 +158,7 @@ def as_shape(shape: Any) -> tuple[int, ...]:
 
 
 def as_axis(axis: Any) -> int | tuple[int, ...] | None:
-    """Return axis as an int, a tuple of int or None, whether or not an array has it.
-
-    Raises
-    ------
-    TypeError
-        If it is none of these.
-    """
+    """Return axis as an int, a tuple of int or None, whether or not an array has it."""
     wanted = "an int, a tuple of int or None"
     if axis is None:
         return None
@@ -230,15 +168,7 @@ def as_axis(axis: Any) -> int | tuple[int, ...] | None:
 
 
 def within_array(axes: tuple[int, ...], ndim: int, array: str) -> tuple[int, ...]:
-    """Return axes of an array counted from the front, in order.
-
-    Raises
-    ------
-    AxisError
-        If the array has not that many; `array` is its name.
-    ValueError
-        If one is named twice.
-    """
+    """Return axes of an array counted from the front, in order."""
     for axis in axes:
         if not -ndim <= axis < ndim:
             raise np.exceptions.AxisError(axis, ndim, f"axis of {array}")
@@ -249,15 +179,7 @@ def within_array(axes: tuple[int, ...], ndim: int, array: str) -> tuple[int, ...
 
 
 def as_block_size(block_size: Any, axis: Any) -> int:
-    """Return block_size as an int.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer, or is positive without one axis for the blocks to run along.
-    ValueError
-        If it is negative.
-    """
+    """Return block_size as an int."""
     size = as_int(block_size, "block_size")
     if size < 0:
         raise ValueError(f"block_size must be 0 (no blocks) or positive, not {size}")
@@ -270,11 +192,6 @@ def as_dtype(dtype: Any, name: str, wanted: str) -> np.dtype[Any]:
     """Return the NumPy dtype that an object stands for.
 
     Those of libraries of the array API are taken by their names, as torch.int8 and torch.bfloat16.
-
-    Raises
-    ------
-    TypeError
-        If it stands for none; values do not, nor None, which NumPy takes for their dtype and for float64.
     """
     try:
         if dtype is not None and not is_a(dtype, (np.generic, np.ndarray)):
@@ -308,16 +225,7 @@ def is_lazy(x: Any) -> bool:
 
 
 def as_array(x: Any, name: str) -> NDArray[Any]:
-    """Return x as a plain ndarray.
-
-    Raises
-    ------
-    TypeError
-        If it is a masked array, has yet to be computed by dask, lies in the memory of a device, or refuses to become
-        an array.
-    ValueError
-        If NumPy can make no array of it, as of rows of several lengths.
-    """
+    """Return x as a plain ndarray."""
     if type(x) is np.ndarray:
         return x
     if is_a(x, np.ma.MaskedArray):
@@ -371,15 +279,10 @@ def did_you_mean(given: object, known: Collection[str], aliases: Mapping[str, st
     return f": did you mean {meant}?" if meant else ""
 
 
-def as_importance(imatrix: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], int]:
-    """Return the importance of columns as an array, and how many rows of an array of that shape share each row of it.
+def as_importance(imatrix: Any, shape: tuple[int, ...], group: int) -> tuple[NDArray[Any], int]:
+    """Return the importance of columns as an array, and how many rows of an array of a shape share each row of it.
 
-    Raises
-    ------
-    TypeError
-        If it is not of float32, nor of numbers of Python.
-    ValueError
-        If it has another shape, or is anywhere negative, infinite or NaN.
+    Of `group` neighbours one counts at least: where none does, ggml would store zeros for them, and all count alike.
     """
     weights = as_array(imatrix, "imatrix")
     if native(weights.dtype) != np.float32 and not (is_python(imatrix) and weights.dtype.kind in "iuf"):
@@ -399,19 +302,20 @@ def as_importance(imatrix: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], i
         )
     if weights.size and not (weights.min() >= 0 and weights.max() < np.inf):
         raise ValueError("imatrix must be finite and nowhere negative")
-    return weights, math.prod(rows[kept:])
+    return counting(weights, group), math.prod(rows[kept:])
+
+
+def counting(weights: NDArray[Any], group: int) -> NDArray[Any]:
+    """Return importance with ones for groups of neighbours that have none; itself if there are no such groups."""
+    if not group or weights.all():
+        return weights
+    groups = weights.reshape(-1, group)
+    counts = groups.any(axis=1, keepdims=True)
+    return weights if counts.all() else np.where(counts, groups, np.float32(1)).reshape(weights.shape)
 
 
 def as_scales(scale: Any, block_size: Any, offset: Any) -> tuple[NDArray[np.float32], int, float | None]:
-    """Return the arguments of `nest_scale`: scales of float32, how many are in a block, and what is taken from them.
-
-    Raises
-    ------
-    TypeError
-        If the scales are not float32, or another is no number.
-    ValueError
-        If there are none or one is not finite, a block has none, or the offset is not finite in float32.
-    """
+    """Return the arguments of `nest_scale`: scales of float32, how many are in a block, and what is taken from them."""
     scales = as_array(scale, "scale")
     if native(scales.dtype) != np.float32:
         raise TypeError(f"scale must be float32, not {scales.dtype}")
@@ -454,13 +358,7 @@ def reason(error: Exception) -> str:
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the entries of an object of JSON, of which Python's reader would keep the last one of a name.
-
-    Raises
-    ------
-    ValueError
-        If two have the same name.
-    """
+    """Return the entries of an object of JSON, of which Python's reader would keep the last one of a name."""
     entries = dict(pairs)
     if len(entries) < len(pairs):
         names = [name for name, _ in pairs]

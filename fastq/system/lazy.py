@@ -2,6 +2,11 @@
 
 A forked child has none of its parent's other threads, and waits for ever for a lock that one of them held: that of a
 module that it was importing, of a compilation, or of a property. So forks wait for threads that import by `module`.
+
+Python runs the handlers of signals in the main thread, after any call that has returned, and that of Ctrl-C raises
+KeyboardInterrupt there. Between LLVM's link of two modules, which frees the second, and llvmlite's note that it is gone
+that frees it twice. A cut import takes the name of a package away from modules of it that stay imported. So signals
+wait until what must not be cut is whole.
 """
 
 from __future__ import annotations
@@ -9,15 +14,15 @@ from __future__ import annotations
 import functools
 import logging  # noqa: F401 (see at the end)
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
-
-from fastq.system.interrupts import Held
 
 if TYPE_CHECKING:
     from functools import cached_property as cached_property
@@ -33,6 +38,56 @@ else:
 
 
 STARTED = time.time_ns()  # when the first module of the package was imported
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+_NUMBERS = tuple(signal.valid_signals())
+
+
+class Held:
+    """Hold back all signals that Python handles, and have them handled at the end of the block.
+
+    A handler may raise while the block is entered or left, never inside it.
+    In other threads than the main one it does nothing, where nothing is handled. Within another it does nothing either.
+    """
+
+    def __init__(self) -> None:
+        self.holds, self.handlers, self.arrived = True, dict[int, object](), dict[int, FrameType | None]()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Note a signal; handle it where somebody has kept this as the handler for longer than the block."""
+        if self.holds:
+            self.arrived[number] = frame
+        else:
+            self.handlers[number](number, frame)  # type: ignore[operator]
+
+    def __enter__(self) -> None:
+        try:
+            for number in _NUMBERS:
+                handler = signal.getsignal(number)
+                if callable(handler) and not getattr(handler, "holds", False):
+                    self.handlers[number] = handler
+                    signal.signal(number, self)  # which handles first what has come before
+        except ValueError:  # not the main thread
+            self.handlers.clear()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            for number, handler in reversed(self.handlers.items()):  # that of Ctrl-C has a low one
+                if signal.getsignal(number) is self:  # not where the block has set another
+                    signal.signal(number, handler)  # type: ignore[arg-type]
+        finally:
+            self.holds = False  # where a handler has cut this loop, the others are called through this
+            each = ExitStack()
+            for number, frame in self.arrived.items():
+                each.callback(self.handlers[number], number, frame)  # type: ignore[arg-type]
+            each.__exit__(*sys.exc_info())  # all of them, whichever raises
+
+
+# --- forks and imports ------------------------------------------------------------------------------------------------
 
 _importing = threading.RLock()
 _locks: list[Any] = [_importing]

@@ -74,7 +74,7 @@ class Tuning:
         9.7 and 6.9; 512 rows of 4096 10.9 and 6.9. On a Xeon: 1024 rows of 4096 in one pass 4.0, 4096 rows in two 5.4.
     narrow_row : int
         Elements of rows that are taken as one where many have the same parameters, which kernels repeat: see
-        `rows_as_one` in fastq/dispatch/loops.py.
+        `rows_as_one` in fastq/dispatch/planner.py.
         int8 by 16 columns to float32, one thread, beside parameters repeated in Python: 2**15 elements 4.9 times as
         fast, 2**16 3.9, 2**18 1.9, 2**20 1.1 to 1.3; by 64 and more as fast.
     wide_row : int

@@ -28,13 +28,7 @@ STORES_BYTES_AS_WIDER = Version(zarr.__version__) >= Version("3.2.1")
 
 
 def _number(written: Any, dtype: Any, name: str) -> Any:
-    """Return the number of a data type that is written as its fill values are; floats are rounded to one.
-
-    Raises
-    ------
-    ValueError
-        If the data type has none.
-    """
+    """Return the number of a data type that is written as its fill values are; floats are rounded to one."""
     try:
         with np.errstate(over="ignore"):
             number = dtype.from_json_scalar(written, zarr_format=3)
@@ -139,14 +133,7 @@ class CastValue(_Codec):
         return super().is_for(dtype) and super().is_for(self.data_type)
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse what could not be stored or read.
-
-        Raises
-        ------
-        ValueError
-            If a data type is none of integers or floats, floats are to wrap, or a scalar is no number of its data type.
-            If this zarr reads no such array.
-        """
+        """Refuse what could not be stored or read."""
         super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
         source, target = dtype.to_native_dtype(), self.data_type.to_native_dtype()
         if self.out_of_range == "wrap" and target.kind == "f":
@@ -233,14 +220,7 @@ class ScaleOffset(_Codec):
         return {"name": "scale_offset"} | ({"configuration": configuration} if configuration else {})
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse what could not be stored or read.
-
-        Raises
-        ------
-        ValueError
-            If the array is none of integers or floats, or the offset or scale no finite number of its dtype, or the
-            scale is 0.
-        """
+        """Refuse what could not be stored or read."""
         super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
         offset, scale = self._units(dtype)
         if not np.isfinite(offset):

@@ -6,6 +6,7 @@ import numpy as np
 
 F32, F16, Q4_0 = 0, 1, 2
 UINT8, UINT32, STRING, ARRAY, UINT64 = 0, 4, 8, 9, 10
+UNKNOWN = (4, 5, 31, 36, 99, 2**31, 2**32 - 1)  # types that ggml had, or may have one day
 HUGE = (2**31, 2**40, 2**60, 2**61, 2**63 - 1, 2**63, 2**64 - 1)
 
 
@@ -68,7 +69,8 @@ def _lies_of_fields():
     for number in (13, 99, 2**32 - 1):
         yield f"value of type {number}", gguf([field("key", number, bytes(8))])
         yield f"elements of type {number}", gguf([array("key", number, 1, bytes(8))])
-    yield "array of arrays", gguf([array("key", ARRAY, 1, struct.pack("<IQ", UINT8, 0))])
+    yield "arrays in arrays without end", gguf([array("key", ARRAY, 1, struct.pack("<IQ", ARRAY, 1) * 99)])
+    yield "array of arrays that are not there", gguf([array("key", ARRAY, 2**40, struct.pack("<IQ", UINT8, 0))])
     yield "no key", gguf([field("", UINT8, b"\1")])
     yield "key not UTF-8", gguf([field(b"\xff\xfe", UINT8, b"\1")])
     yield "key with a zero", gguf([field("a\0b", UINT8, b"\1")])
@@ -82,20 +84,24 @@ def _lies_of_fields():
 
 
 def _lies_of_tensors():
-    for name in ("", "a\0b", b"\xff", "x" * 64, "ä" * 32):
+    for name in ("", "a\0b", b"\xff"):
         yield f"name {name!r}", gguf(tensors=[tensor(name)])
     yield "name twice", gguf(tensors=[tensor(), tensor(offset=256)], data=bytes(512))
     yield "name of 2**60", gguf(tensors=[text("a", 2**60) + tensor()[16:]])
     for dimensions in (3, 5, 64, 2**31, 2**32 - 1):
-        yield f"{dimensions} dimensions", gguf(tensors=[tensor(dimensions=dimensions)])
-    for lengths in ((0,), (32, 0), (0, 2**60), (3, 32), (2**60, 2**60), (2**32, 2**32), (2**33, 2**33, 2**33)):
+        yield f"{dimensions} dimensions", gguf(tensors=[tensor(dimensions=dimensions, offset=32)])
+    for lengths in ((3, 32), (2**60, 2**60), (2**32, 2**32), (2**33, 2**33, 2**33)):
         yield f"lengths {lengths}", gguf(tensors=[tensor(lengths=lengths, number=Q4_0)])
     for length in HUGE:
         yield f"rows of {length}", gguf(tensors=[tensor(lengths=(length,))])
         yield f"{length} rows", gguf(tensors=[tensor(lengths=(32, length))])
         yield f"offset {length}", gguf(tensors=[tensor(offset=length // 32 * 32)])
-    for number in (4, 5, 31, 36, 99, 2**31, 2**32 - 1):
-        yield f"type {number}", gguf(tensors=[tensor(number=number)])
+    for number in UNKNOWN:
+        yield f"type {number}, and no bytes", gguf(tensors=[tensor(number=number)], data=b"")
+        yield (
+            f"type {number}, and one byte for two",
+            gguf(tensors=[tensor(number=number), tensor("b")], data=bytes(256)),
+        )
     yield "rows that are no blocks", gguf(tensors=[tensor(lengths=(33, 2), number=Q4_0)])
     for offset in (1, 16, 32, 256, 257, 2**40):
         yield f"offset {offset} of the only tensor", gguf(tensors=[tensor(offset=offset)])
@@ -122,7 +128,13 @@ def truths():
     yield "a scalar", gguf(tensors=[tensor(lengths=()), tensor("b.weight", offset=32)], data=bytes(512))
     yield "rows of one", gguf(tensors=[tensor(lengths=(1, 1, 1, 1))])
     yield "four dimensions", gguf(tensors=[tensor(lengths=(32, 1, 1, 2))])
-    yield "a name of 63 bytes", gguf(tensors=[tensor("x" * 63)])
+    for name in ("x" * 63, "x" * 64, "ä" * 32, "x" * 1000):
+        yield f"a name of {len(name.encode())} bytes", gguf(tensors=[tensor(name)])
+    for lengths in ((0,), (32, 0), (0, 32), (0, 2**40), (32, 0, 2)):
+        yield f"lengths {lengths}", gguf(tensors=[tensor("b.weight", lengths, Q4_0), tensor(), tensor("c", lengths)])
+    nested = struct.pack("<IQ", UINT8, 2) + b"\1\2" + struct.pack("<IQ", STRING, 1) + text("a")
+    yield "array of arrays", gguf([array("key", ARRAY, 2, nested)])
+    yield "alignment beyond the file, no tensors", gguf([uint32("general.alignment", 4096)], tensors=[], data=b"")
     yield (
         "no metadata",
         b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + (head := tensor()) + bytes(-24 - len(head) & 31) + bytes(256),
@@ -130,6 +142,14 @@ def truths():
     yield "arrays of all types", gguf([array(f"k{n}", n, 0) for n in range(13) if n != ARRAY])
     yield "text that is not UTF-8", gguf([field("key", STRING, text(b"\xff"))])
     yield "no tensors", gguf(tensors=[], data=b"")
+
+
+def unknown():
+    """Names and contents of files that have tensors of unknown types, first, last or alone."""
+    for number in UNKNOWN:
+        yield f"type {number}", gguf(tensors=[tensor(number=number)])
+        yield f"type {number}, first", gguf(tensors=[tensor("b", number=number), tensor(offset=32)], data=bytes(288))
+        yield f"type {number}, last", gguf(tensors=[tensor(), tensor("b", (7,), number, 256)], data=bytes(257))
 
 
 def not_finite():

@@ -348,6 +348,7 @@ CALLS = {
     ),
     "dequantize_linear": (of_both("dequantize_linear"), {"codes": CODES, "dtype": None} | GIVEN),
     "minmax": (of_both("minmax"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
+    "magnitudes": (of_both("magnitudes"), {"x": X, "axis": None, "block_size": 0, "nan": "raise"}),
     "compare": (of_both("compare"), {"x": X, "q": Q}),
     "pack": (of_both("pack"), {"codes": CODES % 8} | PACKING),
     "binarize": (
@@ -459,7 +460,13 @@ CALLS = {
     ),
     "xarray.pack": (
         [lambda **options: fastq.xarray.pack(**options).load()],
-        {"ds": xarray.Dataset({"t": ("x", X[0])}), "dtype": "int16", "max_error": {"t": 0.1}},
+        {"ds": xarray.Dataset({"t": ("x", X[0])}), "dtype": "int16", "max_error": {"t": 0.1}}
+        | {"ranges": {"t": (-9.0, 9.0)}, "out_of_range": "clamp"},
+    ),
+    "xarray.pack, like": (
+        [lambda **options: fastq.xarray.pack(**options).load()],
+        {"ds": xarray.Dataset({"t": ("x", X[0])}), "out_of_range": "clamp"}
+        | {"like": fastq.xarray.pack(xarray.Dataset({"t": ("x", X[0])}))},
     ),
     "io.open_checkpoint": ([lambda path: in_a_file(io.open_checkpoint, path)], {"path": "state.gguf"}),
     "io.save_checkpoint": (

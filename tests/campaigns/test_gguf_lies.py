@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fastq.cli.app import cli
+from fastq.io.gguf.container import open_gguf
 
 
 @pytest.fixture
@@ -41,6 +42,25 @@ def test_what_is_unusual_but_right_is_read_and_written(here):
         assert attempt(here, content, ["--type", "Q8_0"]), name
         assert attempt(here, content, ["--dequantize"]), name
         assert CliRunner().invoke(cli, ["inspect", "in.gguf", "--json"]).exit_code == 0, name
+
+
+def test_types_that_are_not_known_are_listed_and_copied(here):
+    for name, content in gguf_lies.unknown():
+        source, out = hostile.write(here, "in.gguf", content), here / "out.gguf"
+        shown = CliRunner().invoke(cli, ["inspect", str(source)])
+        assert (shown.exit_code, name.split(",")[0] in shown.output) == (0, True), name
+        assert CliRunner().invoke(cli, ["gguf", str(source), str(out), "Q8_0", "--force"]).exit_code == 0, name
+        before, after = open_gguf(source), open_gguf(out)
+        copied = [spec for spec in before.tensors.values() if not spec.kind.block]
+        for spec in copied:
+            kept = after.tensors[spec.name]
+            assert (kept.kind, kept.shape, bytes(after.raw(spec.name))[: spec.nbytes]) == (
+                *(spec.kind, spec.shape, bytes(before.raw(spec.name))),
+            ), name
+        refused = CliRunner().invoke(cli, ["gguf", str(source), str(out), "--dequantize", "--force"])
+        assert refused.output == (
+            f"Error: in.gguf: tensor {copied[0].name!r} is {copied[0].kind}, which fastq does not dequantize\n"
+        )
 
 
 def test_values_that_no_model_has(here):

@@ -39,6 +39,33 @@ def test_matmul_nbits(bits, symmetric, block, inputs):
     assert not np.array_equal(actual["B"], expected["B"])
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_scales_of_zero_in_matmul_nbits(bits):
+    """What ONNX Runtime multiplies with is the weight that is read, groups of zeros too."""
+    onnx = pytest.importorskip("onnx", reason="not installed: onnx; no model can be made")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="not installed: onnxruntime")
+    w = np.random.default_rng(0).standard_normal((24, 64)).astype(np.float32)
+    tensors = of_onnxruntime(w, bits, 32, False)
+    tensors["scales"][::3, 0] = 0
+    inputs = [
+        onnx.numpy_helper.from_array(tensors[name].reshape(-1) if name == "scales" else tensors[name], name)
+        for name in tensors
+    ]
+    sizes = {"K": 64, "N": 24, "bits": bits, "block_size": 32}
+    node = onnx.helper.make_node("MatMulNBits", ["A", *tensors], ["Y"], domain="com.microsoft", **sizes)
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [64, n]) for name, n in (("A", 64), ("Y", 24))
+    ]
+    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], inputs)
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (theirs,) = session.run(None, {"A": np.eye(64, dtype=np.float32)})
+    read = fastq.layouts.from_tensors(tensors, "matmul_nbits", dtype=f"uint{bits}").dequantize()
+    np.testing.assert_array_equal(read, theirs.T)
+    assert not read[::3, :32].any()
+
+
 @pytest.mark.parametrize("name", ["nf4", "fp4"])
 @pytest.mark.parametrize("shape", [(300, 512), (1111,)])
 @pytest.mark.parametrize("nested", [False, True])

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,8 @@ from fuzzing.combinations import CASTS
 import fastq
 from fastq.zarr.casting import ROUNDINGS
 
-pytest.importorskip("zarr", reason="zarr is not installed")
+zarr = pytest.importorskip("zarr", reason="zarr is not installed")
 cast_value_rs = pytest.importorskip("cast_value_rs", reason="cast-value-rs, with which zarr casts, is not installed")
-FOLDER = os.environ.get("ZARR_REPOSITORY", "")  # its packages have no tests
 NOT_OF_CODECS = (
     "backend",  # which cast-value-rs zarr takes
     "min_version",
@@ -26,14 +26,27 @@ NOT_OF_CODECS = (
 )
 
 
-@pytest.mark.skipif(not FOLDER, reason="ZARR_REPOSITORY names no checkout of zarr-python")
-@pytest.mark.parametrize("name", ["cast_value", "scale_offset"])
-def test_tests_of_zarr(name):
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """The folder of zarr's sources, of the installed version; wheels have no tests."""
+    folder, of_zarr = tmp_path_factory.mktemp("zarr"), f"zarr=={zarr.__version__}"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "zarr", of_zarr]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if result.returncode:
+        pytest.skip(f"the sources of {of_zarr} can't be had: {result.stderr.strip()[-200:]}")
+    shutil.unpack_archive(next(folder.glob("*.tar.gz")), folder, filter="data")
+    return folder / f"zarr-{zarr.__version__}"
+
+
+@pytest.mark.parametrize(
+    "name", ["test_codecs/test_cast_value", "test_codecs/test_scale_offset", "test_codec_pipeline"]
+)
+def test_tests_of_zarr(name, sources):
     options = ["-q", "-p", "zarr_with_fastq", "-p", "no:cacheprovider", "-o", "addopts=", "-W", "ignore"]
     chosen = ["-k", " and ".join(f"not {each}" for each in NOT_OF_CODECS)]
-    command = [sys.executable, "-m", "pytest", *options, *chosen, f"tests/test_codecs/test_{name}.py"]
+    command = [sys.executable, "-m", "pytest", *options, *chosen, f"tests/{name}.py"]
     here = os.pathsep.join([str(Path(__file__).parent), str(Path(fastq.__file__).parents[1])])
-    result = subprocess.run(command, cwd=FOLDER, env=os.environ | {"PYTHONPATH": here}, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=sources, env=os.environ | {"PYTHONPATH": here}, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-2000:]
     assert "skipped" not in result.stdout
 

@@ -6,7 +6,7 @@ from catalogue import same_bytes, same_quantized
 
 import fastq
 from fastq import reference
-from fastq.dispatch import planner
+from fastq.dispatch import ranged
 from fastq.dispatch.spec import spec_of
 from fastq.dispatch.strides import arrange, order_without_gaps
 from fastq.formats.granularity import Granularity
@@ -76,5 +76,5 @@ def test_rows_that_fill_no_register_take_two_passes(columns, passes):
     x = np.zeros((4096 // columns, columns), np.float32)
     request = by_range(x.dtype, x.ndim, RangeOptions(1, dtype="int8"))
     view = arrange(x, None, request.granularity).view(x, None, np.dtype(np.int8))
-    plan = planner.plan_ranged(spec_of("quantize", request, True), view, x.dtype, np.dtype(np.int8))
+    plan = ranged.plan_ranged(spec_of("quantize", request, True), view, x.dtype, np.dtype(np.int8))
     assert 1 + (plan.reduction is not None) == passes

@@ -28,7 +28,7 @@ def streaming(request, monkeypatch):
 
     With the second of rows of columns those go straight that share no line with their neighbours.
     """
-    from fastq.dispatch import cache, loops
+    from fastq.dispatch import cache, planner
 
     prepared = build.kernel_address.cache_clear, cache.plans.clear
     row = dataclasses.replace(
@@ -36,7 +36,7 @@ def streaming(request, monkeypatch):
     )
     monkeypatch.setattr(tuning, "current", lambda: row)
     monkeypatch.setattr(threadpool, "CHUNK", (600, 600))  # several lines, several in the larger arrays
-    assert loops.outgrows_cache(1)
+    assert planner.outgrows_cache(1)
     for forget in prepared:
         forget()
     yield

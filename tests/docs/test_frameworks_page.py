@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "frameworks.md").read_tex
 CALLS = [
     found for row in PAGE.splitlines() if row.startswith("| ") for found in re.findall(r"`([^`]+)`", row.split("|")[2])
 ]
-CALLS = [call for call in CALLS if "(" in call and "(ds)" not in call]  # of Datasets: tests/test_xarray.py
+CALLS = [call for call in CALLS if "(" in call and "(ds)" not in call]  # of Datasets: tests/xarray
 SECTIONS = {part.splitlines()[0]: part for part in PAGE.split("\n## ") if ">>> " in part}
 X = np.random.default_rng(0).standard_normal((64, 64), np.float32)
 NAMES = {

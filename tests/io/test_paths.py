@@ -36,7 +36,7 @@ def weights(here):
 def test_a_pipe_is_not_waited_for(here, suffix):
     os.mkfifo(f"in{suffix}")
     result = CliRunner().invoke(cli, ["quantize", f"in{suffix}", "out.safetensors"])
-    assert (result.exit_code, result.output) == (1, f"Error: in{suffix}: in{suffix} is not a file\n")
+    assert (result.exit_code, result.output) == (1, f"Error: in{suffix} is not a file\n")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="this system has no such device")

@@ -122,10 +122,10 @@ ALIASED = tuning.current().aliased_rows
     ("rows", "columns", "passes"), [(ALIASED, 4096, 1), (ALIASED + 1, 4096, 2), (ALIASED + 1, 4000, 1)]
 )
 def test_columns_in_two_passes_where_rows_are_far_apart(rows, columns, passes, monkeypatch):
-    from fastq.dispatch import cache, planner
+    from fastq.dispatch import cache, ranged
 
-    fused, seen = planner._plan_fused, []
-    monkeypatch.setattr(planner, "_plan_fused", lambda *given: seen.append(fused(*given)) or seen[-1])
+    fused, seen = ranged._plan_fused, []
+    monkeypatch.setattr(ranged, "_plan_fused", lambda *given: seen.append(fused(*given)) or seen[-1])
     cache.plans.clear()
     x = values("float32", rows * columns, 13).reshape(rows, columns)
     same_quantized(fastq.quantize(x, "int8", axis=1), reference.quantize(x, "int8", axis=1))

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fastq.dispatch.loops import loop_of
-from fastq.dispatch.planner import kernel_args
+from fastq.dispatch.planner import kernel_args, loop_of
 from fastq.dispatch.strides import make_layout
 from fastq.engine import simd as v
 from fastq.engine.jit import njit

@@ -245,7 +245,7 @@ def test_compressed_tensors_that_do_not_fit_are_refused():
     tensors = to_tensors(q, "compressed_tensors", scale_dtype="float16")
     assert tensors["weight_scale"].dtype == np.float16
     for change, message in [
-        ({"weight_scale": -tensors["weight_scale"]}, "weight_scale must be positive"),
+        ({"weight_scale": -tensors["weight_scale"]}, "weight_scale has a scale of -.*, which must be 0 or more and"),
         ({"weight_scale": tensors["weight_scale"] * np.nan}, "weight_scale has numbers that are not finite"),
         ({"weight_shape": np.array([OUTPUTS, 8])}, r"weight_packed has shape \(32, 12\), but the other tensors need"),
         ({"weight_packed": tensors["weight_packed"][0]}, "weight_packed must be a matrix"),
@@ -254,6 +254,47 @@ def test_compressed_tensors_that_do_not_fit_are_refused():
             from_tensors(tensors | change, "compressed_tensors")
     with pytest.raises(ValueError, match="the dtype of q must be one of int4, int8"):
         to_tensors(weight("uint3"), "compressed_tensors")
+
+
+# each layout and format, the tensor of scales, and whether its first axis is that of blocks
+SCALED = [(layout, dtype, "scales", layout != "matmul_nbits") for layout, dtype in CASES]
+SCALED += [("compressed_tensors", dtype, "weight_scale", False) for dtype in ("int4", "int8 rows", "float8_e4m3fn")]
+SCALED += [
+    ("compressed_tensors", "int4 asymmetric", "weight_scale", False),
+    ("compressed_tensors", "nvfp4", "weight_scale", False),
+]
+SCALED += [("bitsandbytes", "nf4", "absmax", False)]
+
+
+@pytest.mark.parametrize(("layout", "dtype", "name", "transposed"), SCALED)
+def test_groups_whose_scale_is_0_are_zeros(layout, dtype, name, transposed):
+    """Readers compute (code - zero point) * 0: of groups of zeros, and of experts that calibration never met."""
+    rng, (kind, *more) = np.random.default_rng(1), dtype.split()
+    options = {"axis": -1, "block_size": BLOCK, "symmetric": layout != "awq"} if kind != "nvfp4" else {"axis": -1}
+    if "asymmetric" in more:
+        options["symmetric"] = False
+    if "rows" in more or kind == "float8_e4m3fn":
+        options = {"axis": 0, "symmetric": True}
+    q = (
+        weight(dtype)
+        if (layout, dtype) in CASES
+        else reference.quantize(rng.standard_normal((8, 64)).astype("f4"), kind, **options)
+    )
+    tensors = to_tensors(q, layout)
+    given = {"dtype": kind} | ({"shape": q.shape, "block_size": BLOCK} if layout == "bitsandbytes" else {})
+    want = from_tensors(tensors, layout, **given).dequantize().copy()
+    scales = tensors[name].copy()
+    empty = np.zeros(scales.shape, bool)
+    empty.reshape(-1)[rng.permutation(scales.size)[: scales.size // 3]] = True
+    scales[empty] = 0
+    for every in (False, True):
+        groups = np.ones_like(empty) if every else empty
+        of_rows = (groups.T if transposed else groups).reshape(len(want), -1)
+        want[np.repeat(of_rows, -(-want.shape[1] // of_rows.shape[1]), axis=1)[:, : want.shape[1]]] = 0
+        stored = scales * 0 if every else scales
+        read = from_tensors(tensors | {name: stored.astype(scales.dtype)}, layout, **given)
+        np.testing.assert_array_equal(read.dequantize(), want)
+        np.testing.assert_array_equal(reference.dequantize(read), want)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -376,7 +417,7 @@ def test_scales_that_a_dtype_has_no_place_for_are_refused():
         ({"scales": np.ones(2)}, "matmul_nbits", {}, ValueError, r"scales has shape \(2,\), but B needs"),
         ({"scales": np.full((3, 32), np.nan)}, "awq", {}, ValueError, "scales has numbers that are not finite"),
         ({"scales": np.full((3, 32), 1e300)}, "gptq_v2", {}, ValueError, "scales has numbers that are not finite"),
-        ({"scales": np.zeros((3, 32))}, "awq", {}, ValueError, "scales must be positive"),
+        ({"scales": np.full((3, 32), -0.5)}, "awq", {}, ValueError, "scales has a scale of -0.5, which must be 0 or"),
         ({"scales": np.ones((3, 32), bool)}, "awq", {}, TypeError, "scales must be floats, not bool"),
         ({"scales": np.full((32, 3), "x")}, "matmul_nbits", {}, TypeError, "scales must be floats, not <U1"),
         ({}, "awq", {"sort_inputs": True}, ValueError, "sort_inputs must be False for layout 'awq'"),

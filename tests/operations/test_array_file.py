@@ -74,10 +74,10 @@ def test_a_file_of_many_tensors_is_no_array(tmp_path):
     arrays = {f"w{end}": array for end, array in [("", INTEGERS), ("_scale", np.ones(1, np.float32))]}
     records = to_metadata({"w": Record("int8", None, 0, True, "onnx", "F32", INTEGERS.shape)})
     save_file(arrays, tmp_path / "q", {"fastq": records})
-    for kind, load in (("QuantizedArray", fastq.load), ("QParams", fastq.QParams.load)):
-        with pytest.raises(ValueError, match=rf"^path is not a file of a {kind}: .*") as caught:
-            load(tmp_path / "q")
-        assert str(caught.value).endswith(": fastq quantize wrote it, and fastq dequantize reads it")
+    with pytest.raises(ValueError, match=r"^path is not a file of a QParams: .*") as caught:
+        fastq.QParams.load(tmp_path / "q")
+    assert str(caught.value).endswith(": fastq quantize wrote it, and fastq.load reads it")
+    same_bytes(fastq.load(tmp_path / "q")["w"].codes, INTEGERS)
 
 
 def test_parameters_are_no_array(tmp_path):
@@ -222,7 +222,7 @@ def test_folders_and_pipes_are_neither_read_nor_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     before = os.stat(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
-        for call in (fastq.load, fastq.QParams.load, fastq.Calibrator.load, ARRAYS["int8"].save):
+        for call in (fastq.QParams.load, fastq.Calibrator.load, ARRAYS["int8"].save, *[fastq.load] * path.is_fifo()):
             with pytest.raises(
                 ValueError, match="path must be the name of a file, not of a folder, a pipe or a device"
             ):

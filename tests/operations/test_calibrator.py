@@ -613,3 +613,83 @@ def test_wrong_path(path, error):
 def test_a_file_that_becomes_shorter():
     with pytest.raises(ValueError, match="it became shorter"):
         calibrator_file._seen(io.BytesIO(bytes(8)), (), 16, 8 * (2 + 2 * 16))
+
+
+# --- NaN that is left out ---------------------------------------------------------------------------------------------
+
+FLOATS = ["float32", "float64", "float16", np.dtype(ml_dtypes.bfloat16)]
+LENGTH = 9000  # more than is counted together
+GAPS = {
+    "none": lambda rng: np.zeros(LENGTH, bool),
+    "a few": lambda rng: rng.random(LENGTH) < 0.01,
+    "most": lambda rng: rng.random(LENGTH) < 0.95,
+    "the first": lambda rng: np.arange(LENGTH) < 1,
+    "the last": lambda rng: np.arange(LENGTH) == LENGTH - 1,
+    "padding": lambda rng: np.arange(LENGTH) >= 100,
+    "in front": lambda rng: np.arange(LENGTH) < 8900,
+    "all but one": lambda rng: np.arange(LENGTH) != 5000,
+    "all": lambda rng: np.ones(LENGTH, bool),
+}
+
+
+@pytest.mark.slow("a kernel for each dtype", quick=lambda dtype, gaps: dtype == "float32")
+@pytest.mark.parametrize("gaps", GAPS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_what_is_left_out_is_no_element(dtype, gaps):
+    """Channels with NaN have the state of those without: of positive numbers, so that a 0 would be seen."""
+    rng = np.random.default_rng(42)
+    x = np.stack([rng.uniform(1, 3, LENGTH), rng.normal(-5, 1, LENGTH), rng.uniform(2, 2.5, LENGTH)]).astype(dtype)
+    missing = np.stack([GAPS[gaps](rng), GAPS["a few"](rng), GAPS["none"](rng)])
+    given = np.where(missing, np.array(np.nan, x.dtype), x)
+    for api in (reference, fastq):
+        seen, parts = (api.Calibrator("uint8", axis=axis, bins=64, nan="omit") for axis in (-2, 0))
+        seen.update(given)
+        for k in range(0, LENGTH, 1700):
+            parts.update(given[:, k : k + 1700])
+        others = [fastq.Calibrator("uint8", bins=64) for _ in x]
+        for other, row, gone in zip(others, x, missing, strict=True):
+            other.update(row[~gone])
+        for each in (seen, parts):
+            found = each._seen if api is fastq else each.histogram()
+            for k, other in enumerate(others):
+                assert [part[k].tobytes() for part in found] == [part.tobytes() for part in other._seen]
+        if gaps == "all":
+            with pytest.raises(ValueError, match="seen no elements yet of "):
+                seen.qparams()
+            continue
+        for method in ("minmax", "percentile", "entropy", "mse"):
+            scales = [other.qparams(method).scale for other in others]
+            assert seen.qparams(method).scale.tolist() == scales
+
+
+def test_padding_is_no_data(tmp_path):
+    x = np.array([np.nan, 1, 2, 3, np.nan], np.float32)
+    seen = fastq.Calibrator("uint8", nan="omit")
+    seen.update(x)
+    assert (seen.minimum, seen.maximum, seen.count) == (1, 3, 3)
+    seen.save(tmp_path / "c")
+    loaded = fastq.Calibrator.load(tmp_path / "c")
+    assert (loaded.nan, state(loaded)) == ("omit", state(seen))
+    both = seen | loaded
+    assert (both.nan, both.count, both.minimum) == ("omit", 6, 1)
+    with pytest.raises(ValueError, match="other has nan='zero', this Calibrator has 'omit'"):
+        seen.merge(fastq.Calibrator("uint8", nan="zero"))
+    with pytest.raises(ValueError, match="nan must be one of 'raise', 'zero', 'keep', 'omit', not 'ignore'"):
+        fastq.Calibrator("uint8", nan="ignore")
+    with pytest.raises(ValueError, match="nan must be one of 'raise', 'zero', 'keep', not 'omit'"):
+        fastq.quantize(x, "uint8", nan="omit")
+    for wrong in (np.inf, -np.inf):
+        with pytest.raises(ValueError, match="x has 1 infinite values"):
+            seen.update(np.array([np.nan, wrong], np.float32))
+    assert state(seen) == state(loaded)
+
+
+def test_chunks_of_dask_leave_out_the_same():
+    da = pytest.importorskip("dask.array")
+    x = np.random.default_rng(1).uniform(1, 3, (40, 6)).astype(np.float32)
+    x[:25, 2:4] = np.nan
+    seen = fastq.Calibrator("uint8", axis=-1, bins=64, nan="omit")
+    seen.update(x)
+    lazy = fastq.dask.calibrate(da.from_array(x, chunks=(10, 2)), "uint8", axis=-1, bins=64, nan="omit").compute()
+    assert state(lazy) == state(seen)
+    assert seen.count.tolist() == [40, 40, 15, 15, 40, 40]

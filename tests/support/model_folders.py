@@ -76,7 +76,7 @@ def invoke(*arguments):
 def run(*arguments):
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def refused(*arguments):

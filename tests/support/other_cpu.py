@@ -25,7 +25,7 @@ import numpy as np
 from fastq.engine.jit import compile as jit
 from fastq.engine.jit.options import jit_enabled
 from fastq.engine.jit.pipeline import compile_library
-from fastq.engine.runtime import cpython, threadpool
+from fastq.engine.runtime import boundary, threadpool
 
 listings = []
 places = itertools.count(1)
@@ -40,7 +40,7 @@ def compiled(function, result, *arguments):
 
 
 jit.c_function = compiled
-cpython.python_function = lambda function: lambda *operands: 0  # the status of a launch
+boundary.python_function = lambda function: lambda *operands: 0  # the status of a launch
 threadpool.pool_for = lambda threads: np.zeros(1, np.int64)
 
 import fastq

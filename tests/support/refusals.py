@@ -22,7 +22,7 @@ ROOMS = [
     "plot",
     "layouts",
     "dask",
-    "xarray.py",
+    "xarray",
     "zarr",
     "reference",
 ]

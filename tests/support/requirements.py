@@ -1,6 +1,6 @@
 """What fastq uses of others that they keep private: the one place that names it, with the versions it was checked with.
 
-`fastq.engine.runtime.cpython` looks itself where objects keep their fields when it is imported.
+`fastq.engine.runtime.boundary` looks itself where objects keep their fields when it is imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSIONS = {
     "numba": Versions("0.62", "0.69"),
     "numpy": Versions("2.0", "2.6"),
     "llvmlite": Versions("0.45", "0.51"),  # each Numba needs one of them
-    "python": Versions("3.11", "3.16"),  # others are not refused: cpython.py of the engine looks at what it relies on
+    "python": Versions("3.11", "3.16"),  # others are not refused: boundary.py of the engine looks at what it relies on
 }
 
 
@@ -178,7 +178,7 @@ PRIVATE = (
     ),
     Private(
         "python",
-        "engine/runtime/cpython.py",
+        "engine/runtime/boundary.py",
         "functions that Python calls by METH_FASTCALL, and objects that compiled code reads: checked when imported",
         (
             "PyObject.ob_type is the last word of the head",
@@ -188,7 +188,7 @@ PRIVATE = (
     ),
     Private(
         "numpy",
-        "engine/runtime/cpython.py",
+        "engine/runtime/boundary.py",
         "arrays and scalars that compiled code reads: checked when imported",
         (
             "PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags",

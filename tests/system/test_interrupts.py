@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 from subprocesses import SETUP, finish, run, start
 
-from fastq.system.interrupts import Held
+from fastq.system.lazy import Held
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
@@ -121,7 +121,7 @@ def test_a_handler_that_the_block_keeps_handles_signals_afterwards(handled):
 
 def test_other_threads_hold_nothing():
     code = """
-    from fastq.system.interrupts import Held
+    from fastq.system.lazy import Held
 
     def work():
         with Held():
@@ -134,7 +134,7 @@ def test_other_threads_hold_nothing():
 
 EVERY_INSTRUCTION = """
 import os, signal, sys
-from fastq.system.interrupts import Held
+from fastq.system.lazy import Held
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGUSR1, other := lambda number, frame: None)
@@ -347,8 +347,8 @@ def test_calls_have_help_again_after_an_interrupt_of_one_without():
 
 def test_the_mode_of_floats_is_that_of_before():
     code = """
-    from fastq.engine.runtime import float_mode
-    exchange, modes = float_mode._exchange(), []
+    from fastq.engine.runtime import boundary
+    exchange, modes = boundary._exchange(), []
 
     def exchanged(mode):
         before = exchange(mode)
@@ -357,11 +357,11 @@ def test_the_mode_of_floats_is_that_of_before():
             interrupt()
         return before
 
-    float_mode._exchange, float_mode._is_standard = lambda: exchanged, lambda: False
-    own = exchange(float_mode.STANDARD)
+    boundary._exchange, boundary._is_standard = lambda: exchanged, lambda: False
+    own = exchange(boundary.STANDARD)
     exchange(own)
-    _, count = until_it_returns(lambda: modes or float_mode.in_standard_mode(interrupt)(), 2)
-    print(count, modes == [float_mode.STANDARD, own])
+    _, count = until_it_returns(lambda: modes or boundary.in_standard_mode(interrupt)(), 2)
+    print(count, modes == [boundary.STANDARD, own])
     """
     assert run(code, setup=SETUP + INTERRUPTS) == "1 True\n"
 

@@ -2,12 +2,13 @@
 
 from fastq.engine.jit.compile import Listing, c_function, functions_in_memory, kernel, listing
 from fastq.engine.jit.constants import Constants
-from fastq.engine.jit.folder import code_folder, refusals, stored_code
 from fastq.engine.jit.functions import intrinsic, njit, overload, traced
-from fastq.engine.jit.options import OPTIONS, target
+from fastq.engine.jit.options import OPTIONS, TARGET
+from fastq.engine.jit.stored import code_folder, refusals, stored_code
 
 __all__ = [
     "OPTIONS",
+    "TARGET",
     "Constants",
     "Listing",
     "c_function",
@@ -20,6 +21,5 @@ __all__ = [
     "overload",
     "refusals",
     "stored_code",
-    "target",
     "traced",
 ]

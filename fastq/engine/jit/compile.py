@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import hashlib
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -17,12 +16,12 @@ import numba
 from llvmlite import binding
 from numba import types
 from numba.core import config
+from numba.core.compiler_lock import global_compiler_lock
 
-from fastq.engine.jit.cache import CachedFile
-from fastq.engine.jit.digest import SOURCES
-from fastq.engine.jit.folder import code_folder
-from fastq.engine.jit.options import OPTIONS, jit_enabled, target
+from fastq.engine.jit.options import OPTIONS, TARGET, jit_enabled
 from fastq.engine.jit.pipeline import ENTRY, compile_library
+from fastq.engine.jit.stored import CachedFile, file_of
+from fastq.system.lazy import Held
 
 # what Numba and LLVM are told by the environment
 _SETTINGS = (
@@ -37,22 +36,18 @@ _SETTINGS = (
 
 
 def _file(function: Callable[..., Any], result: Any, arguments: tuple[Any, ...]) -> CachedFile | None:
-    """Return where machine code is kept; None where it cannot be, or is not known to be that of the sources.
+    """Return where machine code is kept; its key is all that decides it.
 
-    Its key is all that decides it; Numba's own leaves out what a function calls, and the options.
+    Numba's own key leaves out what a function calls, and the options.
     """
-    folder = code_folder()
-    sources = folder and SOURCES.digest({function.__module__, *_modules(arguments)}, folder)
-    if folder is None or sources is None:
-        return None
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     body = f"{function.__module__}.{function.__qualname__}", _code(function.__code__, function.__doc__), cells
     versions = sys.implementation.cache_tag, numba.__version__, llvmlite.__version__
     made_by = *versions, object.__basicsize__, config.OPT.is_opt_max
-    settings = [getattr(config, name) for name in _SETTINGS], target()
-    parts = sources, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings
+    settings = [getattr(config, name) for name in _SETTINGS], TARGET
     name = re.sub(r"[^\w.]", "_", _name(function, arguments))[:80]
-    return CachedFile(folder, name, hashlib.sha256(repr(parts).encode()).digest())
+    modules = {function.__module__, *_modules(arguments)}
+    return file_of(modules, name, sorted(OPTIONS.items()), *body, result, arguments, made_by, settings)
 
 
 def _name(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
@@ -111,7 +106,7 @@ def c_function(function: Callable[..., Any], result: Any, *arguments: Any) -> Co
     key = getattr(function, "py_func", function), result, arguments  # of a function of `njit`
     compiled = _functions.get(key)
     if compiled is None:
-        with jit_enabled():
+        with Held(), global_compiler_lock:  # a signal within LLVM's work would leave half of it
             compiled = _functions.get(key)  # by another thread, meanwhile
             if compiled is None:
                 compiled = _functions[key] = _load_or_compile(*key)
@@ -127,7 +122,7 @@ def _load_or_compile(function: Callable[..., Any], result: Any, arguments: tuple
     file = _file(function, result, arguments)
     code = saved = file.load() if file else None
     if code is None:
-        with _without_collection():
+        with jit_enabled(), _without_collection():
             code = compile_library(function, result, arguments).machine_code()
         if file:
             file.save(code)

@@ -10,8 +10,7 @@ from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from fastq.system.interrupts import Held
-from fastq.system.lazy import hold_at_fork
+from fastq.system.lazy import Held, hold_at_fork
 
 # numpy: a division by zero gives inf as IEEE says, instead of a branch and an exception that no kernel can raise
 OPTIONS: dict[str, Any] = {"nopython": True, "error_model": "numpy", "boundscheck": False}
@@ -36,9 +35,7 @@ class Target(NamedTuple):
         return self.triple.startswith(("aarch64", "arm64"))
 
 
-def target() -> Target:
-    """Return what machine code is made for."""
-    return Target(*cpu_target.target_context.codegen().magic_tuple())
+TARGET = Target(*cpu_target.target_context.codegen().magic_tuple())
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from numba.core.typing.templates import AbstractTemplate
 from fastq.engine.jit.options import OPTIONS, jit_enabled
 from fastq.engine.jit.tracing import traced_or_none
 from fastq.system import lazy
-from fastq.system.interrupts import Held
+from fastq.system.lazy import Held
 
 # Of Numba's passes those that change anything here: no closures, context managers, loops over literals, array
 # expressions or parallel loops are in kernels. A third less time to compile, together with `_Inlined`.

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from fastq.engine.jit import njit
 from fastq.engine.runtime import threadpool
-from fastq.engine.runtime.cpython import (
+from fastq.engine.runtime.boundary import (
     DATA,
     TYPE,
     VALUE,
+    enter_standard_mode,
     int_value,
+    leave_standard_mode,
     local,
     new_int,
     python_function,
@@ -29,7 +31,6 @@ from fastq.engine.runtime.cpython import (
     take_interpreter,
     words_at,
 )
-from fastq.engine.runtime.float_mode import enter_standard_mode, leave_standard_mode
 from fastq.engine.simd import advance, bitcast, cast_pointer, convert, pointer, record, record_at
 
 Array = NDArray[Any]

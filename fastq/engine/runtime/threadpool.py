@@ -40,9 +40,11 @@ from numba.core import config
 from numpy.typing import NDArray
 
 from fastq.engine.jit import intrinsic, njit
-from fastq.engine.runtime.cpython import (
+from fastq.engine.runtime.boundary import (
     acquire_lock,
+    enter_standard_mode,
     int_value,
+    leave_standard_mode,
     local,
     nanoseconds,
     new_acquired_lock,
@@ -53,7 +55,6 @@ from fastq.engine.runtime.cpython import (
     take_interpreter,
     words_at,
 )
-from fastq.engine.runtime.float_mode import enter_standard_mode, leave_standard_mode
 from fastq.engine.simd import (
     advance,
     atomic_load,
@@ -67,7 +68,7 @@ from fastq.engine.simd import (
 )
 from fastq.system import tuning
 from fastq.system.arguments import as_int
-from fastq.system.interrupts import Held
+from fastq.system.lazy import Held
 
 _ROW = tuning.current()
 PARALLEL_FROM, WAKE_FROM, SERIES, CHUNK, SPIN = _ROW.parallel_from, _ROW.wake_from, _ROW.series, _ROW.chunk, _ROW.spin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 
-from fastq.engine.jit import intrinsic, target
+from fastq.engine.jit import TARGET, intrinsic
 from fastq.engine.simd.vector import call_llvm
 
 _WORD = types.CPointer(types.int64)
@@ -60,9 +60,9 @@ def compare_exchange(typingctx, where, expected, value):
 
 # LLVM's intrinsic for a spin loop, "" of none, and its operands
 _PAUSE: tuple[str, list[int]] = ("", [])
-if target().is_arm:
+if TARGET.is_arm:
     _PAUSE = "llvm.aarch64.hint", [1]
-elif target().triple.startswith("x86_64"):
+elif TARGET.triple.startswith("x86_64"):
     _PAUSE = "llvm.x86.sse2.pause", []
 
 

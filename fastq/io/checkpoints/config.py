@@ -11,16 +11,19 @@ from fastq.formats.compressed_tensors import (
     E8M0,
     FLOAT_CODES,
     FORMATS,
+    PRESETS,
     STRATEGIES,
     LayerScheme,
     WeightScheme,
 )
-from fastq.io.checkpoints.encoding import ROWS
-from fastq.io.checkpoints.folder import KEY, OLD_KEY
-from fastq.io.checkpoints.rules import Plan, Rules, check_pattern, matches
+from fastq.io.checkpoints.folder import KEY, OLD_KEY, entry_of
+from fastq.io.checkpoints.names import EXPERT, check_pattern, fused_with, kind_of, matches
+from fastq.io.checkpoints.rules import Plan, Rules
 from fastq.io.containers import TensorSpec
 
 METHOD, MIXED, LINEAR = "compressed-tensors", "mixed-precision", "Linear"
+EXPERTS = r"re:(.*\.)?experts\.\d+\."
+OFFLINE = {"weight_input", "weight_output"}  # transforms that weights have in them
 
 
 def quantized_config(
@@ -30,12 +33,25 @@ def quantized_config(
     targets: dict[LayerScheme, list[str]] = {}
     for matrix in plan.matrices:
         targets.setdefault(matrix.scheme, []).append(matrix.module)
-    main = targets.pop(rules.scheme, None)
+    main = targets.pop(rules.scheme, [])
     groups = [(modules, scheme) for scheme, modules in targets.items()]  # readers try patterns in an order of their own
-    groups += [([LINEAR], rules.scheme)] if main else []
+    groups += [(_general(main, groups), rules.scheme)] if main else []
     ignored = plan.ignored(tensors)
     ignored += [pattern for pattern in rules.ignore if pattern not in ignored]
     return {**config, KEY: quantized_entry(groups, ignored)}
+
+
+def _general(main: list[str], others: list[tuple[list[str], LayerScheme]]) -> list[str]:
+    """Return targets of the general scheme: the class of layers, and what is no such layer or has to be named.
+
+    vLLM asks for the class of a layer before it asks for the names of matrices that it reads as one, and transformers
+    takes the first group for experts, unless one names them in a pattern.
+    """
+    named = [module for modules, _ in others for module in modules]
+    if any(fused_with(module) != module for module in named):
+        return [*[EXPERTS] * any(map(EXPERT.fullmatch, main)), *(each for each in main if not EXPERT.fullmatch(each))]
+    experts = [EXPERTS] if others and any(map(EXPERT.fullmatch, main)) else []
+    return [LINEAR, *experts, *(module for module in main if kind_of(module) in ("output head", "embedding"))]
 
 
 def quantized_entry(
@@ -55,9 +71,40 @@ def quantized_entry(
 
 def plain_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """Return config.json of the model without quantization, in a dtype by the name that config.json has for it."""
-    plain = {key: value for key, value in config.items() if key not in (KEY, OLD_KEY)}
+    plain = _without_entries(config)
     key = "torch_dtype" if "torch_dtype" in plain else "dtype"
     return {**plain, key: dtype}
+
+
+def _without_entries(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return config.json, and those of the models within the model, without what they say of quantized weights."""
+    plain = {key: value for key, value in config.items() if key not in (KEY, OLD_KEY)}
+    text = plain.get("text_config")
+    return plain | {"text_config": _without_entries(text)} if isinstance(text, dict) else plain
+
+
+def check_undone(entry: Mapping[str, Any]) -> None:
+    """Raise ValueError if a model is more than its weights, by what its quantization_config says.
+
+    Rotations of weights alone are part of the weights, and each undoes another one.
+    """
+    transforms = entry.get("transform_config")
+    groups = transforms.get("config_groups") if isinstance(transforms, dict) else transforms
+    places = set(_locations(groups))
+    if groups and (not places or places - OFFLINE):
+        where = f" of {', '.join(sorted(places))}" if places else ""
+        raise ValueError(f"its {KEY} has a transform_config{where}: layers rotate what they get, which is not undone")
+    for key, plain in (("sparsity_config", (None, "dense")), ("moe_sparsity_config", ())):
+        part = entry.get(key)
+        if part and (part.get("format") if isinstance(part, dict) else part) not in plain:
+            raise ValueError(f"its {KEY} has a {key}, which is not undone")
+
+
+def _locations(part: Any) -> list[str]:
+    """Return where transforms are applied."""
+    if isinstance(part, dict):
+        return [str(part["location"])] if "location" in part else _locations(list(part.values()))
+    return [place for each in part for place in _locations(each)] if isinstance(part, list) else []
 
 
 class StoredSchemes:
@@ -67,13 +114,10 @@ class StoredSchemes:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        entry = config.get(KEY) or config.get(OLD_KEY)
-        if not isinstance(entry, dict):
-            raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
-        if entry.get("quant_method", METHOD) != METHOD:
-            raise ValueError(f"its {KEY} is of {entry['quant_method']!r}; only {METHOD} is read")
-        groups = entry.get("config_groups")
-        if not isinstance(groups, dict) or not groups:
+        entry = entry_of(config)
+        check_undone(entry)
+        groups = entry.get("config_groups") or ({} if entry.get("kv_cache_scheme") else None)
+        if not isinstance(groups, dict):
             raise ValueError(f"its {KEY} has no config_groups")
         rows = [row for name, group in groups.items() for row in _rows(name, group, entry.get("format"))]
         self._rows = sorted(rows, key=lambda row: (row[0].startswith("re:"), row[0]))
@@ -86,14 +130,16 @@ class StoredSchemes:
         for target, scheme in self._rows:
             if matches(module, target):
                 return scheme
-        for target, scheme in self._rows:
-            if target == LINEAR:
-                return scheme
+        classes = {target: scheme for target, scheme in self._rows if target[:1].isupper()}  # which files do not name
+        if LINEAR in classes or len(set(classes.values())) == 1:
+            return classes.get(LINEAR) or next(iter(classes.values()))
         raise ValueError(f"no config group of {KEY} is for {module}")
 
 
 def _rows(name: str, group: Any, general_format: Any) -> list[tuple[str, LayerScheme]]:
-    """Return targets and scheme of a config group; one without weights has none."""
+    """Return targets and scheme of a config group: one without weights has none, a list is that of a preset."""
+    if isinstance(group, list) and name.upper() in PRESETS:
+        return [(_target(name, target), PRESETS[name.upper()]) for target in group]
     if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
         raise ValueError(f"config group {name!r} has no list of targets")
     if group.get("weights") is None:
@@ -140,8 +186,6 @@ def _weights(name: str, entry: Any) -> WeightScheme:
     in_groups = strategy in ("group", "tensor_group")
     if type(size) is not int or (in_groups and size < 1):
         raise ValueError(f"config group {name!r} has group_size {size!r}, which must be a positive integer")
-    if entry.get("actorder") in ("group", "dynamic"):
-        raise ValueError(f"config group {name!r} has its columns in the order of activations, which is not read")
     symmetric, scales = entry.get("symmetric", True), entry.get("scale_dtype") or ""
     if type(symmetric) is not bool:
         raise ValueError(f"config group {name!r} has symmetric {symmetric!r}, which must be true or false")
@@ -155,8 +199,8 @@ def _weights(name: str, entry: Any) -> WeightScheme:
 
 def _block(name: str, block: Any) -> tuple[int, ...]:
     """Return rows and columns of a block."""
-    pair = isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
-    if not pair or ROWS % block[0]:
-        wanted = f"rows and columns, the rows a divisor of {ROWS}"
-        raise ValueError(f"config group {name!r} has block_structure {block!r}, which must be {wanted}")
+    if isinstance(block, str):  # as older writers have it: 128x128
+        block = [int(n) for n in block.split("x") if n.isdecimal()]
+    if not (isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)):
+        raise ValueError(f"config group {name!r} has block_structure {block!r}, which must be rows and columns")
     return tuple(block)

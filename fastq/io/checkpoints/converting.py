@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fastq import __version__
+from fastq.io.checkpoints.companions import companions
 from fastq.io.checkpoints.folder import CONFIG, INDEX, ModelFolder, read_json
 from fastq.io.checkpoints.writing import GrowingShard, has_digests
 from fastq.io.containers import Header, TensorSpec
@@ -63,8 +64,9 @@ def convert(
     """Write the directory that a conversion makes of a model.
 
     Finished shards of an interrupted run of the same conversion are kept if their digests are right; `notice` is called
-    with a line if it does not go on with such a run. With `force` other files in `out` are replaced. ValueError if the
-    model can't be converted, naming the tensor, or `out` holds something else.
+    with a line if it does not go on with such a run, and with one on files that are not copied. With `force` other
+    files in `out` are replaced. ValueError if the model can't be converted, naming the tensor, or `out` holds something
+    else.
     """
     source = conversion.source
     headers = {name: Header(conversion.specs(name), shard.metadata) for name, shard in source.shards.items()}
@@ -84,7 +86,7 @@ def convert(
         journal.shards[name] = {"digests": digests, "rows": [asdict(row) for row in done]}
         journal.save(out)
         rows += done
-    _finish(conversion, out, headers, config)
+    _finish(conversion, out, headers, config, notice)
     return rows
 
 
@@ -95,21 +97,31 @@ def check_names(names: Iterable[str]) -> None:
         raise ValueError(f"two tensors would be named {twice[0]!r}")
 
 
-def _finish(conversion: Conversion, out: Path, headers: dict[str, Header], config: dict[str, Any]) -> None:
-    """Write what makes the shards a model, the index last."""
+def _finish(
+    conversion: Conversion,
+    out: Path,
+    headers: dict[str, Header],
+    config: dict[str, Any],
+    notice: Callable[[str], None],
+) -> None:
+    """Write what makes the shards a model, the index last; tell what stays behind."""
     source = conversion.source
     for path in out.glob("*.safetensors"):
         if path.name not in headers:  # of a model that was here before: readers look for model.safetensors first
             path.unlink()
-    for path in source.other_files():
-        with path.open("rb") as original, replacing(out / path.name) as file:
+    inner, lines = companions(source.path, out)
+    for name in [*(path.relative_to(source.path) for path in source.other_files()), *inner]:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        with (source.path / name).open("rb") as original, replacing(out / name) as file:
             shutil.copyfileobj(original, file)
+    for line in lines:
+        notice(f"{source.path}: {line}")
     write_json(out / CONFIG, config)
-    if source.indexed:
+    if source.index:
         files = {tensor: name for name, header in headers.items() for tensor in header.specs}
         total = sum(spec.nbytes for header in headers.values() for spec in header.specs.values())
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
-        write_json(out / INDEX, index)
+        write_json(out / source.index, index)
     (out / JOURNAL).unlink(missing_ok=True)
 
 
@@ -133,7 +145,7 @@ def _prepared(conversion: Conversion, out: Path, force: bool, notice: Callable[[
     elif not force and any(not is_temporary(path.name) for path in out.iterdir()):
         held = "is an unfinished conversion of something else" if journal else "is not empty"
         raise ValueError(f"{out} {held}; --force replaces what is in the way")
-    for name in (INDEX, CONFIG, JOURNAL):  # of what is about to be replaced: shards of two models are none
+    for name in {INDEX, source.index or INDEX, CONFIG, JOURNAL}:  # of what is replaced: shards of two models are none
         (out / name).unlink(missing_ok=True)
     journal = Journal(job)
     journal.save(out)  # from now on the directory is known to be an unfinished conversion
@@ -173,7 +185,7 @@ def read_ahead(source: ModelFolder, shard: str) -> Iterator[TensorSpec]:
     """Yield the tensors of a shard while the system reads the next one."""
     opened = source.shards[shard]
     specs = list(opened.tensors.values())
-    for spec, following in zip(specs, [*specs[1:], None], strict=True):
+    for spec, following in zip(specs, [*specs[1:], None], strict=False):  # a shard may be empty
         if following is not None:
             opened.read_ahead(following.name)
         yield spec

@@ -11,17 +11,18 @@ import numpy as np
 
 from fastq.io.checkpoints.config import plain_config
 from fastq.io.checkpoints.converting import read_ahead
-from fastq.io.checkpoints.encoding import row_chunks
+from fastq.io.checkpoints.finding import stored_weights
 from fastq.io.checkpoints.folder import HALVES, ModelFolder
-from fastq.io.checkpoints.stored import StoredWeight, stored_weights
+from fastq.io.checkpoints.stored import StoredWeight
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import Piece, Task, copied
-from fastq.layouts.compressed_tensors import form_of
 from fastq.system.dtypes import Array, numpy_dtype
 
-# what llm-compressor stores for activations, keys and values: of a layer, or of the attention that has it
-OF_ACTIVATIONS = re.compile("(input|output)_(scale|zero_point|global_scale)")  # next to the weight of a layer
-OF_ATTENTION = re.compile("[qkv]_(scale|zero_point|global_scale)")  # next to the layers of q, k and v
+# what is stored for activations, keys and values: of a layer, or of the attention that has it
+OF_ACTIVATIONS = re.compile(  # next to the weight of a layer, or after the name of a tensor of experts
+    "(input|output)_(scale|zero_point|global_scale)|(activation|act|input|k|v)_scale|input_scale_ub|qscale_act"
+)
+OF_ATTENTION = re.compile("([qkv]|kv|kv_cache)_(scale|zero_point|global_scale)")  # next to the layers of q, k and v
 
 
 class Dequantization:
@@ -34,16 +35,23 @@ class Dequantization:
         self.source, self.dtype = source, dtype or source.dtype
         self.weights = stored_weights(source)
         self.by_codes = {weight.codes.name: weight for weight in self.weights.values()}
-        self.parts = {spec.name for weight in self.weights.values() for spec in weight.specs.values()}
-        self._parents = {module.rpartition(".")[0] for module in self.weights}
+        self.parts = {spec.name for weight in self.weights.values() for spec in weight.found.values()}
+        caches = bool(source.quantization.get("kv_cache_scheme"))  # of layers that may not be quantized
+        modules = {name.rpartition(".")[0] for name in source.tensors} if caches else self.weights
+        self._parents = {module.rpartition(".")[0] for module in modules}
         self.dropped = set(filter(self._is_of_activations, source.tensors))
-        self.key: dict[str, Any] = {"dtype": self.dtype}
+        self.key: dict[str, Any] = {"dtype": self.dtype, "quantization": source.quantization}
 
     def _is_of_activations(self, name: str) -> bool:
         """Whether a tensor is a scale or zero point by which activations, keys or values were to be quantized."""
         module, _, end = name.rpartition(".")
-        of_attention = OF_ATTENTION.fullmatch(end) is not None and module in self._parents
-        return of_attention or (OF_ACTIVATIONS.fullmatch(end) is not None and module in self.weights)
+        if OF_ATTENTION.fullmatch(end) and module.removesuffix(".attn") in self._parents:
+            return True
+        return any(
+            OF_ACTIVATIONS.fullmatch(name.removeprefix(weight)[1:])
+            for weight in (module, name[: -len("_activation_scale")], name[: -len("_input_scale")])
+            if weight in self.weights
+        )
 
     def specs(self, shard: str) -> list[TensorSpec]:
         """Return the tensors of a shard of the result: weights are where their codes were."""
@@ -51,7 +59,7 @@ class Dequantization:
         for spec in self.source.shards[shard].tensors.values():
             weight = self.by_codes.get(spec.name)
             if weight is not None:
-                specs.append(spec_of(f"{weight.module}.weight", self.dtype, weight.shape))
+                specs.append(spec_of(weight.name, self.dtype, weight.shape))
             elif spec.name not in self.parts | self.dropped:
                 specs.append(self._plain(spec))
         return specs
@@ -99,15 +107,12 @@ class Dequantization:
             raise ValueError(f"tensor {name!r} can't become {self.dtype}: its values are too large for {self.dtype}")
 
     def _dequantized(self, weight: StoredWeight) -> Task:
-        chunks = row_chunks(weight.shape)
-        work = [functools.partial(self._values, weight, start, stop) for start, stop in chunks]
-        return Task(f"{weight.module}.weight", weight.shape, weight.nbytes, f"{weight.scheme.weights}", work)
+        work = [functools.partial(self._values, weight, start, stop) for start, stop in weight.chunks()]
+        return Task(weight.name, weight.shape, weight.nbytes, weight.label, work)
 
     def _values(self, weight: StoredWeight, start: int, stop: int) -> Piece:
         """Decode some rows of a weight; with the last, all that is stored of it is done."""
-        form, name = form_of(weight.scheme, (stop - start, weight.shape[1]), ""), f"{weight.module}.weight"
-        decoded = form.unfolded(np.asarray(weight.rows(start, stop).dequantize()))
         with np.errstate(over="ignore"):  # refused below
-            values = np.ascontiguousarray(decoded.astype(numpy_dtype(self.dtype), copy=False))
-        self._check(name, values)
-        return Piece({name: values}, weight.nbytes if stop == weight.shape[0] else 0)
+            values = weight.values(start, stop).astype(numpy_dtype(self.dtype), copy=False)
+        self._check(weight.name, values)
+        return Piece({weight.name: values}, weight.nbytes if stop == weight.matrix[0] else 0)

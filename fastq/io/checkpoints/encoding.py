@@ -30,9 +30,9 @@ CHUNK = 1 << 21  # values in memory at a time: enough that threads do not wait f
 ROWS = 128  # chunks of a multiple of this end where words of zero points and blocks of rows end
 
 
-def row_chunks(shape: Shape) -> Iterator[tuple[int, int]]:
-    """Cut rows into chunks that can be encoded and decoded for themselves."""
-    step = max(1, CHUNK // max(1, shape[1]) // ROWS) * ROWS
+def row_chunks(shape: Shape, multiple: int = ROWS) -> Iterator[tuple[int, int]]:
+    """Cut rows into chunks of a multiple of rows that can be encoded and decoded for themselves."""
+    step = max(1, CHUNK // max(1, shape[1]) // multiple) * multiple
     for start in range(0, shape[0], step):
         yield start, min(start + step, shape[0])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +18,21 @@ from fastq.system.dtypes import Array
 
 KEY, OLD_KEY = "quantization_config", "compression_config"  # of config.json
 CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
+# files of older writers for what KEY has, by its quant_method where they do not name it
+SIDE_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
+NAMED = "transformers_weights"  # of config.json: the file, or the index, that transformers is to read
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h5", ".msgpack", ".part")
+ADAPTER = "adapter_model"  # what readers add to weights that they have read
+# weights that are not read here, by the end of their names, and what to do with them
+OTHER_WEIGHTS = {
+    f"{ADAPTER}.safetensors": "merge the adapter into its model first, with merge_and_unload of peft",
+    ".gguf": "fastq gguf reads it",
+    ".bin": "load it with transformers, whose save_pretrained writes .safetensors",
+    ".pth": "load it with torch, and write .safetensors",
+}
+# what models make themselves where no file has it: a head or an embedding that is another one, tables of positions
+TIED = re.compile(r"(.*\.)?(lm_head|embed_out|output|decoder|[^.]*embed[^.]*|wte|shared)\.(weight|bias)")
+BUFFERS = re.compile(r".*\.(inv_freq|position_ids|masked_bias|attn\.bias)")
 LONGEST_JSON = 1 << 28  # bytes
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}  # by the name that config.json gives them
 HALVES = {code: name for name, code in DTYPES.items()}
@@ -26,28 +41,50 @@ HALVES = {code: name for name, code in DTYPES.items()}
 class ModelFolder:
     """A model directory: `config` of config.json, `shards` by file names, and `files`, the file of each tensor.
 
-    ValueError if there is no such directory, or it is none of a model: a missing or damaged file, a tensor twice.
+    The files are those that transformers reads: the one that config.json names, else model.safetensors, else those of
+    the index; and the only one of another name. `index` is the name of the index, empty without one, and `notes` are
+    lines that tell how an index differs from its files. ValueError if there is no such directory, or it is none of a
+    model: a missing or damaged file, a tensor twice.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.notes: list[str] = []
         if not path.is_dir():
             raise ValueError("it is not a directory")
         if not (path / CONFIG).is_file():
             raise ValueError(f"it has no {CONFIG}")
         self.config = read_json(path / CONFIG)
-        self.indexed = (path / INDEX).is_file()
-        promised = _weight_map(path / INDEX) if self.indexed else None
-        names = sorted(set(promised.values())) if promised else [_only_shard(path)]
-        self.shards = {name: self._open(name) for name in names}
+        self.quantization = quantization_in(path, self.config)
+        self.index, first = self._first_file()
+        promised = _weight_map(path / self.index) if self.index else {}
+        self.shards = {name: self._open(name) for name in sorted(set(promised.values())) or [first]}
         self.files: dict[str, str] = {}
         for name, shard in self.shards.items():
-            for tensor in shard.tensors:
-                if tensor in self.files:
-                    raise ValueError(f"tensor {tensor!r} is in {self.files[tensor]} and in {name}; keep it in one")
-                self.files[tensor] = name
-        if promised is not None:
-            self._check_index(promised)
+            for tensor, spec in list(shard.tensors.items()):
+                first = self.files.setdefault(tensor, name)
+                if first == name:
+                    continue
+                other = self.shards[first]
+                if spec != other.tensors[tensor] or (shard.raw(tensor) != other.raw(tensor)).any():
+                    raise ValueError(f"tensor {tensor!r} is in {first} and another one in {name}; keep one")
+                del shard.tensors[tensor]
+        self._check_index(promised)
+
+    def _first_file(self) -> tuple[str, str]:
+        """Return the name of the index, or else that of the only file."""
+        named = self.config.get(NAMED)
+        if named is not None:
+            if not isinstance(named, str) or not _is_inside(named.removesuffix(".index.json")):
+                raise ValueError(f"{CONFIG} names {named!r} as {NAMED}, which is not a .safetensors file in it")
+            if not (self.path / named).is_file():
+                raise ValueError(f"{CONFIG} names {named} as {NAMED}, which is missing; fetch it again")
+            return (named, "") if named.endswith(".json") else ("", named)
+        if (self.path / SINGLE).is_file():
+            if (self.path / INDEX).is_file() and any(self.path.glob("model-*.safetensors")):
+                self.notes.append(f"{SINGLE} is read, as transformers does, and not the files of {INDEX}")
+            return "", SINGLE
+        return (INDEX, "") if (self.path / INDEX).is_file() else ("", _only_shard(self.path))
 
     def _open(self, name: str) -> SafetensorsSource:
         source = open_source(self.path / name)
@@ -55,12 +92,15 @@ class ModelFolder:
         return source
 
     def _check_index(self, promised: dict[str, str]) -> None:
+        """Note tensors that no file has, if they are none that a model has to have; others are refused."""
+        tied = [self.config, self.config.get("text_config")]
+        apart = any(isinstance(part, dict) and part.get("tie_word_embeddings") is False for part in tied)
         for tensor, name in promised.items():
-            if self.files.get(tensor) != name:
-                raise ValueError(f"{INDEX} says that {tensor!r} is in {name}, which has no such tensor")
-        for tensor, name in self.files.items():
-            if tensor not in promised:
-                raise ValueError(f"{tensor!r} of {name} is not in {INDEX}; add it there or remove it")
+            if tensor in self.files:
+                continue
+            if not BUFFERS.fullmatch(tensor) and (apart or not TIED.fullmatch(tensor)):
+                raise ValueError(f"{self.index} says that {tensor!r} is in {name}, which has no such tensor")
+            self.notes.append(f"{self.index} names {tensor!r}, which no file has: it is tied to another one")
 
     @property
     def tensors(self) -> dict[str, TensorSpec]:
@@ -87,13 +127,32 @@ class ModelFolder:
     def other_files(self) -> Iterable[Path]:
         """Return the files that go with a model whatever its weights are: tokenizer, code, licence."""
         for path in sorted(self.path.iterdir()):
-            if (
-                path.is_file()
-                and path.suffix not in WEIGHTS
-                and path.name not in (CONFIG, INDEX)
-                and path.name[0] != "."
-            ):
+            if path.is_file() and path.name[0] != "." and (path.stem == ADAPTER or not _is_of_weights(path.name)):
                 yield path
+
+
+def _is_of_weights(name: str) -> bool:
+    """Whether a file has weights, or says where they are or what they are like, in the directory as it is."""
+    return name.endswith((*WEIGHTS, ".index.json")) or name in (CONFIG, *SIDE_FILES)
+
+
+def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what config.json, or the file of an older writer, says of how weights are quantized; else nothing."""
+    entry = entry_of(config)
+    for name, method in SIDE_FILES.items():
+        if not entry and (folder / name).is_file():
+            entry = {"quant_method": method, **read_json(folder / name)}
+    return entry
+
+
+def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what config.json says of how weights are quantized, empty if it says nothing."""
+    for part in (config, config.get("text_config")):
+        for key in (KEY, OLD_KEY):
+            entry = part.get(key) if isinstance(part, dict) else None
+            if isinstance(entry, dict) and entry:
+                return entry | entry[KEY] if isinstance(entry.get(KEY), dict) else entry  # as older writers nest it
+    return {}
 
 
 def dtype_of(config: Mapping[str, Any]) -> str | None:
@@ -131,18 +190,29 @@ def _weight_map(path: Path) -> dict[str, str]:
     """Return the file of each tensor; names that lead out of the directory, or to no file, are refused."""
     found = read_json(path).get("weight_map")
     if not isinstance(found, dict) or not found:
-        raise ValueError(f"{INDEX} has no weight_map")
+        raise ValueError(f"{path.name} has no weight_map")
     for name in set(map(str, found.values())):
-        if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
-            raise ValueError(f"{INDEX} names {name!r}, which is not a .safetensors file in the directory")
+        if not _is_inside(name):
+            raise ValueError(f"{path.name} names {name!r}, which is not a .safetensors file in the directory")
         if not (path.parent / name).is_file():
-            raise ValueError(f"{INDEX} names {name}, which is missing; fetch it again")
+            raise ValueError(f"{path.name} names {name}, which is missing; fetch it again")
     return {str(tensor): str(name) for tensor, name in found.items()}
 
 
+def _is_inside(name: str) -> bool:
+    return Path(name).name == name and "\\" not in name and name.endswith(".safetensors")
+
+
 def _only_shard(path: Path) -> str:
-    names = sorted(file.name for file in path.glob("*.safetensors"))
-    if len(names) != 1:
-        found = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "") if names else "none"
-        raise ValueError(f"without {INDEX} it must have one .safetensors file; it has {found}")
-    return names[0]
+    """Return the only .safetensors file that has a model; ValueError if there is none, or more."""
+    names = sorted(file.name for file in path.glob("*.safetensors") if file.stem != ADAPTER)
+    if len(names) == 1:
+        return names[0]
+    wanted = f"without {SINGLE} and {INDEX} it must have one .safetensors file; it has"
+    if names:
+        raise ValueError(f"{wanted} {', '.join(names[:3])}{', ...' * (len(names) > 3)}")
+    for file in sorted(path.iterdir()):
+        for end, advice in OTHER_WEIGHTS.items():
+            if file.name.endswith(end):
+                raise ValueError(f"{wanted} {file.name}: {advice}")
+    raise ValueError(f"{wanted} none")

@@ -12,7 +12,9 @@ import numpy as np
 from fastq.io.checkpoints.config import quantized_config
 from fastq.io.checkpoints.converting import read_ahead
 from fastq.io.checkpoints.encoding import ScaleArithmetic, encode, global_scale, largest_magnitude, row_chunks
+from fastq.io.checkpoints.finding import check_plain
 from fastq.io.checkpoints.folder import ModelFolder
+from fastq.io.checkpoints.names import fused_with
 from fastq.io.checkpoints.rules import Matrix, Plan, Rules, make_plan
 from fastq.io.containers import TensorSpec, spec_of
 from fastq.io.pipeline import Piece, Task, copied, errors_of, failures
@@ -29,6 +31,7 @@ class Quantization:
     """
 
     def __init__(self, source: ModelFolder, rules: Rules, *, bit_exact: bool = False, method: str = "minmax") -> None:
+        check_plain(source)
         self.source, self.rules, self.tensors = source, rules, source.tensors
         self.arithmetic = ScaleArithmetic(source.dtype, bit_exact, method)
         self.plan: Plan = make_plan(self.tensors, source.config, rules)
@@ -37,8 +40,8 @@ class Quantization:
         self.fused: dict[str, list[Matrix]] = {}
         for matrix in self.plan.matrices:
             if matrix.scheme.weights.strategy == "tensor_group":
-                self.fused.setdefault(matrix.fused_with, []).append(matrix)
-        self._factor_of = functools.cache(self._factor)
+                self.fused.setdefault(fused_with(matrix.module), []).append(matrix)
+        self._shared = functools.cache(self._global_scale)
 
     def specs(self, shard: str) -> list[TensorSpec]:
         """Return the tensors of a shard of the result."""
@@ -74,7 +77,7 @@ class Quantization:
     def _pieces(self, matrix: Matrix, values: Array) -> Iterator[Callable[[], Piece]]:
         """Yield the work of encoding chunks of rows; the first has what is stored once for the matrix."""
         with failures(lambda error: _failure(matrix, error)):
-            factor = self._factor_of(matrix.fused_with) if matrix.scheme.weights.strategy == "tensor_group" else 1.0
+            factor = self._factor(matrix)
         once = self._form(matrix).constants(factor)
         for start, stop in row_chunks(matrix.shape):
             yield functools.partial(self._encoded, matrix, values[start:stop], factor, once)
@@ -89,15 +92,18 @@ class Quantization:
     def sample(self, name: str) -> tuple[Array, Array]:
         """Return the first rows of a matrix that was quantized, and their approximation, in float32."""
         matrix = next(matrix for matrix in self.plan.matrices if f"{matrix.module}.weight" == name)
-        factor = self._factor_of(matrix.fused_with) if matrix.scheme.weights.strategy == "tensor_group" else 1.0
+        factor = self._factor(matrix)
         rows = matrix.of(self.source.load(matrix.tensor))[:SAMPLE]
         _, _, q = encode(rows, matrix.scheme, self.arithmetic, factor)
         form = form_of(matrix.scheme, rows.shape, self.arithmetic.dtype)
         return rows.astype(np.float32), form.unfolded(np.asarray(q.dequantize(), np.float32))
 
-    def _factor(self, fused_with: str) -> float:
+    def _factor(self, matrix: Matrix) -> float:
+        return self._shared(fused_with(matrix.module)) if matrix.scheme.weights.strategy == "tensor_group" else 1.0
+
+    def _global_scale(self, key: str) -> float:
         """Return the global scale of matrices that share one."""
-        matrices = (matrix.of(self.source.load(matrix.tensor)) for matrix in self.fused[fused_with])
+        matrices = (matrix.of(self.source.load(matrix.tensor)) for matrix in self.fused[key])
         return global_scale(max(map(largest_magnitude, matrices)), self.arithmetic)
 
 

@@ -10,9 +10,11 @@ import numpy as np
 
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.qtypes import as_qtype
-from fastq.io.checkpoints.folder import KEY, OLD_KEY, ModelFolder
-from fastq.io.checkpoints.stored import StoredWeight, stored_weights
-from fastq.io.gguf.container import GgufSource, open_gguf
+from fastq.io.checkpoints.finding import stored_weights
+from fastq.io.checkpoints.folder import ModelFolder
+from fastq.io.checkpoints.stored import CompressedWeight, StoredWeight
+from fastq.io.gguf.container import GgufSource, GgufTensor, open_gguf
+from fastq.layouts.tensors import with_positive_scales
 from fastq.operations.file_parts import as_name
 from fastq.results import QParams, QuantizedArray
 from fastq.system.arguments import shown
@@ -50,7 +52,7 @@ class Checkpoint(Mapping[str, Tensor]):
     def _read(self, name: str) -> Tensor:
         raise NotImplementedError
 
-    def stored(self, name: str) -> StoredWeight | None:
+    def stored(self, name: str) -> CompressedWeight | None:
         """Return what is stored for a quantized weight as compressed-tensors has it, else None."""
         return None
 
@@ -64,9 +66,8 @@ class Checkpoint(Mapping[str, Tensor]):
 class _FolderCheckpoint(Checkpoint):
     def __init__(self, path: Path) -> None:
         self._source = ModelFolder(path)
-        quantized = KEY in self._source.config or OLD_KEY in self._source.config
-        self._weights: dict[str, StoredWeight] = stored_weights(self._source) if quantized else {}
-        parts = {spec.name for weight in self._weights.values() for spec in weight.specs.values()}
+        self._weights: dict[str, StoredWeight] = stored_weights(self._source) if self._source.quantization else {}
+        parts = {spec.name for weight in self._weights.values() for spec in weight.found.values()}
         plain = [name for name in self._source.tensors if name not in parts]
         twice = next((name for name in plain if name in self._weights), None)
         if twice is not None:
@@ -81,18 +82,21 @@ class _FolderCheckpoint(Checkpoint):
             if spec.dtype not in DTYPES | ML_FLOATS:
                 raise ValueError(f"{name!r} is {spec.dtype}, which fastq does not read")
             return self._source.load(name)
-        return weight.rows(0, weight.shape[0])
+        return weight.whole()
 
-    def stored(self, name: str) -> StoredWeight | None:
-        """Return what is stored for a quantized weight."""
-        return self._weights.get(name)
+    def stored(self, name: str) -> CompressedWeight | None:
+        """Return what is stored for a matrix, if compressed-tensors stores it so."""
+        weight = self._weights.get(name)
+        if isinstance(weight, CompressedWeight) and len(weight.shape) == 2 and weight.order is None:
+            return weight
+        return None
 
 
 class _GgufCheckpoint(Checkpoint):
     def __init__(self, path: Path) -> None:
         self._source: GgufSource = open_gguf(path)
         fields = {key: field.value() for key, field in self._source.fields.items() if field.type_name != "array"}
-        self._tensors = {self._given_name(name): name for name in self._source.tensors}
+        self._tensors = {self._given_name(name): name for name in self._source.valued}
         super().__init__(list(self._tensors), fields)
 
     def _given_name(self, name: str) -> str:
@@ -107,27 +111,23 @@ class _GgufCheckpoint(Checkpoint):
         spec = self._source.tensors[self._tensors[name]]
         if spec.kind.name != "Q8_0":
             return self._source.values(spec.name)
-        return _of_q8_0(spec.name, self._source.load(spec.name), spec.shape)
+        return of_q8_0(self._source, spec)
 
 
-def _of_q8_0(name: str, stored: Array, shape: tuple[int, ...]) -> QuantizedArray:
-    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0 has codes 0 and is 1."""
-    form = BLOCK_FORMATS["Q8_0"]
-    blocks = stored.reshape(-1, form.nbytes)
+def of_q8_0(source: GgufSource, spec: GgufTensor) -> QuantizedArray:
+    """Return blocks of Q8_0 as int8 codes in blocks of 32; a scale of 0, of values too small for another, is 1."""
+    form, name, shape = BLOCK_FORMATS["Q8_0"], spec.name, spec.shape
+    blocks = source.load(name).reshape(-1, form.nbytes)
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32).reshape(*shape[:-1], shape[-1] // form.size)
-    bad = scale[~((scale >= 0) & (scale < np.inf))]
-    if bad.size:
-        raise ValueError(f"tensor {name!r} has a block with a scale of {bad[0]}, which must be 0 or more and finite")
-    codes = blocks[:, 2:].copy().view(np.int8)
-    codes[scale.reshape(-1) == 0] = 0  # of values so small that float16 has no scale for them
-    codes = codes.reshape(shape)
-    scale[scale == 0] = 1
+    if (times := source.scale(name)) is not None:
+        scale *= times.reshape(*shape[:-2], 1, 1)
+    codes = blocks[:, 2:].copy().view(np.int8).reshape(shape)
     qparams = QParams(scale, np.zeros(scale.shape, np.int8), as_qtype("int8"), -1, form.size, symmetric=True)
-    return QuantizedArray(codes, qparams, shape)
+    return with_positive_scales(QuantizedArray(codes, qparams, shape), f"tensor {name!r}")
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a quantized model: a directory that fastq or llm-compressor wrote, or a GGUF file.
+    """Open a quantized model: a directory of compressed-tensors, float8, AWQ, GPTQ or gpt-oss, or a GGUF file.
 
     Parameters
     ----------
@@ -139,6 +139,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     Checkpoint
         A mapping. Quantized weights are `QuantizedArray` under the names of their modules, of shape (rows, columns);
         where blocks have several rows the matrix is in blocks, (rows / b, b, columns / b, b), and ends with zeros.
+        Experts in one tensor have a first axis for them; those of gpt-oss are (experts, outputs, inputs), as stored.
         Of a GGUF file those of Q8_0 are, under their whole names where another tensor has that of the module, while
         other blocks are read as their values in float32. All other tensors are arrays under their own names, read-only
         and mapped. `config` is that of config.json, or the metadata.

@@ -8,33 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastq.formats.compressed_tensors import LayerScheme
-from fastq.io.checkpoints.folder import HALVES, KEY, OLD_KEY
-from fastq.io.containers import TensorSpec
-
-# Models whose experts are stored as (experts, inputs, outputs): a matrix of theirs is no row of outputs.
-TRANSPOSED = {
-    "aria",
-    "aria_text",
-    "gpt_oss",
-    "llama4",
-    "llama4_text",
-    "openai_privacy_filter",
-    "qwen3_vl_moe",
-    "qwen3_vl_moe_text",
-}
-# Models with layers of transformers' Conv1D, whose weight is stored as (inputs, outputs).
-CONV1D = {"clvp", "clvp_decoder", "decision_transformer", "gpt2", "imagegpt", "openai-gpt"}
-STACKED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}  # what a tensor of experts holds
-# modules of one parent that readers fuse, so that they have to share a global scale
-FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"), ("wq_a", "wkv_a_with_mqa"))
-
-# names of modules that no tool quantizes by default, and what they are
-LEFT_ALONE = (
-    (re.compile(r"(.*\.)?(lm_head|embed_out)|output"), "output head"),
-    (re.compile(r"(.*\.)?([^.]*embed[^.]*(\.\d+)?|wte|wpe|shared|relative_attention_bias)"), "embedding"),
-    (re.compile(r".*norm\d*"), "normalization"),
-    (re.compile(r"(.*\.)?(gate|[^.]*router[^.]*(\.(layer|classifier|proj))?|shared_expert_gate)"), "router"),
+from fastq.io.checkpoints.folder import HALVES
+from fastq.io.checkpoints.names import (
+    EXPERT,
+    ONE_TENSOR,
+    OTHER_LAYERS,
+    STACKED,
+    TRANSPOSED,
+    check_patterns,
+    fused_with,
+    ignored,
+    kind_of,
+    matches,
+    tail_of,
 )
+from fastq.io.containers import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -45,10 +33,17 @@ class Rules:
     # names of modules to leave alone, or after "re:" a regular expression for the beginning of names
     ignore: tuple[str, ...] = ()
     schemes: tuple[tuple[str, LayerScheme], ...] = ()  # other schemes, by such patterns; the first that matches counts
+    include: tuple[str, ...] = ()  # such patterns of modules to quantize that stay otherwise: heads, embeddings
+    unequal: bool = False  # whether matrices that readers fuse may have schemes that differ
 
     def scheme_of(self, module: str) -> LayerScheme:
         """Return the scheme of a module."""
         return next((scheme for pattern, scheme in self.schemes if matches(module, pattern)), self.scheme)
+
+    def includes(self, module: str) -> bool:
+        """Whether a module is quantized whatever its kind is: one that is included, or has a scheme by its name."""
+        named = any(pattern == module for pattern, _ in self.schemes)
+        return named or any(matches(module, pattern) for pattern in self.include)
 
 
 @dataclass(frozen=True)
@@ -67,12 +62,6 @@ class Matrix:
         matrix = array if self.expert is None else array[self.expert]
         return matrix[self.first : self.first + self.shape[0]]
 
-    @property
-    def fused_with(self) -> str:
-        """Name of what shares its global scale: the parent and the modules that readers fuse."""
-        parent, _, name = self.module.rpartition(".")
-        return next((f"{parent}.{'+'.join(names)}" for names in FUSED if name in names), self.module)
-
 
 @dataclass
 class Plan:
@@ -80,6 +69,7 @@ class Plan:
 
     quantized: dict[str, list[Matrix]] = field(default_factory=dict)  # by the tensor that has it
     left: dict[str, str] = field(default_factory=dict)  # why a tensor is copied
+    notes: list[str] = field(default_factory=list)  # what readers may not load
 
     @property
     def matrices(self) -> Iterator[Matrix]:
@@ -87,28 +77,15 @@ class Plan:
         return (matrix for matrices in self.quantized.values() for matrix in matrices)
 
     def ignored(self, tensors: Mapping[str, TensorSpec]) -> list[str]:
-        """Return the modules with matrices that are left alone, which readers have to know of."""
-        found = {"lm_head"}
+        """Return what names the modules with matrices that are left alone, which readers have to know of."""
+        found = set()
         for name in self.left:
             module, _, parameter = name.removesuffix(".weight").rpartition(".")
             if len(tensors[name].shape) == 2 and name.endswith(".weight"):
                 found.add(name.removesuffix(".weight"))
             elif len(tensors[name].shape) == 3 and parameter in STACKED:
                 found.add(module)
-        return sorted(found)
-
-
-def check_pattern(pattern: str) -> None:
-    """Raise `re.error` if what follows "re:" is no regular expression."""
-    if pattern.startswith("re:"):
-        re.compile(pattern.removeprefix("re:"))
-
-
-def matches(module: str, pattern: str) -> bool:
-    """Whether a module has a name, or one that begins as the regular expression after "re:" says."""
-    if pattern.startswith("re:"):
-        return re.match(pattern.removeprefix("re:"), module) is not None
-    return module == pattern
+        return ignored(found, [matrix.module for matrix in self.matrices])
 
 
 def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> Plan:
@@ -116,14 +93,9 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
 
     ValueError if a matrix can't have its scheme, none is left to quantize, or a pattern is for none.
     """
-    if KEY in config or OLD_KEY in config:
-        raise ValueError(f"its config.json has a {KEY}: fastq convert --dequantize turns it back first")
-    if _model_types(config) & CONV1D:
-        raise ValueError(
-            f"models of type {min(_model_types(config) & CONV1D)} have Conv1D layers, whose weights are stored as "
-            "(inputs, outputs): compressed-tensors has no format for them"
-        )
-    _check_ignored(tensors, config, rules)
+    for kind in sorted(_model_types(config) & set(OTHER_LAYERS)):
+        raise ValueError(f"models of type {kind} have {OTHER_LAYERS[kind]}: compressed-tensors has no format for them")
+    _check_named(tensors, config, rules)
     plan = Plan()
     for spec in tensors.values():
         found, reason = _weights(spec, config, rules)
@@ -135,10 +107,11 @@ def make_plan(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rule
         raise ValueError(
             "it has no matrix to quantize: a two-dimensional weight that is not an embedding, norm or output head"
         )
-    modules = [weight.module for weight in plan.matrices]
-    _check_patterns([pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized")
+    _check_schemes(plan, rules)
     _check_names(plan, tensors)
-    _check_groups(plan.matrices)
+    _check_tied(plan.matrices, config)
+    _check_groups(list(plan.matrices))
+    _check_fused(plan, tensors, rules)
     return plan
 
 
@@ -146,14 +119,14 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
     """Return the matrices of a tensor to quantize, or none and the reason."""
     if spec.dtype not in HALVES:
         return [], f"{spec.dtype}"
-    stacked = _stacked(spec, config)
+    stacked = _stacked(spec, config, rules)
     if stacked:
         kept = [weight for weight in stacked if not any(matches(weight[0], pattern) for pattern in rules.ignore)]
         if len(kept) < len(stacked):
             return [], "ignored"
         return [Matrix(name, spec.name, shape, rules.scheme_of(name), e, row) for name, shape, e, row in stacked], ""
-    if _is_stack(spec) and _not_split(spec, config):
-        return [], _not_split(spec, config)
+    if _is_stack(spec) and _not_split(spec, config, rules):
+        return [], _not_split(spec, config, rules)
     module, _, parameter = spec.name.rpartition(".")
     if parameter != "weight":
         return [], parameter or "no weight"
@@ -161,13 +134,13 @@ def _weights(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> tuple
         return [], f"{len(spec.shape)} dimension{'s' * (len(spec.shape) != 1)}" if spec.size else "no elements"
     if any(matches(module, pattern) for pattern in rules.ignore):
         return [], "ignored"
-    known = next((kind for pattern, kind in LEFT_ALONE if pattern.fullmatch(module)), None)
+    known = None if rules.includes(module) else kind_of(module)
     return ([], known) if known else ([Matrix(module, spec.name, spec.shape, rules.scheme_of(module))], "")
 
 
-def _stacked(spec: TensorSpec, config: Mapping[str, Any]) -> list[tuple[str, tuple[int, int], int, int]]:
+def _stacked(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> list[tuple[str, tuple[int, int], int, int]]:
     """Return name, shape, expert and first row of each matrix in a tensor of experts; none for other tensors."""
-    if not _is_stack(spec) or _not_split(spec, config):
+    if not _is_stack(spec) or _not_split(spec, config, rules):
         return []
     parent, name = _parent_and_name(spec)
     experts, rows, columns = spec.shape
@@ -193,11 +166,14 @@ def _is_stack(spec: TensorSpec) -> bool:
     return len(spec.shape) == 3 and spec.size > 0 and _parent_and_name(spec)[1] in STACKED
 
 
-def _not_split(spec: TensorSpec, config: Mapping[str, Any]) -> str:
-    """Return why the matrices of a stack are no rows of outputs; empty if they are."""
+def _not_split(spec: TensorSpec, config: Mapping[str, Any], rules: Rules) -> str:
+    """Return why the matrices of a stack are no rows of outputs, or not read one by one; empty if they are."""
+    parent, name = _parent_and_name(spec)
     if _model_types(config) & TRANSPOSED:
         return "experts as (inputs, outputs)"
-    axis = 1 if _parent_and_name(spec)[1] == "down_proj" else 2
+    if _model_types(config) & ONE_TENSOR and not rules.includes(f"{parent}.0.{STACKED[name][0]}"):
+        return "experts that are read from one tensor"
+    axis = 1 if name == "down_proj" else 2
     parts = [config, config.get("text_config")]
     sizes = [part["hidden_size"] for part in parts if isinstance(part, dict) and type(part.get("hidden_size")) is int]
     return f"experts with axis {axis} not of hidden_size" if sizes and spec.shape[axis] not in sizes else ""
@@ -212,17 +188,46 @@ def _model_types(config: Mapping[str, Any]) -> set[str]:
     return {part["model_type"] for part in _parts(config) if isinstance(part.get("model_type"), str)}
 
 
-def _check_ignored(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
-    """Refuse patterns of modules to leave alone that are for none; a head may be that of the embedding."""
-    stacks = {spec.name: [name for name, *_ in _stacked(spec, config)] for spec in tensors.values()}
-    modules = ["lm_head", *(module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]])]
-    _check_patterns(rules.ignore, modules, "module")
+def _check_named(tensors: Mapping[str, TensorSpec], config: Mapping[str, Any], rules: Rules) -> None:
+    """Refuse patterns of modules to leave alone, or to include, that are for none; a head may be the embedding."""
+    stacks = {spec.name: [name for name, *_ in _stacked(spec, config, rules)] for spec in tensors.values()}
+    modules = [module for name in stacks for module in stacks[name] or [name.rpartition(".")[0]]]
+    check_patterns("--ignore", rules.ignore, ["lm_head", *modules], "module")
+    matrices = [name.removesuffix(".weight") for name, spec in tensors.items() if _is_matrix(spec)]
+    check_patterns(
+        "--include", rules.include, [*matrices, *(name for names in stacks.values() for name in names)], "matrix"
+    )
 
 
-def _check_patterns(patterns: Iterable[str], modules: Iterable[str], what: str) -> None:
-    unused = [pattern for pattern in patterns if not any(matches(module, pattern) for module in modules)]
-    if unused:
-        raise ValueError(f"no {what} has a name that matches {', '.join(unused)}")
+def _is_matrix(spec: TensorSpec) -> bool:
+    return len(spec.shape) == 2 and spec.size > 0 and spec.name.endswith(".weight") and spec.dtype in HALVES
+
+
+def _check_schemes(plan: Plan, rules: Rules) -> None:
+    """Refuse patterns of other schemes that are for no matrix."""
+    modules = [matrix.module for matrix in plan.matrices]
+    for pattern, scheme in rules.schemes:
+        stay = [name.removesuffix(".weight") for name in plan.left if matches(name.removesuffix(".weight"), pattern)]
+        if stay and not any(matches(module, pattern) for module in modules):
+            reason = plan.left.get(f"{stay[0]}.weight") or plan.left[stay[0]]
+            way = "" if reason == "ignored" else f"; --include '{pattern}' quantizes matrices that stay by their names"
+            raise ValueError(f"{pattern} is for {stay[0]}, which stays as it is ({reason}), not {scheme.name}{way}")
+    check_patterns("--scheme-for", [pattern for pattern, _ in rules.schemes], modules, "matrix that is quantized")
+
+
+def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
+    """Refuse a head or an embedding that is, or may be, one matrix with another one: readers hold it as floats."""
+    flags = [part.get("tie_word_embeddings") for part in _parts(config)]
+    named = config.get("architectures")
+    bare = isinstance(named, list) and bool(named) and str(named[0]).endswith("Model")  # has no head
+    for matrix in matrices:
+        kind = kind_of(matrix.module)
+        perhaps = True in flags or (kind == "embedding" and False not in flags)
+        if perhaps and not bare and kind in ("output head", "embedding"):
+            raise ValueError(
+                f"{matrix.module} stays as it is: embedding and output head are one matrix (tie_word_embeddings), "
+                "which readers hold as floats"
+            )
 
 
 def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
@@ -237,12 +242,53 @@ def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
         raise ValueError(f"two tensors would become the weight of {twice}")
 
 
-def _check_groups(weights: Iterable[Matrix]) -> None:
+def _check_groups(matrices: list[Matrix]) -> None:
     """Refuse groups that do not fill rows: readers do."""
-    for weight in weights:
-        size = weight.scheme.weights.group_size
-        if size and weight.shape[1] % size:
-            raise ValueError(
-                f"{weight.module} has {weight.shape[1]} columns, not a multiple of the group size {size}: "
-                f"--group-size of a divisor, --ignore {weight.module}, or --scheme-for {weight.module}=W8A8"
-            )
+    sizes = {matrix.module: matrix.scheme.weights.group_size for matrix in matrices}
+    bad = [matrix for matrix in matrices if sizes[matrix.module] and matrix.shape[1] % sizes[matrix.module]]
+    if bad:
+        first, *others = bad
+        name = (
+            first.module
+            if not others
+            else f"'re:.*({'|'.join(sorted({re.escape(tail_of(each.module)) for each in bad}))})$'"
+        )
+        raise ValueError(
+            f"{first.module} has {first.shape[1]} columns, not a multiple of the group size {sizes[first.module]}"
+            f"{f', and so have {len(others)} others' if others else ''}: "
+            f"--group-size of a divisor, --ignore {name}, or --scheme-for {name}=W8A8"
+        )
+
+
+def _check_fused(plan: Plan, tensors: Mapping[str, TensorSpec], rules: Rules) -> None:
+    """Refuse unequal schemes of matrices that vLLM and SGLang read as one, or note them."""
+    groups: dict[tuple[str, int], dict[str, str]] = {}
+    for matrix in plan.matrices:
+        groups.setdefault(_fused_key(matrix.module, matrix.shape[1]), {})[matrix.module] = repr(matrix.scheme)
+    for name in plan.left:
+        if _is_matrix(tensors[name]) or _is_stack(tensors[name]):
+            module = name.removesuffix(".weight")
+            groups.setdefault(_fused_key(module, tensors[name].shape[-1]), {})[module] = ""
+    names = {repr(matrix.scheme): matrix.scheme.name for matrix in plan.matrices} | {"": "as it is"}
+    unequal = [group for group in groups.values() if len(set(group.values())) > 1]
+    if not unequal:
+        return
+    told = ", ".join(f"{module} {names[scheme]}" for module, scheme in list(unequal[0].items())[:6])
+    note = f"matrices that vLLM and SGLang read as one have unequal schemes, which they refuse: {told}"
+    note += f"; and {len(unequal) - 1} more such groups" if len(unequal) > 1 else ""
+    if not rules.unequal or any(map(EXPERT.fullmatch, unequal[0])):
+        tails = "|".join(dict.fromkeys(re.escape(module.rpartition(".")[2]) for module in unequal[0]))
+        raise ValueError(
+            f"{note}. Give all of them one scheme, as --ignore 're:.*({tails})$' does, or say --allow-unequal for "
+            "transformers, which loads them but for experts"
+        )
+    plan.notes.append(note)
+
+
+def _fused_key(module: str, columns: int) -> tuple[str, int]:
+    """Return what a matrix is read with: experts of one layer, or modules of one parent with the same inputs."""
+    expert = EXPERT.fullmatch(module)
+    if expert:
+        return expert[1], 0
+    parent, _, name = module.rpartition(".")
+    return (parent, 0) if name in STACKED and parent.endswith("experts") else (fused_with(module), columns)

@@ -11,10 +11,11 @@ from fastq.formats.compressed_tensors import LayerScheme
 from fastq.io.checkpoints.config import LINEAR, quantized_entry
 from fastq.io.checkpoints.converting import check_names, write_json
 from fastq.io.checkpoints.folder import CONFIG, HALVES, INDEX, KEY, OLD_KEY, SINGLE, dtype_of
+from fastq.io.checkpoints.names import ignored
 from fastq.io.checkpoints.reading import Checkpoint
 from fastq.io.checkpoints.stored import ORDER, SUFFIXES
 from fastq.io.containers import Header, SafetensorsWriter, TensorSpec, spec_of
-from fastq.layouts.compressed_tensors import scheme_of, tensors_of
+from fastq.layouts.compressed_tensors import as_signed, scheme_of, tensors_of
 from fastq.operations.file_parts import as_name
 from fastq.results import QuantizedArray
 from fastq.system.arguments import as_array, as_int, is_a, reason, shown
@@ -40,8 +41,9 @@ def save_checkpoint(
     tensors : mapping of str to QuantizedArray or ndarray
         Matrices that are quantized by the names of their modules, other arrays by their own names: what
         `open_checkpoint` returns, whose directories are written with the bytes that they have, or a dict. Of int2, int4
-        or int8 in blocks of columns; int8 or float8_e4m3fn by rows (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along
-        the last axis. Scales of float64 are rounded to float32, as readers hold them; they must be positive and finite.
+        or int8 in blocks of columns, unsigned ones too, which become signed together with their zero points; int8 or
+        float8_e4m3fn by rows (axis 0); "mxfp4", "mxfp8_e4m3" and "nvfp4" along the last axis. Scales of float64 are
+        rounded to float32, as readers hold them; they must be positive and finite.
     config : mapping, optional
         Of config.json; its dtype is that of scales, unless they would change.
     shard_size : int
@@ -91,7 +93,7 @@ def save_checkpoint(
         files |= dict.fromkeys(header.specs, file_name)
     used = {name: scheme for name, scheme in schemes.items() if scheme is not None}
     plain = [name.removesuffix(".weight") for name in schemes if name.endswith(".weight")]
-    entry = {KEY: quantized_entry(_grouped(used), sorted({"lm_head", *plain}), _kv_cache(settings))} if used else {}
+    entry = {KEY: quantized_entry(_grouped(used), ignored(plain, list(used)), _kv_cache(settings))} if used else {}
     settings.pop(KEY, None)
     settings.pop(OLD_KEY, None)
     write_json(folder / CONFIG, {"dtype": HALVES[dtype], **settings, **entry})
@@ -183,7 +185,7 @@ def _stored(name: str, tensors: Mapping[str, Any], dtype: str) -> tuple[LayerSch
     if not is_a(tensor, QuantizedArray):
         array = as_array(tensor, f"tensors[{name!r}]")
         return None, {name: array.astype(array.dtype.newbyteorder("<"), copy=False)}
-    q: Any = tensor
+    q = as_signed(tensor)
     scheme = scheme_of(q, f"tensors[{name!r}]")
     arrays = tensors_of(q, scheme, dtype, f"tensors[{name!r}]")
     return scheme, {f"{name}.{end}": array for end, array in arrays.items()}

@@ -1,132 +1,179 @@
-"""The quantized weights of a model directory, found by the names of what is stored for them."""
+"""The quantized weights of a model directory: what is stored of them, and the rows that it stands for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastq.formats.compressed_tensors import E8M0, WORDS, LayerScheme
+from fastq.formats.compressed_tensors import LayerScheme
 from fastq.formats.floats import FLOAT_FORMATS
-from fastq.io.checkpoints.config import StoredSchemes
+from fastq.formats.qtypes import as_qtype
+from fastq.io.checkpoints.encoding import ROWS, row_chunks
 from fastq.io.checkpoints.folder import ModelFolder
-from fastq.io.containers import TensorSpec, spec_of
+from fastq.io.containers import TensorSpec
+from fastq.io.pipeline import failures
+from fastq.layouts import LAYOUTS
 from fastq.layouts.compressed_tensors import StoredForm, array_of, form_of
+from fastq.layouts.tensors import Reading, with_positive_scales
+from fastq.operations.packing import pack
 from fastq.results import QuantizedArray
 from fastq.system.dtypes import Array
 
-SUFFIXES = ("weight", "weight_packed", "weight_scale", "weight_zero_point", "weight_global_scale", "weight_shape")
-ORDER = "weight_g_idx"  # order of columns, stored by other tools; not read
-NAN_E8M0 = FLOAT_FORMATS["float8_e8m0fnu"].nan
+ZERO_POINT, ORDER = "weight_zero_point", "weight_g_idx"  # the latter: which group each column belongs to
+SUFFIXES = ("weight", "weight_packed", "weight_scale", ZERO_POINT, "weight_global_scale", "weight_shape")
 SCALES = {"F32", "F16", "BF16"}  # dtypes of scales that are no part of a scheme
+RECIPROCAL = "weight_scale_2"  # what modelopt stores for a global scale
+POWERS = "F8_E8M0"  # dtype of scales that are powers of two, which some writers have for others too
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredWeight:
-    """A quantized weight of a model."""
+    """A quantized weight of a model: a matrix, or those of experts one below the other."""
 
+    source: ModelFolder
     module: str
-    shape: tuple[int, int]
-    scheme: LayerScheme  # how it is stored
-    specs: dict[str, TensorSpec]  # the stored tensors, by the end of their names
-    load: Callable[[str], Array]  # from the name of a tensor to it
-
-    def part(self, suffix: str) -> Array:
-        """Return a stored tensor, in the shape that it should have."""
-        spec = self.specs[suffix]
-        return self.load(spec.name).reshape(spec.shape)
+    name: str  # of the tensor that it was, and the shape of that
+    shape: tuple[int, ...]
+    found: dict[str, TensorSpec]  # the stored tensors, by what they are
+    matrix: tuple[int, int]  # rows and columns of all
+    codes: TensorSpec  # those in whose place the tensor is
+    order: NDArray[np.intp] | None = None  # columns in the order of their groups, if that is not their own
+    is_transposed: bool = False  # whether the tensor has the columns of each matrix for rows
 
     @property
-    def codes(self) -> TensorSpec:
-        """The tensor of codes."""
-        return self.specs[self.form.codes]
+    def label(self) -> str:
+        """How it is stored."""
+        raise NotImplementedError
 
     @property
-    def form(self) -> StoredForm:
-        """How codes and parameters lie in the tensors."""
-        return form_of(self.scheme, self.shape, "F32")
+    def _block_rows(self) -> int:
+        """Rows that have scales together."""
+        return 1
+
+    def _rows(self, start: int, stop: int) -> QuantizedArray:
+        raise NotImplementedError
+
+    def failures(self) -> AbstractContextManager[None]:
+        """Name the weight and its file in what is wrong with it."""
+        return failures(lambda error: f"{self.module} in {self.source.files[self.codes.name]}: {error}")
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Cut the rows into chunks that can be decoded for themselves."""
+        return row_chunks(self.matrix, self.shape[-1] if self.is_transposed else math.lcm(ROWS, self._block_rows))
 
     def rows(self, start: int, stop: int) -> QuantizedArray:
-        """Return some rows, `start` a multiple of 128; in blocks that zeros fill, where blocks have several rows.
+        """Return a chunk of rows, with columns in `order`; in blocks that zeros fill, where blocks have several rows.
 
-        ValueError if they have a scale that no matrix has, or the global scale is none that can be divided by.
+        ValueError if they have a scale that no matrix has.
         """
-        self._check(start, stop)
-        form, load = self.form.rows(self.part, start, stop)
-        factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
-        return array_of(*form.read(load), form, self.scheme.weights, factor)
+        with self.failures():
+            return with_positive_scales(self._rows(start, stop), "its weight")
+
+    def values(self, start: int, stop: int) -> Array:
+        """Return the values of a chunk of rows, in the order of the tensor."""
+        decoded, columns = np.asarray(self.rows(start, stop).dequantize()), self.matrix[1]
+        decoded = decoded.reshape(-1, math.prod(decoded.shape[decoded.ndim // 2 :]))[: stop - start, :columns]
+        if self.order is not None:
+            decoded = decoded[:, np.argsort(self.order)]
+        if self.is_transposed:
+            decoded = decoded.reshape(-1, self.shape[-1], columns).swapaxes(1, 2)
+        return np.ascontiguousarray(decoded)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether `whole` has the shape of the tensor, and its columns in their own order."""
+        return self.order is None and len(self.shape) == 2 and self._block_rows == 1
+
+    def all_values(self) -> Array:
+        """Return the values of the tensor."""
+        return np.concatenate([self.values(*chunk) for chunk in self.chunks()]).reshape(self.shape)
+
+    def whole(self) -> QuantizedArray:
+        """Return all rows, those of experts along a first axis; ValueError if columns are in another order."""
+        with self.failures():
+            if self.order is not None:
+                raise ValueError("its columns are in the order of activations; fastq convert --dequantize undoes that")
+        q = self.rows(0, self.matrix[0])
+        return q if len(self.shape) == 2 else q.reshape(self.shape[0], -1, *q.shape[1:])
 
     @property
     def nbytes(self) -> int:
         """Bytes of all that is stored."""
-        return sum(spec.nbytes for spec in self.specs.values())
-
-    def _check(self, start: int, stop: int) -> None:
-        scale = self.part("weight_scale")
-        scale = scale if len(scale) < self.shape[0] else scale[start:stop]
-        if scale.dtype != np.uint8 and not np.isfinite(scale.astype(np.float32)).all():
-            raise ValueError(f"{self.module} has a scale that is not finite")
-        if self.scheme.weights.scale_dtype == E8M0 and (scale == NAN_E8M0).any():
-            raise ValueError(f"{self.module} has a scale that is NaN, the byte {NAN_E8M0} of a power of two")
-        factor = self.part("weight_global_scale")[0] if "weight_global_scale" in self.specs else 1
-        if not 0 < factor < np.inf:
-            raise ValueError(f"{self.module} has a global scale of {factor}, which must be positive and finite")
+        return sum(spec.nbytes for spec in self.found.values())
 
 
-def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
-    """Return the quantized weights of a model, by the name of the module.
+@dataclass(frozen=True, kw_only=True)
+class CompressedWeight(StoredWeight):
+    """A weight as compressed-tensors stores it, be it under the names of another writer."""
 
-    ValueError if config.json does not say how they are stored, or they are not stored so.
-    """
-    schemes, tensors = StoredSchemes(source.config), source.tensors
-    modules = [name.removesuffix(".weight_scale") for name in tensors if name.endswith(".weight_scale")]
-    found = {module: _stored_weight(source, tensors, module, schemes.scheme_of(module)) for module in modules}
-    if not found:
-        raise ValueError("nothing in it is quantized: no tensor is named weight_scale")
-    return found
+    scheme: LayerScheme  # how it is stored
+    specs: dict[str, TensorSpec]  # what should be stored, by the end of its name
+
+    @property
+    def label(self) -> str:
+        """How it is stored."""
+        return f"{self.scheme.weights}"
+
+    @property
+    def form(self) -> StoredForm:
+        """How codes and parameters lie in the tensors."""
+        return form_of(self.scheme, self.matrix, "F32")
+
+    @property
+    def _block_rows(self) -> int:
+        return self.scheme.weights.block[0] if self.scheme.weights.block else 1
+
+    def part(self, suffix: str) -> Array:
+        """Return a stored tensor, in the dtype and shape that it should have."""
+        spec, array = self.specs[suffix], self.source.load(self.found[suffix].name)
+        if suffix == ZERO_POINT:
+            return self.form.stored_zero_points(self.form.zero_points(array))
+        if self.found[suffix].name.endswith(RECIPROCAL):
+            with np.errstate(divide="ignore"):  # of an expert that calibration never met
+                array = 1 / array
+        elif spec.dtype == "U8":
+            array = array.view(np.uint8)
+        elif suffix == "weight_scale" and self.found[suffix].dtype in (POWERS, "U8"):
+            array = array.view(FLOAT_FORMATS["float8_e8m0fnu"].dtype).astype(np.float32)
+        return array.reshape(spec.shape)
+
+    def _rows(self, start: int, stop: int) -> QuantizedArray:
+        form, load = self.form.rows(self.part, start, stop)
+        factor = float(self.part("weight_global_scale")[0]) if form.has_global_scale else 1.0
+        if not factor > 0:  # by inf all is 0
+            raise ValueError(f"its global scale is {factor}, which must be positive")
+        q = array_of(*form.read(load), form, self.scheme.weights, factor)
+        if self.order is None:
+            return q
+        codes = q.unpacked()[:, self.order]
+        return QuantizedArray(pack(codes, q.dtype) if q.dtype.packed else codes, q.qparams, q.shape)
 
 
-def _stored_weight(
-    source: ModelFolder, tensors: dict[str, TensorSpec], module: str, scheme: LayerScheme
-) -> StoredWeight:
-    specs = {end: tensors[f"{module}.{end}"] for end in SUFFIXES if f"{module}.{end}" in tensors}
-    codes = form_of(scheme, (1, 1), "").codes
-    if codes not in specs:
-        raise ValueError(f"{module} has no {codes}, which {scheme.format} stores")
-    if f"{module}.{ORDER}" in tensors:
-        raise ValueError(f"{module} has its columns in the order of activations ({ORDER}), which is not read")
-    shape, dtype = _shape(source, specs, module, scheme, specs[codes]), specs["weight_scale"].dtype
-    wanted = form_of(scheme, shape, dtype if dtype in SCALES else "F32").specs()
-    expected = {end: spec_of(f"{module}.{end}", *each) for end, each in wanted.items()}
-    for end, spec in expected.items():
-        found = specs.get(end)
-        if found is None or not _alike(found, spec):
-            held = "nothing" if found is None else f"{found.dtype} of shape {found.shape}"
-            raise ValueError(f"{spec.name!r} should be {spec.dtype} of shape {spec.shape}, not {held}")
-    more = [end for end in specs if end not in expected]
-    if more:
-        raise ValueError(f"{module} has a {more[0]}, which {scheme.weights} in {scheme.format} does not store")
-    return StoredWeight(module, shape, scheme, expected, source.load)
+@dataclass(frozen=True, kw_only=True)
+class PackedWeight(StoredWeight):
+    """A weight in a layout of AWQ or GPTQ, whose tensors have outputs along their last axis."""
 
+    layout: str
+    bits: int
+    block_size: int  # 0: as the tensors tell
 
-def _alike(spec: TensorSpec, wanted: TensorSpec) -> bool:
-    """Whether a tensor is as it should be; one number for a matrix may have any shape."""
-    return spec.dtype == wanted.dtype and (spec.shape == wanted.shape or wanted.size == spec.size == 1)
+    @property
+    def label(self) -> str:
+        """How it is stored."""
+        return f"uint{self.bits} of {self.layout}"
 
-
-def _shape(
-    source: ModelFolder, specs: dict[str, TensorSpec], module: str, scheme: LayerScheme, codes: TensorSpec
-) -> tuple[int, int]:
-    """Return the shape of a weight; a file can say anything."""
-    if scheme.format == WORDS:
-        if "weight_shape" not in specs or specs["weight_shape"].dtype not in ("I64", "I32"):
-            raise ValueError(f"{module} has no weight_shape of integers")
-        shape = tuple(map(int, source.load(specs["weight_shape"].name).reshape(-1)))
-    elif len(codes.shape) == 2 and codes.name.endswith("_packed"):
-        shape = codes.shape[0], codes.shape[1] * 8 // scheme.weights.bits
-    else:
-        shape = codes.shape
-    if len(shape) != 2 or min(shape) < 1 or len(codes.shape) != 2:
-        raise ValueError(f"{module} has shape {shape}, which is not that of a matrix")
-    return shape[0], shape[1]
+    def _rows(self, start: int, stop: int) -> QuantizedArray:
+        words = slice(start * self.bits // 32, -(-stop * self.bits // 32))
+        where = {"qweight": words if self.layout == "awq" else slice(start, stop), "qzeros": words}
+        tensors = {end: self.source.load(spec.name) for end, spec in self.found.items()}
+        parts = {
+            end: array if array.ndim == 1 else array[:, where.get(end, slice(start, stop))]
+            for end, array in tensors.items()
+        }
+        row = LAYOUTS[self.layout]
+        return row.read(Reading(row, parts, as_qtype(f"uint{self.bits}"), None, self.block_size, True))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,17 @@ from numpy.typing import NDArray
 from fastq import gguf
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.gguf import BLOCK_FORMATS
-from fastq.formats.tensor_types import BY_NUMBER, TensorType
+from fastq.formats.tensor_types import TensorType, type_of_number
+from fastq.io.gguf.parts import parts_of
 from fastq.system.arguments import reason
 from fastq.system.dtypes import Array
 
 MAGIC, VERSION = b"GGUF", 3  # version 2 has the same layout; llama.cpp does not read version 1
 ALIGNMENT, ALIGNMENT_KEY = 32, "general.alignment"
-LONGEST_NAME, MOST_DIMENSIONS, LARGEST = 63, 4, 2**63 - 1  # llama.cpp reads no more
+LARGEST_ALIGNMENT = 1 << 16  # of a file that is smaller than that
+MOST_DIMENSIONS, LARGEST = 4, 2**63 - 1  # llama.cpp reads no more
 STRING, ARRAY = 8, 9
+DEEPEST = 8  # arrays in arrays
 
 # gguf/constants.py, GGUFValueType: names by their numbers, and the struct format of each number
 VALUE_TYPES = (
@@ -44,7 +47,7 @@ def numpy_dtype(kind: TensorType) -> np.dtype[Any]:
 
 
 def has_values(kind: TensorType) -> bool:
-    """Return whether fastq can tell what a type stands for: plain numbers and the blocks that it knows."""
+    """Return whether fastq can tell what a type stands for, as of plain numbers and of the blocks that it knows."""
     return kind.block == 1 or kind.name in BLOCK_FORMATS
 
 
@@ -66,10 +69,7 @@ class MetadataField:
 
     def value(self) -> Any:
         """Return the value: a number, a string, or a list of them."""
-        if self.number != ARRAY:
-            return _values(self.raw, 0, self.number, 1)[0]
-        number, count = struct.unpack_from("<IQ", self.raw)
-        return _values(self.raw, 12, number, count)
+        return _values(self.raw, 0, self.number, 1)[0][0]
 
 
 def uint32(key: str, value: int) -> MetadataField:
@@ -89,6 +89,7 @@ class GgufTensor:
     name: str  # unique in its file
     kind: TensorType
     shape: tuple[int, ...]  # elements on each axis, rows last: the header has them the other way round
+    stored: int = 0  # bytes up to the next tensor, which are all that is known of an unknown type
 
     @property
     def size(self) -> int:
@@ -98,30 +99,69 @@ class GgufTensor:
     @property
     def nbytes(self) -> int:
         """Bytes of the data."""
-        return self.kind.size_of(self.shape)
+        return self.kind.size_of(self.shape) or self.stored
 
 
 # Reading
 
 
+class _Part(NamedTuple):
+    """A file as its header describes it: metadata, tensors and where each begins."""
+
+    path: Path
+    fields: dict[str, MetadataField]
+    alignment: int
+    places: list[tuple[GgufTensor, int]]
+
+    def value(self, key: str, default: Any) -> Any:
+        """Return the value of a field, or the default where there is none."""
+        return self.fields[key].value() if key in self.fields else default
+
+
 class GgufSource:
-    """The `fields` of metadata and the `tensors` of a GGUF file, in its order, each at a multiple of `alignment`."""
+    """The `fields` of metadata and the `tensors` of a GGUF model, in its order, each at a multiple of `alignment`.
+
+    A model in several files has the metadata of the first one; `missing` are the names of those that are not there.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        with path.open("rb") as file:
-            if not file.seek(0, 2):
-                raise ValueError("it is empty")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                cursor = _Cursor(data)
-                count, fields = _counts(cursor)
-                self.fields = _fields(cursor, fields)
-                self.alignment = _alignment(self.fields, len(data))
-                places = _tensor_infos(cursor, count)
-                start, end = _aligned(cursor.at, self.alignment), len(data)
-        _check_places(places, start, end, self.alignment)
-        self.tensors = {spec.name: spec for spec, _ in places}
-        self._starts = {spec.name: start + offset for spec, offset in places}
+        part, self.path = _read(path), path
+        self.parts, parts = [path], [part]
+        if (count := part.value("split.count", 1)) not in (0, 1):
+            self.parts = parts_of(path, count)
+            parts = [_part(each, k, count) for k, each in enumerate(self.parts) if each.is_file()]
+        self.missing = [each.name for each in self.parts if not each.is_file()]
+        self.fields, self.alignment = parts[0].fields, parts[0].alignment
+        self.tensors: dict[str, GgufTensor] = {}
+        self._places: dict[str, tuple[Path, int]] = {}
+        for part in parts:
+            for spec, start in part.places:
+                if spec.name in self.tensors:
+                    raise ValueError(f"tensor {spec.name!r} is in {self._places[spec.name][0].name}, too")
+                self.tensors[spec.name], self._places[spec.name] = spec, (part.path, start)
+        wanted, found = parts[0].value("split.tensors.count", None), len(self.tensors)
+        if len(parts) == count and wanted not in (None, found):
+            raise ValueError(f"its parts have {found:,} tensors, not {wanted:,}")
+        self.scales = {name: scale for name in self.tensors if (scale := self._scale_of(name))}
+
+    @property
+    def valued(self) -> dict[str, GgufTensor]:
+        """The tensors without those that are scales in the values of others."""
+        scales = set(self.scales.values())
+        return {name: spec for name, spec in self.tensors.items() if name not in scales}
+
+    def _scale_of(self, name: str) -> str | None:
+        """Return the name of the tensor whose numbers llama.cpp multiplies a matrix with, or each of its matrices."""
+        module, spec = name.removesuffix(".weight"), self.tensors[name]
+        scale = self.tensors.get(f"{module}.scale")
+        if module == name or scale is None or len(spec.shape) < 2 or not spec.size:
+            return None
+        matrices = math.prod(spec.shape[:-2])
+        if scale.kind.is_float and scale.size in (1, matrices):
+            return scale.name
+        if spec.kind.name == "NVFP4":
+            raise ValueError(f"{scale.name!r} has {scale.size:,} numbers of {scale.kind} for {matrices:,} matrices")
+        return None
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a field, or the default where there is none."""
@@ -129,37 +169,76 @@ class GgufSource:
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """Return the bytes of a tensor, mapped."""
-        return np.asarray(np.memmap(self.path, np.uint8, "r", self._starts[name], (self.tensors[name].nbytes,)))
+        (path, start), nbytes = self._places[name], self.tensors[name].nbytes
+        return np.asarray(np.memmap(path, np.uint8, "r", start, (nbytes,))) if nbytes else np.empty(0, np.uint8)
 
     def load(self, name: str) -> Array:
         """Return the rows of a tensor, mapped; floats in a dtype of theirs, all else as the bytes of each row."""
-        spec = self.tensors[name]
-        return self.raw(name).reshape(-1, spec.kind.size_of(spec.shape[-1:])).view(numpy_dtype(spec.kind))
+        spec, raw = self.tensors[name], self.raw(name)
+        row = spec.kind.size_of(spec.shape[-1:]) or spec.kind.nbytes or raw.size or 1
+        return raw.reshape(-1, row).view(numpy_dtype(spec.kind))
+
+    def scale(self, name: str) -> NDArray[np.float32] | None:
+        """Return what the values of a tensor are to be multiplied with, a number for each matrix; None for nothing."""
+        if name not in self.scales:
+            return None
+        numbers = self.load(self.scales[name]).astype(np.float32).reshape(-1)
+        return np.broadcast_to(numbers, (math.prod(self.tensors[name].shape[:-2]),))
 
     def values(self, name: str) -> Array:
-        """Return the values of a tensor in its shape: those of plain numbers mapped, of blocks decoded to float32.
+        """Return the values of a tensor in its shape, scaled: of plain numbers mapped, of blocks decoded to float32.
 
         ValueError if it has a type of blocks that fastq does not read.
         """
-        spec, stored = self.tensors[name], self.load(name)
+        spec, stored, scale = self.tensors[name], self.load(name), self.scale(name)
         if not has_values(spec.kind):
             raise ValueError(f"{name!r} is {spec.kind}, which fastq does not read")
         values: Array = stored if spec.kind.block == 1 else gguf.dequantize(stored, spec.kind.name)
+        if scale is not None:
+            values = values.astype(np.float32).reshape(scale.size, -1) * scale[:, None]
         return values.reshape(spec.shape)
 
 
-def open_gguf(path: Path) -> GgufSource:
-    """Return the metadata and tensors of the GGUF file at `path`.
+def open_gguf(path: Path, *, whole: bool = True) -> GgufSource:
+    """Return the metadata and tensors of the GGUF file at `path`, or of the model that it is a part of.
 
-    ValueError if the header promises what the file does not have or no file can have, or the file is a pipe or a
-    device.
+    ValueError if the header promises what the file does not have or no file can have, the file is a pipe or a device,
+    or parts are missing of what shall be `whole`.
     """
     if not path.is_file():
         raise ValueError(f"{path.name} is not a file")
     try:
-        return GgufSource(path)
+        source = GgufSource(path)
     except ValueError as error:
         raise ValueError(f"{path.name} is not a readable GGUF file: {reason(error)}") from error
+    if source.missing and whole:
+        raise ValueError(f"parts of the model are missing: {', '.join(source.missing)}")
+    return source
+
+
+def _read(path: Path) -> _Part:
+    with path.open("rb") as file:
+        if not file.seek(0, 2):
+            raise ValueError("it is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            cursor = _Cursor(data)
+            count, number = _counts(cursor)
+            fields = _fields(cursor, number)
+            alignment, end = _alignment(fields, len(data)), len(data)
+            places = _tensor_infos(cursor, count)
+            start = _aligned(cursor.at, alignment)
+    return _Part(path, fields, alignment, _checked_places(places, start, end, alignment))
+
+
+def _part(path: Path, number: int, count: int) -> _Part:
+    """Read a part of a model."""
+    try:
+        part = _read(path)
+        if (told := (part.value("split.no", None), part.value("split.count", None))) != (number, count):
+            raise ValueError(f"split.no and split.count are {told[0]} and {told[1]}, not {number} and {count}")
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    return part
 
 
 class _Cursor:
@@ -214,7 +293,7 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
     cursor.advance(4)
     version = cursor.number("I")
     if version and version % 2**16 == 0:
-        raise ValueError("it is big-endian")
+        raise ValueError("it is big-endian; gguf-convert-endian of the gguf package turns it into little-endian")
     if version not in (2, VERSION):
         raise ValueError(f"its version is {version}, not 2 or {VERSION}")
     return cursor.number("Q"), cursor.number("Q")
@@ -233,25 +312,30 @@ def _fields(cursor: _Cursor, count: int) -> dict[str, MetadataField]:
     return fields
 
 
-def _skip_value(cursor: _Cursor, key: str, number: int) -> None:
+def _skip_value(cursor: _Cursor, key: str, number: int, depth: int = 0) -> None:
     count = 1
     if number == ARRAY:
-        number, count = cursor.number("I"), cursor.number("Q")
+        number, count, depth = cursor.number("I"), cursor.number("Q"), depth + 1
     if number == STRING:
         cursor.strings(count)
     elif number in SCALARS:
         cursor.advance(count * struct.calcsize(SCALARS[number]))
-    else:
+    elif number != ARRAY:
         raise ValueError(f"key {key!r} has a value of type {number}, which GGUF does not define")
+    elif depth > DEEPEST:
+        raise ValueError(f"key {key!r} has arrays in arrays more than {DEEPEST} deep")
+    else:
+        for _ in range(count):
+            _skip_value(cursor, key, ARRAY, depth)
 
 
 def _alignment(fields: Mapping[str, MetadataField], size: int) -> int:
     if ALIGNMENT_KEY not in fields:
         return ALIGNMENT
-    field = fields[ALIGNMENT_KEY]
+    field, largest = fields[ALIGNMENT_KEY], max(size, LARGEST_ALIGNMENT)
     value = field.value() if VALUE_TYPES[field.number] == "uint32" else 0
-    if not 0 < value <= size or value & (value - 1):
-        raise ValueError(f"{ALIGNMENT_KEY} must be a power of two up to {size:,}, not {field.value()!r}")
+    if not 0 < value <= largest or value & (value - 1):
+        raise ValueError(f"{ALIGNMENT_KEY} must be a power of two up to {largest:,}, not {field.value()!r}")
     return int(value)
 
 
@@ -260,8 +344,6 @@ def _tensor_infos(cursor: _Cursor, count: int) -> list[tuple[GgufTensor, int]]:
     names: set[str] = set()
     for index in range(count):
         name = cursor.text(f"name {index + 1} of {count:,} tensors")
-        if len(name.encode()) > LONGEST_NAME:
-            raise ValueError(f"the name {name[:40]!r}... has more than {LONGEST_NAME} bytes")
         if name in names:
             raise ValueError(f"tensor {name!r} occurs twice")
         names.add(name)
@@ -274,46 +356,60 @@ def _tensor_info(cursor: _Cursor, name: str) -> GgufTensor:
     if dimensions > MOST_DIMENSIONS:
         raise ValueError(f"tensor {name!r} has {dimensions:,} dimensions, more than {MOST_DIMENSIONS}")
     lengths = [cursor.number("Q") for _ in range(dimensions)]
-    number = cursor.number("I")
-    if number not in BY_NUMBER:
-        raise ValueError(f"tensor {name!r} is of type {number}, which is not known here")
-    kind, size = BY_NUMBER[number], 1
+    kind, size = type_of_number(cursor.number("I")), 1
     for length in lengths:
-        size *= length
-        if not 0 < size <= LARGEST // 8:
+        size *= max(length, 1)
+        if size > LARGEST // 8:
             raise ValueError(f"tensor {name!r} can't have the shape {lengths}")
     while len(lengths) > 1 and lengths[-1] == 1:  # as llama.cpp counts and writes dimensions
         lengths.pop()
     lengths = lengths or [1]
-    if lengths[0] % kind.block:
+    if kind.block and lengths[0] % kind.block:
         raise ValueError(
             f"tensor {name!r}: row length {lengths[0]:,} is not a multiple of the {kind} block size {kind.block}"
         )
     return GgufTensor(name, kind, tuple(reversed(lengths)))
 
 
-def _check_places(places: Iterable[tuple[GgufTensor, int]], start: int, end: int, alignment: int) -> None:
-    """Refuse tensors that are beyond the end of the file, begin at odd places or share bytes."""
-    before, free = "", 0
-    for spec, offset in sorted(places, key=lambda place: place[1]):
+def _checked_places(
+    places: list[tuple[GgufTensor, int]], start: int, end: int, alignment: int
+) -> list[tuple[GgufTensor, int]]:
+    """Return tensors and where each begins in the file, those of unknown types as long as there is room.
+
+    ValueError if one is beyond the end of the file, begins at an odd place or shares bytes with another.
+    """
+    before, free, found = "", 0, {}
+    order = sorted(places, key=lambda place: (place[1], place[0].nbytes))
+    nexts = [*(offset for _, offset in order), end - start][1:]
+    for (spec, offset), following in zip(order, nexts, strict=True):
         if offset % alignment:
             raise ValueError(f"tensor {spec.name!r} is at {offset:,}, which is not a multiple of {alignment}")
         if offset < free:
             raise ValueError(f"tensors {before!r} and {spec.name!r} share bytes")
+        if not spec.kind.block and spec.size:
+            spec = replace(spec, stored=max(following - offset, 1))
         before, free = spec.name, offset + spec.nbytes
         if start + free > end:
             raise ValueError(f"tensor {spec.name!r} ends at byte {start + free:,} of {end:,}")
+        found[spec.name] = spec, start + offset
+    return [found[spec.name] for spec, _ in places]
 
 
-def _values(raw: bytes, at: int, number: int, count: int) -> list[Any]:
+def _values(raw: bytes, at: int, number: int, count: int) -> tuple[list[Any], int]:
+    """Return values of one type from a place on, and where they end."""
     if number in SCALARS:
-        return list(struct.unpack_from(f"<{count}{SCALARS[number]}", raw, at))
-    values = []
+        style = f"<{count}{SCALARS[number]}"
+        return list(struct.unpack_from(style, raw, at)), at + struct.calcsize(style)
+    values: list[Any] = []
     for _ in range(count):
-        (length,) = struct.unpack_from("<Q", raw, at)
-        values.append(raw[at + 8 : at + 8 + length].decode("utf-8", "replace"))
-        at += 8 + length
-    return values
+        each: Any
+        if number == ARRAY:
+            each, at = _values(raw, at + 12, *struct.unpack_from("<IQ", raw, at))
+        else:
+            (length,) = struct.unpack_from("<Q", raw, at)
+            each, at = raw[at + 8 : at + 8 + length].decode("utf-8", "replace"), at + 8 + length
+        values.append(each)
+    return values, at
 
 
 # Writing

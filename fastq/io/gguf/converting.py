@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,142 +15,186 @@ from fastq import gguf
 from fastq.formats.gguf import BLOCK_FORMATS
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
 from fastq.io.gguf.container import GgufHeader, GgufSource, GgufTensor, GgufWriter, MetadataField, numpy_dtype, uint32
-from fastq.io.gguf.imatrix import Imatrix
-from fastq.io.gguf.mixes import (
-    EMBEDDING,
-    Mix,
-    TypeOverrides,
-    choose_types,
-    in_order,
-    is_quantized,
-    model_of,
-    purpose_of,
-)
+from fastq.io.gguf.imatrix import Imatrix, weigh
+from fastq.io.gguf.mixes import Mix, TypeOverrides, choose_types, idle_options, in_order, model_of
+from fastq.io.gguf.parts import KEYS
 from fastq.io.pipeline import Converted, Piece, Progress, Task, errors_of, failures, run
 from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
 CHUNK = 1 << 22  # values in memory at a time: 16 MiB of float32, enough that threads do not wait for each other
 QUANTIZATION_VERSION = 2  # of the blocks of llama.cpp
-SPLIT = ("split.no", "split.count", "split.tensors.count")
+LONGEST_NAME = 63  # bytes of the name of a tensor that llama.cpp reads
+NAMED = 3  # names in a line
+Say = Callable[[str], None]  # told in one line what was ignored, left out or not understood
 
 
-def quantize_gguf(
-    source: GgufSource,
-    out: Path,
-    mix: Mix,
-    overrides: TypeOverrides,
-    *,
-    imatrix: tuple[Path, Imatrix] | None = None,
-    progress: Progress,
-) -> list[Converted]:
-    """Write the GGUF file that llama-quantize makes of one of floats; `imatrix` has its own file name first.
+@dataclass(frozen=True)
+class Request:
+    """What a file is to become."""
 
-    ValueError names the tensor that can't be quantized; after any error `out` is as it was.
+    mix: Mix
+    overrides: TypeOverrides
+    imatrix: tuple[str, Imatrix] | None = None  # with its path, as it was given
+    requantize: bool = False  # whether what is in blocks may be quantized, by way of its values
+    dequantize: bool = False  # whether all that is in blocks becomes floats
+
+
+class _Target(NamedTuple):
+    kind: TensorType
+    weights: Array | None = None  # importance of columns, a row for each matrix
+    scale: Array | None = None  # what values are multiplied with, a number for each matrix
+    is_written: bool = True
+
+
+def convert_gguf(source: GgufSource, out: Path, request: Request, *, say: Say, progress: Progress) -> list[Converted]:
+    """Write the GGUF file that llama-quantize makes of another one, where blocks that are converted take scales along.
+
+    ValueError names the tensor that can't be converted, or the option that is for none; after any error `out` is as it
+    was.
     """
-    specs = in_order(source.tensors.values())
-    targets = choose_types(model_of(source), specs, mix, overrides, has_imatrix=imatrix is not None)
-    for spec in specs:
-        _check_quantizes(spec, targets[spec.name])
-    values = imatrix[1].values if imatrix else {}
-    weights = {spec.name: _weights(spec, targets[spec.name], values) for spec in specs}
-    added = [*_version(mix), *(imatrix[1].fields(imatrix[0]) if imatrix else ())]
-    return _convert(source, out, {spec: (targets[spec.name], weights[spec.name]) for spec in specs}, added, progress)
+    specs, model = in_order(source.tensors.values()), model_of(source)
+    if idle := idle_options(model.architecture, specs, request.overrides):
+        say(f"{', '.join(idle)} gave no tensor its type: what it is for is not quantized, or under another option")
+    kinds = choose_types(model, specs, request.mix, request.overrides, has_imatrix=request.imatrix is not None)
+    targets = {spec: _Target(_kind_of(spec, kinds[spec.name], request)) for spec in specs}
+    added = [uint32("general.quantization_version", QUANTIZATION_VERSION)]
+    added.append(uint32("general.file_type", request.mix.number))
+    if request.imatrix is not None:
+        added += _weigh(targets, *request.imatrix, say)
+    _check_weights(targets, request.mix)
+    _multiply_scales(source, targets, say)
+    _say_what_is_odd(targets, say)
+    return _convert(source, out, targets, added, progress)
 
 
-def dequantize_gguf(source: GgufSource, out: Path, mix: Mix, *, progress: Progress) -> list[Converted]:
-    """Write a GGUF file with floats for blocks, and for all else that llama-quantize would quantize."""
-    targets: dict[GgufTensor, tuple[TensorType, None]] = {}
-    architecture = model_of(source).architecture
-    for spec in in_order(source.tensors.values()):
-        has_blocks = spec.kind.block > 1
-        if has_blocks and spec.kind.name not in BLOCK_FORMATS:
-            raise ValueError(f"tensor {spec.name!r} is {spec.kind}, which fastq does not dequantize")
-        changes = has_blocks or (is_quantized(spec, architecture) and spec.kind.is_float)
-        targets[spec] = TENSOR_TYPES[mix.default] if changes else spec.kind, None
-    return _convert(source, out, targets, _version(mix), progress)
+def _kind_of(spec: GgufTensor, chosen: TensorType, request: Request) -> TensorType:
+    """Return the type that a tensor gets; what can't become it is refused before anything is written."""
+    kind, in_blocks = spec.kind, spec.kind.block != 1
+    if request.dequantize:
+        chosen = TENSOR_TYPES[request.mix.default] if in_blocks else chosen if kind.is_float else kind
+    elif not kind.block:
+        return kind
+    if kind == chosen or not spec.size:
+        return kind
+    if not kind.is_float and not (in_blocks and (request.dequantize or request.requantize)):
+        way = "; take --dequantize first, or --allow-requantize, where both steps lose" if in_blocks else ""
+        raise ValueError(f"tensor {spec.name!r} is {kind}; only F32, F16 and BF16 are quantized{way}")
+    if in_blocks and kind.name not in BLOCK_FORMATS:
+        raise ValueError(f"tensor {spec.name!r} is {kind}, which fastq does not dequantize")
+    if not (chosen.is_float or chosen.name in BLOCK_FORMATS):
+        raise ValueError(f"tensor {spec.name!r} would be {chosen}, which fastq does not quantize to")
+    return chosen
 
 
-def _check_quantizes(spec: GgufTensor, target: TensorType) -> None:
-    """Refuse what can't become the type before anything is written."""
-    if spec.kind == target:
-        return
-    if not spec.kind.is_float:
-        raise ValueError(f"tensor {spec.name!r} is {spec.kind}; only F32, F16 and BF16 are quantized")
-    if not (target.is_float or target.name in BLOCK_FORMATS):
-        raise ValueError(f"tensor {spec.name!r} would be {target}, which fastq does not quantize to")
+def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say: Say) -> list[MetadataField]:
+    """Give tensors the weights of their columns; return the fields that tell of the matrix, if any was used."""
+    groups = {
+        spec: BLOCK_FORMATS[target.kind.name].group
+        for spec, target in targets.items()
+        if target.kind != spec.kind and target.kind.block > 1 and BLOCK_FORMATS[target.kind.name].weighted
+    }
+    if not groups:
+        say("the importance matrix was not used: no tensor is converted to a type that depends on it")
+        return []
+    weights = weigh(imatrix, groups, [spec.name for spec in targets], lambda what, names: say(f"{what} {_some(names)}"))
+    for spec, columns in weights.items():
+        targets[spec] = targets[spec]._replace(weights=columns)
+    return imatrix.fields(path)
 
 
-def _weights(spec: GgufTensor, target: TensorType, values: Mapping[str, Array]) -> Array | None:
-    """Return what the importance matrix has for a tensor, if its bytes depend on that."""
-    found = values.get(spec.name)
-    if found is None or target == spec.kind or target.is_float or not BLOCK_FORMATS[target.name].weighted:
-        return None
-    columns, matrices = spec.shape[-1], math.prod(spec.shape[:-2])
-    if found.size == columns * matrices:
-        return found.reshape(matrices, columns)
-    if purpose_of(spec.name) == EMBEDDING:  # for which llama-imatrix may count other columns
-        return None
-    raise ValueError(f"the importance matrix has {found.size:,} values for {spec.name!r}, not {columns * matrices:,}")
+def _check_weights(targets: Mapping[GgufTensor, _Target], mix: Mix) -> None:
+    for spec, target in targets.items():
+        if mix.needs(spec.name, target.kind) and target.kind != spec.kind and target.weights is None:
+            raise ValueError(f"tensor {spec.name!r} would be {target.kind}: {mix.name} needs an --imatrix that has it")
+
+
+def _multiply_scales(source: GgufSource, targets: dict[GgufTensor, _Target], say: Say) -> None:
+    """Multiply blocks that are converted with their scales, and leave these out: they are for the old blocks."""
+    left_out = []
+    for spec, target in list(targets.items()):
+        if target.kind == spec.kind or spec.kind.block == 1 or spec.name not in source.scales:
+            continue
+        targets[spec] = target._replace(scale=source.scale(spec.name))
+        for name in (source.scales[spec.name], f"{spec.name.removesuffix('.weight')}.input_scale"):
+            if (side := source.tensors.get(name)) is not None:
+                targets[side] = targets[side]._replace(is_written=False)
+                left_out.append(name)
+    if left_out:
+        say(f"weights are multiplied with their scales, which are left out: {_some(left_out)}")
+
+
+def _say_what_is_odd(targets: Mapping[GgufTensor, _Target], say: Say) -> None:
+    if unknown := [spec for spec in targets if not spec.kind.block]:
+        say(f"copied as they are, of types that fastq does not know: {_some([spec.name for spec in unknown])}")
+    if long := [spec.name for spec in targets if len(spec.name.encode()) > LONGEST_NAME]:
+        say(f"llama.cpp does not read names of more than {LONGEST_NAME} bytes: {_some(long)}")
+
+
+def _some(names: list[str]) -> str:
+    """Return the first of some names, and how many there are."""
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return ", ".join(map(repr, names[:NAMED])) + more
 
 
 # Writing
 
 
-def _version(mix: Mix) -> list[MetadataField]:
-    return [uint32("general.quantization_version", QUANTIZATION_VERSION), uint32("general.file_type", mix.number)]
-
-
 def _convert(
-    source: GgufSource,
-    out: Path,
-    targets: Mapping[GgufTensor, tuple[TensorType, Array | None]],
-    added: list[MetadataField],
-    progress: Progress,
+    source: GgufSource, out: Path, targets: Mapping[GgufTensor, _Target], added: list[MetadataField], progress: Progress
 ) -> list[Converted]:
-    """Write tensors in other types, where columns may have weights, and the metadata of the source with more.
+    """Write tensors in other types, and the metadata of the source with more.
 
-    That is as it was, then what llama-quantize sets, in its order.
+    That is as it was, then what llama-quantize sets, in its order; what tells of parts, and of the importance matrix of
+    other blocks, is left out.
     """
-    if (parts := source.get("split.count", 1)) != 1:
-        raise ValueError(f"it is one of the {parts} parts of a model; join them with llama-gguf-split --merge")
-    left_out = {*SPLIT, *(field.key for field in added)}
+    changed = any(spec.kind != target.kind for spec, target in targets.items())
+    left_out = {*KEYS, *(field.key for field in added)}
+    left_out |= {key for key in source.fields if changed and key.startswith("quantize.imatrix.")}
     kept = [field for key, field in source.fields.items() if key not in left_out]
-    tensors = tuple(replace(spec, kind=target) for spec, (target, _) in targets.items())
+    tensors = tuple(replace(spec, kind=target.kind) for spec, target in targets.items() if target.is_written)
     header = GgufHeader((*kept, *added), tensors, source.alignment)
-    tasks = ([_task(source, spec, *target)] for spec, target in targets.items())
+    tasks = ([_task(source, spec, target)] for spec, target in targets.items())
     with replacing(out) as file:
         return run(tasks, GgufWriter(file, header), progress)
 
 
-def _task(source: GgufSource, spec: GgufTensor, target: TensorType, weights: Array | None) -> Task:
-    pieces = _pieces(source.load(spec.name), spec, target, weights)
-    return Task(spec.name, spec.shape, spec.nbytes, target.name, pieces, spec.kind.name, weights is not None)
+def _task(source: GgufSource, spec: GgufTensor, target: _Target) -> Task:
+    about = spec.name, spec.shape, spec.nbytes
+    if not target.is_written:
+        return Task(*about, "left out", [], spec.kind.name)
+    pieces = _pieces(source.load(spec.name), spec, target)
+    return Task(*about, target.kind.name, pieces, spec.kind.name, target.weights is not None)
 
 
-def _pieces(rows: Array, spec: GgufTensor, target: TensorType, weights: Array | None) -> Iterator[Callable[[], Piece]]:
-    """Yield the work of converting chunks of rows, each with the weights of its columns."""
-    matrices = [None] if weights is None else list(weights)
-    each, most = len(rows) // len(matrices), max(1, CHUNK // spec.shape[-1])
-    for index, columns in enumerate(matrices):
+def _pieces(rows: Array, spec: GgufTensor, target: _Target) -> Iterator[Callable[[], Piece]]:
+    """Yield the work of converting chunks of rows, each with the weights of its columns and with its scale."""
+    matrices = 1 if target.weights is None and target.scale is None else math.prod(spec.shape[:-2])
+    each, most = len(rows) // matrices, max(1, CHUNK // max(spec.shape[-1], 1))
+    for index in range(matrices):
         end = (index + 1) * each
+        weights, scale = (None if given is None else given[index] for given in (target.weights, target.scale))
         for start in range(index * each, end, most):
-            yield partial(_converted, spec, target, rows[start : min(start + most, end)], columns, start)
+            yield partial(_converted, spec, target.kind, rows[start : min(start + most, end)], weights, scale, start)
 
 
-def _converted(spec: GgufTensor, target: TensorType, rows: Array, weights: Array | None, start: int) -> Piece:
+def _converted(
+    spec: GgufTensor, target: TensorType, rows: Array, weights: Array | None, scale: Array | None, start: int
+) -> Piece:
     with failures(lambda error: _failure(spec, target, rows, start, error)):
-        stored, values, decoded = _encoded(spec.kind, target, rows, weights)
+        stored, values, decoded = _encoded(spec.kind, target, rows, weights, scale)
     return Piece({spec.name: stored}, rows.nbytes, None if decoded is None else errors_of(values, decoded))
 
 
 def _encoded(
-    kind: TensorType, target: TensorType, rows: Array, weights: Array | None
+    kind: TensorType, target: TensorType, rows: Array, weights: Array | None, scale: Array | None
 ) -> tuple[Array, Array, Array | None]:
     """Return rows as they are stored, their values, and what they now stand for unless that is not measured."""
     if kind == target:
         return _finite(rows, target), rows, None
     values = gguf.dequantize(rows, kind.name) if kind.block > 1 else rows
+    if scale is not None:
+        values *= scale
     if target.block > 1:
         options = {} if weights is None else {"imatrix": weights}
         stored = gguf.quantize(values, target.name, **options)

@@ -6,15 +6,18 @@ of their own, with means already multiplied by the number of calls.
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.io.gguf.container import MAGIC, GgufSource, MetadataField, open_gguf, string, uint32
+from fastq.io.gguf.container import MAGIC, GgufSource, GgufTensor, MetadataField, open_gguf, string, uint32
+from fastq.io.gguf.mixes import EMBEDDING, purpose_of
+from fastq.system.arguments import counting
 
 LONGEST_TEXT = 127  # bytes of a text that llama-quantize writes into the metadata
 SUMS, COUNTS = ".in_sum2", ".counts"
@@ -28,10 +31,11 @@ class Imatrix:
     values: dict[str, NDArray[np.float32]]
     datasets: list[str] = field(default_factory=list)  # what it was computed from
     chunks: int = 0  # from how many pieces of text
+    uncounted: dict[str, int] = field(default_factory=dict)  # of how many matrices of a tensor nothing was counted
 
-    def fields(self, path: Path) -> list[MetadataField]:
+    def fields(self, path: str) -> list[MetadataField]:
         """Return the fields that tell in a quantized file which matrix was used, as llama-quantize writes them."""
-        fields = [string("quantize.imatrix.file", _shortened(str(path)))]
+        fields = [string("quantize.imatrix.file", _shortened(path))]
         if self.datasets:
             fields.append(string("quantize.imatrix.dataset", _shortened(self.datasets[0])))
         fields.append(uint32("quantize.imatrix.entries_count", len(self.values)))
@@ -43,7 +47,7 @@ class Imatrix:
 def load_imatrix(path: Path) -> Imatrix:
     """Return the importance matrix of a file, of the newer or the older format.
 
-    ValueError if the file is neither, ends too early, or has values that are not finite.
+    ValueError if the file is neither, ends too early, or has values that are negative or not finite.
     """
     if not path.is_file():
         raise ValueError(f"importance matrix {path.name} is not a file")
@@ -57,34 +61,75 @@ def load_imatrix(path: Path) -> Imatrix:
     return imatrix
 
 
+def weigh(
+    imatrix: Imatrix, groups: Mapping[GgufTensor, int], names: Collection[str], say: Callable[[str, list[str]], None]
+) -> dict[GgufTensor, NDArray[np.float32]]:
+    """Return the importance of the columns of the tensors that depend on it, a row for each matrix.
+
+    `groups` tells how many neighbours share a scale. What the matrix lacks, or has and is not used, is told with names.
+    ValueError if it has nothing for any of the tensors.
+    """
+    found = {spec: imatrix.values[spec.name] for spec in groups if spec.name in imatrix.values}
+    found = {spec: values.reshape(-1, spec.shape[-1]) for spec, values in found.items() if _fits(spec, values)}
+    if not found:
+        raise ValueError(
+            f"the importance matrix is that of another model: it has none of {len(groups):,} tensors, such as "
+            f"{next(iter(groups)).name!r}, but has {next(iter(imatrix.values))!r}"
+        )
+    partly = [f"{spec.name}, {n} of {len(found[spec])}" for spec in found if (n := imatrix.uncounted.get(spec.name))]
+    flat = [spec.name for spec, rows in found.items() if counting(rows, groups[spec]) is not rows]
+    for what, about in (
+        ("lacks, or has with other columns:", [spec.name for spec in groups if spec not in found]),
+        ("has what no tensor is called, which is not used:", [name for name in imatrix.values if name not in names]),
+        ("has experts that were never counted, which are weighed alike:", partly),
+        ("has 0 for all columns of some blocks, which are weighed alike, in", flat),
+    ):
+        if about:
+            say(f"the importance matrix {what}", about)
+    return found
+
+
+def _fits(spec: GgufTensor, values: NDArray[np.float32]) -> bool:
+    """Whether importance is that of the columns of a tensor; ValueError if it should be."""
+    size = spec.shape[-1] * math.prod(spec.shape[:-2])
+    if values.size != size and purpose_of(spec.name) != EMBEDDING:  # for which llama-imatrix may count other columns
+        raise ValueError(f"the importance matrix has {values.size:,} values for {spec.name!r}, not {size:,}")
+    return values.size == size
+
+
 def _check(imatrix: Imatrix) -> None:
     if not imatrix.values:
         raise ValueError("it has no entries")
     for name, values in imatrix.values.items():
         if not np.isfinite(values).all():
             raise ValueError(f"{name!r} has values that are not finite")
+        if (values < 0).any():
+            raise ValueError(f"{name!r} has values that are negative")
 
 
 def _from_gguf(source: GgufSource) -> Imatrix:
-    names = [name.removesuffix(SUMS) for name in source.tensors if name.endswith(SUMS)]
-    values = {name: _means(source, name) for name in names}
+    names = {name.removesuffix(part) for part in (SUMS, COUNTS) for name in source.tensors if name.endswith(part)}
+    values, uncounted = {}, {}
+    for name in sorted(names):
+        values[name], uncounted[name] = _means(source, name)
     datasets, chunks = source.get("imatrix.datasets", []), source.get("imatrix.chunk_count", 0)
-    return Imatrix(values, [str(each) for each in _listed(datasets)], chunks if isinstance(chunks, int) else 0)
+    datasets = [str(each) for each in (datasets if isinstance(datasets, list) else [datasets])]
+    return Imatrix(values, datasets, chunks if isinstance(chunks, int) else 0, uncounted)
 
 
-def _means(source: GgufSource, name: str) -> NDArray[np.float32]:
-    """Return sums over counts; one where nothing was counted, as for an expert that was never chosen."""
-    if name + COUNTS not in source.tensors:
-        raise ValueError(f"{name + SUMS!r} is there without {name + COUNTS!r}")
-    for part in (SUMS, COUNTS):
+def _means(source: GgufSource, name: str) -> tuple[NDArray[np.float32], int]:
+    """Return sums over counts, and how many counts are 0, as of experts that were never chosen: ones for them."""
+    for part, other in ((SUMS, COUNTS), (COUNTS, SUMS)):
+        if name + part not in source.tensors:
+            raise ValueError(f"{name + other!r} is there without {name + part!r}")
         if (kind := source.tensors[name + part].kind).name != "F32":
             raise ValueError(f"{name + part!r} is {kind}, not F32")
     sums, counts = source.load(name + SUMS).reshape(-1), np.rint(source.load(name + COUNTS).reshape(-1, 1))
-    if sums.size % counts.size:
+    if not counts.size or sums.size % counts.size:
         raise ValueError(f"{name!r} has {counts.size:,} counts for {sums.size:,} sums")
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         means = sums.reshape(counts.size, -1) / counts
-    return np.where(counts > 0, means, np.float32(1)).reshape(-1)
+    return np.where(counts > 0, means, np.float32(1)).reshape(-1), int(np.sum(~(counts > 0)))
 
 
 def _from_legacy(data: bytes) -> Imatrix:
@@ -114,10 +159,6 @@ def _legacy_text(data: bytes, at: int) -> tuple[str, int]:
         raise ValueError("it is not an importance matrix, or it is truncated")
     end = at + 4 + length
     return data[at + 4 : end].split(b"\0")[0].decode("utf-8", "replace"), end
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _shortened(text: str) -> str:

@@ -7,7 +7,7 @@ decides for the types here is one table of rules; the first that fits a tensor c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastq.formats.tensor_types import TENSOR_TYPES, TensorType
@@ -21,6 +21,11 @@ class Mix:
     name: str  # as llama-quantize takes it
     number: int  # `general.file_type` of the file
     default: str  # type of the tensors that no rule names
+    needs_imatrix: bool = False  # for the tensors of that type
+
+    def needs(self, name: str, kind: TensorType) -> bool:
+        """Return whether llama-quantize gives a tensor a type of this mix with an importance matrix only."""
+        return self.needs_imatrix and kind.name == self.default and name not in _NAMED
 
 
 # include/llama.h, enum llama_ftype
@@ -33,6 +38,7 @@ MIXES = {
         Mix("Q5_1", 9, "Q5_1"),
         Mix("Q8_0", 7, "Q8_0"),
         Mix("Q2_K", 10, "Q2_K"),
+        Mix("Q2_K_S", 21, "Q2_K", needs_imatrix=True),
         Mix("Q3_K_S", 11, "Q3_K"),
         Mix("Q3_K_M", 12, "Q3_K"),
         Mix("Q3_K_L", 13, "Q3_K"),
@@ -45,10 +51,33 @@ MIXES = {
         Mix("IQ4_XS", 30, "IQ4_XS"),
         Mix("TQ1_0", 36, "TQ1_0"),
         Mix("TQ2_0", 37, "TQ2_0"),
+        Mix("MXFP4_MOE", 38, "MXFP4"),
     )
 }
 FLOAT_MIXES = {row.name: row for row in (Mix("F32", 0, "F32"), Mix("F16", 1, "F16"), Mix("BF16", 32, "BF16"))}
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+# of llama-quantize, not of fastq, which does not quantize to their types
+OTHERS = (
+    *("Q1_0", "Q2_0", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M"),
+    "COPY",
+)
+
+
+def mix_of(text: str, mixes: Mapping[str, Mix]) -> Mix:
+    """Return the mix of a name or a number, in upper or lower case.
+
+    ValueError says which there are.
+    """
+    name = ALIASES.get(text.upper(), text.upper())
+    found = mixes.get(name) or next((row for row in mixes.values() if str(row.number) == text), None)
+    if found is not None:
+        return found
+    why = ""
+    if name in OTHERS:
+        why = ", but one that llama-quantize has and fastq lacks"
+    elif name in TENSOR_TYPES and mixes is not FLOAT_MIXES:
+        why = f", but the type of single tensors: --tensor-type .={name} with one of them makes all of it"
+    raise ValueError(f"{text!r} is not one of {', '.join(mixes)}{why}")
 
 
 @dataclass(frozen=True)
@@ -178,6 +207,10 @@ class TypeRule:
         return purpose == self.purpose and (not self.mixes or mix.name in self.mixes.split()) and self.when(role)
 
 
+MOE = "MXFP4_MOE"  # experts in MXFP4, all else in Q8_0
+_EXPERTS_OF = {"bailingmoe3": ("ffn_up", "ffn_gate", "ffn_down")}  # other matrices of it come in several, too
+
+
 def _more_bits(role: TensorRole) -> bool:
     """Whether a layer is in the first or last eighth, or a third one between."""
     first, last = role.layers // 8, 7 * role.layers // 8
@@ -202,7 +235,7 @@ def _grouped(role: TensorRole) -> bool:
 
 RULES = (
     TypeRule(VALUES, "Q8_0", when=_eight),
-    TypeRule(VALUES, "Q4_K", "Q2_K", _grouped),
+    TypeRule(VALUES, "Q4_K", "Q2_K Q2_K_S", _grouped),
     TypeRule(VALUES, "Q3_K", "Q2_K"),
     TypeRule(VALUES, "Q5_K", "Q3_K_M", lambda role: role.layer < 2),
     TypeRule(VALUES, "Q4_K", "Q3_K_M"),
@@ -212,6 +245,7 @@ RULES = (
     TypeRule(VALUES, "Q5_K", "Q4_K_S", lambda role: role.layer < 4),
     TypeRule(KEYS, "Q8_0", when=_eight),
     TypeRule(DOWN, "Q3_K", "Q2_K"),
+    TypeRule(DOWN, "Q4_K", "Q2_K_S", lambda role: _first(role, 8)),
     TypeRule(DOWN, "Q5_K", "Q3_K_M", lambda role: _first(role, 16)),
     TypeRule(DOWN, "Q4_K", "Q3_K_M", lambda role: not _falcon(role) or _more_bits(role)),
     TypeRule(DOWN, "Q4_K", "Q3_K_L", _falcon),
@@ -261,6 +295,27 @@ class TypeOverrides:
     embedding_type: str | None = None
 
 
+def idle_options(architecture: str, specs: Sequence[GgufTensor], overrides: TypeOverrides) -> list[str]:
+    """Return the options that give no tensor its type, as the tensors that they are for are not quantized.
+
+    ValueError if there is no tensor at all that a pattern is found in.
+    """
+    quantized = [spec.name for spec in specs if is_quantized(spec, architecture)]
+    purposes, idle = {purpose_of(name) for name in quantized}, []
+    for pattern, kind in overrides.tensor_types:
+        option = f"--tensor-type {pattern.pattern}={kind}"
+        if not any(pattern.search(spec.name) for spec in specs):
+            raise ValueError(f"{option} is for no tensor: none has a name in which {pattern.pattern!r} is found")
+        left = [name for name in quantized if not pattern.search(name)]
+        idle += [option] if left == quantized else []
+        quantized = left
+    if overrides.output_type and not purposes & {OUTPUT, EMBEDDING}:
+        idle.append(f"--output-tensor-type {overrides.output_type}")
+    if overrides.embedding_type and EMBEDDING not in purposes:
+        idle.append(f"--token-embedding-type {overrides.embedding_type}")
+    return idle
+
+
 def in_order(specs: Iterable[GgufTensor]) -> list[GgufTensor]:
     """Return tensors in the order in which llama.cpp writes them: by layer, then by name."""
     return sorted(specs, key=lambda spec: (_layer(spec.name), spec.name.encode()))
@@ -302,19 +357,24 @@ class _Types:
             return direct
         if named:
             return named
-        if overrides.pure:
+        if overrides.pure or self._mix.name in FLOAT_MIXES:
             return self._mix.default
         if any(part in spec.name for part in _Q8_0_WITHIN_OF.get(self._model.architecture, ())):
             return "Q8_0"
-        if purpose is None:
-            return self._mix.default
         if purpose == OUTPUT or (purpose == EMBEDDING and self._tied):
             return overrides.output_type or self._for_output(spec)
-        return self._by_rule(spec.name, purpose)
+        if self._mix.name == MOE:
+            return "MXFP4" if self._is_expert(spec) else "Q8_0"
+        return self._by_rule(spec.name, purpose) if purpose else self._mix.default
+
+    def _is_expert(self, spec: GgufTensor) -> bool:
+        parts = _EXPERTS_OF.get(self._model.architecture, ("",))
+        return len(spec.shape) > 2 and spec.shape[-3] > 1 and any(part in spec.name for part in parts)
 
     def _for_output(self, spec: GgufTensor) -> str:
         default = TENSOR_TYPES[self._mix.default]
-        if self._model.architecture == "falcon" or spec.shape[-1] % default.block or default.name == "Q8_0":
+        falcon = self._model.architecture == "falcon"
+        if falcon or spec.shape[-1] % default.block or self._mix.name in ("Q8_0", MOE):
             return "Q8_0"
         return "Q6_K"
 

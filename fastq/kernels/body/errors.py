@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import njit, target, traced
+from fastq.engine.jit import TARGET, njit, traced
 from fastq.formats.codebooks import Codebook
 from fastq.kernels.apply import float_ratio
 from fastq.kernels.body import BODIES, Body
@@ -30,7 +30,7 @@ from fastq.kernels.traversal.geometry import (
 SUMS = 8
 # all stay in registers, 16 of AVX2, 32 of AVX-512: on a Zen 4 8 lanes are 1.3 times as fast as 4, compiled for a Zen 3
 # 0.85 times
-SUM_LANES = 8 if target().has("avx512f") else 4
+SUM_LANES = 8 if TARGET.has("avx512f") else 4
 AT_A_TIME = 8  # elements, which sums of either number of lanes take as one Vec or two
 
 _SUM = v.Vec(types.float64, SUM_LANES)

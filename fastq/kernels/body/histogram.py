@@ -52,7 +52,11 @@ def count_run(spec, operands, args, p, i, end):
 @njit
 def _count_piece(spec, operands, args, p, i, end):
     lo, hi, nan = min_max(operands.src, i, end)
-    lo, hi = _with_zero(_as_double(lo), _as_double(hi), nan)
+    lo, hi = _as_double(lo), _as_double(hi)
+    if not spec.omits_nan:
+        lo, hi = _with_zero(lo, hi, nan)
+    elif not lo <= hi:  # of nothing but NaN
+        return 0
     infinity = v.constant(float("inf"), lo)
     status = status_of(nan & spec.refuses_nan, (lo == -infinity) | (hi == infinity))
     if status:
@@ -65,7 +69,20 @@ def _count_piece(spec, operands, args, p, i, end):
         _widen(operands.counts, counts, bins, args.partials, min(now - before, _exponent_of(args.highest)))
     operands.lo[p], operands.hi[p] = lo, hi
     _count(operands, i, end, counts + bins, 2 * bins, args.partials, -now)
+    if nan and spec.omits_nan:
+        operands.counts[counts + bins] -= _nan_in(operands.src, i, end)
     return 0
+
+
+@njit
+def _nan_in(src, i, end):
+    """Count the NaN of src[i:end], which were counted as 0.0."""
+    count = 0
+    while i < end:
+        x = load_elements(src, i, v.dtype_of(src))
+        count += x != x
+        i += 1
+    return count
 
 
 @njit

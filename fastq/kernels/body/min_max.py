@@ -8,7 +8,7 @@ from numba import types
 
 from fastq.engine import simd as v
 from fastq.engine.jit import njit, traced
-from fastq.kernels.body import BODIES, Body, Reduction
+from fastq.kernels.body import BODIES, Body, Reduction, add_to_state, finish_state, load_state
 from fastq.kernels.load_store import PREFETCH, load_elements, prefetch_lanes
 from fastq.kernels.minifloat import Minifloat
 from fastq.kernels.parameters import store_min_max
@@ -120,7 +120,7 @@ LONGEST, LONGEST_BYTES = 32, 63
 
 
 @njit
-def _of_short_runs(spec, operands, args, p, i, row_end, limit):
+def merge_short_runs(spec, operands, args, p, i, row_end, limit):
     """Merge runs into their results, see `Body`."""
     size, first, status, vec = args.block, i, 0, square_of(operands.src)
     n = v.count(vec)
@@ -153,7 +153,7 @@ def longest(src):
 @njit
 def _merge_square(spec, operands, p, i, size, vec, memory):
     """Merge as many runs from i on as `vec` has lanes into the results from p on."""
-    n, step, state = v.count(vec), 0, _load(operands, p, vec)
+    n, step, state = v.count(vec), 0, load_state(operands, p, vec)
     nans, line = state[0] != state[0], v.LINE * 8 // v.bits_of(operands.src)
     if size >= line:  # which the CPU does not fetch ahead: runs of 24 float32, 2**25 elements, 1.4 times as fast
         for k in range(0, n * size, line):
@@ -164,9 +164,9 @@ def _merge_square(spec, operands, p, i, size, vec, memory):
         for j in range(min(n, size)):
             x = load_elements(memory, j * n, vec)
             nans = nans | (x != x)
-            state = _add(x, state)
+            state = add_to_state(operands, x, state)
         step += n
-    _finish(operands, p, state, nans)
+    finish_state(operands, p, state, nans)
     return status_of(v.any_lane(nans), False)
 
 
@@ -184,18 +184,21 @@ def _add(x, state):
 
 
 @traced
-def _merge(state, other):
+def merge_extremes(state, other):
+    """Return the smaller and the larger ones of two pairs."""
     return v.minimum(state[0], other[0]), v.maximum(state[1], other[1])
 
 
 @traced
-def _load(operands, p, kind):
+def load_extremes(operands, p, kind):
+    """Load the pairs from p on."""
     lo, hi = v.lanes_like(kind, operands.lo), v.lanes_like(kind, operands.hi)
     return v.load(operands.lo, p, lo), v.load(operands.hi, p, hi)
 
 
 @traced
-def _save(operands, p, state):
+def save_extremes(operands, p, state):
+    """Store pairs from p on."""
     v.store(operands.lo, p, state[0])
     v.store(operands.hi, p, state[1])
 
@@ -217,6 +220,6 @@ def _rebase(operands, args, units):
     return MinMaxOperands(*rebased_extremes(operands, args, units))
 
 
-_REDUCTION = Reduction(min_max_identities, _add, _merge, _load, _save, _finish)
-BODIES[MinMaxOperands] = Body(_rebase, _of_run, batch=_of_short_runs, reduction=_REDUCTION)
+_REDUCTION = Reduction(min_max_identities, _add, merge_extremes, load_extremes, save_extremes, _finish)
+BODIES[MinMaxOperands] = Body(_rebase, _of_run, batch=merge_short_runs, reduction=_REDUCTION)
 BODIES[PartialOperands] = Body(_rebase, reduction=_REDUCTION)

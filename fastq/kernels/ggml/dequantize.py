@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba import types
 
 from fastq.engine import simd as v
-from fastq.engine.jit import intrinsic, njit, target, traced
+from fastq.engine.jit import TARGET, intrinsic, njit, traced
 from fastq.engine.simd.vector import call_llvm
 from fastq.formats.gguf import BLOCK, CODEBOOK, DOUBLED, CodebookFormat, FloatFormat
 from fastq.kernels.ggml.fields import LANES, mins_of, scales_of, units_of, with_all_codes
@@ -116,8 +116,8 @@ def minima_in(spec, src):
 
 
 # the instruction that looks 16 bytes up in 16 others, which LLVM does not find by itself
-_LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if target().has("ssse3") else ""
-_LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if target().is_arm else _LOOK_UP
+_LOOK_UP = "llvm.x86.ssse3.pshuf.b.128" if TARGET.has("ssse3") else ""
+_LOOK_UP = "llvm.aarch64.neon.tbl1.v16i8" if TARGET.is_arm else _LOOK_UP
 
 
 def _looked_up(name: str, table: tuple[int, ...], doc: str):

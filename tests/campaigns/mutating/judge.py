@@ -192,8 +192,8 @@ def _change_source(module, tree):
 
 def _compile_again(plan):
     """Have kernels compiled that a mutant changes, and none saved; others are loaded."""
-    from fastq.engine.jit import cache
     from fastq.engine.jit import compile as jit
+    from fastq.engine.jit import stored
 
     right = jit._file
 
@@ -205,7 +205,7 @@ def _compile_again(plan):
         raise _TooLong
 
     jit._file = file
-    cache.CachedFile.save = lambda self, code: None
+    stored.CachedFile.save = lambda self, code: None
 
 
 class _TooLong(BaseException):

@@ -61,7 +61,7 @@ ALONE = "calibrator", "table", "codebooks", "range_search", "corners_of_memory",
 _KEPT = (
     "fastq.engine.jit",
     "fastq.engine.runtime.threadpool",
-    "fastq.engine.runtime.cpython",
+    "fastq.engine.runtime.boundary",
     "fastq.system",
 )  # whose caches are not cleared
 

@@ -10,7 +10,7 @@ import pytest
 from subprocesses import HITS, SETUP, finish, run, start
 
 import fastq
-from fastq.engine.jit.digest import Sources
+from fastq.engine.jit.stored import Sources
 
 PACKAGE = Path(fastq.__file__).parent
 KERNELS = sorted(path.relative_to(PACKAGE).with_suffix("") for path in (PACKAGE / "kernels").rglob("[a-z]*.py"))
@@ -168,7 +168,7 @@ def test_comments_and_docstrings_are_not_in_the_digest(tmp_path, digests):
 def test_digests_are_found_again(tmp_path, digests, monkeypatch):
     first = digest(PACKAGE, tmp_path, "kernels.traversal.runs")
     (file,) = tmp_path.iterdir()
-    monkeypatch.setattr("fastq.engine.jit.digest._parse", None)
+    monkeypatch.setattr("fastq.engine.jit.stored._parse", None)
     assert digest(PACKAGE, tmp_path, "kernels.traversal.runs") == first == digests["kernels.traversal.runs"]
     flip(file)
     with pytest.raises(TypeError):

@@ -8,8 +8,8 @@ import pytest
 from subprocesses import HITS, SETUP, run
 
 import fastq
-from fastq.engine.jit import folder
-from fastq.engine.jit.cache import CachedFile
+from fastq.engine.jit import stored
+from fastq.engine.jit.stored import CachedFile
 
 needs_root = pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="only root can give files away")
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners and modes")
@@ -24,7 +24,7 @@ def private(tmp_path):
     path = tmp_path / "cache" / "fastq"
     for each in (path.parent, path):
         each.mkdir(0o700)
-    assert not folder.refusal(path)
+    assert not stored.refusal(path)
     return path
 
 
@@ -44,7 +44,7 @@ def give_to_a_group_of_others(path):
     if os.geteuid() == 0:
         os.chown(path, -1, SOMEBODY)
         return True
-    return not folder._is_private(path.stat().st_gid)
+    return not stored._is_private(path.stat().st_gid)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -54,7 +54,7 @@ def test_folders_that_others_could_change(private, change, where):
     if not give_to_a_group_of_others(path):
         pytest.skip("the group is the user's own")
     change(path)
-    assert folder.refusal(private).startswith(str(path))
+    assert stored.refusal(private).startswith(str(path))
 
 
 def test_the_amount_of_machine_code_is_shown(tmp_path):
@@ -77,22 +77,22 @@ def test_the_amount_of_machine_code_is_shown(tmp_path):
 
 def test_a_sticky_parent_is_trusted(private):
     private.parent.chmod(0o1777)
-    assert not folder.refusal(private)
+    assert not stored.refusal(private)
     private.chmod(0o1777)
-    assert folder.refusal(private) == f"{private} can be written to by others"
+    assert stored.refusal(private) == f"{private} can be written to by others"
 
 
 def test_a_folder_that_a_link_leads_to(private, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(private)
-    assert not folder.refusal(link)
+    assert not stored.refusal(link)
     private.parent.chmod(0o777)
-    assert folder.refusal(link) == f"{private.parent} can be written to by others"
+    assert stored.refusal(link) == f"{private.parent} can be written to by others"
 
 
 def test_folders_that_can_be_read_are_trusted(private):
     private.chmod(0o755)
-    assert not folder.refusal(private)
+    assert not stored.refusal(private)
 
 
 @pytest.mark.slow("processes that compile")
@@ -164,15 +164,15 @@ def test_every_byte_and_every_length(private):
 def chosen(monkeypatch, tmp_path):
     """Return a function that says which folder is used for a value of NUMBA_CACHE_DIR."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    monkeypatch.setattr(folder, "__file__", str(tmp_path / "package" / "engine" / "jit" / "folder.py"))
+    monkeypatch.setattr(stored, "__file__", str(tmp_path / "package" / "engine" / "jit" / "stored.py"))
 
     def choose(path):
-        monkeypatch.setattr(folder.config, "CACHE_DIR", str(path))
-        folder.code_folder.cache_clear()
-        return folder.code_folder()
+        monkeypatch.setattr(stored.config, "CACHE_DIR", str(path))
+        stored.code_folder.cache_clear()
+        return stored.code_folder()
 
     yield choose
-    folder.code_folder.cache_clear()
+    stored.code_folder.cache_clear()
 
 
 def test_another_folder_is_used_and_the_user_is_told(chosen, tmp_path, capsys):
@@ -187,9 +187,9 @@ def test_another_folder_is_used_and_the_user_is_told(chosen, tmp_path, capsys):
     assert str(chosen(public)).startswith(str(tmp_path / "user"))
     (tmp_path / "user").chmod(0o777)
     assert chosen(public) is None
-    assert len(folder.refusals()) == 3
+    assert len(stored.refusals()) == 3
     assert chosen(tmp_path / "private") == tmp_path / "private" / "fastq-kernels"
-    assert folder.refusals() == []
+    assert stored.refusals() == []
     fastq.show_versions()
     assert "not cached in" not in capsys.readouterr().out
 
@@ -198,16 +198,16 @@ def test_files_that_are_not_trusted_are_named(chosen, tmp_path):
     used = chosen(tmp_path / "private")
     file = CachedFile(used, "kernel", KEY)
     file.save(b"code")
-    assert folder.refusals() == []
+    assert stored.refusals() == []
     file.path.chmod(0o666)
-    assert folder.refusals() == [f"{file.path} can be written to by others"]
+    assert stored.refusals() == [f"{file.path} can be written to by others"]
 
 
 def test_a_read_only_folder_is_used_if_it_holds_something(chosen, tmp_path, monkeypatch):
     def access(path, mode):
         return path != tmp_path / "read-only" / "fastq-kernels"
 
-    monkeypatch.setattr(folder.os, "access", access)
+    monkeypatch.setattr(stored.os, "access", access)
     assert chosen(tmp_path / "read-only") == tmp_path / "package" / "engine" / "jit" / "__pycache__" / "code"
     CachedFile(tmp_path / "read-only" / "fastq-kernels", "kernel", KEY).save(b"code")
     assert chosen(tmp_path / "read-only") == tmp_path / "read-only" / "fastq-kernels"
@@ -215,10 +215,10 @@ def test_a_read_only_folder_is_used_if_it_holds_something(chosen, tmp_path, monk
 
 def test_no_folder_at_all(chosen, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(folder, "_user_folder", lambda: tmp_path / "file")
-    monkeypatch.setattr(folder, "__file__", str(tmp_path / "file" / "engine" / "jit" / "folder.py"))
+    monkeypatch.setattr(stored, "_user_folder", lambda: tmp_path / "file")
+    monkeypatch.setattr(stored, "__file__", str(tmp_path / "file" / "engine" / "jit" / "stored.py"))
     assert chosen(tmp_path / "file") is None
-    assert folder.refusals() == []
+    assert stored.refusals() == []
 
 
 @pytest.mark.parametrize("platform", ["win32", "darwin", "linux"])
@@ -226,9 +226,9 @@ def test_folder_of_the_user(platform, monkeypatch, tmp_path):
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(folder.sys, "platform", platform)
+    monkeypatch.setattr(stored.sys, "platform", platform)
     expected = {"win32": "AppData/Local", "darwin": "Library/Caches", "linux": ".cache"}
-    assert folder._user_folder() == tmp_path / expected[platform]
+    assert stored._user_folder() == tmp_path / expected[platform]
 
 
 @pytest.mark.slow("four processes, each of which compiles")

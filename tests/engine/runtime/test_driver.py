@@ -10,56 +10,56 @@ from subprocesses import run as run_python
 
 import fastq
 from fastq.dispatch.callers import in_own_thread
-from fastq.engine.runtime import cpython, driver, threadpool
+from fastq.engine.runtime import boundary, driver, threadpool
 from fastq.engine.runtime.driver import UNFIT, VALUES, Checks, bind, plan_launch
 
 # where compiled code reads
 
 
 def test_fields_are_where_they_are_read():
-    cpython.check_abi()
+    boundary.check_abi()
 
 
 @pytest.mark.parametrize(
     ("name", "offset"), [("TYPE", -1), ("TYPE", 1), ("VALUE", -1), ("DATA", 1), ("DATA", 2), ("DATA", -1)]
 )
 def test_fields_that_are_elsewhere_are_refused(monkeypatch, name, offset):
-    monkeypatch.setattr(cpython, name, getattr(cpython, name) + offset)
-    cpython.keeps_value.cache_clear()
+    monkeypatch.setattr(boundary, name, getattr(boundary, name) + offset)
+    boundary.keeps_value.cache_clear()
     with pytest.raises(ImportError, match="which this build keeps elsewhere"):
-        cpython.check_abi()
-    cpython.keeps_value.cache_clear()
+        boundary.check_abi()
+    boundary.keeps_value.cache_clear()
 
 
 @pytest.mark.parametrize(("name", "value"), [("byteorder", "big"), ("implementation", type("", (), {"name": "pypy"}))])
 def test_other_machines_and_implementations_are_refused(monkeypatch, name, value):
-    monkeypatch.setattr(cpython.sys, name, value)
+    monkeypatch.setattr(boundary.sys, name, value)
     with pytest.raises(ImportError, match="keeps elsewhere"):
-        cpython.check_abi()
+        boundary.check_abi()
 
 
 def test_the_import_fails_where_fields_are_elsewhere(tmp_path):
     """With another head of objects the first call raises, and nothing is read."""
-    source = Path(cpython.__file__).read_text()
+    source = Path(boundary.__file__).read_text()
     assert source.count("DATA = VALUE\n") == 1
     code = f"""
     import importlib.util
     from pathlib import Path
-    path = Path({str(tmp_path)!r}) / "cpython.py"
-    spec = importlib.util.spec_from_file_location("fastq.engine.runtime.cpython", path)
-    sys.modules["fastq.engine.runtime.cpython"] = module = importlib.util.module_from_spec(spec)
+    path = Path({str(tmp_path)!r}) / "boundary.py"
+    spec = importlib.util.spec_from_file_location("fastq.engine.runtime.boundary", path)
+    sys.modules["fastq.engine.runtime.boundary"] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except ImportError as error:
         print(error)
     """
-    (tmp_path / "cpython.py").write_text(source.replace("DATA = VALUE\n", "DATA = VALUE + 1\n"))
+    (tmp_path / "boundary.py").write_text(source.replace("DATA = VALUE\n", "DATA = VALUE + 1\n"))
     assert "fastq reads the fields of Python and NumPy objects" in run_python(code)
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn", "bfloat16", "int4"])
 def test_scalars_of_ml_dtypes_have_their_value_there_too(dtype):
-    assert cpython.keeps_value(np.dtype(getattr(ml_dtypes, dtype)))
+    assert boundary.keeps_value(np.dtype(getattr(ml_dtypes, dtype)))
 
 
 # operands

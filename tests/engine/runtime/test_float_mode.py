@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import binding
 import fastq
 from fastq import reference
-from fastq.engine.runtime import float_mode, threadpool
+from fastq.engine.runtime import boundary, threadpool
 
 arm = not binding.get_process_triple().startswith("x86_64")
 mode = {modes}[arm]
@@ -48,13 +48,13 @@ def results():
     yield codes.dequantize()
 
 def in_mode(mode, compute):
-    exchange = float_mode._exchange()
+    exchange = boundary._exchange()
     before = exchange(mode)
     try:
         return list(compute())
     finally:
         left = exchange(before)
-        assert left & float_mode.CONTROL == mode & float_mode.CONTROL, hex(left)
+        assert left & boundary.CONTROL == mode & boundary.CONTROL, hex(left)
 """
 
 
@@ -85,10 +85,10 @@ def test_results_do_not_depend_on_the_mode_of_the_caller(name):
 @pytest.mark.parametrize("name", X86)
 def test_the_comparison_sees_results_of_another_mode(name, tmp_path):
     code = """
-    float_mode.CONTROL, float_mode.STANDARD = 0, 0  # every mode is taken for the right one
-    float_mode._is_standard = lambda: True
+    boundary.CONTROL, boundary.STANDARD = 0, 0  # every mode is taken for the right one
+    boundary._is_standard = lambda: True
     wrong = lambda: [fastq.quantize_linear(tiny, subnormal, dtype="uint8"), fastq.fake_quantize(x, "int8", axis=0)]
-    expected, exchange = wrong(), float_mode._exchange()
+    expected, exchange = wrong(), boundary._exchange()
     before = exchange(mode)
     found = wrong()
     exchange(before)

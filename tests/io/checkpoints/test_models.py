@@ -109,7 +109,12 @@ def test_config(quantized):
         "pack-quantized",
         "compressed",
     )
-    assert entry["ignore"] == ["lm_head", "model.embed_tokens", f"{LAYER}.mlp.gate"]
+    names, patterns = ["lm_head", "model.embed_tokens", f"{LAYER}.mlp.gate"], entry["ignore"][3:]
+    assert entry["ignore"][:3] == names
+    assert patterns[2:] == [r"re:.*mlp\.gate$", r"re:.*model\.embed_tokens$"]  # where readers put them in other modules
+    for pattern, other in zip(patterns, ["cls.predictions.decoder", "model.layers.1.mlp.router"], strict=False):
+        assert re.match(pattern.removeprefix("re:"), other)  # heads that no file has; names of other versions
+    assert not any(re.match(pattern.removeprefix("re:"), Q_PROJ) for pattern in patterns)
     (group,) = entry["config_groups"].values()
     assert group["targets"] == ["Linear"]
     weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True, "dynamic": False}
@@ -191,7 +196,8 @@ def test_save_checkpoint_writes_what_was_opened(quantized, tmp_path):
         }
         entry = json.loads((tmp_path / folder / "config.json").read_text())["quantization_config"]
         assert entry["config_groups"] == opened.config["quantization_config"]["config_groups"]
-        assert entry["ignore"] == sorted({*opened.config["quantization_config"]["ignore"], f"{LAYER}.input_layernorm"})
+        more = {f"{LAYER}.input_layernorm", "re:.*input_layernorm$"}
+        assert sorted(entry["ignore"]) == sorted({*opened.config["quantization_config"]["ignore"], *more})
     with pytest.raises(ValueError, match="must be an empty directory"):
         save_checkpoint(tmp_path / "one", opened)
 
@@ -344,9 +350,7 @@ def test_blocks_of_gguf_whose_scale_is_0_are_zeros(tmp_path):
 @pytest.mark.parametrize("scale", [-0.5, np.nan, np.inf])
 def test_blocks_of_gguf_with_other_scales_are_refused_by_name(tmp_path, scale):
     write_gguf(tmp_path / "m.gguf", {"a.weight": q8_0(scale)[0]})
-    with pytest.raises(
-        ValueError, match=rf"^tensor 'a\.weight' has a block with a scale of {scale}, which must be 0 or"
-    ):
+    with pytest.raises(ValueError, match=rf"^tensor 'a\.weight' has a scale of {scale}, which must be 0 or"):
         open_checkpoint(tmp_path / "m.gguf")["a"]
 
 
@@ -388,7 +392,8 @@ def test_open_checkpoint_of_gguf(tmp_path):
 
 
 def test_ignore_and_scheme_for(model):
-    rules = Rules(as_scheme("W4A16"), (Q_PROJ, "re:.*experts"), (("re:.*k_proj", as_scheme("w8a8")),))
+    other = (("re:.*k_proj", as_scheme("w8a8")),)
+    rules = Rules(as_scheme("W4A16"), (Q_PROJ, "re:.*experts"), other, unequal=True)
     conversion = Quantization(ModelFolder(model), rules)
     chosen = {weight.module: weight.scheme.name for weight in conversion.plan.matrices}
     assert chosen == {f"{LAYER}.self_attn.k_proj": "W8A8", f"{LAYER}.self_attn.v_proj": "W4A16"}
@@ -396,7 +401,7 @@ def test_ignore_and_scheme_for(model):
     assert entry["format"] == "mixed-precision"
     assert [group["targets"] for group in entry["config_groups"].values()] == [
         [f"{LAYER}.self_attn.k_proj"],
-        ["Linear"],
+        [f"{LAYER}.self_attn.v_proj"],  # not the class, for which vLLM looks first where it reads several as one
     ]
     assert {Q_PROJ, "re:.*experts", f"{LAYER}.mlp.experts"} <= set(entry["ignore"])
     schemes = StoredSchemes(conversion.config())
@@ -416,7 +421,7 @@ def test_fused_layers_share_a_global_scale(model):
     assert sorted(len(weights) for weights in conversion.fused.values()) == [1, 1, 2, 2, 3]
     largest = max(np.abs(all_of(model)[f"{LAYER}.self_attn.{n}_proj.weight"].astype(np.float32)).max() for n in "qkv")
     (fused,) = (name for name, weights in conversion.fused.items() if len(weights) == 3)
-    assert conversion._factor_of(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
+    assert conversion._shared(fused) == pytest.approx(448 * 6 / largest, rel=1e-6)
 
 
 def test_every_scheme_is_read_as_it_is_written(model):

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 
+import ml_dtypes
 import numpy as np
 import pytest
 from model_folders import CONFIG, INDEX, LAYER, Q_PROJ, all_of, invoke, refused, run, write_model
@@ -42,7 +43,7 @@ DAMAGED = {
         '{"a": -1e400}'
     ),
     "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
-    "is not readable JSON: maximum recursion": lambda folder: (folder / "config.json").write_text("[" * 10**6),
+    "is not readable JSON: ": lambda folder: (folder / "config.json").write_text("[" * 10**6),
     "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),
     "which is missing; fetch it again": lambda folder: second_shard(folder).unlink(),
     "is not a readable .safetensors file": lambda folder: second_shard(folder).write_bytes(b"\1" * 99),
@@ -52,12 +53,11 @@ DAMAGED = {
     "which has no such tensor": lambda folder: edit_index(
         folder, lambda map: map.update(a="model-00001-of-00002.safetensors")
     ),
-    "is not in model.safetensors.index.json": lambda folder: edit_index(folder, lambda map: map.pop("lm_head.weight")),
     "must have one .safetensors file; it has model-00001": lambda folder: (folder / INDEX).unlink(),
 }
 
 
-@damage("keep it in one")
+@damage("and another one in model-00002-of-00002.safetensors; keep one")
 def _tensor_twice(folder):
     path = second_shard(folder)
     save_file(load_file(path) | {f"{Q_PROJ}.bias": np.zeros(2, np.float32)}, path)
@@ -65,7 +65,10 @@ def _tensor_twice(folder):
 
 @damage("has a quantization_config: fastq convert --dequantize")
 def _with_a_config(folder):
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {"quant_method": "fp8"}}))
+    shutil.rmtree(folder)
+    arrays = {f"{Q_PROJ}.weight": np.zeros((2, 2), ml_dtypes.float8_e4m3fn), f"{Q_PROJ}.weight_scale_inv": np.ones(1)}
+    arrays = {name: array.astype(np.float32) if "scale" in name else array for name, array in arrays.items()}
+    write_model(folder, [arrays, {}], CONFIG | {"quantization_config": {"quant_method": "fp8"}})
 
 
 @damage(f"{Q_PROJ} is quantized already")
@@ -132,7 +135,7 @@ def test_a_power_of_two_that_is_nan(model, tmp_path):
     arrays[f"{Q_PROJ}.weight_scale"].put(9, 255)
     config = json.loads((tmp_path / "q" / "config.json").read_text())
     folder = write_model(tmp_path / "lies", [arrays], config)
-    message = f"{Q_PROJ} has a scale that is NaN, the byte 255 of a power of two"
+    message = f"{Q_PROJ} in model-00001-of-00001.safetensors: its weight has a scale of nan"
     assert message in refused("convert", folder, tmp_path / "out", "--dequantize")
     with pytest.raises(ValueError, match=message):
         open_checkpoint(folder)[Q_PROJ]
@@ -192,10 +195,10 @@ USAGE = [
     (["--scheme", "W4A16", "--report", "no/such/r.csv"], "there is no folder 'no/such'"),
     (["--scheme", "W8A8", "--ignore", "a", "--ignore", Q_PROJ], "no module has a name that matches a"),
     (
-        ["--scheme", "W8A8", "--scheme-for", "lm_head=W8A8"],
-        "no matrix that is quantized has a name that matches lm_head",
+        ["--scheme", "W8A8", "--scheme-for", "re:lm_=W8A16"],
+        "re:lm_ is for lm_head, which stays as it is (output head), not W8A16; --include 're:lm_' quantizes",
     ),
-    (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json or .csv or .html"),
+    (["--scheme", "W4A16", "--report", "r.txt"], "does not end in .json, .csv or .html"),
     (["--scheme", "FP8_DYNAMIC", "--group-size", "32"], "group_size is for integers in groups"),
     (["--scheme", "W8A8", "--asymmetric"], "W8A8 has no zero points"),
     (["--dequantize"], "nothing in it is quantized"),
@@ -282,7 +285,6 @@ def test_no_option_is_advised_that_the_command_lacks(own):
 
 W8A8 = as_scheme("W8A8").weights.config()
 ENTRIES = [
-    ({"quant_method": "gptq"}, "is of 'gptq'; only compressed-tensors"),
     ({"config_groups": {}}, "no config_groups"),
     ({"config_groups": {"g": 1}}, "no list of targets"),
     ({"config_groups": {"g": {"targets": ["a.b"]}}}, "no config group"),
@@ -299,8 +301,7 @@ WEIGHTS = [
     ({"num_bits": 4, "type": "int", "strategy": "token"}, "strategy 'token'"),
     ({"num_bits": 4, "type": "int", "strategy": "group"}, "group_size 0"),
     ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": "a"}, "group_size 'a'"),
-    ({"num_bits": 4, "type": "int", "strategy": "block", "block_structure": [100, 3]}, "block_structure"),
-    ({"num_bits": 4, "type": "int", "strategy": "channel", "actorder": "group"}, "order of activations"),
+    ({"num_bits": 4, "type": "int", "strategy": "block", "block_structure": [128, 0]}, "block_structure"),
     ({"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": 3}, "symmetric 3"),
     ({"num_bits": 4, "type": "int", "strategy": "channel", "scale_dtype": "x"}, "scales of 'x'"),
 ]
@@ -331,13 +332,20 @@ LIES = {
     "has shape (-1, 128)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, -1),
     "should be I32 of shape (128, 125000000)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(1, 10**9),
     "should be I32 of shape (7, 16)": lambda arrays: arrays[f"{Q_PROJ}.weight_shape"].put(0, 7),
-    "has a scale that is not finite": lambda arrays: arrays[f"{Q_PROJ}.weight_scale"].put(0, np.inf),
+    "-of-00001.safetensors: its weight has a scale of inf, which must be 0 or more and finite": lambda arrays: arrays[
+        f"{Q_PROJ}.weight_scale"
+    ].put(0, np.inf),
     "should be F32 of shape (128, 4), not BOOL": lambda arrays: put_scale(arrays, bool),
     "should be F32 of shape (128, 4), not U32": lambda arrays: put_scale(arrays, np.uint32),
-    "has a weight_zero_point, which int4 group 32 in pack-quantized does not store": lambda arrays: arrays.update(
-        {f"{Q_PROJ}.weight_zero_point": np.zeros((16, 4), np.int32)}
+    "has a weight_zero_point with other numbers than 0, which int4 group 32 does not": lambda arrays: arrays.update(
+        {f"{Q_PROJ}.weight_zero_point": np.zeros((16, 4), np.int32)}  # in words, where 0 is the code of -8
     ),
-    "(weight_g_idx)": lambda arrays: arrays.update({f"{Q_PROJ}.weight_g_idx": np.zeros(128, np.int32)}),
+    "has a weight_global_scale, which int4 group 32 in pack-quantized does not": lambda arrays: arrays.update(
+        {f"{Q_PROJ}.weight_global_scale": np.ones(1, np.float32)}
+    ),
+    "groups of columns of shape (12,), not integers": lambda arrays: arrays.update(
+        {f"{Q_PROJ}.weight_g_idx": np.zeros(12, np.int32)}
+    ),
 }
 
 

@@ -65,10 +65,10 @@ def test_options_that_a_scheme_lacks():
 
 def test_modules_without_a_dot_are_no_classes(tmp_path):
     rng = np.random.default_rng(4)
-    source = {f"{name}.weight": rng.uniform(1, 2, (32, 128)).astype(BF16) for name in ("classifier", "score", "body")}
+    source = {f"{name}.weight": rng.uniform(1, 2, (32, 128)).astype(BF16) for name in ("first", "second", "body")}
     write_single(tmp_path / "model", source)
-    run("convert", tmp_path / "model", tmp_path / "q", "--scheme", "W4A16_ASYM", "--scheme-for", "classifier=W4A16")
-    assert [name for name in all_of(tmp_path / "q") if "zero" in name and "classifier" in name] == []
+    run("convert", tmp_path / "model", tmp_path / "q", "--scheme", "W4A16_ASYM", "--scheme-for", "first=W4A16")
+    assert [name for name in all_of(tmp_path / "q") if "zero" in name and "first" in name] == []
     run("convert", tmp_path / "q", tmp_path / "plain", "--dequantize")
     plain = all_of(tmp_path / "plain")
     for name, x in source.items():
@@ -86,7 +86,7 @@ def target_of(module, targets):
 def test_readers_find_the_scheme_that_was_given_first(tmp_path):
     model = ModelFolder(write_model(tmp_path / "model", tensors()))
     patterns = (("re:.*self_attn.k", W8A8), ("re:.*self_attn", as_scheme("FP8_DYNAMIC")), ("re:.*down_", W8A8))
-    conversion = Quantization(model, Rules(as_scheme("W8A16"), (), patterns))
+    conversion = Quantization(model, Rules(as_scheme("W8A16"), (), patterns, unequal=True))
     entry = conversion.config()["quantization_config"]
     by_target = {t: group["weights"] for group in entry["config_groups"].values() for t in group["targets"]}
     weights = list(conversion.plan.matrices)
@@ -183,14 +183,18 @@ def test_one_scale_of_any_shape(tmp_path, shape):
 
 
 @pytest.mark.parametrize("factor", [0, -1, np.nan, np.inf])
-def test_global_scales_that_nothing_can_be_divided_by(tmp_path, factor):
+def test_global_scales(tmp_path, factor):
+    """By an infinite one all is 0; by others nothing can be divided."""
     arrays = {
-        "a.weight_packed": np.zeros((2, 16), np.uint8),
+        "a.weight_packed": np.full((2, 16), 7, np.uint8),
         "a.weight_scale": np.ones((2, 2), ml_dtypes.float8_e4m3fn),
         "a.weight_global_scale": np.array([factor], np.float32),
     }
     opened = open_checkpoint(stored(tmp_path / "m", PRESETS["NVFP4A16"].config(["Linear"]), arrays))
-    with pytest.raises(ValueError, match=r"a has a global scale of .*, which must be positive and finite"):
+    if factor == np.inf:
+        assert not opened["a"].dequantize().any()
+        return
+    with pytest.raises(ValueError, match=r"^a in .*: its global scale is .*, which must be positive"):
         opened["a"]
 
 

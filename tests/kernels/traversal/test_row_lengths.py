@@ -12,7 +12,7 @@ from subprocesses import BEFORE_A_PAGE, run
 
 import fastq
 from fastq import reference
-from fastq.dispatch import loops
+from fastq.dispatch import planner
 from fastq.dispatch.strides import make_layout
 from fastq.engine.runtime import threadpool
 from fastq.formats.granularity import Granularity
@@ -57,7 +57,7 @@ def test_runs_of_a_few_elements(code, nan, streams, threads, monkeypatch, small_
     monkeypatch.setattr(threadpool, "CHUNK", (320, 320))
     if streams:
         small_cache(stream_from=1, stream_codes=True)
-        assert loops.store_mode(64, np.dtype("f4"), np.dtype("i1"))
+        assert planner.store_mode(64, np.dtype("f4"), np.dtype("i1"))
     for length, n in itertools.product(FEW[code], (1, 3)):
         threads(n)
         x = values("float32", 301 * length, length).clip(-900, 900)
@@ -145,7 +145,7 @@ PARAMETERS_AT_A_PAGE = (
     BEFORE_A_PAGE
     + """
 from fastq.dispatch.strides import make_layout
-from fastq.dispatch.loops import rows_as_one
+from fastq.dispatch.planner import rows_as_one
 from fastq.formats.granularity import Granularity
 
 joined = 0
@@ -193,7 +193,7 @@ def test_rows_taken_as_one_fit_their_memory(op):
         ("int8", "float32", "float64"), range(2, 1100), (2, 15, 16, 100, 10**6)
     ):
         layout = make_layout((rows, inner), Granularity((1,)))
-        joined = loops.rows_as_one(layout, op, np.dtype(dtype), np.dtype("f4"), np.dtype("f4"))
+        joined = planner.rows_as_one(layout, op, np.dtype(dtype), np.dtype("f4"), np.dtype("f4"))
         assert joined == 1 or joined * inner <= rows_of_columns._MOST_JOINED, (dtype, inner, rows)
 
 

@@ -1,6 +1,11 @@
-"""Compiled functions that Python calls as it calls those of C, with objects whose fields they read themselves.
+"""The boundary of Python and compiled code: functions, the fields of objects, and the floating-point mode of a thread.
 
 All that the package assumes of the memory of Python and NumPy objects is here, and is checked when this is imported.
+
+Kernels run in the floating-point mode of IEEE 754, whatever a caller or a library has set. Libraries that are linked
+with -ffast-math have threads take subnormal numbers for 0, threads that start later inherit it, and a rounding mode
+other than to nearest changes every quotient. The control register is MXCSR on x86-64 and FPCR on AArch64; elsewhere the
+mode is taken for what it should be.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from llvmlite import ir
@@ -17,8 +22,10 @@ from numba import types
 from numba.core import cgutils
 
 from fastq.engine import jit
-from fastq.engine.jit import intrinsic, njit
+from fastq.engine.jit import TARGET, intrinsic, njit
 from fastq.engine.simd import pointer
+from fastq.engine.simd.vector import call_llvm
+from fastq.system.lazy import Held
 
 _INT, _WORD = types.int64, ir.IntType(64)
 
@@ -46,13 +53,7 @@ def keeps_value(dtype: np.dtype[Any]) -> bool:
 
 
 def check_abi() -> None:
-    """Raise ImportError unless fields are where compiled code reads them.
-
-    Raises
-    ------
-    ImportError
-        If they are elsewhere, by which wrong memory would be read.
-    """
+    """Raise ImportError unless fields are where compiled code reads them."""
     words = (sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)) == ("cpython", "little", 8)
     array, scalars = np.arange(3.0), [np.dtype(kind) for kind in ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "i8")]
     if not (
@@ -172,3 +173,104 @@ def new_acquired_lock() -> int:
         raise MemoryError
     acquire(lock, 1)
     return int(lock)
+
+
+# --- the floating-point mode ------------------------------------------------------------------------------------------
+
+_IS_X86, _IS_ARM = TARGET.triple.startswith("x86_64"), TARGET.is_arm
+# bits that choose how operations work, and their values in the mode of IEEE 754; x86 has flags of what happened beside
+CONTROL, STANDARD = (0xFFC0, 0x1F80) if _IS_X86 else (-1, 0)
+
+
+@intrinsic
+def float_mode(typingctx: Any) -> Any:
+    """Return the control register of this thread."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if _IS_X86:
+            where = cgutils.alloca_once(builder, ir.IntType(32))
+            call_llvm(builder, "llvm.x86.sse.stmxcsr", ir.VoidType(), [_bytes(builder, where)])
+            return builder.zext(builder.load(where), ir.IntType(64))
+        return call_llvm(builder, "llvm.aarch64.get.fpcr", ir.IntType(64), []) if _IS_ARM else ir.IntType(64)(0)
+
+    return types.int64(), emit
+
+
+@intrinsic
+def set_float_mode(typingctx: Any, mode: Any) -> Any:
+    """Set the control register of this thread."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        if _IS_X86:
+            where = cgutils.alloca_once(builder, ir.IntType(32))
+            builder.store(builder.trunc(args[0], ir.IntType(32)), where)
+            call_llvm(builder, "llvm.x86.sse.ldmxcsr", ir.VoidType(), [_bytes(builder, where)])
+        elif _IS_ARM:
+            call_llvm(builder, "llvm.aarch64.set.fpcr", ir.VoidType(), [args[0]])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+def _bytes(builder: Any, where: Any) -> Any:
+    return builder.bitcast(where, ir.IntType(8).as_pointer())
+
+
+@njit
+def enter_standard_mode():  # type: ignore[no-untyped-def]
+    """Set the mode of IEEE 754; return the one before, for `leave_standard_mode`."""
+    mode = float_mode()
+    if mode & CONTROL != STANDARD:
+        set_float_mode(STANDARD)
+    return mode
+
+
+@njit
+def leave_standard_mode(mode):  # type: ignore[no-untyped-def]
+    """Set the mode of before."""
+    if mode & CONTROL != STANDARD:
+        set_float_mode(mode)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_standard_mode(function: Callable[P, T]) -> Callable[P, T]:
+    """Have a function compute with floats of Python and NumPy in the mode of IEEE 754."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        if _is_standard():
+            return function(*args, **kwargs)
+        mode = None
+        try:
+            with Held():
+                mode = _exchange()(STANDARD)
+            return function(*args, **kwargs)
+        finally:
+            if mode is not None:
+                _exchange()(mode)
+
+    return wrapper
+
+
+_ONE, _SMALL, _LEAST_NORMAL = 1.0, 2.0**-60, 2.0**-1022
+
+
+def _is_standard() -> bool:
+    """Whether sums are rounded to nearest and subnormal numbers are kept; found without compiled code, to save time."""
+    subnormal = _LEAST_NORMAL * 0.5
+    return _ONE + _SMALL == 1.0 == _ONE - _SMALL and subnormal > 0.0 and subnormal * 2.0 == _LEAST_NORMAL
+
+
+def _exchange_modes(_, arguments, count):  # type: ignore[no-untyped-def]
+    mode = float_mode()
+    set_float_mode(int_value((words_at(arguments)[0], local())))
+    return new_int((mode,))
+
+
+@functools.cache
+def _exchange() -> Callable[[int], int]:
+    """Return the compiled function that sets the control register and returns what it was."""
+    return python_function(_exchange_modes)

@@ -62,7 +62,7 @@ def test_packed(code, dtype):
     xarray.testing.assert_identical(packed["count"], ds["count"])
     assert packed.attrs == ds.attrs
     assert packed.t.attrs["units"] == "K"
-    assert "valid_max" not in packed.t.attrs
+    assert packed.t.attrs["valid_max"] == np.iinfo(code).max - (code[0] == "u")
     assert set(packed.coords) == set(ds.coords)
 
 

@@ -1,0 +1,204 @@
+"""The commands for files of tensors: quantize one, and restore floats from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fastq.cli import files
+from fastq.cli.files import is_given
+from fastq.cli.report import CONVERTED, print_line, print_table, total_text
+from fastq.formats.conventions import CONVENTIONS
+from fastq.formats.qtypes import QTYPES, as_qtype
+from fastq.io.containers import SOURCES, open_source
+from fastq.io.dequantizing import dequantize_file
+from fastq.io.pipeline import count_text, total_of
+from fastq.io.quantizing import Selection, quantize_file
+from fastq.io.scheme import Scheme
+from fastq.io.tensors import tensors_of
+from fastq.system.arguments import reason
+
+
+class Format(click.Choice[str]):
+    """The name of a code format; the error for another tells families, and the name that was probably meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name."""
+        try:
+            return as_qtype(value).name
+        except TypeError as error:
+            self.fail(str(error).removeprefix("dtype "), param, ctx)
+
+
+def _axis(ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
+    """Turn an axis into a number, or 'none'; None is an option that was not given."""
+    try:
+        return text if text in (None, "none") else int(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither an integer nor 'none'") from None
+
+
+def _scheme(
+    dtype: str, axis: int | str | None, block_size: int, symmetric: bool, method: str, convention: str
+) -> Scheme:
+    qtype = as_qtype(dtype)
+    try:
+        CONVENTIONS[convention].check_format(qtype)
+    except ValueError as error:
+        raise click.UsageError(f"--convention {convention}: {error}") from error
+    if (qtype.element or qtype.block_size) and not symmetric:
+        raise click.UsageError(f"--asymmetric is for integer codes; those of {dtype} are symmetric")
+    if qtype.block_size:
+        if axis == "none" or block_size not in (0, qtype.block_size):
+            raise click.UsageError(f"{dtype} has blocks of {qtype.block_size} along an --axis")
+        block_size = qtype.block_size
+    if block_size and axis == "none":
+        raise click.UsageError("--block-size needs an --axis for the blocks to run along, not none")
+    if axis is None:
+        axis = -1 if block_size else 0
+    return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric, method, convention)
+
+
+def _like(ctx: click.Context, param: click.Parameter, path: Path | None) -> dict[str, Scheme] | None:
+    """Return the schemes of tensors by name that `fastq suggest --json` printed."""
+    if path is None:
+        return None
+    try:
+        entries = json.loads(path.read_bytes())["tensors"]
+        return {entry["name"]: _suggested(**entry["scheme"]) for entry in entries}
+    except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
+        raise click.BadParameter(f"{path.name!r} is not what suggest --json prints: {reason(error)}") from error
+
+
+def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:
+    """Return a scheme of `fastq suggest`, as options name it."""
+    qtype = as_qtype(dtype)
+    along = "none" if axis is None and not qtype.block_size else axis
+    is_symmetric = symmetric or bool(qtype.element or qtype.block_size)
+    return _scheme(dtype, along, block_size, is_symmetric, range, convention)
+
+
+OF_SCHEME = "dtype", "axis", "block_size", "symmetric", "method", "convention"
+# conventions whose zero points are codes and whose scales are positive and of the compute type, as files hold them
+STORABLE = [
+    row.name
+    for row in CONVENTIONS.values()
+    if (row.zero_point, row.stored_type) == ("integer", "compute") and not row.signed_scale
+]
+FORMAT_HELP = "Code format: int1 to int8, uint1 to uint8, int16, uint16, float8_*, float6_*, float4_*, mx*, nvfp4."
+AXIS_HELP = "Channel axis, or the axis that blocks run along, or none.  [default: 0; for blocks -1]"
+TO_QUANTIZE = files.Source(
+    *SOURCES,
+    ways={
+        files.FOLDER: "fastq convert {} OUT --scheme W8A16 quantizes a model directory",
+        ".gguf": "fastq gguf {} OUT.gguf --type Q4_K_M quantizes it",
+    },
+)
+TO_DEQUANTIZE = files.Source(
+    ".safetensors",
+    ways={
+        files.FOLDER: "fastq convert {} OUT --dequantize turns a model directory back",
+        ".gguf": "fastq gguf {} OUT.gguf --dequantize turns it back",
+        ".npy": "fastq quantize writes .safetensors, and so does QuantizedArray.save",
+        ".npz": "fastq quantize writes .safetensors, and so does QuantizedArray.save",
+    },
+)
+
+
+@click.command(short_help="Quantize a .safetensors, .npy or .npz file.")
+@click.argument("source", metavar="IN", type=TO_QUANTIZE)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".safetensors"))
+@click.option("--include", multiple=True, metavar="PATTERN", help="Quantize only tensors of such names; repeatable.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave tensors of such names alone; repeatable.")
+@click.option("--all", "vectors", is_flag=True, help="Quantize vectors and scalars of a .safetensors file too.")
+@click.option(
+    "--like",
+    type=files.EXISTING,
+    callback=_like,
+    metavar="FILE",
+    help="Quantize each tensor by its scheme in FILE, which suggest --json printed, and no other.",
+)
+@click.option("--dtype", type=Format(QTYPES), metavar="FORMAT", default="int8", show_default=True, help=FORMAT_HELP)
+@click.option("--axis", callback=_axis, metavar="AXIS", help=AXIS_HELP)
+@click.option("--block-size", type=click.IntRange(0), default=0, help="Elements that share a scale; 0 for no blocks.")
+@click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Zero in the middle of the codes.")
+@files.range_option
+@click.option(
+    "--convention",
+    type=click.Choice(STORABLE),
+    metavar="NAME",
+    default="onnx",
+    show_default=True,
+    help=f"Whose arithmetic to follow, for formats that it has: {', '.join(STORABLE)}. fastq conventions prints them.",
+)
+@click.option(
+    "--nan",
+    type=click.Choice(["raise", "zero"]),
+    default="raise",
+    show_default=True,
+    help='"raise" stops at NaN, "zero" treats it as 0.',
+)
+@files.force_option
+def quantize(
+    source: Path,
+    out: Path,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    vectors: bool,
+    like: dict[str, Scheme] | None,
+    dtype: str,
+    axis: int | str | None,
+    block_size: int,
+    symmetric: bool,
+    method: str,
+    convention: str,
+    nan: str,
+    force: bool,
+) -> None:
+    """Quantize the weights of a .safetensors or .npz file, or the array of a .npy file.
+
+    OUT is a .safetensors file with codes, scales and zero points under the names that compressed-tensors uses. Floating
+    tensors of two and more dimensions are quantized; everything else (biases, norm weights) is copied; the table shows
+    the reason. With --all vectors and scalars get one scale each, unless --block-size or the format
+    cuts vectors into blocks. PATTERN is a shell pattern such as '*.weight'; one that is for no tensor is refused. Model
+    directories: fastq convert. GGUF files: fastq gguf. In Python fastq.load reads OUT.
+    """
+    scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
+    given = [name for name in OF_SCHEME if is_given(name)]
+    if like is not None and given:
+        raise click.UsageError(f"--like has the schemes; it goes without --{given[0].replace('_', '-')}")
+    files.check_out(source, out, force=force)
+    selection = Selection(include or ("*",), exclude, vectors or source.suffix == ".npy", like)
+    with files.failures(files.called(source), out):
+        opened = open_source(source)
+        if isinstance(axis, int) and not block_size and all(len(spec.shape) < 2 for spec in opened.tensors.values()):
+            raise click.UsageError("--axis is for arrays of two axes or more: vectors and scalars get one scale each")
+        with files.progress_bar(opened.tensors.values()) as advance:
+            rows = quantize_file(opened, out, scheme, selection, nan=nan, progress=advance)
+    print_table(rows, CONVERTED, total=total_of(rows))
+    print_line(total_text(rows))
+    for row in rows:
+        if row.remark:
+            files.note(f"{row.name}: {row.remark}")
+
+
+@click.command(short_help="Restore floats from a quantized file.")
+@click.argument("source", metavar="IN", type=TO_DEQUANTIZE)
+@click.argument("out", metavar="OUT", type=files.WRITABLE, callback=files.with_suffix(".npy", ".safetensors"))
+@files.force_option
+def dequantize(source: Path, out: Path, force: bool) -> None:
+    """Turn a quantized file back into tensors of the original names, shapes and dtypes.
+
+    IN is what `fastq quantize` or `QuantizedArray.save` wrote. OUT is a .safetensors file, or a .npy file if IN holds a
+    single array. Model directories: fastq convert --dequantize. GGUF files: fastq gguf --dequantize.
+    """
+    files.check_out(source, out, force=force)
+    with files.failures(files.called(source), out):
+        opened = open_source(source)
+        with files.progress_bar(tensors_of(source).values()) as advance:
+            count = dequantize_file(opened, out, progress=advance)
+    sizes = f"{source.stat().st_size:,} -> {out.stat().st_size:,} bytes"
+    click.echo(f"{count_text(count, 'tensor')} dequantized: {sizes}")

@@ -1,0 +1,332 @@
+"""Machine code on disk: it is found again, it is never wrong, and no trouble with files reaches the caller.
+
+A file for each function and signature: a checksum of all that follows, the key, an object file.
+
+They lie in a folder that only this user can write to. Whoever can write to a file of machine code runs what he likes in
+the process that loads it. So nothing is loaded from or written to where another user could have put a file: a folder or
+file that another user owns or may write to, or a folder within one. Root, whom no permission stops, checks the same.
+
+A part of the key is a digest of the sources that a kernel is made from: the module of the function, those of its
+argument types, all that they import within the package, and the compiler and the vector type, without comments,
+docstrings and assertions. Python compiles them in a tenth of a second, so what that gives is kept beside the machine
+code, under a checksum of all sources. Sources are read when this module is imported, before nearly all of them are: an
+edit while a process runs must not save old code under the digest of the new source, nor new code under that of the old
+one.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+from numba.core import config
+
+from fastq.system import lazy
+from fastq.system.atomic import replacing
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+_CHECKED = hasattr(os, "geteuid")  # Windows keeps the cache of a user in his profile, which is private there
+
+
+@functools.cache
+def code_folder() -> Path | None:
+    """Return the folder of machine code, made if it does not exist; None where there is none to be trusted."""
+    for folder in _candidates():
+        with contextlib.suppress(OSError):
+            if not refusal(folder):
+                _make(folder)
+                if os.access(folder, os.W_OK) or any(folder.iterdir()):
+                    return folder
+    return None
+
+
+def _candidates() -> Iterator[Path]:
+    """Yield the folders to try in their order, which is Numba's: set by the user, beside the sources, of the user."""
+    if config.CACHE_DIR:
+        yield Path(config.CACHE_DIR).absolute() / "fastq-kernels"
+    yield Path(__file__).parent / "__pycache__" / "code"
+    with contextlib.suppress(RuntimeError):  # no home
+        yield _user_folder() / "fastq-kernels"
+
+
+def _user_folder() -> Path:
+    """Return the folder that this system has for caches of the user."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and its missing parents, private whatever the umask is."""
+    if not folder.exists():
+        _make(folder.parent)
+        folder.mkdir(0o700, exist_ok=True)
+
+
+def refusal(folder: Path) -> str:
+    """Return why a folder, which need not exist yet, is not to be trusted; "" if it is."""
+    folder = Path(os.path.realpath(folder))
+    for path in (folder, *folder.parents):
+        if path.exists() and (why := _distrust(os.stat(path), is_parent=path != folder)):
+            return f"{path} {why}"
+    return ""
+
+
+def _distrust(status: os.stat_result, is_parent: bool = False) -> str:
+    """Return why others could change what has this status, or move a folder out of this parent; "" if they cannot."""
+    if not _CHECKED:
+        return ""
+    if status.st_uid != os.geteuid() and not (is_parent and status.st_uid == 0):
+        return "belongs to another user"
+    sticky = is_parent and status.st_mode & stat.S_ISVTX  # only the owner of an entry can move it
+    others = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid))
+    return "can be written to by others" if others and not sticky else ""
+
+
+@functools.cache
+def _is_private(group: int) -> bool:
+    """Whether a group has its user as its only member, as many systems give one to each user."""
+    import grp
+    import pwd
+
+    with contextlib.suppress(KeyError):
+        user, row = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+        return user.pw_gid == group and row.gr_name == user.pw_name and set(row.gr_mem) <= {user.pw_name}
+    return False
+
+
+def read_trusted(path: Path) -> bytes:
+    """Read a file of the folder; OSError if another user owns it or may write to it, or it is no plain file."""
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or _distrust(status):
+            raise PermissionError(f"{path} {_distrust(status) or 'is no plain file'}")
+        return file.read()
+
+
+def stored_code() -> tuple[int, int]:
+    """Return how many files of machine code the folder has, and their bytes."""
+    folder, files, nbytes = code_folder(), 0, 0
+    with contextlib.suppress(OSError):
+        for path in folder.glob("*.code") if folder else ():
+            files, nbytes = files + 1, nbytes + path.stat().st_size
+    return files, nbytes
+
+
+def refusals() -> list[str]:
+    """Return why folders before the one in use are not trusted, and which of its files are not."""
+    used, reasons = code_folder(), []
+    for folder in _candidates():
+        with contextlib.suppress(OSError):
+            if folder == used:
+                reasons += [f"{path} {why}" for path in folder.iterdir() if (why := _distrust(os.lstat(path)))]
+                break
+            reasons += [why] if (why := refusal(folder)) else []
+    return reasons
+
+
+# --- a file -----------------------------------------------------------------------------------------------------------
+
+_DIGEST = 32  # bytes
+
+
+class CachedFile:
+    """A file with content that belongs to a key, under which nothing else was ever saved."""
+
+    def __init__(self, folder: Path, name: str, key: bytes) -> None:
+        self.path, self._key = folder / f"{name}.{key.hex()[:16]}.code", key
+
+    def load(self) -> bytes | None:
+        """Return what was saved; None where there is no such file, or it is damaged, another's or not trusted."""
+        with contextlib.suppress(OSError):
+            content = read_trusted(self.path)
+            checksum, key, code = content[:_DIGEST], content[_DIGEST : 2 * _DIGEST], content[2 * _DIGEST :]
+            if key == self._key and checksum == hashlib.sha256(key + code).digest():
+                return code
+        return None
+
+    def save(self, code: bytes) -> None:
+        """Save content, readable for this user only; a full or read-only disk is no error."""
+        content = self._key + code
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(0o700, exist_ok=True)
+            with replacing(self.path, mode=0o600) as file:
+                file.write(hashlib.sha256(content).digest() + content)
+
+
+# --- the digest of sources --------------------------------------------------------------------------------------------
+
+_ROOMS = ("formats", "engine", "kernels", "system")  # of the package; kernels import from no other
+_ALWAYS = ("engine.jit", "engine.simd")  # these compile types and operators, also for modules that do not import them
+
+
+class Source(NamedTuple):
+    """A source as it was when it was first read."""
+
+    path: Path
+    modified: tuple[int, ...]
+    checksum: str
+
+
+class Code(NamedTuple):
+    """What parsing a source gives: a digest of its code, and the names that it may import from the package."""
+
+    digest: str
+    imports: list[str]
+
+
+def _modified(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _edited_since_imported(name: str, path: Path) -> bool:
+    loaded = getattr(sys.modules.get(name), "__file__", None)
+    return loaded == str(path) and path.stat().st_ctime_ns > lazy.STARTED
+
+
+class Sources:
+    """The sources of a package as they are now.
+
+    Parameters
+    ----------
+    package : Path
+        Its folder, named as the package is.
+    """
+
+    def __init__(self, package: Path) -> None:
+        self.package, self.codes = package, dict[str, Code]()
+        self.read = dict(self._read())
+
+    def _read(self) -> Iterator[tuple[str, Source]]:
+        for path in sorted(path for room in _ROOMS for path in (self.package / room).rglob("*.py")):
+            parts = path.relative_to(self.package.parent).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            modified = () if _edited_since_imported(name, path) else _modified(path)
+            yield name, Source(path, modified, hashlib.sha256(path.read_bytes()).hexdigest())
+
+    def digest(self, modules: Iterable[str], folder: Path) -> bytes | None:
+        """Return the digest of these modules and all that they import from the package.
+
+        Parameters
+        ----------
+        modules : iterable of str
+            Names; those of other packages do not count.
+        folder : Path
+            Where what parsing gives is kept.
+
+        Returns
+        -------
+        bytes or None
+            None where a source is missing, or was edited since it was read or imported.
+        """
+        inside = f"{self.package.name}."
+        always = tuple(f"{inside}{each}" for each in _ALWAYS)
+        roots = {each for each in self.read if f"{each}.".startswith(tuple(f"{each}." for each in always))}
+        roots |= {each for each in modules if each.startswith(inside)}
+        if not self.read or not roots <= self.read.keys():
+            return None
+        try:
+            self.codes = self.codes or self._load(folder)
+            names = sorted(self._reached(roots))
+            if any(_modified(self.read[name].path) != self.read[name].modified for name in names):
+                return None
+        except (OSError, SyntaxError):
+            return None
+        return hashlib.sha256(repr([(name, self.codes[name].digest) for name in names]).encode()).digest()
+
+    def _reached(self, roots: set[str]) -> set[str]:
+        """Return modules and all that they import, with the packages that they are in."""
+        reached, ahead = set[str](), _with_packages(roots)
+        while ahead := (ahead & self.read.keys()) - reached:
+            reached |= ahead
+            ahead = _with_packages(imported for each in ahead for imported in self.codes[each].imports)
+        return reached
+
+    def _load(self, folder: Path) -> dict[str, Code]:
+        """Return what parsing the sources gives, which is kept in a file."""
+        read = [(name, source.checksum) for name, source in self.read.items()]
+        key = hashlib.sha256(repr((sys.implementation.cache_tag, read)).encode()).digest()
+        file = CachedFile(folder, "sources", key)
+        if (content := file.load()) is not None:
+            return {name: Code(*row) for name, row in json.loads(content).items()}
+        codes = {name: _parse(source, self.package.name) for name, source in self.read.items()}
+        file.save(json.dumps(codes).encode())
+        return codes
+
+
+def _with_packages(names: Iterable[str]) -> set[str]:
+    """Return names of modules and those of the packages that they are in."""
+    return {name.rsplit(".", n)[0] for name in names for n in range(name.count("."))}
+
+
+def _parse(source: Source, package: str) -> Code:
+    content = source.path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != source.checksum:
+        raise OSError(f"{source.path} was edited")
+    # the names of a docstring may be among the imports, which then costs a compilation too many
+    imports = re.findall(rf"\b(?:from ({package}[\w.]*) )?import ([\w., ]+|\([^)]*\))", content.decode())
+    named = {f"{module}.{name}" if module else name for module, names in imports for name in _NAME.findall(names)}
+    code = compile(_without_lines(content), "", "exec", dont_inherit=True, optimize=2)
+    digest = hashlib.sha256(repr(code_parts(code)).encode())
+    return Code(digest.hexdigest(), sorted(each for each in named if each.startswith(f"{package}.")))
+
+
+_NAME = re.compile(r"[\w.]+")
+
+
+def _without_lines(content: bytes) -> Any:
+    """Return sources to compile, which from Python 3.13 on makes a constant of the line that a class begins at."""
+    if not hasattr(Sources, "__firstlineno__") or b"class " not in content:
+        return content
+    tree = ast.parse(content)
+    for each in ast.walk(tree):
+        if isinstance(each, ast.ClassDef):
+            each.lineno = 1
+            for decorator in each.decorator_list:
+                decorator.lineno = 1
+    return tree
+
+
+def code_parts(code: CodeType) -> tuple[object, ...]:
+    """Return what tells apart compiled code, without its lines."""
+    names = code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_flags
+    table = getattr(code, "co_exceptiontable", b"")  # from Python 3.11 on
+    return code.co_code, *names, table, [_constant(each) for each in code.co_consts]
+
+
+def _constant(value: object) -> object:
+    """Return a constant as one whose representation is the same in all processes."""
+    if isinstance(value, CodeType):
+        return value.co_name, *code_parts(value)
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
+
+
+SOURCES = Sources(Path(__file__).parents[2])
+
+
+def file_of(modules: Iterable[str], name: str, *parts: object) -> CachedFile | None:
+    """Return the file for machine code of these modules and all else that decides it.
+
+    None where there is no folder, or code is not known to be that of the sources.
+    """
+    folder = code_folder()
+    sources = folder and SOURCES.digest(modules, folder)
+    if folder is None or sources is None:
+        return None
+    return CachedFile(folder, name, hashlib.sha256(repr((sources, *parts)).encode()).digest())

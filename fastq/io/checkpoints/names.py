@@ -1,0 +1,151 @@
+"""What the names of modules and models tell: which modules stay as floats, which ones readers fuse."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+
+# Models whose experts are stored as (experts, inputs, outputs): a matrix of theirs is no row of outputs.
+TRANSPOSED = {
+    "aria",
+    "aria_text",
+    "gpt_oss",
+    "llama4",
+    "llama4_text",
+    "openai_privacy_filter",
+    "qwen3_vl_moe",
+    "qwen3_vl_moe_text",
+}
+# Models whose experts transformers 5.24 reads from one tensor only: it has no names for the matrices of each.
+ONE_TENSOR = {
+    "glm4v_moe_text",
+    "granitemoe_swa",
+    "hy_v4",
+    "hy_v4_vl",
+    "hy_v4_vl_text",
+    "inkling_text",
+    "lara_mini",
+    "minimax_m3_vl_text",
+    "mistral4",
+    "muse_spark",
+    "muse_spark_text",
+    "zaya",
+}
+# Models of layers that are not nn.Linear, and what they are
+OTHER_LAYERS = {
+    **dict.fromkeys(
+        ("clvp", "clvp_decoder", "decision_transformer", "gpt2", "imagegpt", "openai-gpt"),
+        "Conv1D layers, whose weights are stored as (inputs, outputs)",
+    ),
+    "ibert": "layers with integer arithmetic of their own",
+}
+STACKED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}  # what a tensor of experts holds
+# modules of one parent that vLLM and SGLang read as one matrix: they share a scheme, and a global scale
+FUSED = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("to_q", "to_k", "to_v"),
+    ("gate_proj", "up_proj"),
+    ("w1", "w3"),
+    ("q_a_proj", "kv_a_proj_with_mqa"),
+    ("wq_a", "wkv_a_with_mqa"),
+    ("in_proj_qkv", "in_proj_z"),
+    ("in_proj_b", "in_proj_a"),
+    ("key_proj", "value_proj"),
+)
+EXPERT = re.compile(r"(.*(?:^|\.)experts)\.\d+\..+")  # all matrices of these share a scheme
+
+# Heads are no part of a layer with a number. They may have modules of their own: cls.predictions.transform.dense
+_WORDS = (
+    r"(?!shared_)([^.]*_)?heads?|head_[^.]*|[^.]*classif[^.]*|[^.]*predictions?|[^.]+_predictor|[^.]*logits?[^.]*|"
+    r"([^.]*_)?score|qa_outputs|splinter_qass|cls|embed_out|proj_out|output_projection[^.]*|output_layer|"
+    r"vocab_[^.]*|lm_loss|pred_layer|ctc_proj|sequence_summary|objective|(bbox|class)_embed"
+)
+HEADS = rf"([^.]*[^.\d][^.]*\.)*({_WORDS})(\..*)?|(model\.)?(output|fc|decoder)|encoder\.out|(.*\.)?(lm_head|shared_head\.head)"
+_EMBEDDINGS = (
+    r"(.*\.)?([^.]*embed[^.]*(\.\d+)?|wte|wpe|shared|relative_attention_bias|[^.]*_tokens?|([^.]*_)?emb|codebook|pe_k|"
+    r"bias_values|query_feat|queries_features|reference_points)|((model|transformer)\.)?(query|w)"
+)
+ROUTERS = r"(.*\.)?(gate|[^.]*router[^.]*(\.(layer|classifier|proj))?|shared_expert_gate)"
+# names of modules that no tool quantizes by default, and what they are
+LEFT_ALONE = (
+    (re.compile(HEADS), "output head"),
+    (re.compile(_EMBEDDINGS, re.IGNORECASE), "embedding"),
+    (re.compile(r".*norm\d*(\.(scale|shift))?"), "normalization"),
+    (re.compile(ROUTERS), "router"),
+)
+NEAREST = 3  # names that a message about a pattern shows
+
+
+def kind_of(module: str) -> str | None:
+    """Return what a module is that no tool quantizes by default, else None."""
+    return next((kind for pattern, kind in LEFT_ALONE if pattern.fullmatch(module)), None)
+
+
+def fused_with(module: str) -> str:
+    """Return the name of what a module is read with as one matrix: its parent and the modules; else its own."""
+    parent, _, name = module.rpartition(".")
+    return next((f"{parent}.{'+'.join(names)}" for names in FUSED if name in names), module)
+
+
+def tail_of(module: str) -> str:
+    """Return the end of a name that tells the kind of module: what follows the last number, or the last two parts."""
+    parts = module.split(".")
+    numbers = [k for k, part in enumerate(parts[:-1]) if part.isdecimal()]
+    return ".".join(parts[numbers[-1] + 1 :] if numbers else parts[-2:])
+
+
+def ignored(left: Iterable[str], quantized: Sequence[str]) -> list[str]:
+    """Return the names of modules that are left alone, and patterns for them that are for no quantized one.
+
+    Readers have heads that no file has, as they are tied to the embedding, and put modules in other ones, so that
+    names begin in another way.
+    """
+    names = sorted({"lm_head", *left} - set(quantized))
+    patterns = [f"re:({HEADS})$", *[f"re:{ROUTERS}$"] * any(kind_of(name) == "router" for name in names)]
+    patterns += sorted({f"re:.*{re.escape(tail_of(name))}$" for name in names} - {"re:.*lm_head$"})
+    return [*names, *(each for each in patterns if not any(matches(name, each) for name in quantized))]
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise `re.error` if what follows "re:" is no regular expression."""
+    if pattern.startswith("re:"):
+        re.compile(pattern.removeprefix("re:"))
+
+
+def matches(module: str, pattern: str) -> bool:
+    """Whether a module has a name, or one that begins as the regular expression after "re:" says."""
+    if pattern.startswith("re:"):
+        return re.match(pattern.removeprefix("re:"), module) is not None
+    return module == pattern
+
+
+def check_patterns(option: str, patterns: Iterable[str], modules: Sequence[str], what: str) -> None:
+    """Raise ValueError with the nearest names if a pattern is for none."""
+    for pattern in patterns:
+        if not any(matches(module, pattern) for module in modules):
+            raise ValueError(f"no {what} has a name that matches {pattern}{_advice(option, pattern, modules)}")
+
+
+def _advice(option: str, pattern: str, modules: Sequence[str]) -> str:
+    """Return what was probably meant: the spelling that finds modules, else the nearest names."""
+    text = pattern.removeprefix("re:")
+    shell = re.escape(text.lstrip("*")).replace(r"\*", ".*").replace(r"\?", ".")
+    for spelled in (f".*{re.escape(text)}", f".*{text}", f".*{shell}", f"(?i).*{shell}"):
+        try:
+            found = [module for module in dict.fromkeys(modules) if re.match(spelled, module)]
+        except re.error:
+            continue
+        if found:
+            return f"; {option} 're:{spelled}' is for {len(found)} of them: {_listed(found)}"
+    by_tail: dict[str, str] = {}
+    for module in modules:
+        for part in (module, tail_of(module), module.rpartition(".")[2]):
+            by_tail.setdefault(part, module)
+    near = difflib.get_close_matches(text, by_tail, NEAREST, 0.5)
+    return f"; the nearest are {', '.join(dict.fromkeys(by_tail[part] for part in near))}" if near else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NEAREST]) + ", ..." * (len(names) > NEAREST)

@@ -1,0 +1,63 @@
+"""The tensors of a file or a model directory as a mapping: each is read when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from fastq.io.pipeline import count_text, failures
+from fastq.io.tensors import tensors_of
+from fastq.operations.file_parts import as_path
+from fastq.results import QuantizedArray
+from fastq.system.arguments import shown
+from fastq.system.dtypes import Array
+
+
+class Tensors(Mapping[str, QuantizedArray | Array]):
+    """The tensors of a file or a model directory, by name; one is read when it is asked for.
+
+    What `fastq.load` returns. Quantized tensors are `QuantizedArray`, all others are arrays, read-only and mapped where
+    the file allows it. No file stays open: the map of an array ends with the array.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np, fastq
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "weights.npz"
+    ...     np.savez(path, a=np.ones(3, np.float32), b=np.arange(4))
+    ...     tensors = fastq.load(path)
+    ...     tensors
+    ...     dict(tensors)["b"]
+    Tensors('weights.npz': 2 tensors, 0 quantized, 44 bytes)
+    array([0, 1, 2, 3])
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._tensors = path, tensors_of(path)
+
+    def __getitem__(self, name: str) -> QuantizedArray | Array:
+        tensor = self._tensors[name]
+        if not tensor.has_numbers:
+            raise ValueError(f"tensor {name!r} of {self._path.name} is {tensor.scheme}, which fastq does not read")
+        with failures(lambda error: f"tensor {name!r} of {self._path.name} can't be read: {error}"):
+            return tensor.load()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __repr__(self) -> str:
+        tensors = self._tensors.values()
+        quantized, nbytes = sum(tensor.is_quantized for tensor in tensors), sum(tensor.nbytes for tensor in tensors)
+        return (
+            f"Tensors({self._path.name!r}: {count_text(len(self), 'tensor')}, {quantized} quantized, {nbytes:,} bytes)"
+        )
+
+
+def open_tensors(path: Path) -> Tensors:
+    """Return the tensors of a file or of a directory; ValueError if it can't be read."""
+    with failures(lambda error: f"path can't be read: {shown(str(path))}: {error}"):
+        return Tensors(path if path.is_dir() else as_path(path))

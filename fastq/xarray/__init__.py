@@ -1,0 +1,270 @@
+"""Pack Datasets of xarray under the CF conventions; needs xarray, the extra ``[xarray]``."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fastq.dispatch.callers import in_own_thread
+from fastq.formats.floats import FLOATS
+from fastq.formats.qtypes import QType, as_qtype
+from fastq.system.arguments import as_choice, as_float, is_a, native, shown
+from fastq.xarray import cf, packing
+
+if TYPE_CHECKING:
+    from xarray import Dataset, Variable
+
+__all__ = ["pack"]
+
+Array = NDArray[Any]
+
+FORMATS = ("int8", "uint8", "int16", "uint16")
+# encodings and attributes for floats: of a zarr store, and of a netCDF file that rounds them
+_OF_FLOATS = (
+    *("filters", "fill_value", "serializer", "least_significant_digit", "significant_digits", "quantize_mode"),
+    *("quantization", "quantization_nsb", "quantization_nsd", "_QuantizeBitRoundNumberOfSignificantBits"),
+    *("_QuantizeBitGroomNumberOfSignificantDigits", "_QuantizeGranularBitRoundNumberOfSignificantDigits"),
+)
+
+
+def pack(
+    ds: Dataset,
+    dtype: str | DTypeLike = "int16",
+    *,
+    max_error: Mapping[str, float] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    like: Dataset | None = None,
+    out_of_range: str | None = None,
+) -> Dataset:
+    """Pack the float variables of a Dataset into integers, with scale_factor, add_offset and _FillValue.
+
+    What ``to_netcdf`` and ``to_zarr`` then write any reader of the CF conventions unpacks, `xarray.decode_cf` too. The
+    parameters are those of the convention "cf" for the range of all that is not missing; zeros are read as exactly 0,
+    in float32 and float64. What is missing becomes the fill value: NaN, and what _FillValue, missing_value and valid
+    limits say among the attributes. No code wraps. dask arrays stay lazy: only their ranges are computed, those of all
+    variables at once.
+
+    Parameters
+    ----------
+    ds : xarray.Dataset
+        Coordinates, what belongs to them (bounds, cell measures, formula terms, grid mappings and the like), flags,
+        times and variables of other dtypes than float16, float32 and float64 stay as they are. So do floats whose
+        encoding is of integers without a scale: integers that had gaps.
+    dtype : {"int8", "uint8", "int16", "uint16"} or dtype
+        Of the codes. Files of the netCDF 3 formats have no unsigned integers: a variable whose encoding has
+        ``_Unsigned="true"`` is stored as signed integers with that attribute.
+    max_error : mapping of str to float, optional
+        How far values may be off that are unpacked, for some of the variables. Such a variable gets the shorter of the
+        dtypes of 8 and of 16 bits that are signed as `dtype` is, if half a step and the rounding of floats allow it.
+    ranges : mapping of str to (float, float), optional
+        The least and the greatest value that there will be, for some of the variables, where what is appended to a
+        file later reaches further than `ds`.
+    like : xarray.Dataset, optional
+        A packed one, or one that was read from packed files, as the file that `ds` is to be appended to. Its variables
+        give those of their names dtype, scale and all other attributes of packing; one that is not packed stays so.
+    out_of_range : {None, "clamp"}
+        Refuse values out of the given ranges, or of what the codes of `like` reach, or make them the nearest in range.
+
+    Returns
+    -------
+    xarray.Dataset
+        With the attributes and dimensions of `ds`. What a variable says of another packing and of rounded floats is
+        left out; valid_min, valid_max and valid_range are in codes, actual_range is that of what will be read.
+
+    Raises
+    ------
+    TypeError
+        If `ds` or `like` is no Dataset, or another argument names a variable that is not packed by it.
+    ValueError
+        If dtype is another, a variable has infinities, or a `max_error` is out of reach; the message says what is not.
+        If values are out of range, or `like` has no code for gaps; the latter of dask arrays when they are computed.
+    ModuleNotFoundError
+        If xarray is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray, fastq
+    >>> ds = xarray.Dataset({"t": ("x", np.array([250.0, np.nan, 300.0], np.float32))})
+    >>> packed = fastq.xarray.pack(ds, max_error={"t": 0.1})
+    >>> packed.t.values, packed.t.attrs["_FillValue"]
+    (array([-127, -128,  127], dtype=int8), np.int8(-128))
+    >>> xarray.decode_cf(packed).t.values
+    array([250.,  nan, 300.], dtype=float32)
+    >>> fastq.xarray.pack(ds + 1, like=packed, out_of_range="clamp").t.values
+    array([-122, -128,  127], dtype=int8)
+    """
+    xarray = _library()
+    for argument, each in (("ds", ds), *([] if like is None else [("like", like)])):
+        if not is_a(each, xarray.Dataset):
+            raise TypeError(f"{argument} must be a Dataset, not {type(each).__name__}")
+    qtype = as_qtype(dtype)
+    as_choice(qtype.name, "dtype", FORMATS)
+    if out_of_range is not None:
+        as_choice(out_of_range, "out_of_range", ("clamp",))
+    kept = cf.kept(ds)
+    floats = {name: each.variable for name, each in ds.data_vars.items() if native(each.dtype) in FLOATS}
+    alike = {} if like is None else _alike(like, floats, kept)
+    data = {name: each for name, each in floats.items() if name not in kept}
+    bounds = {
+        name: as_float(bound, f"max_error of {name!r}", 0.0, math.inf)
+        for name, bound in _by_name("max_error", "numbers", max_error, data, kept).items()
+    }
+    pairs = {
+        name: _pair(name, pair, data[name])
+        for name, pair in _by_name("ranges", "pairs of numbers", ranges, data, kept).items()
+    }
+    if both := [name for name in pairs if name in alike]:
+        raise TypeError(f"ranges names {both[0]!r}, whose range is that of like")
+    missing = {name: cf.missing(name, each) for name, each in data.items()}
+    needed = [name for name in data if out_of_range is None or name not in pairs | alike]
+    found = dict(zip(needed, _extremes_of([(data[name].data, missing[name]) for name in needed]), strict=True))
+    packed: Dataset = ds.assign(
+        {
+            name: _packed(xarray, name, each, missing[name], found.get(name), chosen)
+            for name, each in data.items()
+            for chosen in [_chosen(name, each, qtype, bounds.get(name), pairs.get(name, found.get(name)), alike)]
+        }
+    )
+    return packed
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("xarray")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("fastq.xarray.pack needs xarray: pip install 'fastq-kernels[xarray]'") from error
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _by_name(argument: str, kind: str, given: Any, data: Collection[Any], kept: Mapping[Any, str]) -> Mapping[Any, Any]:
+    """Return an argument of a mapping by names of variables that are packed."""
+    if given is not None and not is_a(given, Mapping):
+        raise TypeError(f"{argument} must be a dict of {kind} by the names of variables, not {shown(given)}")
+    for name in given or {}:
+        if name not in data:
+            why = f"stays as it is: {kept[name]}" if name in kept else "is no variable of floats"
+            raise TypeError(f"{argument} names {name!r}, which {why}")
+    return given or {}
+
+
+def _pair(name: Any, pair: Any, variable: Variable) -> Array:
+    """Return the range of a variable, in the type to compute in."""
+    ends = [
+        as_float(each, f"ranges of {name!r}", -math.inf, math.inf)
+        for each in (pair if is_a(pair, (list, tuple)) else ())
+    ]
+    if len(ends) != 2 or not math.isfinite(ends[1] - ends[0]) or ends[0] >= ends[1]:
+        raise ValueError(f"ranges of {name!r} must be the least and the greatest value, not {shown(pair)}")
+    return np.array(ends, np.result_type(native(variable.dtype), np.float32))
+
+
+def _alike(like: Dataset, floats: Mapping[Any, Variable], kept: dict[Any, str]) -> dict[Any, packing.Packing]:
+    """Return how variables are packed that another Dataset has; note which are not."""
+    found = {}
+    for name in floats:
+        if name in like.data_vars and name not in kept:
+            each = packing.of_another(name, like.variables[name])
+            if each is None:
+                kept[name] = "it is not packed in like"
+            else:
+                found[name] = each
+    return found
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+def _extremes_of(arrays: list[tuple[Any, cf.Missing | None]]) -> list[Array]:
+    """Return minimum and maximum of arrays, NaN where nothing is a number; those of dask arrays in one pass."""
+    parts = [_parts(*each) for each in arrays]
+    if any(not isinstance(part, tuple) for each in parts for part in each):
+        parts = importlib.import_module("dask").compute(parts)[0]
+    lows_and_highs = [np.array(each).T for each in parts]
+    return [np.array([np.fmin.reduce(lows), np.fmax.reduce(highs)]) for lows, highs in lows_and_highs]
+
+
+def _parts(data: Any, missing: cf.Missing | None) -> list[Any]:
+    """Return the ranges of the parts of an array, of a dask array to be computed."""
+    if not hasattr(data, "to_delayed"):
+        return [_extremes(np.asarray(data), missing)]
+    delayed = importlib.import_module("dask").delayed(_extremes)
+    return [delayed(block, missing) for block in data.to_delayed().ravel()]
+
+
+def _extremes(x: Array, missing: cf.Missing | None) -> tuple[Any, Any]:
+    """Return minimum and maximum of what is not missing, NaN where nothing is."""
+    if not x.size:
+        return x.dtype.type(np.nan), x.dtype.type(np.nan)
+    values = x if missing is None else missing.masked(x)
+    return np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+
+
+# --- variables --------------------------------------------------------------------------------------------------------
+
+
+def _chosen(
+    name: Any,
+    variable: Variable,
+    qtype: QType,
+    bound: float | None,
+    extremes: Array | None,
+    alike: Mapping[Any, packing.Packing],
+) -> packing.Packing:
+    """Return how a variable is packed: as another one, or by a range, the first of 8 and 16 bits within the bound."""
+    if extremes is not None and np.isinf(extremes).any():
+        raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
+    if name in alike or extremes is None:
+        packings = [alike[name]]
+    else:
+        family = qtype.name.rstrip("0123456789")
+        as_signed = cf.meant(np.dtype("int8"), variable.encoding.get("_Unsigned")).kind == "u"
+        qtypes = [qtype] if bound is None else [as_qtype(f"{family}{bits}") for bits in (8, 16)]
+        packings = [packing.of_range(extremes, each, as_signed) for each in qtypes]
+    for each in packings:
+        if bound is None or each.max_error <= bound:
+            return each
+    lo, hi = each.ends
+    codes = f"{each.dtype} from {lo:.7g} to {hi:.7g}"
+    raise ValueError(f"max_error of {name!r} is {bound}, but {codes} may be off by {each.max_error:.3g}")
+
+
+def _packed(
+    xarray: Any,
+    name: Any,
+    variable: Variable,
+    missing: cf.Missing | None,
+    extremes: Array | None,
+    chosen: packing.Packing,
+) -> Variable:
+    """Return a variable packed, lazily where it is lazy."""
+    if extremes is not None and not chosen.has(extremes):
+        (lo, hi), (first, last) = extremes, chosen.ends
+        raise ValueError(
+            f"ds has values from {lo} to {hi} in {name!r}, but its codes are for {first:.7g} to {last:.7g}; "
+            "out_of_range='clamp' takes the nearest of these"
+        )
+    data: Any = variable.data
+    if hasattr(data, "map_blocks"):
+        meta, codes_of = np.empty((0,) * data.ndim, chosen.stored), functools.partial(in_own_thread, _codes)
+        data = data.map_blocks(codes_of, chosen, missing, dtype=chosen.stored, meta=meta)
+    else:
+        data = _codes(np.asarray(data), chosen, missing)
+    of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
+    dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
+    attributes = {key: value for key, value in variable.attrs.items() if key not in dropped} | chosen.attributes
+    attributes |= chosen.limits(variable.attrs, missing, extremes)
+    encoding = {key: value for key, value in variable.encoding.items() if key not in of_floats}
+    packed: Variable = xarray.Variable(variable.dims, data, attributes, encoding)
+    return packed
+
+
+def _codes(x: Array, chosen: packing.Packing, missing: cf.Missing | None) -> Array:
+    return chosen.encoded(x, missing)

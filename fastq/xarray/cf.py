@@ -1,0 +1,181 @@
+"""What the CF conventions say by attributes: which variables are data, and which of their values are missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.system.arguments import is_a, native, shown
+
+if TYPE_CHECKING:
+    from xarray import Dataset, Variable
+
+Array = NDArray[Any]
+
+OF_SCALE = ("scale_factor", "add_offset")
+OF_GAPS = ("_FillValue", "missing_value")
+OF_LIMITS = ("valid_range", "valid_min", "valid_max")
+
+# attributes that name parts of a coordinate system: of cells, grids, geometries, meshes and subsampled coordinates
+_NAMES_PARTS = re.compile(
+    "bounds|climatology|coordinates|nodes|node_count|part_node_count|interior_ring|geometry|grid_mapping|cell_measures"
+    "|formula_terms|coordinate_interpolation|tie_point_mapping|interpolation_parameters|mesh|location_index_set"
+    "|aggregated_data|[a-z]+_coordinates|([a-z]+_){2}connectivity"
+)
+# those of them in which words before a colon are variables too, not only the roles of these
+_NAMES_BY_KEYS = ("grid_mapping", "coordinate_interpolation")
+_KINDS = {"true": "u", "True": "u", "false": "i", "False": "i"}  # by _Unsigned, as text alone: xarray, netCDF4
+# attributes and texts by which a variable of its own is no data, and what it is
+_MARKS = (
+    ("flag_values", "", "flags"),
+    ("flag_masks", "", "flags"),
+    ("flag_meanings", "", "flags"),
+    ("standard_name", r"(.*[ _])?(status|quality)_flag", "flags"),
+    ("calendar", "", "times"),
+    ("units", r".*\bsince\b.*", "times"),
+    ("units", r"degrees?_?(north|N|east|E)", "a coordinate"),
+    ("axis", "", "a coordinate"),
+    ("cf_role", "", "identifiers"),
+    ("compress", "", "indices"),
+    ("sample_dimension", "", "counts"),
+    ("instance_dimension", "", "indices"),
+)
+
+
+def kept(ds: Dataset) -> dict[Any, str]:
+    """Return the variables of a Dataset that are no data to pack, and why."""
+    named = {name: f"{owner!r} has it in {key}" for name, owner, key in _parts(ds)}
+    of_others = {name: reason for name in ds.data_vars if (reason := _reason(name, ds.variables[name]))}
+    return named | of_others
+
+
+def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
+    """Yield names of parts of coordinate systems, with the variable and the attribute that has them."""
+    for owner, each in (("ds", ds), *ds.variables.items()):
+        for key, text in (each.encoding | each.attrs).items():
+            if is_a(text, str) and is_a(key, str) and _NAMES_PARTS.fullmatch(key):
+                for word in text.replace(" :", ":").split():
+                    if not word.endswith(":") or key in _NAMES_BY_KEYS:
+                        yield word.rstrip(":"), owner, key
+
+
+def _reason(name: Any, variable: Variable) -> str | None:
+    """Return why a variable is no data, by its own attributes."""
+    for key, text, kind in _MARKS:
+        if key in variable.attrs and (not text or re.fullmatch(text, str(variable.attrs[key]))):
+            return f"by its {key} it has {kind}"
+    stored = codes_dtype(variable.encoding.get("dtype"))
+    if stored is not None and not any(key in variable.encoding for key in OF_SCALE):
+        return f"by its encoding it has {stored}"
+    return None
+
+
+def codes_dtype(noted: Any) -> np.dtype[Any] | None:
+    """Return the dtype of integers or booleans that an encoding has, None for others."""
+    dtype = None if noted is None else native(np.dtype(noted))
+    return dtype if dtype is not None and dtype.kind in "iub" else None
+
+
+def numbers(owner: str, name: Any, key: str, noted: Any) -> Array:
+    """Return the numbers of an attribute in one row, none of them for None.
+
+    Raises
+    ------
+    TypeError
+        If it has others.
+    """
+    values: Array = np.ravel(np.asarray([] if noted is None else noted))
+    if values.dtype.kind not in "iuf":
+        raise TypeError(f"{owner} has {key} {shown(noted)} of {name!r}, which must be numbers")
+    return values
+
+
+def limits(owner: str, name: Any, attributes: Mapping[Any, Any]) -> tuple[list[Any], list[Any]]:
+    """Return the lower and the upper limits among attributes.
+
+    Raises
+    ------
+    ValueError
+        If valid_range has other than two numbers, or another one more than one.
+    """
+    found: tuple[list[Any], list[Any]] = ([], [])
+    for key, ends in (("valid_range", (0, 1)), ("valid_min", (0,)), ("valid_max", (1,))):
+        values = numbers(owner, name, key, attributes.get(key))
+        if values.size not in (0, len(ends)):
+            raise ValueError(f"{owner} has {values.size} numbers in {key} of {name!r}, which must have {len(ends)}")
+        for value, end in zip(values, ends, strict=False):
+            found[end].append(value)
+    return found
+
+
+def meant(stored: np.dtype[Any], noted: Any) -> np.dtype[Any]:
+    """Return the dtype that codes have by the attribute _Unsigned."""
+    kind = _KINDS.get(noted, stored.kind) if is_a(noted, str) else stored.kind
+    return np.dtype(f"{kind}{stored.itemsize}")
+
+
+class Missing(NamedTuple):
+    """Which values of a variable are missing: these, and all below or above the limits.
+
+    Attributes
+    ----------
+    values : tuple of float
+    limits : tuple of float
+        The least and the greatest valid value; infinite where there is none.
+    """
+
+    values: tuple[float, ...]
+    limits: tuple[float, float]
+
+    def masked(self, x: Array) -> Array:
+        """Return an array with NaN for what is missing."""
+        low, high = map(x.dtype.type, self.limits)
+        gaps: Any = (x < low) | (x > high)
+        for value in self.values:
+            gaps |= x == value
+        return np.where(gaps, x.dtype.type(np.nan), x)
+
+
+def missing(name: Any, variable: Variable) -> Missing | None:
+    """Return what the attributes of a variable of floats say of missing values, None if nothing.
+
+    Raises
+    ------
+    TypeError
+        If an attribute has no numbers.
+    ValueError
+        If one has too many, or the variable has still to be scaled.
+    """
+    for key in OF_SCALE:
+        if key in variable.attrs:
+            raise ValueError(f"ds has {key} in the attributes of {name!r}: decode it first, as xarray.decode_cf does")
+    of_its_type = variable.dtype.type
+    with np.errstate(over="ignore"):
+        gaps = [of_its_type(gap) for key in OF_GAPS for gap in numbers("ds", name, key, variable.attrs.get(key))]
+        low, high = map(of_its_type, _limits(name, variable))
+    values = tuple(float(gap) for gap in gaps if gap == gap)
+    return Missing(values, (float(low), float(high))) if values or np.isfinite([low, high]).any() else None
+
+
+def _limits(name: Any, variable: Variable) -> tuple[float, float]:
+    """Return the least and the greatest valid value, half a step more where they are in codes.
+
+    Those are integers, where the encoding tells of a scale.
+    """
+    noted, stored = variable.encoding, codes_dtype(variable.encoding.get("dtype"))
+    scale, offset = float(noted.get("scale_factor", 1)), float(noted.get("add_offset", 0))
+    are_codes = any(key in noted for key in OF_SCALE)
+
+    ends: tuple[list[float], list[float]] = ([-np.inf], [np.inf])
+    for end, each in enumerate(limits("ds", name, variable.attrs)):
+        for limit in each:
+            if limit.dtype.kind == "f" or not are_codes:
+                ends[end].append(float(limit))
+                continue
+            code = limit if stored is None else limit.astype(stored).view(meant(stored, noted.get("_Unsigned")))
+            ends[end ^ (scale < 0)].append((float(code) + end - 0.5) * scale + offset)
+    return np.fmax.reduce(ends[0]), np.fmin.reduce(ends[1])

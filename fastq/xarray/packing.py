@@ -1,0 +1,180 @@
+"""How a variable is packed, from its range or as another one is, and its codes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastq.formats.qtypes import QType
+from fastq.operations.quantize import choose_qparams
+from fastq.system import lazy
+from fastq.xarray.cf import OF_GAPS, OF_LIMITS, OF_SCALE, Missing, codes_dtype, limits, meant, numbers
+
+if TYPE_CHECKING:
+    from xarray import Variable
+
+Array = NDArray[Any]
+
+# what a variable says of its packing
+OF_PACKING = ("dtype", *OF_SCALE, *OF_GAPS, "_Unsigned")
+_ZERO_BITS = 12  # of the scale, and of the code of 0: their product is a float32
+
+
+class Packing(NamedTuple):
+    """Codes of a variable, and what they stand for.
+
+    Attributes
+    ----------
+    dtype : dtype
+        Of the codes.
+    stored : dtype
+        Of what is stored: that of the codes, or the signed one of their width.
+    scale, offset : float32 or float64
+        Of the type to compute in.
+    codes : tuple of int
+        The first and the last code for numbers.
+    fill : int or None
+        The code of gaps.
+    attributes : dict
+        Those that tell readers.
+    half_step : float
+        How far a value is from that of its code before anything is rounded.
+    name : hashable
+        Of the variable, for messages.
+    """
+
+    dtype: np.dtype[Any]
+    stored: np.dtype[Any]
+    scale: Any
+    offset: Any
+    codes: tuple[int, int]
+    fill: int | None
+    attributes: dict[str, Any]
+    half_step: float
+    name: Any = None
+
+    @property
+    def max_error(self) -> float:
+        """Half a step, and what differences, products and sums are rounded by, each half an eps."""
+        if self.half_step < self.scale / 2:
+            return self.half_step
+        largest = max(abs(self.offset), *map(abs, self.ends))
+        return self.half_step + 4 * float(largest) * float(np.finfo(self.scale.dtype).eps)
+
+    @property
+    def ends(self) -> list[float]:
+        """The least and the greatest value that codes stand for."""
+        return sorted(float(self.offset) + code * float(self.scale) for code in self.codes)
+
+    def units(self, x: Any) -> Any:
+        """Return whole numbers of steps, those of codes and beyond."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.rint((np.asarray(x, self.scale.dtype) - self.offset) / self.scale)
+
+    def has(self, extremes: Array) -> bool:
+        """Return whether a minimum and a maximum, if any, are no further off their codes than any other value."""
+        (lo, hi), (first, last) = map(float, extremes), self.ends
+        return not (first - lo > self.max_error or hi - last > self.max_error)
+
+    def encoded(self, x: Array, missing: Missing | None) -> Array:
+        """Return what is stored: ``clamp(rint((x - offset) / scale))`` in the type to compute in, for gaps the fill."""
+        values = (x if missing is None else missing.masked(x)).astype(self.scale.dtype, copy=False)
+        if self.fill is None and np.isnan(values).any():
+            raise ValueError(f"ds has gaps in {self.name!r}, for which like has no _FillValue")
+        units = {"scale": float(self.scale), "offset": float(self.offset), "fill": self.fill or 0}
+        cast = lazy.module("fastq.dispatch.casting").cast_floats
+        codes: Array = cast(values, self.dtype, "half_even", code_range=self.codes, **units)[0]
+        if self.fill is not None and self.codes[0] < self.fill < self.codes[1]:  # numbers take the code beside it
+            taken = (codes == self.fill) & ~np.isnan(values)
+            beside = np.where((values > self.fill * self.scale + self.offset) ^ (self.scale < 0), 1, -1)
+            codes[taken] += beside[taken].astype(self.dtype)
+        return codes.view(self.stored)
+
+    def limits(self, attributes: dict[Any, Any], missing: Missing | None, extremes: Array | None) -> dict[str, Any]:
+        """Return limits among attributes in codes, and the actual range of what will be read, where it is known."""
+        found: dict[str, Any] = {}
+        if missing is not None:
+            low, high = np.clip(self.units(missing.limits), *self.codes).astype(self.dtype).view(self.stored)
+            of_keys = {"valid_range": np.array([low, high]), "valid_min": low, "valid_max": high}
+            found = {key: of_keys[key] for key in OF_LIMITS if key in attributes}
+        if "actual_range" in attributes and extremes is not None and not np.isnan(extremes).any():
+            found["actual_range"] = np.clip(self.units(extremes), *self.codes) * self.scale + self.offset
+        return found
+
+
+def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
+    """Return the packing of a minimum and a maximum.
+
+    NaN, of nothing but gaps, counts as 0. A range without extent, or too small to divide, is the offset, with code 0.
+
+    Parameters
+    ----------
+    as_signed : bool
+        Whether unsigned codes are stored as signed ones, with the attribute _Unsigned.
+    """
+    extremes = np.where(np.isnan(extremes), extremes.dtype.type(0), extremes)
+    p, fill = choose_qparams(extremes, qtype, convention="cf"), qtype.qmin if qtype.signed else qtype.qmax
+    codes = (qtype.qmin + 1, qtype.qmax) if qtype.signed else (0, qtype.qmax - 1)
+    scale, offset, (lo, hi) = p.scale[()], p.zero_point[()], map(float, extremes)
+    if is_tiny := hi - lo < float(scale):
+        offset = scale.dtype.type(0 if lo <= 0 <= hi else lo)
+    elif lo <= 0 <= hi and offset != 0 and hi - lo < float(np.finfo(scale.dtype).max):
+        scale, offset = map(scale.dtype.type, _with_zero(lo, hi, codes))
+    dtype = qtype.storage
+    stored = np.dtype(f"i{dtype.itemsize}") if as_signed else dtype
+    attributes = {"scale_factor": scale, "add_offset": offset, "_FillValue": dtype.type(fill).astype(stored)}
+    attributes |= {"_Unsigned": "true"} if stored != dtype else {}
+    return Packing(dtype, stored, scale, offset, codes, fill, attributes, hi - lo if is_tiny else float(scale) / 2)
+
+
+def _with_zero(lo: float, hi: float, codes: tuple[int, int]) -> tuple[float, float]:
+    """Return a scale and an offset for a range with 0, by which a code is exactly 0 in float32 and in float64.
+
+    The scale has few bits, and so has the code, a multiple of 16 of those of 16 bits: their product is exact.
+    """
+    first, steps = codes[0], codes[1] - codes[0]
+    unit = 1 << max(0, steps.bit_length() - _ZERO_BITS)
+    mantissa, exponent = math.frexp((hi - lo) / (steps - unit + 1))
+    scale = math.ldexp(math.ceil(math.ldexp(mantissa, _ZERO_BITS)), exponent - _ZERO_BITS)
+    zero = unit * math.ceil((first - lo / scale - 0.5) / unit)
+    return scale, -zero * scale
+
+
+def of_another(name: Any, variable: Variable) -> Packing | None:
+    """Return how another variable is packed, by its attributes or its encoding; None if it is not.
+
+    Raises
+    ------
+    ValueError
+        If that is no packing by a scale other than 0 into integers of 8 to 32 bits, with at most one fill value.
+    """
+    noted = variable.encoding | variable.attrs
+    is_raw = any(key in variable.attrs for key in OF_SCALE)
+    stored = codes_dtype(variable.dtype if is_raw else variable.encoding.get("dtype"))
+    given = {key: numbers("like", name, key, noted.get(key)) for key in (*OF_SCALE, *OF_GAPS)}
+    if stored is None or not any(given[key].size for key in OF_SCALE):
+        return None
+    dtype = meant(stored, noted.get("_Unsigned"))
+    if dtype not in lazy.module("fastq.dispatch.casting").TARGETS:
+        raise ValueError(f"like has {dtype} codes in {name!r}; packed are those of 8, 16 and 32 bits")
+    single = stored.itemsize < 4 and all(given[key].dtype == np.float32 for key in OF_SCALE if given[key].size)
+    units = [np.append(given[key], default)[0] for key, default in zip(OF_SCALE, (1, 0), strict=True)]
+    scale, offset = np.array(units, np.float32 if single else np.float64)
+    if not (np.isfinite([scale, offset]).all() and scale):
+        raise ValueError(f"like has scale_factor {scale} and add_offset {offset} in {name!r}, which no codes have")
+
+    def codes_of(values: Any) -> list[int]:
+        codes: Any = np.array(values, np.int64).astype(stored).view(dtype)
+        return [int(code) for code in codes]
+
+    fills = set(codes_of([*given["_FillValue"], *given["missing_value"]]))
+    if len(fills) > 1:
+        raise ValueError(f"like has several fill values in {name!r}: {sorted(fills)}")
+    fill, info, (lows, highs) = next(iter(fills), None), np.iinfo(dtype), limits("like", name, noted)
+    first, last = max([info.min, *codes_of(lows)]), min([info.max, *codes_of(highs)])
+    attributes = {key: noted[key] for key in (*OF_PACKING[1:], *OF_LIMITS) if noted.get(key) is not None}
+    codes = (first + (first == fill), last - (last == fill))
+    return Packing(dtype, stored, scale, offset, codes, fill, attributes, abs(float(scale)) / 2, name)

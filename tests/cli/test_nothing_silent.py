@@ -1,0 +1,246 @@
+"""What a user named and a command did not use, find, read or compare is said on standard error, and is an exit code."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import save_file
+
+import fastq
+from fastq import reference
+from fastq.cli.app import cli
+from fastq.cli.files import EXIT_CODES, IN_PART, TOO_FAR
+
+RNG = np.random.default_rng(2)
+W, BIAS, IDS = RNG.standard_normal((8, 32)).astype(np.float32), RNG.standard_normal(8).astype(np.float32), np.arange(5)
+SPOILED = np.where(np.arange(8) < 2, np.nan, BIAS).astype(np.float32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _folder(tmp_path_factory):
+    """A folder with files of each kind."""
+    before, folder = os.getcwd(), tmp_path_factory.mktemp("files")
+    os.chdir(folder)
+    save_file({"a.weight": W, "a.bias": BIAS, "ids": IDS}, "in.safetensors")
+    save_file({"a.weight": W, "a.bias": SPOILED}, "nan.safetensors")
+    save_file({"b": BIAS, "ids": IDS}, "vectors.safetensors")
+    save_file({"a.weight": W}, "less.safetensors")
+    save_file({"a.weight": W, "mask": W > 0}, "mask.safetensors")
+    save_file({"a.weight": W, "mask": W < 0}, "other.safetensors")
+    save_file({"a.weight": W + 1}, "far.safetensors")
+    save_file({"z": W}, "renamed.safetensors")
+    np.save("v.npy", BIAS)
+    (folder / "taken.safetensors").write_text("taken")
+    invoke("quantize in.safetensors q.safetensors")
+    tensors = {"x.weight": W, **dict.fromkeys(["more_1", "more_2", "more_3", "more_4", "more_5"], BIAS)}
+    save_file(tensors, "many.safetensors")
+    invoke("quantize less.safetensors quantized.safetensors")
+    q = {f"only.{name}": tensor for name, tensor in {"weight": W}.items()}
+    save_file({**q, "a.bias": BIAS}, "floats.safetensors")
+    invoke("quantize floats.safetensors renamed-q.safetensors")
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text('{"dtype": "float32"}')
+    save_file({"a.weight": W.repeat(16, 0), "a.bias": BIAS}, "model/model.safetensors")
+    (folder / "like.json").write_text(invoke("suggest in.safetensors --json").stdout)
+    (folder / "of-ids.json").write_text((folder / "like.json").read_text().replace("a.weight", "ids"))
+    (folder / "empty.json").write_text("{}")
+    (folder / "full").mkdir()
+    (folder / "full" / "here").write_text("")
+    write_gguf("in.gguf", {"blk.0.attn_q.weight": W, "output_norm.weight": BIAS})
+    yield
+    os.chdir(before)
+
+
+def write_gguf(path, tensors):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint32("llama.block_count", 1)
+    for name, array in tensors.items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def invoke(line):
+    result = CliRunner().invoke(cli, line.split())
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+TO = "quantize in.safetensors o.safetensors "
+CASES = [
+    # patterns that are for nothing, with the nearest names
+    (TO + "--include nothing", 1, "no tensor to quantize has a name that fits 'nothing'"),
+    (TO + "--include weight", 1, "fits 'weight'; nearest are a.weight"),
+    (TO + "--include *.wieght", 1, "fits '*.wieght'; nearest are a.weight"),
+    (TO + "--include *.weight --include x", 1, "has a name that fits 'x'"),
+    (TO + "--exclude nothing", 1, "no tensor has a name that fits 'nothing'"),
+    (TO + "--include ids --include a.*", 1, "nothing that fits 'ids' is quantized: 'ids' is I64"),
+    (TO + "--include *.bias --include a.*", 1, "nothing that fits '*.bias' is quantized: 'a.bias' is a vector"),
+    (TO + "--include *.bias --include a.* --exclude *.bias --all", 1, "'a.bias' is excluded"),
+    (TO + "--include *.bias --include a.* --all", 0, ""),
+    (TO + "--exclude *.bias", 0, ""),
+    # options that have no effect, alone or together
+    ("quantize v.npy o.safetensors --axis 0", 2, "--axis is for arrays of two axes or more"),
+    ("quantize vectors.safetensors o.safetensors --all --axis 0", 2, "--axis is for arrays of two axes or more"),
+    ("quantize v.npy o.safetensors --axis none", 0, ""),
+    ("quantize v.npy o.safetensors --axis 0 --block-size 4", 0, ""),
+    (TO + "--dtype mxfp4 --asymmetric", 2, "--asymmetric is for integer codes"),
+    (TO + "--dtype mxfp4 --block-size 16", 2, "mxfp4 has blocks of 32"),
+    (TO + "--dtype mxfp4 --axis none", 2, "mxfp4 has blocks of 32 along an --axis"),
+    (TO + "--axis none --block-size 8", 2, "--block-size needs an --axis"),
+    (TO + "--dtype float8_e4m3fn --convention torch", 2, "convention must be 'onnx'"),
+    (TO + "--axis 2", 1, "tensor 'a.weight': axis 2 is out of bounds for 2 dimensions"),
+    ("compare in.safetensors q.safetensors --json --csv", 2, "--json goes without --csv"),
+    (TO + "--like like.json", 0, ""),
+    (TO + "--like like.json --exclude *.bias", 0, ""),
+    (TO + "--like like.json --dtype int4", 2, "--like has the schemes; it goes without --dtype"),
+    (TO + "--block-size 8 --like like.json", 2, "--like has the schemes; it goes without --block-size"),
+    (TO + "--like empty.json", 2, "'empty.json' is not what suggest --json prints: 'tensors'"),
+    (TO + "--like in.gguf", 2, "'in.gguf' is not what suggest --json prints"),
+    (TO + "--like missing.json", 2, "'missing.json' does not exist"),
+    (TO + "--like of-ids.json", 1, "no tensor to quantize"),
+    (
+        "quantize renamed.safetensors o.safetensors --like like.json",
+        1,
+        "it has no tensor 'a.weight', which has a scheme",
+    ),
+    # what is in the way, or can't be read by this command
+    ("quantize in.safetensors taken.safetensors", 2, "'taken.safetensors' exists; --force replaces it"),
+    ("dequantize q.safetensors taken.safetensors", 2, "'taken.safetensors' exists; --force replaces it"),
+    ("gguf in.gguf in.gguf --type Q8_0 --force", 2, "'in.gguf' is IN itself"),
+    ("dequantize q.safetensors o.npy", 1, "a .npy file holds one array, not 3; write .safetensors"),
+    ("dequantize in.safetensors o.safetensors", 1, "holds nothing that fastq quantized"),
+    ("quantize q.safetensors o.safetensors", 1, "it is quantized already; fastq dequantize turns it back"),
+    ("quantize model o.safetensors", 2, "'model' is a folder; fastq convert model OUT --scheme W8A16"),
+    ("quantize in.gguf o.safetensors", 2, "'in.gguf' is a .gguf file; fastq gguf in.gguf OUT.gguf"),
+    ("dequantize in.gguf o.safetensors", 2, "fastq gguf in.gguf OUT.gguf --dequantize turns it back"),
+    ("quantize org/model-1.5 o.safetensors", 2, "fastq downloads nothing: hf download org/model-1.5 --local-dir"),
+    ("inspect org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
+    ("compare in.safetensors org/name", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
+    ("inspect model/missing.safetensors", 2, "'model/missing.safetensors' does not exist"),
+    ("convert model/model.safetensors o --scheme W8A16", 2, "give the folder that has it and config.json"),
+    ("convert in.gguf o --scheme W8A16", 2, "'in.gguf' is not a folder"),
+    ("convert org/name o --scheme W8A16", 2, "fastq downloads nothing: hf download org/name --local-dir name"),
+    ("convert model full --scheme W8A8", 1, "Error: full is not empty; --force replaces what is in the way"),
+    ("convert model model --scheme W8A8", 1, "Error: model is IN itself; name another one"),
+    ("convert model o --scheme W8A16 --ignore nothing", 1, "nothing"),
+    ("convert model o --scheme W8A16 --scheme-for nothing=W4A16", 1, "nothing"),
+    ("convert model o --scheme FP8_DYNAMIC --group-size 32", 1, "group"),
+    ("convert model o --scheme W8A16 --dtype float16", 2, "--dtype goes with --dequantize"),
+    ("convert model o --dequantize --group-size 32", 2, "--dequantize goes with --dtype, --report and --force only"),
+    ("gguf model o.gguf Q8_0", 2, "'model' is a folder; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
+    ("gguf in.safetensors o.gguf Q8_0", 2, "is a .safetensors file; convert_hf_to_gguf.py of llama.cpp makes GGUF"),
+    ("gguf in.gguf o.gguf Q8_0 --tensor-type nothing=Q4_0", 1, "nothing"),
+    ("gguf in.gguf o.gguf Q8_0 --dequantize", 2, "'Q8_0' is not one of F32, F16, BF16"),
+    ("gguf in.gguf o.gguf", 2, "TYPE is missing"),
+    # values that were changed
+    ("quantize nan.safetensors o.safetensors --all", 1, "tensor 'a.bias' has 2 NaN; --nan zero takes them as 0"),
+    ("quantize nan.safetensors o.safetensors --all --nan zero", 0, "a.bias: 2 NaN as 0"),
+    # what was not compared
+    ("compare in.safetensors q.safetensors", 0, ""),
+    ("compare in.safetensors less.safetensors", IN_PART, "a.bias: only in in.safetensors"),
+    ("compare less.safetensors in.safetensors --json", IN_PART, "ids: only in in.safetensors"),
+    ("compare less.safetensors in.safetensors --at-least 1", TOO_FAR, "ids: only in in.safetensors"),
+    ("compare in.safetensors renamed-q.safetensors", IN_PART, "no quantized tensor is among the 1 that were compared"),
+    ("compare in.safetensors renamed.safetensors", 1, "has no tensor whose name is in in.safetensors"),
+    ("compare mask.safetensors mask.safetensors", 0, "mask: not measured: BOOL, the same bytes in both"),
+    ("compare mask.safetensors other.safetensors", IN_PART, "mask: not measured: BOOL, and the bytes differ"),
+    ("compare mask.safetensors other.safetensors --at-least 9", TOO_FAR, "BOOL, and the bytes differ"),
+    ("compare less.safetensors far.safetensors", 0, ""),
+    ("compare less.safetensors far.safetensors --at-least 50", TOO_FAR, "below 50 dB: a.weight ("),
+    ("compare less.safetensors far.safetensors --html page.html", 0, "page.html: 1 tensor, 1 compared: 1,024 -> 1,024"),
+    # what was left out, or not reached
+    ("suggest in.safetensors --sqnr 9", 0, "left out: 1 (I64), 1 (vectors)"),
+    ("suggest less.safetensors --sqnr 90", TOO_FAR, "no scheme reaches 90 dB: a.weight ("),
+    ("suggest vectors.safetensors", 1, "no tensor of two axes or more of F64, F32, F16, BF16; left out: 1 (I64)"),
+    ("suggest q.safetensors", 1, "1 (quantized already)"),
+    # the others
+    ("bench -o nothing", 2, "no work fits nothing; --list prints them"),
+    ("bench -o minmax,nothing", 2, "no work fits nothing; --list prints them"),
+    ("bench -c nobody", 2, "nobody: choose from fastq"),
+    ("bench --list -o nothing", 2, "no work fits nothing"),
+    ("check --cases 0", 2, "0 is not in the range x>=1"),
+    ("demo --size 0", 2, "0 is not in the range x>=1"),
+    ("info extra", 2, "unexpected extra argument"),
+    ("conventions extra", 2, "unexpected extra argument"),
+    ("completion tcsh", 2, "'tcsh' is not one of"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "told"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_was_named_and_not_used_is_said(line, code, told):
+    before = set(os.listdir())
+    result = invoke(line)
+    assert result.exit_code == code, result.output
+    said = " ".join(result.stderr.split())
+    assert told in said
+    assert bool(said) == bool(told), said
+    assert "Traceback" not in said
+    made = set(os.listdir()) - before
+    assert made <= {"o.safetensors", "page.html"}
+    assert not made or code == 0
+    for name in made:
+        os.remove(name)
+
+
+def test_nan_that_was_replaced_is_in_the_table():
+    result = invoke("quantize nan.safetensors nan-q.safetensors --all --nan zero")
+    assert re.search(r"a\.bias .* int8 symmetric, 2 NaN as 0 ", result.stdout)
+    assert fastq.load("nan-q.safetensors")["a.bias"].dequantize()[0] == 0
+
+
+def test_what_was_suggested_is_what_is_quantized():
+    rows = RNG.standard_normal((64, 64)).astype(np.float32) * np.exp(RNG.uniform(-5, 5, 64)).astype(np.float32)[:, None]
+    save_file({"even": W, "rows": rows, "half": W.astype(np.float16), "bias": BIAS}, "four.safetensors")
+    invoke("quantize four.safetensors all.safetensors")
+    for least in (15, 25, 40):
+        Path("four.json").write_text(invoke(f"suggest four.safetensors --sqnr {least} --json").stdout)
+        result = invoke("quantize four.safetensors four-q.safetensors --like four.json --force")
+        assert re.search(r"bias .* copied: not suggested ", result.stdout)
+        for entry in json.loads(Path("four.json").read_text())["tensors"]:
+            found, scheme = fastq.load("four-q.safetensors")[entry["name"]], entry["scheme"]
+            x = fastq.load("four.safetensors")[entry["name"]]
+            assert found.dtype.name == scheme["dtype"]
+            assert found.unpacked().tobytes() == reference.quantize(x, **scheme).unpacked().tobytes()
+            assert reference.compare(x, found).sqnr_db >= least
+
+
+def test_of_many_names_some_are_told_and_the_others_counted():
+    result = invoke("compare many.safetensors in.safetensors")
+    assert result.exit_code == 1
+    save_file({"x.weight": W}, "x.safetensors")
+    result = invoke("compare many.safetensors x.safetensors")
+    lines = [f"{name}: only in many.safetensors" for name in ("more_1", "more_2", "more_3", "2 more")]
+    assert (result.exit_code, result.stderr.splitlines()) == (IN_PART, lines)
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv"])
+def test_what_is_said_does_not_get_into_the_output(form):
+    result = invoke(f"compare less.safetensors in.safetensors {form}")
+    assert "only in" not in result.stdout
+    if form == "--json":
+        assert [line["name"] for line in json.loads(result.stdout)] == ["a.weight"]
+
+
+def test_sums_are_one_line_in_all_commands():
+    pattern = r"^3 tensors, 1 quantized: 1,096 -> 360 bytes, 3\.04 x, (\d+\.\d\d) dB, worst \1 dB: a\.weight$"
+    invoke("quantize in.safetensors sums.safetensors")
+    for line in ("quantize in.safetensors sums.safetensors --force", "compare in.safetensors sums.safetensors"):
+        assert re.search(pattern, invoke(line).stdout, re.MULTILINE), line
+
+
+def test_exit_codes_are_one_table():
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "files.md").read_text("utf-8")
+    table = dict(re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE))
+    assert table == {str(code): meaning for code, meaning in EXIT_CODES.items()}
+    shown = " ".join(invoke("--help").stdout.split())
+    for code, meaning in EXIT_CODES.items():
+        assert f" {code}: {meaning.replace('`', '')}." in shown
+    assert {code for _, code, _ in CASES} == EXIT_CODES.keys() - {130}

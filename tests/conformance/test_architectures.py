@@ -1,0 +1,125 @@
+"""transformers loads what `fastq convert` makes of every architecture that it has, by the call that the command says.
+
+Models are tiny, with random weights, made of the default configuration of each type (`tests/support/architectures.py`).
+architectures.json names those for which it is otherwise, and why; a test fails where that is no longer so.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fastq.cli import cli
+from fastq.io.checkpoints.names import OTHER_LAYERS, kind_of
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+compressors = pytest.importorskip("compressed_tensors.compressors", reason="compressed-tensors is not installed")
+from architectures import all_classes, classes, on_meta, tiny_model  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of transformers
+CLASSES = classes()
+EXCEPTIONS = json.loads(Path(__file__).with_name("architectures.json").read_text())
+SCHEMES = {
+    kind: ("W8A16", "W4A16", "W4A16_ASYM", "W8A8", "FP8_DYNAMIC")[k % 5] for k, kind in enumerate(sorted(CLASSES))
+}
+EACH = 9  # one of so many is quick, with those below
+QUICK = {"llama", "bert", "t5", "whisper", "clip", "mixtral", "fuyu", "ctrl", "eomt", "phimoe", "modernbert", "falcon"}
+QUICK |= set(sorted(CLASSES)[::EACH])
+PARTS = 16
+NUMBERED = re.compile(r"\.\d+\.")
+
+
+def convert(*arguments):
+    result = CliRunner().invoke(cli, ["convert", *map(str, arguments)])
+    assert result.exit_code == 0, result.stderr.strip().splitlines()[-1:] or repr(result.exception)
+    return result.stderr
+
+
+def load(kind, folder, *, as_floats=False):
+    config = {"quantization_config": transformers.CompressedTensorsConfig(dequantize=True)} if as_floats else {}
+    reader = getattr(transformers, CLASSES[kind])
+    model, told = reader.from_pretrained(folder, dtype=torch.bfloat16, output_loading_info=True, **config)
+    if any(hasattr(module, "quantization_scheme") for module in model.modules()):
+        compressors.ModelCompressor.from_pretrained_model(model).decompress_model(model)
+    return model, {key: sorted(map(str, told[key])) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+
+
+def logits(model):
+    """The first result for some tokens; None for models that take something else."""
+    try:
+        with torch.no_grad():
+            return model(torch.arange(16).reshape(1, 16) + 4)[0]
+    except Exception:
+        return None
+
+
+def check(kind, folder):
+    """Convert a model, load the result, and compare it with that of --dequantize."""
+    tiny_model(kind, CLASSES[kind]).save_pretrained(folder / "model")
+    options = ["--group-size", "16"] if SCHEMES[kind][-1] != "8" and "16" in SCHEMES[kind] else []
+    said = convert(folder / "model", folder / "q", "--scheme", SCHEMES[kind], *options)
+    convert(folder / "q", folder / "plain", "--dequantize")
+    original, _ = load(kind, folder / "model")
+    plain, told = load(kind, folder / "plain")
+    loaded, of_quantized = load(kind, folder / "q", as_floats="dequantize=True" in said)
+    assert of_quantized == told
+    assert "to load it: " in said
+    expected, before = plain.state_dict(), original.state_dict()
+    found = loaded.state_dict()
+    assert {key for key in found if not key.endswith("weight_scale")} == set(expected) == set(before)
+    for key, value in expected.items():
+        assert torch.equal(found[key].to(torch.bfloat16), value.to(torch.bfloat16)), key
+    changed = [key for key, value in before.items() if not torch.equal(value, expected[key])]
+    assert changed
+    assert all(value.ndim > 1 for value in (before[key] for key in changed))
+    results = logits(loaded), logits(plain)
+    if all(torch.is_tensor(each) for each in results):
+        assert torch.allclose(*(each.float() for each in results), atol=0.05, equal_nan=True)
+
+
+@pytest.mark.slow("minutes for hundreds of models", quick=lambda kind: kind in QUICK)
+@pytest.mark.parametrize("kind", sorted(CLASSES))
+def test_each_architecture_loads(kind, tmp_path):
+    reason = EXCEPTIONS.get(kind)
+    if reason == "not made of defaults":
+        pytest.skip(f"{CLASSES[kind]} can't be made of a default configuration")
+    try:
+        check(kind, tmp_path)
+    except Exception as error:
+        if reason is None:
+            raise
+        assert re.search(reason, f"{type(error).__name__}: {error}"), reason
+    else:
+        assert reason is None, f"{kind} loads: take it out of architectures.json"
+
+
+@pytest.mark.slow("minutes for all classes", quick=lambda part: part == 0)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_heads_and_embeddings_of_all_classes_are_known(part):
+    """What is no Linear layer stays, and so do the output embedding and what has a row for each label or token."""
+    seen = 0
+    for name, kind in sorted(all_classes().items())[part::PARTS]:
+        try:
+            model = on_meta(kind, name)
+        except ValueError:
+            continue
+        modules = dict(model.named_modules())
+        head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+        rows = {model.config.num_labels, getattr(model.config, "vocab_size", 0)}
+        inner = model.base_model_prefix if hasattr(model, model.base_model_prefix or "-") else None
+        for module, layer in modules.items():
+            weight = getattr(layer, "weight", None)
+            if not module or not torch.is_tensor(weight) or weight.ndim != 2 or kind in OTHER_LAYERS:
+                continue
+            seen += 1
+            known = kind_of(module)
+            if not isinstance(layer, torch.nn.Linear):
+                assert known or type(layer).__name__ == "Conv1D", (name, module, type(layer).__name__)
+            elif layer is head:
+                assert known, (name, module)
+            elif inner and module.split(".")[0] != inner and weight.shape[0] in rows and not NUMBERED.search(module):
+                assert known == "output head", (name, module, known)
+    assert seen > 500

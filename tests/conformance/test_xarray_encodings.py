@@ -1,0 +1,61 @@
+"""xarray's own data of packed variables, and the attributes that it knows of CF."""
+
+import numpy as np
+import pytest
+
+import fastq
+
+xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+backends = pytest.importorskip("xarray.tests.test_backends", reason="xarray's tests are not installed")
+conventions = pytest.importorskip("xarray.conventions")
+
+PAIRS = [getattr(pair, "values", pair) for pair in backends.MASK_AND_SCALE_DATA]
+ENGINES = [("scipy", "NETCDF3_CLASSIC"), ("netcdf4", "NETCDF3_64BIT"), ("netcdf4", "NETCDF4"), ("h5netcdf", "NETCDF4")]
+SHAPES = {"time": 20, "dim1": 8, "dim2": 9, "dim3": 10}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_what_xarray_packs(pair, dtype):
+    """Codes are those that xarray stores, however the packed Dataset is given; or no reader would find them."""
+    decoded, encoded = (make(np.dtype(dtype)) for make in pair)
+    plain = xarray.Dataset({"x": ("t", decoded.x.values)})
+    if not isinstance(encoded.x.attrs.get("_Unsigned", "true"), str):  # xarray's own test of it is expected to fail
+        with pytest.raises(ValueError, match="its codes are for"):
+            fastq.xarray.pack(plain, like=encoded)
+        return
+    can_decode = encoded.x.dtype.kind == "i"  # xarray overflows where _Unsigned is "false" and the fill value 255
+    for like in (encoded, decoded, *([xarray.decode_cf(encoded)] if can_decode else [])):
+        packed = fastq.xarray.pack(plain, like=like)
+        xarray.testing.assert_equal(packed, encoded)
+        assert packed.x.dtype == encoded.x.dtype
+        if can_decode:
+            xarray.testing.assert_allclose(xarray.decode_cf(packed), plain)
+
+
+@pytest.mark.parametrize("key", conventions.CF_RELATED_DATA)
+def test_what_xarray_takes_as_a_coordinate_stays(key):
+    """Every attribute that xarray decodes to coordinates."""
+    text = "area: v" if key in conventions.CF_RELATED_DATA_NEEDS_PARSING and key != "grid_mapping" else "v"
+    ds = xarray.Dataset({"t": ("x", [1.5, 2.5], {key: text}), "v": ("x", [0.25, 0.5])})
+    assert "v" in xarray.decode_cf(ds, decode_coords="all").coords
+    for each in (ds, xarray.decode_cf(ds, decode_coords="all")):
+        packed = fastq.xarray.pack(each)
+        xarray.testing.assert_identical(packed.v.variable, ds.v.variable)
+        assert packed.t.dtype == np.int16
+
+
+@pytest.mark.parametrize(("engine", "form"), ENGINES)
+def test_round_trips_of_its_test_data(engine, form, tmp_path):
+    """Its Dataset of many kinds of variables: floats are within half a step, all others are what they would be."""
+    pytest.importorskip("netCDF4" if engine == "netcdf4" else engine, reason=f"{engine} is not installed")
+    ds = backends.create_test_data(dim_sizes=tuple(SHAPES.values())[1:], use_extension_array=False)
+    packed = fastq.xarray.pack(ds)
+    packed.to_netcdf(tmp_path / "packed.nc", engine=engine, format=form)
+    ds.to_netcdf(tmp_path / "plain.nc", engine=engine, format=form)
+    read, plain = (xarray.load_dataset(tmp_path / f"{name}.nc", engine=engine) for name in ("packed", "plain"))
+    floats = [name for name in ds.data_vars if packed[name].dtype == np.int16]
+    assert len(floats) >= 3
+    for name in floats:
+        xarray.testing.assert_allclose(read[name], plain[name], rtol=0, atol=0.51 * packed[name].attrs["scale_factor"])
+    xarray.testing.assert_identical(read.drop_vars(floats), plain.drop_vars(floats))

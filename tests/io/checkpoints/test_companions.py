@@ -1,0 +1,151 @@
+"""Folders that go with a model, what stays behind, and the call that loads what was written."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from model_folders import CONFIG, invoke, write_model
+
+from fastq.formats.compressed_tensors import as_scheme
+from fastq.io.checkpoints.loading import loading
+
+OPTIONS = ("--scheme", "W8A8")
+SENTENCES = [
+    {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+]
+# files of a model, whether they come along, and what standard error says of them
+FILES = [
+    ("1_Pooling/config.json", True),
+    ("2_Dense/model.safetensors", True),  # modules.json names it: weights that are no matrices of the model
+    ("2_Dense/pytorch_model.bin", True),
+    ("tokenizer/vocab.json", True),
+    ("tokenizer/deep/er/merges.txt", True),
+    ("assets/picture.png", True),
+    ("original/params.json", False),
+    ("original/consolidated.00.pth", False),
+    ("onnx/model.onnx", False),
+    ("openvino/openvino_model.xml", False),
+    ("checkpoints/model.safetensors", False),
+    ("gguf/model.gguf", False),
+    ("pytorch_model.bin", False),
+    ("tf_model.h5", False),
+    ("model.gguf", False),
+    ("generation_config.json", True),
+]
+HIDDEN = (".git/config", ".cache/huggingface/x.lock", "assets/.DS_Store", ".gitattributes")  # and nothing is said
+
+
+@pytest.fixture
+def whole(model, tmp_path):
+    """A copy of a model with all these files."""
+    folder = shutil.copytree(model, tmp_path / "whole")
+    for name in (*(name for name, _ in FILES), *HIDDEN):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode())
+    (folder / "modules.json").write_text(json.dumps(SENTENCES))
+    return folder
+
+
+def converted(folder, out, *options):
+    result = invoke("convert", folder, out, *(options or OPTIONS))
+    assert result.exit_code == 0, result.output
+    return [line for line in result.stderr.splitlines() if "not copied" in line or "modules.json" in line]
+
+
+def test_folders_come_along(whole, tmp_path):
+    (line,) = converted(whole, tmp_path / "out")
+    told = line.split("not copied: ")[1].split(", ")
+    for name, comes in FILES:
+        copy = tmp_path / "out" / name
+        assert copy.exists() == comes, name
+        assert not comes or copy.read_bytes() == name.encode()
+        first = name.split("/")[0]
+        assert ((f"{first}/" if "/" in name else first) in told) == (not comes), name
+    assert not any((tmp_path / "out" / name).exists() for name in HIDDEN)
+    assert converted(tmp_path / "out", tmp_path / "back", "--dequantize") == []
+    assert (tmp_path / "back" / "1_Pooling" / "config.json").exists()
+
+
+def test_large_folders_stay_behind(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("fastq.io.checkpoints.companions.LARGEST", 17)
+    (line,) = converted(whole, tmp_path / "out")
+    assert "assets/" in line  # 18 bytes
+    assert (tmp_path / "out" / "1_Pooling").is_dir()
+
+
+def test_nothing_is_said_where_nothing_stays_behind(model, tmp_path):
+    assert converted(model, tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("path", ["1_Pooling", "../elsewhere", "/tmp", "a/b"])
+def test_modules_that_are_missing_are_told(model, tmp_path, path):
+    folder = shutil.copytree(model, tmp_path / "own")
+    (folder / "modules.json").write_text(json.dumps([SENTENCES[0], {"path": path}]))
+    (line,) = converted(folder, tmp_path / "out")
+    assert f"modules.json names {path!r}, which is no folder of it" in line
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "[1]", '[{"path": 3}]', '[{"idx": 0}]', "null"])
+def test_modules_that_say_nothing(model, tmp_path, text):
+    folder = shutil.copytree(model, tmp_path / "own")
+    (folder / "modules.json").write_text(text)
+    assert converted(folder, tmp_path / "out") == []
+    assert (tmp_path / "out" / "modules.json").read_text() == text
+
+
+def test_what_is_written_into_the_model_is_no_part_of_it(model, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "own")
+    assert converted(folder, folder / "out") == []
+    assert not (folder / "out" / "out").exists()
+    (line,) = converted(folder, tmp_path / "other")
+    assert "not copied: out/" in line
+
+
+# How it is loaded
+
+FLOATS = "quantization_config=CompressedTensorsConfig(dequantize=True)"
+LLAMA = {"architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"}
+CALLS = [
+    (LLAMA, ["W4A16"], [f"LlamaForCausalLM.from_pretrained('q', {FLOATS})"]),
+    (LLAMA, ["W4A16_ASYM"], [f"LlamaForCausalLM.from_pretrained('q', {FLOATS})"]),
+    (LLAMA, ["W8A8"], ["LlamaForCausalLM.from_pretrained('q')"]),
+    (LLAMA, ["FP8_DYNAMIC"], ["LlamaForCausalLM.from_pretrained('q')"]),
+    (LLAMA, ["NVFP4A16"], [f"LlamaForCausalLM.from_pretrained('q', {FLOATS})"]),
+    (LLAMA, ["W4A16", "W8A16"], ["LlamaForCausalLM.from_pretrained('q')"]),
+    (LLAMA, ["NVFP4A16", "W8A16"], ["LlamaForCausalLM.from_pretrained('q')"]),
+    ({**LLAMA, "dtype": "float32"}, ["NVFP4A16"], ["bfloat16, and config.json says float32", FLOATS]),
+    ({**LLAMA, "dtype": "float16"}, ["MXFP4A16"], ["bfloat16, and config.json says float16", FLOATS]),
+    ({**LLAMA, "dtype": "float32"}, ["MXFP8A16", "W8A16"], ["config.json says", "'q', dtype=torch.bfloat16)"]),
+    ({**LLAMA, "dtype": "float32"}, ["W8A16"], [f"LlamaForCausalLM.from_pretrained('q', {FLOATS})"]),
+    (LLAMA, ["W4A16_ASYM", "W8A16"], ["reads zero points with", "LlamaForCausalLM.from_pretrained('q')"]),
+    ({}, ["W8A8"], ["AutoModel.from_pretrained('q')"]),
+    ({"architectures": []}, ["W8A8"], ["AutoModel.from_pretrained('q')"]),
+    ({**LLAMA, "auto_map": {"AutoModel": "m.M"}}, ["W8A8"], ["AutoModel.from_pretrained('q', trust_remote_code=True)"]),
+]
+
+
+@pytest.mark.parametrize(("config", "names", "lines"), CALLS)
+def test_how_it_is_loaded(tmp_path, monkeypatch, config, names, lines):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q").mkdir()
+    found = loading(type(tmp_path)("q"), config, map(as_scheme, names))
+    assert all(line in each for line, each in zip(lines, found, strict=True))
+
+
+@pytest.mark.parametrize("name", ["W8A8", "W4A16"])
+def test_how_sentence_transformers_loads_it(whole, tmp_path, name):
+    result = invoke("convert", whole, tmp_path / "q", "--scheme", name)
+    inner = '{"quantization_config": CompressedTensorsConfig(dequantize=True)}'
+    assert (
+        result.stderr.splitlines()[-1] == f'to load it: SentenceTransformer("{tmp_path / "q"}", model_kwargs={inner})'
+    )
+
+
+def test_it_is_said_after_converting(tmp_path):
+    write_model(tmp_path / "m", [{"a.weight": np.ones((8, 128), np.float32)}], CONFIG)
+    result = invoke("convert", tmp_path / "m", tmp_path / "q", "--scheme", "W8A16")
+    assert f"to load it: AutoModel.from_pretrained({str(tmp_path / 'q')!r}, {FLOATS})" in result.stderr
+    assert "to load it" not in invoke("convert", tmp_path / "q", tmp_path / "p", "--dequantize").output

@@ -1,0 +1,245 @@
+"""Names of modules: what stays, what is quantized by wish, what readers fuse, and what a pattern probably meant."""
+
+import json
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from model_folders import BF16, all_of, invoke, refused, run
+from safetensors.numpy import save_file
+
+from fastq.formats.compressed_tensors import as_scheme
+from fastq.io.checkpoints.config import StoredSchemes
+from fastq.io.checkpoints.names import ignored, kind_of
+from fastq.io.checkpoints.rules import Rules, make_plan
+from fastq.io.containers import spec_of
+
+W8A8, W4A16, W8A16 = map(as_scheme, ("W8A8", "W4A16", "W8A16"))
+BODY = "model.layers.1.mlp.down_proj"
+
+# as the classes of transformers and other readers have them
+HEADS = ["lm_head", "embed_out", "output", "score", "classifier", "qa_outputs", "cls.predictions.decoder", "cls.predictions.transform.dense", "cls.seq_relationship", "lm_head.decoder", "lm_head.dense", "language_model.lm_head", "text_model.lm_head", "generator_lm_head", "proj_out", "output_projection", "decoder.output_projection", "predictions.decoder", "predictions.dense", "vocab_projector", "vocab_transform", "pre_classifier", "classifier.dense", "classifier.out_proj", "classifier.1", "head", "head.dense", "head.decoder", "decoder", "decoder.lm_heads.3", "pred_layer.proj", "lm_loss", "logits_proj", "sequence_summary.summary", "classification_head.out_proj", "span_classifier", "qa_classifier.output.dense", "sop_classifier.classifier", "generator_predictions.dense", "discriminator_predictions.dense_prediction", "entity_predictions.decoder", "answer_head.logit_fc.0", "mlm_head.decoder", "ctc_head", "class_predictor", "bbox_predictor.layers.0", "model.decoder.bbox_embed.0.layers.1", "splinter_qass.start_classifier", "v_head.summary", "transformer.output_layer", "objective", "cls_classifier", "distillation_classifier", "decoder.cls.predictions.decoder", "model.layers.61.shared_head.head", "regression_head", "reward_head", "talker.codec_head", "fc", "joint.head"]
+EMBEDDINGS = ["query", "model.query_feat", "transformer.w", "mask_decoder.iou_token", "mask_decoder.mask_tokens", "audio_tower.audio_bos_eos_token", "freq_emb", "layers.0.self_attn.rel_pos_emb", "quantizer.quantizers.0.codebook", "encoder.embed_positions.pe_k", "queries_features", "canine.char_embeddings.HashBucketCodepointEmbedder_0", "detr_decoder.reference_points", "backbone.norm.scale"]
+BODIES = ["bert.encoder.layer.0.attention.self.query", "model.layers.0.self_attn.q_proj", "bert.pooler.dense", "encoder.blocks.0.mlp.proj_out", "funnel.encoder.blocks.0.0.attention.q_head", "h.0.multi_head_attention.Wq", "shared_head.q_proj", "predictor.layer.0.mlp.fc1", "decoder.layers.0.fc1", "encoder.layer.0.output.dense", "model.decoder.layers.3.encoder_attn.out_proj", "transformer.h.1.mlp.c_fc", "language_model.model.layers.0.self_attn.o_proj", "vision_tower.encoder.layers.0.mlp.fc2", "model.layers.0.mlp.gate_up_proj", "encoder.layers.0.output_projection", "model.layers.0.cls_attn.q_proj", "backbone.layers.0.mixer.in_proj", "multi_modal_projector.linear_1"]
+
+
+@pytest.mark.parametrize("module", [*HEADS, *EMBEDDINGS])
+def test_what_stays_by_its_name(module):
+    assert plan_of(module).left == {f"{module}.weight": kind_of(module)}
+    assert kind_of(module) == "output head" if module in HEADS else kind_of(module) != "output head"
+
+
+@pytest.mark.parametrize("module", BODIES)
+def test_what_is_quantized(module):
+    assert not plan_of(module).left
+
+
+def plan_of(*modules, rules=None, config=None, shape=(128, 128)):
+    specs = {f"{module}.weight": spec_of(f"{module}.weight", "BF16", shape) for module in (*modules, BODY)}
+    return make_plan(specs, config or {}, rules or Rules(W4A16))
+
+
+def test_readers_are_told_of_heads_that_no_file_has():
+    patterns = [each.removeprefix("re:") for each in plan_of().ignored({}) if each.startswith("re:")]
+    for head in HEADS:
+        assert any(re.match(pattern, head) for pattern in patterns), head
+    for module in BODIES:
+        assert not any(re.match(pattern, module) for pattern in patterns), module
+
+
+def test_patterns_for_what_stays_are_for_nothing_that_is_quantized():
+    left, quantized = ["model.a.extra", "model.layers.3.mlp.special"], ["model.b.a.extra", "m.layers.3.mlp.other"]
+    found = ignored(left, quantized)
+    assert found[:3] == ["lm_head", *left]
+    assert r"re:.*mlp\.special$" in found
+    assert not any(re.match(each.removeprefix("re:"), name) for each in found for name in quantized if "re:" in each)
+
+
+# Fused matrices
+
+ATTENTION, MLP, EXPERT = "model.layers.0.self_attn", "model.layers.0.mlp", "model.layers.0.mlp.experts"
+GROUPS = [
+    [f"{ATTENTION}.{name}" for name in ("q_proj", "k_proj", "v_proj")],
+    [f"{MLP}.{name}" for name in ("gate_proj", "up_proj")],
+    [f"bert.encoder.layer.0.attention.self.{name}" for name in ("query", "key", "value")],
+    [f"blocks.0.attn.{name}" for name in ("to_q", "to_k", "to_v")],
+    [f"{MLP}.{name}" for name in ("w1", "w3")],
+    [f"{ATTENTION}.{name}" for name in ("q_a_proj", "kv_a_proj_with_mqa")],
+    [f"model.layers.0.linear_attn.{name}" for name in ("in_proj_qkv", "in_proj_z")],
+    [f"model.layers.0.linear_attn.{name}" for name in ("in_proj_b", "in_proj_a")],
+    [f"{EXPERT}.{k}.{name}" for k in (0, 1) for name in ("gate_proj", "up_proj", "down_proj")],
+    [f"model.layers.0.block_sparse_moe.experts.{k}.{name}" for k in (0, 1) for name in ("w1", "w2", "w3")],
+]
+CHANGES = [
+    lambda name: Rules(W4A16, (name,)),
+    lambda name: Rules(W4A16, (), ((name, W8A16),)),
+    lambda name: Rules(W4A16, (), ((name, W4A16.with_options(64, None)),)),
+    lambda name: Rules(W4A16, (), ((name, W4A16.with_options(None, False)),)),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group[0])
+def test_fused_matrices_have_one_scheme(group, change):
+    with pytest.raises(ValueError, match="read as one have unequal schemes") as refusal:
+        plan_of(*group, rules=change(group[0]))
+    assert all(name in str(refusal.value) for name in group)
+    advice = re.search(r"--ignore 're:(\S+)'", str(refusal.value))[1]
+    assert all(re.match(advice, name) for name in group)
+    whole = "re:" + re.escape(group[0].rpartition(".")[0].partition(".experts")[0])
+    assert not plan_of(*group, rules=change(whole)).notes
+
+
+def test_unequal_schemes_by_wish():
+    rules = Rules(W4A16, (GROUPS[0][0],), unequal=True)
+    (note,) = plan_of(*GROUPS[0], rules=rules).notes
+    assert f"{ATTENTION}.q_proj as it is" in note
+    assert f"{ATTENTION}.k_proj W4A16" in note
+    with pytest.raises(ValueError, match="but for experts"):
+        plan_of(*GROUPS[-1], rules=Rules(W4A16, (GROUPS[-1][0],), unequal=True))
+
+
+def test_matrices_with_other_inputs_are_not_fused():
+    """Keys and values of another model have as many columns as that model's states."""
+    specs = {f"{name}.weight": spec_of(f"{name}.weight", "BF16", (128, 128)) for name in [*GROUPS[0][1:], BODY]}
+    specs["q"] = spec_of(f"{GROUPS[0][0]}.weight", "BF16", (128, 256))
+    assert not make_plan({spec.name: spec for spec in specs.values()}, {}, Rules(W4A16, (GROUPS[0][0],))).notes
+
+
+def test_vllm_does_not_find_the_class_before_the_names():
+    """It takes a matrix that it reads as one for Linear, by its class, unless no target is that."""
+    from fastq.io.checkpoints.config import quantized_config
+
+    rules = Rules(W4A16, (), (("re:.*self_attn", W8A16),))
+    specs = {f"{name}.weight": spec_of(f"{name}.weight", "BF16", (128, 128)) for name in [*GROUPS[0], BODY, "lm_head"]}
+    config = quantized_config({}, make_plan(specs, {}, rules), rules, specs)
+    targets = [group["targets"] for group in config["quantization_config"]["config_groups"].values()]
+    assert targets == [sorted(GROUPS[0], key=GROUPS[0].index), [BODY]]
+    rules = Rules(W4A16, (), (("lm_head", W8A16),))
+    config = quantized_config({}, make_plan(specs, {}, rules), rules, specs)
+    targets = [group["targets"] for group in config["quantization_config"]["config_groups"].values()]
+    assert targets == [["lm_head"], ["Linear"]]
+    assert StoredSchemes(config).scheme_of("lm_head").weights == W8A16.weights
+
+
+# By wish
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--scheme-for", "lm_head=W8A16"],
+        ["--include", "lm_head"],
+        ["--include", "re:.*head"],
+        ["--include", "re:.*", "--ignore", "model.embed_tokens", "--ignore", "re:.*gate$"],
+        ["--include", "re:lm", "--scheme-for", "re:lm=W8A16"],
+    ],
+)
+def test_the_head_by_wish(model, tmp_path, options):
+    run("convert", model, tmp_path / "q", "--scheme", "W4A16", "--group-size", "32", *options)
+    stored, x = all_of(tmp_path / "q"), all_of(model)["lm_head.weight"].astype(np.float32)
+    assert "lm_head.weight" not in stored
+    entry = json.loads((tmp_path / "q" / "config.json").read_text())["quantization_config"]
+    assert not any(re.match(each.removeprefix("re:"), "lm_head") for each in entry["ignore"])
+    assert any("lm_head" in group["targets"] for group in entry["config_groups"].values())
+    run("convert", tmp_path / "q", tmp_path / "plain", "--dequantize")
+    y = all_of(tmp_path / "plain")["lm_head.weight"].astype(np.float32)
+    sqnr = 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum())
+    assert sqnr > (35 if any("W8A16" in option for option in options) else 15)
+
+
+TIED = [
+    ("lm_head", {"tie_word_embeddings": True}, True),
+    ("lm_head", {"text_config": {"tie_word_embeddings": True}}, True),
+    ("lm_head", {"tie_word_embeddings": False}, False),
+    ("lm_head", {}, False),
+    ("model.embed_tokens", {}, True),  # the default of many types
+    ("model.embed_tokens", {"tie_word_embeddings": True}, True),
+    ("model.embed_tokens", {"tie_word_embeddings": False}, False),
+    ("embeddings.word_embeddings", {"architectures": ["BertModel"]}, False),
+    ("embeddings.word_embeddings", {"architectures": ["BertModel"], "tie_word_embeddings": True}, False),
+]
+
+
+@pytest.mark.parametrize(("module", "config", "is_tied"), TIED)
+def test_tied_matrices_stay(module, config, is_tied):
+    rules = Rules(W8A16, include=(module,))
+    if is_tied:
+        with pytest.raises(ValueError, match=f"{module} stays as it is: embedding and output head are one matrix"):
+            plan_of(module, rules=rules, config=config)
+    else:
+        assert not plan_of(module, rules=rules, config=config).left
+
+
+def test_experts_of_one_tensor_by_wish():
+    specs = {"q.weight": spec_of("q.weight", "BF16", (128, 128))}
+    specs |= {f"{EXPERT}.{n}": spec_of(f"{EXPERT}.{n}", "BF16", (2, 128, 128)) for n in ("gate_up_proj", "down_proj")}
+    config = {"model_type": "mistral4", "hidden_size": 128}
+    plan = make_plan(specs, config, Rules(W8A8))
+    assert set(plan.left.values()) == {"experts that are read from one tensor"}
+    assert not make_plan(specs, config, Rules(W8A8, include=("re:.*experts",))).left
+
+
+# Groups
+
+RAGGED = [["a.dt_proj"], ["layers.0.dt_proj", "layers.1.dt_proj"], ["layers.0.dt_proj", "layers.1.x.fc"]]
+
+
+@pytest.mark.parametrize("modules", RAGGED)
+def test_all_matrices_that_groups_do_not_fill_are_told(modules):
+    specs = {f"{name}.weight": spec_of(f"{name}.weight", "BF16", (128, 8)) for name in modules}
+    with pytest.raises(ValueError, match="8 columns, not a multiple of the group size 128") as refusal:
+        make_plan(specs, {}, Rules(W4A16))
+    advice = re.search(r"--ignore '?([^', ]+)", str(refusal.value))[1]
+    assert all(re.match(advice.removeprefix("re:"), name) for name in modules)
+    assert ("others" in str(refusal.value)) == (len(modules) > 1)
+
+
+def test_options_for_groups_are_for_all_schemes(model, tmp_path):
+    options = ["--scheme", "W8A8", "--scheme-for", "lm_head=W4A16", "--group-size", "32", "--asymmetric"]
+    run("convert", model, tmp_path / "q", *options)
+    stored = all_of(tmp_path / "q")
+    assert stored["lm_head.weight_scale"].shape == (32, 4)
+    assert "lm_head.weight_zero_point" in stored
+
+
+# What a pattern probably meant
+
+PATTERNS = [
+    (["--ignore", "embed_tokens"], "--ignore 're:.*embed_tokens' is for 1 of them: model.embed_tokens"),
+    (["--ignore", "experts"], "--ignore 're:.*experts' is for 6 of them: model.layers.0.mlp.experts."),
+    (["--ignore", "re:q_proj"], "--ignore 're:.*q_proj' is for 1 of them"),
+    (["--ignore", "*.q_proj"], r"--ignore 're:.*\.q_proj' is for 1 of them"),
+    (["--ignore", "model.layers.*.q_proj"], "--ignore 're:.*model.layers.*.q_proj' is for 1 of them"),
+    (["--ignore", "Q_PROJ"], "--ignore 're:(?i).*Q_PROJ' is for 1 of them"),
+    (["--ignore", "re:Q_"], "--ignore 're:(?i).*Q_' is for 1 of them"),
+    (["--ignore", "q_prj"], "the nearest are model.layers.0.self_attn.q_proj"),
+    (["--ignore", "re:.*no_such_thing_at_all"], "no module has a name that matches re:.*no_such_thing_at_all"),
+    (["--scheme-for", "self_attn=W8A8"], "--scheme-for 're:.*self_attn' is for 3 of them"),
+    (["--scheme-for", "re:.*embed=W8A8"], "is for model.embed_tokens, which stays as it is (embedding), not W8A8"),
+    (["--scheme-for", "re:.*v_proj=W8A8", "--ignore", "re:.*v_proj"], "which stays as it is (ignored), not W8A8"),
+    (["--include", "head"], "--include 're:.*head' is for 1 of them: lm_head"),
+    (["--include", "input_layernorm"], "no matrix has a name that matches input_layernorm"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), PATTERNS)
+def test_patterns_that_are_for_nothing(model, tmp_path, options, message):
+    line = refused("convert", model, tmp_path / "out", "--scheme", "W8A8", *options)
+    assert message in line
+    advised = re.search(r"(--\S+) '(re:\S+)' is for", line)
+    if advised:
+        name, scheme = options[0], options[1].rpartition("=")[2]
+        again = f"{advised[2]}={scheme}" if name == "--scheme-for" else advised[2]
+        result = invoke("convert", model, tmp_path / "out", "--scheme", "W8A8", name, again, "--allow-unequal")
+        assert "has a name that matches" not in result.stderr
+
+
+def test_matrices_of_other_dtypes_are_no_heads_by_wish(tmp_path):
+    (tmp_path / "m").mkdir()
+    arrays = {"lm_head.weight": np.ones((4, 64), ml_dtypes.float8_e4m3fn), "a.weight": np.ones((4, 64), BF16)}
+    save_file(arrays, tmp_path / "m" / "model.safetensors")
+    (tmp_path / "m" / "config.json").write_text("{}")
+    line = refused("convert", tmp_path / "m", tmp_path / "out", "--scheme", "W8A8", "--scheme-for", "lm_head=W8A8")
+    assert "lm_head is for lm_head, which stays as it is (F8_E4M3), not W8A8" in line

@@ -1,0 +1,393 @@
+"""Quantized models of other writers, and of older ones: the values that their readers compute, in plain NumPy."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import source_models as models
+from model_folders import all_of, refused, run
+from numpy import float32 as f32
+from source_models import E8M0, awq, float4, float8, gptq, named
+
+from fastq.io import open_checkpoint, save_checkpoint
+from fastq.io.checkpoints import encoding
+from fastq.io.checkpoints.finding import stored_weights
+from fastq.io.checkpoints.folder import ModelFolder
+
+FP8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+BLOCKS_OF_ITS_OWN = FP8 | {"weight_block_size": None}
+BF16, PLAIN = ml_dtypes.bfloat16, np.arange(6, dtype=f32).reshape(2, 3)
+
+
+def scaled(weight, entry=FP8, ends=("a.weight", "a.weight_scale_inv"), scale_shape=None, **more):
+    """A folder's tensors and entry, and what they stand for: codes and scales of a name each."""
+    codes, scale, values = weight
+    scale = scale if scale_shape is None else scale.reshape(scale_shape)
+    extra = {name.replace("__", "."): array for name, array in more.items()}
+    return {ends[0]: codes, ends[1]: scale, "b.weight": PLAIN, **extra}, entry, {ends[0]: values}
+
+
+def packed(layout, entry, files=None, **more):
+    tensors, values = layout
+    return {**named("a", tensors), "b.weight": PLAIN, **more}, entry, {"a.weight": values}, files
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True}
+ORDER = np.random.default_rng(3).permutation(np.arange(64) // 32)
+EXPERTS = "experts.gate_up_proj", "experts.gate_up_proj_scale_inv"
+
+
+def of_gpt_oss():
+    blocks, scales, values = float4((2, 6, 64))
+    return (
+        {"experts.gate_up_proj_blocks": blocks.reshape(2, 6, 2, 16), "experts.gate_up_proj_scales": scales},
+        {"quant_method": "mxfp4", "modules_to_not_convert": ["model.embed_tokens"]},
+        {"experts.gate_up_proj": values.swapaxes(1, 2)},
+    )
+
+
+def of_modelopt(number=0.37, **entry):
+    """Float4 with scales of 16 in float8, in units of one number."""
+    rng = np.random.default_rng(0)
+    codes, scale = rng.integers(0, 16, (40, 64), np.uint8), rng.uniform(1, 448, (40, 4)).astype(models.E4M3)
+    factor = f32(1) / f32(number) if number else f32(np.inf)  # as it is read
+    values = models.FLOAT4[codes] * np.repeat(scale.astype(f32) / factor, 16, 1)
+    packed = codes[:, ::2] | codes[:, 1::2] << 4
+    tensors = {"a.weight": packed, "a.weight_scale": scale, "a.weight_scale_2": np.array(number, f32)}
+    entry = {"quant_method": "modelopt", "quant_algo": "NVFP4", **entry}
+    return tensors | {"b.weight": PLAIN, "a.input_scale": np.ones((), f32)}, entry, {"a.weight": values}
+
+
+def of_float4(kind):
+    codes, scales, values = float4((40, 64))
+    return scaled((codes.view(kind), scales.view(E8M0), values), ends=("a.weight", "a.scale"))
+
+
+SOURCES = {
+    "float8": lambda: scaled(float8((256, 384), (128, 128))),
+    "float8, ragged": lambda: scaled(float8((200, 150), (128, 128))),
+    "float8, less than a block": lambda: scaled(float8((3, 5), (128, 128))),
+    "float8, scales of bfloat16": lambda: scaled(float8((200, 150), (128, 128), BF16)),
+    "float8, powers of two": lambda: scaled(float8((200, 150), (128, 128), E8M0), FP8 | {"scale_fmt": "ue8m0"}),
+    "float8, powers of two in bytes": lambda: scaled(float8((200, 150), (128, 128), np.uint8)),
+    "float8, bytes for 32": lambda: scaled(float8((40, 64), (1, 32), np.uint8), FP8 | {"weight_block_size": [1, 32]}),
+    "float8, powers for 32": lambda: scaled(float8((40, 64), (1, 32), E8M0)),
+    "float8, rows of 16": lambda: scaled(float8((40, 64), (1, 16))),
+    "float8, other blocks": lambda: scaled(float8((200, 150), (100, 60)), FP8 | {"weight_block_size": [100, 60]}),
+    "float8, blocks by their number": lambda: scaled(float8((192, 64), (64, 32)), BLOCKS_OF_ITS_OWN),
+    "float8, blocks of columns": lambda: scaled(float8((192, 64), (192, 32)), BLOCKS_OF_ITS_OWN),
+    "float8, one scale": lambda: scaled(float8((200, 150), (200, 150)), BLOCKS_OF_ITS_OWN, scale_shape=()),
+    "float8, one scale in an array": lambda: scaled(float8((20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, scale_shape=1),
+    "float8, one scale whatever is said": lambda: scaled(float8((300, 15), (300, 15)), scale_shape=()),
+    "float8, one row": lambda: scaled(float8((1, 15), (1, 15)), BLOCKS_OF_ITS_OWN),
+    "float8, a static scale": lambda: scaled(
+        float8((20, 15), (128, 128)), a__activation_scale=np.ones(1, f32), a__input_scale=np.ones(1, f32)
+    ),
+    "DeepSeek V4": lambda: scaled(float8((200, 150), (128, 128), E8M0), ends=("a.weight", "a.scale")),
+    "Mistral": lambda: scaled(
+        float8((20, 15), (20, 15)), ends=("a.weight", "a.qscale_weight"), scale_shape=(), a__qscale_act=np.ones((), f32)
+    ),
+    "fbgemm": lambda: scaled(
+        float8((20, 15), (1, 15)),
+        {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0},
+        ("a.weight", "a.weight_scale"),
+        a__input_scale_ub=np.ones(1, f32),
+    ),
+    "fbgemm, one axis": lambda: scaled(
+        float8((20, 15), (1, 15)), {"quant_method": "fbgemm_fp8"}, ("a.weight", "a.weight_scale"), scale_shape=20
+    ),
+    "experts": lambda: scaled(float8((3, 256, 128), (128, 128)), ends=EXPERTS),
+    "one expert": lambda: scaled(float8((1, 256, 100), (128, 128)), ends=EXPERTS),
+    "experts, ragged columns": lambda: scaled(float8((3, 256, 100), (128, 128)), ends=EXPERTS),
+    "experts, one scale each": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS, 3),
+    "experts, one scale each, three axes": lambda: scaled(float8((3, 20, 15), (20, 15)), BLOCKS_OF_ITS_OWN, EXPERTS),
+    "experts, rows": lambda: scaled(float8((3, 20, 15), (1, 15)), BLOCKS_OF_ITS_OWN, EXPERTS),
+    "experts, columns, as Llama 4 has them": lambda: scaled(
+        float8((3, 20, 15), (20, 1)), {"quant_method": "fbgemm_fp8"}, ("experts.down_proj", "experts.down_proj_scale")
+    ),
+    "experts, a static scale": lambda: scaled(
+        float8((3, 20, 15), (20, 15)), ends=EXPERTS, experts__gate_up_proj_activation_scale=np.ones(3, f32)
+    ),
+    "float4 in int8": lambda: of_float4(np.int8),
+    "float4 in uint8": lambda: of_float4(np.uint8),
+    "float4 of gpt-oss": of_gpt_oss,
+    "modelopt, float4": of_modelopt,
+    "modelopt, float4 that calibration never met": lambda: of_modelopt(0.0),
+    "modelopt, float8": lambda: scaled(
+        float8((20, 15), (20, 15)),
+        {"quant_method": "modelopt", "quant_algo": "FP8"},
+        ("a.weight", "a.weight_scale"),
+        scale_shape=(),
+        a__input_scale=np.ones((), f32),
+        a__k_scale=np.ones((), f32),
+    ),
+    "modelopt, a file": lambda: (
+        of_modelopt()[0],
+        None,
+        of_modelopt()[2],
+        {"hf_quant_config.json": {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}},
+    ),
+    "MXFP8": lambda: scaled(float8((40, 64), (1, 32), np.uint8), {"quant_method": "mxfp8"}),
+    "AWQ": lambda: packed(awq(), AWQ),
+    "AWQ, many rows": lambda: packed(awq(rows=264), AWQ),
+    "AWQ, one group": lambda: packed(awq(group=64), AWQ | {"group_size": -1}),
+    "AWQ, a shorter last group": lambda: packed(awq(columns=80), AWQ),
+    "AWQ, without a version": lambda: packed(awq(), {"quant_method": "awq"}),
+    "AWQ, GEMM": lambda: packed(awq(), AWQ | {"version": "GEMM"}),
+    "AWQ, a format": lambda: packed(awq(), {"quant_method": "awq", "bits": 4, "group_size": 32, "format": "gemm"}),
+    "AWQ, an older file": lambda: packed(
+        awq(), None, {"quant_config.json": {"zero_point": True, "q_group_size": 32, "w_bit": 4, "version": "GEMM"}}
+    ),
+    "GPTQ": lambda: packed(gptq(), GPTQ),
+    "GPTQ, many rows": lambda: packed(gptq(rows=288), GPTQ),
+    "GPTQ, version 2": lambda: packed(gptq(less=0), GPTQ | {"checkpoint_format": "gptq_v2"}),
+    "GPTQ, a format of version 2": lambda: packed(gptq(less=0), GPTQ | {"format": "gptq_v2"}),
+    "GPTQ, symmetric": lambda: packed(gptq(symmetric=True), GPTQ),
+    "GPTQ, one group": lambda: packed(gptq(group=64), GPTQ | {"group_size": -1}),
+    "GPTQ, a shorter last group": lambda: packed(gptq(columns=80), GPTQ),
+    "GPTQ, without g_idx": lambda: packed(gptq(with_order=False), GPTQ),
+    "GPTQ, order of activations": lambda: packed(gptq(groups=ORDER), GPTQ | {"desc_act": True}),
+    "GPTQ, order of activations, many rows": lambda: packed(gptq(rows=160, groups=ORDER), GPTQ | {"desc_act": True}),
+    "GPTQ, 2 bits": lambda: packed(gptq(bits=2), GPTQ | {"bits": 2}),
+    "GPTQ, 3 bits": lambda: packed(gptq(bits=3, rows=160), GPTQ | {"bits": 3}),
+    "GPTQ, 8 bits": lambda: packed(gptq(bits=8), GPTQ | {"bits": 8}),
+    "GPTQ, 8 bits for this module": lambda: packed(gptq(bits=8), GPTQ | {"dynamic": {"+:a": {"bits": 8}}}),
+    "GPTQ, another group for this module": lambda: packed(
+        gptq(group=16), GPTQ | {"dynamic": {"+:a": {"group_size": 16}}}
+    ),
+    "GPTQ, an older file": lambda: packed(gptq(), None, {"quantize_config.json": {"bits": 4, "group_size": 32}}),
+}
+
+
+def values_of(folder):
+    return {weight.name: weight.all_values() for weight in stored_weights(ModelFolder(folder)).values()}
+
+
+@pytest.mark.parametrize("case", SOURCES)
+def test_values_are_those_that_readers_compute(tmp_path, monkeypatch, case):
+    tensors, entry, expected, *files = SOURCES[case]()
+    folder = models.write(tmp_path / "model", tensors, entry, *files)
+    monkeypatch.setattr(encoding, "CHUNK", 1)  # many chunks
+    found = values_of(folder)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+ALL_OF_IT = (
+    "float8, ragged",
+    "float8, a static scale",
+    "experts",
+    "experts, a static scale",
+    "float4 of gpt-oss",
+    "AWQ",
+)
+ALL_OF_IT += (
+    "modelopt, a file",
+    "modelopt, float8",
+    "GPTQ, order of activations",
+    "GPTQ, an older file",
+    "Mistral",
+    "fbgemm",
+)
+
+
+@pytest.mark.parametrize("case", ALL_OF_IT)
+def test_dequantize_leaves_a_plain_model(tmp_path, case):
+    """Nothing of how it was stored is left, and what --scheme says to do first is enough."""
+    tensors, entry, expected, *files = SOURCES[case]()
+    folder = models.write(tmp_path / "model", tensors, entry, *files)
+    line = refused("convert", folder, tmp_path / "out", "--scheme", "W8A8")
+    assert line.endswith("has a quantization_config: fastq convert --dequantize turns it back first")
+    run("convert", folder, tmp_path / "plain", "--dequantize")
+    plain = all_of(tmp_path / "plain")
+    assert plain.keys() == expected.keys() | ({"b.weight"} & tensors.keys())
+    for name, values in expected.items():
+        np.testing.assert_array_equal(plain[name], values)
+    assert json.loads((tmp_path / "plain" / "config.json").read_text()) == {"model_type": "llama", "dtype": "float32"}
+    assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    "case", ["float8, ragged", "float8, powers of two", "AWQ", "GPTQ", "GPTQ, symmetric", "fbgemm"]
+)
+def test_what_was_opened_is_saved_as_compressed_tensors(tmp_path, case):
+    tensors, entry, expected, *_ = SOURCES[case]()
+    opened = open_checkpoint(models.write(tmp_path / "model", tensors, entry))
+    save_checkpoint(tmp_path / "saved", opened, opened.config)
+    entry = json.loads((tmp_path / "saved" / "config.json").read_text())["quantization_config"]
+    assert entry["quant_method"] == "compressed-tensors"
+    found = values_of(tmp_path / "saved")
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+    (group,) = entry["config_groups"].values()
+    assert group["weights"]["symmetric"] == (case not in ("AWQ", "GPTQ"))
+
+
+def test_experts_are_opened_in_three_dimensions(tmp_path):
+    for case, shape in [("float4 of gpt-oss", (2, 6, 64)), ("experts", (3, 2, 128, 1, 128))]:
+        tensors, entry, expected, *_ = SOURCES[case]()
+        opened = open_checkpoint(models.write(tmp_path / case, tensors, entry))
+        (name,) = expected
+        assert opened[name].shape == shape
+        values = expected[name].swapaxes(1, 2) if "gpt" in case else expected[name]
+        np.testing.assert_array_equal(opened[name].dequantize().reshape(values.shape), values)
+        with pytest.raises(ValueError, match="which compressed-tensors has no format for"):
+            save_checkpoint(tmp_path / "saved", opened)
+
+
+def test_columns_in_the_order_of_activations_are_not_opened(tmp_path):
+    tensors, entry, *_ = SOURCES["GPTQ, order of activations"]()
+    opened = open_checkpoint(models.write(tmp_path / "model", tensors, entry))
+    with pytest.raises(
+        ValueError, match=r"^a in model\.safetensors: its columns are in the order of activations; fastq"
+    ):
+        opened["a"]
+
+
+# Scales of zero, and those that no matrix has
+
+
+def scale_of(tensors):
+    return next(
+        name
+        for name in tensors
+        if name.endswith(("scale_inv", "weight_scale", ".scale", "scales", "qscale_weight", "proj_scale"))
+    )
+
+
+HAVE_ZEROS = [
+    case
+    for case in SOURCES
+    if not any(word in case for word in ("power", "bytes", "float4 in", "gpt-oss", "V4", "MXFP8"))
+]
+
+
+@pytest.mark.parametrize("case", HAVE_ZEROS)
+def test_scales_of_zero(tmp_path, case):
+    """Of all groups of a row, or of all: zeros, as a code times 0 is."""
+    tensors, entry, _, *files = SOURCES[case]()
+    tensors[scale_of(tensors)] = np.zeros_like(tensors[scale_of(tensors)])
+    for values in values_of(models.write(tmp_path / "model", tensors, entry, *files)).values():
+        assert not values.any()
+
+
+@pytest.mark.parametrize("number", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize("case", ["float8, ragged", "float8, scales of bfloat16", "experts", "AWQ", "GPTQ"])
+def test_other_scales_are_refused_by_name(tmp_path, case, number):
+    tensors, entry, expected, *_ = SOURCES[case]()
+    name = scale_of(tensors)
+    tensors[name] = tensors[name].copy()
+    tensors[name].reshape(-1)[-1] = number
+    folder, (weight,) = models.write(tmp_path / "model", tensors, entry), expected
+    line = refused("convert", folder, tmp_path / "out", "--dequantize")
+    assert f"{weight.removesuffix('.weight')} in model.safetensors: " in line
+    assert "scale" in line
+
+
+# What is not read, or is not what is said
+
+
+def without(tensors, end):
+    return {name: array for name, array in tensors.items() if not name.endswith(end)}
+
+
+def changed(case, change, **entry):
+    tensors, found, *_ = SOURCES[case]()
+    return change(tensors), found | entry
+
+
+F8 = np.zeros((4, 4), models.E4M3)
+REFUSED = {
+    "a.weight in model.safetensors is F8_E4M3 and has no scale": lambda: (
+        {"a.weight": F8},
+        FP8,
+    ),
+    "it is F8_E5M2 of shape (4, 4), not float8_e4m3fn": lambda: (
+        {"a.weight": F8.view(ml_dtypes.float8_e5m2), "a.weight_scale_inv": np.ones((1, 1), f32)},
+        FP8,
+    ),
+    "not float8_e4m3fn of 2 or 3 dimensions": lambda: ({"a.weight": F8[0], "a.weight_scale_inv": np.ones(1, f32)}, FP8),
+    "a.weight_scale_inv in model.safetensors is part of no weight that is known here": lambda: changed(
+        "float8", lambda t: t | {"a.weight": t["a.weight"].astype(BF16)}
+    ),
+    "it has scales of shape (3, 2), which cut 200 x 150 into no blocks": lambda: changed(
+        "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((3, 2), f32)}
+    ),
+    "it has scales of shape (1, 2, 2), which cut": lambda: changed(
+        "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((1, 2, 2), f32)}
+    ),
+    "'a.weight_scale_inv' should be F32 of shape (2, 2), not I32 of shape (2, 2)": lambda: changed(
+        "float8, ragged", lambda t: t | {"a.weight_scale_inv": np.ones((2, 2), np.int32)}
+    ),
+    "of modelopt's 'W4A8_AWQ'; only 'FP8' and 'NVFP4' are read": lambda: of_modelopt(quant_algo="W4A8_AWQ")[:2],
+    "a.pre_quant_scale in model.safetensors is part of no weight": lambda: changed(
+        "modelopt, float4", lambda t: t | {"a.pre_quant_scale": np.ones(64, f32)}
+    ),
+    "it is I8 with scales of 1 x 16: float4 has those of 1 x 32": lambda: (
+        {"a.weight": np.zeros((4, 32), np.int8), "a.scale": np.zeros((4, 4), E8M0)},
+        FP8,
+    ),
+    "nothing in it is quantized, whatever its quantization_config says: no tensor is named _scale_inv": lambda: (
+        {"a.weight": PLAIN},
+        FP8,
+    ),
+    "its blocks are U8 of shape (2, 6, 2, 16), with no scales": lambda: changed(
+        "float4 of gpt-oss", lambda t: without(t, "_scales")
+    ),
+    "with scales of shape (2, 6)": lambda: changed(
+        "float4 of gpt-oss", lambda t: t | {"experts.gate_up_proj_scales": np.zeros((2, 6), np.uint8)}
+    ),
+    "a.qzeros must be a matrix; it is missing": lambda: changed("AWQ", lambda t: without(t, "qzeros")),
+    "a.scales must be a matrix; it is of shape (80,)": lambda: changed(
+        "AWQ", lambda t: t | {"a.scales": t["a.scales"].reshape(-1)}
+    ),
+    "are for 8 bits, which awq does not have": lambda: changed("GPTQ, 8 bits", lambda t: t, quant_method="awq", bits=4),
+    "a in model.safetensors: qzeros has shape (2, 5), but the other tensors need shape (1, 5)": lambda: changed(
+        "AWQ", lambda t: t | {"a.scales": t["a.scales"][:1]}
+    ),
+    "act.scales in model.safetensors is part of no weight": lambda: changed(  # what AutoAWQ divides activations by
+        "AWQ", lambda t: t | {"act.scales": np.ones(4, f32)}
+    ),
+    "a.qzeros in model.safetensors is part of no weight": lambda: changed("GPTQ", lambda t: without(t, "qweight")),
+    "experts.gate_up_proj_scales in model.safetensors is part of no weight": lambda: changed(
+        "float4 of gpt-oss", lambda t: without(t, "_blocks")
+    ),
+    "of AWQ's 'gemv' with 4 bits; only 'gemm' with 4 is read": lambda: changed("AWQ", dict, version="gemv"),
+    "of AWQ's 'gemm' with 8 bits": lambda: changed("AWQ", dict, bits=8),
+    "of GPTQ's 'marlin'; only 'gptq' and 'gptq_v2' are read": lambda: changed("GPTQ", dict, checkpoint_format="marlin"),
+    "of GPTQ's 'marlin'; only": lambda: changed("GPTQ", dict, is_marlin_format=True),
+    "it has groups of columns of shape (3,), not integers of shape (64,)": lambda: changed(
+        "GPTQ", lambda t: t | {"a.g_idx": np.zeros(3, np.int32)}
+    ),
+    "g_idx must name every block as often as it has inputs": lambda: changed(
+        "GPTQ", lambda t: t | {"a.g_idx": np.array([1] + [0] * 63, np.int32)}
+    ),
+    "zero points of which all bits are set": lambda: changed(
+        "GPTQ", lambda t: t | {"a.qzeros": np.full_like(t["a.qzeros"], -1)}
+    ),
+}
+LATE = ("has shape (2, 5), but", "g_idx must", "all bits")  # seen where values are read
+METHODS = "aqlm bitnet bitsandbytes eetq fp_quant gguf higgs hqq nvfp4 quanto quark spqr torchao vptq"
+REFUSED |= {
+    f"is of '{name}'; known are compressed-tensors, ": lambda name=name: ({"a.weight": PLAIN}, {"quant_method": name})
+    for name in METHODS.split()
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_read_is_named(tmp_path, message):
+    """Of --scheme and of --dequantize alike: no advice that leads nowhere."""
+    folder = models.write(tmp_path / "model", *REFUSED[message]())
+    for options in [["--dequantize"], ["--scheme", "W8A8"]][: 1 if any(text in message for text in LATE) else 2]:
+        line = refused("convert", folder, tmp_path / "out", *options)
+        assert message in line, line
+        assert "turns it back first" not in line
+
+
+def test_an_entry_of_nothing_is_none(tmp_path):
+    for name, config in [("null", {"quantization_config": None}), ("empty", {"compression_config": {}})]:
+        folder = models.write(tmp_path / name, {"a.weight": np.ones((4, 64), f32)}, config=config)
+        run("convert", folder, tmp_path / f"{name} out", "--scheme", "W8A8")

@@ -1,0 +1,289 @@
+"""What any command or `save` writes, every reader reads: `fastq.load`, and each command or it says which one does."""
+
+import json
+import os
+import shutil
+import zipfile
+
+import gguf
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from quantized_arrays import ARRAYS
+from safetensors.numpy import load_file, save_file
+
+import fastq
+from fastq import reference
+from fastq.cli.app import cli
+from fastq.formats.compressed_tensors import PRESETS
+
+RNG = np.random.default_rng(8)
+W, BIAS = RNG.standard_normal((64, 256)).astype(np.float32), RNG.standard_normal(64).astype(np.float32)
+MODEL = {"a.q_proj.weight": W, "a.q_proj.bias": BIAS, "a.norm.weight": BIAS}
+
+
+def run(*arguments, exit_code=0):
+    result = CliRunner().invoke(cli, [str(a) for a in arguments])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def write_model(folder, tensors, dtype):
+    """Write a model directory of one file."""
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "dtype": dtype}))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One of each kind of file, by the name of what wrote it."""
+    folder = tmp_path_factory.mktemp("written")
+    write_model(folder / "model", MODEL, "float32")
+    np.save(folder / "plain.npy", W)
+    np.savez_compressed(folder / "plain.npz", **MODEL)
+    save_file(MODEL, folder / "plain.safetensors")
+    ARRAYS["packed"].save(folder / "save.safetensors")
+    run("quantize", folder / "plain.safetensors", folder / "quantize.safetensors")
+    run("convert", folder / "model", folder / "convert", "--scheme", "W8A16")
+    writer = gguf.GGUFWriter(folder / "plain.gguf", "llama")
+    writer.add_uint32("llama.block_count", 1)
+    for name, array in {"blk.0.attn_q.weight": W, "blk.0.attn_norm.weight": BIAS}.items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    run("gguf", folder / "plain.gguf", folder / "gguf.gguf", "--type", "Q8_0")
+    return folder
+
+
+@pytest.fixture
+def here(folder, tmp_path, monkeypatch):
+    shutil.copytree(folder, tmp_path / "files")
+    monkeypatch.chdir(tmp_path / "files")
+    return tmp_path / "files"
+
+
+# the weight in each kind of file, and what refuses to read it with the command that does; all else reads it
+WEIGHTS = {
+    "plain.npy": "plain",
+    "plain.npz": "a.q_proj.weight",
+    "plain.safetensors": "a.q_proj.weight",
+    "plain.gguf": "blk.0.attn_q.weight",
+    "quantize.safetensors": "a.q_proj.weight",
+    "save.safetensors": "save",
+    "model": "a.q_proj.weight",
+    "convert": "a.q_proj.weight",
+    "convert/model.safetensors": "a.q_proj.weight",
+    "gguf.gguf": "blk.0.attn_q.weight",
+}
+QUANTIZED = {"quantize.safetensors", "save.safetensors", "convert", "convert/model.safetensors", "gguf.gguf"}
+REFUSED = {
+    ("quantize", "plain.gguf"): "fastq gguf plain.gguf OUT.gguf --type Q4_K_M quantizes it",
+    ("quantize", "gguf.gguf"): "fastq gguf gguf.gguf OUT.gguf --type Q4_K_M quantizes it",
+    ("quantize", "model"): "fastq convert model OUT --scheme W8A16 quantizes a model directory",
+    ("quantize", "convert"): "fastq convert convert OUT --scheme W8A16 quantizes a model directory",
+    ("quantize", "quantize.safetensors"): "it is quantized already; fastq dequantize turns it back",
+    ("quantize", "save.safetensors"): "it is quantized already; fastq dequantize turns it back",
+    ("quantize", "convert/model.safetensors"): "fastq convert convert OUT --dequantize turns the model back",
+    ("dequantize", "plain.npy"): "fastq quantize writes .safetensors",
+    ("dequantize", "plain.npz"): "fastq quantize writes .safetensors",
+    ("dequantize", "plain.safetensors"): "holds nothing that fastq quantized",
+    ("dequantize", "plain.gguf"): "fastq gguf plain.gguf OUT.gguf --dequantize turns it back",
+    ("dequantize", "gguf.gguf"): "fastq gguf gguf.gguf OUT.gguf --dequantize turns it back",
+    ("dequantize", "model"): "fastq convert model OUT --dequantize turns a model directory back",
+    ("dequantize", "convert"): "fastq convert convert OUT --dequantize turns a model directory back",
+    ("dequantize", "convert/model.safetensors"): "fastq convert convert OUT --dequantize turns the model back",
+    **{("suggest", name): "quantized already" for name in QUANTIZED - {"convert", "convert/model.safetensors"}},
+    **{("suggest", name): "quantized already" for name in ("convert", "convert/model.safetensors")},
+}
+COMMANDS = {
+    "inspect": lambda path: ("inspect", path),
+    "compare": lambda path: ("compare", path, path),
+    "suggest": lambda path: ("suggest", path),
+    "quantize": lambda path: ("quantize", path, "out.safetensors"),
+    "dequantize": lambda path: ("dequantize", path, "out.safetensors"),
+}
+
+
+@pytest.mark.parametrize("path", WEIGHTS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_reads_every_file_or_says_which_does(here, command, path):
+    result = CliRunner().invoke(cli, COMMANDS[command](path))
+    refusal = REFUSED.get((command, path))
+    assert result.exit_code in ((0,) if refusal is None else (1, 2)), result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    if refusal is None:
+        assert WEIGHTS[path] in result.stdout or command == "dequantize"
+    else:
+        assert refusal in " ".join(result.stderr.split())
+        assert not os.path.exists("out.safetensors")
+
+
+@pytest.mark.parametrize("path", WEIGHTS)
+def test_load_opens_every_file(here, path):
+    loaded = fastq.load(path)
+    if path == "save.safetensors":
+        assert loaded.codes.tobytes() == ARRAYS["packed"].codes.tobytes()
+        loaded = {"save": loaded}
+    weight = loaded[WEIGHTS[path]]
+    assert isinstance(weight, fastq.QuantizedArray if path in QUANTIZED else np.ndarray)
+    if path not in QUANTIZED:
+        assert weight.tobytes() == W.tobytes()
+    elif path != "save.safetensors":
+        assert reference.compare(W, weight).sqnr_db > 40
+        assert f", 1 quantized, {sum_of(path):,} bytes)" in repr(loaded)
+
+
+def sum_of(path):
+    """Bytes of the tensors of a file, by its headers."""
+    if path.endswith(".gguf"):
+        return sum(int(tensor.n_bytes) for tensor in gguf.GGUFReader(path).tensors)
+    tensors = load_file(path if path.endswith(".safetensors") else f"{path}/model.safetensors")
+    return sum(array.nbytes for array in tensors.values())
+
+
+@pytest.mark.parametrize("before", ["plain.npz", "plain.safetensors", "model"])
+@pytest.mark.parametrize("after", ["quantize.safetensors", "convert", "convert/model.safetensors"])
+def test_a_quantized_matrix_is_one_line_under_its_own_name(here, before, after):
+    result = run("compare", before, after, "--json")
+    lines = {line["name"]: line for line in json.loads(result.stdout)}
+    assert lines.keys() == MODEL.keys()
+    line, values = lines["a.q_proj.weight"], fastq.load(after)["a.q_proj.weight"].dequantize()
+    assert line["sqnr_db"] == pytest.approx(10 * np.log10((W**2.0).sum() / ((W - values) ** 2.0).sum()), abs=1e-4)
+    assert (line["bytes_a"], line["bytes_b"]) == (W.nbytes, sum_of(after) - 2 * BIAS.nbytes)
+    assert result.stderr == ""
+    shown = run("compare", before, after).stdout.splitlines()[-1]
+    total = sum(array.nbytes for array in MODEL.values())
+    assert shown.startswith(
+        f"3 tensors, 1 quantized: {total:,} -> {sum_of(after):,} bytes, {total / sum_of(after):.2f} x"
+    )
+    assert shown.endswith(f"worst {line['sqnr_db']:.2f} dB: a.q_proj.weight")
+
+
+@pytest.mark.slow("compiles kernels of each scheme", quick=lambda scheme: scheme in ("W4A16", "W8A16", "FP8_BLOCK"))
+@pytest.mark.parametrize("scheme", PRESETS)
+def test_what_convert_wrote_has_the_values_that_dequantize_gives(here, scheme):
+    write_model(here / "bf16", {name: array.astype(ml_dtypes.bfloat16) for name, array in MODEL.items()}, "bfloat16")
+    run("convert", "bf16", "out", "--scheme", scheme)
+    run("convert", "out", "back", "--dequantize", "--dtype", "float32")
+    values, q = load_file("back/model.safetensors")["a.q_proj.weight"], fastq.load("out")["a.q_proj.weight"]
+    whole = q.dequantize() if q.ndim == 2 else q.dequantize().reshape(-1, q.shape[2] * q.shape[3])
+    assert np.asarray(whole)[: len(W), : W.shape[1]].tobytes() == values.tobytes()
+    (line,) = (each for each in json.loads(run("compare", "bf16", "out", "--json").stdout) if each["a"] != each["b"])
+    expected = reference.compare(W.astype(ml_dtypes.bfloat16), values)
+    assert (line["max_abs_error"], line["sqnr_db"]) == (expected.max_abs_error, pytest.approx(expected.sqnr_db))
+
+
+def test_names_are_there_before_anything_is_read(here, monkeypatch):
+    opened = [fastq.load(path) for path in ("quantize.safetensors", "convert", "gguf.gguf")]
+
+    def refuse(*arguments, **options):
+        raise AssertionError
+
+    monkeypatch.setattr(np, "memmap", refuse)
+    for tensors in opened:
+        assert sum("q" in name for name in tensors) == len(tensors) - sum("norm" in name for name in tensors)
+    with pytest.raises(AssertionError):
+        opened[0]["a.q_proj.weight"]
+
+
+def test_a_damaged_tensor_is_named_when_it_is_read(here):
+    content = bytearray((here / "quantize.safetensors").read_bytes())
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    start = 8 + int.from_bytes(content[:8], "little") + header["a.q_proj.weight_scale"]["data_offsets"][0]
+    content[start : start + 4] = np.float32(-1).tobytes()
+    (here / "quantize.safetensors").write_bytes(content)
+    tensors = fastq.load("quantize.safetensors")
+    assert tensors["a.norm.weight"].tobytes() == BIAS.tobytes()
+    with pytest.raises(
+        ValueError, match=r"tensor 'a\.q_proj\.weight' of quantize\.safetensors can't be read: its scale"
+    ):
+        tensors["a.q_proj.weight"]
+    with pytest.raises(KeyError):
+        tensors["nothing"]
+
+
+@pytest.mark.parametrize("at", [0.3, 0.6, 0.9])
+def test_a_damaged_member_of_an_archive_is_named(here, at):
+    content = bytearray((here / "plain.npz").read_bytes())
+    content[int(W.nbytes * 0.9 * at)] ^= 255
+    (here / "plain.npz").write_bytes(content)
+    tensors = fastq.load("plain.npz")
+    assert tensors["a.norm.weight"].tobytes() == BIAS.tobytes()
+    with pytest.raises(ValueError, match=r"tensor 'a\.q_proj\.weight' of plain\.npz can't be read"):
+        tensors["a.q_proj.weight"]
+    result = CliRunner().invoke(cli, ["inspect", "plain.npz"])
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+
+
+def test_archives_of_any_order_and_dtype(here):
+    arrays = {"f": np.asfortranarray(W), "big": W.astype(">f8"), "none": W[:0], "one": np.float16(3), "flag": W > 0}
+    np.savez("x.npz", **arrays)
+    tensors = fastq.load("x.npz")
+    for name in arrays.keys() - {"flag"}:
+        assert np.array_equal(tensors[name], arrays[name])
+        assert tensors[name].dtype == arrays[name].dtype
+    with pytest.raises(ValueError, match=r"tensor 'flag' of x\.npz is bool, which fastq does not read"):
+        tensors["flag"]
+    np.savez("o.npz", o=np.array([None]))
+    with pytest.raises(ValueError, match=r"path can't be read: 'o\.npz': .*Python objects"):
+        fastq.load("o.npz")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_archives_that_are_none(here):
+    for name, members in (("twice", ["a.npy", "a.npy"]), ("text", ["a.txt"])):
+        with zipfile.ZipFile(f"{name}.npz", "w") as archive:
+            for member in members:
+                with archive.open(member, "w") as file:
+                    np.save(file, BIAS)
+    (here / "junk.npz").write_bytes(b"junk")
+    for name, told in (
+        ("twice", "'a.npy' is there twice"),
+        ("text", "'a.txt' is no array"),
+        ("junk", "not a zip file"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            fastq.load(f"{name}.npz")
+
+
+def test_a_folder_of_arrays_is_read_too(here):
+    os.mkdir("arrays")
+    for name in ("int8", "mxfp4"):
+        ARRAYS[name].save(f"arrays/{name}.safetensors")
+    np.save("arrays/w.npy", W)
+    tensors = fastq.load("arrays")
+    assert set(tensors) == {"int8", "mxfp4", "w"}
+    for name in ("int8", "mxfp4"):
+        assert np.array_equal(tensors[name].dequantize(), reference.dequantize(ARRAYS[name]))
+    os.mkdir("nothing")
+    with pytest.raises(ValueError, match=r"path can't be read: 'nothing': there is no"):
+        fastq.load("nothing")
+
+
+def test_a_model_whose_config_makes_no_sense_is_shown_as_it_is_stored(here):
+    config = json.loads((here / "convert" / "config.json").read_text())
+    config["quantization_config"]["quant_method"] = "unheard-of"
+    (here / "convert" / "config.json").write_text(json.dumps(config))
+    for path in ("convert", "convert/model.safetensors"):
+        result = run("inspect", path, exit_code=4)
+        assert "a.q_proj.weight_packed" in result.stdout
+        assert "shown as they are stored" in result.stderr
+        assert "unheard-of" in run("compare", "model", path, exit_code=1).stderr
+
+
+def test_a_model_in_shards_is_read_by_each_and_by_all(here):
+    run("convert", "model", "two", "--scheme", "W8A16")
+    stored = load_file("two/model.safetensors")
+    first = {name: array for name, array in stored.items() if "scale" in name}
+    save_file(first, "two/a.safetensors")
+    save_file({name: array for name, array in stored.items() if name not in first}, "two/b.safetensors")
+    os.remove("two/model.safetensors")
+    files = {name: "a.safetensors" if name in first else "b.safetensors" for name in stored}
+    (here / "two" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    assert set(fastq.load("two")) == set(fastq.load("two/b.safetensors")) == set(MODEL)
+    assert set(fastq.load("two/a.safetensors")) == set()
+    assert np.array_equal(fastq.load("two")["a.q_proj.weight"].codes, fastq.load("convert")["a.q_proj.weight"].codes)

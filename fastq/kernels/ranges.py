@@ -53,7 +53,7 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
     infinity = v.constant(float("inf"), scale)
     if not ranged.widened:  # such a range may have two infinite ends, and their difference is NaN
         scale = v.select(is_infinite(lo) | is_infinite(hi), infinity, scale)
-    scale, usable = _usable(spec, scale, lo, compute)
+    scale, usable = _usable(spec, scale, lo, hi - lo, divisor, compute)
     zero_point = zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
     if spec.rule.zero == "offset":  # that of the widest ranges of float64 may be infinite where the scale is not
         scale = v.select(is_infinite(zero_point), infinity, scale)
@@ -65,31 +65,49 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
     """Compute scale and zero point of ``-m..m``, m the largest magnitude; its ends get codes `lowest` and `highest`."""
     ranged, zero, two = spec.rule.range, v.constant(0, lo), v.constant(2, lo)
     middle = v.rint((lowest + highest) / two)
+    size = v.maximum(v.maximum(-lo, hi), zero)
+    steps = (highest - lowest + v.constant(ranged.divisor, lowest)) / two
     if ranged.signed:
         least, most = v.minimum(lo, zero), v.maximum(hi, zero)
         scale = v.select(most > -least, most, least) / (lowest - middle)
     else:
-        more = v.constant(ranged.divisor, lowest)
-        scale = v.maximum(v.maximum(-lo, hi), zero) / ((highest - lowest + more) / two)
-    scale, usable = _usable(spec, scale, lo, compute)
+        scale = size / steps
+    scale, usable = _usable(spec, scale, lo, size, steps, compute)
     zero_point = v.full_like(middle, lo)
     return scale, v.select(usable, zero_point, zero) if ranged.zero_when_degenerate == "zero" else zero_point
 
 
 @traced
-def _usable(spec, scale, lo, compute):
-    """Round a scale where the rule says so and replace degenerate ones; return it and whether it was usable."""
+def _reaching(spec, scale, size, steps, compute):
+    """Round a scale that has few digits up, where `size` is more than half a step beyond so many steps."""
+    ranged, single = spec.rule.range, compute == types.float32
+    if not ranged.reaches:
+        return scale
+    stored = FLOAT_FORMATS[ranged.half] if ranged.half else None
+    exponent, digits = (1 - stored.bias, stored.mantissa) if stored else (-126, 23) if single else (-1022, 52)
+    few = v.convert(v.convert(scale, compute), v.lane_type(scale))
+    short = scale < v.constant(2.0**exponent, scale)
+    short = short & (few * (steps + steps + v.constant(1, steps)) < size + size)
+    return v.select(short, few + v.constant(2.0 ** (exponent - digits), scale), scale)
+
+
+@traced
+def _usable(spec, scale, lo, size, steps, compute):
+    """Round a scale where the rule says so and replace degenerate ones; return it and whether it was usable.
+
+    The range is of a `size` that is so many `steps`.
+    """
     ranged, within, single = spec.rule.range, v.lane_type(scale), compute == types.float32
     stored = FLOAT_FORMATS[ranged.half] if ranged.half else None
     least = (2.0**-126 if single else 2.0**-1022) if ranged.floor is None else ranged.floor
     least = stored.positive(least) if stored and least else least
     epsilon = 2.0**-stored.mantissa if stored else 2.0**-23 if single else 2.0**-52
     other = {"epsilon": epsilon, "floor": least, "value": least}.get(ranged.degenerate, ranged.degenerate)
-    scale = scale_in_half(spec, scale)
+    scale = _reaching(spec, scale_in_half(spec, scale), size, steps, compute)
     if ranged.rounds_scale:
         scale = v.convert(v.convert(scale, compute), within)
-    size = v.absolute(scale) if spec.rule.signed else scale
-    usable = (size >= v.constant(least, scale)) & (size > v.constant(0, scale))
+    magnitude = v.absolute(scale) if spec.rule.signed else scale
+    usable = (magnitude >= v.constant(least, scale)) & (magnitude > v.constant(0, scale))
     if ranged.degenerate == "value":
         has_value = (v.absolute(lo) >= v.constant(least, lo)) & (v.absolute(lo) > v.constant(0, lo))
         return v.select(usable, scale, v.select(has_value, lo, v.full_like(v.constant(1, lo), lo))), usable

@@ -36,6 +36,7 @@ for seed, symmetric in itertools.product((0, 2, 4), (False, True)):
     y = values("float32", 3 * 5 * 70, seed).reshape(3, 5, 70)
     y[0] = 0
     y[0, 0, 0] = tiny * 127 if symmetric else tiny * 255
+    y[0, 1:] = np.arange(4)[:, None] * 127 * np.float32(2.0**-149)
     y[2] = np.abs(y[2]) + 1
     for options in ({"axis": 0}, {"axis": (0, 1)}, {"axis": 1}):
         options = options | {"symmetric": symmetric}
@@ -187,6 +188,13 @@ same_bytes(actual.dequantize(), reference.dequantize(expected))
 """
 
 MUTANTS = {
+    "subnormal scales to the nearest": [
+        (
+            "ranges.py",
+            "return v.select(short, few + v.constant(2.0 ** (exponent - digits), scale), scale)",
+            "return scale",
+        )
+    ],
     "floor for round, one scale a run": [
         ("formulas.py", "return v.round_to_int32(x)", "return v.round_to_int32(v.floor(x))")
     ],
@@ -218,7 +226,7 @@ MUTANTS = {
         )
     ],
     "< for <= at the smallest scale": [
-        ("ranges.py", "(size >= v.constant(least, scale))", "(size > v.constant(least, scale))")
+        ("ranges.py", "(magnitude >= v.constant(least, scale))", "(magnitude > v.constant(least, scale))")
     ],
     "zero point rounded down": [("ranges.py", "round_as(ranged.rounding, in_half", 'round_as("floor", in_half')],
     "range not widened to zero": [

@@ -72,13 +72,6 @@ def _check_others(source: ModelFolder, used: set[str], parts: tuple[str, ...]) -
             raise ValueError(f"{name} in {source.files[name]} is {spec.dtype} and has no scale")
 
 
-def check_plain(source: ModelFolder) -> None:
-    """Raise ValueError if a model is quantized: what is to be done first, or why that can't be."""
-    if source.quantization:
-        stored_weights(source)
-        raise ValueError(f"its config.json has a {KEY}: fastq convert --dequantize turns it back first")
-
-
 def _in(source: ModelFolder, spec: TensorSpec, module: str) -> AbstractContextManager[None]:
     """Name a weight and its file in what is wrong with it."""
     return failures(lambda error: f"{module} in {source.files[spec.name]}: {error}")

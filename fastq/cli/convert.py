@@ -175,9 +175,9 @@ def convert_command(
             named = zip((pattern for pattern, _ in schemes), others, strict=True)
             rules = Rules(first, ignore, tuple(named), include, unequal)
             conversion = Quantization(opened, rules, bit_exact=convention == "compressed-tensors", method=method)
-            for line in conversion.plan.notes:
+            for line in [*conversion.source.notes[len(opened.notes) :], *conversion.plan.notes]:
                 note(f"{source}: {line}")
-        with _resumable(out), progress_bar(opened.tensors.values()) as advance:
+        with _resumable(out), progress_bar(conversion.source.tensors.values()) as advance:
             rows = convert(conversion, out, force=force, progress=advance, notice=note)
     print_table(rows, CONVERTED, total=total_of(rows))
     print_line(total_text(rows))
@@ -185,7 +185,7 @@ def convert_command(
         with failures(source, report):
             write_report(report, rows, conversion)
     if isinstance(conversion, Quantization):
-        for line in loading(out, opened, conversion.plan.matrices):
+        for line in loading(out, conversion.source, conversion.plan.matrices):
             note(line)
 
 

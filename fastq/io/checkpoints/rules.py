@@ -233,12 +233,12 @@ def _check_tied(matrices: Iterable[Matrix], config: Mapping[str, Any]) -> None:
 
 
 def _check_names(plan: Plan, tensors: Mapping[str, TensorSpec]) -> None:
-    """Refuse a model that is quantized already, or names what is about to be written."""
+    """Refuse a model that has parts of quantized weights, or names what is about to be written."""
     modules = [weight.module for weight in plan.matrices]
     for module in modules:
         for end in ("weight_scale", "weight_packed"):
             if f"{module}.{end}" in tensors:
-                raise ValueError(f"{module} is quantized already; fastq convert --dequantize turns it back")
+                raise ValueError(f"{module} has a {end}, and config.json no quantization_config that says what it is")
     if len(set(modules)) < len(modules):
         twice = next(module for module in modules if modules.count(module) > 1)
         raise ValueError(f"two tensors would become the weight of {twice}")

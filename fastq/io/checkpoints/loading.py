@@ -8,7 +8,7 @@ from pathlib import Path
 from fastq.formats.compressed_tensors import E4M3, E8M0, WORDS, LayerScheme
 from fastq.io.checkpoints.companions import modules_of
 from fastq.io.checkpoints.folder import HALVES, ModelFolder
-from fastq.io.checkpoints.names import EXPERT, SPLIT_BY_READERS
+from fastq.io.checkpoints.names import EXPERT, NOT_AS_FLOATS, NOT_BY_ROWS, SPLIT_BY_READERS
 from fastq.io.checkpoints.rules import Matrix, model_types
 
 READER = "transformers 5.24"
@@ -29,6 +29,7 @@ def loading(out: Path, source: ModelFolder, quantized: Iterable[Matrix]) -> list
     if lines:
         return lines
     floats = len(schemes) == 1 and not all(scheme.format in (INT8, FP8) for scheme in schemes)
+    floats = floats and not model_types(source.config) & NOT_AS_FLOATS
     sentences = bool(modules_of(out))
     options = []
     if source.dtype != "BF16" and any(scheme.weights.scale_dtype in (E4M3, E8M0) for scheme in schemes):
@@ -47,8 +48,10 @@ def _not_loaded(matrices: list[Matrix], source: ModelFolder) -> Iterable[str]:
         yield f"{READER} reads zero points with {AS_FLOATS} only, and several schemes without it only"
     if len(experts) > 1 or not all(map(_is_read_of_experts, experts)):
         yield f"{READER} does not load experts in {', '.join(sorted(scheme.name for scheme in experts))}"
-    for kind in sorted(model_types(source.config) & SPLIT_BY_READERS):
-        yield f"{READER} does not load quantized models of type {kind}: it splits or joins matrices while it reads them"
+    by_rows = all(scheme.weights.strategy == "channel" for scheme in schemes)
+    for kind in sorted(model_types(source.config) & (NOT_BY_ROWS if by_rows else SPLIT_BY_READERS)):
+        advice = "" if kind in NOT_BY_ROWS else "; it does with FP8_DYNAMIC or W8A8"
+        yield f"{READER} does not load such a model of type {kind}, whose matrices it splits or joins{advice}"
 
 
 def _is_read_of_experts(scheme: LayerScheme) -> bool:

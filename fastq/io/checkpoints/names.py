@@ -32,7 +32,8 @@ ONE_TENSOR = {
     "muse_spark_text",
     "zaya",
 }
-# Models whose matrices transformers 5.24 splits, joins or turns while it reads them, which it does with floats only.
+# Models whose matrices transformers 5.24 splits or joins while it reads them: floats, and but for the latter ones codes
+# with a scale for each row.
 SPLIT_BY_READERS = {
     "bailing_hybrid",
     "gte",
@@ -54,8 +55,19 @@ SPLIT_BY_READERS = {
     "qianfan_ocr",
     "radio",
     "sarvam_moe",
+    "step3p7",
     "unlimited_ocr",
 }
+NOT_BY_ROWS = {
+    "inkling2",
+    "inkling2_loop",
+    "inkling_mm_model",
+    "nemotron_h_omni",
+    "radio",
+    "step3p7",
+    "unlimited_ocr",
+}
+NOT_AS_FLOATS = {"qwen4_exp_text"}  # it has modules whose own names end in weight
 # Models of layers that are not nn.Linear, and what they are
 OTHER_LAYERS = {
     **dict.fromkeys(

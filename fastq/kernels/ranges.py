@@ -100,12 +100,7 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
 @specialize
 def _reaching(spec, scale, size, steps, compute):
     """Round a scale that has few digits up, where `size` is more than half a step beyond so many steps."""
-    ranged, within = spec.rule.range, v.lane_type(scale)
-    if not ranged.reaches:
-        return lambda spec, scale, size, steps, compute: scale
-    stored, single = FLOAT_FORMATS[ranged.half] if ranged.half else None, compute.dtype == types.float32
-    exponent, digits = (1 - stored.bias, stored.mantissa) if stored else (-126, 23) if single else (-1022, 52)
-    normal, unit = 2.0**exponent, 2.0 ** (exponent - digits)
+    within, (normal, unit) = v.lane_type(scale), _ends_of_few_digits(spec, compute)
 
     def reaching(spec, scale, size, steps, compute):
         few = v.convert(v.convert(scale, compute), within)
@@ -113,6 +108,14 @@ def _reaching(spec, scale, size, steps, compute):
         return v.select(short, few + v.constant(unit, scale), scale)
 
     return reaching
+
+
+def _ends_of_few_digits(spec, compute):
+    """Return the smallest normal number of the type that scales are rounded to, and the distance of those below it."""
+    stored = FLOAT_FORMATS[spec.rule.range.half] if spec.rule.range.half else None
+    if stored:
+        return 2.0 ** (1 - stored.bias), 2.0 ** (1 - stored.bias - stored.mantissa)
+    return (2.0**-126, 2.0**-149) if compute.dtype == types.float32 else (2.0**-1022, 2.0**-1074)
 
 
 @specialize
@@ -133,8 +136,15 @@ def _usable(spec, scale, lo, size, steps, compute):
     other = {"epsilon": epsilon, "floor": least, "value": least}.get(instead, instead)
     other = stored.positive(other) if stored else other
 
+    enough, reaches = max(_ends_of_few_digits(spec, compute)[0], least), ranged.reaches
+
     def usable(spec, scale, lo, size, steps, compute):
-        scale = _reaching(spec, scale_in_half(spec, scale), size, steps, compute)
+        scale = scale_in_half(spec, scale)
+        if reaches:  # one comparison where all are normal numbers: blocks of 32 take 1.1 times as long with the others
+            as_it_is = scale >= v.constant(enough, scale)
+            if not v.any_lane(as_it_is ^ True) and not rounds:
+                return scale, as_it_is
+            scale = _reaching(spec, scale, size, steps, compute)
         if rounds:
             scale = v.convert(v.convert(scale, compute), within)
         magnitude = v.absolute(scale) if signed else scale

@@ -17,6 +17,7 @@ import fastq
 from fastq import reference
 from fastq.cli.app import cli
 from fastq.formats.compressed_tensors import PRESETS
+from fastq.io import open_checkpoint
 
 RNG = np.random.default_rng(8)
 W, BIAS = RNG.standard_normal((64, 256)).astype(np.float32), RNG.standard_normal(64).astype(np.float32)
@@ -179,11 +180,15 @@ def test_what_convert_wrote_has_the_values_that_dequantize_gives(here, scheme):
 
 def test_names_are_there_before_anything_is_read(here, monkeypatch):
     opened = [fastq.load(path) for path in ("quantize.safetensors", "convert", "gguf.gguf")]
+    checkpoint = open_checkpoint("convert")
 
     def refuse(*arguments, **options):
         raise AssertionError
 
     monkeypatch.setattr(np, "memmap", refuse)
+    for tensors in (*opened, checkpoint):
+        assert all(name in tensors for name in tensors)
+        assert "nothing" not in tensors.keys()
     for tensors in opened:
         assert sum("q" in name for name in tensors) == len(tensors) - sum("norm" in name for name in tensors)
     with pytest.raises(AssertionError):

@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .cases import Case, case_of
+from .cases import OPERATIONS, Case, case_of
 from .peers import OURS, PEERS, Runner
 from .timing import sampled, settle
 
@@ -210,10 +210,10 @@ class Child:
 
 @cache
 def builders(peer: str) -> dict[tuple[str, str], Callable[[Case], Runner]]:
-    """What the module of a peer builds."""
+    """What the module of a peer builds: by functions that are called as operations, and by its table of variants."""
     module = importlib.import_module(f".peers.{peer}", __package__)
-    made: dict[tuple[str, str], Callable[[Case], Runner]] = module.BUILDERS
-    return made
+    named = {(name, ""): function for name in OPERATIONS if (function := getattr(module, name, None))}
+    return named | getattr(module, "BUILDERS", {})
 
 
 def checked(peer: str, case: Case, variant: str) -> Runner:

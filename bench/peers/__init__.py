@@ -1,7 +1,8 @@
 """Who is measured: a row for each way in which a library does a work, and a module for each library.
 
-A module has `BUILDERS[operation, variant](case)`, which makes a `Runner`; it is imported in a process of its own. The
-peers get memory aligned to 64 bytes, as their own allocators give it, and preallocated outputs wherever they take them.
+A module has a function of a case for each operation, which makes a `Runner`, and `BUILDERS[operation, variant]` for
+variants; it is imported in a process of its own. The peers get memory aligned to 64 bytes, as their own allocators give
+it, and preallocated outputs wherever they take them.
 """
 
 from __future__ import annotations

@@ -117,10 +117,4 @@ def decoder(qtype: str, blocks: np.ndarray, case: Case) -> Runner:
     return Runner(call, lambda: {"values": values}, exactness(qtype), keep=blocks)
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    ("quantize", ""): quantize,
-    ("dequantize_linear", ""): dequantize,
-    ("dequantize", ""): dequantize,
-    ("gguf_quantize", ""): gguf_quantize,
-    ("gguf_dequantize", ""): gguf_dequantize,
-}
+dequantize_linear = dequantize

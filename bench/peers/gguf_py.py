@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -63,10 +62,4 @@ def gguf_dequantize(case: Case) -> Runner:
     return decoder(case.work.code, data.blocks(case, aligned=True))
 
 
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    ("quantize", ""): quantize,
-    ("dequantize_linear", ""): dequantize,
-    ("dequantize", ""): dequantize,
-    ("gguf_quantize", ""): gguf_quantize,
-    ("gguf_dequantize", ""): gguf_dequantize,
-}
+dequantize_linear = dequantize

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -225,16 +224,3 @@ def pack(case: Case) -> Runner:
 def unpack(case: Case) -> Runner:
     packed, codes = data.packed(case, aligned=True).view(np.int8).ravel(), data.out(case, "bytes", aligned=True).ravel()
     return Runner(lambda: unpack_loop(packed, codes), lambda: {"bytes": codes})
-
-
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    ("minmax", ""): minmax,
-    ("quantize_linear", ""): quantize_linear,
-    ("dequantize_linear", ""): dequantize_linear,
-    ("dequantize", ""): dequantize,
-    ("quantize", ""): quantize,
-    ("fake_quantize", ""): fake_quantize,
-    ("fake_quantize_range", ""): fake_quantize_range,
-    ("pack", ""): pack,
-    ("unpack", ""): unpack,
-}

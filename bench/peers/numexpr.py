@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numexpr
 import numpy as np
 
@@ -52,11 +50,3 @@ def run(case: Case, expressions: str | tuple[str, ...], result: str, **arrays: n
             numexpr.evaluate(expression, operands, out=part, casting="unsafe")
 
     return Runner(call, lambda: {result: out})
-
-
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    ("quantize_linear", ""): quantize_linear,
-    ("dequantize_linear", ""): dequantize_linear,
-    ("dequantize", ""): dequantize,
-    ("fake_quantize", ""): fake_quantize,
-}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from .. import data
@@ -180,17 +178,3 @@ def unpack(case: Case) -> Runner:
         np.right_shift(packed << 4, 4, out=codes[:, 0::2])
 
     return Runner(call, lambda: {"bytes": codes})
-
-
-BUILDERS: dict[tuple[str, str], Callable[[Case], Runner]] = {
-    ("minmax", ""): minmax,
-    ("quantize_linear", ""): quantize_linear,
-    ("dequantize_linear", ""): dequantize_linear,
-    ("dequantize", ""): dequantize,
-    ("quantize", ""): quantize,
-    ("fake_quantize", ""): fake_quantize,
-    ("fake_quantize_range", ""): fake_quantize_range,
-    ("compare", ""): compare,
-    ("pack", ""): pack,
-    ("unpack", ""): unpack,
-}

@@ -132,7 +132,7 @@ def packer(
     def plan(part: Array) -> LaunchPlan | None:
         return plan_repack(part.shape, code_format, kind, code_format, StridedOperands(x=memory_of(part)), op, nan)
 
-    launch, by_rows = _launcher(rows, plan)
+    launch, by_rows = _of_rows(rows, plan)
     spread = None if where is None else copy_to(where)
     if spread is None and not by_rows:
         return launch
@@ -161,7 +161,7 @@ def unpacker(
     def plan(part: Array) -> LaunchPlan | None:
         return plan_repack(part.shape, code_format, code_format, target, StridedOperands(out=memory_of_out(part)))
 
-    launch, by_rows = _launcher(rows, plan)
+    launch, by_rows = _of_rows(rows, plan)
     gather = copy_from(where)
     if gather is None and not by_rows:
         return launch
@@ -173,7 +173,7 @@ def unpacker(
     return unpack_rows
 
 
-def _launcher(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
+def _of_rows(rows: Array, plan: Callable[[Array], LaunchPlan | None]) -> tuple[Callable[[Array, Array], int], bool]:
     """Return what takes operands like these rows and returns the status, and whether it takes them row by row.
 
     So it does where rows are too long for a plan of all.

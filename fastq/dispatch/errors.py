@@ -53,7 +53,7 @@ def plan_errors(spec: OpSpec, view: View, *dtypes: np.dtype[Any]) -> LaunchPlan:
     return tiled(plan, view, kinds[:2], writes=False, sum_bytes=sum_bytes, args_in_squares=IN_SQUARES)
 
 
-def _launcher(
+def _launcher_of_errors(
     spec: OpSpec, granularity: Granularity, x: Array, q: Array, given: Parameters
 ) -> tuple[Launcher, tuple[int, int, int]]:
     """Return how errors are summed on x, q, parameters and sums; and the shape of sums, of each chunk its own."""
@@ -72,7 +72,7 @@ def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -
     params = checked_qparams(call.qparams, call.shape, compute)
     check_stored_codes(q, params.dtype, call.shape)
     request, rules, given = of_qparams(params, x.ndim, compute), rules_of(params, compute), given_by(params)
-    way, shape = _launcher(spec_of("compare", request), request.granularity, x, q, in_bits(given))
+    way, shape = _launcher_of_errors(spec_of("compare", request), request.granularity, x, q, in_bits(given))
 
     @in_standard_mode
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:
@@ -100,7 +100,7 @@ def compare_values(call: Call, x: Array, q: Array) -> BoundCall:
     check_approximation(q.dtype)
     check_comparable(x.shape, q.shape)
     given = Parameters(np.ones((), compute), np.zeros((), np.int8))
-    way, shape = _launcher(_VALUES, ARRAY, x, q, given)
+    way, shape = _launcher_of_errors(_VALUES, ARRAY, x, q, given)
     launch = way.bound(Checks((0, 0, 0, 0)))
 
     def measure(x: Array, q: Array, *_: object) -> Comparison:

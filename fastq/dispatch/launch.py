@@ -84,7 +84,7 @@ class BoundLaunch(NamedTuple):
         return execute(x, target, *operands), x, *operands
 
 
-class Codes(NamedTuple):
+class CodesInBytes(NamedTuple):
     """Packed codes that go through codes one in a byte.
 
     Attributes
@@ -133,7 +133,7 @@ class Launcher(NamedTuple):
 
     plan: LaunchPlan
     arrangement: Arrangement
-    codes: Codes | None = None
+    codes: CodesInBytes | None = None
 
     def bound(self, checks: Checks, in_c_order: bool = True) -> Execute:
         """Return what runs on x, result, scale, zero point and sums as callers give them, once they pass checks.
@@ -205,7 +205,7 @@ def launcher(
     return Launcher(plan(spec, view, *dtypes), arrangement)
 
 
-def _codes(spec: OpSpec, packed: Array | None, codes: Array) -> Codes:
+def _codes(spec: OpSpec, packed: Array | None, codes: Array) -> CodesInBytes:
     code_format, packs = spec.arithmetic.code_format, spec.op == "quantize"
     assert code_format is not None
     if packs:
@@ -214,7 +214,7 @@ def _codes(spec: OpSpec, packed: Array | None, codes: Array) -> Codes:
         assert packed is not None
         move = unpacker(packed, codes, code_format)
     operand = X if spec.op == "dequantize" else OUT
-    return Codes(move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
+    return CodesInBytes(move, operand, packs, codes.shape, codes.dtype, packs and spec.nan == "raise")
 
 
 # --- parameters as callers give them ----------------------------------------------------------------------------------

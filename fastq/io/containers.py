@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from fastq.system.arguments import reason, without_duplicates
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype, safetensors_header
 
+POINTER = b"version https://git-lfs."  # what a clone without Git LFS has for a file
 METADATA = "__metadata__"  # what is no tensor in the header of a .safetensors file
 LONGEST_HEADER = 100_000_000  # bytes that the library reads
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -174,6 +175,9 @@ def open_source(path: Path) -> TensorSource:
     try:
         return SOURCES.get(path.suffix, SafetensorsSource)(path)
     except DAMAGED as error:
+        with path.open("rb") as file:
+            if file.read(len(POINTER)) == POINTER:
+                raise ValueError(f"{path.name} is a pointer of Git LFS; git lfs pull fetches the file") from error
         raise ValueError(f"{path.name} is not a readable {path.suffix} file: {reason(error)}") from error
 
 

@@ -113,8 +113,7 @@ class QParams:
             computed=None if self.computed is None else _as_compute(self.computed),
         )
         as_convention(self.convention)
-        where = self.dtype, axis, self.block_size, self.symmetric, self.convention, self.computed
-        vars(self)["key"] = ParameterKey((*where, self.tensor_scale is not None))
+        vars(self)["key"] = _key_of(self)
 
     @property
     def compute_dtype(self) -> np.dtype[Any]:
@@ -201,12 +200,17 @@ def unfilled(
 ) -> QParams:
     """Return parameters of which all is valid, without numbers, which have these dtypes."""
     params, tensor_scale = object.__new__(QParams), np.ones((), np.float32) if dtype.has_tensor_scale else None
-    where = dtype, axis, block_size, symmetric, convention, computed
-    names = "dtype", "axis", "block_size", "symmetric", "convention", "computed"
+    where = {"axis": axis, "block_size": block_size, "symmetric": symmetric, "convention": convention}
     numbers = {"scale": np.empty(0, scale), "zero_point": np.empty(0, zero_point), "tensor_scale": tensor_scale}
-    key = ParameterKey((*where, tensor_scale is not None))
-    vars(params).update(numbers, **dict(zip(names, where, strict=True)), key=key)
+    vars(params).update(numbers, dtype=dtype, **where, computed=computed)
+    vars(params)["key"] = _key_of(params)
     return params
+
+
+def _key_of(p: QParams) -> ParameterKey:
+    """Return all of some parameters but their values."""
+    where = p.dtype, p.axis, p.block_size, p.symmetric, p.convention, p.computed
+    return ParameterKey((*where, p.tensor_scale is not None))
 
 
 def without_checks(kind: type[Kind], codes: Any, qparams: QParams, shape: tuple[int, ...]) -> Kind:

@@ -313,7 +313,7 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
 
 def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
     """Return the request to decode by parameters that are ready, for values of a compute type."""
-    where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim)
+    where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
     scheme = params.dtype, params.convention, params.symmetric, params.axis
     return Request(*scheme, where, coding_of_parameters(params), compute)
 

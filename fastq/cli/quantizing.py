@@ -62,15 +62,16 @@ def _scheme(
     return Scheme(dtype, axis if isinstance(axis, int) else None, block_size, symmetric, method, convention)
 
 
-def _like(ctx: click.Context, param: click.Parameter, path: Path | None) -> dict[str, Scheme] | None:
+def _schemes_in(path: Path) -> dict[str, Scheme]:
     """Return the schemes of tensors by name that `fastq suggest --json` printed."""
-    if path is None:
-        return None
+    if given := [name for name in OF_SCHEME if is_given(name)]:
+        raise click.UsageError(f"--like has the schemes; it goes without --{given[0].replace('_', '-')}")
     try:
         entries = json.loads(path.read_bytes())["tensors"]
         return {entry["name"]: _suggested(**entry["scheme"]) for entry in entries}
     except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
-        raise click.BadParameter(f"{path.name!r} is not what suggest --json prints: {reason(error)}") from error
+        told = f"{path.name!r} is not what suggest --json prints: {reason(error)}"
+        raise click.BadParameter(told, param_hint="'--like'") from error
 
 
 def _suggested(dtype: str, axis: Any, block_size: int, symmetric: bool, range: str, convention: str) -> Scheme:
@@ -117,7 +118,6 @@ TO_DEQUANTIZE = files.Source(
 @click.option(
     "--like",
     type=files.EXISTING,
-    callback=_like,
     metavar="FILE",
     help="Quantize each tensor by its scheme in FILE, which suggest --json printed, and no other.",
 )
@@ -148,7 +148,7 @@ def quantize(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     vectors: bool,
-    like: dict[str, Scheme] | None,
+    like: Path | None,
     dtype: str,
     axis: int | str | None,
     block_size: int,
@@ -167,11 +167,10 @@ def quantize(
     directories: fastq convert. GGUF files: fastq gguf. In Python fastq.load reads OUT.
     """
     scheme = _scheme(dtype, axis, block_size, symmetric, method, convention)
-    given = [name for name in OF_SCHEME if is_given(name)]
-    if like is not None and given:
-        raise click.UsageError(f"--like has the schemes; it goes without --{given[0].replace('_', '-')}")
     files.check_out(source, out, force=force)
-    selection = Selection(include or ("*",), exclude, vectors or source.suffix == ".npy", like)
+    selection = Selection(
+        include or ("*",), exclude, vectors or source.suffix == ".npy", _schemes_in(like) if like else None
+    )
     with files.failures(files.called(source), out):
         opened = open_source(source)
         if isinstance(axis, int) and not block_size and all(len(spec.shape) < 2 for spec in opened.tensors.values()):

@@ -197,6 +197,7 @@ def range_rule_of(coding: Coding, qtype: QType, symmetric: bool) -> RangeRule:
         rounds_scale=row.scale_rounded,
         divisor=int(row.divisor == "codes"),
         floor=row.scale_floor,
+        reaches=row.tiny_scale == "reaching",
         degenerate=row.degenerate,
         signed=row.symmetric_extreme == "signed" and symmetric,
         fits=symmetric and row.divisor == "steps" and codes == qtype.code_range(True),

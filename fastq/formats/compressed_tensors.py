@@ -80,7 +80,7 @@ class LayerScheme:
         """Return the scheme with groups of another size, or with zero points; ValueError if it has no such choice."""
         weights = self.weights
         if group_size is not None and not self.in_groups:
-            raise ValueError(f"group_size is for integers in groups; {self.name} has {weights}")
+            raise ValueError(f"group_size is for integers in groups; weights of {self.name} are {weights}")
         if symmetric is False and (weights.kind != "int" or self.format != WORDS):
             raise ValueError(f"{self.name} has no zero points: symmetric must be true")
         changed = replace(

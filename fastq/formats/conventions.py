@@ -22,6 +22,7 @@ _CHOICES = {
     "stored_type": ("compute", "float64", "input", *_HALVES),
     "divisor": ("steps", "codes"),
     "span_type": ("parameter", "compute"),
+    "tiny_scale": ("nearest", "reaching"),
     "degenerate_zero_point": ("scheme", "zero", "lowest", "end"),
     "zero_point": ("integer", "float", "offset"),
     "zero_point_end": ("lowest", "highest"),
@@ -84,6 +85,10 @@ class Convention:
         2)``.
     scale_floor : float or None
         A scale below it is degenerate, and so is 0; None: the smallest normal number of F.
+    tiny_scale : {"nearest", "reaching"}
+        How a scale below the smallest normal number of the type that it is rounded to, F or that of `stored_type`, is
+        rounded: to the nearest number; or to the next larger one where the ends of the range would lie more than half a
+        step beyond the codes. With a `scale_floor` of 0 no range but that of zeros is lost then, however small.
     degenerate : float, "floor", "value" or "epsilon"
         What a degenerate scale becomes: a number; the floor; the difference of 1 and the next larger number of the type
         of operations; or the value of the constant array that it comes from,
@@ -152,6 +157,7 @@ class Convention:
     span_type: str = "parameter"
     divisor: str = "steps"
     scale_floor: float | None = None
+    tiny_scale: str = "nearest"
     degenerate: float | str = 1.0
     degenerate_zero_point: str = "scheme"
     scale_rounded: bool = False
@@ -204,6 +210,8 @@ class Convention:
             raise ValueError("operation_type='input' needs parameters of the compute type, not of float64")
         if self.operation_type == "input" and self.quotient == "range":
             raise ValueError("operation_type='input' needs another quotient than 'range', by which values are decoded")
+        if self.tiny_scale == "reaching" and self.symmetric_extreme == "signed":
+            raise ValueError("tiny_scale='reaching' needs symmetric_extreme='magnitude': scales that are positive")
         self._check_variants()
 
     def _check_variants(self) -> None:
@@ -343,7 +351,12 @@ _NBITS = Convention(
 )
 
 _ROWS = (
-    Convention("onnx", "ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear"),
+    Convention(
+        "onnx",
+        "ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear",
+        scale_floor=0.0,
+        tiny_scale="reaching",
+    ),
     Convention(
         "onnxruntime",
         "ONNX Runtime: its Python tools, quantize_data, compute_scale_zp and compute_scale_zp_blocked",

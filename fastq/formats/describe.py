@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fastq.formats.codebooks import LEAST_SCALE
-from fastq.formats.conventions import CONVENTIONS, Convention
+from fastq.formats.conventions import CONVENTIONS, DEFAULT, Convention
 from fastq.formats.floats import FLOAT_FORMATS
 from fastq.formats.qtypes import QType
 
@@ -62,12 +62,13 @@ def scale_formula(row: Convention, scheme: str = "asymmetric") -> str:
 
 
 def _degenerate(row: Convention) -> str:
+    up = "up where a subnormal one is too short; " if row.tiny_scale == "reaching" else ""
     floor = "the smallest normal number" if row.scale_floor is None else _power(row.scale_floor)
     when = f"below {floor}" if row.scale_floor != 0.0 else "0"
     if row.degenerate == "floor":
         return f"at least {floor}"
     words = {"value": "the constant", "epsilon": "the epsilon of that type"}
-    return f"if {when}: {words.get(str(row.degenerate)) or _power(row.degenerate)}"
+    return f"{up}if {when}: {words.get(str(row.degenerate)) or _power(row.degenerate)}"
 
 
 def _power(number: Any) -> str:
@@ -124,7 +125,7 @@ def format_scale_formula(qtype: QType) -> str:
         return f"nearest(clamp(largest / {largest:g} / tensor_scale, 2**-6, 448)); tensor_scale = {tensor_scale}"
     if qtype.block_size:
         return f"2**(floor(log2(largest)) - {FLOAT_FORMATS[qtype.element].emax if qtype.element else 0})"
-    return f"max(-lo, hi) / {largest:g} in F; if below the smallest normal number: 1"
+    return f"max(-lo, hi) / {largest:g} in F; {_degenerate(CONVENTIONS[DEFAULT])}"
 
 
 def in_every_case(row: Convention, formula: Callable[[Convention, str], str]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, NamedTuple, Protocol
@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from fastq.system.arguments import reason, without_duplicates
 from fastq.system.dtypes import Array, numpy_dtype, safetensors_dtype, safetensors_header
 
+POINTER = b"version https://git-lfs."  # what a clone without Git LFS has for a file
 METADATA = "__metadata__"  # what is no tensor in the header of a .safetensors file
 LONGEST_HEADER = 100_000_000  # bytes that the library reads
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -117,8 +118,9 @@ class NpzSource:
             raise ValueError(f"array {name!r} of {self.path.name} can't be read: {reason(error)}") from error
 
     def raw(self, name: str) -> NDArray[np.uint8]:
-        """Return its bytes in C order."""
-        return bytes_of(self.load(name))
+        """Return its bytes in C order, little-endian."""
+        array = self.load(name)
+        return bytes_of(array.astype(array.dtype.newbyteorder("<"), copy=False))
 
 
 class SafetensorsSource:
@@ -173,6 +175,9 @@ def open_source(path: Path) -> TensorSource:
     try:
         return SOURCES.get(path.suffix, SafetensorsSource)(path)
     except DAMAGED as error:
+        with path.open("rb") as file:
+            if file.read(len(POINTER)) == POINTER:
+                raise ValueError(f"{path.name} is a pointer of Git LFS; git lfs pull fetches the file") from error
         raise ValueError(f"{path.name} is not a readable {path.suffix} file: {reason(error)}") from error
 
 
@@ -186,7 +191,7 @@ class NpyHeader(NamedTuple):
 
     def spec(self, name: str) -> TensorSpec:
         """Return the array as a tensor."""
-        return TensorSpec(name, safetensors_dtype(self.dtype) or str(self.dtype), self.shape, self.nbytes)
+        return TensorSpec(name, safetensors_dtype(self.dtype) or self.dtype.name, self.shape, self.nbytes)
 
     def mapped(self, path: Path, start: int) -> Array:
         """Return the elements that begin somewhere in a file, read-only and mapped."""
@@ -222,6 +227,16 @@ def _spec(name: str, entry: dict[str, Any]) -> TensorSpec:
 
 
 # Writing
+
+OF_NUMPY = {"bool": "BOOL", "uint32": "U32", "uint64": "U64", "complex64": "C64"}  # that are copied, not computed with
+
+
+def as_safetensors(spec: TensorSpec) -> TensorSpec:
+    """Return what an array of NumPy is in a .safetensors file; ValueError if it can't be in one."""
+    name = OF_NUMPY.get(spec.dtype, spec.dtype)
+    if not name[:1].isupper():
+        raise ValueError(f"array {spec.name!r} is {spec.dtype}, which a .safetensors file can't hold")
+    return replace(spec, dtype=name)
 
 
 class Header:

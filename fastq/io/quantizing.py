@@ -11,7 +11,7 @@ import numpy as np
 
 import fastq
 from fastq.formats.qtypes import as_qtype
-from fastq.io.containers import Header, TensorSource, TensorSpec
+from fastq.io.containers import Header, TensorSource, TensorSpec, as_safetensors
 from fastq.io.pipeline import Converted, Piece, Progress, Task, copied, errors_of, failures, nearest, write_file
 from fastq.io.records import FLOATS, KEY, Record, encoded, stored_specs, to_metadata
 from fastq.io.scheme import Scheme
@@ -82,7 +82,7 @@ def quantize_file(
     that can't be quantized; after any error `out` is as it was.
     """
     records = _planned(source, scheme, selection, nan)
-    left = [spec for name, spec in source.tensors.items() if name not in records]
+    left = [as_safetensors(spec) for name, spec in source.tensors.items() if name not in records]
     stored = [spec for name, record in records.items() for spec in stored_specs(name, record)]
     header = Header([*left, *stored], {**source.metadata, KEY: to_metadata(records)})
 

@@ -161,17 +161,15 @@ def decoded(name: str, record: Record, load: Callable[[str], Array]) -> Quantize
             tensor_scale = np.array(record.tensor_scale, np.float32)
         if zero_point is None:
             zero_point = np.full(form.parameter_shape, qtype.middle, qtype.storage)
-        _check(scale, zero_point, qtype)
+        _check(scale, qtype)
         granularity = record.axis, record.block_size, record.symmetric
         qparams = QParams(scale, zero_point, qtype, *granularity, record.convention, tensor_scale)
         return QuantizedArray(codes, qparams, record.shape)
 
 
-def _check(scale: Array, zero_point: Array, qtype: QType) -> None:
+def _check(scale: Array, qtype: QType) -> None:
     scale = scale.astype(np.float64)
     if qtype.codebook and not np.isfinite(scale).all():
         raise ValueError("its scale is not finite")
     if not (qtype.codebook or ((scale > 0) & (scale < np.inf)).all()):
         raise ValueError("its scale is not positive and finite")
-    if not qtype.element and (zero_point.min() < qtype.qmin or zero_point.max() > qtype.qmax):
-        raise ValueError(f"its zero point is not within {qtype.qmin} .. {qtype.qmax}")

@@ -77,6 +77,8 @@ def tensors_of(
             say(line)
         return {tensor.name: tensor for tensor in _model_tensors(model)}
     files = sorted(each for each in path.iterdir() if each.suffix in SOURCES) if path.is_dir() else [path]
+    if others := sorted(each.name for each in path.glob("*.gguf")) if path.is_dir() else []:
+        say(f"not read in {path.name}: {', '.join(others)}; give a .gguf file itself")
     if not files:
         raise ValueError(f"there is no {listed(SOURCES)} file in it")
     found: dict[str, Tensor] = {}

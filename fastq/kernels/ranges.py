@@ -66,7 +66,7 @@ def asymmetric(spec, lo, hi, lowest, highest, compute):
             scale = _range_over(lo, hi, divisor)
         if not widened:  # such a range may have two infinite ends, and their difference is NaN
             scale = v.select(is_infinite(lo) | is_infinite(hi), v.constant(float("inf"), lo), scale)
-        scale, usable = _usable(spec, scale, lo, compute)
+        scale, usable = _usable(spec, scale, lo, hi - lo, divisor, compute)
         zero_point = zero_point_of_range(spec, lo, hi, scale, usable, lowest, highest)
         if has_offset:  # that of the widest ranges of float64 may be infinite where the scale is not
             scale = v.select(is_infinite(zero_point), v.constant(float("inf"), scale), scale)
@@ -84,12 +84,13 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
     def of_range(spec, lo, hi, lowest, highest, compute):
         zero, two = v.constant(0, lo), v.constant(2, lo)
         middle = v.rint((lowest + highest) / two)
+        size, steps = v.maximum(v.maximum(-lo, hi), zero), (highest - lowest + v.constant(more, lowest)) / two
         if signed:
             least, most = v.minimum(lo, zero), v.maximum(hi, zero)
             scale = v.select(most > -least, most, least) / (lowest - middle)
         else:
-            scale = v.maximum(v.maximum(-lo, hi), zero) / ((highest - lowest + v.constant(more, lowest)) / two)
-        scale, usable = _usable(spec, scale, lo, compute)
+            scale = size / steps
+        scale, usable = _usable(spec, scale, lo, size, steps, compute)
         zero_point = v.full_like(middle, lo)
         return scale, v.select(usable, zero_point, zero) if zero_beside else zero_point
 
@@ -97,8 +98,29 @@ def symmetric(spec, lo, hi, lowest, highest, compute):
 
 
 @specialize
-def _usable(spec, scale, lo, compute):
-    """Round a scale where the rule says so and replace degenerate ones; return it and whether it was usable."""
+def _reaching(spec, scale, size, steps, compute):
+    """Round a scale that has few digits up, where `size` is more than half a step beyond so many steps."""
+    ranged, within = spec.rule.range, v.lane_type(scale)
+    if not ranged.reaches:
+        return lambda spec, scale, size, steps, compute: scale
+    stored, single = FLOAT_FORMATS[ranged.half] if ranged.half else None, compute.dtype == types.float32
+    exponent, digits = (1 - stored.bias, stored.mantissa) if stored else (-126, 23) if single else (-1022, 52)
+    normal, unit = 2.0**exponent, 2.0 ** (exponent - digits)
+
+    def reaching(spec, scale, size, steps, compute):
+        few = v.convert(v.convert(scale, compute), within)
+        short = (scale < v.constant(normal, scale)) & (few * (steps + steps + v.constant(1, steps)) < size + size)
+        return v.select(short, few + v.constant(unit, scale), scale)
+
+    return reaching
+
+
+@specialize
+def _usable(spec, scale, lo, size, steps, compute):
+    """Round a scale where the rule says so and replace degenerate ones; return it and whether it was usable.
+
+    The range is of a `size` that is so many `steps`.
+    """
     rule, ranged, within = spec.rule, spec.rule.range, v.lane_type(scale)
     rounds, signed, instead = ranged.rounds_scale, rule.signed, ranged.degenerate
     normal = 2.0**-126 if compute.dtype == types.float32 else 2.0**-1022
@@ -111,12 +133,12 @@ def _usable(spec, scale, lo, compute):
     other = {"epsilon": epsilon, "floor": least, "value": least}.get(instead, instead)
     other = stored.positive(other) if stored else other
 
-    def usable(spec, scale, lo, compute):
-        scale = scale_in_half(spec, scale)
+    def usable(spec, scale, lo, size, steps, compute):
+        scale = _reaching(spec, scale_in_half(spec, scale), size, steps, compute)
         if rounds:
             scale = v.convert(v.convert(scale, compute), within)
-        size = v.absolute(scale) if signed else scale
-        usable = (size >= v.constant(least, scale)) & (size > v.constant(0, scale))
+        magnitude = v.absolute(scale) if signed else scale
+        usable = (magnitude >= v.constant(least, scale)) & (magnitude > v.constant(0, scale))
         if by_value:
             has_value = (v.absolute(lo) >= v.constant(least, lo)) & (v.absolute(lo) > v.constant(0, lo))
             value = v.select(has_value, lo, v.full_like(v.constant(1, lo), lo))

@@ -51,6 +51,7 @@ class RangeRule(NamedTuple):
     rounds_scale: bool = False
     divisor: int = 0
     floor: float | None = None
+    reaches: bool = False
     degenerate: float | str = 1.0
     signed: bool = False
     fits: bool = True

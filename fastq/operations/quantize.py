@@ -115,8 +115,8 @@ def choose_qparams(
 
     With lo = min(x, 0) and hi = max(x, 0) of what one parameter belongs to: asymmetric, ``scale = (hi - lo) / (qmax -
     qmin)`` and ``zero_point = clamp(rint(qmin - lo / scale))``, as ONNX's DynamicQuantizeLinear; symmetric, ``scale =
-    max(-lo, hi) / h`` with h codes on either side of the middle one. A scale below the smallest normal number becomes
-    1. Other conventions: see `Convention`.
+    max(-lo, hi) / h`` with h codes on either side of the middle one; 1 where all is zero. Other conventions: see
+    `Convention`.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastq.formats.conventions import UNROUNDED, Convention, HalfPrecision
-from fastq.formats.floats import FLOAT_FORMATS
+from fastq.formats.floats import FLOAT_FORMATS, FloatFormat
 from fastq.formats.granularity import Granularity
 from fastq.reference.codes import in_half, rounded
 from fastq.reference.granularity import extremes
@@ -48,6 +48,7 @@ def from_range(
         lo, hi = np.minimum(lo, ptype(0)), np.maximum(hi, ptype(0))
     first, last = (ptype(code) for code in codes)
     steps = last - first + ptype(row.divisor == "codes")
+    size, steps = (np.maximum(-lo, hi), steps / 2) if symmetric else (np.asarray(hi - lo), steps)
     if symmetric:
         scale = _symmetric_scale(lo, hi, row, first, last, steps)
     elif row.span_type == "compute":
@@ -57,8 +58,13 @@ def from_range(
     else:
         scale = _asymmetric_scale(lo, hi, steps)
     scale = in_half(scale, stored)
-    scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
     form = FLOAT_FORMATS[stored] if stored else None
+    if row.tiny_scale == "reaching":
+        normal, unit = map(ptype, _ends_of_few_digits(form, ftype))
+        few = scale.astype(ftype).astype(ptype)
+        short = few * (2 * steps + ptype(1)) < 2 * size
+        scale = np.where((scale < normal) & short, few + unit, scale)
+    scale = scale.astype(ftype).astype(ptype) if row.scale_rounded else scale
     floor = float(np.finfo(ftype).tiny) if row.scale_floor is None else row.scale_floor
     floor = ptype(form.positive(floor) if form and floor else floor)
     size = np.abs(scale) if row.signed_scale else scale
@@ -94,6 +100,13 @@ def finite_scale(scale: Array, dtype: np.dtype[Any]) -> Array:
     return scale
 
 
+def _ends_of_few_digits(form: FloatFormat | None, ftype: Any) -> tuple[float, float]:
+    """Return the smallest normal number of a type, and the distance between those below it."""
+    if form is None:
+        return float(np.finfo(ftype).tiny), float(np.finfo(ftype).smallest_subnormal)
+    return 2.0 ** (1 - form.bias), 2.0 ** (1 - form.bias - form.mantissa)
+
+
 def _asymmetric_scale(lo: Array, hi: Array, steps: Any) -> Array:
     span = np.asarray(hi - lo)
     return np.where(np.isinf(span), _scale_of_overflowing_span(lo, hi, steps), span / steps)
@@ -112,7 +125,7 @@ def _scale_of_overflowing_span(lo: Array, hi: Array, steps: Any) -> Array:
 def _symmetric_scale(lo: Array, hi: Array, row: Convention, first: Any, last: Any, steps: Any) -> Array:
     if row.symmetric_extreme == "signed":
         return np.asarray(np.where(hi > -lo, hi, lo) / (first - np.rint((first + last) / 2)))
-    return np.asarray(np.maximum(-lo, hi) / (steps / 2))
+    return np.asarray(np.maximum(-lo, hi) / steps)
 
 
 def _zero_point(lo: Array, hi: Array, scale: Array, row: Convention, first: Any, last: Any, half: str) -> Array:

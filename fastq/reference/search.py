@@ -84,7 +84,7 @@ def _units_of_one(p: QParams, ftype: np.dtype[Any]) -> Array:
     if p.dtype.block_size and not form:
         place = -6
     info = np.finfo(ftype)
-    exponents = np.where(np.isnan(steps), info.maxexp, np.frexp(steps)[1] - 1).astype(np.int64)
+    exponents = np.where(np.isnan(steps), info.maxexp, np.maximum(np.frexp(steps)[1], info.minexp) - 1).astype(np.int64)
     return np.asarray(
         np.ldexp(ftype.type(1), np.clip(STEP_BITS - place - exponents, info.minexp, info.maxexp - 1)).astype(ftype)
     )

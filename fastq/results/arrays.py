@@ -390,7 +390,7 @@ class QuantizedArray:
         >>> q = fastq.quantize(np.array([-1.0, 0.0, 0.5, 1.55], np.float32), "int8")
         >>> q.explain(2)
         int8; F = float32, codes -128 to 127
-        scale = (hi - lo) / (qmax - qmin) in F; if below the smallest normal number: 1
+        scale = (hi - lo) / (qmax - qmin) in F; up where a subnormal one is too short; if 0: 1
         zero_point = clamp(rint(qmin - lo / scale))
         code = clamp(rint(x / scale) + zero_point)
         value = (code - zero_point) * scale

@@ -25,6 +25,7 @@ __all__ = ["pack"]
 Array = NDArray[Any]
 
 FORMATS = ("int8", "uint8", "int16", "uint16")
+_NOT_WRITTEN = 9.969209968386869e36  # what netCDF fills float and double with
 # encodings and attributes for floats: of a zarr store, and of a netCDF file that rounds them
 _OF_FLOATS = (
     *("filters", "fill_value", "serializer", "least_significant_digit", "significant_digits", "quantize_mode"),
@@ -108,7 +109,7 @@ def pack(
     if out_of_range is not None:
         as_choice(out_of_range, "out_of_range", ("clamp",))
     kept = cf.kept(ds)
-    floats = {name: each.variable for name, each in ds.data_vars.items() if native(each.dtype) in FLOATS}
+    floats = {name: ds.variables[name] for name in ds.data_vars if native(ds.variables[name].dtype) in FLOATS}
     alike = {} if like is None else _alike(like, floats, kept)
     data = {name: each for name, each in floats.items() if name not in kept}
     bounds = {
@@ -221,6 +222,8 @@ def _chosen(
     """Return how a variable is packed: as another one, or by a range, the first of 8 and 16 bits within the bound."""
     if extremes is not None and np.isinf(extremes).any():
         raise ValueError(f"ds has infinite values in {name!r}: their range has no scale")
+    if extremes is not None and float(extremes[1]) == _NOT_WRITTEN:
+        raise ValueError(f"ds has {_NOT_WRITTEN} in {name!r}, netCDF's own fill value: name it as _FillValue in attrs")
     if name in alike or extremes is None:
         packings = [alike[name]]
     else:
@@ -259,8 +262,8 @@ def _packed(
         data = _codes(np.asarray(data), chosen, missing)
     of_floats = (*packing.OF_PACKING, *_OF_FLOATS)
     dropped = (*of_floats, *cf.OF_LIMITS, "actual_range")
-    attributes = {key: value for key, value in variable.attrs.items() if key not in dropped} | chosen.attributes
-    attributes |= chosen.limits(variable.attrs, missing, extremes)
+    attributes = {key: value for key, value in variable.attrs.items() if key not in dropped}
+    attributes |= chosen.limits(variable.attrs, missing, extremes) | chosen.attributes
     encoding = {key: value for key, value in variable.encoding.items() if key not in of_floats}
     packed: Variable = xarray.Variable(variable.dims, data, attributes, encoding)
     return packed

@@ -48,28 +48,33 @@ _MARKS = (
 
 def kept(ds: Dataset) -> dict[Any, str]:
     """Return the variables of a Dataset that are no data to pack, and why."""
+    variables = ds.variables
     named = {name: f"{owner!r} has it in {key}" for name, owner, key in _parts(ds)}
-    of_others = {name: reason for name in ds.data_vars if (reason := _reason(name, ds.variables[name]))}
-    return named | of_others
+    return named | {name: reason for name in ds.data_vars if (reason := _reason(variables[name]))}
 
 
 def _parts(ds: Dataset) -> Iterator[tuple[str, Any, str]]:
     """Yield names of parts of coordinate systems, with the variable and the attribute that has them."""
-    for owner, each in (("ds", ds), *ds.variables.items()):
-        for key, text in (each.encoding | each.attrs).items():
+    of_all = (ds.encoding | ds.attrs).get("coordinates")
+    for owner, noted in (
+        ("ds", {"coordinates": of_all}),
+        *((n, v.encoding | v.attrs) for n, v in ds.variables.items()),
+    ):
+        for key, text in noted.items():
             if is_a(text, str) and is_a(key, str) and _NAMES_PARTS.fullmatch(key):
                 for word in text.replace(" :", ":").split():
                     if not word.endswith(":") or key in _NAMES_BY_KEYS:
                         yield word.rstrip(":"), owner, key
 
 
-def _reason(name: Any, variable: Variable) -> str | None:
+def _reason(variable: Variable) -> str | None:
     """Return why a variable is no data, by its own attributes."""
-    for key, text, kind in _MARKS:
-        if key in variable.attrs and (not text or re.fullmatch(text, str(variable.attrs[key]))):
+    attributes = variable.attrs
+    for key, text, kind in _MARKS if attributes else ():
+        if key in attributes and (not text or re.fullmatch(text, str(attributes[key]))):
             return f"by its {key} it has {kind}"
     stored = codes_dtype(variable.encoding.get("dtype"))
-    if stored is not None and not any(key in variable.encoding for key in OF_SCALE):
+    if stored is not None and variable.encoding.keys().isdisjoint(OF_SCALE):
         return f"by its encoding it has {stored}"
     return None
 
@@ -150,6 +155,8 @@ def missing(name: Any, variable: Variable) -> Missing | None:
     ValueError
         If one has too many, or the variable has still to be scaled.
     """
+    if variable.attrs.keys().isdisjoint((*OF_SCALE, *OF_GAPS, *OF_LIMITS)):
+        return None
     for key in OF_SCALE:
         if key in variable.attrs:
             raise ValueError(f"ds has {key} in the attributes of {name!r}: decode it first, as xarray.decode_cf does")

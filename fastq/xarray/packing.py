@@ -109,6 +109,7 @@ def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
     """Return the packing of a minimum and a maximum.
 
     NaN, of nothing but gaps, counts as 0. A range without extent, or too small to divide, is the offset, with code 0.
+    The fill value is the lowest of signed codes, but where that is the code of 0, the least value; else the highest.
 
     Parameters
     ----------
@@ -116,11 +117,14 @@ def of_range(extremes: Array, qtype: QType, as_signed: bool) -> Packing:
         Whether unsigned codes are stored as signed ones, with the attribute _Unsigned.
     """
     extremes = np.where(np.isnan(extremes), extremes.dtype.type(0), extremes)
-    p, fill = choose_qparams(extremes, qtype, convention="cf"), qtype.qmin if qtype.signed else qtype.qmax
-    codes = (qtype.qmin + 1, qtype.qmax) if qtype.signed else (0, qtype.qmax - 1)
-    scale, offset, (lo, hi) = p.scale[()], p.zero_point[()], map(float, extremes)
-    if is_tiny := hi - lo < float(scale):
+    p, (lo, hi) = choose_qparams(extremes, qtype, convention="cf"), map(float, extremes)
+    scale, offset, is_tiny = p.scale[()], p.zero_point[()], hi - lo < float(p.scale)
+    fill = qtype.qmin if qtype.signed and (lo or is_tiny) else qtype.qmax
+    codes = qtype.qmin + (fill < 0), qtype.qmax - (fill > 0)
+    if is_tiny:
         offset = scale.dtype.type(0 if lo <= 0 <= hi else lo)
+    elif not lo:
+        offset = -qtype.qmin * scale  # a power of 2 times the scale, which is exact
     elif lo <= 0 <= hi and offset != 0 and hi - lo < float(np.finfo(scale.dtype).max):
         scale, offset = map(scale.dtype.type, _with_zero(lo, hi, codes))
     dtype = qtype.storage

@@ -96,6 +96,7 @@ def alone(calls, first=0, step=1):
 NOT_CALLED = {
     "Comparison": "what `compare` returns",
     "io.Checkpoint": "what `io.open_checkpoint` returns",
+    "io.Tensors": "what `load` returns",
     "kernels.inspect": "its further arguments are those of another function",
     "reference": "each function is called beside the fast one",
 }

@@ -36,6 +36,7 @@ for seed, symmetric in itertools.product((0, 2, 4), (False, True)):
     y = values("float32", 3 * 5 * 70, seed).reshape(3, 5, 70)
     y[0] = 0
     y[0, 0, 0] = tiny * 127 if symmetric else tiny * 255
+    y[0, 1:] = np.arange(4)[:, None] * 127 * np.float32(2.0**-149)
     y[2] = np.abs(y[2]) + 1
     for options in ({"axis": 0}, {"axis": (0, 1)}, {"axis": 1}):
         options = options | {"symmetric": symmetric}
@@ -187,6 +188,9 @@ same_bytes(actual.dequantize(), reference.dequantize(expected))
 """
 
 MUTANTS = {
+    "subnormal scales to the nearest": [
+        ("ranges.py", "return v.select(short, few + v.constant(unit, scale), scale)", "return scale")
+    ],
     "floor for round, one scale a run": [
         (
             "formulas.py",

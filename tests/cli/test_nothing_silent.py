@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import gguf
@@ -49,6 +50,10 @@ def _folder(tmp_path_factory):
     (folder / "like.json").write_text(invoke("suggest in.safetensors --json").stdout)
     (folder / "of-ids.json").write_text((folder / "like.json").read_text().replace("a.weight", "ids"))
     (folder / "empty.json").write_text("{}")
+    for name, held in {"folder": ("a.gguf", "b.gguf", "w.npy"), "nothing": ("c.gguf",)}.items():
+        (folder / name).mkdir()
+        for each in held:
+            shutil.copy("v.npy", f"{name}/{each}")
     (folder / "full").mkdir()
     (folder / "full" / "here").write_text("")
     write_gguf("in.gguf", {"blk.0.attn_q.weight": W, "output_norm.weight": BIAS})
@@ -161,6 +166,8 @@ CASES = [
     ("suggest less.safetensors --sqnr 90", TOO_FAR, "no scheme reaches 90 dB: a.weight ("),
     ("suggest vectors.safetensors", 1, "no tensor of two axes or more of F64, F32, F16, BF16; left out: 1 (I64)"),
     ("suggest q.safetensors", 1, "1 (quantized already)"),
+    ("inspect folder", 0, "not read in folder: a.gguf, b.gguf; give a .gguf file itself"),
+    ("inspect nothing", 1, "not read in nothing: c.gguf"),
     # the others
     ("bench -o nothing", 2, "no work fits nothing; --list prints them"),
     ("bench -o minmax,nothing", 2, "no work fits nothing; --list prints them"),
@@ -183,6 +190,7 @@ def test_what_was_named_and_not_used_is_said(line, code, told):
     assert told in said
     assert bool(said) == bool(told), said
     assert "Traceback" not in said
+    assert not re.search(r"(\S+): \1 |\b1 \w+(tensors|files|cases)\b", said)
     made = set(os.listdir()) - before
     assert made <= {"o.safetensors", "page.html"}
     assert not made or code == 0

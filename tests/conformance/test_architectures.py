@@ -84,16 +84,17 @@ def check(kind, folder):
 @pytest.mark.parametrize("kind", sorted(CLASSES))
 def test_each_architecture_loads(kind, tmp_path):
     reason = EXCEPTIONS.get(kind)
+    if reason and not transformers.__version__.startswith(EXCEPTIONS["transformers"]):
+        pytest.skip(
+            f"architectures.json is of transformers {EXCEPTIONS['transformers']}, not {transformers.__version__}"
+        )
     if reason == "not made of defaults":
         pytest.skip(f"{CLASSES[kind]} can't be made of a default configuration")
-    try:
+    if reason is None:
         check(kind, tmp_path)
-    except Exception as error:
-        if reason is None:
-            raise
-        assert re.search(reason, f"{type(error).__name__}: {error}"), reason
     else:
-        assert reason is None, f"{kind} loads: take it out of architectures.json"
+        with pytest.raises(Exception, match=reason):  # AssertionError, RuntimeError and others of transformers
+            check(kind, tmp_path)
 
 
 @pytest.mark.slow("minutes for all classes", quick=lambda part: part == 0)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from folder_cases import READ, folder
-from source_models import E4M3, E8M0, write_file
+from source_models import E4M3, E8M0, awq, gptq, named, write_file
 
+import fastq.io
 from fastq.cli import cli
 from fastq.formats.compressed_tensors import PRESETS
 from fastq.io.checkpoints.finding import stored_weights
@@ -169,3 +170,26 @@ def test_what_compressed_tensors_decompresses(tmp_path, name, change):
     theirs = BaseCompressor.get_value_from_registry(scheme.format).decompress(state, scheme)["weight"]
     (weight,) = stored_weights(ModelFolder(tmp_path / "q")).values()
     assert torch.equal(torch.from_numpy(weight.all_values()).to(theirs.dtype), theirs)
+
+
+@pytest.mark.parametrize("kind", ["awq", "gptq"])
+def test_awq_and_gptq_become_compressed_tensors(tmp_path, kind):
+    """What was opened and saved transformers reads as the values that --dequantize writes; the codes are the same."""
+    torch.manual_seed(0)
+    tensors, config = saved(llama(), tmp_path)
+    for seed, weight in enumerate([each for each in tensors if "proj" in each]):
+        rows, columns = tensors.pop(weight).shape
+        parts, _ = {"awq": awq, "gptq": gptq}[kind](columns, rows, 128, seed=seed)
+        tensors |= named(weight.removesuffix(".weight"), parts)
+    entry = {"quant_method": kind, "bits": 4, "group_size": 128, "zero_point": True, "desc_act": False}
+    (tmp_path / "q").mkdir()
+    write_file(tmp_path / "q" / "model.safetensors", tensors)
+    (tmp_path / "q" / "config.json").write_text(json.dumps(config | {"quantization_config": entry}))
+    opened = fastq.io.open_checkpoint(tmp_path / "q")
+    fastq.io.save_checkpoint(tmp_path / "saved", opened, opened.config)
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    loaded = load(tmp_path / "saved", quantization_config=transformers.CompressedTensorsConfig(dequantize=True))
+    expected = load(converted(tmp_path / "q", tmp_path / "back")).state_dict()
+    assert loaded.state_dict().keys() == expected.keys()
+    for key, value in loaded.state_dict().items():
+        assert torch.equal(value, expected[key]), key

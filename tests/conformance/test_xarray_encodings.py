@@ -59,3 +59,45 @@ def test_round_trips_of_its_test_data(engine, form, tmp_path):
     for name in floats:
         xarray.testing.assert_allclose(read[name], plain[name], rtol=0, atol=0.51 * packed[name].attrs["scale_factor"])
     xarray.testing.assert_identical(read.drop_vars(floats), plain.drop_vars(floats))
+
+
+def _noted(rng):
+    """Attributes of missing values and limits as CF allows them together, of the variable's dtype."""
+    attributes = {}
+    if rng.random() < 0.5:
+        attributes["missing_value"] = rng.choice([-9999, 1e20, -1, 0, 7], rng.integers(1, 4), replace=False)
+    kind = rng.integers(4)
+    ends = np.sort(rng.choice([-50, -10, 0, 3, 20, 60], 2, replace=False))
+    attributes |= ({"valid_range": ends}, {"valid_min": ends[0]}, {"valid_max": ends[1]}, {})[kind]
+    return attributes
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_what_netcdf4_masks_is_a_gap(dtype, tmp_path):
+    """Before packing and after, netCDF4 finds the same values missing, by attributes of the data and of the codes."""
+    netcdf4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+    rng, masks = np.random.default_rng(17), {}
+    with netcdf4.Dataset(tmp_path / "raw.nc", "w") as file:
+        file.createDimension("x", 60)
+        for number in range(40):
+            fill = rng.choice([-9999, 1e20, 0, np.nan])
+            variable = file.createVariable(f"v{number}", dtype, "x", fill_value=fill)
+            for key, value in _noted(rng).items():
+                variable.setncattr(key, np.asarray(value, dtype))
+            x = rng.uniform(-40, 40, 60)
+            x[rng.random(60) < 0.4] = np.nan
+            x[::3] = rng.choice([fill, -9999, 1e20, -1, 0, 7, 60, -50], 20)
+            variable.set_auto_mask(False)
+            variable[:] = x
+            variable.set_auto_mask(True)
+            masked = variable[:]
+            masks[variable.name] = np.ma.getmaskarray(masked) | np.isnan(np.ma.filled(masked, np.nan)), masked
+    packed = fastq.xarray.pack(xarray.load_dataset(tmp_path / "raw.nc", engine="netcdf4", mask_and_scale=False))
+    packed.to_netcdf(tmp_path / "packed.nc", engine="netcdf4")
+    read = xarray.load_dataset(tmp_path / "packed.nc", engine="netcdf4")
+    with netcdf4.Dataset(tmp_path / "packed.nc") as file:
+        for name, (mask, values) in masks.items():
+            assert np.array_equal(np.ma.getmaskarray(file[name][:]), mask), name
+            assert np.array_equal(np.isnan(read[name].values), mask), name
+            error = np.abs(read[name].values - np.ma.getdata(values))[~mask]
+            assert error.max(initial=0) <= 0.51 * packed[name].attrs["scale_factor"], name

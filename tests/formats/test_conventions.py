@@ -428,6 +428,7 @@ def test_float_zero_points_below_float32_are_zero(impl):
         ({"scale_floor": -1.0}, "scale_floor must be"),
         ({"degenerate": 0.0}, "degenerate must be"),
         ({"degenerate": "floor", "scale_floor": 0.0}, "needs a scale_floor"),
+        ({"tiny_scale": "reaching", "symmetric_extreme": "signed"}, "needs symmetric_extreme='magnitude'"),
         ({"operation_type": "input", "stored_type": "float64"}, "operation_type='input' needs parameters"),
         (
             {"operation_type": "input", "quotient": "range", "zero_point": "offset", "schemes": ("asymmetric",)},

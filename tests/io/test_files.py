@@ -704,7 +704,9 @@ def test_zero_point_out_of_range(tmp_path):
     save_file({"w": np.arange(6, dtype=np.float32)}, tmp_path / "w.safetensors")
     quantize_to(tmp_path / "w.safetensors", tmp_path / "q.safetensors", Scheme("int4"))
     rewritten(tmp_path / "q.safetensors", lambda arrays, metadata: arrays.update(w_zero_point=np.array([8], np.int8)))
-    with pytest.raises(ValueError, match=r"^tensor 'w' can't be dequantized: its zero point is not within -8 \.\. 7$"):
+    with pytest.raises(
+        ValueError, match=r"^tensor 'w' can't be dequantized: weight_zero_point has numbers that are no codes of int4$"
+    ):
         dequantize_file(open_source(tmp_path / "q.safetensors"), tmp_path / "out.safetensors", progress=ignore)
     assert names(tmp_path) == ["q.safetensors", "w.safetensors"]
 

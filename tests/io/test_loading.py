@@ -233,6 +233,27 @@ def test_archives_of_any_order_and_dtype(here):
         fastq.load("o.npz")
 
 
+def test_arrays_of_an_archive_that_are_copied_keep_their_numbers(here):
+    copied = {
+        "flag": W[0] > 0,
+        "ids": np.arange(5, dtype=">i8"),
+        "big": np.arange(3, dtype=">u4"),
+        "c": W[0] + 1j * W[1],
+    }
+    copied = {name: np.asfortranarray(array.reshape(1, -1)) for name, array in copied.items()}
+    np.savez(
+        "x.npz", w=W, **{name: array.astype("complex64") if name == "c" else array for name, array in copied.items()}
+    )
+    run("quantize", "x.npz", "x.safetensors")
+    stored = load_file("x.safetensors")
+    for name, array in copied.items():
+        assert np.array_equal(stored[name], array)
+    for name, array in (("text", np.array(["a"])), ("wide", np.ones(2, complex)), ("day", np.ones(1, "M8[D]"))):
+        np.savez("y.npz", w=W, **{name: array})
+        told = f"Error: y.npz: array {name!r} is {array.dtype.name}, which a .safetensors file can't hold\n"
+        assert run("quantize", "y.npz", "y.safetensors", exit_code=1).stderr == told
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_archives_that_are_none(here):
     for name, members in (("twice", ["a.npy", "a.npy"]), ("text", ["a.txt"])):

@@ -1273,8 +1273,12 @@ NUMPY_MUTANTS = {
     "zero points floored": ({"rint": np.floor}, qparams_int8),
     "zero points half away": ({"rint": half_away}, qparams_int8),
     "overflow missed": ({"isinf": lambda a: np.zeros(np.shape(a), bool)}, qparams_int8),
-    "subnormal scales": (
-        {"finfo": lambda t: SimpleNamespace(tiny=np.finfo(t).smallest_subnormal, eps=np.finfo(t).eps)},
+    "subnormal scales to the nearest": (
+        {"finfo": lambda t: SimpleNamespace(tiny=0.0, smallest_subnormal=0.0, eps=np.finfo(t).eps)},
+        qparams_int8,
+    ),
+    "subnormal scales of two units": (
+        {"finfo": lambda t: SimpleNamespace(tiny=np.finfo(t).tiny, smallest_subnormal=2.0**-148, eps=np.finfo(t).eps)},
         qparams_int8,
     ),
     "blocks shifted": ({"arange": lambda *a, **k: np.maximum(np.arange(*a, **k) - 1, 0)}, granularity),

@@ -515,8 +515,10 @@ def test_parameters_of_float_codes_from_a_range(name, ftype):
             q = reference.quantize(x, name, axis=axis)
             largest = np.abs(x).max() if axis is None else np.abs(x).max(axis=1)
             with np.errstate(under="ignore"):
-                scale = np.asarray(largest / ftype(SPECIFIED[name][3]))
-            scale = np.where(scale < info.tiny, ftype(1), scale)
+                scale, codes = np.asarray(largest / ftype(SPECIFIED[name][3])), ftype(2 * SPECIFIED[name][3] + 1)
+                short = (scale < info.tiny) & (scale * codes < 2 * largest)
+            scale = np.where(short, scale + info.smallest_subnormal, scale)
+            scale = np.where(scale == 0, ftype(1), scale)
             same_bytes(q.scale, scale)
             same_bytes(q.zero_point, np.zeros(scale.shape, dtype_of(name)))
             assert q.symmetric

@@ -67,6 +67,16 @@ def test_zeros_are_read_as_zeros(code, dtype):
         assert np.abs(decoded - x).max() <= step * 0.5005 + 4 * np.finfo(dtype).eps * max(high, -low), (low, high)
 
 
+@pytest.mark.parametrize("code", ["int16", "uint16", "int8", "uint8"])
+def test_fractions_keep_their_ends(code):
+    """What is from 0 to 1, or 100, is so after unpacking, but for a rounding: half a step beyond would be seen."""
+    for high in (1, 100, 0.7):
+        x = np.linspace(0, high, 1000, dtype=F32)
+        decoded = xarray.decode_cf(fastq.xarray.pack(xarray.Dataset({"t": ("x", x)}), code)).t.values
+        assert (decoded[0], decoded.min()) == (0, 0)
+        assert decoded.max() == pytest.approx(high, rel=3e-7)
+
+
 # --- stores and readers -----------------------------------------------------------------------------------------------
 
 
@@ -198,7 +208,7 @@ def test_unsigned_codes_in_signed_ones():
     assert other.rain.dtype == np.int8
     assert (other.rain.attrs["_Unsigned"], other.rain.attrs["_FillValue"]) == ("true", np.int8(-1))
     xarray.testing.assert_equal(xarray.decode_cf(one), xarray.decode_cf(other))
-    assert fastq.xarray.pack(ds, "int8").rain.attrs["_FillValue"] == -128  # nothing to say where codes are signed
+    assert "_Unsigned" not in fastq.xarray.pack(ds, "int8").rain.attrs
 
 
 def test_encodings_of_the_store_are_kept(tmp_path):

@@ -16,6 +16,7 @@ one.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
@@ -27,7 +28,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba.core import config
 
@@ -281,11 +282,25 @@ def _parse(source: Source, package: str) -> Code:
     # the names of a docstring may be among the imports, which then costs a compilation too many
     imports = re.findall(rf"\b(?:from ({package}[\w.]*) )?import ([\w., ]+|\([^)]*\))", content.decode())
     named = {f"{module}.{name}" if module else name for module, names in imports for name in _NAME.findall(names)}
-    digest = hashlib.sha256(repr(code_parts(compile(content, "", "exec", dont_inherit=True, optimize=2))).encode())
+    code = compile(_without_lines(content), "", "exec", dont_inherit=True, optimize=2)
+    digest = hashlib.sha256(repr(code_parts(code)).encode())
     return Code(digest.hexdigest(), sorted(each for each in named if each.startswith(f"{package}.")))
 
 
 _NAME = re.compile(r"[\w.]+")
+
+
+def _without_lines(content: bytes) -> Any:
+    """Return sources to compile, which from Python 3.13 on makes a constant of the line that a class begins at."""
+    if not hasattr(Sources, "__firstlineno__") or b"class " not in content:
+        return content
+    tree = ast.parse(content)
+    for each in ast.walk(tree):
+        if isinstance(each, ast.ClassDef):
+            each.lineno = 1
+            for decorator in each.decorator_list:
+                decorator.lineno = 1
+    return tree
 
 
 def code_parts(code: CodeType) -> tuple[object, ...]:

@@ -15,10 +15,11 @@ LARGEST = 1 << 26  # bytes of a folder without weights that is copied unasked
 
 
 def modules_of(path: Path) -> list[str]:
-    """Return the folders that the modules.json of a model names, none without one that can be read."""
+    """Return the folders that the modules.json of a model names and that have files; none without one to be read."""
     try:
         entries = json.loads((path / MODULES).read_bytes())
-        return [entry["path"] for entry in entries if isinstance(entry["path"], str) and entry["path"]]
+        named = [entry["path"] for entry in entries if not str(entry["type"]).endswith("Normalize")]
+        return [each for each in named if isinstance(each, str) and each]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 

@@ -47,7 +47,7 @@ def stored_weights(source: ModelFolder) -> dict[str, StoredWeight]:
     entry = source.quantization
     if not entry:
         raise ValueError(f"its config.json has no {KEY}: nothing in it is quantized")
-    method = str(entry.get("quant_method") or METHOD)
+    method = str(entry.get("quant_method") or (METHOD if "config_groups" in entry else "no quant_method"))
     if method not in METHODS:
         raise ValueError(f"its {KEY} is of {method!r}; known are {', '.join(METHODS)}: {ADVICE}")
     check_undone(entry)

@@ -147,6 +147,8 @@ def quantization_in(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def entry_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what config.json says of how weights are quantized, empty if it says nothing."""
+    if isinstance(config.get("quantization"), dict):  # of MLX, whatever else it says
+        return {"quant_method": "mlx"}
     for part in (config, config.get("text_config")):
         for key in (KEY, OLD_KEY):
             entry = part.get(key) if isinstance(part, dict) else None

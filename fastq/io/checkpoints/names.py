@@ -62,7 +62,8 @@ _WORDS = (
     r"([^.]*_)?score|qa_outputs|splinter_qass|cls|embed_out|proj_out|output_projection[^.]*|output_layer|"
     r"vocab_[^.]*|lm_loss|pred_layer|ctc_proj|sequence_summary|objective|(bbox|class)_embed"
 )
-HEADS = rf"([^.]*[^.\d][^.]*\.)*({_WORDS})(\..*)?|(model\.)?(output|fc|decoder)|encoder\.out|(.*\.)?(lm_head|shared_head\.head)"
+HEADS = rf"([^.]*[^.\d][^.]*\.)*({_WORDS})(\..*)?|(model\.)?(output|fc|decoder)|encoder\.out"
+HEADS += r"|(.*\.)?(lm_head|shared_head\.head)"
 _EMBEDDINGS = (
     r"(.*\.)?([^.]*embed[^.]*(\.\d+)?|wte|wpe|shared|relative_attention_bias|[^.]*_tokens?|([^.]*_)?emb|codebook|pe_k|"
     r"bias_values|query_feat|queries_features|reference_points)|((model|transformer)\.)?(query|w)"

@@ -415,6 +415,11 @@ def range_parameters(lo, hi, row, codes, symmetric, ftype):
         scale = rounded(divide(rounded(hi - lo, ftype), steps), ptype)
     else:
         scale = _asymmetric_scale(lo, hi, steps, ptype)
+    few, normal = rounded(scale, ftype), SMALLEST_NORMAL[ftype]
+    size, halves = (max(-lo, hi), steps / 2) if symmetric else (rounded(hi - lo, ptype), steps)
+    reaches = row.tiny_scale == "nearest" or scale >= normal
+    if not reaches and rounded(few * (2 * halves + 1), ptype) < 2 * size:
+        scale = few + normal / 2 ** (_TYPES[ftype][0] - 1)
     scale = rounded(scale, ftype) if row.scale_rounded else scale
     floor = rounded(SMALLEST_NORMAL[ftype] if row.scale_floor is None else Fraction(row.scale_floor), ptype)
     size = abs(scale) if row.signed_scale else scale

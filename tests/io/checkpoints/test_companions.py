@@ -15,6 +15,7 @@ SENTENCES = [
     {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+    {"idx": 3, "path": "3_Normalize", "type": "sentence_transformers.models.Normalize"},  # has no files
 ]
 # files of a model, whether they come along, and what standard error says of them
 FILES = [
@@ -83,7 +84,7 @@ def test_nothing_is_said_where_nothing_stays_behind(model, tmp_path):
 @pytest.mark.parametrize("path", ["1_Pooling", "../elsewhere", "/tmp", "a/b"])
 def test_modules_that_are_missing_are_told(model, tmp_path, path):
     folder = shutil.copytree(model, tmp_path / "own")
-    (folder / "modules.json").write_text(json.dumps([SENTENCES[0], {"path": path}]))
+    (folder / "modules.json").write_text(json.dumps([SENTENCES[0], {"path": path, "type": "Pooling"}]))
     (line,) = converted(folder, tmp_path / "out")
     assert f"modules.json names {path!r}, which is no folder of it" in line
 

@@ -43,9 +43,12 @@ DAMAGED = {
         '{"a": -1e400}'
     ),
     "config.json holds no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
-    "is not readable JSON: maximum recursion": lambda folder: (folder / "config.json").write_text("[" * 10**6),
+    "is not readable JSON: ": lambda folder: (folder / "config.json").write_text("[" * 10**6),
     "has no weight_map": lambda folder: (folder / INDEX).write_text("{}"),
     "which is missing; fetch it again": lambda folder: second_shard(folder).unlink(),
+    "is a pointer of Git LFS; git lfs pull fetches the file": lambda folder: second_shard(folder).write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
+    ),
     "is not a readable .safetensors file": lambda folder: second_shard(folder).write_bytes(b"\1" * 99),
     "names '../x.safetensors'": lambda folder: edit_index(folder, lambda map: map.update(a="../x.safetensors")),
     "names '/etc/passwd'": lambda folder: edit_index(folder, lambda map: map.update(a="/etc/passwd")),

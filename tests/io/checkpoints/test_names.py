@@ -19,9 +19,41 @@ W8A8, W4A16, W8A16 = map(as_scheme, ("W8A8", "W4A16", "W8A16"))
 BODY = "model.layers.1.mlp.down_proj"
 
 # as the classes of transformers and other readers have them
-HEADS = ["lm_head", "embed_out", "output", "score", "classifier", "qa_outputs", "cls.predictions.decoder", "cls.predictions.transform.dense", "cls.seq_relationship", "lm_head.decoder", "lm_head.dense", "language_model.lm_head", "text_model.lm_head", "generator_lm_head", "proj_out", "output_projection", "decoder.output_projection", "predictions.decoder", "predictions.dense", "vocab_projector", "vocab_transform", "pre_classifier", "classifier.dense", "classifier.out_proj", "classifier.1", "head", "head.dense", "head.decoder", "decoder", "decoder.lm_heads.3", "pred_layer.proj", "lm_loss", "logits_proj", "sequence_summary.summary", "classification_head.out_proj", "span_classifier", "qa_classifier.output.dense", "sop_classifier.classifier", "generator_predictions.dense", "discriminator_predictions.dense_prediction", "entity_predictions.decoder", "answer_head.logit_fc.0", "mlm_head.decoder", "ctc_head", "class_predictor", "bbox_predictor.layers.0", "model.decoder.bbox_embed.0.layers.1", "splinter_qass.start_classifier", "v_head.summary", "transformer.output_layer", "objective", "cls_classifier", "distillation_classifier", "decoder.cls.predictions.decoder", "model.layers.61.shared_head.head", "regression_head", "reward_head", "talker.codec_head", "fc", "joint.head"]
-EMBEDDINGS = ["query", "model.query_feat", "transformer.w", "mask_decoder.iou_token", "mask_decoder.mask_tokens", "audio_tower.audio_bos_eos_token", "freq_emb", "layers.0.self_attn.rel_pos_emb", "quantizer.quantizers.0.codebook", "encoder.embed_positions.pe_k", "queries_features", "canine.char_embeddings.HashBucketCodepointEmbedder_0", "detr_decoder.reference_points", "backbone.norm.scale"]
-BODIES = ["bert.encoder.layer.0.attention.self.query", "model.layers.0.self_attn.q_proj", "bert.pooler.dense", "encoder.blocks.0.mlp.proj_out", "funnel.encoder.blocks.0.0.attention.q_head", "h.0.multi_head_attention.Wq", "shared_head.q_proj", "predictor.layer.0.mlp.fc1", "decoder.layers.0.fc1", "encoder.layer.0.output.dense", "model.decoder.layers.3.encoder_attn.out_proj", "transformer.h.1.mlp.c_fc", "language_model.model.layers.0.self_attn.o_proj", "vision_tower.encoder.layers.0.mlp.fc2", "model.layers.0.mlp.gate_up_proj", "encoder.layers.0.output_projection", "model.layers.0.cls_attn.q_proj", "backbone.layers.0.mixer.in_proj", "multi_modal_projector.linear_1"]
+HEADS = re.findall(
+    r"\S+",
+    """
+lm_head embed_out output score classifier qa_outputs cls.predictions.decoder cls.predictions.transform.dense
+cls.seq_relationship lm_head.decoder lm_head.dense language_model.lm_head text_model.lm_head generator_lm_head
+proj_out output_projection decoder.output_projection predictions.decoder predictions.dense vocab_projector
+vocab_transform pre_classifier classifier.dense classifier.out_proj classifier.1 head head.dense head.decoder decoder
+decoder.lm_heads.3 pred_layer.proj lm_loss logits_proj sequence_summary.summary classification_head.out_proj
+span_classifier qa_classifier.output.dense sop_classifier.classifier generator_predictions.dense
+discriminator_predictions.dense_prediction entity_predictions.decoder answer_head.logit_fc.0 mlm_head.decoder ctc_head
+class_predictor bbox_predictor.layers.0 model.decoder.bbox_embed.0.layers.1 splinter_qass.start_classifier
+v_head.summary transformer.output_layer objective cls_classifier distillation_classifier
+decoder.cls.predictions.decoder model.layers.61.shared_head.head regression_head reward_head talker.codec_head fc
+joint.head
+""",
+)
+EMBEDDINGS = re.findall(
+    r"\S+",
+    """
+query model.query_feat transformer.w mask_decoder.iou_token mask_decoder.mask_tokens audio_tower.audio_bos_eos_token
+freq_emb layers.0.self_attn.rel_pos_emb quantizer.quantizers.0.codebook encoder.embed_positions.pe_k queries_features
+canine.char_embeddings.HashBucketCodepointEmbedder_0 detr_decoder.reference_points backbone.norm.scale
+""",
+)
+BODIES = re.findall(
+    r"\S+",
+    """
+bert.encoder.layer.0.attention.self.query model.layers.0.self_attn.q_proj bert.pooler.dense
+encoder.blocks.0.mlp.proj_out funnel.encoder.blocks.0.0.attention.q_head h.0.multi_head_attention.Wq
+shared_head.q_proj predictor.layer.0.mlp.fc1 decoder.layers.0.fc1 encoder.layer.0.output.dense
+model.decoder.layers.3.encoder_attn.out_proj transformer.h.1.mlp.c_fc language_model.model.layers.0.self_attn.o_proj
+vision_tower.encoder.layers.0.mlp.fc2 model.layers.0.mlp.gate_up_proj encoder.layers.0.output_projection
+model.layers.0.cls_attn.q_proj backbone.layers.0.mixer.in_proj multi_modal_projector.linear_1
+""",
+)
 
 
 @pytest.mark.parametrize("module", [*HEADS, *EMBEDDINGS])

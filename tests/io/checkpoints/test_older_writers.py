@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 import ml_dtypes
 import numpy as np
@@ -123,7 +124,10 @@ OTHER_ZEROS = [
 @pytest.mark.parametrize(("name", "zero", "message"), OTHER_ZEROS)
 def test_other_zero_points_are_refused_by_name(quantized, tmp_path, name, zero, message):
     tensors, config, _ = quantized(name)
-    line = refused("convert", written(tmp_path / "m", tensors | {ZERO: zero}, config), tmp_path / "out", "--dequantize")
+    folder = written(tmp_path / "m", tensors | {ZERO: zero}, config)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        values_of(folder)
+    line = refused("convert", folder, tmp_path / "out", "--dequantize")
     assert f"{A} in model.safetensors: " in line
     assert message in line
 

@@ -369,6 +369,15 @@ REFUSED = {
         "GPTQ", lambda t: t | {"a.qzeros": np.full_like(t["a.qzeros"], -1)}
     ),
 }
+REFUSED |= {
+    "is of 'no quant_method'; known are": lambda: ({"a.weight": PLAIN}, {"load_in_4bit": True}),
+    "is of 'mlx'; known are": lambda: (
+        {"a.weight": PLAIN},
+        None,
+        None,
+        {"quantization": {"group_size": 64, "bits": 4}},
+    ),
+}
 LATE = ("has shape (2, 5), but", "g_idx must", "all bits")  # seen where values are read
 METHODS = "aqlm bitnet bitsandbytes eetq fp_quant gguf higgs hqq nvfp4 quanto quark spqr torchao vptq"
 REFUSED |= {

@@ -70,7 +70,10 @@ def test_values_are_times_their_scale(name):
         found = found.dequantize() if isinstance(found, fastq.QuantizedArray) else found
         np.testing.assert_allclose(np.float32(found), expected, rtol=1e-6)
         assert (scale in opened) == (SCALED[name][3] is not None and not is_scaled)
-    write("plain.gguf", {weight: (expected, None)})
+    others = {name: (each.data, None) for name, each in read(path)[1].items() if name not in (weight, scale)}
+    if not is_scaled and scale in read(path)[1]:
+        others[scale] = read(path)[1][scale].data, None
+    write("plain.gguf", others | {weight: (expected, None)})
     (line,) = (
         each for each in json.loads(run("compare", "plain.gguf", path, "--json").stdout) if each["name"] == weight
     )

@@ -104,7 +104,7 @@ def _weigh(targets: dict[GgufTensor, _Target], path: str, imatrix: Imatrix, say:
         say("the importance matrix was not used: no tensor is converted to a type that depends on it")
         return []
     weights = weigh(
-        imatrix, groups, [spec.name for spec in targets], lambda what, names: say(f"{what} {_quoted(names)}")
+        imatrix, groups, {spec.name for spec in targets}, lambda what, names: say(f"{what} {_quoted(names)}")
     )
     for spec, columns in weights.items():
         targets[spec] = targets[spec]._replace(weights=columns)

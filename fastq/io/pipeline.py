@@ -27,6 +27,7 @@ from fastq.system.dtypes import Array
 
 Shape = tuple[int, ...]
 PIECE = 1 << 20  # elements squared together; bounds the temporaries
+NAMED = 3  # names in a line at most
 WORKERS = 4  # pieces at a time at most: what is serial in one overlaps with kernels of others
 Progress = Callable[[int, int], None]  # told how many bytes and tensors of the source are done
 
@@ -112,6 +113,12 @@ def nearest(pattern: str, names: Iterable[str]) -> str:
     names, plain = list(names), re.sub(r"^re:|[*?^$\\\[\]]|\.\*", "", pattern).strip(".")
     found = [name for name in names if plain and plain in name][:3] or difflib.get_close_matches(plain, names, 3, 0.4)
     return f"; nearest are {', '.join(found)}" if found else ""
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many others there are."""
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def listed(names: Iterable[str]) -> str:

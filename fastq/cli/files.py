@@ -50,7 +50,7 @@ NO_OPTIONS = "; pass nan='zero' to take them for 0.0", "; clip x, or pass qparam
 range_option = click.option(
     "--range",
     "method",
-    type=click.Choice(METHODS),
+    type=click.Choice(list(METHODS)),
     default="minmax",
     show_default=True,
     help="All values, or the part of them with the least squared error: others are clipped.",

@@ -13,7 +13,6 @@ from fastq.dispatch.launch import BoundLaunch, checks_of, in_bits, launcher, not
 from fastq.dispatch.refusal import refuse_nan
 from fastq.dispatch.spec import OpSpec, spec_of
 from fastq.dispatch.strides import Result, codes_result, order_without_gaps, result_of
-from fastq.engine.runtime.boundary import in_standard_mode
 from fastq.engine.runtime.driver import never_fits
 from fastq.formats.qtypes import check_stored_codes
 from fastq.requests.parameters import ParameterRules, Parameters, checked_qparams, rules_of, storage_of
@@ -149,7 +148,6 @@ def launch_of(
     """Return the launch of an operation with given parameters."""
     x, out, scale, _ = call.operands
 
-    @in_standard_mode
     def ready(*numbers: Any) -> tuple[Any, ...]:
         return tuple(in_bits(rules.ready(*numbers).reshaped(given.scale.shape)))
 

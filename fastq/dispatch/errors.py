@@ -74,7 +74,6 @@ def compare_codes(call: Call, x: Array, q: Array, scale: Any, zero_point: Any) -
     request, rules, given = of_qparams(params, x.ndim, compute), rules_of(params, compute), given_by(params)
     way, shape = _launcher_of_errors(spec_of("compare", request), request.granularity, x, q, in_bits(given))
 
-    @in_standard_mode
     def ready(scale: Any, zero_point: Any, tensor_scale: Any, sums: Array) -> tuple[Any, ...]:
         return *in_bits(rules.ready(scale, zero_point, tensor_scale)), sums
 

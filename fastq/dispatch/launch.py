@@ -15,7 +15,7 @@ from fastq.dispatch.planner import plan_elementwise, with_tensor
 from fastq.dispatch.spec import OpSpec
 from fastq.dispatch.strides import Arrangement, arrange, arrange_packed, copy_if_overlapping, extent_of
 from fastq.engine.runtime import result_pool
-from fastq.engine.runtime.boundary import keeps_value
+from fastq.engine.runtime.boundary import in_standard_mode, keeps_value
 from fastq.engine.runtime.driver import OUT, UNFIT, Checks, LaunchPlan, X, bind, never_fits, run
 from fastq.formats.granularity import Granularity
 from fastq.requests.parameters import ParameterRules, Parameters
@@ -65,6 +65,7 @@ class BoundLaunch(NamedTuple):
     execute_for: Callable[[Array, Array], Execute] | None = None
     strides: tuple[int, ...] | None = None
 
+    @in_standard_mode
     def settle(self, status: int, x: Array, out: Any, *operands: Any) -> None:
         """Launch again what the driver has refused, and raise the error of the status.
 

@@ -385,8 +385,7 @@ class TensorScale:
         if largest == np.inf:
             status |= HAS_INFINITE_RANGE
         least, most = TENSOR_SCALES
-        scale = largest / self.divisor
-        tensor[...] = 1 if scale < least else min(scale, most)
+        tensor[...] = min(max(largest / self.divisor, least), most) if largest else 1
         return status
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from fastq.system.arguments import as_axis, as_block_size, within_array
@@ -63,6 +64,7 @@ def as_granularity(axis: Any, block_size: Any, ndim: int, array: str = "x") -> G
     return granularity(axis, as_block_size(block_size, axis), ndim, array)
 
 
+@functools.lru_cache(1024)
 def granularity(axis: Axis, block_size: int, ndim: int, array: str = "x") -> Granularity:
     """Return the granularity of an axis and a block size that go together."""
     if axis is None:

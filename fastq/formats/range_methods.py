@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastq.system.arguments import as_float, as_int, is_a, shown
+from fastq.system.arguments import as_float, as_int
 
 MOST_RANGES = 10_000
 NORMS = (1.0, 2.0)
@@ -66,15 +65,4 @@ class MSERange:
         return (self.grid - i[: max(1, np.count_nonzero(i / self.grid < self.shrink))]) / self.grid
 
 
-_METHODS: dict[str, MSERange | None] = {"minmax": None, "mse": MSERange()}
-METHODS = tuple(_METHODS)
-
-
-def as_range_method(method: object) -> MSERange | None:
-    """Return the search that an option `range` stands for, None for all of the range."""
-    try:
-        return _METHODS[cast(str, method)]
-    except Exception:  # of what is no name, or has no hash
-        if is_a(method, MSERange):
-            return method
-    raise ValueError(f"range must be one of {', '.join(_METHODS)}, or a fastq.MSERange, not {shown(method)}")
+METHODS: dict[str, MSERange | None] = {"minmax": None, "mse": MSERange()}

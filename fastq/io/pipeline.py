@@ -26,6 +26,8 @@ from fastq.system.atomic import replacing
 from fastq.system.dtypes import Array
 
 Shape = tuple[int, ...]
+PIECE = 1 << 20  # elements squared together; bounds the temporaries
+NAMED = 3  # names in a line at most
 WORKERS = 4  # pieces at a time at most: what is serial in one overlaps with kernels of others
 Progress = Callable[[int, int], None]  # told how many bytes and tensors of the source are done
 
@@ -58,7 +60,10 @@ def sums_of(measured: Comparison, values: Array) -> Errors:
     """Return the sums behind what was measured of values."""
     noise = measured.mse * values.size
     if not noise:
-        return Errors(0.0, float(np.square(values, dtype=np.float64).sum()), measured.max_abs_error)
+        rows = values.reshape(1, -1) if values.ndim < 2 else values
+        step = max(PIECE * len(rows) // max(values.size, 1), 1)
+        parts = (np.square(rows[k : k + step], dtype=np.float64).sum() for k in range(0, len(rows), step))
+        return Errors(0.0, float(sum(parts)), measured.max_abs_error)
     return Errors(noise, noise * 10 ** (measured.sqnr_db / 10), measured.max_abs_error)
 
 
@@ -104,10 +109,18 @@ def count_text(number: int, noun: str) -> str:
 
 
 def nearest(pattern: str, names: Iterable[str]) -> str:
-    """Return, for an error, the names that a pattern may have meant: those that have its text in them, or are alike."""
-    names, plain = list(names), re.sub(r"^re:|[*?^$\\\[\]]|\.\*", "", pattern).strip(".")
-    found = [name for name in names if plain and plain in name][:3] or difflib.get_close_matches(plain, names, 3, 0.4)
+    """Return, for an error, what a pattern may have meant: one that finds its text within names, or names alike."""
+    names, plain = list(names), re.sub(r"[*?\[\]]", "", pattern).strip(".")
+    if within := [name for name in names if plain and plain in name]:
+        return f"; '*{plain}*' fits {len(within)}: {', '.join(within[:3])}{', ...' if len(within) > 3 else ''}"
+    found = difflib.get_close_matches(plain, names, 3, 0.4)
     return f"; nearest are {', '.join(found)}" if found else ""
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many others there are."""
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from fastq.formats.conventions import UNROUNDED, Coding, Convention, HalfPrecisi
 from fastq.formats.floats import FLOAT_FORMATS, FLOATS, REAL, is_real
 from fastq.formats.granularity import ARRAY, Axis, Granularity, as_granularity, granularity, kind_of
 from fastq.formats.qtypes import QTYPES, SUMS, QType, as_qtype
-from fastq.formats.range_methods import MSERange, as_range_method
+from fastq.formats.range_methods import METHODS, MSERange
 from fastq.requests.options import (
     LinearOptions,
     MinMaxOptions,
@@ -35,6 +35,7 @@ from fastq.system.arguments import (
     is_a,
     is_out,
     native,
+    shown,
 )
 
 Shape = tuple[int, ...]
@@ -239,6 +240,16 @@ def _misfit(scale: Shape, shape: Shape, axis: Axis, where: Granularity) -> str:
 # --- parameters from ranges -------------------------------------------------------------------------------------------
 
 
+def as_range_method(method: object) -> MSERange | None:
+    """Return the search that an option `range` stands for, None for all of the range."""
+    try:
+        return METHODS[cast(str, method)]
+    except Exception:  # of what is no name, or has no hash
+        if is_a(method, MSERange):
+            return method
+    raise ValueError(f"range must be one of {', '.join(METHODS)}, or a fastq.MSERange, not {shown(method)}")
+
+
 def by_range(dtype: DType, ndim: int, options: RangeOptions) -> Request:
     """Return the request for parameters from the ranges of an array."""
     if options.dtype is None:
@@ -313,7 +324,7 @@ def by_qparams(dtype: DType, ndim: int, params: QParams, options: QuantizeOption
 
 def of_qparams(params: QParams, ndim: int, compute: DType) -> Request:
     """Return the request to decode by parameters that are ready, for values of a compute type."""
-    where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim)
+    where = ARRAY if params.scale.size == 1 else granularity(params.axis, params.block_size, ndim, "the values")
     scheme = params.dtype, params.convention, params.symmetric, params.axis
     return Request(*scheme, where, coding_of_parameters(params), compute)
 

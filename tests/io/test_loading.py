@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import zipfile
 
 import gguf
@@ -17,6 +19,7 @@ import fastq
 from fastq import reference
 from fastq.cli.app import cli
 from fastq.formats.compressed_tensors import PRESETS
+from fastq.io import open_checkpoint, save_checkpoint
 
 RNG = np.random.default_rng(8)
 W, BIAS = RNG.standard_normal((64, 256)).astype(np.float32), RNG.standard_normal(64).astype(np.float32)
@@ -177,13 +180,34 @@ def test_what_convert_wrote_has_the_values_that_dequantize_gives(here, scheme):
     assert (line["max_abs_error"], line["sqnr_db"]) == (expected.max_abs_error, pytest.approx(expected.sqnr_db))
 
 
+WITHOUT = """
+import sys; sys.modules["safetensors"] = None
+import fastq
+try:
+    fastq.load("plain.npz")
+except ModuleNotFoundError as error:
+    print(error)
+print(fastq.load("save.safetensors").shape)
+"""
+
+
+def test_what_files_of_many_tensors_need_is_said(here):
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
+    told = "files of tensors need safetensors: pip install 'fastq-kernels[cli]'"
+    assert done.stdout.splitlines() == [told, str(ARRAYS["packed"].shape)], done.stderr
+
+
 def test_names_are_there_before_anything_is_read(here, monkeypatch):
     opened = [fastq.load(path) for path in ("quantize.safetensors", "convert", "gguf.gguf")]
+    checkpoint = open_checkpoint("convert")
 
     def refuse(*arguments, **options):
         raise AssertionError
 
     monkeypatch.setattr(np, "memmap", refuse)
+    for tensors in (*opened, checkpoint):
+        assert all(name in tensors for name in tensors)
+        assert "nothing" not in tensors
     for tensors in opened:
         assert sum("q" in name for name in tensors) == len(tensors) - sum("norm" in name for name in tensors)
     with pytest.raises(AssertionError):
@@ -294,6 +318,18 @@ def test_a_model_whose_config_makes_no_sense_is_shown_as_it_is_stored(here):
         assert "a.q_proj.weight_packed" in result.stdout
         assert "shown as they are stored" in result.stderr
         assert "unheard-of" in run("compare", "model", path, exit_code=1).stderr
+
+
+@pytest.mark.parametrize("scheme", ["W8A16", "W8A8"])
+def test_what_was_loaded_is_saved_as_a_model(here, scheme):
+    run("convert", "model", "out", "--scheme", scheme)
+    save_checkpoint("again", fastq.load("out"), {"dtype": "float32"})
+    stored, again = load_file("out/model.safetensors"), load_file("again/model.safetensors")
+    assert stored.keys() == again.keys()
+    assert all(stored[name].tobytes() == again[name].tobytes() for name in stored)
+    assert np.array_equal(fastq.load("again")["a.q_proj.weight"].codes, fastq.load("out")["a.q_proj.weight"].codes)
+    save_checkpoint("third", {"a.q_proj": fastq.load("quantize.safetensors")["a.q_proj.weight"]}, {"dtype": "float32"})
+    assert run("compare", "quantize.safetensors", "third", exit_code=4).stdout.count("q_proj.weight") == 2
 
 
 def test_a_model_in_shards_is_read_by_each_and_by_all(here):

@@ -6,10 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import source_models as models
+from click.testing import CliRunner
 from model_folders import all_of, invoke, refused, run
 from numpy import float32 as f32
 from source_models import E8M0, awq, float4, float8, gptq, named
 
+import fastq
+from fastq.cli.app import cli
 from fastq.io import open_checkpoint, save_checkpoint
 from fastq.io.checkpoints import encoding
 from fastq.io.checkpoints.finding import stored_weights
@@ -174,6 +177,22 @@ def test_values_are_those_that_readers_compute(tmp_path, monkeypatch, case):
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values)
+
+
+@pytest.mark.parametrize("case", SOURCES)
+def test_a_matrix_of_any_writer_is_compared_under_its_own_name(tmp_path, case):
+    tensors, entry, expected, *files = SOURCES[case]()
+    folder = models.write(tmp_path / "model", tensors, entry, *files)
+    np.savez(tmp_path / "plain.npz", **expected)
+    result = CliRunner().invoke(cli, ["compare", str(tmp_path / "plain.npz"), str(folder), "--json"])
+    assert (result.exit_code, "a.weight:" in result.stderr) == (4 if result.stderr else 0, False)  # b.weight is more
+    lines = {line["name"]: line for line in json.loads(result.stdout)}
+    assert lines.keys() == expected.keys()
+    for name, line in lines.items():
+        assert line["max_abs_error"] == 0
+        assert (line["shape"], line["bytes_a"]) == (" x ".join(map(str, expected[name].shape)), expected[name].nbytes)
+        assert line["b"] not in ("F8_E4M3", "I32", "U8", "I8")
+    assert fastq.load(folder).keys() >= expected.keys()
 
 
 ALL_OF_IT = (

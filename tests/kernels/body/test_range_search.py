@@ -11,7 +11,7 @@ from fuzzing import exact
 import fastq
 from fastq import Convention, MSERange, reference
 from fastq.formats.qtypes import QTYPES
-from fastq.formats.range_methods import as_range_method
+from fastq.requests.values import as_range_method
 
 COARSE = MSERange(grid=12, shrink=0.9)
 RNG = np.random.default_rng(5)

@@ -257,6 +257,20 @@ def test_in_parallel():
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
+def test_sums_and_scales_of_0_are_decoded():
+    @numba.njit
+    def user(codes, scale, zero_point):
+        return fastq.dequantize_linear(codes, scale, zero_point)
+
+    codes = np.array([2**31 - 1, -(2**31), 16777217, 3], np.int32)
+    for scale in (np.float32(0.3), np.float32(0)):
+        catalogue.same_bytes(user(codes, scale, 0), fastq.reference.dequantize_linear(codes, scale))
+    with pytest.raises(ValueError, match="zero_point must be from 0 to 0 for int32"):
+        user(codes, np.float32(1), 1)
+    with pytest.raises(ValueError, match="scale must be finite and not negative in float32"):
+        user(codes, np.float32(-1), 0)
+
+
 def test_values_that_are_refused():
     @numba.njit
     def user(x, scale, zero_point):

@@ -191,7 +191,7 @@ MUTANTS = {
     "subnormal scales to the nearest": [
         (
             "ranges.py",
-            "return v.select(short, few + v.constant(2.0 ** (exponent - digits), scale), scale)",
+            "return v.select(short, few + v.constant(unit, scale), scale)",
             "return scale",
         )
     ],

@@ -130,21 +130,11 @@ NOT_STRIDED = StridedOperands()
 
 
 class View(NamedTuple):
-    """Arrays as kernels see them.
+    """Arrays as kernels see them."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the values, axes in the order in which they are visited.
-    layout : Layout
-        The granularity in that order.
-    memory : StridedOperands
-        Which of source and result go through tiles.
-    """
-
-    shape: tuple[int, ...]
-    layout: Layout
-    memory: StridedOperands = NOT_STRIDED
+    shape: tuple[int, ...]  # shape of the values, axes in the order in which they are visited
+    layout: Layout  # the granularity in that order
+    memory: StridedOperands = NOT_STRIDED  # which of source and result go through tiles
 
 
 def memory_of(x: Array) -> Memory | None:
@@ -204,30 +194,14 @@ def without_repeats(x: Array, kept: tuple[int, ...]) -> Array:
 
 
 class Arrangement(NamedTuple):
-    """How kernels see an array.
+    """How kernels see an array."""
 
-    Attributes
-    ----------
-    order : tuple of int or None
-        Axes from the slowest to the fastest in that view; None: as they are.
-    direct : bool
-        Whether memory is contiguous in that order, so that kernels can work on it in place.
-    layout : Layout
-        The granularity in that view.
-    shape : tuple of int
-        Shape of the values in that view.
-    parameter_order : tuple of int
-        Axes of scale and zero point in that view; empty: as they are.
-    packs : bool
-        Whether codes that share bytes are read or written, which are in C order.
-    """
-
-    order: tuple[int, ...] | None
-    direct: bool
-    layout: Layout
-    shape: tuple[int, ...]
-    parameter_order: tuple[int, ...] = ()
-    packs: bool = False
+    order: tuple[int, ...] | None  # axes from the slowest to the fastest in that view; None: as they are
+    direct: bool  # whether memory is contiguous in that order, so that kernels can work on it in place
+    layout: Layout  # the granularity in that view
+    shape: tuple[int, ...]  # shape of the values in that view
+    parameter_order: tuple[int, ...] = ()  # axes of scale and zero point in that view; empty: as they are
+    packs: bool = False  # whether codes that share bytes are read or written, which are in C order
 
     def turned(self, x: Array) -> Array:
         """Return an array with its axes in the order of this view."""
